@@ -11,11 +11,11 @@ from nvidia.dali import fn, types
 from accvlab.dali_pipeline_framework import (
     FieldPath,
     FormatProblem,
-    Name,
     PipelineStepBase,
     SampleDataGroup,
     format_error,
 )
+from accvlab.dali_pipeline_framework.sample_data.names import Name
 
 __all__ = ["BoxPadder", "ImageResizer"]
 

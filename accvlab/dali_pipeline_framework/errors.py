@@ -13,7 +13,8 @@ situation, so ``except KeyError`` and the like keep working::
     ├── GroupFormatMismatchError (KeyError)                       a group of another format was assigned
     ├── FieldValueError          (ValueError, TypeError)          a value that does not fit its field
     ├── SettingError             (ValueError, AssertionError)     an argument that breaks a stated rule
-    │   └── UnknownArgumentError (TypeError)                      an argument that a class does not have
+    │   ├── UnknownArgumentError (TypeError)                      an argument that a class does not have
+    │   └── MissingPackageError  (ModuleNotFoundError)            a package that is needed is not installed
     ├── FormatError              (ValueError)                     one or more problems found in a sample format
     ├── StepOutputError          (AssertionError)                 a step did not produce the format it declared
     ├── ContractError            (AssertionError)                 a step or provider of one's own breaks a rule
@@ -21,7 +22,8 @@ situation, so ``except KeyError`` and the like keep working::
     ├── SourceError              (RuntimeError)                   a worker failed while it loaded a sample
     ├── WorkerDiedError          (RuntimeError)                   a worker process ended unexpectedly
     ├── WorkerStartError         (RuntimeError)                   the worker processes could not be started
-    ├── GraphError               (RuntimeError)                   an operator of the graph failed on a batch
+    ├── GraphError               (RuntimeError)                   an operator failed on a batch, or a step that
+    │                                                             treats nodes of the graph as arrays
     ├── OutputError              (RuntimeError)                   a batch cannot be handed out as asked for
     ├── DeviceError              (RuntimeError)                   a GPU is asked for and none is usable
     ├── TooManyFailedError       (RuntimeError)                   more samples have failed than may
@@ -41,9 +43,16 @@ from types import MappingProxyType
 
 import attrs
 
+from .url_secrets import without_secrets
+
 
 class FrameworkError(Exception):
     """Base class of all errors that this package raises on purpose."""
+
+    def __init__(self, *args: object) -> None:
+        """Take a message, which is kept without passwords and signatures of URLs."""
+        super().__init__(*args)
+        self.args = tuple(without_secrets(value) if isinstance(value, str) else value for value in args)
 
     def __str__(self) -> str:
         # KeyError would print the `repr` of its argument: one long line with escaped line breaks.
@@ -80,6 +89,22 @@ class SettingError(FrameworkError, ValueError, AssertionError):
 
 class UnknownArgumentError(SettingError, TypeError):
     """A class was given an argument that it does not have."""
+
+
+class MissingPackageError(SettingError, ModuleNotFoundError):
+    """A package that is needed cannot be imported; the message says how to install it.
+
+    It is never taken for a fault of a sample: also where samples that fail are skipped, it ends the run.
+    """
+
+
+def is_of_missing_package(error: BaseException | None) -> bool:
+    """Whether an error, or one that it was raised from, is that a module cannot be imported."""
+    while error is not None:
+        if isinstance(error, ImportError):
+            return True
+        error = error.__cause__
+    return False
 
 
 @attrs.frozen
@@ -164,7 +189,7 @@ class WorkerStartError(FrameworkError, RuntimeError):
 
 
 class GraphError(FrameworkError, RuntimeError):
-    """An operator of the graph failed on a batch.
+    """An operator of the graph failed on a batch; or a step did that took nodes of the graph for arrays.
 
     Attributes:
         sample_indices: Indices in the data set of the samples to blame, as far as they could be found out.
@@ -236,7 +261,7 @@ def _combined_class(error_class: type[FrameworkError], also: type[Exception]) ->
 
     def __init__(self: FrameworkError, *args: object) -> None:  # noqa: N807
         # The other class's own __init__ may want arguments that nobody has here.
-        self.args = args
+        self.args = tuple(without_secrets(value) if isinstance(value, str) else value for value in args)
 
     def __new__(cls: type[FrameworkError], *args: object) -> FrameworkError:  # noqa: N807
         # Python accepts only the __new__ of the base with the largest memory layout (e.g. OSError's).

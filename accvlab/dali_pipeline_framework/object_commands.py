@@ -184,8 +184,8 @@ def _check(subject: Any, options: argparse.Namespace) -> None:
 
     provider = subject if isinstance(subject, DataProvider) else getattr(subject, "dataset", None)
     if isinstance(provider, DataProvider):
-        check_provider(provider)
-        _say(f"The provider keeps the rules: {provider!r}")
+        figures = check_provider(provider)
+        _say(f"{figures}\n" * bool(figures) + f"The provider keeps the rules: {provider!r}")
     if isinstance(subject, PipelineDefinition):
         subject.check_and_get_output_data_structure()
         _say("The steps fit the data.")

@@ -12,6 +12,7 @@ import attrs
 
 from .checks import did_you_mean
 from .errors import UnknownArgumentError
+from .short_tracebacks import with_short_traceback
 
 _Init = TypeVar("_Init", bound=Callable[..., Any])
 
@@ -35,6 +36,7 @@ def explains_unknown_arguments(counterparts: Mapping[str, str | None] | None = N
             return init
         parameters = inspect.signature(init).parameters
 
+        @with_short_traceback
         @functools.wraps(init)
         def checked_init(self: Any, /, *args: Any, **arguments: Any) -> None:
             for name in arguments:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import nvidia.dali
 
+from .url_secrets import without_secrets
+
 _NOT_THE_USER = (str(Path(__file__).parent), str(Path(nvidia.dali.__file__).parent), contextlib.__file__)
 
 
@@ -20,4 +22,4 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THE_USER):
         frame = frame.f_back
         level += 1
-    warnings.warn(message, category, stacklevel=level)
+    warnings.warn(without_secrets(message), category, stacklevel=level)

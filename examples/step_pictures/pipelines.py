@@ -5,12 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from accvlab.dali_pipeline_framework import (
-    ImageDecoder,
-    PipelineStepBase,
-    SampleDataGroup,
-    get_dali_type_for_numpy_type,
-)
+from accvlab.dali_pipeline_framework import ImageDecoder, PipelineStepBase, SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data.dtypes import get_dali_type_for_numpy_type
 from accvlab.dali_pipeline_framework.testing import run_step
 from step_pictures.scene import Tree
 

@@ -36,6 +36,19 @@ def columns_of(index, layout, z="center", *, has_instances=True):
     )
 
 
+def moved_along(columns, num_moving, *, sign=1, num_others=0):
+    """Velocities along yaw = ``sign`` of column 6 of the first objects, along the other sign of some more."""
+    velocity = np.full_like(columns.velocity, np.nan)
+    # Where the two signs are far from each other.
+    rows = np.flatnonzero(np.abs(np.cos(2 * columns.values[:, 6] + np.pi / 2)) < 0.3)
+    rows = rows[columns.is_vehicle[rows]][: num_moving + num_others]
+    for number, row in enumerate(rows):
+        of_sign = sign if number < num_moving else -sign
+        yaw = columns.values[row, 6] if of_sign > 0 else -columns.values[row, 6] - np.pi / 2
+        velocity[row] = 5 * np.cos(yaw), 5 * np.sin(yaw)
+    return attrs.evolve(columns, velocity=velocity, instance=None)
+
+
 def assert_decodes(convention, columns, index):
     center, size, yaw = convention.decoded(columns.values)
     np.testing.assert_allclose(center, index.boxes.center, atol=1e-9)
@@ -94,7 +107,8 @@ def test_tracks_tell_where_there_are_no_velocities():
 
 class TestDoubt:
     def test_too_few_that_move(self):
-        columns = columns_of(driving_scenes(1, num_objects=30, num_moving=1), "l,w,h,yaw")
+        """Two conventions have the width first; only directions tell which one it is."""
+        columns = columns_of(driving_scenes(1, num_objects=30, num_moving=1), "w,l,h,yaw")
         with pytest.raises(SettingError, match="leave in doubt the columns of sizes and yaw") as caught:
             convention_of(columns, None, None, "infos.pkl")
         message = str(caught.value)
@@ -104,8 +118,28 @@ class TestDoubt:
         assert (
             "those of BEVFormer, VAD, DETR3D, BEVFusion and mmdetection3d before 1.0 'w,l,h,-yaw-pi/2'" in message
         )
-        stated = convention_of(columns, "l,w,h,yaw", None, "infos.pkl")
-        assert stated.how == "stated: boxes_convention; found: z"
+        stated = convention_of(columns, "w,l,h,yaw", None, "infos.pkl")
+        assert (stated.how, stated.warning) == ("stated: boxes_convention; found: z", "")
+
+    @pytest.mark.parametrize("has_instances", [True, False])
+    def test_pedestrians_only(self, has_instances):
+        """Directions tell the sign of yaw, but nothing tells which column is the length."""
+        columns = columns_of(driving_scenes(1, num_objects=30), "l,w,h,yaw", has_instances=has_instances)
+        columns = attrs.evolve(columns, is_vehicle=np.zeros(len(columns.frame), bool))
+        with pytest.raises(SettingError, match=r"sizes: of 0 boxes of vehicles, .*: not decided\n.*is yaw"):
+            convention_of(columns, None, None, "infos.pkl")
+
+    def test_few_vehicles(self):
+        columns = columns_of(driving_scenes(1, lengths=(2,), num_objects=6, num_moving=0), "l,w,h,yaw")
+        with pytest.raises(SettingError, match=r"sizes: of \d boxes of vehicles, .*: not decided"):
+            convention_of(columns, None, "center", "infos.pkl")
+
+    def test_few_that_drive_along_the_other_sign(self):
+        """Sizes say that the length is first, but the only known convention that has it is contradicted."""
+        columns = moved_along(columns_of(driving_scenes(1, num_objects=30), "l,w,h,yaw"), 4, sign=-1)
+        with pytest.raises(SettingError, match=r"velocities: of 4 moving .*: not decided") as caught:
+            convention_of(columns, None, None, "infos.pkl")
+        assert "leave in doubt the columns of sizes and yaw" in str(caught.value)
 
     def test_objects_that_drive_sideways(self):
         columns = columns_of(driving_scenes(1, num_objects=30), "l,w,h,yaw")
@@ -151,6 +185,44 @@ class TestDoubt:
         convention = convention_of(columns, None, None, "infos.pkl")
         assert convention.z == "bottom"
         assert re.search("too few or too equal in height .*: not decided", "\n".join(convention.evidence))
+
+
+class TestLikely:
+    """Sizes say what it is, directions do not contradict, but are no proof: found with a warning."""
+
+    @pytest.mark.parametrize(("num_moving", "num_others"), [(0, 0), (1, 0), (9, 0), (12, 8), (2, 4)])
+    def test_length_first(self, num_moving, num_others):
+        index = driving_scenes(1, num_objects=30)
+        columns = moved_along(columns_of(index, "l,w,h,yaw"), num_moving, num_others=num_others)
+        convention = convention_of(columns, None, None, "infos.pkl")
+        assert (convention.layout, convention.z) == ("l,w,h,yaw", "center")
+        assert convention.how == "found: boxes_convention (not sure) and z"
+        assert_decodes(convention, columns, index)
+        first, *lines, last = convention.warning.splitlines()
+        assert first == (
+            "'infos.pkl': columns 3 to 6 of the boxes are read as 'l,w,h,yaw': the sizes say so. The directions "
+            "in which objects move do not contradict it, but are no proof:"
+        )
+        assert lines == [f"  - {line}" for line in convention.evidence]
+        assert last.startswith("Pass `boxes_convention='l,w,h,yaw'`, or the right one of 'l,w,h,yaw', 'w,l,h,-yaw")
+        for layout in ("l,w,h,yaw", None):
+            stated = convention_of(columns, layout, "center", "infos.pkl")
+            assert (stated.warning == "") == (layout is not None)
+
+    @pytest.mark.parametrize("layout", LAYOUTS[1:])
+    def test_width_first_and_most_that_move(self, layout):
+        index = driving_scenes(1, num_objects=30)
+        columns = moved_along(columns_of(index, layout), 24, sign=-1 if "-yaw" in layout else 1, num_others=7)
+        convention = convention_of(columns, None, None, "infos.pkl")
+        assert convention.layout == layout
+        assert "the sizes, and where most objects go, say so" in convention.warning
+        assert_decodes(convention, columns, index)
+
+    def test_none_where_it_is_sure(self):
+        for layout in LAYOUTS:
+            assert (
+                convention_of(columns_of(driving_scenes(3, num_objects=30), layout), None, None, "x").warning == ""
+            )
 
 
 class TestContradiction:

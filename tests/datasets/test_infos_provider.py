@@ -182,6 +182,30 @@ class TestWhatWasFound:
         again = InfosProvider(first._pickle, first._storage.root, index_cache=os.path.dirname(first._given_index))
         assert again.describe() == first.describe()
 
+    @pytest.mark.parametrize("family", ["streampetr", "mmdet3d_v2"])
+    def test_what_only_sizes_say_is_a_warning(self, family, root, tmp_path):
+        standing = driving_scenes(num_moving=0)
+        path = write_pickle(tmp_path / "infos.pkl", pickle_content(standing, family))
+        settings = {"index_cache": tmp_path / "cache"}
+        for _ in range(2):  # made, and from the cache
+            with pytest.warns(UserWarning, match="read as 'l,w,h,yaw': the sizes say so") as warned:
+                provider = InfosProvider(path, root, **settings)
+            assert [warning.filename for warning in warned] == [__file__]
+        message = str(warned[0].message)
+        assert re.search(r"sizes: of \d+ boxes of vehicles, .*length before width", message)
+        assert re.search(r"velocities: of 0 moving objects", message)
+        assert "(found: boxes_convention (not sure) and z)" in provider.describe()
+        np.testing.assert_allclose(provider.get_data(0)["boxes"]["sizes"], standing.boxes.size[:12], rtol=1e-6)
+        InfosProvider(path, root, boxes_convention="l,w,h,yaw", **settings)
+        InfosProvider(path, root, boxes=False, **settings)
+        with pytest.raises(SettingError, match=r"`boxes_convention='w,l,h,yaw'` contradicts the boxes"):
+            InfosProvider(path, root, boxes_convention="w,l,h,yaw", **settings)
+
+    @pytest.mark.parametrize("family", ["bevformer", "uniad"])
+    def test_the_width_first_and_nothing_that_moves_is_refused(self, family, opened):
+        with pytest.raises(SettingError, match=r"leave in doubt the columns of sizes and yaw"):
+            opened(pickle_content(driving_scenes(num_moving=0), family))
+
     def test_a_provider_can_be_pickled(self, opened):
         provider = opened(pickle_content(SCENES, "uniad"))
         content = pickle.dumps(provider)
@@ -458,6 +482,9 @@ class TestRefused:
             ("lidar2ego_translation", [1, 0], r"the pose of the lidar must be a quaternion"),
             ("cams", {"CAM_FRONT": 3}, r"\['cams'\]\['CAM_FRONT'\] must be a dict, got 3"),
             ("frame_idx", "first", r" is not as the converters write it: ValueError"),
+            ("frame_idx", np.inf, r" is not as the converters write it: OverflowError"),
+            ("gt_boxes", [[10**400] * 7], r"\['gt_boxes'\] must hold numbers"),
+            ("ego2global_rotation", [10**400] * 4, r"the pose of the vehicle"),
             ("cams", [1, 2], r" is not as the converters write it: AttributeError"),
             ("ego_status", [0, 1], r"\['ego_status'\] must have the shape \(10\), got \(2,\)"),
         ],
@@ -465,6 +492,10 @@ class TestRefused:
     def test_a_value_that_is_wrong(self, opened, key, value, message):
         with pytest.raises(FileError, match=rf"infos\[2\] \(token 'token-002'\).*{message}"):
             opened(edited("sparsedrive", lambda infos: infos[2].update({key: value})))
+
+    def test_a_name_that_is_longer_than_any_path(self, opened):
+        with pytest.raises(FileError, match=r"Names must have at most 4096 bytes, got 5000: b'aaaa"):
+            opened(edited("sparsedrive", lambda infos: infos[2].update({"token": "a" * 5000})))
 
     def test_labels_without_a_category(self, opened):
         def set_label(frames):

@@ -12,15 +12,9 @@ from nvidia.dali import types
 from support.draws import SequenceInput
 from support.laws import examples
 
-from accvlab.dali_pipeline_framework.draws import (
-    FieldKey,
-    IntegerDraw,
-    NormalDraw,
-    PlannedDraw,
-    RandomDraw,
-    UniformDraw,
-)
+from accvlab.dali_pipeline_framework.draws import FieldKey, IntegerDraw, NormalDraw, RandomDraw, UniformDraw
 from accvlab.dali_pipeline_framework.draws.keyed_draws import KeyedDraws
+from accvlab.dali_pipeline_framework.draws.random_draws import PlannedDraw
 from accvlab.dali_pipeline_framework.draws.sample_place import SamplePlace
 from accvlab.dali_pipeline_framework.errors import SettingError
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from accvlab.dali_pipeline_framework.draws import FieldKey, IntegerDraw, NormalDraw, UniformDraw, is_shared
+from accvlab.dali_pipeline_framework.draws import FieldKey, IntegerDraw, NormalDraw, UniformDraw
+from accvlab.dali_pipeline_framework.draws.random_draws import is_shared
 from accvlab.dali_pipeline_framework.errors import NameTypeError, SettingError
 
 KINDS = [(UniformDraw, (0, 1)), (IntegerDraw, (0, 5)), (NormalDraw, (0, 1))]

@@ -116,10 +116,22 @@ def test_work_of_workers_adds_up() -> None:
 
 def test_abandoned_epochs(block: ControlBlock) -> None:
     generation = block.generation
-    assert not block.is_abandoned(0)
+    assert block.place_to_load(0, 3) == (0, 3)
     block.abandon_epoch(2**40)
-    assert [block.is_abandoned(epoch) for epoch in (0, 2**40, 2**40 + 1)] == [True, True, False]
+    places = [block.place_to_load(epoch, 3) for epoch in (0, 2**40, 2**40 + 1)]
+    assert places == [None, None, (2**40 + 1, 3)]
     assert block.generation == generation + 1
+
+
+def test_batches_that_are_held_back(block: ControlBlock) -> None:
+    block.hold_back(2, 5)
+    assert [block.place_to_load(*place) for place in ((2, 4), (1, 9), (3, 0))] == [(2, 4), (1, 9), (3, 0)]
+    with pytest.raises(RuntimeError):
+        block.place_to_load(2, 5)
+    block.map_epoch(7, 2, 4)  # epoch 7 of the pipeline is the rest of epoch 2
+    assert block.place_to_load(7, 0) == (2, 4)
+    with pytest.raises(RuntimeError):
+        block.place_to_load(7, 1)
 
 
 def test_a_copy_in_a_worker_shares_the_memory(block: ControlBlock) -> None:

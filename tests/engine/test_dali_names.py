@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
+import pickle
 import re
 import resource
 import warnings
@@ -17,8 +19,8 @@ import numpy as np
 import nvidia.dali
 import pytest
 from nvidia.dali import backend, fn, pipeline_def, types
-from nvidia.dali.pickling import _DaliPickle
 from nvidia.dali.pipeline import Pipeline
+from nvidia.dali.reducers import DaliCallbackPickler
 from support.private_names import private_names_in, private_names_of_dali, trees_are_forgotten  # noqa: F401
 
 import accvlab.dali_pipeline_framework as package
@@ -167,7 +169,7 @@ NAMES: dict[str, Callable[[Any], bool]] = {
     "lock._semlock._count": lambda count: count() == 0,
     "lock._semlock.handle": lambda value: isinstance(value, int),
 }
-NAMES_PROBED_BELOW = {"_DaliPickle", "_stack", "_debug_on"}
+NAMES_PROBED_BELOW = {"_stack", "_debug_on"}
 
 
 @pytest.mark.parametrize("path", NAMES)
@@ -184,8 +186,11 @@ def test_a_name_is_there_and_means_the_same(roots: dict[str, Any], path: str) ->
         pytest.fail(gone(f"{path} is {found!r}, which is something else than before", rf"\b{name}\b"))
 
 
-def test_the_pickler_of_callbacks_is_there() -> None:
-    assert _DaliPickle.loads(_DaliPickle.dumps([1, "a"])) == [1, "a"], gone("_DaliPickle", "_DaliPickle")
+def test_the_pickler_of_callbacks_sends_lambdas_by_value() -> None:
+    file = io.BytesIO()
+    DaliCallbackPickler(file).dump([1, lambda: 2])
+    number, function = pickle.loads(file.getvalue())
+    assert (number, function()) == (1, 2), gone("DaliCallbackPickler", "DaliCallbackPickler")
 
 
 @pytest.mark.parametrize(
@@ -416,6 +421,9 @@ TEXTS: dict[str, Callable[[Path], str]] = {
     "DEFINED_IN": lambda _: of_operator(a_named_rule),
     "NO_KNOWN_IMAGE": lambda _: of_operator(lambda: fn.decoders.image(bytes_of(b"no image"))),
     "NO_DECODER_TOOK_IT": lambda _: of_operator(lambda: fn.decoders.image(bytes_of(b"P6\n64 64\n255\n cut"))),
+    "NO_BYTES_OF_A_FILE": lambda _: of_operator(
+        lambda: fn.peek_image_shape(fn.reshape(bytes_of(b"abcd"), shape=[2, 2]))
+    ),
     "WRONG_LAYOUT": lambda _: of_operator(lambda: fn.resize(fn.reshape(bytes_of(b"ab"), layout="X"), size=[2, 2])),
     "FEWER_SAMPLES_THAN_SHARDS": lambda tmp: of_operator(lambda: reader_with_too_many_shards(tmp)),
     "NO_SAMPLES": lambda tmp: of_operator(lambda: sequence_reader(tmp, 1)),

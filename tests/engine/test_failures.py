@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import os
@@ -23,6 +24,7 @@ from support.samplers import EpochSampler
 from support.start_methods import START_METHODS
 from support.steps import ImageUser, WrongTypeStep
 
+from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.errors import (
     FieldNotFoundError,
     FileError,
@@ -34,6 +36,9 @@ from accvlab.dali_pipeline_framework.errors import (
 )
 from accvlab.dali_pipeline_framework.inputs import (
     CallableBase,
+    FrameDataProvider,
+    FrameFolders,
+    FrameSequenceDataProvider,
     IterableBase,
     SamplerInputCallable,
     SamplerInputIterable,
@@ -41,6 +46,7 @@ from accvlab.dali_pipeline_framework.inputs import (
 )
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import UnneededFieldRemover
+from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 
 pytestmark = pytest.mark.timeout(30)  # nothing may hang
 
@@ -78,6 +84,9 @@ FAULTS = {
     "custom_error": (CustomError, r"Loading sample 6 failed with CustomError: no luck"),
     "stop_iteration": (RuntimeError, r"FaultyProvider\.get_data\(6\) raised StopIteration"),
     "exit": (SourceError, r"Loading sample 6 failed with SystemExit: 3"),
+    "cancelled": (SourceError, r"Loading sample 6 failed with CancelledError: shut down"),
+    "panic": (SourceError, r"Loading sample 6 failed with Panic: index out of bounds"),
+    "generator_exit": (SourceError, r"Loading sample 6 failed with GeneratorExit\n"),
 }
 
 # What fails in one worker must not depend on what the other one does.
@@ -116,7 +125,7 @@ def test_a_fault_of_the_provider_is_named(fault: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["fork", "here"])
-@pytest.mark.parametrize("fault", ["none", "dtype", "declared_rank", "rank", "file_not_found"])
+@pytest.mark.parametrize("fault", ["none", "dtype", "declared_rank", "rank", "file_not_found", "panic"])
 def test_a_fault_of_the_provider_is_named_with_an_iterable(fault: str, mode: str) -> None:
     data_input = SamplerInputIterable(FaultyProvider(fault), EpochSampler(16, 4))
     with make_iterator(data_input, definition={"use_parallel_external_source": mode == "fork"}) as iterator:
@@ -125,6 +134,22 @@ def test_a_fault_of_the_provider_is_named_with_an_iterable(fault: str, mode: str
         with pytest.raises(SourceError, match="ample 6 ") as caught:
             next(epoch)
         assert caught.value.sample_index == 6
+
+
+@pytest.mark.parametrize("policy", ["raise", "replace"])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_interrupt_is_ctrl_c_in_this_process_and_a_fault_in_a_worker(num_workers: int, policy: str) -> None:
+    arguments = {"num_workers": num_workers, "start_method": "fork", "output_type": "numpy", "faults": policy}
+    with DataLoader(FaultyProvider("interrupt"), 4, **arguments) as loader:
+        received = contextlib.nullcontext()
+        if num_workers == 0:
+            received = pytest.raises(KeyboardInterrupt)
+        elif policy == "raise":
+            received = pytest.raises(SourceError, match="sample 6 failed with KeyboardInterrupt")
+        with received as caught:
+            list(loader)
+        assert not hasattr(getattr(caught, "value", None), "__notes__")
+        assert len(loader.failed_samples) == num_workers // 2
 
 
 def test_the_traceback_shows_the_user_s_code() -> None:
@@ -502,3 +527,72 @@ def test_fields_that_nothing_uses_are_named_at_the_users_line() -> None:
     )
     assert warning.filename == __file__
     assert [*map(len, pipeline.run())] == [4] * 4
+
+
+needs_notes = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 knows no notes of errors")
+
+
+class MissingFileProvider(IndexProvider):
+    """Reads a file that is missing, by a function of the package or on its own."""
+
+    def __init__(self, root: Path, way: str) -> None:
+        super().__init__(4)
+        self.root, self.way = root, way
+
+    def describe_sample(self, sample_index: int) -> str:
+        return "front.jpg, rear.jpg, left.jpg"
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        if self.way == "package":
+            Storage(self.root).read_bytes("rear.jpg")
+        elif self.way == "note":
+            try:
+                (self.root / "rear.jpg").read_text()
+            except OSError as error:
+                error.add_note("the camera at the rear")
+                raise
+        elif self.way == "other":
+            raise OSError("a disk is gone")
+        (self.root / "rear.jpg").read_bytes()
+        return super().get_data(sample_index)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize("way", ["package", "own", pytest.param("note", marks=needs_notes), "other"])
+def test_a_missing_file_is_named_once(tmp_path: Path, way: str, num_workers: int) -> None:
+    provider = MissingFileProvider(tmp_path, way)
+    with (
+        DataLoader(provider, 2, num_workers=num_workers, start_method="fork") as loader,
+        pytest.raises(SourceError) as caught,
+    ):
+        next(iter(loader))
+    message = str(caught.value)
+    reason = {"package": "there is none.", "other": "a disk is gone"}.get(way, "No such file or directory")
+    assert message.splitlines()[0].count(reason) == 1
+    assert message.replace('raise OSError("a disk is gone")', "").count(reason) == 1
+    assert message.count(str(tmp_path / "rear.jpg")) == (way != "other")
+    assert ("front.jpg" in message) == (way == "other")  # the error does not name its file
+    assert "in get_data" in message  # the user's code
+    assert ("the camera at the rear" in message.splitlines()) == (way == "note")
+    assert reason in caught.value.worker_traceback
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_of_a_rig_only_the_missing_image_is_named(tmp_path: Path, num_workers: int) -> None:
+    for camera, name in itertools.product(("front", "rear"), ("0.jpg", "1.jpg")):
+        (tmp_path / "a" / camera).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "a" / camera / name).write_bytes(b"\xff\xd8\xff")
+    folders = FrameFolders(tmp_path, cameras={"front": "front", "rear": "rear"})
+    for provider in (FrameDataProvider(folders), FrameSequenceDataProvider(folders, sequence_length=2)):
+        (tmp_path / "a" / "rear" / "1.jpg").unlink(missing_ok=True)
+        with (
+            DataLoader(provider, 1, num_workers=num_workers, start_method="fork") as loader,
+            pytest.raises(FileError) as caught,
+        ):
+            list(loader)
+        message = str(caught.value)
+        assert message.count("1.jpg") == message.count("rear") == message.count("there is none") == 1
+        assert "front" not in message
+        assert "Traceback" not in message  # no code of the user led to it
+        assert "1.jpg" in caught.value.worker_traceback
+        (tmp_path / "a" / "rear" / "1.jpg").write_bytes(b"\xff\xd8\xff")

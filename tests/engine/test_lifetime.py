@@ -287,6 +287,16 @@ def test_semaphores_have_no_names_that_a_killed_process_would_leave(method: str)
         assert named() == before
 
 
+def test_workers_that_end_by_themselves_are_not_waited_for() -> None:
+    iterators = [make_iterator(shuffled(IndexProvider()), py_num_workers=2) for _ in range(5)]
+    for iterator in iterators:
+        indices(iterator, 1)
+    begun = time.monotonic()
+    for iterator in iterators:
+        iterator.close()
+    assert time.monotonic() - begun < 5  # each has 2 s, of which it needs some milliseconds
+
+
 @pytest.mark.parametrize("method", START_METHODS)
 def test_stopped_workers_are_ended(method: str) -> None:
     iterator = make_iterator(shuffled(IndexProvider()), py_num_workers=3, py_start_method=method)

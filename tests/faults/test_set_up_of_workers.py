@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import signal
@@ -18,7 +19,14 @@ from disturbed_loaders import DETECTED_WITHIN_S, STEPS, loader_of, stream
 from nvidia.dali._multiproc.shared_queue import ShmQueue
 from support.fault_providers import BlockedProvider, BlockedSetUp, BlockedStep, ImageProvider, when_noted
 
-from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy
+from accvlab.dali_pipeline_framework import (
+    DataLoader,
+    FaultPolicy,
+    PipelineDefinition,
+    SamplerInputCallable,
+    SequentialSampler,
+)
+from accvlab.dali_pipeline_framework.engine.watching import start_watch
 from accvlab.dali_pipeline_framework.errors import WorkerDiedError, WorkerStartError
 
 pytestmark = pytest.mark.timeout(120)  # nothing may hang
@@ -241,3 +249,21 @@ def test_workers_that_end_by_themselves_while_they_start_are_not(
             loader.start()
         assert not raised.value.was_killed
         assert caplog.messages == []
+
+
+def test_it_is_logged_that_workers_take_long_to_start(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(start_watch, "TOLD_AFTER_S", 0.1)
+    monkeypatch.setattr(start_watch, "_TOLD_EACH_S", 0.2)
+    source = SamplerInputCallable(ImageProvider(), SequentialSampler(40, 4))
+    pipeline: Any = PipelineDefinition(source).get_dali_pipeline(py_num_workers=2, py_start_method="spawn")
+    try:
+        pipeline.build()
+    finally:
+        pipeline.close()
+    told = [record for record in caplog.records if record.name == start_watch.__name__]
+    assert {record.levelno for record in told} == {logging.WARNING}
+    texts = [record.getMessage() for record in told]
+    assert re.fullmatch(r"Starting 2 workers: after 0\.1 s there are [012] processes\.", texts[0])
+    assert texts[1].startswith("Starting 2 workers: after 0.3 s there are ")

@@ -19,7 +19,7 @@ from support.loaders import frozen, make_loader
 from support.pipelines import indices, worker_pids
 from support.providers import IndexProvider
 
-from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy
+from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, SampleDataGroup
 from accvlab.dali_pipeline_framework.errors import SourceError, WorkerDiedError, WorkerStartError
 from accvlab.dali_pipeline_framework.loader.pipeline_owner import LoaderPipeline
 
@@ -70,6 +70,76 @@ def test_without_restarts_the_cause_is_named_soon_and_the_loader_can_go_on(
         received += map(frozen, loop)
         received += map(frozen, loader)
     assert received == undisturbed
+
+
+class SlowAt(DeadlyProvider):
+    """One sample is slow, so that other workers come to a deadly one meanwhile."""
+
+    slow_index = 0
+    waits_for_death = False
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        if sample_index == self.slow_index:
+            time.sleep(0.2)
+            while self.waits_for_death and not any(self.folder.iterdir()):
+                time.sleep(0.01)
+        return super().get_data(sample_index)
+
+
+@each_value(
+    num_workers=[2, 1, 4],
+    fault=["kill", "segfault", "block"],
+    bad=[17, 0, 39],
+    shuffle_restarts=[(True, 0), (False, 3)],
+    depth=[2, 1, 3],
+)
+def test_batches_before_a_deadly_sample_come_first_and_only_its_batch_is_left_out(
+    tmp_path: Path, num_workers: int, fault: str, bad: int, shuffle_restarts: tuple[bool, int], depth: int
+) -> None:
+    shuffle, restarts = shuffle_restarts
+    due = numbers([*DataLoader(ImageProvider(), 2, shuffle=shuffle, seed=5, num_workers=0, output_type="numpy")])
+    provider = SlowAt(tmp_path, fault, {bad: 9})
+    faults = FaultPolicy(restarts=restarts, blocked_after=0.5 if fault == "block" else None)
+    arguments = {"num_workers": num_workers, "shuffle": shuffle, "seed": 5, "start_method": "fork"}
+    arguments |= {"output_type": "numpy", "pipeline_arguments": {"prefetch_queue_depth": depth}}
+    deadly = next(number for number, batch in enumerate(due) if bad in batch)
+    provider.slow_index = due[max(deadly - 1, 0)][0]
+    received = []
+    with DataLoader(provider, 2, **arguments, faults=faults) as loader:
+        loop = iter(loader)
+        for _ in range(1 if restarts else 2):  # the first error lets the batch be tried again
+            with pytest.raises(WorkerDiedError, match=f"[sS]ample {bad} "):
+                received += loop
+            assert numbers(received) == due[:deadly]
+        received += loop
+    assert numbers(received) == due[:deadly] + due[deadly + 1 :]
+
+
+def test_batches_come_first_in_order_where_two_samples_are_deadly(tmp_path: Path) -> None:
+    provider = DeadlyProvider(tmp_path, "kill", {11: 9, 14: 9}, pace_s=0.002)
+    received, first_errors = [], {}
+    with loader_of(provider, shuffle=False, num_workers=4) as loader:
+        loop = iter(loader)
+        while len(received) < 8:
+            try:
+                received.append(next(loop))
+            except WorkerDiedError as error:
+                first_errors.setdefault(min(error.sample_indices), len(received))
+    assert numbers(received) == [[*range(n, n + 4)] for n in range(0, 40, 4) if n not in (8, 12)]
+    assert first_errors == {11: 2, 14: 2}
+
+
+def test_a_loop_that_is_left_before_the_error_is_due_leaves_nothing_of_it_behind(tmp_path: Path) -> None:
+    provider = SlowAt(tmp_path, "kill", {39: 1})
+    provider.slow_index, provider.waits_for_death = 4, True
+    with loader_of(provider, shuffle=False, num_workers=4) as loader:
+        loop = iter(loader)
+        received = [*next(loop)["index"], *next(loop)["index"]]
+        assert received == [*range(8)]
+        assert any(tmp_path.iterdir())  # the worker has died, and the batches before it come
+        assert len(list(loader)) == 10
+        loader.set_epoch(0)
+        assert len(list(loader)) == 10
 
 
 def test_the_state_tells_what_was_delivered_and_the_next_loop_is_the_next_epoch(

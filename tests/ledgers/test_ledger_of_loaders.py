@@ -125,7 +125,7 @@ def test_a_full_disk_ends_the_ledger_and_not_the_training(
             next(batches)
         assert len([*batches]) == 3
     assert len(noted(tmp_path)) == 1
-    assert caplog.text.count("no space left") == 1
+    assert caplog.text.count("No space left on device. Make room, or name another folder: `ledger`.") == 1
     assert not certify([tmp_path]).is_exact
 
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import struct
 import subprocess
 import sys
+import time
 import timeit
+import zlib
+from collections.abc import Callable
 from typing import Any
 
 import cv2
 import numpy as np
 import pytest
+import simplejpeg
 from hypothesis import given
 from hypothesis import strategies as st
+from nvidia.dali import fn
+from nvidia.dali.pipeline import pipeline_def
 from PIL import Image
 from support.arrays import DT
 from support.providers import IndexProvider
@@ -111,6 +118,98 @@ def test_gigapixels_are_refused_before_they_are_decoded(name: str) -> None:
     assert too_large(as_array(claiming(16384, 16384)[name])) == ""
 
 
+def segment(marker: int, content: bytes) -> bytes:
+    return struct.pack(">BBH", 0xFF, marker, len(content) + 2) + content
+
+
+def chunk(name: bytes, content: bytes) -> bytes:
+    return struct.pack(">I4s", len(content), name) + content + struct.pack(">I", zlib.crc32(name + content))
+
+
+# What is put before all that a JPEG file has behind its first two bytes, or before the first chunk of a PNG file.
+AHEAD = {
+    "filling": b"\xff" * 5000,
+    "empty segments": segment(0xE1, b"") * 5000,
+    "comments": segment(0xFE, b"abc") * 400,
+    "EXIF and ICC of more than 64 kB": segment(0xE1, bytes(65000)) * 3 + segment(0xE2, b"\xff\xc0" * 30000),
+    "a thumbnail in the EXIF data": segment(0xE1, b"Exif\0\0" + by_pillow("JPEG")[:600]),
+    "junk": b"\xff\xe1\0\2" + b"no marker" * 1000,
+    "stuffed zeros": b"\xff\xe1\0\2" + b"\xff\0" * 1000,
+    "markers without content": b"\xff\xd0\xff\x01" * 1000,
+    "segments of no length": b"\xff\xfe\0\0" * 10,
+    "png: unknown chunks": chunk(b"abCd", b"IHDR" * 40) * 3000,
+}
+
+
+def with_ahead(name: str, content: bytes) -> bytes:
+    place = 8 if content.startswith(b"\x89PNG") else 2
+    return content[:place] + AHEAD[name] + content[place:]
+
+
+def decoded_by(content: Any) -> dict[str, tuple[int, ...]]:
+    """Heights and widths of what decoders make of a file; those that refuse it are left out."""
+    found = {}
+    decoders: dict[str, Callable[[], Any]] = {
+        "opencv": lambda: cv2.imdecode(content, cv2.IMREAD_COLOR).shape[:2],
+        "simplejpeg": lambda: simplejpeg.decode_jpeg(content).shape[:2],
+        "pillow": lambda: np.array(Image.open(io.BytesIO(content))).shape[:2],
+        "dali": lambda: decoded_by_dali(content),
+    }
+    for name, decode in decoders.items():
+        with contextlib.suppress(Exception):
+            found[name] = decode()
+    return found
+
+
+def decoded_by_dali(content: Any) -> tuple[int, ...]:
+    @pipeline_def(batch_size=1, num_threads=1, device_id=None)
+    def graph() -> Any:
+        return fn.decoders.image(fn.external_source(lambda: [content], batch=True), device="cpu")
+
+    (image,) = graph().run()
+    return tuple(image.at(0).shape[:2])
+
+
+@pytest.mark.parametrize("ahead", AHEAD)
+def test_headers_are_found_where_decoders_find_them(ahead: str) -> None:
+    kind = "png" if ahead.startswith("png") else "jpeg"
+    content = as_array(with_ahead(ahead, FILES[kind]))
+    sizes = decoded_by(content)
+    assert sizes or kind == "png"
+    assert {*sizes.values(), claimed_size(content)} == {SIZE}
+    begin_s = time.monotonic()
+    large = as_array(with_ahead(ahead, claiming(65_500, 65_500)[kind]))
+    message = "65500 x 65500 pixels, more than the limit"
+    assert message in too_large(large)
+    with pytest.raises(FieldValueError, match=message):
+        image_arrays.decoded_image(large)
+    with pytest.raises(FieldValueError, match=f"{message}|Corrupt JPEG data"):
+        image_arrays.ImageFile.opened(large).decoded()
+    with pytest.raises(FileError, match=message):
+        decoded_rgb(large, "a")
+    assert time.monotonic() - begin_s < 2
+
+
+def test_the_largest_of_several_frame_headers_counts() -> None:
+    jpeg, large = FILES["jpeg"], claiming(65_500, 65_500)["jpeg"]
+    place, of_large = jpeg.index(b"\xff\xc0"), large.index(b"\xff\xc0")
+    second = large[of_large : of_large + 2 + int.from_bytes(large[of_large + 2 : of_large + 4], "big")]
+    for content in (jpeg[:place] + second + jpeg[place:], jpeg[: place + len(second)] + second + jpeg[place:]):
+        assert claimed_size(as_array(content)) == (65_500, 65_500)
+    assert claimed_size(as_array(jpeg + large)) == SIZE  # behind the pixels
+
+
+def test_the_decoder_s_own_header_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where ours finds nothing: of a format that only Pillow knows, or by a fault of ours."""
+    monkeypatch.setattr(image_limit, "_most", 37 * 53 - 1)
+    with pytest.raises(FileError, match="53 x 37 pixels, more than the limit"):
+        decoded_rgb(as_array(by_pillow("SGI")), "a.sgi")
+    monkeypatch.setattr(image_arrays, "too_large", lambda encoded: "")
+    for action in (image_arrays.decoded_image, image_arrays.ImageFile.opened):
+        with pytest.raises(FieldValueError, match="53 x 37 pixels, more than the limit"):
+            action(as_array(FILES["jpeg"]))
+
+
 class Images(IndexProvider):
     """Sample 5 claims gigapixels."""
 
@@ -130,7 +229,7 @@ class Images(IndexProvider):
         sample = self.sample_data_structure
         for camera in range(2):
             bad = sample_index == 5 and camera == 1
-            content = claiming(60_000, 50_000)["jpeg"] if bad else FILES["jpeg"]
+            content = with_ahead("filling", claiming(60_000, 50_000)["jpeg"]) if bad else FILES["jpeg"]
             sample["cameras"][camera]["image"] = as_array(content)
         return sample
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 import random
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from support.draws import Drawer
+from support.fault_providers import DeadlyProvider
 from support.inputs import NumberCallable, NumberIterable
 from support.laws import each_value
 from support.loaders import json_copy, loop
@@ -20,9 +23,10 @@ from support.pipelines import indices, worker_pids
 from support.providers import FaultyProvider, IndexProvider, UnpicklableProvider
 from support.reader_data import numbered_files
 
+from accvlab.dali_pipeline_framework import FaultPolicy, ImageDecoder
 from accvlab.dali_pipeline_framework.draws import UniformDraw
 from accvlab.dali_pipeline_framework.errors import SettingError, SourceError, SourcePicklingError
-from accvlab.dali_pipeline_framework.inputs import FileReader
+from accvlab.dali_pipeline_framework.inputs import FileReader, SamplerInputCallable, SequentialSampler
 from accvlab.dali_pipeline_framework.loader import automatic_workers
 from accvlab.dali_pipeline_framework.loader.automatic_workers import (
     Resources,
@@ -291,3 +295,61 @@ class TestOtherInputs:
 def test_other_values_are_refused(value: Any) -> None:
     with pytest.raises(SettingError, match="`num_workers` must be a whole number of at least 0"):
         automatic(IndexProvider(8), num_workers=value)
+
+
+# --- more workers than cores --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ranks", "num_cores"), [("", 3), ("2", 1), ("9", 1)])
+def test_more_workers_than_cores_are_warned_of_at_the_user_s_line(
+    monkeypatch: pytest.MonkeyPatch, ranks: str, num_cores: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2, 5})
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+    definition = PipelineDefinition(SamplerInputCallable(IndexProvider(8), SequentialSampler(8, 4)))
+
+    def built(pipeline: Any) -> Any:
+        pipeline.build()
+        return pipeline
+
+    makers = {
+        "num_workers": lambda count: DataLoader(IndexProvider(8), 4, num_workers=count),
+        "py_num_workers": lambda count: built(definition.get_dali_pipeline(py_num_workers=count)),
+    }
+    for name, make in makers.items():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            make(num_cores).close()
+            assert caught == []
+            make(num_cores + 1).close()
+        (warning,) = caught
+        assert warning.category is UserWarning
+        assert warning.filename == __file__
+        text = f"`{name}={num_cores + 1}` starts {num_cores + 1} worker processes, and this rank has"
+        assert str(warning.message).startswith(text)
+
+
+def test_nothing_is_warned_of_where_no_worker_is_started(tmp_path: Path) -> None:
+    root = numbered_files(tmp_path, {"a": 4})
+    source = SamplerInputCallable(IndexProvider(8), SequentialSampler(8, 4))
+    here = PipelineDefinition(source, use_parallel_external_source=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DataLoader(FileReader(file_root=root), 4, num_workers=99).close()
+        DataLoader(here, 4, num_workers=99).close()
+        pipeline: Any = here.get_dali_pipeline(py_num_workers=99)
+        pipeline.build()
+        pipeline.close()
+
+
+def test_restarts_do_not_warn_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
+    arguments = {"num_workers": 2, "start_method": "fork", "steps": [ImageDecoder("image", False)]}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with DataLoader(
+            DeadlyProvider(tmp_path, "kill", {5: 1}, 8), 4, faults=FaultPolicy(restarts=1), **arguments
+        ) as loader:
+            assert len(list(loader)) == 2
+    assert [warning.category for warning in caught] == [UserWarning]
+    assert any(tmp_path.iterdir())

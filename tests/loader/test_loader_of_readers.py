@@ -19,13 +19,20 @@ from support.loaders import edited, json_copy, loop, make_loader
 from support.providers import IndexProvider
 from support.reader_data import frame_folders, number_of, numbered_files, record_file
 
-from accvlab.dali_pipeline_framework.errors import ClosedError, NotSupportedError, SettingError, StateError
+from accvlab.dali_pipeline_framework.errors import (
+    ClosedError,
+    GraphError,
+    NotSupportedError,
+    SettingError,
+    StateError,
+)
 from accvlab.dali_pipeline_framework.inputs import (
     FileReader,
     JoinedInput,
     SamplerInputCallable,
     SamplerInputIterable,
     SequenceReader,
+    SequentialSampler,
     ShuffledSampler,
     TFRecordReader,
 )
@@ -438,3 +445,29 @@ class TestWhatIsRefused:
             batch = next(iter(loader))
         assert isinstance(batch["label"], np.ndarray)
         assert batch["label"].shape == (2, 1)
+
+
+# --- files that cannot be read ----------------------------------------------------------------------------
+
+
+@each_value(read_ahead=[3, 1, 2], depth=[2, 1, 3], bad=[9, 1, 11], joined=[False, True])
+def test_batches_before_a_file_that_cannot_be_read_come_first(
+    tmp_path: Path, read_ahead: int, depth: int, bad: int, joined: bool
+) -> None:
+    files = sorted(numbered_files(tmp_path / "root", {"a": 12}).rglob("*.jpg"))
+    reader: Any = FileReader(files=files, prefetch_queue_depth=read_ahead)
+    if joined:
+        reader = JoinedInput(
+            {
+                "read": reader,
+                "own": SamplerInputCallable(IndexProvider(12), SequentialSampler(12, 2, last_batch="drop")),
+            }
+        )
+    received: list[Any] = []
+    arguments = {"pipeline_arguments": {"prefetch_queue_depth": depth}, "num_workers": int(joined)}
+    with DataLoader(reader, 2, output_type="numpy", start_method="fork", **arguments) as loader:
+        files[bad].unlink()
+        with pytest.raises(GraphError, match=files[bad].name):
+            received += loader
+    received = [number for batch in received for number in numbers(batch["read"] if joined else batch)]
+    assert received == [*range(bad - 1)]  # DALI reads one file ahead: the first one of a batch fails a batch early

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import importlib
 import io
 import itertools
 import re
+import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -18,6 +21,7 @@ from nvidia.dali.types import DALIDataType
 from PIL import Image
 from support.laws import each_value, some
 from support.loaders import edited
+from support.providers import Panic
 
 from accvlab.dali_pipeline_framework import (
     DataLoader,
@@ -35,6 +39,7 @@ from accvlab.dali_pipeline_framework import (
 )
 from accvlab.dali_pipeline_framework.errors import (
     GraphError,
+    MissingPackageError,
     QuarantineError,
     SettingError,
     SourceError,
@@ -59,7 +64,9 @@ class Provider(DataProvider):
         broken: Iterable[int] = (),
         odd: Iterable[int] = (),
         num_samples: int = NUM_SAMPLES,
+        error: type[BaseException] = ValueError,
     ) -> None:
+        self.error = error
         self.bad, self.broken, self.odd = frozenset(bad), frozenset(broken), frozenset(odd)
         self.num_samples = num_samples
 
@@ -81,7 +88,7 @@ class Provider(DataProvider):
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         if sample_index in self.bad:
-            raise ValueError(f"calibration of {sample_index} is missing")
+            raise self.error(f"calibration of {sample_index} is missing")
         sample = self.sample_data_structure
         sample["index"] = np.array(sample_index)
         sample["boxes"] = np.full((4,) if sample_index in self.odd else (2, 4), 1 + sample_index, np.float32)
@@ -156,7 +163,8 @@ _WHERE = [("graph", 0), ("graph", 2), ("workers", 0), ("workers", 2)]
     {0, 1, 2, 4, 6, 7, 8, 11},
 )
 def test_all_other_samples_stay_where_they_are(run: str, num_workers: int, policy: str) -> None:
-    with make(Provider([3, 7], [5]), policy, run=run, num_workers=num_workers) as loader:
+    error = (ValueError, Panic, asyncio.CancelledError)[POLICIES.index(policy)]
+    with make(Provider([3, 7], [5], error=error), policy, run=run, num_workers=num_workers) as loader:
         batches = delivered(loader)
         failed = loader.failed_samples
     expected = clean()
@@ -174,7 +182,7 @@ def test_all_other_samples_stay_where_they_are(run: str, num_workers: int, polic
     assert sorted(sample.sample_index for sample in failed) == [3, 5, 7]
     assert sorted(failed, key=lambda sample: (sample.epoch, sample.batch)) == list(failed)
     by_index = {sample.sample_index: sample for sample in failed}
-    assert by_index[3].reason == "ValueError: calibration of 3 is missing"
+    assert by_index[3].reason == f"{error.__name__}: calibration of 3 is missing"
     assert by_index[3].file == "drive_3.jpg"
     assert by_index[5].stage == ("graph" if run == "graph" else "steps")
     for sample in failed:
@@ -560,9 +568,66 @@ def test_the_message_tells_all_that_is_known() -> None:
     ]
     assert re.fullmatch(r"  worker: 0 \(process \d+\)", lines[4])
     trace = "\n".join(lines[5:])
-    assert 'raise ValueError(f"calibration of {sample_index} is missing")' in trace
+    assert 'raise self.error(f"calibration of {sample_index} is missing")' in trace
     assert "accvlab" not in trace.replace(str(Path(__file__).parents[2]), "")
     assert (error.sample_index, error.worker) == (3, 0)
     frames = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
     assert frames == ["test_the_message_tells_all_that_is_known", "__next__"]
     assert len("".join(traceback.format_exception(error)).splitlines()) <= 22
+
+
+class WithoutPackage(Provider):
+    """From sample 5 on, a package is imported that is not there."""
+
+    def __init__(self, module: str, wrapped: bool = False) -> None:
+        super().__init__()
+        self.module, self.wrapped = module, wrapped
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        if sample_index >= 5:
+            try:
+                importlib.import_module(self.module)
+            except ImportError as error:
+                if self.wrapped:
+                    raise ValueError("no calibration") from error
+                raise
+        return super().get_data(sample_index)
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, "raise"])
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_missing_package_is_no_fault_of_a_sample(policy: str, num_workers: int, tmp_path: Path) -> None:
+    faults = FaultPolicy(samples=policy, quarantine=tmp_path / "failed.jsonl")
+    with make(WithoutPackage("no_such_package.part"), faults, shuffle=False, num_workers=num_workers) as loader:
+        loop = iter(loader)
+        next(loop)
+        message = r"\n  A package is missing, .*: pip install no_such_package\."
+        with pytest.raises(MissingPackageError, match=message) as caught:
+            next(loop)
+        assert loader.failed_samples == ()
+    assert isinstance(caught.value, SourceError)
+    assert caught.value.original_type == "ModuleNotFoundError"
+    assert (tmp_path / "failed.jsonl").read_bytes() == b""
+    with make(WithoutPackage("no_such_package", True), policy, num_workers=num_workers) as loader:
+        with pytest.raises(SourceError, match=r"no calibration(.|\n)*A package is missing"):
+            list(loader)
+        assert loader.failed_samples == ()
+
+
+@pytest.mark.parametrize("package", ["cv2", "simplejpeg"])
+def test_a_missing_decoder_ends_the_run(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = {"cv2": ".png", "simplejpeg": ".jpg"}[package]
+
+    class Jpegs(Provider):
+        def get_data(self, sample_index: int) -> SampleDataGroup:
+            sample = super().get_data(sample_index)
+            for camera in range(2):
+                sample["cameras"][camera]["image"] = images[kind]
+            return sample
+
+    images = {each: encoded(3, each) for each in (".png", ".jpg")}
+    with make(Jpegs(), "skip", run="workers") as loader:
+        monkeypatch.setitem(sys.modules, package, None)  # after the definition, which looks for it
+        with pytest.raises(MissingPackageError, match=r"pip install .*\[cpu\]"):
+            list(loader)
+        assert loader.failed_samples == ()

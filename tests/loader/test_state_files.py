@@ -151,6 +151,19 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.Monke
     assert json.loads(path.read_bytes())["batch"] == 2
 
 
+def test_what_has_no_end_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/zero")
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate((1 << 28) + 1)
+    with loader_of() as loader:
+        for path in (Path("/dev/zero"), tmp_path / "link", tmp_path / "pipe"):
+            with pytest.raises(FileError, match="cannot be read: it is no regular file"):
+                load_state(loader, path)
+        with pytest.raises(StateError, match=r"large' is larger than any state of a loader"):
+            load_state(loader, tmp_path / "large")
+
+
 def test_what_is_no_state_is_refused_with_the_file(tmp_path: Path) -> None:
     path = tmp_path / "loader.json"
     with loader_of() as loader:

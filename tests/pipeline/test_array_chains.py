@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from nvidia.dali import types
-from support.arrays import encoded_image, gradient
+from support.arrays import encoded_image, gradient, photograph
 from support.laws import examples
 
 from accvlab.dali_pipeline_framework.errors import SourceError
@@ -25,6 +25,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     ImageColorSpaceConverter,
     ImageDecoder,
     ImageGaussianBlurrer,
+    ImageJpegDistorter,
     ImageMeanStdDevNormalizer,
     ImageResizeCropFlipper,
     ImageResizer,
@@ -34,6 +35,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     RandomEraser,
     TensorSizeAdder,
 )
+from accvlab.dali_pipeline_framework.testing import run_step
 
 DT = types.DALIDataType
 NUM_CAMERAS = 3
@@ -197,3 +199,29 @@ def test_a_broken_file_is_named_with_sample_and_field(decoder: PipelineStepBase,
     rule = r"on sample 3 failed .*: cameras\[1\]\.image: The JPEG file \(200 bytes\)"
     with loader, pytest.raises(SourceError, match=rule):
         list(loader)
+
+
+@pytest.mark.parametrize(
+    ("quality", "most", "of_999", "least_psnr"), [(5, 0.35, 0.2, 35), (30, 0.35, 0.2, 35), (95, 0.06, 0.03, 40)]
+)
+def test_jpeg_artefacts_after_a_step_whose_forms_differ(
+    quality: int, most: float, of_999: float, least_psnr: float
+) -> None:
+    """The documented bound; a difference of one level before becomes more than one."""
+    steps = [
+        ImageResizer("image", output_hw=[250, 440]),
+        ImageJpegDistorter("image", quality_range=(quality, quality)),
+    ]
+    differences = []
+    for seed in range(3):
+        sample = SampleDataGroup()
+        sample.add_data_field("image", DT.UINT8)
+        sample["image"] = photograph(450, 800, seed)
+        one, other = (
+            run_step(steps, sample, run=run).output["image"].astype(float) for run in ("workers", "graph")
+        )
+        differences.append(np.abs(one - other) / 255)
+        assert -20 * np.log10(np.sqrt(np.mean(differences[-1] ** 2))) >= least_psnr
+    all_of_them = np.concatenate(differences)
+    assert 2 / 255 < all_of_them.max() <= most
+    assert np.quantile(all_of_them, 0.999) <= of_999

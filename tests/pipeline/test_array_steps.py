@@ -253,11 +253,17 @@ class TestFailures:
             ("raises", r"Step 1 \(Doubles\) on sample 2 failed with KeyError: 'no such thing'", 0),
             ("raises", r"Step 1 \(Doubles\) on sample 2 failed with KeyError: 'no such thing'", 2),
             ("changes", "changes an array that it was given in place", 0),
-            ("dtype", r"pair: is declared as float32, got float64 \(shape \(2,\)\)", 0),
+            (
+                "dtype",
+                r"pair: is declared as float32, got float64 \(shape \(2,\)\)\nReturn what is declared",
+                0,
+            ),
             ("name", "did not produce the format that it declared", 0),
             ("none", "pair: is not set", 0),
             ("exits", "SystemExit", 0),
             ("exits", "SystemExit", 2),
+            ("panics", "Panic", 0),
+            ("panics", "Panic", 2),
         ],
     )
     def test_name_step_and_sample(self, does: str, text: str, num_workers: int) -> None:

@@ -24,7 +24,8 @@ from accvlab.dali_pipeline_framework.errors import GraphError, SettingError
 from accvlab.dali_pipeline_framework.operators.image_transform import Resampling
 from accvlab.dali_pipeline_framework.processing_steps import AffineTransformer as A
 from accvlab.dali_pipeline_framework.processing_steps import DataGroupArrayWithNameElementsAppliedStep
-from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup, format_path
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data.names import format_path
 from accvlab.dali_pipeline_framework.testing import run_step as run_published
 
 Mode, Anchor = A.ResizingMode, A.ResizingAnchor

@@ -19,7 +19,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     ImageBrightnessContrastJitter,
     ImageDecoder,
 )
-from accvlab.dali_pipeline_framework.sample_data import format_path
+from accvlab.dali_pipeline_framework.sample_data.names import format_path
 
 
 def provider(dtype: DALIDataType, images: list[np.ndarray]) -> ArrayProvider:

@@ -33,7 +33,7 @@ from accvlab.dali_pipeline_framework.inputs import (
     VideoFrameDataProvider,
     VideoReader,
 )
-from accvlab.dali_pipeline_framework.loader.states.state import fingerprint
+from accvlab.dali_pipeline_framework.loader.states.sample_fields import fingerprint
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.pipeline.chains.chain_format import chain_format
 from accvlab.dali_pipeline_framework.processing_steps import (
@@ -62,8 +62,9 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     TensorSizeAdder,
     UnneededFieldRemover,
 )
-from accvlab.dali_pipeline_framework.sample_data import ImageContent, LeafFormat, leaf_format
+from accvlab.dali_pipeline_framework.sample_data import ImageContent, LeafFormat
 from accvlab.dali_pipeline_framework.sample_data.format_problems import described_together
+from accvlab.dali_pipeline_framework.sample_data.formats import leaf_format
 from accvlab.dali_pipeline_framework.sample_data.image_content import DECODED_CLIP, DECODED_IMAGE, ENCODED_IMAGE
 from accvlab.dali_pipeline_framework.testing import check_step, run_step
 
@@ -267,6 +268,43 @@ class TestRange:
         fractions = ImageMeanStdDevNormalizer("image", [0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
         low, high = content_after(FILE, DECODE, RANGE, fractions).value_range or (0, 0)
         assert (low, high) == pytest.approx((-0.485 / 0.229, (1 - 0.406) / 0.225))
+
+    @pytest.mark.parametrize(
+        ("sample", "before"), [(FILE, [DECODE]), (IMAGE, []), (UNDECLARED, []), (UNDECLARED, [RESIZE, FLIP])]
+    )
+    def test_fractions_are_not_for_images_in_0_255(self, sample, before):
+        fractions = ImageMeanStdDevNormalizer("image", [0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+        assert refused(sample, *before, fractions) == (
+            f"step {len(before)} (ImageMeanStdDevNormalizer): image: `mean` 0.485 and `std_dev` 0.229 are for "
+            "images with values 0..1, but the values are 0..255. Multiply both by 255: mean=[123.675, 116.28, "
+            "103.53], std_dev=[58.395, 57.12, 57.375], or put ImageRange01Normalizer before "
+            "ImageMeanStdDevNormalizer"
+        )
+        assert folded(sample, [*before, RANGE, fractions])
+
+    @pytest.mark.parametrize(
+        ("mean", "std_dev"), [(0.5, 0.5), (0.449, [0.2, 0.2, 0.2]), ([0.4, 0.5, 0.6], 1.0), (1, 0.5)]
+    )
+    def test_fractions_of_other_forms(self, mean, std_dev):
+        step = ImageMeanStdDevNormalizer("image", mean, std_dev)
+        message = "are for images with values 0..1, but the values are 0..255. Multiply both by 255: mean="
+        assert message in refused(IMAGE, step)
+        array = SampleDataGroup()
+        array.add_data_group_field_array("images", blueprint_of(FILE), 2)
+        with pytest.raises(FormatError, match=re.escape(f"images[0..1].image: `mean` {np.ravel(mean)[0]:g}")):
+            folded(array, [DataGroupArrayWithNameElementsAppliedStep(each, "images") for each in (DECODE, step)])
+        wide = {"image": (DT.UINT16, 3, ImageContent(is_encoded=False, value_range=(0, 65535)))}
+        assert "but the values are 0..6.55e+04" in refused(wide, step)
+        for content in (ImageContent(), ImageContent(is_encoded=False, value_range=(-1, 1))):
+            assert folded({"image": (DT.FLOAT, 3, content)}, [step])
+            assert folded({"image": (DT.UINT16, 3, content)}, [step])
+
+    @pytest.mark.parametrize(
+        ("mean", "std_dev"),
+        [(0, 1), (0.0, 255.0), ([103.5, 116.3, 123.7], 1), (1, 1), (0.5, 2), ([0.5, 0.5, 120], 0.5), (0, 1 / 2)],
+    )
+    def test_what_is_no_fraction(self, mean, std_dev):
+        assert folded(IMAGE, [ImageMeanStdDevNormalizer("image", mean, std_dev)])
 
     def test_a_normalizer_may_convert_only(self):
         assert content_after(IMAGE, ImageMeanStdDevNormalizer("image", 0.0, 255.0)).value_range == (0, 1)

@@ -12,7 +12,8 @@ from support.laws import each_value
 from support.pipelines import indices, make_iterator, shuffled
 from support.samplers import EpochSampler
 
-from accvlab.dali_pipeline_framework.errors import GraphError, SettingError, SourceError
+from accvlab.dali_pipeline_framework import DataLoader, TorchDatasetProvider
+from accvlab.dali_pipeline_framework.errors import FormatError, GraphError, SettingError, SourceError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputIterable
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
@@ -382,3 +383,47 @@ def bare_pipeline(step: PipelineStepBase, encoded: list[np.ndarray]) -> tuple[An
     data.add_data_field("image", DT.UINT8)
     data["image"] = fn.external_source(source=[encoded], batch=True, dtype=DT.UINT8)
     return step(data).get_data()
+
+
+DECODED_ALREADY = r"looks decoded already: .* has the shape \({}\). Leave out ImageDecoder, or `is_encoded`"
+
+
+@pytest.mark.parametrize("run", ["graph", "workers"])
+@pytest.mark.parametrize("shape", [(6, 8, 3), (6, 8)], ids=str)
+@pytest.mark.parametrize(
+    "step",
+    [ImageDecoder("image", False), ImageResizer("image", output_hw=[2, 2], is_encoded=True)],
+    ids=["decoder", "resizer"],
+)
+def test_images_of_an_unknown_form_that_are_decoded_already(step: Any, shape: tuple[int, ...], run: str) -> None:
+    image = np.full(shape, 255, np.uint8)
+    image[0, :2] = 0xD8  # begins as a JPEG file, in one order of its bytes
+    provider = ArrayProvider({"image": (DT.UINT8, [image] * 2)})
+    definition = PipelineDefinition(shuffled(provider, 2), [step], run=run)
+    message = DECODED_ALREADY.format(", ".join(map(str, shape)))
+    with (
+        DataLoader(definition, num_workers=0) as loader,
+        pytest.raises((GraphError, SourceError), match=message) as caught,
+    ):
+        next(iter(loader))
+    assert "image: " in str(caught.value)
+    assert type(step).__name__ in str(caught.value)
+
+
+def test_images_that_are_decoded_already_in_an_array_of_groups() -> None:
+    provider = TorchDatasetProvider([{"cameras": [{"image": np.ones((6, 8, 3), np.uint8)}] * 2}])
+    with pytest.raises(FormatError, match=r"cameras\[0..1\].image: .* looks decoded already, as .* ndim=3 show"):
+        DataLoader(provider, 1, steps=[ImageDecoder("image", False)], num_workers=0)
+    blueprint = SampleDataGroup.create_data_group_field_array(SampleDataGroup(), 2)
+    for camera in (0, 1):
+        blueprint[camera].add_data_field("image", DT.UINT8)
+    cameras = SampleDataGroup()
+    cameras.add_data_group_field("cameras", blueprint)
+    provider = TorchDatasetProvider(
+        [{"cameras": [{"image": np.ones((6, 8, 3), np.uint8)}] * 2}], blueprint=cameras
+    )
+    with (
+        DataLoader(provider, 1, steps=[ImageDecoder("image", False)], num_workers=0, run="graph") as loader,
+        pytest.raises(GraphError, match=r"cameras\[0\].image, cameras\[1\].image: .*looks decoded already"),
+    ):
+        next(iter(loader))

@@ -179,7 +179,9 @@ def test_torchvision_converts_to_a_declared_type() -> None:
     found = run_step(step, scene(), run="workers").output["image"]
     np.testing.assert_allclose(found, values(scene())["image"] / 255, atol=1e-6)
     undeclared = TorchvisionStep(transforms().ToDtype(torch.float32, scale=True), "image")
-    with pytest.raises(StepOutputError, match="image: is declared as uint8, got float32"):
+    with pytest.raises(
+        StepOutputError, match=r"image: is declared as uint8, got float32 .*\n.*`image_type=DALIDataType.FLOAT`"
+    ):
         run_step(undeclared, scene(), run="workers")
 
 
@@ -340,3 +342,12 @@ def test_global_generators_are_as_before() -> None:
         assert numbers() == first
         raise KeyError
     assert numbers() == expected
+
+
+@needs_albumentations
+def test_an_image_type_that_was_not_named() -> None:
+    step = AlbumentationsStep(compose(("ToFloat", {})), "image")
+    with pytest.raises(
+        StepOutputError, match=r"got float32 .*\nName the type .*: `image_type=DALIDataType.FLOAT`"
+    ):
+        run_step(step, scene(), run="workers")

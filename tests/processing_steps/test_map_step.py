@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import Any
 
@@ -232,3 +233,64 @@ def test_spawned_workers_need_a_function_that_can_be_pickled() -> None:
 def test_settings_that_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         MapStep(settings.pop("function"), **settings)
+
+
+def doubles(*arrays: Any) -> Any:
+    return tuple(np.asarray(array, np.float64) for array in arrays)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "advice"),
+    [
+        (doubles, {"input_names": "b"}, '{"b": DALIDataType.FLOAT64}'),
+        (doubles, {"input_names": ["b", "a"]}, '{"b": DALIDataType.FLOAT64, "a": DALIDataType.FLOAT64}'),
+        (
+            lambda a, b: (a, b * 0.5),
+            {"input_names": ["a", "b"]},
+            '{"a": DALIDataType.FLOAT, "b": DALIDataType.FLOAT64}',
+        ),
+        (
+            lambda a: (a, a > 1),
+            {"input_names": "a", "output_types": {"x": DT.FLOAT, ("b",): DT.INT32}},
+            '{"x": DALIDataType.FLOAT, "b": DALIDataType.BOOL}',
+        ),
+        (
+            lambda item: {**item, "b": item["b"] * 0.5, "x": item["a"]},
+            {"output_types": {"x": DT.FLOAT}},
+            '{"x": DALIDataType.FLOAT, "b": DALIDataType.FLOAT64}',
+        ),
+    ],
+)
+def test_results_of_another_type_have_advice_that_works(
+    function: Any, arguments: dict[str, Any], advice: str
+) -> None:
+    with pytest.raises(StepOutputError) as caught:
+        applied(MapStep(function, **arguments))
+    assert str(caught.value).endswith(f", or name the types that it returns: `output_types={advice}`.")
+    followed = {**arguments, "output_types": eval(advice, {"DALIDataType": DT})}
+    result = applied(MapStep(function, **followed))
+    types_of_fields = {name: result.get_type_of_field(name) for name in followed["output_types"]}
+    assert types_of_fields == followed["output_types"]
+
+
+def test_results_of_another_rank_or_of_no_type_of_a_field() -> None:
+    blueprint = SampleDataGroup()
+    blueprint.add_data_field("image", DT.UINT8, ndim=3)
+    cameras = SampleDataGroup()
+    cameras.add_data_group_field_array("cameras", blueprint, 2)
+    for camera in (0, 1):
+        cameras["cameras"][camera]["image"] = gradient(4, 5)
+
+    def in_cameras(function: Any, **arguments: Any) -> Any:
+        step = MapStep(function, input_names="image", **arguments)
+        return DataGroupArrayWithNameElementsAppliedStep(step, "cameras")(cameras.get_copy())
+
+    advice = re.escape('`output_types={"image": DALIDataType.UINT8}`')
+    with pytest.raises(StepOutputError, match=rf"cameras\[0\].image: .* 3 dimension\(s\), got 2 (.|\n)*{advice}"):
+        in_cameras(lambda image: image[0])
+    assert in_cameras(lambda image: image[0], output_types={"image": DT.UINT8})["cameras"][1]["image"].shape == (
+        5,
+        3,
+    )
+    with pytest.raises(StepOutputError, match=r"got complex128 .*\n.* return what is declared, .*\(\.\.\.\)`\.$"):
+        in_cameras(lambda image: image * 1j)

@@ -6,24 +6,27 @@ import copy
 import pickle
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
+import torch
 from nvidia.dali import fn, pipeline_def
 from support.arrays import DT, ArrayProvider
 from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider, NumberProvider
 from support.steps import Doubler, ImageUser, Renamer
 
-from accvlab.dali_pipeline_framework.errors import StepOutputError
+from accvlab.dali_pipeline_framework.errors import GraphError, StepOutputError
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupArrayWithNameElementsAppliedStep,
     DataGroupInPathAppliedStep,
     DataGroupsWithNameAppliedStep,
     ImageDecoder,
+    LambdaStep,
     PipelineStepBase,
 )
-from accvlab.dali_pipeline_framework.sample_data import describe_difference
+from accvlab.dali_pipeline_framework.sample_data.format_problems import describe_difference
 
 
 class Configurable(PipelineStepBase):
@@ -201,6 +204,60 @@ class TestOutput:
             PipelineDefinition(shuffled(IndexProvider(8)), steps).get_dali_pipeline(num_threads=1)
         if hasattr(caught.value, "__notes__"):  # Python >= 3.11
             assert caught.value.__notes__ == ["raised while step 1 (Configurable) defined its operators"]
+
+    @pytest.mark.parametrize(
+        "compute",
+        [
+            np.mean,
+            np.sqrt,
+            np.asarray,
+            lambda node: np.concatenate([node, node]),
+            lambda node: node @ np.eye(4),
+            float,
+            len,
+            lambda node: node if node > 0 else -node,
+            lambda node: [one + 1 for one in node],
+            sum,
+            lambda node: cv2.resize(node, (2, 2)),
+            lambda node: node.mean(),
+            lambda node: node.shape[0],
+            lambda node: node[[0, 1]],
+            torch.from_numpy,
+            lambda node: f"{node:.2f}",
+        ],
+    )
+    def test_a_step_that_takes_nodes_for_arrays_is_named_with_what_to_use(self, compute: Any) -> None:
+        def process(data: SampleDataGroup) -> SampleDataGroup:
+            data["index"] = compute(data["index"])
+            return data
+
+        steps = [Configurable(process, same)]
+        if compute is not np.asarray:  # which makes an array of the node: no result of a LambdaStep
+            steps.append(LambdaStep(compute, input_names="index", output_types={"index": DT.INT64}))
+        for step in steps:
+            with pytest.raises(GraphError, match=r"nodes of DALI(.|\n)*MapStep .* ArrayStep") as caught:
+                PipelineDefinition(shuffled(IndexProvider(8)), [Doubler("index"), step]).get_dali_pipeline()
+            kind = type(caught.value).__bases__[-1].__name__
+            assert str(caught.value).startswith(f"step 1 ({type(step).__name__}) failed with {kind}: ")
+
+    @pytest.mark.parametrize(
+        ("error", "compute"),
+        [
+            (ValueError, lambda node: raised(ValueError("by hand"))),
+            (TypeError, lambda node: raised(TypeError("by hand"))),
+            (KeyError, lambda node: {}["by hand"]),
+            (KeyError, lambda node: fn.resize(node, no_such=3)),
+        ],
+    )
+    def test_other_errors_of_a_step_are_left_as_they_are(self, error: type[Exception], compute: Any) -> None:
+        step = LambdaStep(compute, input_names="index", output_types={"index": DT.INT64})
+        with pytest.raises(error) as caught:
+            PipelineDefinition(shuffled(IndexProvider(8)), [step]).get_dali_pipeline()
+        assert type(caught.value) is error
+
+
+def raised(error: Exception) -> None:
+    raise error
 
 
 def process_format(process: Any, blueprint: SampleDataGroup) -> SampleDataGroup:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import random
 from collections import namedtuple
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -12,8 +15,21 @@ import pytest
 import torch
 from nvidia.dali import types
 from PIL import Image
+from support.scripts import run_script
 
-from accvlab.dali_pipeline_framework import DataLoader, SampleDataGroup, TorchDatasetProvider
+from accvlab.dali_pipeline_framework import (
+    ConcatDataProvider,
+    DataLoader,
+    DataProvider,
+    FaultPolicy,
+    PipelineDefinition,
+    SampleDataGroup,
+    SamplerInputIterable,
+    SequentialSampler,
+    ShuffledSampler,
+    TorchDatasetProvider,
+    WeightedSampler,
+)
 from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError, SourceError, StateError
 from accvlab.dali_pipeline_framework.testing import check_provider
 
@@ -228,7 +244,7 @@ def test_a_batch_that_is_fetched_at_once_names_the_item() -> None:
     [
         ([item(0)] * 5, {}, r"num_samples: 4 in the state, 5 here\n  - data_set_size: 4 in the state, 5 here"),
         (Items(), {"seed": 1}, "seed: 0 in the state, 1 here"),
-        ([{"name": "a"}] * 4, {}, "fields of the samples .*: fingerprint"),
+        ([{"name": "a"}] * 4, {}, "fields of the samples .*: 1 field less than when the state was saved: is_key"),
     ],
 )
 def test_a_state_of_another_data_set_or_plan_is_refused(
@@ -245,3 +261,234 @@ def test_a_state_of_another_data_set_or_plan_is_refused(
     provider = TorchDatasetProvider(dataset, blueprint=None if names_only else blueprint)
     with DataLoader(provider, **arguments, **settings) as loader, pytest.raises(StateError, match=message):
         loader.load_state_dict(state)
+
+
+# --- random numbers of a data set -----------------------------------------------------------------------------
+
+
+class Drawing:
+    """Items with numbers of the global generators."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        drawn = [random.random(), np.random.random(), np.random.randn(), torch.rand(()).item()]
+        return {"index": index, "drawn": drawn, "more": torch.randn(2), "process": os.getpid()}
+
+
+class Augmented(Drawing):
+    """Items that Albumentations changes, with generators of its own."""
+
+    def __init__(self) -> None:
+        library = pytest.importorskip("albumentations")
+        self.transform = library.Compose([library.GaussNoise(p=1), library.RandomBrightnessContrast(p=1)])
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        self.transform.set_random_seed(random.getrandbits(32))
+        image = self.transform(image=np.full((4, 4, 3), 100, np.uint8))["image"]
+        return {"index": index, "drawn": image.ravel().astype(float), "more": image[0]}
+
+
+class DrawingAtOnce(Drawing):
+    def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
+        return [self[index] for index in indices]
+
+
+Drawn = dict[tuple[int, int, int], tuple[Any, ...]]
+
+
+def drawn_by(
+    dataset: Any, *, epochs: int = 2, skip: int = 0, state: Any = None, sampler: Any = None, **arguments: Any
+) -> Drawn:
+    """What is drawn for each sample, by epoch, index and how often the epoch had it before."""
+    provider = dataset if isinstance(dataset, DataProvider) else TorchDatasetProvider(dataset)
+    arguments = {"seed": 7, "num_workers": 0, "start_method": "fork", "output_type": "numpy", **arguments}
+    order = {"sampler": sampler} if sampler is not None else {"shuffle": True}
+    found: Drawn = {}
+    with DataLoader(provider, **{"batch_size": 2, **order, **arguments}) as loader:
+        if state is not None:
+            loader.load_state_dict(state)
+        for epoch in range(loader.epoch, epochs):
+            for batch in loader:
+                for row, index in enumerate(batch["index"].tolist()):
+                    visit = sum(key[:2] == (epoch, index) for key in found)
+                    drawn = batch["drawn"][row].tolist(), batch["more"][row].tolist()
+                    found[epoch, index, visit] = drawn
+    return found
+
+
+@pytest.fixture(scope="module")
+def drawn_here() -> Drawn:
+    """In this process."""
+    found = drawn_by(Drawing())
+    for number in range(4):
+        assert len(found) == len({value[0][number] for value in found.values()}) == 20
+    return found
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"num_workers": 1},
+        {"num_workers": 3, "pipeline_arguments": {"prefetch_queue_depth": 4}},
+        {"num_workers": 2, "start_method": "forkserver", "batch_size": 5},
+        {"batch_size": 1, "sampler": "given"},
+    ],
+    ids=str,
+)
+def test_what_a_data_set_draws_depends_on_seed_epoch_and_sample(
+    drawn_here: Drawn, arguments: dict[str, Any]
+) -> None:
+    if "sampler" in arguments:
+        arguments = {**arguments, "sampler": SequentialSampler(10)}
+    random.seed(os.getpid())
+    np.random.seed(3)
+    assert drawn_by(Drawing(), **arguments) == drawn_here
+
+
+def test_what_albumentations_draws_with_a_seed_from_a_global_generator() -> None:
+    found = drawn_by(Augmented())
+    assert len({str(value) for value in found.values()}) == 20
+    assert drawn_by(Augmented(), num_workers=2, batch_size=5) == found
+
+
+def test_what_a_data_set_draws_differs_with_the_seed(drawn_here: Drawn) -> None:
+    other = drawn_by(Drawing(), seed=8)
+    assert other.keys() == drawn_here.keys()
+    assert not {value[0][0] for value in other.values()} & {value[0][0] for value in drawn_here.values()}
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_what_a_data_set_draws_after_a_resume(drawn_here: Drawn, num_workers: int) -> None:
+    arguments: dict[str, Any] = {"seed": 7, "start_method": "fork", "output_type": "numpy"}
+    provider = TorchDatasetProvider(Drawing())
+    with DataLoader(provider, 2, shuffle=True, num_workers=0, **arguments) as loader:
+        for _, _ in zip(range(3), loader, strict=False):
+            pass
+        state = loader.state_dict()
+    rest = drawn_by(Drawing(), state=state, num_workers=num_workers)
+    assert len(rest) == 20 - 6
+    assert rest.items() <= drawn_here.items()
+
+
+def test_shards_draw_for_their_samples(drawn_here: Drawn) -> None:
+    arguments: dict[str, Any] = {"batch_size": 1}
+    found = [drawn_by(Drawing(), shard=(rank, 2), num_workers=rank, **arguments) for rank in range(2)]
+    assert {**found[0], **found[1]} == drawn_here
+
+
+def test_a_sample_that_an_epoch_has_again_draws_anew() -> None:
+    sampler = WeightedSampler([1, 0, 0, 1] + [0] * 6, num_per_epoch=12, seed=1)
+    found = drawn_by(Drawing(), sampler=sampler, epochs=1)
+    assert len(found) == len({value[0][0] for value in found.values()}) == 12
+    assert drawn_by(Drawing(), sampler=sampler, epochs=1, num_workers=2, batch_size=3) == found
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_samples_that_other_providers_and_subsets_pass_on(drawn_here: Drawn, num_workers: int) -> None:
+    assert drawn_by(torch.utils.data.Subset(Drawing(), range(10)), num_workers=num_workers) == drawn_here
+    twice = ConcatDataProvider([TorchDatasetProvider(Drawing()), TorchDatasetProvider(Drawing())])
+    found = drawn_by(twice, num_workers=num_workers, epochs=1)
+    assert len(found) == len({value[0][0] for value in found.values()}) == 20
+    assert found == drawn_by(twice, epochs=1, batch_size=5)
+
+
+def test_items_that_are_fetched_at_once_draw_by_the_batch() -> None:
+    found = drawn_by(DrawingAtOnce())
+    assert len(found) == len({value[0][0] for value in found.values()}) == 20
+    assert drawn_by(DrawingAtOnce(), num_workers=3) == found
+    of_items = drawn_by(Drawing())
+    assert all(found[key] != of_items[key] for key in found)
+
+
+def test_what_an_iterable_draws_repeats() -> None:
+    found = []
+    for num_workers in (0, 0, 1):
+        source = SamplerInputIterable(TorchDatasetProvider(Drawing()), ShuffledSampler(10, total_batch_size=2))
+        definition = PipelineDefinition(source, [])
+        with DataLoader(
+            definition, 2, num_workers=num_workers, start_method="fork", output_type="numpy"
+        ) as loader:
+            found.append([batch["drawn"].tolist() for _ in range(2) for batch in loader])
+    assert found[0] == found[1] == found[2]
+    assert len({row[0] for batch in found[0] for row in batch}) == 20
+
+
+def test_a_sample_that_takes_the_place_of_another_draws_for_itself() -> None:
+    class Broken(Drawing):
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            if index == 4:
+                raise OSError("gone")
+            return super().__getitem__(index)
+
+    whole = drawn_by(Drawing(), epochs=1)
+    policy = FaultPolicy(samples="replace")
+    found = [drawn_by(Broken(), epochs=1, num_workers=workers, faults=policy) for workers in (0, 2)]
+    assert found[0] == found[1]
+    firsts = {value[0][0] for value in found[0].values()}
+    assert len(firsts) == 10
+    assert {value[0][0] for key, value in whole.items() if key[1] != 4} <= firsts
+
+
+def test_steps_one_by_one_see_what_the_loader_loads(drawn_here: Drawn) -> None:
+    with DataLoader(TorchDatasetProvider(Drawing()), 2, shuffle=True, seed=7, num_workers=0) as loader:
+        ((_, sample),) = loader.step_by_step(3, epoch=1)
+    drawn = np.asarray(sample["drawn"]).tolist(), np.asarray(sample["more"]).tolist()
+    assert drawn == drawn_here[1, int(sample["index"]), 0]
+
+
+def generators() -> tuple[Any, ...]:
+    kind, keys, *rest = np.random.get_state()
+    return random.getstate(), kind, keys.tolist(), rest, torch.get_rng_state().tolist()
+
+
+def test_generators_of_this_process_are_left_alone() -> None:
+    np.random.randn()  # half of a pair
+    before = generators()
+    provider = TorchDatasetProvider(Drawing())
+    assert generators() == before
+    with DataLoader(provider, 2, num_workers=0) as loader:
+        for _ in loader:
+            assert generators() == before
+    assert generators() == before
+    random.seed(1)
+    expected = random.random()
+    random.seed(1)
+    assert provider.get_data(0)["drawn"][0] == expected  # without a loader, nothing is seeded
+
+
+LATE_TORCH = """
+import multiprocessing, sys
+from accvlab.dali_pipeline_framework import DataLoader, TorchDatasetProvider, SampleDataGroup
+from nvidia.dali import types
+
+class Late:
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        import torch
+
+        return {"drawn": torch.rand(2).numpy()}
+
+if __name__ == "__main__":
+    blueprint = SampleDataGroup()
+    blueprint.add_data_field("drawn", types.DALIDataType.FLOAT)
+    provider = TorchDatasetProvider(Late(), blueprint=blueprint)
+    assert "torch" not in sys.modules
+    with DataLoader(provider, 1, num_workers=2, start_method="fork", output_type="numpy") as loader:
+        print([batch["drawn"].tolist() for batch in loader])
+    with DataLoader(provider, 1, num_workers=0, output_type="numpy") as loader:
+        print([batch["drawn"].tolist() for batch in loader])
+"""
+
+
+def test_pytorch_that_the_first_item_imports(tmp_path: Path) -> None:
+    script = tmp_path / "late.py"
+    script.write_text(LATE_TORCH)
+    done = run_script(script, timeout=60)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert first == second

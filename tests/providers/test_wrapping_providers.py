@@ -29,7 +29,8 @@ from accvlab.dali_pipeline_framework.inputs import (
     ShuffledSampler,
 )
 from accvlab.dali_pipeline_framework.processing_steps import FrameSequenceDecoder, ImageDecoder
-from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup, nested_dictionary
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data.value_queries import nested_dictionary
 from accvlab.dali_pipeline_framework.testing import check_provider
 
 

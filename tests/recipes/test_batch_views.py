@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 from support.drives import write_drive
 
 from accvlab.dali_pipeline_framework.datasets import DrivingProvider
-from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
 from accvlab.dali_pipeline_framework.recipes import (
     BEVFormerSettings,
     BEVFusionSettings,
@@ -20,17 +21,22 @@ from accvlab.dali_pipeline_framework.recipes import (
     StreamPETRSettings,
     batch_view,
     bevformer_training,
+    bevfusion_steps,
     bevfusion_training,
+    detection_2d_steps,
     detection_2d_training,
+    sparsedrive_steps,
     sparsedrive_training,
+    streampetr_steps,
     streampetr_training,
 )
+from accvlab.dali_pipeline_framework.testing import run_step
 from accvlab.dali_pipeline_framework.viewing import show
 from accvlab.dali_pipeline_framework.viewing.scene_views import scene_view
 
 CLASSES = ("car", "pedestrian", "barrier")
 WIDE = (-1e4, -1e4, -1e4, 1e4, 1e4, 1e4)
-IMAGES = ImageAugmentation(output_hw=(32, 48), scale_range=(0.5, 0.8))
+IMAGES = ImageAugmentation(output_hw=(32, 48), scale_range=(0.5, 0.8), allows_black=True)
 # Nothing moves the scene, so that boxes are where the provider has them.
 RECIPES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "streampetr": (
@@ -150,6 +156,44 @@ def test_a_batch_of_another_recipe_is_refused(data: Any) -> None:
         batch_view(batch, {})  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="`sample`"):
         batch_view(batch, RECIPES["streampetr"][0], 3)
+
+
+@pytest.mark.parametrize("name", ["streampetr", "sparsedrive", "bevfusion", "detection_2d"])
+def test_images_that_leave_the_output_black_are_refused(data: Any, name: str, tmp_path: Path) -> None:
+    root, index = data
+    settings, make_loader, arguments = RECIPES.get(
+        name, (Detection2DSettings(classes=CLASSES, scale_range=(2.0, 3.0)), detection_2d_training, {})
+    )
+    if name != "detection_2d":
+        settings = attrs.evolve(settings, images=attrs.evolve(settings.images, allows_black=False))
+    message = r"images of 44 x 30 pixels .* do not fill the output of .* is black\. `scale_range=\(.*\)` fits"
+    provider = DrivingProvider(index, root, **settings.provider_fields())
+    with pytest.raises(SettingError, match=message):
+        make_loader(provider, 1, settings, num_workers=0, **arguments)
+    # The first image cannot be read: the next one is refused when it is loaded.
+    files = index.cameras.file.copy()
+    files[0, 0] = b"missing.jpg"
+    provider = DrivingProvider(
+        attrs.evolve(index, cameras=attrs.evolve(index.cameras, file=files)), root, **settings.provider_fields()
+    )
+    make_loader(provider, 1, settings, num_workers=0, **arguments).close()
+    steps = {"streampetr": streampetr_steps, "sparsedrive": sparsedrive_steps, "bevfusion": bevfusion_steps}
+    made = steps.get(name, detection_2d_steps)(provider, settings)
+    with pytest.raises(FieldValueError, match=message):
+        run_step(made, provider.get_data(1), run="workers")
+
+
+@pytest.mark.parametrize("name", [*RECIPES, "detection_2d"])
+def test_means_and_deviations_are_for_images_in_0_255(data: Any, name: str) -> None:
+    root, index = data
+    settings, make_loader, _ = RECIPES.get(name, (Detection2DSettings(classes=CLASSES), detection_2d_training, {}))
+    settings = attrs.evolve(settings, mean=(0.485, 0.456, 0.406), std_dev=(0.229, 0.224, 0.225))
+    with pytest.raises(SettingError) as caught:
+        make_loader(DrivingProvider(index, root, **settings.provider_fields()), 1, settings)
+    assert str(caught.value) == (
+        f"{type(settings).__name__}: `mean` 0.485 and `std_dev` 0.229 are for images with values 0..1, but the "
+        "values are 0..255. Multiply both by 255: mean=[123.675, 116.28, 103.53], std_dev=[58.395, 57.12, 57.375]."
+    )
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -289,7 +289,8 @@ def test_boxes_and_matrices_of_a_published_pickle(tmp_path: Path) -> None:
     infos = sorted(pickle.loads(path.read_bytes())["infos"], key=lambda info: info["timestamp"])
     cameras = [*infos[0]["cams"]]
     whole = (-1000.0, -1000, -1000, 1000, 1000, 1000)
-    settings = BEVFusionSettings(emulates_reference=True, point_cloud_range=whole, num_sweeps=2)
+    images = ImageAugmentation(scale_range=(0.76, 1.1))
+    settings = BEVFusionSettings(images=images, emulates_reference=True, point_cloud_range=whole, num_sweeps=2)
     fields = settings.provider_fields()
     provider = InfosProvider(path, shared_data("nuscenes_like"), cameras=cameras, index_cache=tmp_path, **fields)
     steps = bevfusion_steps(provider, settings, is_training=False)

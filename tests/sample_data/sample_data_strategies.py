@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from nvidia.dali.types import DALIDataType
 
-from accvlab.dali_pipeline_framework.sample_data import GroupFormat, SampleDataGroup, ValueMapping, leaf_format
+from accvlab.dali_pipeline_framework.sample_data import GroupFormat, SampleDataGroup, ValueMapping
+from accvlab.dali_pipeline_framework.sample_data.formats import leaf_format
 
 DTYPES = [
     DALIDataType.BOOL,

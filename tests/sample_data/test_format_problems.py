@@ -3,13 +3,9 @@
 import pytest
 from nvidia.dali.types import DALIDataType
 
-from accvlab.dali_pipeline_framework.sample_data import (
-    FormatProblem,
-    GroupFormat,
-    describe_difference,
-    format_error,
-    leaf_format,
-)
+from accvlab.dali_pipeline_framework.sample_data import FormatProblem, GroupFormat, format_error
+from accvlab.dali_pipeline_framework.sample_data.format_problems import describe_difference
+from accvlab.dali_pipeline_framework.sample_data.formats import leaf_format
 from accvlab.dali_pipeline_framework.sample_data.names import alike_paths, format_paths
 
 

@@ -16,15 +16,13 @@ from accvlab.dali_pipeline_framework.errors import (
     NameTypeError,
     SettingError,
 )
-from accvlab.dali_pipeline_framework.sample_data import (
-    GroupFormat,
-    SampleDataGroup,
-    ValueMapping,
+from accvlab.dali_pipeline_framework.sample_data import GroupFormat, SampleDataGroup, ValueMapping
+from accvlab.dali_pipeline_framework.sample_data.dtypes import (
+    NUMPY_TYPES,
     get_dali_type_for_numpy_type,
     get_numpy_type_for_dali_type,
-    leaf_format,
 )
-from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES
+from accvlab.dali_pipeline_framework.sample_data.formats import leaf_format
 
 FLOAT = leaf_format(DALIDataType.FLOAT)
 UINT8 = leaf_format(DALIDataType.UINT8)

@@ -4,8 +4,13 @@ import numpy as np
 import pytest
 
 from accvlab.dali_pipeline_framework.errors import NameTypeError
-from accvlab.dali_pipeline_framework.sample_data import flat_name, format_path, normalized_path
-from accvlab.dali_pipeline_framework.sample_data.names import available_names_hint, checked_name
+from accvlab.dali_pipeline_framework.sample_data.names import (
+    available_names_hint,
+    checked_name,
+    flat_name,
+    format_path,
+    normalized_path,
+)
 
 
 class Camera(str, Enum):

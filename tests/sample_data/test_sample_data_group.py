@@ -25,7 +25,8 @@ from accvlab.dali_pipeline_framework.errors import (
     SettingError,
 )
 from accvlab.dali_pipeline_framework.pipeline.sample_data_group import SampleDataGroup as PublishedClass
-from accvlab.dali_pipeline_framework.sample_data import GroupFormat, SampleDataGroup, leaf_format
+from accvlab.dali_pipeline_framework.sample_data import GroupFormat, SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data.formats import leaf_format
 
 FLOAT, INT32, UINT8, STRING = (DALIDataType.FLOAT, DALIDataType.INT32, DALIDataType.UINT8, DALIDataType.STRING)
 

@@ -11,7 +11,8 @@ from nvidia.dali.types import DALIDataType
 from sample_data_strategies import texts
 
 from accvlab.dali_pipeline_framework.errors import FieldValueError
-from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup, decoded, encoded
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data.strings import decoded, encoded
 
 
 def text_field():

@@ -14,6 +14,7 @@ from accvlab.dali_pipeline_framework.draws import IntegerDraw, NormalDraw, Rando
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 from accvlab.dali_pipeline_framework.processing_steps.array_step import ArrayStep
+from support.providers import Panic
 
 DT = types.DALIDataType
 
@@ -108,6 +109,8 @@ class Doubles(ArrayStep):
             data["pair"] += 1
         if self._does == "exits":
             raise SystemExit(3)
+        if self._does == "panics":
+            raise Panic
         if self._does == "dtype":
             data["pair"] = data["pair"].astype(np.float64)
         if self._does == "rank":

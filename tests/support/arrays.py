@@ -74,6 +74,16 @@ def gradient(height: int, width: int, phase: int = 0) -> np.ndarray:
     return np.stack(channels, -1).clip(0, 255).astype(np.uint8)
 
 
+def photograph(height: int, width: int, seed: int = 0) -> np.ndarray:
+    """An RGB image with details of all sizes as in photographs: amplitudes fall with the frequency."""
+    rng = np.random.default_rng(seed)
+    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width))
+    spectrum = np.fft.rfft2(rng.normal(size=(3, height, width))) / np.maximum(frequency, 2 / width) ** 1.4
+    image = np.moveaxis(np.fft.irfft2(spectrum, (height, width)), 0, -1)
+    image = image.mean(axis=-1, keepdims=True) + 0.3 * image
+    return np.uint8(np.clip(128 + 50 * image / image.std(), 0, 255))
+
+
 def encoded_image(pixels: np.ndarray, kind: str = "JPEG", **options: Any) -> np.ndarray:
     """The bytes of an image file, ``(num_bytes,)`` uint8."""
     buffer = io.BytesIO()

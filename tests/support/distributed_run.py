@@ -101,4 +101,5 @@ def main(folder: Path, part: str) -> None:
 if __name__ == "__main__":
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", "unclosed <socket", ResourceWarning)
+    warnings.filterwarnings("ignore", "`(py_)?num_workers=", UserWarning)
     main(Path(sys.argv[1]), sys.argv[2])

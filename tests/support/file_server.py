@@ -17,7 +17,8 @@ class FileServer:
     Attributes:
         folder: The folder.
         faults: What is done to the next answers with content, each once: a status such as ``"503"``; ``"cut"``:
-            half of the content comes; ``"stall"``: none comes; ``""``: nothing.
+            half of the content comes; ``"stall"``: none comes; ``"drip"``: a few bytes per second; ``"gzip"``: it
+            is said to be compressed; ``"more"``: more of it than was asked for; ``""``: nothing.
         lasting_fault: What is done to all answers with content after those.
         serves_ranges: Whether parts of files are sent.
         has_versions: Whether answers have an ETag.
@@ -25,6 +26,7 @@ class FileServer:
         requests: Methods and paths of the requests.
         ranges: The parts that were asked for.
         num_bytes: Number of bytes of content that were sent.
+        num_hung_up: How many answers were not waited for up to their end.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -39,7 +41,7 @@ class FileServer:
         """Begin to count anew."""
         self.requests: list[tuple[str, str]] = []
         self.ranges: list[str] = []
-        self.num_bytes = 0
+        self.num_bytes = self.num_hung_up = 0
 
     @property
     def num_reads(self) -> int:
@@ -53,22 +55,23 @@ class FileServer:
 
     def __enter__(self) -> FileServer:
         handler = type("Handler", (_Handler,), {"files": self})
-        self._is_closed = threading.Event()
+        self.is_closed = threading.Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
+        self._server.handle_error = lambda *_: None  # type: ignore[method-assign]  # clients that hang up
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._is_closed.set()
+        self.is_closed.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(5)
 
     def stall(self) -> None:
         """Wait until the server is closed."""
-        self._is_closed.wait(MOST_STALL_S)
+        self.is_closed.wait(MOST_STALL_S)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -121,8 +124,15 @@ class _Handler(BaseHTTPRequestHandler):
         self._send("".join(f'<a href="{name}">{name}</a>\n' for name in names).encode(), has_body)
 
     def _send(self, content: bytes, has_body: bool, fault: str = "") -> None:
+        if fault == "gzip":
+            self.send_header("Content-Encoding", "gzip")
+        if fault == "more":
+            content *= 100
+            self.close_connection = True
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
+        if fault == "drip":
+            return self._drip()
         if fault == "stall":
             self.files.stall()
         if fault in ("cut", "stall"):
@@ -134,6 +144,14 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(content)
             except OSError:
                 self.close_connection = True  # nobody waits for it any more
+
+    def _drip(self) -> None:
+        self.close_connection = True
+        try:
+            while not self.files.is_closed.wait(0.05):
+                self.wfile.write(b"x")
+        except OSError:
+            self.files.num_hung_up += 1
 
     def log_message(self, *arguments: Any) -> None:
         pass

@@ -21,10 +21,13 @@ from accvlab.dali_pipeline_framework import (
     SamplerInputCallable,
     SequentialSampler,
 )
+from support.providers import Panic
 
 
 class Images(DataProvider):
     """Ten images: 2 cannot be loaded, 3 is of another type, 5 is no image; some end or block their process."""
+
+    panicking: Collection[int] = ()
 
     def __init__(self, bad: bool = True, deadly: Collection[int] = (), blocked: Collection[int] = ()) -> None:
         self.bad, self.deadly, self.blocked = bad, deadly, blocked
@@ -48,6 +51,8 @@ class Images(DataProvider):
             time.sleep(1000)
         if self.bad and sample_index == 2:
             raise ValueError("no luck")
+        if sample_index in self.panicking:
+            raise Panic("out of bounds")
         sample = self.sample_data_structure
         sample.set_do_convert(False)
         content = b"<html>" if self.bad and sample_index == 5 else b"P6 6 4 255\n" + bytes(72)
@@ -58,6 +63,12 @@ class Images(DataProvider):
 
 def provider() -> Images:
     return Images()
+
+
+def panicking_provider() -> Images:
+    images = Images(bad=False)
+    images.panicking = (4,)
+    return images
 
 
 def good_provider() -> Images:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import signal
@@ -123,6 +124,10 @@ class CustomError(Exception):
         self.code = code
 
 
+class Panic(BaseException):
+    """Like the exception of an extension written in Rust, which is no `Exception`."""
+
+
 class FaultyProvider(IndexProvider):
     """Does something wrong for one sample."""
 
@@ -213,6 +218,18 @@ class FaultyProvider(IndexProvider):
 
     def exit(self, sample):
         raise SystemExit(3)
+
+    def cancelled(self, sample):
+        raise asyncio.CancelledError("shut down")
+
+    def panic(self, sample):
+        raise Panic("index out of bounds")
+
+    def generator_exit(self, sample):
+        raise GeneratorExit
+
+    def interrupt(self, sample):
+        raise KeyboardInterrupt
 
 
 class UnpicklableProvider(IndexProvider):

@@ -59,6 +59,7 @@ def _be_rank(
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", "unclosed <socket", ResourceWarning)
+    warnings.filterwarnings("ignore", "`(py_)?num_workers=", UserWarning)
     try:
         told.send((function(*arguments), None))
     except Exception:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.lint_subjects import blocked_provider, definition, late_provider, provider
+from support.lint_subjects import blocked_provider, definition, late_provider, panicking_provider, provider
 
 from accvlab.dali_pipeline_framework import read_quarantine
 from accvlab.dali_pipeline_framework.command_line import main
@@ -32,6 +32,11 @@ def test_what_fails_is_found_where_it_fails(form: Any) -> None:
     ]
     assert failed[0].reason == "ValueError: no luck"
     assert failed[2].file == "sample 5"
+
+
+def test_an_exception_that_is_no_exception_is_about_its_sample() -> None:
+    failed = SampleTrial(subject_of(panicking_provider())).failures(range(10))
+    assert [(sample.sample_index, sample.reason) for sample in failed] == [(4, "Panic: out of bounds")]
 
 
 @pytest.fixture(params=["forkserver", pytest.param("spawn", marks=pytest.mark.wide)])

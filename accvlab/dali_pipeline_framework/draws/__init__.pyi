@@ -6,7 +6,5 @@ from .random_draws import DrawKey as DrawKey
 from .random_draws import FieldKey as FieldKey
 from .random_draws import IntegerDraw as IntegerDraw
 from .random_draws import NormalDraw as NormalDraw
-from .random_draws import PlannedDraw as PlannedDraw
 from .random_draws import RandomDraw as RandomDraw
 from .random_draws import UniformDraw as UniformDraw
-from .random_draws import is_shared as is_shared

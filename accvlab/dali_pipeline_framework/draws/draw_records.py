@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FieldValueError, SettingError
-from ..sample_data import FieldPath, Name, SampleDataGroup, format_path
+from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.conversion import as_numpy
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
+from ..sample_data.names import Name, format_path
 from .random_draws import IntegerDraw, NormalDraw, PlannedDraw
 
 DrawRecord: TypeAlias = dict[str, npt.NDArray[Any]]

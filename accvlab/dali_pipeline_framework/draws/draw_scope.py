@@ -30,9 +30,10 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ..errors import SettingError, StepOutputError
-from ..sample_data import FieldPath, GroupFormat, SampleDataGroup, format_path
+from ..sample_data import FieldPath, GroupFormat, SampleDataGroup
 from ..sample_data.folded_formats import WHOLE_SAMPLE, Level
 from ..sample_data.graph_mode import methods_not_converted
+from ..sample_data.names import format_path
 from .random_draws import FieldKey, IntegerDraw, NormalDraw, PlannedDraw, RandomDraw, UniformDraw, is_shared
 
 _Place: TypeAlias = tuple[int, int, FieldPath, str]  # position in the chain, id of the step, group, name

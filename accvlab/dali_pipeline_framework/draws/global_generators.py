@@ -44,8 +44,13 @@ def seeded_global_generators(seed: int) -> Iterator[None]:
         True
     """
     with kept_global_generators():
-        random.seed(seed)
-        np.random.seed(seed)
-        if "torch" in sys.modules:  # `torch.manual_seed` would care for GPUs, too
-            sys.modules["torch"].default_generator.manual_seed(seed)
+        seed_global_generators(seed)
         yield
+
+
+def seed_global_generators(seed: int) -> None:
+    """Seed the global generators with a number of at least 0; NumPy takes its lowest 32 bits."""
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFFFFFF)
+    if "torch" in sys.modules:  # `torch.manual_seed` would care for GPUs, too
+        sys.modules["torch"].default_generator.manual_seed(seed)

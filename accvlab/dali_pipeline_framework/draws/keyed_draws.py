@@ -14,7 +14,7 @@ Each level makes 64-bit keys for the next one, for all draws and samples of a ba
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from ..errors import SettingError
 from ..sample_data import FieldPath
 from .keyed_random import UInt64Array, derive_key, hash_bytes, random_bits, random_uniform
 from .random_draws import DrawKey, FieldKey, NormalDraw, PlannedDraw, UniformDraw
-from .sample_place import SamplePlace
+from .sample_place import SamplePlace, place_at
 
 SEQUENCE_KEYS = ("sequence", "sequence-rig")
 NEEDS_SEQUENCES = (
@@ -64,7 +64,7 @@ class KeyedDraws:
         except TypeError:
             raise SettingError(f"The seed of the random draws must be a whole number, got {seed!r}.") from None
         self._draws = tuple(draws)
-        self._shard_id, self._num_shards = shard
+        self._shard = shard
         self._batch_size = batch_size
         positions = {path: position for position, path in enumerate(field_paths)}
         # What a draw is keyed by: "sample", "sequence", or the flat position of a field.
@@ -98,21 +98,18 @@ class KeyedDraws:
         Raises:
             SettingError: A draw is keyed by sequences, and a sample has none.
         """
-        get_place: Callable[[Any], SamplePlace | None] = getattr(source, "get_place", _nothing)
-        places = [get_place(info) for info in infos]
-        both = zip(infos, places, strict=True)
-        epochs = [info.epoch_idx if place is None else place.epoch for info, place in both]
+        places = [place_at(source, info, self._shard, self._batch_size) for info in infos]
+        epochs = [place.epoch for place in places]
         values = np.empty((len(self._keys), len(infos)), np.uint64)
         visits = np.zeros((len(self._keys), len(infos)), np.int64)
         for row, key in enumerate(self._keys):
             if isinstance(key, int):
                 values[row] = [_hash(sample[key]) for sample in samples]
                 continue
-            numbers = (
-                self._sequences(source, places) if key == "sequence" else self._samples(source, infos, places)
-            )
+            is_sequence = key == "sequence"
+            numbers = self._sequences(source, places) if is_sequence else [place.sample_index for place in places]
             values[row] = np.array(numbers, np.int64).view(np.uint64)
-            visits[row] = [0 if place is None else place.visit for place in places]
+            visits[row] = [place.visit for place in places]
         keys: UInt64Array = random_bits(self._draw_keys[:, None], np.array(epochs, np.int64))  # (draws, batch)
         keys = random_bits(keys, values[self._key_of_draw])
         keys = random_bits(keys, visits[self._key_of_draw])
@@ -136,27 +133,12 @@ class KeyedDraws:
             arrays.append(of_draw.astype(dtype, order="C").reshape(-1, *draw.shape))
         return arrays
 
-    def _sequences(self, source: Any, places: Sequence[SamplePlace | None]) -> list[int]:
-        sequences = [-1 if place is None else place.sequence for place in places]
+    def _sequences(self, source: Any, places: Sequence[SamplePlace]) -> list[int]:
+        sequences = [place.sequence for place in places]
         if min(sequences) < 0:
             planned = next(planned for planned in self._draws if planned.draw.key in SEQUENCE_KEYS)
             raise SettingError(f"The {planned} {NEEDS_SEQUENCES.format(type(source).__name__)}.")
         return sequences
-
-    def _samples(
-        self, source: Any, infos: Sequence[types.SampleInfo], places: Sequence[SamplePlace | None]
-    ) -> list[int]:
-        get_index: Callable[[Any], int | None] = getattr(source, "get_sample_index", _nothing)
-        samples: list[int] = []
-        for info, place in zip(infos, places, strict=True):
-            index = get_index(info) if place is None else place.sample_index
-            if index is None:
-                # The position in the epoch of all shards, whose batches stand one after the other:
-                # num_shards = 2, batch_size = 2:   shard 0: 0 1   shard 1: 2 3   shard 0: 4 5   shard 1: 6 7  ...
-                before = info.iteration * (self._num_shards - 1) + self._shard_id  # batches of other shards
-                index = info.idx_in_epoch + before * self._batch_size
-            samples.append(index)
-        return samples
 
 
 def _key_of(key: DrawKey, positions: dict[FieldPath, int]) -> str | int:
@@ -192,10 +174,6 @@ def _normal(uniform: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Make normal numbers, ``(batch, n)``, of uniform ones in [0, 1), ``(batch, 2 n)`` (Box, Muller, 1958)."""
     radius: npt.NDArray[np.float64] = np.sqrt(-2.0 * np.log1p(-uniform[:, ::2]))
     return radius * np.cos(2.0 * np.pi * uniform[:, 1::2])
-
-
-def _nothing(info: object) -> None:
-    return None
 
 
 def _hash(value: npt.NDArray[Any]) -> int:

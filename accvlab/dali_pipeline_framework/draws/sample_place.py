@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from nvidia.dali import types
 
 
 class SamplePlace(NamedTuple):
@@ -36,3 +38,29 @@ class SamplePlace(NamedTuple):
     is_last: bool = False
     is_padding: bool = False
     visit: int = 0
+
+
+def place_at(source: Any, info: types.SampleInfo, shard: tuple[int, int], batch_size: int) -> SamplePlace:
+    """Get the place of the sample at a position of an input.
+
+    Where the input tells neither place (``get_place``) nor index (``get_sample_index``), the position in the epoch
+    of all shards is the index.
+
+    Args:
+        source: The input.
+        info: The position, among the samples of this shard.
+        shard: Shard id and number of shards.
+        batch_size: Samples per batch on this shard.
+    """
+    get_place = getattr(source, "get_place", None)
+    place: SamplePlace | None = None if get_place is None else get_place(info)
+    if place is not None:
+        return place
+    get_index = getattr(source, "get_sample_index", None)
+    index: int | None = None if get_index is None else get_index(info)
+    if index is None:
+        # The batches of all shards follow each other:
+        # num_shards = 2, batch_size = 2:   shard 0: 0 1   shard 1: 2 3   shard 0: 4 5   shard 1: 6 7  ...
+        shard_id, num_shards = shard
+        index = info.idx_in_epoch + (info.iteration * (num_shards - 1) + shard_id) * batch_size
+    return SamplePlace(info.epoch_idx, info.iteration, info.idx_in_batch, index)

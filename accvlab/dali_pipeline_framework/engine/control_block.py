@@ -71,7 +71,9 @@ class ControlBlock:
                      4..27                ring of 8 rows, one per epoch that was begun elsewhere: its index
                                           plus 1, the epoch that is meant, the first batch of it
                      28, 29               iterables: process that loads a batch (0: none), and since when
-                     30..                 ring of rows, one per batch in flight: its epoch (for iterables 0,
+                     30, 31               callables: epoch plus 1 (0: none) and batch from which on nothing of
+                                          that epoch is loaded
+                     32..                 ring of rows, one per batch in flight: its epoch (for iterables 0,
                                           since they count over all), its number plus 1 (0: no batch), since
                                           when its sample is loaded, then for iterables the sample indices of
                                           the batch, for callables the process and the slot that it loads
@@ -95,7 +97,8 @@ class ControlBlock:
     _EPOCH_RING = 8
     _EPOCHS_AT = 4
     _ITERABLE_AT = _EPOCHS_AT + 3 * _EPOCH_RING
-    _HEADER = _ITERABLE_AT + 2
+    _HELD_BACK_AT = _ITERABLE_AT + 2
+    _HEADER = _HELD_BACK_AT + 2
     _ROW_HEADER = 3
     _WORK_WORDS = 7
     _SETUP_WORDS = 3
@@ -223,10 +226,6 @@ class ControlBlock:
         self._words[0] = epoch_idx + 1
         self._words[1] += 1
 
-    def is_abandoned(self, epoch_idx: int) -> bool:
-        """Whether the epoch with this index is to be ended."""
-        return epoch_idx < self._words[0]
-
     def map_epoch(self, epoch_idx: int, epoch: int, first_batch: int) -> None:
         """Map an epoch of the pipeline to an epoch of the input, and the batch of it where it begins."""
         row = self._EPOCHS_AT + 3 * (epoch_idx % self._EPOCH_RING)
@@ -240,6 +239,28 @@ class ControlBlock:
         if self._words[row] != epoch_idx + 1:
             return epoch_idx, iteration
         return self._words[row + 1], self._words[row + 2] + iteration
+
+    def hold_back(self, epoch: int, batch: int) -> None:
+        """Have workers load nothing of an epoch of the input from a batch on."""
+        self._words[self._HELD_BACK_AT + 1] = batch
+        self._words[self._HELD_BACK_AT] = epoch + 1
+
+    def place_to_load(self, epoch_idx: int, iteration: int) -> tuple[int, int] | None:
+        """Epoch and batch of the input to load for an epoch and a batch in it of the pipeline.
+
+        Returns:
+            None where the epoch is to be ended.
+
+        Raises:
+            RuntimeError: The batch is held back.
+        """
+        if epoch_idx < self._words[0]:  # it is abandoned
+            return None
+        epoch, batch = self.locate(epoch_idx, iteration)
+        held_epoch, held_batch = self._words[self._HELD_BACK_AT : self._HELD_BACK_AT + 2]
+        if epoch == held_epoch - 1 and batch >= held_batch:
+            raise RuntimeError("The pipeline knows the error of this batch.")
+        return epoch, batch
 
     @property
     def generation(self) -> int:

@@ -19,11 +19,15 @@ from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
 from ..draws.keyed_draws import KeyedDraws
-from ..sample_data import GroupFormat, format_path
+from ..draws.sample_seeds import SampleSeeds, note_sample
+from ..limits.image_headers import decoded_already
+from ..sample_data import FieldPath, GroupFormat
+from ..sample_data.names import format_path
 from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
-from .dali.texts import dali_reason
+from .dali.texts import dali_reason, is_about_decoding
 from .samples.sample_steps import SampleSteps, after_steps, of_step
+from .worker_process import pass_on_interrupt
 from .worker_source import infos_of_batch
 
 if TYPE_CHECKING:
@@ -68,6 +72,7 @@ class FailureDiagnosis:
         data_input: The user's input object.
         control: Memory in which workers note the samples of a batch.
         batch_size: Batch size of the pipeline.
+        sent_paths: Paths of the fields that the workers send.
         output_format: Format of the output.
         make_pipeline: Makes a pipeline for one given flat sample that has only the given output, and only so many
             of the steps (None: all).
@@ -76,11 +81,13 @@ class FailureDiagnosis:
         steps: The steps in the workers; None where there are none.
         replayed: Which fields are recorded draws; None where there are none.
         first_step: Number of the first of the steps in the graph.
+        seeds: Seeds of the global generators.
     """
 
     data_input: Any
     control: ControlBlock
     batch_size: int
+    sent_paths: Sequence[FieldPath]
     output_format: GroupFormat
     make_pipeline: Callable[[Sequence[Any], int | None, int | None], Pipeline]
     step_names: Sequence[str] = ()
@@ -88,6 +95,7 @@ class FailureDiagnosis:
     steps: SampleSteps | None = None
     replayed: ReplayedDraws | None = None
     first_step: int = 0
+    seeds: SampleSeeds = attrs.Factory(SampleSeeds)
 
     def __call__(self, epoch: int, batch: int, batch_in_all: int) -> tuple[str, tuple[int, ...]]:
         """Find the culprits.
@@ -161,7 +169,9 @@ class FailureDiagnosis:
 
     def _as_sent(self, load: Callable[[Any], Sequence[Any]], what: Any, info: types.SampleInfo) -> list[Any]:
         """Load a sample as workers send it."""
-        flat = [*load(what)]
+        with self.seeds.loading(self.data_input, keeps_generators=True):
+            note_sample(info)
+            flat = [*load(what)]
         of_batch = [] if self.draws is None else self.draws.of_batch(self.data_input, [info], [flat])
         drawn = [batch[0] for batch in of_batch]
         if self.steps is not None:
@@ -171,7 +181,8 @@ class FailureDiagnosis:
     def _examine(self, member: BatchMember) -> Finding | None:
         try:
             flat = _contiguous(member.load())
-        except Exception as error:
+        except BaseException as error:
+            pass_on_interrupt(error)
             cause = of_step(error)
             reason = f"could not be loaded again: {type(cause).__name__}: {cause}"
             return Finding(f"  - {member.name}: {reason}", reason)
@@ -187,7 +198,7 @@ class FailureDiagnosis:
         paths = list(itertools.islice(failing, _MAX_NAMED + 1))
         fields = ", ".join(paths[:_MAX_NAMED]) + (", ..." if len(paths) > _MAX_NAMED else "")
         where = f"{member.name}{self._origin_of(member)}{', field ' if paths else ''}{fields}"
-        reason = f"{found}{self._step_of(flat, found)}"
+        reason = f"{found}{self._step_of(flat, found)}{self._decoded_already(flat, found, paths)}"
         return Finding(f"  - {where}: {reason}", reason)
 
     def _step_of(self, flat: Sequence[Any], reason: str) -> str:
@@ -198,12 +209,21 @@ class FailureDiagnosis:
             low, high = (low, middle) if self._failure_of(flat, None, middle) == reason else (middle, high)
         return f" [in step {self.first_step + high - 1}: {self.step_names[high - 1]}]" if high else ""
 
+    def _decoded_already(self, flat: Sequence[Any], reason: str, failing: Sequence[str]) -> str:
+        """Say that images which could not be decoded are no files."""
+        if not is_about_decoding(reason):
+            return ""
+        arrays = {format_path(path): array for path, array in zip(self.sent_paths, flat, strict=False)}
+        found = (decoded_already(arrays[path]) for path in failing if path in arrays)
+        return next((f"; {problem}" for problem in found if problem), "")
+
     def _origin_of(self, member: BatchMember) -> str:
         if member.sample_index is None:
             return ""
         try:
             told = InputAdapter(self.data_input).describe_sample(member.sample_index)
-        except Exception:  # only decorates another error
+        except BaseException as error:  # only decorates another one
+            pass_on_interrupt(error)
             return ""
         return f" ({told})" if told else ""
 

@@ -11,7 +11,9 @@ import attrs
 from nvidia.dali.pipeline import Pipeline
 
 from ..errors import GraphError, SettingError, WorkerDiedError
-from ..sample_data import SampleDataGroup, format_path, get_numpy_type_for_dali_type
+from ..sample_data import SampleDataGroup
+from ..sample_data.dtypes import get_numpy_type_for_dali_type
+from ..sample_data.names import format_path
 from ..sources.native_input import NativeInput, NativeRun
 from ..user_warnings import warn_user
 from .control_block import ControlBlock, Work

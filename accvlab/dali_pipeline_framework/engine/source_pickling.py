@@ -1,15 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pickling of inputs for spawned workers, with errors that name the attribute to blame."""
+"""Pickling of inputs for spawned workers, with errors that name the attribute to blame.
+
+Classes and functions go by name where a worker can import them, and by value if they are of an interactive
+session.
+"""
 
 from __future__ import annotations
 
 import functools
+import importlib
+import io
+import pickle
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from types import FunctionType
 from typing import Any
 
-from nvidia.dali.pickling import _DaliPickle
+from nvidia.dali.reducers import DaliCallbackPickler
 
 from ..errors import SourcePicklingError
+from .watching.main_script import guard_around, main_script
 
 PICKLING_ADVICE = (
     "pass cloudpickle as pickler (`py_callback_pickler=cloudpickle` to get_dali_pipeline, "
@@ -22,13 +32,15 @@ Loads = Callable[[bytes], Any]
 
 
 def pickler_functions(py_callback_pickler: Any) -> tuple[Dumps, Loads]:
-    """Get ``dumps`` and ``loads`` of DALI's ``py_callback_pickler`` argument (None: DALI's own pickler).
+    """Get ``dumps`` and ``loads`` of DALI's ``py_callback_pickler`` argument.
+
+    None is DALI's own pickler, or cloudpickle for what is of an interactive session.
 
     Like DALI, accepts a module or object with ``dumps`` and ``loads``, or a tuple of that and up to two
     dicts of keyword arguments.
     """
     if py_callback_pickler is None:
-        return _DaliPickle.dumps, _DaliPickle.loads
+        return _dumps, pickle.loads
     dumps_kwargs: Mapping[str, Any] = {}
     loads_kwargs: Mapping[str, Any] = {}
     pickler = py_callback_pickler
@@ -38,6 +50,68 @@ def pickler_functions(py_callback_pickler: Any) -> tuple[Dumps, Loads]:
         loads_kwargs = (rest[1] if len(rest) > 1 else None) or {}
     # Not lambdas: `loads` travels to the worker itself, by the same pickler.
     return functools.partial(pickler.dumps, **dumps_kwargs), functools.partial(pickler.loads, **loads_kwargs)
+
+
+class _UnreachableError(Exception):
+    """A class or function that a worker could not import."""
+
+    def __init__(self, problem: str, advice: str) -> None:
+        super().__init__(problem)
+        self.advice = advice
+
+
+class _OfSessionError(Exception):
+    """A class or function is of an interactive session."""
+
+
+class _ByName(DaliCallbackPickler):
+    """DALI's pickler, which refuses what would go by a name that workers do not have."""
+
+    def reducer_override(self, value: Any) -> Any:
+        reduced = super().reducer_override(value)  # type: ignore[no-untyped-call]
+        if reduced is NotImplemented and isinstance(value, type | FunctionType):
+            if value.__module__ == "__main__":
+                _require_reachable(value.__qualname__)
+            elif value.__module__ is not None and value.__module__ not in sys.modules:
+                try:
+                    importlib.import_module(value.__module__)
+                except ImportError:  # it names code that another program has run, e.g. a console
+                    raise _OfSessionError from None
+        return reduced
+
+
+def _dumps(value: Any) -> bytes:
+    file = io.BytesIO()
+    try:
+        _ByName(file).dump(value)
+        return file.getvalue()
+    except _OfSessionError:
+        pass
+    try:
+        import cloudpickle
+    except ImportError as error:
+        raise _UnreachableError(
+            f"it is defined in an interactive session, which a worker cannot import, and cloudpickle cannot be "
+            f"imported ({error})",
+            "Install cloudpickle (`pip install cloudpickle`), with which it is sent by value, or define it in a "
+            "module",
+        ) from None
+    pickled: bytes = cloudpickle.dumps(value)
+    return pickled
+
+
+def _require_reachable(name: str) -> None:
+    """Raise an error where a worker does not have a name of the main module."""
+    script = main_script()
+    if script is None:
+        raise _OfSessionError
+    line = guard_around(name.partition(".")[0], script)
+    if line is not None:
+        raise _UnreachableError(
+            f'`{name}` is defined below the main guard (`if __name__ == "__main__":`, line {line} of {script}), '
+            f"which a worker does not run when it imports the script",
+            f"Move `{name}` above the main guard, or into a module of its own",
+        )
 
 
 def pickle_for_worker(value: Any, what: str, name: str, dumps: Dumps) -> bytes:
@@ -57,7 +131,9 @@ def pickle_for_worker(value: Any, what: str, name: str, dumps: Dumps) -> bytes:
     except Exception as error:
         path, culprit = _find_culprit(value, name, dumps, set())
         advice = "Create it on first use instead of in the constructor, leave it out in `__getstate__`"
-        if "<locals>" in type(culprit).__qualname__:
+        if isinstance(error, _UnreachableError):
+            advice = error.advice
+        elif "<locals>" in type(culprit).__qualname__:
             advice = "Define its class at the top level of a module, not in a function"
         raise SourcePicklingError(
             f"{what} cannot be sent to a spawned worker process, because `{path}` "

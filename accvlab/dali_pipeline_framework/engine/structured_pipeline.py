@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, cast
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
-from ..errors import ClosedError, FrameworkError, OutputError
+from ..errors import ClosedError, FrameworkError, OutputError, WorkerDiedError
 from ..sources.input_adapter import InputAdapter
 from ..sources.native_input import NativeRun
+from ..url_secrets import cleaned
 from . import interrupts
 from .dali.memory import reuse_host_memory
 from .dali.texts import NO_WORKER_TAKES_TASKS, WORKER_LOST
@@ -66,9 +67,11 @@ class StructuredPipeline(DescribedPipeline):
     _is_abandoning: bool = False  # whether what is left of the epoch is thrown away
     _load_ahead: LoadAhead | None = None
     watch: WorkerWatch | None = None
+    is_of_loader: bool = False  # which warns by itself
     limits: tuple[float | None, float | None] = (None, None)  # of `WorkerWatch.limit`, from the start on
     sample_faults: SampleFaults | None = None
     failed_batch: tuple[int, int] = (0, 0)  # epoch and batch in it
+    held_back: tuple[tuple[int, int], WorkerDiedError] | None = None  # what `hold_back` was called with
     _delivers_graph_outputs: bool = False
     _num_handed_over: int = 0  # of the batches that workers have loaded
     _threads: Set[int] = frozenset()  # that were started with it
@@ -114,8 +117,10 @@ class StructuredPipeline(DescribedPipeline):
             return
         from .load_ahead import LoadAhead
         from .watching.worker_watch import WorkerWatch
-        from .workers import starting_workers
+        from .workers import starting_workers, warn_of_many_workers
 
+        if getattr(self.worker_source, "is_parallel", False) and not self.is_of_loader:
+            warn_of_many_workers(self.py_num_workers, "py_num_workers")
         depth = self._prefetch_queue_depth
         try:
             if isinstance(depth, dict):  # DALI's worker pool takes only a single depth
@@ -123,7 +128,7 @@ class StructuredPipeline(DescribedPipeline):
             if self._context.has_workers and self.py_num_workers:
                 require_shared_memory()
             watch = WorkerWatch(self._context.control, self._context.describe_loading)
-            with starting_workers(watch, self._context.control, self.limits):
+            with starting_workers(self.py_num_workers, watch, self._context.control, self.limits):
                 super().start_py_workers()
             if self._py_pool is not None:
                 self._py_pool_started = False
@@ -155,7 +160,7 @@ class StructuredPipeline(DescribedPipeline):
             explained = self._context.setup_error(error)
             if explained is None:
                 raise
-            raise explained from error
+            raise explained from cleaned(error)
         self._threads = threads_of_process() - threads_before
         self._first_in_epoch = self._consumer_iter
         self._runs = [native.begin(name, self) for name, native in self._context.native.items()]
@@ -529,6 +534,11 @@ class StructuredPipeline(DescribedPipeline):
         if self._failure is not None:
             raise self._failure.with_traceback(None) from self._failure.__cause__
 
+    def hold_back(self, batch: tuple[int, int], error: WorkerDiedError) -> None:
+        """Fail with an error at a batch (epoch, and batch in it) of the input, and load nothing from there on."""
+        self.held_back = batch, error
+        self._context.control.hold_back(*batch)
+
     def _explained(self, error: Exception, ahead: int) -> Exception:
         """Make the error that tells the user what failed, from what DALI raised.
 
@@ -540,13 +550,15 @@ class StructuredPipeline(DescribedPipeline):
             return error
         iteration = self._first_in_epoch + self._num_in_epoch + ahead
         self.failed_batch = self._context.control.locate(self._epoch_idx, iteration)
+        if self.held_back is not None and self.failed_batch == self.held_back[0]:
+            return self.held_back[1]
         from .worker_report import ReportedFailure, WorkerReport
 
         report = WorkerReport.find(error)
         if report is not None:
             explained: Exception = report.to_error()
             if isinstance(error, ReportedFailure):  # it happened in this process, so the original is here
-                explained.__cause__ = error.__cause__
+                explained.__cause__ = None if error.__cause__ is None else cleaned(error.__cause__)
             return explained
         if WORKER_LOST in str(error) or NO_WORKER_TAKES_TASKS in str(error):
             return self._context.worker_died_error(self._py_pool, cast("WorkerWatch", self.watch))

@@ -68,6 +68,17 @@ def prepare_worker_process(parent_pid: int, is_of_main_thread: bool) -> None:
     threading.Thread(target=_exit_with_parent, args=(parent_pid,), daemon=True).start()
 
 
+def pass_on_interrupt(error: BaseException) -> None:
+    """Raise an exception of the user's code again if it is a `KeyboardInterrupt`, which is about no sample.
+
+    All others are about what was being done, also those that are no `Exception`: `SystemExit`,
+    `asyncio.CancelledError`, panics of extensions written in Rust. A worker ignores SIGINT, so there the user's
+    code has raised a `KeyboardInterrupt` itself.
+    """
+    if isinstance(error, KeyboardInterrupt) and _prepared_pid != os.getpid():
+        raise error
+
+
 def _let_fork_server_end() -> None:
     """Close what keeps the fork server running: it ends when no process has that open, this one included."""
     server: Any = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)

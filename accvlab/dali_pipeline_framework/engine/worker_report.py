@@ -18,10 +18,19 @@ from typing import cast
 
 import attrs
 
-from ..errors import FieldValueError, FrameworkError, SourceError, error_that_is_also
+from ..errors import (
+    FieldValueError,
+    FileError,
+    FrameworkError,
+    MissingPackageError,
+    SourceError,
+    error_that_is_also,
+    is_of_missing_package,
+)
 from ..sample_data.names import FieldPath, format_path
 from ..sample_data.sample_data_group import SampleDataGroup
 from ..sample_data.value_queries import place_of
+from ..url_secrets import without_secrets
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 # Rooms and modules through which every call of a provider or step goes.
@@ -36,6 +45,11 @@ _ON_THE_WAY = tuple(
         ("processing_steps", "pipeline_step_base.py"),
     )
 )
+_EXTRAS = {
+    **dict.fromkeys(("cv2", "simplejpeg"), "cpu"),
+    **dict.fromkeys(("fsspec", "aiohttp", "tenacity"), "remote"),
+    **{"av": "video", "PIL": "images", "pyarrow": "arrow", "msgpack": "arrow"},
+}
 _MARK = "\n[dali_pipeline_framework report] "
 
 
@@ -47,11 +61,12 @@ class ReportedFailure(RuntimeError):  # noqa: N818 (a messenger, not an error th
 class WorkerReport:
     """A failure while a sample was loaded."""
 
-    message: str
+    message: str = attrs.field(converter=without_secrets)
     sample_index: int | None
     exception_types: tuple[tuple[str, str], ...]  # (module, qualified name), most derived first
-    traceback: str
+    traceback: str = attrs.field(converter=without_secrets)
     worker: int | None = None
+    is_of_missing_package: bool = False
 
     @classmethod
     def of_exception(
@@ -73,7 +88,10 @@ class WorkerReport:
         text += f"\n  group: {group}" if group else ""
         message = f"{what} failed with {type(error).__name__}{text}\n  where: {where}"
         message += "".join(f"\n{line}" for line in details)
-        trace = _traceback_of_user_code(error)
+        is_of_package = is_of_missing_package(error)
+        if is_of_package and not isinstance(error, FrameworkError):
+            message += f"\n  A package is missing, whatever the sample. Install it{_command_for(error)}."
+        whole, trace = _tracebacks_of_user_code(error)
         if trace:
             message += f"\n\nTraceback of the process that loads the data:\n{trace}"
         types = tuple(
@@ -81,7 +99,7 @@ class WorkerReport:
             for base in type(error).__mro__
             if issubclass(base, BaseException) and base not in (Exception, BaseException)
         )
-        return cls(message, sample_index, types, trace, worker)
+        return cls(message, sample_index, types, whole, worker, is_of_package)
 
     @classmethod
     def of_problem(cls, message: str, sample_index: int | None, worker: int | None = None) -> WorkerReport:
@@ -114,7 +132,8 @@ class WorkerReport:
     def to_error(self) -> SourceError:
         """Make the error that the user gets; ``except`` clauses for the original type catch it."""
         resolved = [cls for cls in map(_resolve, self.exception_types) if cls is not None]
-        error = cast(SourceError, error_that_is_also(SourceError, resolved[:1], self.message))
+        also = [MissingPackageError] * self.is_of_missing_package + resolved[:1]
+        error = cast(SourceError, error_that_is_also(SourceError, also, self.message))
         error.sample_index = self.sample_index
         error.original_type = self.exception_types[0][1] if self.exception_types else None
         error.worker_traceback = self.traceback or None
@@ -122,14 +141,44 @@ class WorkerReport:
         return error
 
 
-def _traceback_of_user_code(error: BaseException) -> str:
-    """The traceback from the first frame on that is not of what leads to the user's code; empty for none."""
+def _command_for(error: BaseException) -> str:
+    """How to install the package of a module that cannot be imported: ``: pip install ...``; empty if unknown."""
+    link: BaseException | None = error
+    while link is not None and not isinstance(link, ImportError):
+        link = link.__cause__
+    name = (getattr(link, "name", None) or "").partition(".")[0]
+    extra = _EXTRAS.get(name)
+    package = name if extra is None else f"'accvlab.dali_pipeline_framework[{extra}]'"
+    return f": pip install {package}" if name else ""
+
+
+def names_its_file(error: BaseException) -> bool:
+    """Whether an error says itself which file it is about."""
+    return isinstance(error, FileError) or (isinstance(error, OSError) and error.filename is not None)
+
+
+def _tracebacks_of_user_code(error: BaseException) -> tuple[str, str]:
+    """The traceback from the first frame on that is not of what leads to the user's code; empty for none.
+
+    Returns:
+        All of it, and what of it belongs behind a message that has the text of the error: without that text, and
+        without the cause of a `FileError`, whose text has the reason. Of one that no code of the user leads to,
+        nothing.
+    """
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_ON_THE_WAY):
         trace = trace.tb_next
     if trace is None and error.__cause__ is None:
-        return ""
-    return "".join(traceback.format_exception(type(error), error, trace)).rstrip()
+        return "", ""
+    whole = traceback.TracebackException(type(error), error, trace)
+    is_of_file = isinstance(error, FileError)
+    lines = [*whole.format(chain=not is_of_file)]
+    end = len(lines) - len([*whole.format_exception_only()])
+    notes = [f"{note}\n" for note in getattr(error, "__notes__", ())]
+    frames = traceback.extract_tb(trace)
+    if is_of_file and all(frame.filename.startswith(_PACKAGE) for frame in frames):
+        return "".join(whole.format()).rstrip(), ""
+    return "".join(whole.format()).rstrip(), "".join([*lines[:end], *notes]).rstrip()
 
 
 def _group_that_refused(error: BaseException) -> str:

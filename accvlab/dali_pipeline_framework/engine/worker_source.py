@@ -23,9 +23,11 @@ import attrs
 from nvidia.dali import types
 
 from ..draws.keyed_draws import KeyedDraws
+from ..draws.sample_seeds import LoadingSamples, SampleSeeds, note_sample, of_thread
 from ..errors import FrameworkError
 from ..ledgers.packed_batch import packed
-from ..sample_data import GroupFormat, format_path
+from ..sample_data import GroupFormat
+from ..sample_data.names import format_path
 from ..sources.input_adapter import InputAdapter
 from .control_block import RUNNING_INIT_FN, UNPICKLING_INPUT, UNPICKLING_STEPS, ControlBlock
 from .samples.loading_batch import LoadingBatch
@@ -39,11 +41,12 @@ from .watching.stacks import answer_requests
 from .worker_process import (
     WorkerSetup,
     keep_freed_memory,
+    pass_on_interrupt,
     prepare_worker_process,
     telling_of_imports,
     use_one_thread_of_opencv,
 )
-from .worker_report import ReportedFailure, WorkerReport
+from .worker_report import ReportedFailure, WorkerReport, names_its_file
 
 if TYPE_CHECKING:
     from ..providers.replayed_draws import ReplayedDraws
@@ -58,6 +61,7 @@ class _WorkerSource(ABC):
 
     Attributes:
         layout: Which outputs to make of a batch. It is set once the graph is defined.
+        is_parallel: Whether worker processes call it.
         _ranges: Methods that NVTX shows, and under which name.
     """
 
@@ -70,7 +74,7 @@ class _WorkerSource(ABC):
         control: ControlBlock,
         is_parallel: bool,
         pickler: tuple[Dumps, Loads],
-        batch_size: int,
+        seeds: SampleSeeds,
         draws: KeyedDraws | None = None,
         replayed: ReplayedDraws | None = None,
         setup: WorkerSetup | None = None,
@@ -85,10 +89,11 @@ class _WorkerSource(ABC):
         self._is_torch_seeded = False
         self._blueprint = blueprint
         self._control = control
-        self._is_parallel = is_parallel
+        self.is_parallel = is_parallel
         self._dumps, self._loads = pickler
         self._source_name = type(source).__name__
-        self._batch_size = batch_size
+        self._seeds = seeds
+        self._batch_size = seeds.batch_size
         self._keyed_draws = draws
         self._replayed = replayed
         self._checker: SampleChecker | None = None
@@ -96,6 +101,7 @@ class _WorkerSource(ABC):
         self._pickled_steps: bytes | None = None
         self._checker_of_sent: SampleChecker | None = None
         self._memory: ReusedMemory | None = None
+        self._loading: LoadingSamples | None = None
 
     def __repr__(self) -> str:  # DALI shows it
         return self._source_name
@@ -131,7 +137,7 @@ class _WorkerSource(ABC):
             if not self._is_torch_seeded:  # it may be imported by the first sample
                 self._is_torch_seeded = self._setup.seed_torch(self._worker_number)
             return
-        if not self._is_parallel or os.getpid() == self._control.parent_pid:
+        if not self.is_parallel or os.getpid() == self._control.parent_pid:
             return
         self._worker_number = self._control.take_worker_number()
         answer_requests(self._control.stacks_path)
@@ -148,7 +154,7 @@ class _WorkerSource(ABC):
                 use_one_thread_of_opencv()
             keep_freed_memory()
             self._memory = ReusedMemory()
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             self._fail_with(error, where, None, what)
         self._setup.seed_generators(self._worker_number)
         self._is_torch_seeded = "torch" in sys.modules
@@ -160,7 +166,7 @@ class _WorkerSource(ABC):
                 if init_fn is not None:
                     init_fn(self._worker_number)
             mark(self, **self._ranges)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             self._fail_with(error, where, None, "`worker_init_fn`")
 
     @contextlib.contextmanager
@@ -174,6 +180,13 @@ class _WorkerSource(ABC):
         finally:
             note(0)
 
+    def seeding(self) -> LoadingSamples:
+        """Around the loading of samples: global generators can be seeded by them.
+
+        A worker only loads. In the main process, generators are afterwards as before.
+        """
+        return self._seeds.loading(self._get_source(), self._worker_number is None)
+
     def _get_source(self) -> Any:
         if self._source is None and self._pickled_source is not None:
             try:
@@ -184,8 +197,8 @@ class _WorkerSource(ABC):
                 advice = ""
                 if isinstance(error, ImportError | AttributeError):
                     advice = (
-                        "\nIts classes must be importable there: define them in a module (not in a notebook, an "
-                        f"interactive session or a function), {PICKLING_ADVICE}."
+                        "\nIts classes must be importable there, where the main script is imported without what "
+                        f"is below its main guard: define them above it, or in a module, {PICKLING_ADVICE}."
                     )
                 raise RuntimeError(
                     f"The input ({self._source_name}) could not be unpickled in the worker process: "
@@ -251,7 +264,7 @@ class _WorkerSource(ABC):
         known = getattr(error, "sample_index_in_data_set", None)
         index = known if isinstance(known, int) else sample_index
         return WorkerReport.of_exception(
-            error, where, index, what, self._details(index, info), self._worker_number
+            error, where, index, what, self._details(index, info, not names_its_file(error)), self._worker_number
         )
 
     def report_of_problem(
@@ -263,15 +276,17 @@ class _WorkerSource(ABC):
         details = "".join(f"\n{line}" for line in self._details(sample_index, info))
         return WorkerReport.of_problem(message + details, sample_index, self._worker_number)
 
-    def _details(self, sample_index: int | None, info: types.SampleInfo | None) -> list[str]:
-        """What else is known of a sample, in lines."""
+    def _details(
+        self, sample_index: int | None, info: types.SampleInfo | None, has_files: bool = True
+    ) -> list[str]:
+        """What else is known of a sample, in lines; ``has_files``: also its files."""
         source, lines = InputAdapter(self._source), []
-        with contextlib.suppress(Exception):  # it only decorates another error
+        with _decorating():
             place = None if info is None else source.place(info)
             if place is not None and place.sequence >= 0:
                 lines.append(f"  sequence: {place.sequence}, frame: {place.frame}")
-        with contextlib.suppress(Exception):
-            file = "" if sample_index is None else source.describe_sample(sample_index)
+        with _decorating():
+            file = source.describe_sample(sample_index) if has_files and sample_index is not None else ""
             if file:
                 lines.append(f"  file: {file}")
         if self._worker_number is not None:
@@ -291,7 +306,7 @@ class _WorkerSource(ABC):
             checker.usual_ranks = list(map(_ndim_of, samples[0]))
         try:
             # In its parallel mode DALI copies strided arrays itself, otherwise it refuses them.
-            return outputs_of_batch(self.layout, samples, draws, not self._is_parallel, self._memory)
+            return outputs_of_batch(self.layout, samples, draws, not self.is_parallel, self._memory)
         except TooLargeError as error:
             raise OddSampleError(*checker.describe_too_large(samples, error.items)) from None
         except DimensionClashError:
@@ -317,16 +332,22 @@ class BatchSource(_WorkerSource, ABC):
 
     def __call__(self, batch_info: types.BatchInfo) -> list[Any]:
         """Load and check a batch."""
-        if self._control.is_abandoned(batch_info.epoch_idx):
+        place = self._control.place_to_load(batch_info.epoch_idx, batch_info.iteration)
+        if place is None:
             raise StopIteration
         self._begin_work()
-        epoch, batch = self._control.locate(batch_info.epoch_idx, batch_info.iteration)
+        epoch, batch = place
         slots = range(self._batch_size)
         positions = range(batch * self._batch_size, (batch + 1) * self._batch_size)
         infos = list(map(types.SampleInfo, positions, slots, itertools.repeat(batch), itertools.repeat(epoch)))
+        loading = self._loading = self._loading or self._seeds.loading(None, self._worker_number is None)
+        outer, of_thread.loading = of_thread.loading, loading
         try:
             return self._load(batch_info, infos)
         finally:
+            of_thread.loading = outer
+            if loading.kept is not None:
+                loading.restore_generators()
             self._control.end_batch(batch)
 
     def _load(self, batch_info: types.BatchInfo, infos: Sequence[types.SampleInfo]) -> list[Any]:
@@ -347,7 +368,8 @@ class BatchSource(_WorkerSource, ABC):
                     sent = self._after_steps(sent, batch.draws, batch.sent, note)
                 batch.phase, batch.stepped_ns = "packing", perf_counter_ns()
                 outputs = self.outputs_of_batch(sent, batch.draws, lambda slot: self._sample_index(infos[slot]))
-        except (Exception, SystemExit) as error:  # sys.exit() would end the worker without a word
+        except BaseException as error:  # in a worker it would end the process, e.g. sys.exit()
+            pass_on_interrupt(error)
             outputs = self._after_error(batch, error)
         if outputs is None:
             raise StopIteration  # a batch that the epoch cannot fill is dropped
@@ -360,12 +382,14 @@ class BatchSource(_WorkerSource, ABC):
 
     def _read(self, batch: LoadingBatch) -> bool:
         """Load and check the samples of a batch; return whether it is to be delivered."""
-        control, infos, row, samples = self._control, batch.infos, batch.row, batch.samples
+        control, loading, infos, row = self._control, cast(LoadingSamples, self._loading), batch.infos, batch.row
+        samples = batch.samples
         check = (self._checker or self._get_checker()).check
-        for slot in range(len(infos)):
+        for slot, info in enumerate(infos):
             control.note_loading(row, slot)
+            loading.info = info
             if slot == 0:  # each sample is loaded when it is asked for
-                source = self._get_source() if self._source is None else self._source
+                source = loading.source = self._get_source() if self._source is None else self._source
                 batch.rest = source.iter_batch(infos) if hasattr(source, "iter_batch") else map(source, infos)
             flat = next(batch.rest, _END)
             if flat is _END:
@@ -376,6 +400,11 @@ class BatchSource(_WorkerSource, ABC):
             except ValueError as error:
                 raise OddSampleError(slot, str(error)) from error
         return True
+
+    def _note(self, row: int, info: types.SampleInfo) -> None:
+        """Note that this process now loads the sample at a position, for the batch of a row."""
+        self._control.note_loading(row, info.idx_in_batch)
+        note_sample(info)
 
     @abstractmethod
     def _after_error(self, batch: LoadingBatch, error: BaseException) -> list[Any]:
@@ -404,7 +433,8 @@ class BatchSource(_WorkerSource, ABC):
     def _sample_index(self, sample_info: types.SampleInfo) -> int | None:
         try:
             return InputAdapter(self._source).sample_index(sample_info)
-        except Exception:  # only decorates another error
+        except BaseException as error:  # only decorates another one
+            pass_on_interrupt(error)
             return None
 
 
@@ -435,12 +465,16 @@ class IterableSource(_WorkerSource):
             began = perf_counter_ns()
             self._control.note_iterating()
             try:
-                if epoch is None:
-                    epoch = iter(self._get_source())
-                batch = next(epoch)
+                with self.seeding():
+                    # Which samples it will load is not known: what they draw depends on the batch as well.
+                    note_sample(infos_of_batch(self._num_delivered, 1, self._batch_size)[0])
+                    if epoch is None:
+                        epoch = iter(self._get_source())
+                    batch = next(epoch)
             except StopIteration:
                 return
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
+                pass_on_interrupt(error)
                 self._fail_with(error, where, None)
             finally:
                 self._control.note_iterated()
@@ -489,7 +523,8 @@ class IterableSource(_WorkerSource):
             sent: list[Sequence[Any]] = []
             try:
                 samples = self._after_steps(samples, draws, sent)
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
+                pass_on_interrupt(error)
                 slot, index = len(sent), _at(indices, len(sent))
                 self._fail_with(of_step(error), f"{where}, slot {slot}", index, named_step(error, index))
         stepped = perf_counter_ns()
@@ -505,6 +540,15 @@ class IterableSource(_WorkerSource):
 def infos_of_batch(batch: int, num_samples: int, batch_size: int) -> list[types.SampleInfo]:
     """Positions of the samples of a batch that an iterable delivers, counted from its start."""
     return [types.SampleInfo(batch * batch_size + slot, slot, batch, 0) for slot in range(num_samples)]
+
+
+@contextlib.contextmanager
+def _decorating() -> Iterator[None]:
+    """Around what only decorates an error, and may fail."""
+    try:
+        yield
+    except BaseException as error:
+        pass_on_interrupt(error)
 
 
 def _at(indices: Sequence[int] | None, slot: int) -> int | None:

@@ -11,8 +11,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import SourcePicklingError, WorkerStartError
+from ..sources.shards import num_cores_of_rank
+from ..user_warnings import warn_user
 from .control_block import ControlBlock
 from .dali.texts import NO_SHARED_MEMORY, WORKERS_NOT_STARTED
+from .watching.main_script import without_missing_main_script
 from .watching.pool import told_of_pool
 from .watching.shared_memory import REMEDY
 from .watching.start_watch import StartWatch
@@ -32,11 +35,15 @@ _REPORT_PATH_VARIABLE = "DALI_PIPELINE_FRAMEWORK_START_REPORT"
 
 @contextlib.contextmanager
 def starting_workers(
-    watch: WorkerWatch, control: ControlBlock, limits: tuple[float | None, float | None] = (None, None)
+    num_workers: int,
+    watch: WorkerWatch,
+    control: ControlBlock,
+    limits: tuple[float | None, float | None] = (None, None),
 ) -> Iterator[None]:
     """Around the code by which DALI starts its workers.
 
     Args:
+        num_workers: How many there are to start.
         watch: Begins to watch as soon as they run.
         control: What they share with this process.
         limits: ``blocked_after`` and ``stacks_after`` of a `FaultPolicy`.
@@ -51,7 +58,8 @@ def starting_workers(
             _one_start_at_a_time,
             forked_children_are_workers(),
             _environment(_REPORT_PATH_VARIABLE, control.start_report_path),
-            start_watch.watching(mark, *limits),
+            start_watch.watching(num_workers, mark, *limits),
+            without_missing_main_script(),
             told_of_pool(watch.begin),
         ):
             yield
@@ -105,6 +113,18 @@ def refuse_while_main_script_is_imported() -> None:
             os.write(report, message.encode())
             os._exit(1)
     raise WorkerStartError(message)
+
+
+def warn_of_many_workers(num_workers: int, name: str) -> None:
+    """Warn of more worker processes, given as an argument of that name, than this rank has usable cores."""
+    num_cores = num_cores_of_rank()
+    if num_workers > num_cores:
+        warn_user(
+            f"`{name}={num_workers}` starts {num_workers} worker processes, and this rank has {num_cores} usable "
+            f"core{'s' * (num_cores > 1)}. Unless workers mostly wait for files or a network, they only slow each "
+            f"other down, and each takes time to start and memory. Give {num_cores} or fewer, or let a "
+            f"DataLoader choose by num_workers='auto'."
+        )
 
 
 @contextlib.contextmanager

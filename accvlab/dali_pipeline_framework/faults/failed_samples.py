@@ -11,6 +11,7 @@ import attrs
 
 from ..checks import bullets
 from ..errors import TooManyFailedError
+from ..url_secrets import without_secrets
 from .fault_policy import FaultPolicy
 from .quarantine import Quarantine, read_quarantine
 
@@ -40,15 +41,15 @@ class FailedSample:
     """
 
     sample_index: int
-    reason: str
+    reason: str = attrs.field(converter=without_secrets)
     stage: Stage
     outcome: str
-    file: str = ""
+    file: str = attrs.field(default="", converter=without_secrets)
     epoch: int = 0
     batch: int = 0
     slot: int = 0
     substitute: int | None = None
-    message: str = attrs.field(default="", repr=False)
+    message: str = attrs.field(default="", repr=False, converter=without_secrets)
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> FailedSample:

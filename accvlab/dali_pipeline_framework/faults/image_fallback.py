@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import FieldValueError, SettingError
+from ..errors import FieldValueError, MissingPackageError, SettingError
 from .fault_policy import FallbackDecoder
 
 _Image = npt.NDArray[np.uint8]
@@ -50,7 +50,7 @@ def require_decoder(decoder: FallbackDecoder) -> None:
     try:
         __import__(package)
     except ImportError as error:
-        raise SettingError(
+        raise MissingPackageError(
             f"fallback_decoder={decoder!r} needs {package}, which is not installed. Install the extra `{extra}`."
         ) from error
 

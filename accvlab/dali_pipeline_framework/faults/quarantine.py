@@ -85,7 +85,8 @@ class Quarantine:
                 os.close(file)
         except OSError as error:
             raise QuarantineError(
-                f"The list of failed samples {self._path!r} cannot be written: {error.strerror}."
+                f"The list of failed samples {self._path!r} cannot be written: {error.strerror}. Make room, or "
+                f"name another file: `FaultPolicy(quarantine=...)`."
             ) from error
 
 

@@ -10,6 +10,7 @@ into memory, and the system writes what stands there, also for a process that wa
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import weakref
@@ -88,7 +89,7 @@ class AppendedFile:
     def _write(self, record: bytes) -> None:
         if os.pwrite(self._file, record, self.size) < len(record):
             os.ftruncate(self._file, self.size)  # a part was written: records stay in one piece
-            raise OSError("there is no space left for it")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self.size += len(record)
 
     def sync(self) -> None:

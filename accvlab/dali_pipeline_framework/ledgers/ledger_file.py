@@ -4,12 +4,13 @@
 A file is written by one loader in one process, on one shard, and only ever grows::
 
     header   112 bytes: who writes, for which data set and order
-    record    32 bytes: kind, epoch, batch, time, checksum; for a batch, sample indices follow
+    record    32 bytes: kind, epoch, batch, time, checksum; for a batch, sample indices and their checksum follow
     record   ...
 
-All is little-endian. The checksum of a record (CRC-32) goes on from that of the record before, so a record that
-was changed, taken out or put in is noticed. Only the last record may be incomplete: a process was killed while it
-wrote it. Behind it there may be zeros (see `appended_file`).
+All is little-endian. Each checksum (CRC-32) goes on from the one before, so a record that was changed, taken out
+or put in is noticed. Only the last record may be incomplete: a process was killed while it wrote it. The first 32
+bytes have a checksum of their own: else a changed number of samples would make a whole record look incomplete.
+Behind the last record there may be zeros (see `appended_file`).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ LOOP, NEW, STATE = range(3)
 """Why a run of batches begins: another loop, the first loop of a loader, or a state was loaded."""
 
 _MAGIC = b"accvlabL"
-_VERSION = 1
+_VERSION = 2
 # magic, version, pid, run, time (ns), shard, shards, samples of the data set (-1: not known), batch size,
 # reserved, digest of the order, digest of the launch, host; then the checksum
 _HEADER = struct.Struct("<8sII16sQIIqII8s8s28s")
@@ -53,7 +54,7 @@ _HEADER_SIZE = _HEADER.size + _CHECKSUM.size
 _RECORD = struct.Struct("<BBBBIIQQ")
 _RECORD_SIZE = _RECORD.size + _CHECKSUM.size
 _BATCH_RECORD = struct.Struct("<QIQQ")  # the same, of a `PackedBatch`
-_START = 1
+_START = 5  # two bits: with one changed, the record does not look like the zeros behind the last one
 _MOST_PER_SAMPLE = 2 * 8 + 1
 _TYPES: Final[dict[int, np.dtype[Any]]] = {
     1: np.dtype("<u1"),
@@ -142,15 +143,20 @@ class LedgerWriter:
         self._append(_BATCH_RECORD.pack(head, epoch, batch, time.time_ns() // 1_000_000), payload)
 
     def _append(self, head: bytes, payload: bytes) -> None:
-        checksum = zlib.crc32(payload, zlib.crc32(head, self._checksum))
+        checksum = zlib.crc32(head, self._checksum)
+        record = head + checksum.to_bytes(4, "little")
+        if payload:
+            checksum = zlib.crc32(payload, checksum)
+            record += payload + checksum.to_bytes(4, "little")
         try:
-            self._file.append(head + checksum.to_bytes(4, "little") + payload)
+            self._file.append(record)
         except OSError as error:
             raise self._failed(error) from error
         self._checksum = checksum
 
     def _failed(self, error: OSError) -> FileError:
         message = f"The ledger {str(self.path)!r} cannot be written: {error.strerror or error}."
+        message += " Make room, or name another folder: `ledger`."
         return cast(FileError, error_that_is_also(FileError, [type(error)], message))
 
     def sync(self) -> None:
@@ -275,7 +281,8 @@ def read_ledger(path: str | os.PathLike[str]) -> Ledger:
 
 
 def _parsed(content: bytes, path: str) -> Ledger:
-    if content[:8] != _MAGIC[: len(content[:8])] or not content:
+    num_same = sum(one == other for one, other in zip(content, _MAGIC, strict=False))
+    if num_same < min(len(content), len(_MAGIC)) / 2 or not content:
         raise _DamagedError("is no ledger: it begins with other bytes")
     if len(content) < _HEADER_SIZE:
         raise _DamagedError(f"is cut short within its header ({len(content)} of {_HEADER_SIZE} bytes are there)")
@@ -288,7 +295,9 @@ def _parsed(content: bytes, path: str) -> Ledger:
         if size - position < _RECORD_SIZE:
             break
         if not any(content[position : position + 8]):
-            if any(content[position + _RECORD_SIZE + header.batch_size * _MOST_PER_SAMPLE :]):
+            longest = _RECORD_SIZE + header.batch_size * _MOST_PER_SAMPLE + _CHECKSUM.size
+            is_one_bit = int.from_bytes(content[position:], "little").bit_count() == 1  # no record has so few
+            if is_one_bit or any(content[position + longest :]):
                 raise _damaged_at(position)
             break  # it was not closed, or a process was killed while it wrote the rest of the record
         head = view[position : position + _RECORD.size]
@@ -302,15 +311,17 @@ def _parsed(content: bytes, path: str) -> Ledger:
             is_possible = is_possible and kind == BATCH and width in _TYPES and flags in (0, HAS_MARKS, IS_UNKNOWN)
             is_possible = is_possible and not (flags == IS_UNKNOWN and count)
             length = count * (2 * width + 1 if flags & HAS_MARKS else width)
+        checksum = zlib.crc32(head, checksum)
+        if not is_possible or checksum != _CHECKSUM.unpack_from(content, position + _RECORD.size)[0]:
+            raise _damaged_at(position)
         end = begin + length
-        if not is_possible:
-            raise _damaged_at(position)
-        if end > size:
+        following = end + _CHECKSUM.size if length else end
+        if following > size:
             break
-        found = zlib.crc32(view[begin:end], zlib.crc32(head, checksum))
-        if found != _CHECKSUM.unpack_from(content, position + _RECORD.size)[0]:
-            raise _damaged_at(position)
-        checksum = found
+        if length:
+            checksum = zlib.crc32(view[begin:end], checksum)
+            if checksum != _CHECKSUM.unpack_from(content, end)[0]:
+                raise _damaged_at(position)
         if kind == _START:
             if width != LOOP or not parts:
                 parts.append(_Part(width, (epoch, batch), time_ms, time_ms))
@@ -318,7 +329,7 @@ def _parsed(content: bytes, path: str) -> Ledger:
             if not parts:
                 raise _damaged_at(position)
             _add_batch(parts[-1], view[begin:end], width, flags, count, (epoch, batch), time_ms, position)
-        position = end
+        position = following
     finished = tuple(part.finished(header, path) for part in parts)
     return Ledger(header, finished, size - position, content.count(0, position) < size - position)
 
@@ -352,10 +363,11 @@ def _parsed_header(content: bytes) -> tuple[LedgerHeader, int]:
     (checksum,) = _CHECKSUM.unpack_from(content, _HEADER.size)
     values = _HEADER.unpack_from(content)
     _, version, pid, run, time_ns, shard_id, num_shards, num_samples, batch_size, _, order, launch, host = values
+    if zlib.crc32(content[: _HEADER.size]) != checksum or not content.startswith(_MAGIC):
+        raise _DamagedError("is a ledger whose header is damaged")
     if version != _VERSION:
         raise _DamagedError(f"is a ledger of version {version}, this release of the package reads {_VERSION}")
-    is_whole = zlib.crc32(content[: _HEADER.size]) == checksum
-    if not is_whole or shard_id >= num_shards or num_samples < -1:
+    if shard_id >= num_shards or num_samples < -1:
         raise _DamagedError("is a ledger whose header is damaged")
     name = host.rstrip(b"\0").decode(errors="replace")
     header = LedgerHeader(*(shard_id, num_shards, num_samples, batch_size, order, launch, name, pid, run, time_ns))

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large an image file says that its image is, from a few bytes of its header."""
+"""How large an image file says that its image is, from its headers.
+
+They are looked for wherever the decoders find them: what is skipped on the way may be of any length.
+"""
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
 from typing import Any, Final
@@ -11,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
-_MOST_SEGMENTS: Final = 256
-_MOST_FILLING: Final = 4096
+_MARKER: Final = re.compile(rb"\xff([^\x00\xff])")  # libjpeg skips all that is between segments
 _MOST_TAGS: Final = 1024
 _WITHOUT_SIZE: Final = (0xC4, 0xC8, 0xCC)  # DHT, JPG, DAC: of the markers C0 to CF, those that begin no frame
-_WITHOUT_CONTENT: Final = (0x01, *range(0xD0, 0xD8))
+_WITHOUT_CONTENT: Final = (0x01, *range(0xD0, 0xD9))  # TEM, RST, SOI
+_LAST_BEFORE_PIXELS: Final = (0xD9, 0xDA)  # EOI, SOS
 _TIFF_NUMBERS: Final = {1: "B", 3: "H", 4: "I", 16: "Q"}  # types of numbers, as `struct` calls them
 
 
@@ -41,29 +45,51 @@ def claimed_size(encoded: npt.NDArray[np.uint8]) -> tuple[int, int] | None:
         return None
 
 
+def decoded_already(image: npt.NDArray[np.generic]) -> str:
+    """Say that what is to be decoded is an array of pixels; empty where it may be the bytes of a file."""
+    if image.ndim == 1:
+        return ""
+    return (
+        f"it looks decoded already: the bytes of an image file have one dimension, this has the shape "
+        f"{image.shape}. Leave out ImageDecoder, or `is_encoded` of a step that resizes"
+    )
+
+
 def _jpeg(content: memoryview, head: bytes) -> tuple[int, int] | None:
+    """The size in the frame header; of several, of which decoders may take either, the largest of each axis."""
+    found: tuple[int, int] | None = None
     position, size = 2, len(content)
-    for _ in range(_MOST_SEGMENTS + _MOST_FILLING):
-        if position + 4 > size or content[position] != 0xFF:
-            return None
+    while position + 4 <= size:
+        at_once = content[position] == 0xFF and content[position + 1] not in (0, 0xFF)  # the usual case
+        next_one = None if at_once else _MARKER.search(content, position)
+        if not at_once:
+            if next_one is None:
+                break
+            position = next_one.start()
         marker = content[position + 1]
-        if marker == 0xFF:
-            position += 1
-        elif marker in _WITHOUT_CONTENT:
-            position += 2
-        elif 0xC0 <= marker <= 0xCF and marker not in _WITHOUT_SIZE:
-            height, width = struct.unpack_from(">HH", content, position + 5)
-            return height, width
-        else:
-            position += 2 + (content[position + 2] << 8 | content[position + 3])
-    return None
+        if marker in _LAST_BEFORE_PIXELS:
+            break
+        position += 2
+        if marker in _WITHOUT_CONTENT:
+            continue
+        if 0xC0 <= marker <= 0xCF and marker not in _WITHOUT_SIZE and position + 7 <= size:
+            height, width = struct.unpack_from(">HH", content, position + 3)
+            found = (height, width) if found is None else (max(height, found[0]), max(width, found[1]))
+        length = content[position] << 8 | content[position + 1] if position + 2 <= size else 0
+        position += max(length, 2)
+    return found
 
 
 def _png(content: memoryview, head: bytes) -> tuple[int, int] | None:
     if head[:8] != _PNG:
         return None
-    width, height = struct.unpack_from(">II", content, 16)
-    return height, width
+    position = len(_PNG)
+    while True:  # libpng takes unknown chunks before the header
+        length, name = struct.unpack_from(">I4s", content, position)
+        if name == b"IHDR":
+            width, height = struct.unpack_from(">II", content, position + 8)
+            return height, width
+        position += 12 + length
 
 
 def _gif(content: memoryview, head: bytes) -> tuple[int, int] | None:

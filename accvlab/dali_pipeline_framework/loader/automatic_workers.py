@@ -32,13 +32,15 @@ from ..draws.global_generators import kept_global_generators
 from ..engine.gpu import num_usable_gpus
 from ..engine.source_pickling import pickler_functions
 from ..engine.timing.processor_times import queued_time
+from ..engine.worker_process import pass_on_interrupt
 from ..engine.worker_source import infos_of_batch
-from ..engine.workers import refuse_while_main_script_is_imported
+from ..engine.workers import refuse_while_main_script_is_imported, warn_of_many_workers
 from ..errors import SettingError
 from ..limits.worker_limits import checked_worker_count, free_memory
 from ..pipeline.chains.array_steps import ArraySteps
 from ..pipeline.pipeline import PipelineDefinition
 from ..sources.input_adapter import InputAdapter
+from ..sources.input_parts import InputParts
 from ..sources.shards import num_cores_of_rank
 from .input_binding import LoaderInput
 
@@ -120,7 +122,10 @@ def checked_num_workers(
         has_steps = callable(definition.data_input) and definition.array_steps(_has_gpu(device_id)) is not None
         return min(num_cores_of_rank(), _MOST_BY_DEFAULT) if has_steps else 1
     if not isinstance(value, str):
-        return checked_worker_count(value, "num_workers", start_method)
+        count = checked_worker_count(value, "num_workers", start_method)
+        if definition.uses_workers and InputParts.of(definition.data_input).main is not None:
+            warn_of_many_workers(count, "num_workers")
+        return count
     if str.__str__(value) == "auto":
         return "auto"
     raise SettingError(f"`num_workers` must be a whole number of at least 0 or 'auto', got {shown(value)}.")
@@ -153,7 +158,8 @@ def _choice_for(definition: PipelineDefinition, bound: LoaderInput, arguments: M
         with kept_global_generators(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             cost = measure(definition, bound, arguments)
-    except (Exception, SystemExit) as error:  # a worker raises it again, with all that is to say about it
+    except BaseException as error:  # a worker raises it again, with all that is to say about it
+        pass_on_interrupt(error)
         return choose_unmeasured(resources, type(error).__name__)
     return choose_unmeasured(resources, "there is no sample") if cost is None else choose(cost, resources)
 

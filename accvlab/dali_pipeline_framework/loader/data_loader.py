@@ -50,11 +50,11 @@ from .reports.loop_times import LoopTimes
 from .reports.report_interface import ReportInterface
 from .sample_policy import with_sample_policy
 from .states.position import LoopProgress, Made, Position
+from .states.sample_fields import fields_for_state, fingerprint
 from .states.state import (
     NO_SEGMENTS,
     LoaderState,
     continued_segments,
-    fingerprint,
     parse_state,
     require_same_batches,
     require_same_run,
@@ -500,11 +500,15 @@ class DataLoader(TorchInterface, ReportInterface):
             segments if epoch == position.epoch and position.batch > 0 else (),
             self._seed,
             with_forms(self._bound.description, self._run.pipeline.steps_in_workers),
-            self._blueprint_fingerprint,
+            self._fields_for_state,
             self._progress.reader or self._run.reader_state(position),
         )
 
     @functools.cached_property
+    def _fields_for_state(self) -> str:
+        return fields_for_state(self._data_format)
+
+    @property
     def _blueprint_fingerprint(self) -> str:
         return fingerprint(self._data_format)
 

@@ -71,6 +71,17 @@ class LoaderInput:
         kind = "reads with DALI's native operators" if self.is_read_natively else "is an iterable"
         return f"{type(self.data_input).__name__} {kind}"
 
+    def reading_one_ahead(self) -> LoaderInput | None:
+        """Get the same input with native readers that read one batch ahead; None where all do so already."""
+        changed = {part: part.source.reading_one_ahead() for part in self.parts.native}
+        changed = {part: source for part, source in changed.items() if source is not None}
+        if not changed:
+            return None
+        parts = self.parts.with_sources(changed)
+        return attrs.evolve(
+            self, parts=parts, data_input=parts.whole if self.is_read_natively else self.data_input
+        )
+
     def require_resumable(self) -> None:
         """Raise a `NotSupportedError` where a loader over it cannot be continued."""
         if not self.is_callable and not self.is_read_natively:

@@ -103,6 +103,7 @@ class LoaderPipeline:
             raise SettingError("A loader cannot use DALI's debug mode. Use get_dali_pipeline(debug=True).")
         if self._index_bytes:
             pipeline.tell_samples(self._index_bytes)
+        pipeline.is_of_loader = True
         pipeline.limits = (self.failed.policy.blocked_after, self.failed.policy.stacks_after)
         follow_faults(pipeline, self.failed, self._bound)
         return pipeline, data_input, Position() if reader is None else self._continue_readers(pipeline, reader)
@@ -214,6 +215,15 @@ class LoaderPipeline:
     def require_resumable(self) -> None:
         """Raise a `NotSupportedError` where the input cannot be positioned."""
         self._bound.require_resumable()
+
+    def reads_one_ahead(self) -> bool:
+        """Have new pipelines read one batch ahead with native readers; return whether the present one does not.
+
+        A reader that reads further ahead fails as soon as it cannot read a file, and loses the batches before it.
+        """
+        bound = self._bound.reading_one_ahead() if self._bound.keeps_checkpoints else None
+        self._bound = bound or self._bound
+        return bound is not None
 
     @property
     def has_native_readers(self) -> bool:

@@ -43,6 +43,7 @@ class Recovery:
         self._num_received = 0  # batches that have left pipelines, in all
         self._loaded_at_death: dict[tuple[int, int, int], int] = {}
         self._failed_in_graph: int | None = None
+        self._left_out: WorkerDiedError | None = None  # the loop goes on behind the batch of this error
 
     def _can_go_on(self, error: BaseException | None) -> bool:
         """Whether a new pipeline can begin where the old one stood when it failed.
@@ -88,6 +89,8 @@ class Recovery:
 
     def _goes_on(self, error: FrameworkError) -> bool:
         """Decide whether to go on without a word to the loop, and else prepare the next call."""
+        if isinstance(error, GraphError) and self._run.reads_one_ahead():
+            return True
         if not self._can_go_on(error):
             if isinstance(error, WorkerDiedError) and self._faults.restarts:
                 self._explain_no_restart(error)
@@ -112,6 +115,8 @@ class Recovery:
 
     def _goes_on_after_death(self, error: WorkerDiedError) -> bool:
         run = self._run
+        if run.pipeline.held_back is not None and error is run.pipeline.held_back[1]:  # its batch is due
+            return self._goes_on_before(error)
         _, batch = run.as_counted_by_input(self._progress.pipeline)
         deadly = [place for place in error.loading if self._num_received < self._loaded_at_death.get(place, 0)]
         # How many batches will have been received when that of the sample is.
@@ -120,7 +125,7 @@ class Recovery:
             **{place: self._num_received + place[1] - batch + 1 for place in error.loading},
         }
         if not deadly:
-            return self._may_restart(error)
+            return self._may_restart(error) or self._goes_on_before(error)
         index = error.loading[deadly[0]]
         if index is not None and run.gives_up(index, deadly[0], f"It has ended two workers. {error}"):
             return True
@@ -128,7 +133,6 @@ class Recovery:
         if run.has_native_readers:
             advice = "Native readers cannot step over its batch, so the next call tries it again"
         else:
-            self._progress.leave_pipeline()
             advice = "The loader can go on behind its batch; with `faults`, another one can take its place"
         epoch, batch, slot = deadly[0]
         twice = WorkerDiedError(
@@ -136,7 +140,23 @@ class Recovery:
             f"The second time: {error}"
         )
         twice.loading = {place: index for place, index in error.loading.items() if place in deadly}
+        self._left_out = None if run.has_native_readers else twice
+        if self._goes_on_before(twice):
+            return True
         raise twice from None
+
+    def _goes_on_before(self, error: WorkerDiedError) -> bool:
+        """Whether batches are due before the first one that the error is about: they are delivered first."""
+        run = self._run
+        due = run.as_counted_by_input(self._progress.pipeline)
+        first = min((place[:2] for place in error.loading), default=due)
+        if first > due:
+            run.pipeline.held_back = first, error  # `renew` hands it on
+            return True
+        run.pipeline.held_back = None
+        if error is self._left_out:
+            self._progress.leave_pipeline()
+        return False
 
     def _may_restart(self, error: FrameworkError) -> bool:
         """Count a restart, where one is left; but not for a graph that has failed twice on the same batch."""
@@ -155,7 +175,10 @@ class Recovery:
 
     def renew(self) -> None:
         """Replace the pipeline by one that goes on where the loop stands."""
+        held_back = self._run.pipeline.held_back
         self._started(lambda: self._run.renew(self._progress.pipeline), lambda _: True)
+        if held_back is not None:
+            self._run.pipeline.hold_back(*held_back)
 
     def _started(self, start: Callable[[], _T], may_try_again: Callable[[WorkerStartError], bool]) -> _T:
         for _ in range(_MOST_STARTS - 1):
@@ -169,8 +192,9 @@ class Recovery:
     def restore(self) -> None:
         """Before a new loop: replace the pipeline where it was lost."""
         run = self._run
-        failure = run.pipeline.failure
-        if run.is_lost or (failure is not None and self._can_go_on(failure)):
+        failure, held_back = run.pipeline.failure, run.pipeline.held_back
+        run.pipeline.held_back = None
+        if run.is_lost or held_back is not None or (failure is not None and self._can_go_on(failure)):
             self.renew()
 
     def go_to(self, position: Position) -> None:

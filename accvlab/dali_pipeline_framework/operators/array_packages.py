@@ -8,7 +8,7 @@ import importlib.util
 import sys
 from types import ModuleType
 
-from ..errors import SettingError
+from ..errors import MissingPackageError
 
 # What a package is called, and the extra that installs it; for others, both as the package.
 _INSTALLED_AS = {
@@ -22,7 +22,7 @@ def needed_package(name: str) -> ModuleType:
     """Import a package, when first needed; the module that is loaded already costs a look-up.
 
     Raises:
-        SettingError: It cannot be imported.
+        MissingPackageError: It cannot be imported.
     """
     loaded = sys.modules.get(name)
     if loaded is not None:
@@ -43,15 +43,15 @@ def require_installed(name: str, user: str) -> None:
     """Refuse what needs a package that is not there, without importing it.
 
     Raises:
-        SettingError: It is not installed; names the extra.
+        MissingPackageError: It is not installed; names the extra.
     """
     if not is_installed(name):
         raise _missing(f"{user} needs", name, "is not installed")
 
 
-def _missing(user: str, name: str, problem: str) -> SettingError:
+def _missing(user: str, name: str, problem: str) -> MissingPackageError:
     package, extra = _INSTALLED_AS.get(name, (name, name))
-    return SettingError(
+    return MissingPackageError(
         f"{user} {package}, which {problem}. Install it with: "
         f'pip install "accvlab.dali_pipeline_framework[{extra}]", or use steps that run in the graph.'
     )

@@ -11,10 +11,10 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ..errors import FieldKindError
-from ..sample_data import LeafFormat, Path, SampleDataGroup
+from ..sample_data import LeafFormat, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES, get_dali_type_for_numpy_type, get_numpy_type_for_dali_type
 from ..sample_data.graph_mode import do_not_convert
-from ..sample_data.names import format_path, normalized_path
+from ..sample_data.names import Path, format_path, normalized_path
 from . import functions
 
 NUMBER_TYPES: tuple[types.DALIDataType, ...] = tuple(

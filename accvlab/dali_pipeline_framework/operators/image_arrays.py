@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FieldValueError
-from ..limits.image_limit import too_large
+from ..limits.image_headers import decoded_already
+from ..limits.image_limit import too_large, too_many_pixels
 from .array_packages import needed_package
 from .functions import cast_array
 from .jpeg_parts import ImagePart, decoded_part
@@ -64,6 +65,9 @@ def decoded_image(
         FieldValueError: It is no image, a broken one, or one that claims too many pixels.
         SettingError: A package is not installed.
     """
+    problem = decoded_already(encoded)
+    if problem:
+        raise FieldValueError(f"{problem[0].upper()}{problem[1:]}.")
     problem = too_large(encoded)
     if problem:
         raise FieldValueError(f"No image that may be decoded: {problem}.")
@@ -95,7 +99,7 @@ def _decoded_jpeg(encoded: _Bytes, as_bgr: bool, reduction: int, may_have_unused
     encoded = np.ascontiguousarray(encoded)
     orientation = _orientation(encoded)
     try:
-        height, width, color_space, _ = simplejpeg.decode_jpeg_header(encoded)
+        height, width, color_space = _header_of_jpeg(encoded)
         if color_space in _CMYK:
             image = _rgb_of_cmyk(simplejpeg.decode_jpeg(encoded, "CMYK"), as_bgr)
         else:
@@ -105,6 +109,15 @@ def _decoded_jpeg(encoded: _Bytes, as_bgr: bool, reduction: int, may_have_unused
     except ValueError as error:
         raise _broken_jpeg(encoded, error) from error
     return _turned(image, orientation) if orientation > 1 else np.asarray(image)
+
+
+def _header_of_jpeg(encoded: _Bytes) -> tuple[int, int, str]:
+    """Height, width and color space as the decoder reads them; a ValueError where that may not be decoded."""
+    height, width, color_space, _ = needed_package("simplejpeg").decode_jpeg_header(encoded)
+    excess = too_many_pixels(height, width)
+    if excess:
+        raise ValueError(f"it claims {excess}")
+    return height, width, color_space
 
 
 def _rgb_of_cmyk(cmyk: _Image, as_bgr: bool) -> _Image:
@@ -166,13 +179,12 @@ class DecodedFile(NamedTuple):
 
 def _hw_of_jpeg(encoded: _Bytes) -> tuple[int, int] | None:
     """Height and width of a JPEG file from its header; None for other files, for CMYK, and for turned images."""
-    if not encoded[:3].tobytes().startswith(_JPEG):
+    if encoded.ndim != 1 or not encoded[:3].tobytes().startswith(_JPEG):
         return None
     try:
-        header = needed_package("simplejpeg").decode_jpeg_header(np.ascontiguousarray(encoded))
+        height, width, color_space = _header_of_jpeg(np.ascontiguousarray(encoded))
     except ValueError as error:
         raise _broken_jpeg(encoded, error) from error
-    height, width, color_space, _ = header
     # A turned image would begin with the pixels at its end, which may be cut off by the reduction.
     return None if color_space in _CMYK or _orientation(encoded) > 1 else (height, width)
 

@@ -9,7 +9,8 @@ from typing import TypeAlias
 import nvidia.dali.fn as fn
 
 from ..errors import SettingError
-from ..sample_data import FieldPath, Name, SampleDataGroup, format_path, normalized_path
+from ..sample_data import FieldPath, SampleDataGroup
+from ..sample_data.names import Name, format_path, normalized_path
 
 PathType: TypeAlias = Name | Sequence[Name]
 

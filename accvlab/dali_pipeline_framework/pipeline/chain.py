@@ -10,10 +10,12 @@ import attrs
 
 from ..draws.draw_records import take_group, with_record
 from ..draws.draw_scope import DrawPlan
+from ..draws.sample_seeds import SampleSeeds
 from ..errors import SettingError
 from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
-from ..sample_data import FieldPath, Name, SampleDataGroup
+from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.folded_formats import FoldedFormat
+from ..sample_data.names import Name
 from ..sources.input_parts import InputParts
 from ..sources.shards import Shard
 from ._insert_copy_for_passthrough import _InsertCopyForPassthrough
@@ -161,8 +163,18 @@ class Chain:
         require_keys(plan.draws, self.loaded, paths)
         if not plan.draws or not (parts.has_callable or (array_steps is not None and array_steps.draws)):
             return None
-        shard = parts.shard or Shard(0, 1)
-        return KeyedDraws(plan.draws, paths, seed, shard=(shard.shard_id, shard.num_shards), batch_size=batch_size)
+        shard = self.sample_seeds(seed, batch_size).shard
+        return KeyedDraws(plan.draws, paths, seed, shard=shard, batch_size=batch_size)
+
+    def sample_seeds(self, seed: int, batch_size: int) -> SampleSeeds:
+        """Get the seeds of global generators where samples are loaded.
+
+        Args:
+            seed: Seed of the draws.
+            batch_size: Samples per batch on this shard.
+        """
+        shard = self.parts.shard or Shard(0, 1)
+        return SampleSeeds(seed, (shard.shard_id, shard.num_shards), batch_size)
 
     def num_slots(self, blueprint: SampleDataGroup, first_step: int) -> int:
         """Entries of the batch of the pipeline per sample: as many as a field can be folded of.

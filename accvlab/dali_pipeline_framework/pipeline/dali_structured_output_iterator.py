@@ -15,7 +15,9 @@ from ..engine.interrupts import DeferredInterrupt
 from ..engine.structured_pipeline import StructuredPipeline
 from ..engine.timing.ranges import mark
 from ..errors import ClosedError, SettingError
-from ..sample_data import SampleDataGroup, nested_dictionary
+from ..sample_data import SampleDataGroup
+from ..sample_data.value_queries import nested_dictionary
+from ..short_tracebacks import with_short_traceback
 from ..sources.input_adapter import InputAdapter
 
 if TYPE_CHECKING:
@@ -80,6 +82,7 @@ class DALIStructuredOutputIterator:
             """Number of batches per epoch."""
             return len(self._obj)
 
+    @with_short_traceback
     def __init__(
         self,
         num_batches_in_epoch: int | None = None,

@@ -26,14 +26,18 @@ from ..engine.dali.source_outputs import SourceOutputs
 from ..engine.dali.texts import NO_CONDITIONALS, REPLACED_EXCEPTION
 from ..engine.delivery import Delivery
 from ..engine.graph_inspection import INPUT, GraphInspection, is_random
+from ..errors import GraphError, error_that_is_also
 from ..garbage import no_garbage_collected
 from ..processing_steps.pipeline_step_base import PipelineStepBase
-from ..sample_data import FieldPath, Name, SampleDataGroup
+from ..providers.sample_loading import add_note
+from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.folded_formats import WHOLE_SAMPLE, FoldedFormat, Level
 from ..sample_data.formats import elements_are_folded
 from ..sample_data.graph_mode import do_not_convert
+from ..sample_data.names import Name
 from ..sources.input_parts import InputParts
 from .folding import FieldNodes, FoldedSample, Folding, NotFoldableError
+from .nodes_as_arrays import ADVICE_ON_NODES, computes_on_nodes
 from .pipeline_arguments import PipelineArguments
 from .sent_items import SentItems
 
@@ -112,17 +116,20 @@ class Graph:
                     sample = self._applied(step, sample)
             return self._outputs(sample)
 
-    def describe_failure(self, error: Exception) -> None:
-        """Add to an exception which step defined its operators when it was raised."""
+    def explained(self, error: Exception) -> Exception:
+        """Add to an exception which step defined its operators when it was raised, and what is wrong, if known."""
         if self._num_steps_done is None or self._num_steps_done == len(self.steps):
-            return
+            return error
         step = self.steps[self._num_steps_done]
         name = f"step {self.first_step + self._num_steps_done} ({type(step).__name__})"
         note = f"raised while {name} defined its operators"
         if isinstance(error, TypeError) and NO_CONDITIONALS in str(error):
             note += "; `if` on data needs get_dali_pipeline(enable_conditionals=True)"
-        if hasattr(error, "add_note"):  # Python >= 3.11
-            error.add_note(note)
+        if computes_on_nodes(error):
+            text = f"{name} failed with {type(error).__name__}: {error}\n{ADVICE_ON_NODES}"
+            error = error_that_is_also(GraphError, [type(error)], text).with_traceback(error.__traceback__)
+        add_note(error, note)
+        return error
 
     @property
     def num_slots_used(self) -> int:
@@ -335,10 +342,11 @@ def define_pipeline(graph: Graph, arguments: PipelineArguments) -> Pipeline:
         original = error.__context__
         if type(error).__name__ == REPLACED_EXCEPTION and isinstance(original, Exception):
             # With conditionals, DALI replaces exceptions whose constructor it does not know.
-            graph.describe_failure(original)
-            raise original.with_traceback(error.__traceback__) from None
-        graph.describe_failure(error)
-        raise
+            raise graph.explained(original.with_traceback(error.__traceback__)) from None
+        explained = graph.explained(error)
+        if explained is error:
+            raise
+        raise explained from None
     return pipeline
 
 

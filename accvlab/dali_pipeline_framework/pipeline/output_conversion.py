@@ -14,8 +14,9 @@ from nvidia.dali.tensors import TensorGPU
 from ..checks import bullets, did_you_mean, flag, shown
 from ..engine.delivery import Delivery, FieldPlace, PackedBatch
 from ..errors import OutputError, SettingError
-from ..sample_data import FieldPath, GroupFormat, Name, Path, format_path
+from ..sample_data import FieldPath, GroupFormat
 from ..sample_data.folded_formats import FoldedFormat, FoldedLeaf
+from ..sample_data.names import Name, Path, format_path
 
 OutputType: TypeAlias = Literal["torch", "numpy"]
 RaggedPolicy: TypeAlias = Literal["raise", "list"]

@@ -13,11 +13,14 @@ from nvidia.dali.pipeline import Pipeline
 
 from ..checks import choice, flag, whole_number
 from ..draws.draw_scope import DrawPlan
+from ..draws.sample_seeds import note_sample
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import SettingError
 from ..processing_steps.pipeline_step_base import RUN_CHOICES, PipelineStepBase, RunWhere
 from ..providers.summary import summary
-from ..sample_data import Name, Path, SampleDataGroup, normalized_path
+from ..sample_data import SampleDataGroup
+from ..sample_data.names import Name, Path, normalized_path
+from ..short_tracebacks import with_short_traceback
 from ..sources.callable_base import CallableBase
 from ..sources.input_adapter import InputAdapter
 from ..sources.iterable_base import IterableBase
@@ -189,6 +192,7 @@ class PipelineDefinition:
         """
         return self._with(evens_out=True)
 
+    @with_short_traceback
     def check_and_get_output_data_structure(self) -> SampleDataGroup:
         """Check the steps against the format of the input, and get the format of the output.
 
@@ -198,6 +202,7 @@ class PipelineDefinition:
         """
         return self._chain.output()[0]
 
+    @with_short_traceback
     def describe(self) -> str:
         """Describe input, output, and what each step adds (+), removes (-) and changes (~), field by field.
 
@@ -258,7 +263,9 @@ class PipelineDefinition:
         batch, slot = divmod(whole_number(position, "position", at_least=0), batch_size)
         info = types.SampleInfo(position, slot, batch, whole_number(epoch, "epoch", at_least=0))
         try:
-            flat = data_input(info)
+            with chain.sample_seeds(seed, batch_size).loading(data_input, keeps_generators=True):
+                note_sample(info)
+                flat = data_input(info)
         except StopIteration:
             raise SettingError(f"Epoch {epoch} has no sample at position {position}.") from None
         draws = DrawPlan(steps.input_format)
@@ -270,6 +277,7 @@ class PipelineDefinition:
         except SampleStepError as error:
             raise error.__cause__ or error from None
 
+    @with_short_traceback
     def get_dali_pipeline(
         self, *args: Any, worker_init_fn: Callable[[int], object] | None = None, **kwargs: Any
     ) -> Pipeline:

@@ -71,6 +71,7 @@ def make_pipeline(
     if array_steps is not None:
         blueprint = SampleDataGroup.from_format(array_steps.output_format)
     draws = None if chain.replay_path is not None else chain.keyed_draws(plan, seed, batch_size, array_steps)
+    seeds = chain.sample_seeds(seed, batch_size)
     source: dict[str, Any] = {}
     replayed = None
     if parts.main is not None:
@@ -86,7 +87,7 @@ def make_pipeline(
             control,
             is_parallel,
             pickler_functions(arguments.get("py_callback_pickler")),
-            batch_size,
+            seeds,
             draws,
             replayed,
             WorkerSetup(seed, rank, worker_init_fn),
@@ -141,6 +142,7 @@ def make_pipeline(
         chain.data_input,
         control,
         batch_size,
+        blueprint.format.flat_paths,
         output.format,
         functools.partial(define_pipeline_of_one, in_graph, arguments),
         [step_name(step) for step in graph.steps],
@@ -148,6 +150,7 @@ def make_pipeline(
         array_steps,
         replayed,
         placement.num_in_workers,
+        seeds,
     )
     context = PipelineContext(
         output_blueprint=output,

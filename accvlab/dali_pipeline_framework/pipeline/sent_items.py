@@ -10,7 +10,8 @@ from nvidia.dali import types
 
 from ..draws.random_draws import PlannedDraw
 from ..engine.transport import TransportLayout
-from ..sample_data import FieldPath, format_path
+from ..sample_data import FieldPath
+from ..sample_data.names import format_path
 from ..sources.input_parts import InputParts
 from .chains.array_steps import ArraySteps
 

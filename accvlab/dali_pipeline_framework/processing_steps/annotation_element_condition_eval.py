@@ -13,10 +13,10 @@ from ..operators import functions
 from ..operators.condition_evaluation import ConditionEvaluation, TypedNode, variables_of
 from ..operators.conditions.parser import Parser
 from ..operators.field_types import computable, leaf_at
-from ..sample_data import FieldPath, GroupFormat, Name, SampleDataGroup
+from ..sample_data import FieldPath, GroupFormat, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
 from ..sample_data.graph_mode import do_not_convert
-from ..sample_data.names import available_names_hint
+from ..sample_data.names import Name, available_names_hint
 from .image_use import no_images
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase

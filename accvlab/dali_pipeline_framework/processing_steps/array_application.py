@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
 from ..draws.draw_scope import ArrayDraws, RunningStep, current_group, declared_draws
 from ..draws.random_draws import RandomDraw
 from ..errors import FieldValueError, NotSupportedError, StepOutputError
-from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup, describe_difference, format_path
+from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.conversion import converted
-from ..sample_data.format_problems import described_together
+from ..sample_data.dtypes import get_dali_type_for_numpy_type
+from ..sample_data.format_problems import describe_difference, described_together
 from ..sample_data.graph_mode import do_not_convert
+from ..sample_data.names import format_path
 
 _MOST_REMEMBERED = 10_000
 
@@ -111,16 +114,20 @@ class ArrayApplication:
         values = [originals[id(value)][1] if id(value) in originals else value for value in result.get_data()]
         leaves = declared.after.flat_leaves
         problems: list[tuple[FieldPath, str]] = []
+        wrong: dict[FieldPath, types.DALIDataType | None] = {}
         for index, (leaf, value) in enumerate(zip(leaves, values, strict=True)):
             if type(value) is np.ndarray and value.dtype is leaf.numpy_dtype and leaf.ndim in (None, value.ndim):
                 continue  # the usual case
             array, problem = _as_declared(value, leaf)
             values[index] = array
             if problem:
-                problems.append((declared.after.flat_paths[index], problem))
+                path = declared.after.flat_paths[index]
+                problems.append(((*current_group(), *path), problem))
+                wrong[path] = _type_of(array)
         if problems:
+            advice = step._advice_on_types(declared.after, wrong)
             lines = "\n".join(f"  - {text}" for text in described_together(problems))
-            raise StepOutputError(f"{step!r} did not produce what it declared:\n{lines}")
+            raise StepOutputError(f"{step!r} did not produce what it declared:\n{lines}\n{advice}")
         return filled(SampleDataGroup.from_format(declared.after), values)
 
 
@@ -217,6 +224,14 @@ def _read_only(data: SampleDataGroup) -> tuple[SampleDataGroup, _Originals]:
 def _is_about_read_only(error: Exception) -> bool:
     text = str(error).lower()
     return "read-only" in text or "readonly" in text or "not writeable" in text
+
+
+def _type_of(value: Any) -> types.DALIDataType | None:
+    """Type of the field that could hold a value; None where there is none."""
+    try:
+        return get_dali_type_for_numpy_type(np.asarray(value).dtype)
+    except Exception:  # it decorates another error
+        return None
 
 
 def _as_declared(value: Any, leaf: LeafFormat) -> tuple[Any, str]:

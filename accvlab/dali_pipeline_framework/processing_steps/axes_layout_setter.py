@@ -11,7 +11,8 @@ import nvidia.dali.fn as fn
 from ..checks import text
 from ..errors import FieldValueError, SettingError
 from ..operators.field_types import leaf_at
-from ..sample_data import ImageContent, LeafFormat, Name, SampleDataGroup
+from ..sample_data import ImageContent, LeafFormat, SampleDataGroup
+from ..sample_data.names import Name
 from .array_application import full_path
 from .image_use import ImageUse, known_ndim
 from .named_fields import FieldSearch, as_names

@@ -19,8 +19,9 @@ from ..errors import SettingError
 from ..operators import functions
 from ..operators.field_types import exact_constant_like
 from ..operators.functions import constant, failing_with, is_node
-from ..sample_data import FieldPath, Name, SampleDataGroup
+from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
+from ..sample_data.names import Name
 from .array_application import naming_field
 from .image_use import no_images
 from .named_fields import FieldSearch, Key, Names, as_names

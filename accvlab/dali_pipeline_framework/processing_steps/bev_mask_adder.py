@@ -14,8 +14,8 @@ from nvidia.dali import types
 from ..checks import number, number_range, shown, whole_number
 from ..errors import FieldValueError, SettingError
 from ..operators.point_arrays import Float64Array, coordinates
-from ..sample_data import GroupFormat, Path, SampleDataGroup
-from ..sample_data.names import normalized_path
+from ..sample_data import GroupFormat, SampleDataGroup
+from ..sample_data.names import Path, normalized_path
 from .array_application import naming_field
 from .array_step import ArrayStep
 from .image_use import no_images

@@ -16,9 +16,10 @@ from ..operators import functions
 from ..operators.element_selection import with_row_before
 from ..operators.functions import failing_with
 from ..operators.gaussian_heatmaps import DrawnObjects, heatmaps
-from ..sample_data import FieldPath, GroupFormat, Name, SampleDataGroup
+from ..sample_data import FieldPath, GroupFormat, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
 from ..sample_data.graph_mode import do_not_convert
+from ..sample_data.names import Name
 from .array_application import naming_field
 from .image_transform_step import checked_hw
 from .image_use import no_images

@@ -12,8 +12,9 @@ from ..checks import did_you_mean, field_name, flag, shown, whole_number
 from ..errors import SettingError
 from ..operators.element_selection import ElementSelection, with_length_of
 from ..operators.field_types import leaf_at
-from ..sample_data import FieldPath, GroupFormat, LeafFormat, Name, SampleDataGroup
+from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
+from ..sample_data.names import Name
 from .image_use import no_images
 from .named_fields import FieldSearch, as_names
 from .pipeline_step_base import PipelineStepBase

@@ -11,7 +11,8 @@ from ..checks import field_name
 from ..operators import functions
 from ..operators.field_types import NUMBER_TYPES, computable, leaf_at
 from ..operators.point_limits import PointLimits
-from ..sample_data import Name, SampleDataGroup
+from ..sample_data import SampleDataGroup
+from ..sample_data.names import Name
 from .image_use import no_images
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase

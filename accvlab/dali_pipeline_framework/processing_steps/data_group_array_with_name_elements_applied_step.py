@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from ..checks import flag
 from ..errors import NameTypeError
-from ..sample_data import FormatProblem, Name, SampleDataGroup, format_error
+from ..sample_data import FormatProblem, SampleDataGroup, format_error
+from ..sample_data.names import Name
 from .data_group_array_in_path_elements_applied_step import is_group_array
 from .group_to_apply_to_selected_step_base import GroupToApplyToSelectedStepBase, group_names_hint
 from .pipeline_step_base import PipelineStepBase

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from ..sample_data import FormatProblem, Name, Path, SampleDataGroup, format_error, normalized_path
+from ..sample_data import FormatProblem, SampleDataGroup, format_error
+from ..sample_data.names import Name, Path, normalized_path
 from .group_to_apply_to_selected_step_base import GroupToApplyToSelectedStepBase
 from .pipeline_step_base import PipelineStepBase
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..checks import flag, listed
-from ..sample_data import FormatProblem, Name, SampleDataGroup, format_error, normalized_path
+from ..sample_data import FormatProblem, SampleDataGroup, format_error
+from ..sample_data.names import Name, normalized_path
 from .group_to_apply_to_selected_step_base import GroupToApplyToSelectedStepBase, group_names_hint
 from .pipeline_step_base import PipelineStepBase
 

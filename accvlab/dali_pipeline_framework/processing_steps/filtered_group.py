@@ -11,8 +11,9 @@ from nvidia.dali import types
 from ..checks import did_you_mean
 from ..operators.element_selection import ElementSelection, with_length_of
 from ..operators.field_types import leaf_at
-from ..sample_data import FieldPath, GroupFormat, Name, SampleDataGroup
+from ..sample_data import FieldPath, GroupFormat, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
+from ..sample_data.names import Name
 from .named_fields import FieldSearch
 
 

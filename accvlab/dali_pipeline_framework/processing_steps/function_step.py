@@ -10,9 +10,10 @@ from nvidia.dali import types
 
 from ..checks import field_names, shown
 from ..errors import SettingError, StepOutputError
-from ..sample_data import FieldPath, GroupFormat, ImageContent, Name, Path, SampleDataGroup
+from ..sample_data import FieldPath, GroupFormat, ImageContent, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
 from ..sample_data.graph_mode import do_not_convert
+from ..sample_data.names import Name, Path
 from .image_use import ImageUse
 from .named_fields import FieldSearch
 from .pipeline_step_base import PipelineStepBase
@@ -66,7 +67,10 @@ class FunctionStep(PipelineStepBase):
         if len(values) != len(self._outputs) or not all(map(is_result, values)):
             names = ", ".join(repr(path[0] if len(path) == 1 else path) for path in self._outputs)
             got = ", ".join(type(value).__name__ for value in values) or "nothing"
-            raise StepOutputError(f"{self!r}: the function must return one {kind} for each of {names}; got {got}.")
+            raise StepOutputError(
+                f"{self!r}: the function must return one {kind} for each of {names}; got {got}. A "
+                f"tuple or list is several results; `output_types` names them."
+            )
         return values
 
     @do_not_convert

@@ -11,7 +11,8 @@ from nvidia.dali import types
 
 from ..checks import choice, field_name, number
 from ..errors import FieldValueError, SettingError
-from ..sample_data import Name, SampleDataGroup
+from ..sample_data import SampleDataGroup
+from ..sample_data.names import Name
 from .array_application import naming_field
 from .array_step import ArrayStep
 from .image_use import no_images

@@ -12,8 +12,9 @@ import attrs
 from ..checks import listed
 from ..draws.draw_scope import ApplyingToGroup
 from ..errors import FormatError, SettingError
-from ..sample_data import FieldPath, FormatProblem, Name, SampleDataGroup, format_error
+from ..sample_data import FieldPath, FormatProblem, SampleDataGroup, format_error
 from ..sample_data.graph_mode import do_not_convert
+from ..sample_data.names import Name
 from .image_use import no_images
 from .pipeline_step_base import PipelineStepBase
 

@@ -16,8 +16,9 @@ from nvidia.dali import types
 from ..draws.global_generators import seeded_global_generators
 from ..draws.random_draws import IntegerDraw, RandomDraw
 from ..errors import FieldValueError, SettingError
-from ..sample_data import FieldPath, GroupFormat, ImageContent, LeafFormat, Name, SampleDataGroup
+from ..sample_data import FieldPath, GroupFormat, ImageContent, LeafFormat, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
+from ..sample_data.names import Name
 from .array_application import full_path
 from .array_step import ArrayStep
 from .image_use import PIXELS, ContentRule, ImageUse, as_pixels
@@ -128,6 +129,11 @@ class ImageLibraryStep(ArrayStep):
             for path in images:
                 data_empty.change_type_of_data_and_remove_data(path, self._image_type)
         return data_empty
+
+    def _advice_on_types(self, after: GroupFormat, found: Mapping[FieldPath, types.DALIDataType | None]) -> str:
+        of_images = {dtype for path, dtype in found.items() if path[-1] in self._image_names}
+        named = ", ".join(f"`image_type={dtype}`" for dtype in of_images if dtype is not None)
+        return f"Name the type of images after the transform: {named}." if named else ""
 
     def _check_rows(
         self, search: FieldSearch, format: GroupFormat, of: Sequence[FieldPath], names: Sequence[Any], what: str

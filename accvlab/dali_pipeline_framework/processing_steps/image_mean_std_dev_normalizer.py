@@ -18,9 +18,10 @@ from ..operators.array_pixels import checked_image, looked_up, scaled_channels
 from ..operators.field_types import NUMBER_TYPES, leaf_at
 from ..operators.functions import cast_array
 from ..operators.image_pixels import zero_where_channels_fit
-from ..sample_data import FieldPath, ImageContent, LeafFormat, Name, SampleDataGroup
+from ..sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
 from ..sample_data.image_content import describe_range
+from ..sample_data.names import Name
 from .image_pixel_step import change_images
 from .image_use import PIXELS, ImageUse, as_pixels, is_far_outside, range_before
 from .named_fields import FieldSearch
@@ -36,6 +37,7 @@ _ACCEPTED_INPUTS = (
 )
 _DIRECT_OUTPUTS = (DALIDataType.FLOAT, DALIDataType.FLOAT16, DALIDataType.UINT8, DALIDataType.INT8)
 _LAYOUTS = ("", "HWC", "CHW", "FHWC", "FCHW")
+_FAR_MORE_THAN_1 = 10  # extent of a range
 
 
 class ImageMeanStdDevNormalizer(PipelineStepBase):
@@ -43,8 +45,9 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
 
     Input: decoded, ``(height, width, channels)``, layout ``HWC`` or none, or a clip
     ``(frames, height, width, channels)``, ``FHWC`` or none, of any numbers, on the CPU or the GPU. A mean that is
-    far outside of the known values of an image is refused. Output, in the same field: ``output_type``, the same
-    shape unless ``output_layout`` says otherwise::
+    far outside of the known values of an image is refused. So are means and deviations for images in [0, 1]
+    (0.485, ...) where the values are known to be of a larger range, as those of uint8 images are. Output, in the
+    same field: ``output_type``, the same shape unless ``output_layout`` says otherwise::
 
         output = (input - mean[channel]) / std_dev[channel]
 
@@ -90,8 +93,8 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
                 than 0, they are for different numbers of channels, or output type or layout are none of those.
         """
         self._image_name = field_name(image_name, "image_name")
-        self._mean = _per_channel(mean, "mean")
-        self._std_dev = _per_channel(std_dev, "std_dev")
+        self._mean = per_channel(mean, "mean")
+        self._std_dev = per_channel(std_dev, "std_dev")
         self._output_type = choice(output_type, "output_type", NUMBER_TYPES)
         self._output_layout = choice(output_layout, "output_layout", _LAYOUTS)
         if min(self._std_dev) <= 0:
@@ -164,14 +167,18 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
         search = FieldSearch(data_empty, self)
         paths = search.find(self._image_name, "an image", [*NUMPY_TYPES], group_of="images")
         for path in paths:
-            self._check_against(search, path, leaf_at(data_empty, path).content)
+            self._check_against(search, path, leaf_at(data_empty, path))
         search.raise_problems()
         for path in paths:
             ndim = leaf_at(data_empty, path).ndim
             data_empty.change_type_of_data_and_remove_data(path, self._output_type, new_ndim=ndim)
         return data_empty
 
-    def _check_against(self, search: FieldSearch, path: FieldPath, content: ImageContent) -> None:
+    def _check_against(self, search: FieldSearch, path: FieldPath, leaf: LeafFormat) -> None:
+        content = leaf.content
+        unfit = fractions_problem(self._mean, self._std_dev, range_before(leaf))
+        if unfit:
+            search.add(f"{unfit}, or put ImageRange01Normalizer before ImageMeanStdDevNormalizer", path)
         far = [mean for mean in self._mean if is_far_outside(mean, content.value_range)]
         if far:
             search.add(
@@ -206,7 +213,25 @@ def _normalized(
     return (low, high) if low < high else None
 
 
-def _per_channel(values: object, argument: str) -> tuple[float, ...]:
+def fractions_problem(
+    mean: Sequence[float], std_dev: Sequence[float], value_range: tuple[float, float] | None
+) -> str | None:
+    """Say that means and deviations are fractions, for an image in [0, 1], but the image has a larger range.
+
+    Means of 0 with deviations of 1, which only convert, are no fractions.
+    """
+    low, high = value_range or (0.0, 1.0)
+    is_for_unit = any(mean) and all(0 <= each <= 1 for each in mean) and max(std_dev) <= 1
+    if high - low < _FAR_MORE_THAN_1 or not is_for_unit or {*mean, *std_dev} <= {0.0, 1.0}:
+        return None
+    means, deviations = ([float(f"{each * 255:.6g}") for each in values] for values in (mean, std_dev))
+    return (
+        f"`mean` {mean[0]:g} and `std_dev` {std_dev[0]:g} are for images with values 0..1, but the values are "
+        f"{describe_range((low, high))}. Multiply both by 255: mean={means}, std_dev={deviations}"
+    )
+
+
+def per_channel(values: object, argument: str) -> tuple[float, ...]:
     """One number per channel, or one for all; from a number, a sequence or an array of up to one long axis."""
     array = np.asarray(values, object)
     is_row = array.ndim > 1 and array.size == max(array.shape)

@@ -15,8 +15,9 @@ from nvidia.dali import types
 from ..checks import field_name
 from ..operators.array_pixels import fill_with_scaled
 from ..operators.field_types import leaf_at
-from ..sample_data import ImageContent, LeafFormat, Name, SampleDataGroup
+from ..sample_data import ImageContent, LeafFormat, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
+from ..sample_data.names import Name
 from .image_pixel_step import change_images
 from .image_use import ARRAY, ImageUse, range_before
 from .named_fields import FieldSearch

@@ -14,8 +14,9 @@ from ..checks import field_name, number
 from ..errors import FieldValueError, SettingError
 from ..operators import functions, image_arrays
 from ..operators.field_types import leaf_at
-from ..sample_data import Name, SampleDataGroup
+from ..sample_data import SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
+from ..sample_data.names import Name
 from .image_use import ImageUse, as_array, axis_of_height, fill_problems, with_height_and_width
 from .named_fields import FieldSearch, as_names
 from .pipeline_step_base import PipelineStepBase

@@ -11,8 +11,9 @@ from nvidia.dali import types
 
 from ..draws.draw_scope import current_plan
 from ..errors import SettingError
-from ..sample_data import FieldPath, FormatProblem, GroupFormat, ImageContent, LeafFormat, Name, SampleDataGroup
+from ..sample_data import FieldPath, FormatProblem, GroupFormat, ImageContent, LeafFormat, SampleDataGroup
 from ..sample_data.image_content import UNKNOWN_CONTENT, describe_range
+from ..sample_data.names import Name
 from .named_fields import as_names
 
 if TYPE_CHECKING:
@@ -260,7 +261,8 @@ def _encoding_problem(step: PipelineStepBase, leaf: LeafFormat, use: ImageUse) -
     if origin == here:
         order = "leave one of the two out"
     advice = use.advice or f"Images are decoded once, before anything is done to their pixels: {order}"
-    return f"must hold the bytes of an image file, but is a decoded image{since}{shown}. {advice}"
+    found = "looks decoded already" if shown else "is a decoded image"
+    return f"must hold the bytes of an image file, but {found}{since}{shown}. {advice}"
 
 
 def _since(content: ImageContent, aspect: str) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 from nvidia.dali import types
 
 from ..operators import functions
-from ..sample_data import ImageContent, Name, Path, SampleDataGroup
+from ..sample_data import ImageContent, SampleDataGroup
+from ..sample_data.names import Name, Path
 from .function_step import FunctionStep, contents_of, paths_of, types_of
 
 

@@ -13,8 +13,8 @@ from nvidia.dali import types
 from ..checks import number_list, number_range, shown, whole_number
 from ..errors import SettingError
 from ..operators.point_arrays import Float64Array, coordinates, moved
-from ..sample_data import Name, Path, SampleDataGroup
-from ..sample_data.names import normalized_path
+from ..sample_data import SampleDataGroup
+from ..sample_data.names import Name, Path, normalized_path
 from .array_application import naming_field
 from .array_step import ArrayStep
 from .image_use import no_images

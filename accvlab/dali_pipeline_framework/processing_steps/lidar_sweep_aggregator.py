@@ -13,8 +13,8 @@ from ..checks import choice, field_name, flag, number, whole_number
 from ..draws.random_draws import RandomDraw, UniformDraw
 from ..errors import FieldValueError
 from ..operators.point_arrays import affine, coordinates, moved
-from ..sample_data import FieldPath, GroupFormat, Name, Path, SampleDataGroup
-from ..sample_data.names import normalized_path
+from ..sample_data import FieldPath, GroupFormat, SampleDataGroup
+from ..sample_data.names import Name, Path, normalized_path
 from .array_application import naming_field
 from .array_step import ArrayStep
 from .image_use import no_images

@@ -12,7 +12,8 @@ from nvidia.dali import types
 from ..checks import field_name, flag, number, whole_number
 from ..errors import FieldValueError
 from ..operators.point_arrays import Float64Array
-from ..sample_data import Name, SampleDataGroup
+from ..sample_data import SampleDataGroup
+from ..sample_data.names import Name
 from .array_application import naming_field
 from .array_step import ArrayStep
 from .image_use import no_images

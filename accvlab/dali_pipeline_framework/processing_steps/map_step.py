@@ -12,8 +12,10 @@ from nvidia.dali import types
 from ..draws.draw_scope import checked_draws
 from ..draws.random_draws import RandomDraw
 from ..errors import SettingError, StepOutputError
-from ..sample_data import FieldPath, ImageContent, Name, Path, SampleDataGroup, encoded, nested_dictionary
-from ..sample_data.names import format_paths
+from ..sample_data import FieldPath, GroupFormat, ImageContent, SampleDataGroup
+from ..sample_data.names import Name, Path, format_paths
+from ..sample_data.strings import encoded
+from ..sample_data.value_queries import nested_dictionary
 from .array_step import ArrayStep
 from .function_step import FunctionStep, contents_of, paths_of, types_of
 
@@ -108,6 +110,18 @@ class MapStep(FunctionStep, ArrayStep):
         for path, value in zip(self._outputs, values, strict=True):
             data.set_item_in_path(path, value)
         return data
+
+    def _advice_on_types(self, after: GroupFormat, found: Mapping[FieldPath, types.DALIDataType | None]) -> str:
+        kept = "Have the function return what is declared, e.g. by `.astype(...)`"
+        if None in found.values():
+            return f"{kept}."
+        declared = dict(zip(after.flat_paths, after.flat_leaves, strict=True))
+        named = found if self._is_of_group else {}
+        outputs = [path for path, dtype in self._outputs.items() if dtype is not None or not self._is_of_group]
+        dtypes = {path: found.get(path) or declared[path].dtype for path in [*outputs, *named]}
+        names = {path: repr(path[0] if len(path) == 1 else path).replace("'", '"') for path in dtypes}
+        entries = ", ".join(f"{names[path]}: {dtype}" for path, dtype in dtypes.items())
+        return f"{kept}, or name the types that it returns: `output_types={{{entries}}}`."
 
     def _values_of(self, result: Any, data: SampleDataGroup) -> list[Any]:
         """Get the values of a result, a nested dict, in flat order. ``data`` gets the format of the output."""

@@ -11,19 +11,10 @@ from nvidia.dali import types
 from ..checks import did_you_mean, field_names, listed
 from ..draws.random_draws import FieldKey
 from ..errors import SettingError
-from ..sample_data import (
-    FieldPath,
-    FormatProblem,
-    GroupFormat,
-    Name,
-    Path,
-    SampleDataGroup,
-    format_error,
-    format_path,
-    normalized_path,
-)
+from ..sample_data import FieldPath, FormatProblem, GroupFormat, SampleDataGroup, format_error
 from ..sample_data.frame_groups import why_no_frames
 from ..sample_data.graph_mode import do_not_convert
+from ..sample_data.names import Name, Path, format_path, normalized_path
 
 Names: TypeAlias = Name | Sequence[Name]
 """Name or names of fields, anywhere in what a step is applied to."""

@@ -12,7 +12,8 @@ from nvidia.dali.data_node import DataNode
 from ..checks import did_you_mean, number
 from ..operators.data_branches import branched
 from ..operators.field_types import leaf_at
-from ..sample_data import FieldPath, LeafFormat, Name, SampleDataGroup
+from ..sample_data import FieldPath, LeafFormat, SampleDataGroup
+from ..sample_data.names import Name
 from .image_use import no_images
 from .named_fields import FieldSearch, as_names
 from .pipeline_step_base import PipelineStepBase

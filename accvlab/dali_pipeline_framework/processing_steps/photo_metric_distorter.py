@@ -21,8 +21,9 @@ from ..operators import functions as f
 from ..operators.array_pixels import Image, checked_image, looked_up, recolored, scaled, scaling_table
 from ..operators.field_types import leaf_at
 from ..operators.image_pixels import pipeline_has_gpu
-from ..sample_data import FieldPath, ImageContent, LeafFormat, Name, SampleDataGroup
+from ..sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
+from ..sample_data.names import Name
 from .image_pixel_step import change_images
 from .image_use import ImageUse, as_pixels, white_at_full_scale
 from .named_fields import FieldSearch, Key

@@ -9,6 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypeVar
 
+from nvidia.dali import types
+
 from ..checks import choice
 from ..draws.draw_scope import RunningStep, current_plan, declared_draws
 from ..draws.random_draws import RandomDraw
@@ -200,6 +202,18 @@ class PipelineStepBase(ABC):
             plan.collect(self, declared_draws(self, asked))
         replace_contents(output, contents_after(self, uses, before, output.format))
         return output
+
+    def _advice_on_types(self, after: GroupFormat, found: Mapping[FieldPath, types.DALIDataType | None]) -> str:
+        """Say what to do where a step on arrays has returned something else than it declares.
+
+        Args:
+            after: What it declares.
+            found: The fields that are something else, and the types that they have; None for no type of a field.
+        """
+        return (
+            "Return what is declared, e.g. by `.astype(...)`, or declare in "
+            "`_check_and_adjust_data_format_input_to_output` what is returned."
+        )
 
     def _checked_output(self, data_empty: SampleDataGroup, problems: list[FormatProblem]) -> SampleDataGroup:
         """Get the output format of the step, or raise its problems and those of its images together."""

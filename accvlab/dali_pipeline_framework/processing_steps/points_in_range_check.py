@@ -10,7 +10,8 @@ from nvidia.dali import types
 from ..checks import field_name
 from ..operators.field_types import NUMBER_TYPES, leaf_at
 from ..operators.point_limits import PointLimits
-from ..sample_data import Name, SampleDataGroup
+from ..sample_data import SampleDataGroup
+from ..sample_data.names import Name
 from .image_use import no_images
 from .named_fields import FieldSearch, put_beside
 from .pipeline_step_base import PipelineStepBase

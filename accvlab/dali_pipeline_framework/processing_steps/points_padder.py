@@ -11,9 +11,10 @@ from nvidia.dali import types
 from ..checks import field_name, number, whole_number
 from ..operators import functions
 from ..operators.field_types import exact_constant, leaf_at, reinterpret
-from ..sample_data import Name, SampleDataGroup
+from ..sample_data import SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
 from ..sample_data.graph_mode import do_not_convert
+from ..sample_data.names import Name
 from .image_use import no_images
 from .named_fields import FieldSearch, Names, find_paths, put_beside, required_names
 from .pipeline_step_base import PipelineStepBase

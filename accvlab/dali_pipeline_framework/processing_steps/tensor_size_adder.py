@@ -11,7 +11,8 @@ from ..checks import choice
 from ..errors import SettingError
 from ..operators import functions
 from ..operators.field_types import NUMBER_TYPES, leaf_at
-from ..sample_data import Name, SampleDataGroup
+from ..sample_data import SampleDataGroup
+from ..sample_data.names import Name
 from .image_use import ImageUse, axis_of_height, with_height_and_width
 from .named_fields import FieldSearch, put_beside
 from .pipeline_step_base import PipelineStepBase

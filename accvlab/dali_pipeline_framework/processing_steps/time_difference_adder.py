@@ -12,9 +12,9 @@ from ..checks import choice, field_name, number
 from ..errors import SettingError
 from ..operators import functions
 from ..operators.field_types import exact_constant_like, leaf_at, reinterpret
-from ..sample_data import GroupFormat, Name, Path, SampleDataGroup
+from ..sample_data import GroupFormat, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
-from ..sample_data.names import format_path, normalized_path
+from ..sample_data.names import Name, Path, format_path, normalized_path
 from .image_use import no_images
 from .named_fields import FieldSearch, Names, find_paths, put_beside, required_names
 from .pipeline_step_base import PipelineStepBase

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from ..checks import did_you_mean
 from ..errors import SettingError
-from ..sample_data import Name, SampleDataGroup
+from ..sample_data import SampleDataGroup
+from ..sample_data.names import Name
 from .image_use import no_images
 from .named_fields import FieldSearch, as_names
 from .pipeline_step_base import PipelineStepBase

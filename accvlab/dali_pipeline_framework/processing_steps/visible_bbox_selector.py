@@ -14,10 +14,10 @@ from ..errors import SettingError
 from ..operators import functions
 from ..operators.bbox_visibility import boxes_of_minimum_size, visible_boxes
 from ..operators.field_types import NUMBER_TYPES, exact_constant_like, leaf_at
-from ..sample_data import FieldPath, GroupFormat, Name, Path, SampleDataGroup, format_path
+from ..sample_data import FieldPath, GroupFormat, SampleDataGroup
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.graph_mode import do_not_convert
-from ..sample_data.names import normalized_path
+from ..sample_data.names import Name, Path, format_path, normalized_path
 from .image_use import no_images
 from .named_fields import FieldSearch, put_beside
 from .pipeline_step_base import PipelineStepBase

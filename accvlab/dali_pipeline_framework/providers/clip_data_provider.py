@@ -11,7 +11,8 @@ import numpy as np
 from nvidia.dali import types
 
 from ..errors import SettingError
-from ..sample_data import Name, SampleDataGroup
+from ..sample_data import SampleDataGroup
+from ..sample_data.names import Name
 from ..sampling.clips.clip_windows import Int64Array
 from ..sampling.clips.clips import BoolArray, Clips
 from .data_provider import DataProvider
@@ -113,7 +114,7 @@ class ClipDataProvider(DataProvider):
             if frame not in loaded:
                 try:
                     loaded[frame] = self._loader.load(frame)
-                except Exception as error:
+                except BaseException as error:
                     _name_clip(error, position, first_frame)
                     raise
             flat += loaded[frame]
@@ -150,7 +151,7 @@ class ClipDataProvider(DataProvider):
     ) -> list[tuple[Any, ...]]:
         try:
             return [*self._loader.load_batch(frames.tolist(), slots)]
-        except Exception as error:
+        except BaseException as error:
             found = np.flatnonzero(frames == getattr(error, "sample_index_in_data_set", -1))
             if len(found):
                 _name_clip(error, position, int(first_frames[found[0]]))
@@ -164,5 +165,5 @@ class ClipDataProvider(DataProvider):
         return clip
 
 
-def _name_clip(error: Exception, position: int, first_frame: int) -> None:
+def _name_clip(error: BaseException, position: int, first_frame: int) -> None:
     add_note(error, f"which is frame {position} of the clip that starts at sample {first_frame}")

@@ -13,15 +13,8 @@ import numpy.typing as npt
 
 from ..checks import bullets, index_in
 from ..errors import FieldValueError, SettingError, error_that_is_also
-from ..sample_data import (
-    FieldPath,
-    FormatProblem,
-    GroupFormat,
-    ImageContent,
-    SampleDataGroup,
-    describe_difference,
-    format_error,
-)
+from ..sample_data import FieldPath, FormatProblem, GroupFormat, ImageContent, SampleDataGroup, format_error
+from ..sample_data.format_problems import describe_difference
 from ..sample_data.sample_data_group import replace_contents
 from ..sampling.arithmetic.sequence_lengths import checked_lengths
 from .data_provider import DataProvider
@@ -138,7 +131,7 @@ class ConcatDataProvider(DataProvider):
         position, index = self.locate(sample_index)
         try:
             return self._providers[position].get_data(index)
-        except Exception as error:
+        except BaseException as error:
             self._rename(error, position)
             raise
 
@@ -167,12 +160,12 @@ class ConcatDataProvider(DataProvider):
         for position, index in located:
             try:
                 sample = next_sample(loading[position], self._providers[position], f"index {index}")
-            except Exception as error:
+            except BaseException as error:
                 self._rename(error, position)
                 raise
             yield sample
 
-    def _rename(self, error: Exception, position: int) -> None:
+    def _rename(self, error: BaseException, position: int) -> None:
         index = getattr(error, "sample_index_in_data_set", None)
         if index is not None:
             rename_sample(error, self._starts[position] + index, f"providers[{position}]")

@@ -14,17 +14,9 @@ from ..checks import index_in
 from ..draws.draw_records import DrawRecord, problem_of_draw
 from ..draws.random_draws import PlannedDraw
 from ..errors import FieldValueError, SettingError
-from ..sample_data import (
-    FieldPath,
-    FormatProblem,
-    GroupFormat,
-    LeafFormat,
-    Name,
-    SampleDataGroup,
-    format_error,
-    format_path,
-    get_dali_type_for_numpy_type,
-)
+from ..sample_data import FieldPath, FormatProblem, GroupFormat, LeafFormat, SampleDataGroup, format_error
+from ..sample_data.dtypes import get_dali_type_for_numpy_type
+from ..sample_data.names import Name, format_path
 from .data_provider import DataProvider
 from .sample_loading import next_sample, rename_sample
 
@@ -123,7 +115,7 @@ class ReplayedDrawsProvider(DataProvider):
         for sample_index in sample_indices:
             try:
                 sample = next_sample(samples, self._provider, f"record {sample_index}")
-            except Exception as error:
+            except BaseException as error:
                 named = getattr(error, "sample_index_in_data_set", None)
                 if named is not None:  # a sample of the provider: maybe that of another record of the batch
                     record = sample_indices[indices.index(named)] if named in indices else sample_index

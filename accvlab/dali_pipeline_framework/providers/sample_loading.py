@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn, cast
 
 from ..errors import FieldValueError
-from ..sample_data import GroupFormat, SampleDataGroup, describe_difference
+from ..sample_data import GroupFormat, SampleDataGroup
+from ..sample_data.format_problems import describe_difference
 from .data_provider import DataProvider
 
 
@@ -43,7 +44,7 @@ class SampleLoader:
         """Load a sample. An exception carries the index as ``sample_index_in_data_set`` and as a note."""
         try:
             return self._flat(self.provider.get_data(sample_index), "get_data({})", sample_index)
-        except Exception as error:
+        except BaseException as error:  # e.g. a panic of an extension written in Rust
             self._raise_named(error, f"get_data({sample_index})", sample_index)
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[tuple[Any, ...]]:
@@ -60,7 +61,7 @@ class SampleLoader:
                 if samples is None:
                     samples = iter(self.provider.load_batch(sample_indices, slots))
                 flat = self._flat(next(samples), call, sample_index)
-            except Exception as error:
+            except BaseException as error:
                 self._raise_named(error, call, sample_index)
             yield flat
 
@@ -69,8 +70,10 @@ class SampleLoader:
             self._check(sample, call.format(sample_index))
         return tuple(cast(SampleDataGroup, sample).get_data())
 
-    def _raise_named(self, error: Exception, call: str, sample_index: int) -> NoReturn:
+    def _raise_named(self, error: BaseException, call: str, sample_index: int) -> NoReturn:
         """Raise the exception that a sample caused, with the index of the sample."""
+        if isinstance(error, KeyboardInterrupt):
+            raise error
         if not isinstance(error, StopIteration):
             name_sample(error, sample_index)
             raise error

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -12,17 +14,12 @@ import numpy as np
 from nvidia.dali import types
 
 from ..checks import listed, shown
+from ..draws.global_generators import kept_global_generators
+from ..draws.sample_seeds import seed_by_sample
 from ..errors import FieldValueError, SettingError
-from ..sample_data import (
-    FieldPath,
-    GroupFormat,
-    LeafFormat,
-    Name,
-    SampleDataGroup,
-    format_path,
-    get_dali_type_for_numpy_type,
-)
-from ..sample_data.names import format_paths
+from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
+from ..sample_data.dtypes import get_dali_type_for_numpy_type
+from ..sample_data.names import Name, format_path, format_paths
 from .data_provider import DataProvider
 
 _DT = types.DALIDataType
@@ -54,7 +51,9 @@ class TorchDatasetProvider(DataProvider):
     ``__getitems__``, where the data set has that. A data set with an attribute ``sequence_lengths`` passes it on.
 
     What the data set does to pixels (decoding, augmentation) it does as before, in the worker processes. Random
-    numbers that it draws from global generators depend on the worker.
+    numbers that it draws from the global generators of Python (``random``), NumPy (``np.random``) and PyTorch (on
+    the CPU) depend on seed, epoch and sample only: a loader has these seeded before each item, or where the data
+    set has ``__getitems__``, before each batch. They are left alone where samples are got without a loader.
 
     Example:
         >>> items = [{"image": np.zeros((4, 6, 3), np.uint8), "boxes": np.ones((2, 4), np.float32), "name": "a"}]
@@ -90,7 +89,8 @@ class TorchDatasetProvider(DataProvider):
         self._names = None if names is None else tuple(names)
         self._is_found = blueprint is None
         if blueprint is None:
-            blueprint = _blueprint_of(self._named(dataset[0]), ())
+            with kept_global_generators():
+                blueprint = _blueprint_of(self._named(dataset[0]), ())
         self._blueprint = blueprint.get_empty_like_self()
 
     @property
@@ -113,7 +113,7 @@ class TorchDatasetProvider(DataProvider):
         Raises:
             FieldValueError: The item is not of the format; the message names it, and the part of it.
         """
-        return self._sample(self._dataset[sample_index], sample_index)
+        return self._sample(_drawing(operator.itemgetter(sample_index), self._dataset, sample_index), sample_index)
 
     def describe_sample(self, sample_index: int) -> str:
         """Say which item it is."""
@@ -121,14 +121,20 @@ class TorchDatasetProvider(DataProvider):
 
     @property
     def loads_batches(self) -> bool:
-        """Whether the data set has ``__getitems__``."""
-        return callable(getattr(self._dataset, "__getitems__", None))
+        """Whether the data set has ``__getitems__``; a ``Subset`` of PyTorch, whether what it is a part of has."""
+        dataset, torch = self._dataset, sys.modules.get("torch")
+        if torch is not None:
+            subset = torch.utils.data.Subset
+            while isinstance(dataset, subset) and type(dataset).__getitems__ is subset.__getitems__:
+                dataset = dataset.dataset
+        return callable(getattr(dataset, "__getitems__", None))
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
         """Get several items, by one call of ``__getitems__``."""
         if not self.loads_batches:
             return super().load_batch(sample_indices, slots)
-        return map(self._sample, self._dataset.__getitems__([*sample_indices]), sample_indices)
+        items = _drawing(lambda dataset: dataset.__getitems__([*sample_indices]), self._dataset, *sample_indices)
+        return map(self._sample, items, sample_indices)
 
     def _named(self, item: Any) -> Any:
         """Get an item as a dict."""
@@ -151,6 +157,17 @@ class TorchDatasetProvider(DataProvider):
             expected = "is not as item 0" if self._is_found else "does not fit the blueprint"
             raise FieldValueError(f"{self.describe_sample(sample_index)} {expected}. {error}") from error
         return sample
+
+
+def _drawing(load: Callable[[Any], Any], dataset: Any, *sample_indices: int) -> Any:
+    """Load items of a data set that may draw random numbers, so that these are those of the items."""
+    knows_torch = "torch" in sys.modules
+    is_seeded = seed_by_sample(*sample_indices)
+    items = load(dataset)
+    if is_seeded and not knows_torch and "torch" in sys.modules:  # its generator was not seeded
+        seed_by_sample(*sample_indices)
+        items = load(dataset)
+    return items
 
 
 def _children(value: Any) -> dict[Name, Any] | None:

@@ -39,6 +39,7 @@ from .recipe_parts import (
     one_image_size,
     provider_for,
     recipe_loader,
+    require_filled_output,
     sample_format,
     sample_of,
     turn_about_z,
@@ -338,6 +339,7 @@ def bevfusion_steps(
     if settings.masks is not None:
         steps += [settings.masks.step(), UnneededFieldRemover(["boxes", "map_lines"]).with_run("workers")]
     images = settings.images if is_training else _mean_of(settings.images)
+    require_filled_output(driving, settings.images)
     return [
         *steps,
         PlannedImageAugmenter(

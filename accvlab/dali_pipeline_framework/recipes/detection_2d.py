@@ -33,6 +33,7 @@ from ..providers.data_provider import DataProvider
 from ..sample_data import SampleDataGroup
 from ..sampling.random_access_sampler import RandomAccessSampler
 from ..sampling.shuffled_sampler import SequentialSampler, ShuffledSampler
+from .image_augmentation import ImageAugmentation, image_size
 from .mmdet_boxes import labels_of
 from .recipe_parts import (
     CLASSES,
@@ -44,6 +45,7 @@ from .recipe_parts import (
     has_place,
     provider_for,
     recipe_loader,
+    require_filled_output,
 )
 
 _OBJECTS = "objects"
@@ -63,9 +65,10 @@ class Detection2DSettings:
         min_box_size_px: Least width and height of a box in an image that an object is drawn for.
         leaves_out_hidden: Whether objects that nearer ones hide are left out.
         scale_range: In training, least and greatest pixels of the output per pixel of the file; None: what
-            fills the output.
+            fills the output. Images that leave more than 15 % of it black on average are refused.
         bottom_crop_range: In training, least and greatest part of the height that is left out at the bottom.
         flip_prob: In training, probability that an image is mirrored.
+        allows_black: Whether images may leave any part of the output black in training.
         distorts_colors: Whether colors are distorted in training (`PhotoMetricDistorter`).
         mean: Of red, green, blue.
         std_dev: Of red, green, blue.
@@ -84,6 +87,7 @@ class Detection2DSettings:
     bottom_crop_range: tuple[float, float] = (0.0, 0.0)
     flip_prob: float = attrs.field(default=0.5, validator=valid(probability))
     distorts_colors: bool = attrs.field(default=True, validator=valid(flag))
+    allows_black: bool = attrs.field(default=False, validator=valid(flag))
     mean: Sequence[float] = MEAN
     std_dev: Sequence[float] = STD_DEV
     key: DrawKey = "sample"
@@ -94,6 +98,17 @@ class Detection2DSettings:
             raise SettingError(
                 f"`output_hw` must be multiples of `stride` {self.stride}, got {list(self.output_hw)}."
             )
+
+    @property
+    def images(self) -> ImageAugmentation:
+        """How images are augmented in training."""
+        return ImageAugmentation(
+            output_hw=self.output_hw,
+            scale_range=self.scale_range,
+            bottom_crop_range=self.bottom_crop_range,
+            flip_prob=self.flip_prob,
+            allows_black=self.allows_black,
+        )
 
     @property
     def heatmap_hw(self) -> tuple[int, int]:
@@ -115,15 +130,23 @@ class Detection2DFormatter(ArrayStep):
     training ``objects`` with ``boxes``, ``depths`` and ``labels``, -1 for objects of no class.
     """
 
-    def __init__(self, class_names: Sequence[str], classes: Sequence[str], is_training: bool) -> None:
+    def __init__(
+        self,
+        class_names: Sequence[str],
+        classes: Sequence[str],
+        is_training: bool,
+        images: ImageAugmentation | None = None,
+    ) -> None:
         """Create the step.
 
         Args:
             class_names: Names of the categories of the provider.
             classes: The order of labels.
             is_training: Whether there are objects.
+            images: How images are augmented later: those that do not fit are refused in training.
         """
         self._label_of: npt.NDArray[np.int64] = np.append(labels_of(class_names, classes), -1)
+        self._images = images if is_training else None
         self._is_training = is_training
 
     declare_images = no_images
@@ -152,8 +175,10 @@ class Detection2DFormatter(ArrayStep):
             sample[name] = data[name]
         for number_of_camera, given in data["cameras"].items():
             camera = sample["cameras"][number_of_camera]
-            camera["image"] = given["image"]
             camera["output_from_image"] = np.eye(3, dtype=np.float32)
+            camera["image"] = image = given["image"]
+            if self._images is not None:
+                self._images.require_fit(image_size(image) if image.ndim == 1 else image.shape[-3:-1])
             if self._is_training:
                 boxes = given["boxes_2d"]
                 camera[_OBJECTS]["boxes"] = boxes["boxes"]
@@ -181,10 +206,12 @@ def detection_2d_steps(
     names = driving.class_names if is_training else ()
     image = leaf_at(driving.sample_data_structure, ("cameras", 0, "image"))
     is_encoded = image.content.is_encoded is not False
+    if is_training:
+        require_filled_output(driving, settings.images)
     of_camera = _steps_of_training(settings, is_encoded) if is_training else _of_evaluation(settings, is_encoded)
     of_camera.append(ImageMeanStdDevNormalizer("image", settings.mean, settings.std_dev, output_layout="CHW"))
     return [
-        Detection2DFormatter(names, settings.classes, is_training),
+        Detection2DFormatter(names, settings.classes, is_training, settings.images),
         *(DataGroupArrayWithNameElementsAppliedStep(step, "cameras") for step in of_camera),
     ]
 

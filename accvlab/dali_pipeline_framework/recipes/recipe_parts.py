@@ -14,16 +14,18 @@ from ..checks import bullets, did_you_mean, listed, shown
 from ..datasets import DrivingProvider
 from ..datasets.infos.info_forms import CATEGORIES
 from ..datasets.nuscenes.splits import DETECTION_CLASSES
-from ..errors import FieldValueError, SettingError
+from ..errors import FieldValueError, FrameworkError, SettingError
 from ..loader.data_loader import DataLoader
 from ..pipeline.pipeline import PipelineDefinition
+from ..processing_steps.image_mean_std_dev_normalizer import fractions_problem, per_channel
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.data_provider import DataProvider
-from ..sample_data import SampleDataGroup, get_numpy_type_for_dali_type
-from ..sample_data.image_content import ENCODED_IMAGE
+from ..sample_data import SampleDataGroup
+from ..sample_data.dtypes import get_numpy_type_for_dali_type
+from ..sample_data.image_content import DECODED_IMAGE, ENCODED_IMAGE
 from ..sampling.random_access_sampler import RandomAccessSampler
 from ..sources.sampler_input_callable import SamplerInputCallable
-from .image_augmentation import ImagePlan, image_size
+from .image_augmentation import ImageAugmentation, ImagePlan, image_size
 
 DT = types.DALIDataType
 Float64Array = npt.NDArray[np.float64]
@@ -64,11 +66,17 @@ def checked_settings(settings: _Settings | None, of_recipe: type[_Settings]) -> 
     """The settings of a recipe, or their defaults.
 
     Raises:
-        SettingError: They are those of another recipe.
+        SettingError: They are those of another recipe, or mean and deviation are not for images in [0, 255].
     """
-    if settings is not None and not isinstance(settings, of_recipe):
+    if settings is None:
+        return of_recipe()
+    if not isinstance(settings, of_recipe):
         raise SettingError(f"`settings` must be {of_recipe.__name__}, got {type(settings).__name__}.")
-    return of_recipe() if settings is None else settings
+    mean, std_dev = (per_channel(getattr(settings, name), name) for name in ("mean", "std_dev"))
+    unfit = fractions_problem(mean, std_dev, DECODED_IMAGE.value_range)
+    if unfit:
+        raise SettingError(f"{of_recipe.__name__}: {unfit}.")
+    return settings
 
 
 def provider_for(
@@ -131,6 +139,23 @@ def one_image_size(cameras: Iterable[SampleDataGroup]) -> tuple[int, int]:
             f"width: {told}. Leave cameras out (`cameras` of the provider), or bring the files to one size."
         )
     return sizes[0][0]
+
+
+def require_filled_output(provider: DrivingProvider, images: ImageAugmentation) -> None:
+    """Refuse, before anything runs, images that leave much of the output black, by the first image.
+
+    Others are checked when they are loaded, and so is a first one that cannot be read.
+
+    Raises:
+        SettingError: The first image is of such a size.
+    """
+    try:
+        file = provider.first_image_file()
+        misfit = None if file is None else images.misfit(image_size(file))
+    except (FrameworkError, OSError):
+        return
+    if misfit:
+        raise SettingError(f"With these settings, {misfit}.")
 
 
 def four_by_four(matrix: npt.NDArray[Any]) -> Float64Array:

@@ -26,7 +26,8 @@ from ..processing_steps.map_line_vectorizer import MapLineVectorizer
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..processing_steps.unneeded_fields_remover import UnneededFieldRemover
 from ..providers.data_provider import DataProvider
-from ..sample_data import Name, SampleDataGroup
+from ..sample_data import SampleDataGroup
+from ..sample_data.names import Name
 from ..sampling.random_access_sampler import RandomAccessSampler
 from ..sampling.streaming_sequence_sampler import StreamingSequenceSampler
 from .image_augmentation import ImageAugmentation, PlannedImageAugmenter
@@ -44,6 +45,7 @@ from .recipe_parts import (
     one_image_size,
     provider_for,
     recipe_loader,
+    require_filled_output,
     sample_format,
     sample_of,
     turn_about_z,
@@ -311,6 +313,7 @@ def sparsedrive_steps(
             steps.append(DataGroupInPathAppliedStep(vectorizer, "map_lines"))
     steps.append(SparseDriveFormatter(settings, driving.class_names if is_training else (), is_training))
     images = settings.images if is_training else settings.images.for_evaluation()
+    require_filled_output(driving, images)
     if is_training and settings.depth_strides:
         strides: dict[Name, int] = {f"depth_{place}": size for place, size in enumerate(settings.depth_strides)}
         steps.append(

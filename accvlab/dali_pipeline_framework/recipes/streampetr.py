@@ -45,6 +45,7 @@ from .recipe_parts import (
     one_image_size,
     provider_for,
     recipe_loader,
+    require_filled_output,
     sample_format,
     sample_of,
     turn_about_z,
@@ -263,6 +264,7 @@ def streampetr_steps(
     if is_queue:
         formatter = DataGroupArrayWithNameElementsAppliedStep(formatter, FRAMES)
     images = settings.images if is_training else settings.images.for_evaluation()
+    require_filled_output(driving, images)
     return [
         formatter,
         PlannedImageAugmenter(

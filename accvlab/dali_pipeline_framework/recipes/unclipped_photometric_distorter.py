@@ -18,8 +18,9 @@ from ..processing_steps.array_application import naming_field
 from ..processing_steps.array_step import ArrayStep
 from ..processing_steps.image_use import PIXELS, ImageUse, as_pixels
 from ..processing_steps.named_fields import FieldSearch
-from ..sample_data import LeafFormat, Name, SampleDataGroup
+from ..sample_data import LeafFormat, SampleDataGroup
 from ..sample_data.image_content import ImageContent
+from ..sample_data.names import Name
 from .recipe_parts import DT
 
 _PARTS = ("brightness", "contrast_first", "contrast", "saturation", "hue", "permutation")

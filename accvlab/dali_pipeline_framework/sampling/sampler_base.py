@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
+
+from ..short_tracebacks import construct_with_short_traceback
 
 
 class SamplerBase(ABC):
@@ -12,6 +15,11 @@ class SamplerBase(ABC):
 
     A sampler may keep a state, but it must be deterministic: worker processes replay copies of it.
     """
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """Shorten the tracebacks of the constructor."""
+        super().__init_subclass__(**arguments)
+        construct_with_short_traceback(cls)
 
     @abstractmethod
     def get_next_batch_indices(self) -> Sequence[int]:

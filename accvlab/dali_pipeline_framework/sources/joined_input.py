@@ -9,7 +9,8 @@ from typing import Any
 
 from ..errors import SettingError
 from ..providers.summary import summary
-from ..sample_data import Name, SampleDataGroup
+from ..sample_data import SampleDataGroup
+from ..sample_data.names import Name
 from .input_base import InputBase
 from .native_input import NativeInput
 

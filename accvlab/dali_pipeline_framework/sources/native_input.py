@@ -42,6 +42,10 @@ class NativeInput(InputBase):
         """Say what can be done where DALI cannot set the operator up, given its reason; may be empty."""
         return ""
 
+    def reading_one_ahead(self) -> NativeInput | None:
+        """Get the same input, which reads no more than one batch ahead; None where it does so already."""
+        return None
+
     @abstractmethod
     def define(self, name: str, seed: int) -> Sequence[DataNode]:
         """Define the operators in the current pipeline.

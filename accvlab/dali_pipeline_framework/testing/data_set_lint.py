@@ -240,7 +240,7 @@ def _work(make_subject: Callable[[], Subject], pipe: Any, place: Any) -> None:
     except FrameworkError as error:
         pipe.send(str(error))
         return
-    except Exception as error:
+    except BaseException as error:
         what = f"The data set cannot be opened: {type(error).__name__}: {error}"
         pipe.send(f"{what}\n\n{traceback.format_exc()}")
         return

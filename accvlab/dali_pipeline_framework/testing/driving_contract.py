@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import random
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,18 +13,19 @@ import numpy.typing as npt
 from ..checks import listed
 from ..datasets.driving.driving_provider import DrivingProvider
 from ..sample_data import SampleDataGroup
+from .driving_cameras import camera_findings
+from .driving_frames import Finding, drive_of, kept_of
+from .driving_motion import motion_findings
 
 # Of rotations: files with few digits, and float32.
 _TOLERANCE = 1e-3
 # Beyond these, times are in another unit than seconds.
-_LONGEST_STEP_S = 1000.0
+_LONGEST_STEP_S, _LONGEST_USUAL_STEP_S = 1000.0, 15.0
 _LONGEST_DELAY_S = 10.0
 # How far a camera may be from where it is mounted, beside the motion between the two times.
 _MOST_TURN_DEG, _MOST_TURN_DEG_PER_S = 20.0, 45.0
 _FARTHEST_M, _FASTEST_M_PER_S = 10.0, 70.0
-# Vehicles whose length and width are compared, and how few of them are too few.
-_VEHICLES = ("car", "truck", "bus", "trailer", "vehicle")
-_FEWEST_VEHICLES = 5
+_MOST_RUNS, _MOST_FRAMES = 4, 6  # scenes, and consecutive frames of each, whose plausibility is looked at
 
 
 def scene_problems(provider: DrivingProvider) -> list[str]:
@@ -38,8 +40,12 @@ def unit_problems(provider: DrivingProvider) -> list[str]:
     """Scenes whose frames are so far apart that times cannot be seconds."""
     return [
         f"{where}, timestamp: is {time - before:g} s after the one before, got {time} after {before}. Give "
-        f"seconds (of microseconds: times 1e-6), and what was recorded at another time as a scene of its own."
-        for where, before, time in _steps_where(provider, lambda steps: steps > _LONGEST_STEP_S)
+        f"seconds (of milliseconds: times 1e-3; of microseconds: times 1e-6), and what was recorded at another "
+        f"time as a scene of its own."
+        for where, before, time in _steps_where(
+            provider,
+            lambda steps: steps > (_LONGEST_STEP_S if np.median([*steps, 0]) < _LONGEST_USUAL_STEP_S else 0),
+        )
     ]
 
 
@@ -57,27 +63,27 @@ def _steps_where(
         first += length
 
 
-def size_problems(provider: DrivingProvider, samples: Mapping[int, SampleDataGroup]) -> list[str]:
-    """Vehicles that are wider than long, all samples together."""
-    names = [name.lower() for name in provider.class_names]
-    of_vehicles = [name in _VEHICLES or name.startswith("vehicle.") for name in names]
-    is_vehicle = np.array([*of_vehicles, False])
-    num_vehicles, wider, example = 0, 0, ""
-    for index, sample in samples.items():
-        if "boxes" not in sample:
-            continue
-        sizes = sample["boxes"]["sizes"][is_vehicle[sample["boxes"]["categories"]]]
-        is_wider = sizes[:, 1] > sizes[:, 0]
-        if is_wider.any() and not example:
-            size = [round(float(value), 3) for value in sizes[is_wider][0]]
-            example = f"sample {index}, boxes.sizes: length, width, height of a vehicle are {size}"
-        num_vehicles, wider = num_vehicles + len(sizes), wider + int(is_wider.sum())
-    if num_vehicles < _FEWEST_VEHICLES or 2 * wider <= num_vehicles:
+def plausibility(provider: DrivingProvider, seed: int) -> list[Finding]:
+    """Measure some frames of some scenes, and find what cannot be right of them."""
+    rng, lengths = random.Random(seed), provider.sequence_lengths
+    runs = []
+    for scene in sorted(rng.sample(range(len(lengths)), min(len(lengths), _MOST_RUNS))):
+        count = min(lengths[scene], _MOST_FRAMES)
+        first = sum(lengths[:scene]) + rng.randrange(lengths[scene] - count + 1)
+        run = {}
+        loaded = provider.load_batch(range(first, first + count), range(count))
+        for number, sample in zip(range(first, first + count), loaded, strict=True):
+            if driving_problems(provider, sample):
+                break
+            run[number] = kept_of(sample)
+        runs += [run] if run else []
+    if not runs:
         return []
-    return [
-        f"{example}; of {num_vehicles} boxes of vehicles in these samples, {wider} are wider than long. Exchange "
-        f"the first two columns of `boxes.size`: the length, along x of the box, is the first."
-    ]
+    drive = drive_of(runs, provider.class_names)
+    apart = np.diff(drive.time)[np.diff(drive.run) == 0]
+    apart_s = f", {np.median(apart):.3g} s apart" if len(apart) else ""
+    samples = Finding("", f"samples: {len(drive.time)} of {len(runs)} scene(s){apart_s}")
+    return [samples, *camera_findings(drive), *motion_findings(drive)]
 
 
 def driving_problems(provider: DrivingProvider, sample: SampleDataGroup) -> list[str]:
@@ -223,7 +229,7 @@ def _of_boxes(provider: DrivingProvider, boxes: SampleDataGroup) -> Iterator[str
         yield f"boxes.sizes: must be above 0, {_row(~(fields['sizes'] > 0), fields['sizes'])}"
     yaws = fields["yaws"]
     if not (np.abs(yaws) <= np.float32(np.pi)).all():
-        yield f"boxes.yaws: must be in [-pi, pi], {_row(~(np.abs(yaws) <= np.float32(np.pi)), yaws)}"
+        yield f"boxes.yaws: must be in [-pi, pi], {_row(~(np.abs(yaws) <= np.float32(np.pi)), yaws)}. Give radians"
     yield from _of_range("boxes.categories", fields["categories"], -1, len(provider.class_names) - 1)
     yield from _of_range("boxes.attributes", fields["attributes"], -1, len(provider.attribute_names) - 1)
     yield from _of_range("boxes.visibilities", fields["visibilities"], 0, 4)

@@ -11,8 +11,9 @@ from nvidia.dali import types
 from ..draws.draw_records import DrawRecord
 from ..draws.sample_place import SamplePlace
 from ..errors import SettingError
-from ..sample_data import SampleDataGroup, describe_difference
-from ..sample_data import get_dali_type_for_numpy_type as dali_type
+from ..sample_data import SampleDataGroup
+from ..sample_data.dtypes import get_dali_type_for_numpy_type as dali_type
+from ..sample_data.format_problems import describe_difference
 from ..sources.callable_base import CallableBase
 
 REPLAYED = "replayed draws"

@@ -14,13 +14,15 @@ from nvidia.dali import types
 
 from ..datasets.driving.driving_provider import DrivingProvider
 from ..engine.structured_pipeline import StructuredPipeline
+from ..engine.worker_process import pass_on_interrupt
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.array_application import filled
 from ..providers.data_provider import DataProvider
-from ..sample_data import FieldPath, SampleDataGroup, as_numpy, describe_difference
-from ..sample_data.format_problems import described_together
+from ..sample_data import FieldPath, SampleDataGroup
+from ..sample_data.conversion import as_numpy
+from ..sample_data.format_problems import describe_difference, described_together
 from ..sources.callable_base import CallableBase
-from .driving_contract import driving_problems, scene_problems, size_problems, unit_problems
+from .driving_contract import driving_problems, plausibility, scene_problems, unit_problems
 from .rule_check import RuleCheck
 from .sample_comparison import sample_differences
 
@@ -33,7 +35,7 @@ def check_provider(
     start_method: str = "spawn",
     seed: int = 0,
     refuses_other_indices: bool = False,
-) -> None:
+) -> str:
     """Check a provider against the contract of data providers, by loading some samples of it.
 
     The rules:
@@ -48,15 +50,28 @@ def check_provider(
 
     Of a `DrivingProvider`, also:
 
-    *   Times ascend in each scene, and are seconds: frames of a scene are at most 1000 s apart, images and points
-        at most 10 s from their frame.
+    *   Times ascend in each scene, and are seconds: frames of a scene are at most 1000 s apart, most of them at
+        most 15 s, images and points at most 10 s from their frame.
     *   Matrices are rigid motions, those of cameras have focal lengths above 0.
     *   Cameras are where they are mounted: ``camera_from_reference`` is ``inverse(ego_from_camera) @
         ego_from_reference``, but for 20 degrees and 10 m, and what the vehicle drives between the two times.
     *   Boxes have as many elements in each field, sizes above 0, yaws in [-pi, pi], and categories that have a
         name; no object is there twice in a frame. The boxes that 2D boxes belong to are in front of the camera.
-    *   Vehicles (classes ``car``, ``truck``, ``bus``, ``trailer``, ``vehicle``, ``vehicle.*``) are longer than
-        wide, at least half of them, where the samples have five or more.
+
+    And, of up to 4 scenes with 6 consecutive frames each, whether they are plausible. Each rule has a figure in
+    the report, and is silent where there is too little to judge, such as fewer than eight boxes:
+
+    *   Cameras are within 30 m of the vehicle's origin, and do not move as the vehicle does; those that do not
+        look down have their y axis within 60 degrees of down; those named left, right, front or back do not look
+        to the opposite (``left`` may look ahead, as one of a pair).
+    *   Principal points are in the middle of images, or, of parts of images, inside. Of the boxes in the direction
+        of a camera, 8 to 60 m away, the camera sees at least a fifth.
+    *   Boxes are less than 400 m away (median). Vehicles (a class with a word such as ``car``, ``truck``, ``bus``,
+        ``trailer``, ``van``, ``vehicle``) are longer than wide, at least half of them, and 1 to 40 m long.
+    *   The vehicle drives along its heading, within 45 degrees, when faster than 3 m/s; backward only slower.
+    *   Objects that stand stay where they are in the world: a quarter of the moves is near zero where that is so
+        with another pose of the vehicle (its inverse, or that of another frame) or other axes of the boxes.
+    *   Velocities are those by which tracked objects move over ground, and vehicles move along their heading.
 
     Args:
         provider: The provider.
@@ -67,6 +82,9 @@ def check_provider(
         refuses_other_indices: Whether the provider promises an error for indices that do not exist: -1 and the
             number of samples are tried. No provider has to: inputs of this package only ask for indices that
             exist, and refuse those of a sampler that do not.
+
+    Returns:
+        Figures of driving data, a line each; "" of other providers.
 
     Raises:
         ContractError: Also an AssertionError; lists each rule that is broken, and what was got.
@@ -83,12 +101,13 @@ def check_provider(
             if refuses_other_indices:
                 check.index_rule(int(count))
             if len(samples) == len(indices):
-                check.driving_rules(indices, samples)
+                check.driving_rules(indices, samples, seed)
                 check.batch_rule(indices, samples)
                 check.pickle_rule(indices, samples)
                 if num_workers > 0 and not check.broken:
                     check.worker_rule(indices, samples, num_workers, start_method)
     check.raise_broken(provider)
+    return "\n".join(check.figures)
 
 
 def _chosen(count: int, num_samples: int, seed: int) -> list[int]:
@@ -144,7 +163,7 @@ class _ProviderCheck(RuleCheck):
             more = [f"and likewise sample(s) {', '.join(map(str, others))}"] if others else []
             self.break_rule(rule, "\n".join([f"sample {first}", *lines[first], *more]))
 
-    def driving_rules(self, indices: Sequence[int], samples: Sequence[SampleDataGroup]) -> None:
+    def driving_rules(self, indices: Sequence[int], samples: Sequence[SampleDataGroup], seed: int) -> None:
         provider = self.provider
         if not isinstance(provider, DrivingProvider):
             return
@@ -158,15 +177,17 @@ class _ProviderCheck(RuleCheck):
                 index: driving_problems(provider, sample) for index, sample in zip(indices, samples, strict=True)
             }
             self._break_for_samples(rule, found)
-            sound = {index: sample for index, sample in zip(indices, samples, strict=True) if not found[index]}
-            for problem in size_problems(provider, sound):
-                self.break_rule("vehicles must be longer than wide", problem)
+            for finding in plausibility(provider, seed):
+                self.figures += [finding.figure] * bool(finding.figure)
+                for problem in finding.problems:
+                    self.break_rule(finding.rule, problem)
 
     def index_rule(self, count: int) -> None:
         for index in (-1, count):
             try:
                 self.provider.get_data(index)
-            except Exception:
+            except BaseException as error:
+                pass_on_interrupt(error)
                 continue
             what = f"get_data({index}) returned a sample, of {count}"
             self.break_rule("an index that does not exist must be an error", what)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import attrs
 
+from ..engine.worker_process import pass_on_interrupt
 from ..errors import ContractError
 from ..sample_data import SampleDataGroup
 from .sample_comparison import sample_differences
@@ -22,10 +23,12 @@ class RuleCheck(ABC):
     Attributes:
         kind: What the contract is of.
         broken: A text for each rule that is broken.
+        figures: What was measured, in lines.
     """
 
     kind: ClassVar[str]
     broken: list[str] = attrs.field(factory=list, init=False)
+    figures: list[str] = attrs.field(factory=list, init=False)
 
     def break_rule(self, rule: str, what: str) -> None:
         """Note that a rule is broken, and what was got."""
@@ -37,7 +40,8 @@ class RuleCheck(ABC):
         """Take an exception for a rule that is broken."""
         try:
             yield
-        except Exception as error:
+        except BaseException as error:
+            pass_on_interrupt(error)
             self.break_rule(rule, f"{type(error).__name__}: {error}")
 
     def compare(
@@ -53,5 +57,10 @@ class RuleCheck(ABC):
     def raise_broken(self, checked: object) -> None:
         """Raise a `ContractError` with all rules that are broken, if there are any."""
         if self.broken:
-            listed = "\n".join(f"  - {line}" for line in self.broken)
-            raise ContractError(f"{type(checked).__name__} breaks the contract of {self.kind}:\n{listed}")
+            lines = [f"  - {line}" for line in self.broken]
+            if self.figures:
+                lines = [*(f"    {figure}" for figure in self.figures), "What is wrong:", *lines]
+            what = (
+                f"{type(checked).__name__} breaks the contract of {self.kind}{'. Measured' * bool(self.figures)}"
+            )
+            raise ContractError("\n".join([f"{what}:", *lines]))

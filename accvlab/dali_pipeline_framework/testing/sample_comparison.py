@@ -8,8 +8,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..sample_data import FieldPath, SampleDataGroup, as_numpy, describe_difference, format_path
-from ..sample_data.names import alike_paths, format_paths
+from ..sample_data import FieldPath, SampleDataGroup
+from ..sample_data.conversion import as_numpy
+from ..sample_data.format_problems import describe_difference
+from ..sample_data.names import alike_paths, format_path, format_paths
 
 Tolerance: TypeAlias = float | Callable[[FieldPath], float]
 

@@ -13,6 +13,7 @@ from ..draws.sample_place import SamplePlace
 from ..engine.faults.tolerant_loading import description_of, image_fields
 from ..engine.samples.sample_checker import SampleChecker
 from ..engine.samples.sample_steps import of_step
+from ..engine.worker_process import pass_on_interrupt
 from ..errors import SettingError
 from ..faults.failed_samples import FailedSample
 from ..loader.data_loader import DataLoader
@@ -116,7 +117,8 @@ class SampleTrial:
                 stage = "steps"
                 if self._steps is not None:
                     flat = self._steps.try_on(flat)
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
+                pass_on_interrupt(error)
                 failed[index] = self._failed(index, of_step(error), stage)
                 continue
             images += [(index, field, flat[field]) for field in self._image_fields]

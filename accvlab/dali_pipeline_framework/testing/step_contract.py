@@ -25,18 +25,10 @@ from ..processing_steps.data_group_array_in_path_elements_applied_step import (
     DataGroupArrayInPathElementsAppliedStep,
 )
 from ..processing_steps.pipeline_step_base import PipelineStepBase
-from ..sample_data import (
-    FieldPath,
-    GroupFormat,
-    LeafFormat,
-    Path,
-    SampleDataGroup,
-    describe_difference,
-    format_path,
-)
-from ..sample_data.format_problems import described_together
+from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
+from ..sample_data.format_problems import describe_difference, described_together
 from ..sample_data.graph_mode import do_not_convert
-from ..sample_data.names import alike_paths, format_paths, normalized_path
+from ..sample_data.names import Path, alike_paths, format_path, format_paths, normalized_path
 from .given_samples import GivenSamples
 from .rule_check import RuleCheck
 from .sample_comparison import field_differences, sample_differences

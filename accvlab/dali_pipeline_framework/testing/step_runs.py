@@ -26,14 +26,9 @@ from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.array_application import filled
 from ..processing_steps.image_use import no_images
 from ..processing_steps.pipeline_step_base import RUN_CHOICES, PipelineStepBase, RunWhere
-from ..sample_data import (
-    LeafFormat,
-    Path,
-    SampleDataGroup,
-    format_path,
-    get_numpy_type_for_dali_type,
-    normalized_path,
-)
+from ..sample_data import LeafFormat, SampleDataGroup
+from ..sample_data.dtypes import get_numpy_type_for_dali_type
+from ..sample_data.names import Path, format_path, normalized_path
 from .given_samples import REPLAYED, GivenSamples
 
 _RECORDED = "recorded draws"

@@ -304,7 +304,7 @@ class TestPipelines:
 
     def test_descriptions_show_no_passwords(self) -> None:
         provider = FileDataProvider(files=["http://me:hidden@host/a.jpg"])
-        assert provider.describe_sample(0) == "http://host/a.jpg"
+        assert provider.describe_sample(0) == "http://***@host/a.jpg"
 
     def test_a_root_in_the_memory_of_this_process(self, root: Path) -> None:
         memory = fsspec.filesystem("memory")

@@ -32,7 +32,6 @@ from accvlab.dali_pipeline_framework.providers.files.storage import (
     parent_of,
     replace_file,
     split_pattern,
-    without_secrets,
 )
 
 FILES = {"a/x.jpg": b"abc", "a/deep/y.jpg": b"d", "b c/ä.jpg": b"efgh", "top": b"i"}
@@ -261,28 +260,13 @@ class TestUrls:
     def test_patterns(self, url: str, expected: tuple[str, str] | None) -> None:
         assert split_pattern(url) == expected
 
-    @pytest.mark.parametrize(
-        ("url", "expected"),
-        [
-            ("https://me:pass@h:8/a.mp4", "https://h:8/a.mp4"),
-            ("https://me:p@ss@h:8/a@b.mp4", "https://h:8/a@b.mp4"),
-            ("zip://a::https://me@h/a.zip", "zip://a::https://h/a.zip"),
-            ("https://h/a?X-Amz-Signature=1a&part=1&sig=b%3D", "https://h/a?X-Amz-Signature=...&part=1&sig=..."),
-            ("500: 'https://h/a?token=x'", "500: 'https://h/a?token=...'"),
-            ("s3://b/a@b/c.mp4", "s3://b/a@b/c.mp4"),
-            ("/local/a?key=1", "/local/a?key=1"),
-        ],
-    )
-    def test_urls_without_secrets(self, url: str, expected: str) -> None:
-        assert without_secrets(url) == expected
-
     def test_secrets_are_not_told(self, memory: fsspec.AbstractFileSystem) -> None:
         memory.pipe("/a?token=hidden", b"")
-        with pytest.raises(FileError, match=r"'memory://a\?token=\.\.\.' is empty"):
+        with pytest.raises(FileError, match=r"'memory://a\?token=\*\*\*' is empty"):
             Storage("memory://").read_bytes("memory://a?token=hidden")
         memory.pipe("/b?token=hidden", b"no image")
         provider = FileDataProvider("memory://", files=["memory://b?token=hidden"], decode=True)
-        with pytest.raises(FileError, match=r"b\?token=\.\.\.' cannot be decoded") as failure:
+        with pytest.raises(FileError, match=r"b\?token=\*\*\*' cannot be decoded") as failure:
             provider.get_data(0)
         told = [Storage("https://me:hidden@h/a"), FileDataProvider("https://me:hidden@h/a", files=["b"])]
         assert "hidden" not in f"{failure.value} {told}"

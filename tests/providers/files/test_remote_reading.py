@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import sys
 import time
+import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import attrs
 import fsspec
 import numpy as np
 import pytest
@@ -305,6 +308,54 @@ def test_an_archive_whose_server_fails(server: FileServer, tmp_path: Path, fault
         remote.read_bytes("a.bin")
     server.faults[:] = [fault]
     assert remote.read_bytes("a.bin").tobytes() == CONTENT
+
+
+def test_no_answer_is_unpacked(server: FileServer, tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(gzip.compress(bytes(2**27), 1))
+    (tmp_path / "list.txt").write_text("a.bin 3\n")
+    remote = Storage(server.url, {"reading": FAST})
+    message = r"its server sends it compressed \(Content-Encoding: gzip\)"
+    server.lasting_fault = "gzip"
+    tracemalloc.start()
+    try:
+        for _ in range(2):
+            with pytest.raises(FileError, match=message):
+                remote.read_bytes("a.bin")
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
+    assert server.num_reads == 2  # it was not tried again
+    with pytest.raises(OSError, match=message):
+        remote.open_binary("list.txt").read()
+    server.lasting_fault = ""
+    assert remote.open_binary("list.txt").read() == b"a.bin 3\n"
+
+
+def test_more_than_was_asked_for(server: FileServer, tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(CONTENT)
+    remote = Storage(server.url, {"reading": attrs.evolve(FAST, attempts=1)})
+    with remote.open_binary("a.bin") as file:
+        server.lasting_fault = "more"
+        with pytest.raises(OSError, match="bytes came"):
+            file.read(10)
+
+
+@pytest.mark.parametrize("path", ["a.bin", "all.zip"])
+def test_after_the_time_limit_connections_are_closed(server: FileServer, tmp_path: Path, path: str) -> None:
+    (tmp_path / "a.bin").write_bytes(CONTENT)
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.writestr("b.bin", CONTENT)
+    hasty = {"reading": RemoteReading(attempts=2, first_wait_s=0.001, timeout_s=0.3)}
+    remote = Storage(server.url, hasty)
+    slow = Storage(f"zip://::{server.url}/all.zip", hasty) if path == "all.zip" else remote
+    server.faults[:] = ["drip"] * 2
+    with pytest.raises(TimeoutError, match=r"no answer within 0\.3 s"):
+        slow.read_bytes("b.bin" if path == "all.zip" else path)
+    assert remote.read_bytes("a.bin").tobytes() == CONTENT  # meanwhile
+    end_s = time.monotonic() + 5
+    while server.num_hung_up < 2 and time.monotonic() < end_s:
+        time.sleep(0.02)
+    assert server.num_hung_up == 2
 
 
 def test_a_provider_over_http(server: FileServer, tmp_path: Path) -> None:

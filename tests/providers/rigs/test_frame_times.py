@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.providers.rigs.frame_times import TimestampParser, as_times, match_times
+from accvlab.dali_pipeline_framework.providers.rigs.frame_times import (
+    TimestampParser,
+    align_times,
+    as_times,
+    exact,
+    in_common_unit,
+    match_times,
+)
 
 
 @pytest.mark.parametrize(
@@ -97,3 +106,50 @@ def test_matches_are_mutual_nearest_and_in_order(reference, other, tolerance):
     assert matched == expected
     used = [position for position in matched if position >= 0]
     assert used == sorted(set(used))  # none twice, none out of order
+
+
+class TestExactTolerance:
+    @pytest.mark.parametrize("tolerance", [0.02, 0.035, 0.1, 0.289, 1 / 3, 1e-9, 0.1 + 0.2])
+    @pytest.mark.parametrize("unit", [Fraction(1, 90000), Fraction(1, 1000), Fraction(1001, 30000)])
+    @pytest.mark.parametrize("start", [0.0, 0.7, 1533151603.512404])
+    def test_of_streams(self, tolerance: float, unit: Fraction, start: float) -> None:
+        numbers = np.arange(100) * round(1 / unit)
+        reference = (numbers, unit, exact(start))
+        for off, expected in ((0, [*range(100)]), (Fraction(1, 10**30), [-1] * 100)):
+            other = (numbers, unit, exact(start) + exact(tolerance) + off)
+            assert align_times([reference, other], 0, tolerance)[:, 1].tolist() == expected
+
+    @given(
+        st.lists(st.integers(0, 10**7), min_size=1, max_size=6, unique=True).map(sorted),
+        st.lists(st.integers(0, 10**7), min_size=1, max_size=6, unique=True).map(sorted),
+        st.sampled_from([Fraction(1, 90000), Fraction(1001, 30000), Fraction(1, 1000), Fraction(1, 12800)]),
+        st.sampled_from([Fraction(1, 90000), Fraction(1001, 24000), Fraction(1, 25), Fraction(1, 10**9)]),
+        st.floats(-1e9, 1e9),
+        st.floats(0, 1e3),
+    )
+    def test_law(self, reference, other, unit, other_unit, offset, tolerance):
+        times = [(np.array(reference), unit, Fraction(0)), (np.array(other), other_unit, exact(offset))]
+        common, common_unit = in_common_unit(times)
+        assert [[(value - int(common[0][0])) * common_unit for value in camera.tolist()] for camera in common] == [
+            [number * each + start - reference[0] * unit for number in numbers.tolist()]
+            for numbers, each, start in times
+        ]
+        matched = align_times(times, 0, tolerance)[:, 1].tolist()
+        in_seconds = [[number * each + start for number in numbers.tolist()] for numbers, each, start in times]
+        for row, place in enumerate(matched):
+            if place >= 0:
+                assert abs(in_seconds[1][place] - in_seconds[0][row]) <= Fraction(repr(tolerance))
+
+    @pytest.mark.parametrize("intervals", [[3, 3], [3, 5], [2, 3, 7], [1], [2, 4, 5, 7]])
+    def test_of_half_the_usual_interval(self, intervals: list[int]) -> None:
+        times = np.cumsum([0, *intervals])
+        for distance in range(6):
+            found = align_times([times, times[-1:] + distance], 0, None)[-1, 1]
+            assert (found == 0) == (distance <= np.median(intervals) / 2)
+
+    def test_of_file_names(self) -> None:
+        names = [f"{1533151603 + n // 10}.{n % 10}12" for n in range(20)]
+        reference = as_times([float(name) for name in names])
+        other = as_times([float(f"{name[:-2]}32") for name in names])
+        assert align_times([reference, other], 0, 0.02)[:, 1].tolist() == [*range(20)]
+        assert (align_times([reference, other], 0, 0.0199999)[:, 1] == -1).all()

@@ -222,6 +222,32 @@ def test_settings(rig: dict[str, list[Path]], arguments: dict[str, Any], rule: s
         video_provider(**{"cameras": rig, "sequence_length": 1, **arguments})
 
 
+@pytest.mark.parametrize(("suffix", "rate", "base"), [("mkv", 10, 1000), ("mp4", 10, 90000), ("mp4", 20, 12800)])
+@pytest.mark.parametrize("is_offset", [False, True])
+def test_frames_exactly_as_far_apart_as_the_tolerance_match(
+    tmp_path: Path, suffix: str, rate: int, base: int, is_offset: bool
+) -> None:
+    late = base // 50  # 20 ms
+    paths = [
+        make_video(
+            tmp_path / f"{name}.{suffix}",
+            100,
+            "libx264",
+            size=(16, 16),
+            times=[base // rate * n + shift for n in range(100)],
+            time_base=Fraction(1, base),
+        )
+        for name, shift in (("a", 0), ("b", 0 if is_offset else late))
+    ]
+    settings: dict[str, Any] = {
+        "cameras": {"a": paths[0], "b": paths[1]},
+        "time_offsets_s": {"b": 0.02} if is_offset else None,
+    }
+    assert VideoFrameDataProvider(Videos(**settings, tolerance_s=0.02)).get_number_of_samples() == 100
+    with pytest.raises(SettingError, match="At no point in time"):
+        VideoFrameDataProvider(Videos(**settings, tolerance_s=0.0199))
+
+
 def test_lists_of_different_length(rig: dict[str, list[Path]]) -> None:
     with pytest.raises(SettingError, match=r"equally long, got {'front': 2, 'left': 1}"):
         VideoDataProvider(Videos(cameras={"front": rig["front"], "left": rig["left"][:1]}), sequence_length=1)

@@ -23,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import types
 from nvidia.dali.pipeline import pipeline_def
+from support.damaged_videos import without_packets, zeroed
 from support.laws import each_value, examples, some
 from support.videos import HEIGHT, WIDTH, make_video, read_numbers
 
@@ -617,6 +618,22 @@ class TestBadVideos:
         with pytest.raises(VideoError, match="'camera 4'"):
             stream.feed(b"no video", name="camera 4")
         assert [numbers(batch) for batch in delivered(stream, video_of(5))] == expected_batches(5, 5, 3)
+
+    @pytest.mark.parametrize(
+        ("codec", "decoder"), [("libx264", "pyav"), ("libvpx-vp9", "pyav"), ("libvpx-vp9", "dali")]
+    )
+    def test_frames_that_seem_to_be_missing(self, tmp_path: Path, codec: str, decoder: Any) -> None:
+        whole = make_video(tmp_path / "whole.mkv", 30, codec, options={"g": "1"})
+        path = without_packets(whole, tmp_path / "a.mkv", range(10, 15))
+        with pytest.warns(UserWarning, match=r"'.*a.mkv' \(video 0\) seem to be missing: 0.240 s between"):
+            batches = delivered(VideoStreamInput(5, decoder=decoder), path)
+        assert [len(batch["frames"]) for batch in batches] == [3, 2]
+
+    def test_damaged_frames(self, tmp_path: Path) -> None:
+        whole = make_video(tmp_path / "whole.mp4", 30, "libx264", size=(192, 128))
+        path = zeroed(whole, tmp_path / "a.mp4", whole.stat().st_size // 2, 100)
+        with pytest.raises(VideoError, match=r"The frame \d+ of the video '.*a.mp4' \(video 0\) is damaged"):
+            delivered(VideoStreamInput(5), path)
 
     @pytest.mark.parametrize("decoder", ["auto", "dali", "pyav"])
     @pytest.mark.parametrize("damage", ["cut", "gone", "text"])

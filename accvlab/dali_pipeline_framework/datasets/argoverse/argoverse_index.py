@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...providers.rigs.frame_times import nearest
+from ...providers.rigs.frame_times import exact, nearest
 from ..driving import poses
 from ..driving.driving_index import DrivingIndex
 from ..driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes, moving_camera
@@ -51,7 +52,7 @@ def _scene(root: Path, log: ArgoverseLog, categories: Sequence[str], tolerance_s
     for camera in log.cameras:
         intrinsics, mounted = log.calibration(camera)
         image_times = log.image_times(camera)
-        within = half_period(image_times) if tolerance_s is None else tolerance_s * 1e9
+        within = half_period(image_times) if tolerance_s is None else math.floor(exact(tolerance_s) * 10**9)
         image = nearest(image_times, times, within)
         has = np.flatnonzero(image >= 0)
         taken = image_times[image[has]]

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checks import listed
-from ...errors import FileError, SettingError, file_error
+from ...errors import FileError, MissingPackageError, file_error
 from ..driving import poses
 from ..driving.arrow_files import ArrowFile
 from ..driving.trajectory import Trajectory, require_ascending
@@ -94,7 +94,7 @@ class LogFiles:
         try:
             import msgpack
         except ImportError as error:
-            raise SettingError(
+            raise MissingPackageError(
                 f"Logs of py123d need msgpack, which cannot be imported ({error}). Install it: "
                 f"pip install 'accvlab.dali_pipeline_framework[arrow]'."
             ) from error

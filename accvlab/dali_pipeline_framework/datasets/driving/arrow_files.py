@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checks import did_you_mean, listed
-from ...errors import FileError, FrameworkError, SettingError, file_error
+from ...errors import FileError, FrameworkError, MissingPackageError, file_error
 from ...limits.tables import open_table
 from . import poses
 from .arrow_limits import BatchBlocks, read_feather, read_parquet, require_memory
@@ -32,7 +32,7 @@ def import_pyarrow(path: str | os.PathLike[str]) -> ModuleType:
         import pyarrow.ipc
         import pyarrow.parquet
     except ImportError as error:
-        raise SettingError(
+        raise MissingPackageError(
             f"{os.fspath(path)!r} is a file of Apache Arrow, and pyarrow cannot be imported ({error}). Install "
             f"it: pip install 'accvlab.dali_pipeline_framework[arrow]'."
         ) from error

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import json
 import os
 import shutil
@@ -28,8 +29,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from ...checks import bullets, choice
-from ...errors import SettingError, file_error
+from ...checks import bullets, choice, shown
+from ...errors import FileError, SettingError, file_error
 from ...limits.array_headers import array_header
 from ...limits.tables import open_table, parse_json, read_table
 
@@ -41,6 +42,7 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 # Of the folder of an index: a change of the columns or of their meaning is another version.
 VERSION = 1
 _HEAD = "index.json"
+_LONGEST_NAME = 4096  # bytes: PATH_MAX
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -297,7 +299,9 @@ class DrivingIndex:
                     table = getattr(self, table_name)
                     for name in () if table is None else _columns(table_class):
                         if getattr(table, name) is not None:
-                            np.save(written / f"{table_name}.{name}.npy", getattr(table, name))
+                            column = io.BytesIO()  # NumPy does not say why it cannot write to a file
+                            np.save(column, getattr(table, name))
+                            (written / f"{table_name}.{name}.npy").write_bytes(column.getbuffer())
                 head = {field.name: getattr(self, field.name) for field in attrs.fields(DrivingIndex)}
                 head = {name: value for name, value in head.items() if name not in _TABLES}
                 (written / _HEAD).write_text(json.dumps({"version": VERSION, **head}))
@@ -375,8 +379,18 @@ def _columns(table: type[object]) -> dict[str, _Column]:
 
 
 def names_column(values: Sequence[str | bytes]) -> Names:
-    """Make a column of names, ``(n,)`` bytes."""
-    return np.array([os.fsencode(value) for value in values], np.bytes_) if len(values) else np.zeros(0, "S1")
+    """Make a column of names, ``(n,)`` bytes.
+
+    Raises:
+        FileError: One is longer than any path: all of them would take as much room.
+    """
+    names = [os.fsencode(value) for value in values]
+    longest = max(names, key=len, default=b"")
+    if len(longest) > _LONGEST_NAME:
+        raise FileError(
+            f"Names must have at most {_LONGEST_NAME} bytes, got {len(longest)}: {shown(longest[:80])}."
+        )
+    return np.array(names, np.bytes_) if names else np.zeros(0, "S1")
 
 
 def first_column(counts: npt.ArrayLike) -> Int64:

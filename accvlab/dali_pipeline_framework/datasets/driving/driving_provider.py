@@ -308,6 +308,17 @@ class DrivingProvider(DataProvider):
         sample.set_data([_as_array(value, dtype) for value, dtype in zip(flat, self._dtypes, strict=True)])
         return sample
 
+    def first_image_file(self) -> npt.NDArray[np.uint8] | None:
+        """Read the image of the first camera in the first sample; None where there is no camera, or a video.
+
+        Raises:
+            FileError: It cannot be read.
+        """
+        cameras = self._index.cameras
+        if cameras is None or not self.camera_names or self._is_video:
+            return None
+        return np.asarray(self._image(cameras, self._frame(0), self._camera_numbers[0]))
+
     @property
     def loads_batches(self) -> bool:
         """Whether frames are decoded: then each video once, and forward, for all samples of a batch."""

@@ -14,7 +14,10 @@ from typing import Any
 
 from ...checks import file_path
 from ...errors import FileError, file_error
+from ...providers.files.file_lock import making
 from .driving_index import VERSION, DrivingIndex
+
+_ADVICE = "Make room, or name another folder: `index_cache`, or $ACCVLAB_INDEX_CACHE."
 
 _logger = logging.getLogger(__name__)
 
@@ -25,7 +28,7 @@ def cached_index(
     settings: Mapping[str, Any],
     folder: str | os.PathLike[str] | None,
 ) -> Path:
-    """Get the folder of the index of some files; it is made where it is not there.
+    """Get the folder of the index of some files; it is made where it is not there, by one of several processes.
 
     An index counts as long as path, size and time of change of the files, and the settings, are what they were.
 
@@ -49,16 +52,36 @@ def cached_index(
         states.append([os.fsencode(path).decode("latin-1"), state.st_size, state.st_mtime_ns])
     key = json.dumps([VERSION, states, settings], sort_keys=True, default=str)
     target = cache_folder(folder) / hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
+    if _is_index(target):
+        return target
     try:
-        DrivingIndex.open(target)
-    except FileError:
-        start_s = time.monotonic()
-        index = make()
-        index.save(target)
-        _logger.info(
-            "Made the index %s of %d frames in %.1f s.", target, index.num_frames, time.monotonic() - start_s
-        )
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        failed = file_error(f"The folder {str(target.parent)!r} of indices cannot be made", error)
+        failed.args = (f"{failed} {_ADVICE}",)
+        raise failed from error
+    with making(target):
+        if not _is_index(target):
+            start_s = time.monotonic()
+            index = make()
+            try:
+                index.save(target)
+            except FileError as error:
+                error.args = (f"{error} {_ADVICE}",)
+                raise
+            _logger.info(
+                "Made the index %s of %d frames in %.1f s.", target, index.num_frames, time.monotonic() - start_s
+            )
     return target
+
+
+def _is_index(folder: Path) -> bool:
+    # Apart from the making of one: its errors would have this one as their context, which is read first.
+    try:
+        DrivingIndex.open(folder)
+    except FileError:
+        return False
+    return True
 
 
 def cache_folder(folder: str | os.PathLike[str] | None) -> Path:

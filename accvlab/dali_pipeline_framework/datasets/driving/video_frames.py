@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import VideoError
-from ...providers.files.storage import Storage, without_secrets
+from ...providers.files.storage import Storage
 from ...providers.videos.frame_reader import FrameReader, KeptFrames
 from ...providers.videos.frame_reader_pool import FrameReaderPool
 from ...providers.videos.remote_video import located
@@ -67,6 +67,7 @@ class VideoFrames:
         """
         if path not in self._indices:
             self._indices[path] = VideoIndexCache(self._index_folder).index(self._located(path))
+            self._indices[path].warn_of_doubts(repr(path))
         return self._indices[path]
 
     def frame(self, path: str, number: int) -> UInt8Array:
@@ -92,7 +93,7 @@ class VideoFrames:
         wrong = [number for number in numbers if not 0 <= number < num_frames]
         if wrong:
             raise VideoError(
-                f"The data set asks for frame {wrong[0]} of the video {without_secrets(path)!r}, whose frames are "
+                f"The data set asks for frame {wrong[0]} of the video {path!r}, whose frames are "
                 f"0 to {num_frames - 1}: the video was cut short, or is not the one that the data set was made "
                 f"with."
             )

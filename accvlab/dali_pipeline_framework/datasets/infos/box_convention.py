@@ -12,6 +12,7 @@ and z is that of the center or of the bottom. Yaw is 0 along x, counter-clockwis
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -32,6 +33,9 @@ _BoolArray = npt.NDArray[np.bool_]
 _OF_VEHICLES = ("car", "truck", "bus", "trailer", "vehicle", "van", "cycl", "motor", "tram", "train")
 _FEWEST = 10
 _MAJORITY = 0.8
+_STANDARD_DEVIATIONS = 3  # of a difference between two counts that chance alone would make
+_FEWEST_AGAINST = 3
+_CHANCE = 0.1  # less than the share of objects that go along an angle if they go anywhere
 _SLOWEST_M_PER_S = 1.0
 _LARGEST_ANGLE = np.deg2rad(20)
 _FARTHEST_M = 30.0
@@ -71,12 +75,14 @@ class Convention:
         z: ``"center"`` or ``"bottom"``.
         how: Whether each was stated or found.
         evidence: What the data say, in figures.
+        warning: Why the layout is likely, but not sure; empty where it is sure.
     """
 
     layout: str
     z: str
     how: str
     evidence: tuple[str, ...]
+    warning: str = ""
 
     def decoded(self, values: Float64Array) -> tuple[Float64Array, Float64Array, Float64Array]:
         """Centers ``(N, 3)``, sizes (length, width, height) ``(N, 3)`` and yaws ``(N,)`` of boxes ``(N, 7)``."""
@@ -98,21 +104,25 @@ def is_name_of_vehicle(name: str | None) -> bool:
 def convention_of(boxes: RawBoxColumns, layout: str | None, z: str | None, path: str) -> Convention:
     """Check what was stated (one of `LAYOUTS`, of `Z_PLACES`), and find out what was not (None).
 
+    Sizes and directions decide the layout. Where directions do not suffice (few objects move, or they turn) but do
+    not contradict the sizes, the layout is found with a warning.
+
     Raises:
         SettingError: What was stated contradicts the data, or the data leave it in doubt.
     """
     is_length_first, of_sizes = _longer_column(boxes)
-    directions = [_direction("velocities", boxes, boxes.velocity)]
+    directions = [_directions("velocities", boxes, boxes.velocity)]
     if boxes.instance is not None:
-        directions.append(_direction("tracks", boxes, _velocity_of_tracks(boxes, boxes.instance)))
-    signs = {sign for sign, _ in directions if sign is not None}
+        directions.append(_directions("tracks", boxes, _velocity_of_tracks(boxes, boxes.instance)))
+    signs = {each.sign for each in directions if each.sign is not None}
     sign = signs.pop() if len(signs) == 1 else None
     is_bottom_by, of_z = _z_place(boxes)
-    evidence = (of_sizes, *(line for _, line in directions), *of_z)
+    evidence = (of_sizes, *(each.line for each in directions), *of_z)
     found_layout = _layout_of(is_length_first, sign)
+    likely_layout = None if signs or sign is not None else _likely_layout(is_length_first, directions)
     found_z = is_bottom_by.pop() if len(is_bottom_by) == 1 else None
     problems = []
-    if layout is None and found_layout is None:
+    if layout is None and found_layout is None and likely_layout is None:
         problems.append("the columns of sizes and yaw (`boxes_convention`)")
     if z is None and found_z is None:
         problems.append('whether z is that of the center or of the bottom (`z="center"` or `z="bottom"`)')
@@ -134,12 +144,25 @@ def convention_of(boxes: RawBoxColumns, layout: str | None, z: str | None, path:
         raise SettingError(
             f"{path!r}: `z={z!r}` contradicts the boxes, whose z is of the {found_z}:\n{bullets(evidence)}"
         )
-    stated = [name for name, given in (("boxes_convention", layout), ("z", z)) if given is not None]
-    found = [name for name, given in (("boxes_convention", layout), ("z", z)) if given is None]
+    is_likely = layout is None and found_layout is None
+    settings = (("boxes_convention (not sure)" if is_likely else "boxes_convention", layout), ("z", z))
+    stated = [name for name, given in settings if given is not None]
+    found = [name for name, given in settings if given is None]
     how = "; ".join(
         f"{what}: {' and '.join(names)}" for what, names in (("stated", stated), ("found", found)) if names
     )
-    return Convention(layout or str(found_layout), z or str(found_z), how, evidence)
+    warning = _warning_of(path, str(likely_layout), evidence) if is_likely else ""
+    return Convention(layout or found_layout or str(likely_layout), z or str(found_z), how, evidence, warning)
+
+
+def _warning_of(path: str, layout: str, evidence: tuple[str, ...]) -> str:
+    by = "the sizes" if layout.startswith("l") else "the sizes, and where most objects go,"
+    return (
+        f"{path!r}: columns 3 to 6 of the boxes are read as {layout!r}: {by} say so. The directions in which "
+        f"objects move do not contradict it, but are no proof:\n{bullets(evidence)}\n"
+        f"Pass `boxes_convention={layout!r}`, or the right one of {', '.join(map(repr, LAYOUTS))}, to settle it; "
+        "there is no warning then."
+    )
 
 
 def _layout_of(is_length_first: bool | None, sign: int | None) -> str | None:
@@ -147,6 +170,17 @@ def _layout_of(is_length_first: bool | None, sign: int | None) -> str | None:
         return None
     known = {(True, 1): "l,w,h,yaw", (False, -1): "w,l,h,-yaw-pi/2", (False, 1): "w,l,h,yaw"}
     return known.get((is_length_first, sign))
+
+
+def _likely_layout(is_length_first: bool | None, directions: Sequence[_Directions]) -> str | None:
+    """The layout that sizes and directions suggest together, where directions alone do not prove it."""
+    leanings = {each.leaning for each in directions if each.leaning is not None}
+    if is_length_first and not leanings:
+        leanings = {1}  # the only layout with the length first
+    if is_length_first is None or len(leanings) != 1:
+        return None
+    (sign,) = leanings
+    return None if any(each.contradicts(sign) for each in directions) else _layout_of(is_length_first, sign)
 
 
 def _fits(layout: str, is_length_first: bool | None, sign: int | None) -> bool:
@@ -174,8 +208,39 @@ def _longer_column(boxes: RawBoxColumns) -> tuple[bool | None, str]:
 # --- directions -----------------------------------------------------------------------------------------
 
 
-def _direction(name: str, boxes: RawBoxColumns, velocity: Float64Array) -> tuple[int | None, str]:
-    """The sign of yaw in column 6, by which way moving objects drive: 1, -1, or None."""
+@attrs.frozen
+class _Directions:
+    """Which way moving objects go: how many along yaw = column 6, along -(column 6) - pi/2, along neither.
+
+    Attributes:
+        sign: The sign of yaw in column 6 that nearly all of them show: 1, -1, or None.
+        line: The figures.
+    """
+
+    plus: int
+    minus: int
+    neither: int
+    sign: int | None
+    line: str
+
+    @property
+    def leaning(self) -> int | None:
+        """The sign that more objects show than by chance, although others go elsewhere: 1, -1, or None."""
+        most, lead = max(self.plus, self.minus), abs(self.plus - self.minus)
+        if most <= self.neither or lead < _STANDARD_DEVIATIONS * (self.plus + self.minus) ** 0.5:
+            return None
+        return 1 if self.plus > self.minus else -1
+
+    def contradicts(self, sign: int) -> bool:
+        """Whether objects, be they few, go along the other sign, or of many hardly any goes along this one."""
+        total = self.plus + self.minus + self.neither
+        for_it, against = (self.plus, self.minus) if sign > 0 else (self.minus, self.plus)
+        is_shown_by_none = total >= _FEWEST and for_it < _CHANCE * total
+        return is_shown_by_none or against >= max(for_it + _FEWEST_AGAINST, self.neither)
+
+
+def _directions(name: str, boxes: RawBoxColumns, velocity: Float64Array) -> _Directions:
+    """Count which way moving objects go."""
     with np.errstate(invalid="ignore"):
         is_moving = np.linalg.norm(velocity, axis=-1) > _SLOWEST_M_PER_S
     of_vehicles = is_moving & boxes.is_vehicle
@@ -191,9 +256,10 @@ def _direction(name: str, boxes: RawBoxColumns, velocity: Float64Array) -> tuple
         f"-(column 6) - pi/2, {both} along both, {neither} along neither"
     )
     total = plus + minus + neither
-    if max(plus, minus) < _FEWEST or max(plus, minus) < _MAJORITY * total:
-        return None, f"{line}: not decided"
-    return (1, f"{line}: column 6 is yaw") if plus > minus else (-1, f"{line}: column 6 is -yaw - pi/2")
+    sign, decision = None, "not decided"
+    if max(plus, minus) >= max(_FEWEST, _MAJORITY * total):
+        sign, decision = (1, "column 6 is yaw") if plus > minus else (-1, "column 6 is -yaw - pi/2")
+    return _Directions(plus, minus, neither, sign, f"{line}: {decision}")
 
 
 def _angle_between_lines(one: Any, two: Any) -> Float64Array:

@@ -73,7 +73,7 @@ def raw_infos_of(content: Any, path: str) -> tuple[str, Sequence[str], list[RawI
             raw.append(
                 _of_infos(entry, token) if form == "infos" else _of_data_list(entry, token, names, prefixes)
             )
-        except (TypeError, ValueError, AttributeError, LookupError) as error:
+        except (TypeError, ValueError, AttributeError, LookupError, OverflowError) as error:
             # Values of other kinds than the converters write, in places where none is expected.
             raise FileError(
                 f"{entry.place} is not as the converters write it: {type(error).__name__}: {error}."

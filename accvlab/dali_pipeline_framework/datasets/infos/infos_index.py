@@ -121,6 +121,7 @@ class _Maker:
                 "z": convention.z,
                 "convention": convention.how,
                 "evidence": list(convention.evidence),
+                "convention_warning": convention.warning,
             }
         return DrivingIndex(
             base="lidar",
@@ -362,7 +363,7 @@ def _matrices(raw: Sequence[Any], places: Sequence[str]) -> Float64Array:
     for row, (value, place) in enumerate(zip(raw, places, strict=True)):
         try:
             matrix = np.asarray(value, np.float64)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             matrix = np.zeros(0)
         if matrix.shape not in ((3, 3), (4, 4), (3, 4)) or not np.isfinite(matrix).all():
             raise FileError(f"{place}: intrinsics must be a matrix (3, 3) of finite numbers, got {shown(value)}.")

@@ -16,6 +16,7 @@ from ...checks import bullets, choice, file_path
 from ...errors import FileError, error_that_is_also
 from ...providers.files.storage import Storage, StoragePath
 from ...unknown_arguments import explains_unknown_arguments
+from ...user_warnings import warn_user
 from ..driving.driving_fields import DrivingFieldSettings, with_driving_fields
 from ..driving.driving_index import DrivingIndex
 from ..driving.driving_provider import DrivingProvider
@@ -43,8 +44,9 @@ class InfosProvider(DrivingProvider):
     - **Boxes.** Pickles do not say what columns 3 to 6 of boxes are, nor whether z is that of the center or of
       the bottom. Both are found from the data: which column is the longer for vehicles, along which angle
       moving objects go (velocities, and tracks where objects have numbers), whether z grows with the height of
-      boxes, and where the ground is. `describe` says what was found. Where it stays in doubt, or what was
-      stated contradicts the data, it is an error with the figures.
+      boxes, and where the ground is. `describe` says what was found. Where the sizes say which convention it is,
+      and too little moves to prove or disprove it, there is a warning with the figures. Where it stays in doubt,
+      or what was stated contradicts the data, it is an error with the figures.
     - **Order.** ``infos`` are sorted by time, ``data_list`` stays as it is stored, as in the reference data
       sets.
     - **Scenes** are told by ``scene_token``; or else by the tokens of the frames before (``prev``,
@@ -134,6 +136,9 @@ class InfosProvider(DrivingProvider):
             self._refuse_missing_images(missing, repr(self._pickle))
         if made:
             _logger.info("%s", self.describe())
+        # Kept in the index: the boxes are not looked at again where it is in the cache.
+        if self.origin.get("convention_warning"):
+            warn_user(self.origin["convention_warning"])
 
     def _check_files(self) -> None:
         """Refuse sensors that are asked for and of whose files none was found."""

@@ -49,7 +49,7 @@ class Entry:
         """Make an array of a value; -1 in its shape is any length, and no elements are of any shape."""
         try:
             array = np.asarray(value, np.float64)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError) as error:
             raise FileError(f"{self.place}[{name!r}] must hold numbers, got {shown(value)}.") from error
         if not array.size and -1 in shape:
             return array.reshape([0 if length == -1 else length for length in shape])
@@ -185,7 +185,7 @@ def pose_column(raw: Sequence[RawPose], places: Sequence[str], what: str) -> Flo
     for form, rows in forms.items():
         try:
             column[rows] = _poses_of_form([raw[row] for row in rows], form)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             for row in rows:  # the one that is wrong
                 with_problem = _problem_of_pose(raw[row], form)
                 if with_problem:
@@ -224,7 +224,7 @@ def _problem_of_pose(raw: RawPose, form: tuple[bool, int]) -> str | None:
     try:
         if _poses_of_form([raw], form).shape == (1, 3, 4):
             return None
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         pass
     return (
         f"must be a quaternion (w first) or a matrix (3, 3) with a translation, or a matrix (4, 4), got "

@@ -102,9 +102,10 @@ def _of_links(infos: Sequence[RawInfo], ordered: Sequence[RawInfo]) -> list[str]
     by_token = {info.token: info for info in infos}
     first_of: dict[str, str] = {}
     for info in ordered:
-        chain, one = [], info
+        chain: dict[str, None] = {}
+        one = info
         while one.token not in first_of:
-            chain.append(one.token)
+            chain[one.token] = None
             before = by_token.get(one.previous or "")
             if before is None or before.token in chain:
                 first_of[one.token] = one.token

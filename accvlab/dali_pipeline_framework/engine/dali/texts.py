@@ -24,6 +24,7 @@ CRITICAL_ERROR = "Critical error in pipeline:"
 # Causes.
 NO_KNOWN_IMAGE = "nvImageCodec"
 NO_DECODER_TOOK_IT = "Failed to decode"
+NO_BYTES_OF_A_FILE = "raw, undecoded file"
 WRONG_LAYOUT = "allowed layouts"
 FEWER_SAMPLES_THAN_SHARDS = "num_shards_ <= Size()"
 NO_SAMPLES = "samples: 0,"
@@ -58,6 +59,11 @@ def dali_cause(error: BaseException) -> str:
     return " ".join(line for line in told if line)
 
 
+def is_about_decoding(reason: str) -> bool:
+    """Whether a reason says that an image could not be decoded."""
+    return any(text in reason for text in (NO_KNOWN_IMAGE, NO_DECODER_TOOK_IT, NO_BYTES_OF_A_FILE))
+
+
 def dali_reason(error: BaseException) -> str:
     """Why an operator failed, in one line: the rule, where one is named in what defines it."""
     named = f"{DEFINED_IN}{RULE_PREFIX}"
@@ -65,7 +71,7 @@ def dali_reason(error: BaseException) -> str:
     if rules:
         return rules[-1]
     reason = dali_cause(error) or type(error).__name__
-    if NO_KNOWN_IMAGE in reason or NO_DECODER_TOOK_IT in reason:
+    if is_about_decoding(reason):
         reason += " (what was to be decoded is no image of a known format, or it is damaged)"
     if WRONG_LAYOUT in reason:
         reason += " (an image is (height, width, channels), a clip has the frames in front; is it decoded before?)"

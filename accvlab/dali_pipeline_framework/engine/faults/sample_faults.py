@@ -12,12 +12,13 @@ import attrs
 import numpy as np
 from nvidia.dali import types
 
-from ...errors import ClosedError, FrameworkError, GraphError, SourceError
+from ...errors import ClosedError, FrameworkError, GraphError, SourceError, is_of_missing_package
 from ...faults.failed_samples import FailedSample, FailedSamples
 from ...sample_data import GroupFormat
 from ...sources.input_adapter import InputAdapter
 from ..failure_diagnosis import BatchMember, Finding
 from ..structured_pipeline import StructuredPipeline
+from ..worker_process import pass_on_interrupt
 from .journal import FaultJournal
 from .tolerant_loading import (
     BatchLoading,
@@ -154,8 +155,9 @@ class SampleFaults:
         infos = [types.SampleInfo(batch * size + slot, slot, batch, epoch) for slot in range(size)]
         loading = BatchLoading(attrs.evolve(source.tolerance, journal=None), source.chain())
         try:
-            loading.run(infos)
-            source.fit_together(loading)
+            with source.seeding():
+                loading.run(infos)
+                source.fit_together(loading)
         except (StopIteration, SampleFailureError):
             return []
         members = []
@@ -236,7 +238,8 @@ class SampleFaults:
         def passes(flat: Sequence[Any]) -> bool:
             try:
                 sent = flat if apply is None else apply(flat, numbers)
-            except (Exception, SystemExit):
+            except BaseException as error:
+                pass_on_interrupt(error)
                 return False
             return self._diagnosis.failure_of([*sent, *numbers]) is None
 
@@ -252,7 +255,7 @@ class SampleFaults:
 
     def _note_raised(self, error: FrameworkError) -> None:
         index = error.sample_index if isinstance(error, SourceError) else None
-        if index is None:
+        if index is None or is_of_missing_package(error):
             return
         reason = str(error).partition("\n")[0]
         epoch, batch = self._pipeline.failed_batch

@@ -21,12 +21,16 @@ from nvidia.dali import types
 
 from ...draws.keyed_draws import KeyedDraws
 from ...draws.sample_place import SamplePlace
+from ...draws.sample_seeds import note_sample
+from ...errors import is_of_missing_package
 from ...faults.fault_policy import FallbackDecoder, SamplePolicy
 from ...faults.image_fallback import re_encoded
 from ...ledgers.marks import MASKED, REPLACED
 from ...sample_data import GroupFormat
+from ...url_secrets import without_secrets
 from ..samples.loading_batch import LoadingBatch
 from ..samples.sample_checker import OddSampleError
+from ..worker_process import pass_on_interrupt
 from .journal import FaultJournal
 
 if TYPE_CHECKING:
@@ -142,12 +146,15 @@ class BatchLoading:
     """
 
     def __init__(
-        self, tolerance: TolerantLoading, chain: SampleChain, note: Callable[[int], None] | None = None
+        self,
+        tolerance: TolerantLoading,
+        chain: SampleChain,
+        note: Callable[[types.SampleInfo], None] = note_sample,
     ) -> None:
-        """Set up; ``note`` is told the slot of each sample before something is done with it."""
+        """Set up; ``note`` gets the position of each sample before something is done with it."""
         self._tolerance = tolerance
         self._chain = chain
-        self._note = note or _no_note
+        self._note = note
         self._troubles: dict[int, _Trouble] = {}
         self.loaded: list[LoadedSample] = []
         self.draws: list[Any] = []
@@ -229,7 +236,7 @@ class BatchLoading:
         tried = [info for info, index in zip(infos, indices, strict=True) if index not in tolerance.not_tried]
         num_tried = 0
         for info, index in zip(infos, indices, strict=True):
-            self._note(info.idx_in_batch)
+            self._note(info)
             if index is not None and index in tolerance.not_tried:
                 yield info, index, None, NotTriedError(tolerance.not_tried[index]), "loading"
                 continue
@@ -240,7 +247,8 @@ class BatchLoading:
                 flat = next(loaded)
             except StopIteration:
                 return
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
+                pass_on_interrupt(error)
                 # One by one from here on: a provider that loads batches may have failed for another sample.
                 loaded = map(source, tried[num_tried:])
                 failure: BaseException | None = error
@@ -257,7 +265,8 @@ class BatchLoading:
     def _loaded_alone(self, info: types.SampleInfo) -> tuple[Any, BaseException | None]:
         try:
             return self._chain.source(info), None
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            pass_on_interrupt(error)
             return None, error
 
     def _checked(self, flat: Any, index: int | None) -> Flat:
@@ -278,11 +287,12 @@ class BatchLoading:
             return
         while number < len(self.loaded):
             sample = self.loaded[number]
-            self._note(sample.info.idx_in_batch)
+            self._note(sample.info)
             try:
                 sample.sent = self._processed(sample.flat, [of_batch[number] for of_batch in self.draws], error)
                 number += 1
-            except (Exception, SystemExit) as failure:
+            except BaseException as failure:
+                pass_on_interrupt(failure)
                 instead = self._instead(sample.info, sample.index, failure, "steps", with_steps=True)
                 self._put(number, instead)
                 number += instead is not None
@@ -299,9 +309,10 @@ class BatchLoading:
             if error is not None:
                 raise error
             return apply(flat, numbers)
-        except (Exception, SystemExit):
+        except BaseException as failure:
+            pass_on_interrupt(failure)
             tolerance = self._tolerance
-            if tolerance.fallback is None:
+            if tolerance.fallback is None or is_of_missing_package(failure):
                 raise
             fields = fields_to_re_encode(
                 flat, tolerance.image_fields, tolerance.fallback, lambda each: _passes(apply, each, numbers)
@@ -332,7 +343,7 @@ class BatchLoading:
         if index is None:
             index = None if place is None else place.sample_index
         failure = SampleFailureError(error, stage, index, info)
-        if place is None or self._tolerance.samples == "raise":
+        if place is None or self._tolerance.samples == "raise" or is_of_missing_package(error):
             raise failure
         slot = info.idx_in_batch
         if slot not in self._troubles:
@@ -346,6 +357,7 @@ class BatchLoading:
 
     def _substitute(self, trouble: _Trouble, info: types.SampleInfo, with_steps: bool) -> LoadedSample:
         num_tried = 0
+        self._note(info)
         for index in trouble.candidates:
             if index in self._tolerance.not_tried:
                 continue
@@ -359,8 +371,12 @@ class BatchLoading:
                 stage = "steps"
                 if with_steps:
                     self._finish(sample)
-            except (Exception, SystemExit) as error:
-                trouble.failures.append(SampleFailureError(error, stage, index, info))
+            except BaseException as error:
+                pass_on_interrupt(error)
+                failure = SampleFailureError(error, stage, index, info)
+                if is_of_missing_package(error):
+                    raise failure from error
+                trouble.failures.append(failure)
                 continue
             trouble.substitute = index
             return sample
@@ -493,7 +509,8 @@ def _merged(flat: Flat, replaced: Mapping[int, Any]) -> list[Any]:
 def _passes(apply: Callable[[Flat, Sequence[Any]], Flat], flat: Flat, numbers: Sequence[Any]) -> bool:
     try:
         apply(flat, numbers)
-    except (Exception, SystemExit):
+    except BaseException as error:
+        pass_on_interrupt(error)
         return False
     return True
 
@@ -503,10 +520,7 @@ def description_of(source: Any, sample_index: int | None) -> str:
     if sample_index is None:
         return ""
     try:
-        return str(source.describe_sample(sample_index))
-    except Exception:  # only decorates another error
+        return without_secrets(str(source.describe_sample(sample_index)))
+    except BaseException as error:  # only decorates another one
+        pass_on_interrupt(error)
         return ""
-
-
-def _no_note(slot: int) -> None:
-    pass

@@ -56,7 +56,7 @@ class TolerantSource(BatchSource):
     def _after_error(self, batch: LoadingBatch, error: BaseException) -> list[Any]:
         if batch.phase == "draws" or (batch.phase == "packing" and not isinstance(error, OddSampleError)):
             self._report_error(batch, error)  # no sample has failed
-        note = functools.partial(self._control.note_loading, batch.row)
+        note = functools.partial(self._note, batch.row)
         loading = BatchLoading(self.tolerance, self.chain(), note)
         try:
             loading.go_on(batch, error)

@@ -13,8 +13,9 @@ import numpy as np
 
 from ...limits.image_headers import claimed_size
 from ...limits.image_limit import most_image_pixels, too_large
-from ...sample_data import FieldPath, GroupFormat, format_path
+from ...sample_data import FieldPath, GroupFormat
 from ...sample_data.format_problems import described_together
+from ...sample_data.names import format_path
 from .items import MOST_BYTES, Items
 
 if TYPE_CHECKING:

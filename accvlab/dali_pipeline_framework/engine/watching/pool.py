@@ -81,7 +81,10 @@ def end_workers(pool: Any) -> None:
     interrupt(pool)  # DALI has them end, and would wait for one that is stopped until it goes on
     for end in (BaseProcess.terminate, BaseProcess.kill):
         deadline = time.monotonic() + _GRACE_S
-        while ended := connection.wait([each.sentinel for each in left], max(0.0, deadline - time.monotonic())):
+        while left:  # to wait for nothing would take all the time
+            ended = connection.wait([each.sentinel for each in left], max(0.0, deadline - time.monotonic()))
+            if not ended:
+                break
             left = [each for each in left if each.sentinel not in ended]
         for each in left:
             end(each)

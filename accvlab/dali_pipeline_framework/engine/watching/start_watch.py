@@ -8,30 +8,38 @@ and sets up behind that is watched by `WorkerWatch`.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import multiprocessing
+import operator
 import os
 import re
 import signal
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 from .stacks import stack_of_main_thread, state_of
 
 _logger = logging.getLogger(__name__)
 
 LONGEST_START_S = 300.0  # many interpreters at once, that import large modules from a network file system
+TOLD_AFTER_S = 5.0
+_TOLD_EACH_S = 30.0
 _POLL_S = 0.05
 _SHORT_S = 0.001
 _SPAWNED = b"--multiprocessing-fork"
 _PIPE = re.compile(rb"pipe_handle=(\d+)")
 
+# Seconds, and what is done then: it gets these seconds and the workers, and returns when it is due again.
+_Limit: TypeAlias = tuple[float, Callable[[float, set[int]], float | None]]
+
 
 class StartWatch:
-    """Kills workers that do not start within a time.
+    """Logs that workers take long to start, and kills those that do not start within a time.
 
     Attributes:
         waited_s: After how many seconds they were killed; None where they were not.
@@ -42,24 +50,25 @@ class StartWatch:
         self.waited_s: float | None = None
 
     @contextlib.contextmanager
-    def watching(self, mark: str, blocked_after: float | None, stacks_after: float | None) -> Iterator[None]:
+    def watching(
+        self, num_workers: int, mark: str, blocked_after: float | None, stacks_after: float | None
+    ) -> Iterator[None]:
         """Around the start of workers.
 
         Args:
+            num_workers: How many there are to start.
             mark: ``NAME=value`` in the environment of spawned workers, and of no other processes.
             blocked_after: Seconds after which one that loads stands still; None: it is waited for ever.
             stacks_after: Seconds after which the state of all processes is logged; None: never.
         """
-        limits = []
+        limits: list[_Limit] = [(TOLD_AFTER_S, functools.partial(self._tell, num_workers))]
         if stacks_after is not None:
-            limits.append((stacks_after, False))
+            limits.append((stacks_after, self._tell_states))
         if blocked_after is not None:
-            limits.append((max(blocked_after, LONGEST_START_S), True))
-        if not limits:
-            yield
-            return
+            limits.append((max(blocked_after, LONGEST_START_S), self._end_all))
         has_ended = threading.Event()
-        arguments = (sorted(limits), mark.encode(), _children(), has_ended)
+        find_workers = functools.partial(_workers, _children(), mark.encode())
+        arguments = (limits, find_workers, has_ended)
         thread = threading.Thread(target=self._watch, args=arguments, daemon=True, name="start watch")
         thread.start()
         try:
@@ -68,24 +77,36 @@ class StartWatch:
             has_ended.set()
 
     def _watch(
-        self, limits: list[tuple[float, bool]], mark: bytes, before: set[int], has_ended: threading.Event
+        self,
+        limits: list[_Limit],
+        find_workers: Callable[[], set[int]],
+        has_ended: threading.Event,
     ) -> None:
         began = time.monotonic()
-        for limit, is_last in limits:
-            if has_ended.wait(began + limit - time.monotonic()):
+        while limits:
+            limit, act = min(limits, key=operator.itemgetter(0))
+            limits.remove((limit, act))
+            if has_ended.wait(max(0.0, began + limit - time.monotonic())):
                 return
-            # One to which the input is just being sent is not known to `multiprocessing` yet.
-            pids = sorted(_children() - before | _spawned_with(mark))
-            if not is_last:
-                lines = [f"Workers have not started for {limit:g} s."]
-                lines += [f"Worker process {pid}: {state_of(pid)}." for pid in pids]
-                lines.append(f"Main thread of process {os.getpid()}:\n{stack_of_main_thread()}")
-                _logger.warning("%s", "\n".join(lines))
-                continue
-            self.waited_s = limit
-            while not has_ended.wait(_POLL_S):  # the next one may not start either
-                for pid in _children() - before | _spawned_with(mark):
-                    _end(pid)
+            again = act(limit, find_workers())
+            if again is not None:
+                limits.append((again, act))
+
+    def _tell(self, num_workers: int, limit: float, pids: set[int]) -> float:
+        _logger.warning("Starting %d workers: after %g s there are %d processes.", num_workers, limit, len(pids))
+        return limit + _TOLD_EACH_S
+
+    def _tell_states(self, limit: float, pids: set[int]) -> None:
+        lines = [f"Workers have not started for {limit:g} s."]
+        lines += [f"Worker process {pid}: {state_of(pid)}." for pid in sorted(pids)]
+        lines.append(f"Main thread of process {os.getpid()}:\n{stack_of_main_thread()}")
+        _logger.warning("%s", "\n".join(lines))
+
+    def _end_all(self, limit: float, pids: set[int]) -> float:
+        self.waited_s = self.waited_s or limit
+        for pid in pids:
+            _end(pid)
+        return limit + _POLL_S  # the next one may not start either
 
 
 def _end(pid: int) -> None:
@@ -121,6 +142,11 @@ def _is_open(pipe: int, number: int) -> bool:
 def _children() -> set[int]:
     """Processes that `multiprocessing` has started in this one."""
     return {process.pid for process in multiprocessing.active_children() if process.pid is not None}
+
+
+def _workers(others: set[int], mark: bytes) -> set[int]:
+    """Workers that were started; one to which the input is just being sent is unknown to `multiprocessing` yet."""
+    return _children() - others | _spawned_with(mark)
 
 
 def _spawned_with(mark: bytes) -> set[int]:

@@ -16,11 +16,11 @@ import attrs
 from ...checks import bullets
 from ...errors import SettingError, StateError
 from ...limits.file_limits import most_unpacked_bytes
-from ...sample_data import GroupFormat, format_path
 from ...sampling.random_access_sampler import Description, EpochSegment
 from ...sources.planned_input import PlannedInput
 from ...user_warnings import warn_user
 from .foreign_states import describe_foreign
+from .sample_fields import difference_of_fields, is_fields
 
 EpochSegments: TypeAlias = tuple[int, tuple[EpochSegment, ...]]
 """An epoch, and what was delivered of it with other batch sizes."""
@@ -64,7 +64,7 @@ class LoaderState:
         segments: What was delivered of this epoch with other batch sizes, before the present one.
         seed: Seed of the random draws.
         plan: What the order depends on.
-        blueprint: Fingerprint of the format of the samples.
+        blueprint: Fingerprint of the format of the samples, and the fields, see `sample_fields`.
         reader: Where native readers stand; None where there are none, or they have not begun.
     """
 
@@ -94,13 +94,6 @@ def checksum_of(state: Mapping[str, Any]) -> str:
     """A digest of all entries but itself; the same after they were written as JSON and read again."""
     entries = {name: value for name, value in state.items() if name != _CHECKSUM}
     return hashlib.blake2b(json.dumps(entries, sort_keys=True).encode(), digest_size=8).hexdigest()
-
-
-def fingerprint(blueprint: GroupFormat) -> str:
-    """A short text that tells formats apart: names, types and their order."""
-    leaves = zip(blueprint.flat_paths, blueprint.flat_dtypes, strict=True)
-    text = "\n".join(f"{format_path(path)}: {dtype.name}" for path, dtype in leaves)
-    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
 def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
@@ -205,7 +198,9 @@ def _problem_of_plan(value: Any) -> str:
 
 
 def _problem_of_blueprint(value: Any) -> str:
-    return "" if isinstance(value, str) else f"must be a text, got {_short_repr(value)}"
+    if not isinstance(value, str):
+        return f"must be a text, got {_short_repr(value)}"
+    return "" if is_fields(value) else f"must be a fingerprint and packed fields, got {_short_repr(value)}"
 
 
 def _problem_of_reader(value: Any) -> str:
@@ -293,11 +288,9 @@ def require_same_run(saved: LoaderState, own: LoaderState) -> None:
     ]
     if saved.seed != own.seed:
         differences.append(f"seed of the random draws: {saved.seed} in the state, {own.seed} here")
-    if saved.blueprint != own.blueprint:
-        differences.append(
-            f"fields of the samples (names, types, order): fingerprint {saved.blueprint} in the state, "
-            f"{own.blueprint} here"
-        )
+    of_fields = difference_of_fields(saved.blueprint, own.blueprint)
+    if of_fields:
+        differences.append(f"fields of the samples (names, types, order): {of_fields}")
     if differences:
         error = StateError(
             f"The state belongs to other data or another order:\n{bullets(differences)}\n"

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...checks import file_path
 from ...errors import FileError, StateError, error_that_is_also
+from ...limits.tables import open_table
 from ...providers.files.storage import replace_file
 
 if TYPE_CHECKING:
@@ -62,19 +62,20 @@ def load_state(loader: DataLoader, path: str | os.PathLike[str]) -> bool:
     Raises:
         StateError: The state is damaged, of another version, or belongs to other data or another order. The
             message names the file.
-        FileError: The file cannot be read. Also the builtin exception of the cause.
+        FileError: The file cannot be read, or is no regular file. Also the builtin exception of the cause.
         NotSupportedError: The input is an iterable, which has no random access.
     """
     text = os.path.expanduser(file_path(path, "path"))
     try:
-        if os.path.getsize(text) > _MOST_BYTES:
-            raise StateError(f"{text!r} is larger than any state of a loader.")
-        content = Path(text).read_bytes()
+        with open_table(text) as file:
+            content = file.read(_MOST_BYTES + 1)
     except FileNotFoundError:
         return False
     except OSError as error:
         message = f"The state in {text!r} cannot be read: {error.strerror or error}."
         raise error_that_is_also(FileError, [type(error)], message) from error
+    if len(content) > _MOST_BYTES:
+        raise StateError(f"{text!r} is larger than any state of a loader.")
     try:
         loader.load_state_dict(content)
     except StateError as error:

@@ -104,6 +104,8 @@ class ArraySteps:
             name = f"step {number} ({step_name(step)})"
             try:
                 sample = prepared.apply(step, sample)
-            except (Exception, SystemExit) as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # e.g. a panic of an extension written in Rust
                 raise SampleStepError(name) from error
             yield name, sample

@@ -12,7 +12,7 @@ import numpy as np
 from nvidia.dali import types
 
 from ...processing_steps.pipeline_step_base import PipelineStepBase
-from ...sample_data import get_numpy_type_for_dali_type
+from ...sample_data.dtypes import get_numpy_type_for_dali_type
 
 PIXELS_OF_IMAGE = 1600 * 900
 BYTES_OF_FILE = 0.2  # per pixel, of a JPEG

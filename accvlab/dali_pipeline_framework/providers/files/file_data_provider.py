@@ -13,15 +13,17 @@ from nvidia.dali import types
 
 from ...checks import index_in
 from ...errors import FileError, SettingError
-from ...sample_data import Name, SampleDataGroup
+from ...sample_data import SampleDataGroup
 from ...sample_data.image_content import DECODED_IMAGE, ENCODED_IMAGE
+from ...sample_data.names import Name
 from ...unknown_arguments import explains_unknown_arguments
+from ...url_secrets import without_secrets
 from ..data_provider import DataProvider
 from .file_finding import FilePath, find_files
 from .file_scan import DEFAULT_FILE_FILTERS
 from .file_table import FileTable
 from .image_decoding import decoded_rgb, pillow_image_module
-from .storage import StoragePath, as_utf8, without_secrets
+from .storage import StoragePath, as_utf8
 
 
 class FileDataProvider(DataProvider):
@@ -201,7 +203,7 @@ class FileDataProvider(DataProvider):
     def _load(self, name: str, sample_index: SupportsIndex) -> npt.NDArray[np.uint8]:
         try:
             content = self._storage.read_bytes(name)
-            return decoded_rgb(content, without_secrets(self._storage.path(name))) if self._decodes else content
+            return decoded_rgb(content, self._storage.path(name)) if self._decodes else content
         except FileError as error:
             error.args = (f"Sample {operator.index(sample_index)}: {error}",)
             raise

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, SupportsIndex
 
 from ...errors import SettingError
+from ...url_secrets import without_secrets
+from .file_lock import making
 from .file_scan import is_same_list, is_unchanged, list_given_files, read_list_file, scan_folders
 from .file_table import FileTable, is_table_file
 from .name_filter import NameFilter
@@ -58,7 +60,7 @@ def find_files(
         is_current = functools.partial(is_same_list, of_list, name)
     else:
         arguments = {
-            "root": storage.root if storage.is_remote else os.path.abspath(storage.root),
+            "root": without_secrets(storage.root) if storage.is_remote else os.path.abspath(storage.root),
             "file_filters": list(file_filter.patterns),
             "dir_filters": None if folder_filter is None else list(folder_filter.patterns),
             "case_sensitive_filter": bool(case_sensitive_filter),
@@ -90,8 +92,8 @@ def _cached_table(
 ) -> FileTable:
     """Map the table in a file; scan and write it first if it is missing, out of date, or damaged.
 
-    Several processes may do so at the same time: the file is replaced as a whole. Where another process has put
-    another table there meanwhile, the table in memory is returned.
+    Of several processes one does so, and the others wait. Where another process has put another table there
+    meanwhile, the table in memory is returned.
 
     Args:
         path: The file. A leading ``~`` is the home folder.
@@ -101,24 +103,38 @@ def _cached_table(
         refresh: Scan in any case.
     """
     path = os.path.expanduser(path)
-    known = _known_table(path) if os.path.lexists(path) else None
-    if known is not None:
-        if "arguments" not in known.notes:
+
+    def known_table(is_logged: bool = False) -> FileTable | None:
+        known = _known_table(path, is_logged) if os.path.lexists(path) else None
+        if known is not None and "arguments" not in known.notes:
             raise SettingError(
                 f"`cache_file` {path!r} is a table of names, but not one that a scan has left there, so it is "
                 f"left as it is. Name another file."
             )
-        if not refresh and known.notes["arguments"] == arguments and is_current(known):
+        if refresh or known is None or known.notes["arguments"] != arguments or not is_current(known):
+            return None
+        return known
+
+    known = known_table()
+    if known is not None:
+        return known
+    with making(path):
+        known = known_table(is_logged=True)
+        if known is not None:
             return known
-    table = scan()
-    table = table.with_notes({**table.notes, "arguments": dict(arguments)})
-    table.save(path)
-    saved = FileTable.load(path)
+        table = scan()
+        table = table.with_notes({**table.notes, "arguments": dict(arguments)})
+        try:
+            table.save(path)
+        except SettingError as error:
+            error.args = (f"{error} Make room, or name another file: `cache_file`.",)
+            raise
+        saved = FileTable.load(path)
     # Another process may meanwhile have written a table for other arguments.
     return saved if saved == table and saved.notes == table.notes else table
 
 
-def _known_table(path: str) -> FileTable | None:
+def _known_table(path: str, is_logged: bool) -> FileTable | None:
     """Map the table in a file; None if it is of another version or damaged, and can be replaced."""
     try:
         return FileTable.load(path)
@@ -128,5 +144,6 @@ def _known_table(path: str) -> FileTable | None:
                 f"`cache_file` must name a cache of this library, or no file yet; what is there is left as it is: "
                 f"{error}"
             ) from error
-        _logger.warning("Files are looked for again, and %r is replaced: %s", path, error)
+        if is_logged:
+            _logger.warning("Files are looked for again, and %r is replaced: %s", path, error)
         return None

@@ -13,7 +13,7 @@ from ...draws.keyed_random import hash_bytes
 from ...errors import FileError, SettingError
 from .file_table import FileTable, FileTableBuilder
 from .name_filter import NameFilter
-from .storage import Storage, without_secrets
+from .storage import Storage
 
 DEFAULT_FILE_FILTERS: tuple[str, ...] = (
     "*.jpg", "*.jpeg", "*.png", "*.bmp", "*.tif", "*.tiff", "*.pnm", "*.ppm", "*.pgm", "*.pbm", "*.jp2", "*.webp",
@@ -124,7 +124,7 @@ def read_list_file(storage: Storage, list_name: str) -> FileTable:
         SettingError: A line is not as described, with its number, or there is none.
     """
     builder = FileTableBuilder()
-    path = without_secrets(storage.path(list_name))
+    path = storage.path(list_name)
     content = content_hash(storage, list_name)
     with storage.open_binary(list_name) as lines:
         for number, line in enumerate(lines, start=1):

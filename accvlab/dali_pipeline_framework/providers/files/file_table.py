@@ -154,7 +154,9 @@ class FileTable:
         try:
             replace_file(path, parts)
         except OSError as error:
-            raise SettingError(f"The table of names {path!r} cannot be written: {error.strerror}.") from error
+            raise SettingError(
+                f"The table of names {path!r} cannot be written: {error.strerror or error}."
+            ) from error
 
     @property
     def labels(self) -> LabelArray | None:

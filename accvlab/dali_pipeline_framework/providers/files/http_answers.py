@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What web servers answer: parts of files, each with the version that it is of.
+"""What web servers answer: files and parts of them, each with the version that it is of.
 
 fsspec's own functions keep the headers of an answer to themselves, and take each failure to describe a file for
-one that is not there.
+one that is not there. And they unpack what a server sends compressed: megabytes become gigabytes, in the one
+thread that serves all requests of the process. So no answer is unpacked, and none is read on after its time.
 """
 
 from __future__ import annotations
@@ -10,15 +11,24 @@ from __future__ import annotations
 import io
 import re
 import sys
+import threading
+import time
 from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
+from ...limits.file_limits import FILE_BYTES
+
 _NOT_FOUND = (404, 410)
 _HEAD_REFUSED = (400, 401, 403, 405, 501)  # e.g. for URLs that were signed for one method
 _WHOLE, _PART, _NOT_SATISFIABLE = 200, 206, 416
 _MARKS = ("ETag", "Last-Modified")
+_PROTOCOLS = ("http", "https")
+_LEAST_S = 1e-3
+_CHUNK = 1 << 20
+
+_time = threading.local()
 
 
 @attrs.frozen
@@ -42,6 +52,53 @@ def is_http(file_system: Any) -> bool:
     return module is not None and isinstance(file_system, module.HTTPFileSystem)
 
 
+def bounded(url: str, options: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
+    """Complete the arguments of a file system: web servers are asked for files as they are, and within a time.
+
+    Args:
+        url: Such as ``https://host/train`` or ``zip://train::https://host/all.zip``.
+        options: Arguments for ``fsspec.core.url_to_fs``.
+        timeout_s: Time for one attempt, after which requests of fsspec itself end too, as for members of archives.
+    """
+    protocols = [link.partition("://")[0] for link in url.split("::")]
+    completed = dict(options)
+    for place, protocol in enumerate(protocols):
+        if protocol in _PROTOCOLS:
+            own = completed.pop(protocol, {})
+            if place == 0:
+                completed = _bounded({**own, **completed}, timeout_s)
+            else:
+                completed[protocol] = _bounded(own, timeout_s)
+    return completed
+
+
+def _bounded(options: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    import aiohttp
+
+    given = options.get("client_kwargs") or {}
+    client = {"timeout": aiohttp.ClientTimeout(total=timeout_s + 1), **given, "auto_decompress": False}
+    client["headers"] = {**(given.get("headers") or {}), "Accept-Encoding": "identity"}
+    return {**options, "client_kwargs": client}
+
+
+def end_requests_after(seconds: float) -> None:
+    """Have the requests of this thread end after that time, and their connections be closed."""
+    _time.limit_s, _time.end_s = seconds, time.monotonic() + seconds
+
+
+def whole(file_system: Any, url: str) -> bytes:
+    """Read a file as a whole.
+
+    Raises:
+        FileNotFoundError: There is none.
+        FileTooLargeError: It has more bytes than the limit.
+        UnsupportedOperation: The server sends it compressed.
+        Exception: What aiohttp raises.
+    """
+    content: bytes = _run(file_system, _whole, url)
+    return content
+
+
 def described(file_system: Any, url: str) -> HttpAnswer:
     """Ask for size and version of a file.
 
@@ -58,7 +115,7 @@ def part(file_system: Any, url: str, start: int, end: int) -> HttpAnswer:
 
     Raises:
         FileNotFoundError: There is none.
-        UnsupportedOperation: The server sends only whole files.
+        UnsupportedOperation: The server sends only whole files, or compressed ones.
         Exception: What aiohttp raises.
     """
     answer: HttpAnswer = _run(file_system, _part, url, start, end)
@@ -66,15 +123,48 @@ def part(file_system: Any, url: str, start: int, end: int) -> HttpAnswer:
 
 
 def _run(file_system: Any, action: Any, *arguments: Any) -> Any:
-    from fsspec.asyn import sync
+    from fsspec.asyn import FSTimeoutError, sync
 
-    return sync(file_system.loop, action, file_system, *arguments)
+    end_s = getattr(_time, "end_s", None)
+    rest_s = None if end_s is None else max(end_s - time.monotonic(), _LEAST_S)
+    try:
+        return sync(file_system.loop, action, file_system, *arguments, timeout=rest_s)
+    except FSTimeoutError:
+        if end_s is None or time.monotonic() < end_s:
+            raise
+    raise TimeoutError(f"there was no answer within {_time.limit_s:g} s")
 
 
 def _settings(file_system: Any, **headers: str) -> dict[str, Any]:
     given: Mapping[str, Any] = file_system.kwargs
     # The size and the parts of a file that was compressed for its way would be other ones.
     return {**given, "headers": {**given.get("headers", {}), "Accept-Encoding": "identity", **headers}}
+
+
+async def _whole(file_system: Any, url: str) -> bytes:
+    session = await file_system.set_session()
+    async with session.get(file_system.encode_url(url), **_settings(file_system)) as answer:
+        _require_success(answer, url)
+        FILE_BYTES.require(int(answer.headers.get("Content-Length") or 0), "it has {} bytes")
+        return await _content(answer)
+
+
+async def _content(answer: Any, most: int | None = None) -> bytes:
+    """Read the content of an answer; of one that has more than that many bytes, one piece more than those."""
+    encoding = answer.headers.get("Content-Encoding", "").strip().lower()
+    if encoding not in ("", "identity"):
+        raise io.UnsupportedOperation(
+            f"its server sends it compressed (Content-Encoding: {encoding}) where it is asked for as it is; have "
+            f"it sent without"
+        )
+    pieces, size = [], 0
+    async for piece in answer.content.iter_chunked(_CHUNK):
+        pieces.append(piece)
+        size += len(piece)
+        FILE_BYTES.require(size, "it has at least {} bytes")
+        if most is not None and size > most:
+            break
+    return b"".join(pieces)
 
 
 async def _described(file_system: Any, url: str) -> HttpAnswer:
@@ -106,7 +196,7 @@ async def _part(file_system: Any, url: str, start: int, end: int) -> HttpAnswer:
                 f"its server answers with the status {answer.status} where a part of the file is asked for, so "
                 f"that it can only be read as a whole"
             )
-        return HttpAnswer(_size_of(answer), _marks(answer), await answer.read())
+        return HttpAnswer(_size_of(answer), _marks(answer), await _content(answer, end - start))
 
 
 def _require_success(answer: Any, url: str) -> None:

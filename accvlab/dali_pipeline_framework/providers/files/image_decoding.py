@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import FileError, SettingError
-from ...limits.image_limit import too_large
+from ...errors import FileError, MissingPackageError
+from ...limits.image_limit import too_large, too_many_pixels
 
 
 def pillow_image_module() -> ModuleType:
@@ -19,7 +19,7 @@ def pillow_image_module() -> ModuleType:
     try:
         from PIL import Image
     except ImportError as error:
-        raise SettingError(
+        raise MissingPackageError(
             "Images are decoded by Pillow, which is not installed. Install it with: "
             "pip install 'accvlab.dali_pipeline_framework[images]', or leave decoding to the step ImageDecoder."
         ) from error
@@ -48,6 +48,9 @@ def decoded_rgb(content: npt.NDArray[np.uint8], path: str) -> npt.NDArray[np.uin
 
     try:
         with image_module.open(io.BytesIO(content.data)) as image:
+            excess = too_many_pixels(image.height, image.width)  # also of formats that only Pillow knows
+            if excess:
+                raise ValueError(f"it claims an image of {excess}")
             return _as_rgb(ImageOps.exif_transpose(image))
     except Exception as error:  # Pillow raises all kinds on broken files
         raise FileError(f"The file {path!r} cannot be decoded as an image: {_reason(error)}.") from error

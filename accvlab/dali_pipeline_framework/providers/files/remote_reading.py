@@ -14,6 +14,8 @@ from ...checks import whole_number
 from ...errors import FileError, SettingError
 from ...limits.file_limits import UNPACKED_BYTES, FileTooLargeError
 from ...threads import called_in_thread
+from ...url_secrets import cleaned
+from .http_answers import end_requests_after, is_http, whole
 from .remote_version import FileVersion, ReplacedFileError
 
 _T = TypeVar("_T")
@@ -75,6 +77,13 @@ class RemoteReading:
     def __call__(self, read: Callable[[], _T]) -> _T:
         """Call a function that reads, again and again if need be; raises what the last attempt raises."""
         try:
+            return self._tried(read)
+        except Exception as error:
+            failure = cleaned(error)  # errors of stores have the URL in their texts
+        raise failure  # not in the handler, where the error as it was would become its context
+
+    def _tried(self, read: Callable[[], _T]) -> _T:
+        try:
             return self._attempt(read)
         except Exception as error:
             if self.attempts == 1 or not may_pass(error):
@@ -132,9 +141,15 @@ def within(seconds: float, action: Callable[[], _T]) -> _T:
     """Call a function in a thread, and wait for its result so long.
 
     Raises:
-        TimeoutError: It has not come back. Its thread goes on, and ends with the process.
+        TimeoutError: It has not come back. Its requests to web servers end, and their connections are closed; for
+            other stores, its thread goes on until they answer.
     """
-    future = called_in_thread(action, "remote reading")
+
+    def limited() -> _T:
+        end_requests_after(seconds)
+        return action()
+
+    future = called_in_thread(limited, "remote reading")
     if not wait([future], seconds).done:
         raise TimeoutError(f"there was no answer within {seconds:g} s")
     return future.result()
@@ -150,7 +165,7 @@ def read_file(file_system: Any, path: str, reading: RemoteReading) -> bytes:
     def read() -> bytes:
         if getattr(file_system, "protocol", None) in _ARCHIVES:  # whose index tells it, without a request
             UNPACKED_BYTES.require(FileVersion(file_system, path).size or 0, "it has {} bytes")
-        content: bytes = file_system.cat_file(path)
+        content: bytes = whole(file_system, path) if is_http(file_system) else file_system.cat_file(path)
         if reading.checks_length:
             FileVersion(file_system, path).require_length(len(content))
         return content

@@ -8,7 +8,6 @@ import fcntl
 import glob
 import itertools
 import os
-import re
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,9 +16,11 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import FileError, SettingError, error_that_is_also
+from ...errors import FileError, MissingPackageError, SettingError, error_that_is_also
 from ...limits.tables import opened_file
+from ...url_secrets import cleaned, repr_without_secrets
 from .bounded_tar import with_bounds
+from .http_answers import bounded
 from .remote_file import open_blocks, open_file
 from .remote_reading import RemoteReading, read_file
 from .remote_version import FileVersion
@@ -31,10 +32,6 @@ _READING = RemoteReading()
 _ARCHIVES = ("zip://", "tar://")
 _PART = ".part"  # end of the name of a file that is being written
 _NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL)
-_USER = re.compile(r"(?<=://)[^/\s]+@")  # a password may have an "@" in it
-_SECRET = re.compile(
-    r"([?&][^=&\s]*(?:signature|sig|token|key|secret|password|credential)[^=&\s]*=)[^&\s'\"]+", re.I
-)
 
 
 class FolderEntry(NamedTuple):
@@ -75,7 +72,9 @@ class Storage:
                 f"`storage_options['reading']` must be a RemoteReading, got {type(self._reading_asked).__name__}."
             )
         self._is_remote = is_url(self._root)
-        if not self._is_remote:
+        if self._is_remote:
+            _needed_fsspec(self._root)
+        else:
             self._root = os.path.expanduser(self._root)
         self._opened: tuple[int, Any, str] | None = None  # process, file system, root within it
 
@@ -116,7 +115,7 @@ class Storage:
             self._refuse("The file", name, error)
         if not len(content):
             # DALI's decoders fail on an empty file with a message that does not name it.
-            raise FileError(f"The file {without_secrets(self.path(name))!r} is empty: it has 0 bytes.")
+            raise FileError(f"The file {self.path(name)!r} is empty: it has 0 bytes.")
         return content
 
     def list_folder(self, name: str = "", *, follows_links: bool = True) -> Iterator[FolderEntry]:
@@ -224,20 +223,29 @@ class Storage:
         return file_system, f"{root.rstrip('/')}/{name}"
 
     def _open(self, url: str) -> tuple[Any, str]:
+        timeout_s = self._reading.timeout_s
         if "::" not in url:
-            return _opened(url, self._options)
-        return self._reading(lambda: _opened(url, self._options))  # reads the members of an archive
+            return _opened(url, self._options, timeout_s)
+        return self._reading(lambda: _opened(url, self._options, timeout_s))  # reads the members of an archive
 
-    def _refuse(self, what: str, name: str, error: Exception) -> NoReturn:
+    def _refuse(self, what: str, name: str, error: BaseException) -> NoReturn:
+        error = cleaned(error)
         if isinstance(error, FileError | SettingError):
             raise error
+        if isinstance(error, ImportError):  # e.g. of a compression
+            raise MissingPackageError(
+                f"{what} {self.path(name)!r} cannot be read: {str(error).rstrip('.')}. Install it with pip."
+            ) from error
         path = self.path(name)
         reason = reason_of(error)
         if isinstance(error, FileNotFoundError):  # fsspec's own text is only the path
             is_link = not (self._is_remote or is_url(name)) and os.path.islink(path)
             reason = "it is a link that leads nowhere" if is_link else "there is none"
-        message = f"{what} {without_secrets(path)!r} cannot be read: {reason}."
-        raise error_that_is_also(FileError, [type(error)], message) from error
+        refused = error_that_is_also(FileError, [type(error)], f"{what} {path!r} cannot be read: {reason}.")
+        try:
+            raise refused from error
+        finally:
+            refused.__context__ = error  # instead of the error as it was before it was cleaned
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None}
@@ -253,7 +261,7 @@ class Storage:
         return hash(self._root)
 
     def __repr__(self) -> str:
-        return f"Storage({without_secrets(self._root)!r})"  # without the options: they may hold credentials
+        return repr_without_secrets(self._root).join(("Storage(", ")"))  # without options, which may be secrets
 
 
 def is_url(path: str) -> bool:
@@ -261,15 +269,9 @@ def is_url(path: str) -> bool:
     return "://" in path
 
 
-def without_secrets(text: str) -> str:
-    """A URL, or a text with URLs in it, as it may be shown: without users, passwords, signatures and keys."""
-    return _SECRET.sub(r"\1...", _USER.sub("", text)) if is_url(text) else text
-
-
 def reason_of(error: BaseException) -> str:
-    """What an error says, as it may be shown."""
-    reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
-    return without_secrets(reason)
+    """What an error says."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
 
 
 def split_pattern(path: str) -> tuple[str, str] | None:
@@ -435,18 +437,29 @@ def _read_local(path: str) -> UInt8Array:
         os.close(descriptor)
 
 
-def _opened(root: str, options: Mapping[str, Any]) -> tuple[Any, str]:
+def _needed_fsspec(url: str) -> Any:
     try:
         import fsspec
     except ImportError as error:
-        raise SettingError(
-            f"{without_secrets(root)!r} is a URL: reading it needs fsspec. "
+        raise MissingPackageError(
+            f"{url!r} is a URL: reading it needs fsspec. "
             f"Install it with: pip install 'accvlab.dali_pipeline_framework[remote]'"
         ) from error
+    return fsspec
+
+
+def _opened(root: str, options: Mapping[str, Any], timeout_s: float) -> tuple[Any, str]:
+    fsspec = _needed_fsspec(root)
     try:
-        file_system, path = fsspec.core.url_to_fs(root, **with_bounds(root, options))
+        bounds = bounded(root, with_bounds(root, options), timeout_s)
+        file_system, path = fsspec.core.url_to_fs(root, **bounds)
+    except ImportError as error:  # of what fsspec needs for this protocol
+        raise MissingPackageError(
+            f"{root!r} cannot be opened: {str(error).rstrip('.')}. Install what its protocol needs, for HTTP: "
+            f"pip install 'accvlab.dali_pipeline_framework[remote]', for S3: pip install s3fs."
+        ) from error
     except Exception as error:
-        message = f"{without_secrets(root)!r} cannot be opened: {without_secrets(str(error)).rstrip('.')}."
+        message = f"{root!r} cannot be opened: {str(error).rstrip('.')}."
         if root.startswith(_ARCHIVES) and "::" not in root:
             protocol, _, rest = root.partition("://")
             message += (

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ...sample_data import Name, SampleDataGroup
+from ...sample_data import SampleDataGroup
 from ...sample_data.image_content import ENCODED_IMAGE
+from ...sample_data.names import Name
 from ...unknown_arguments import explains_unknown_arguments, in_settings
 from ..files.storage import StoragePath
 from ..rigs.frame_times import Int64Array, TimeArray

@@ -12,9 +12,10 @@ import attrs
 from ...checks import number, shown, valid
 from ...errors import SettingError
 from ...unknown_arguments import explains_unknown_arguments
+from ...url_secrets import repr_without_secrets
 from ..files.storage import StoragePath
 from ..rigs.camera_rig import CameraRig, one_of
-from ..rigs.frame_times import TimestampParser, TimestampRule
+from ..rigs.frame_times import TimestampParser, TimestampRule, exact
 
 Alignment: TypeAlias = Literal["name", "time"]
 RigLayout: TypeAlias = Literal["recording/camera", "camera/recording"]
@@ -69,8 +70,9 @@ class FrameFolders(CameraRig):
         timestamp: How to read a time stamp off a file name: a regular expression with one group, a function of the
             file name, or None where the name without its extension is the number.
         timestamp_unit_s: Seconds per unit of the time stamps, e.g. ``1e-6`` for microseconds.
-        tolerance_s: By time, how far a frame may be from the reference camera's, in seconds; None for half the
-            usual interval of the reference camera.
+        tolerance_s: By time, how far a frame may be from the reference camera's, at most, in seconds; None for
+            half the usual interval of the reference camera. Compared exactly: this, the unit, and time stamps
+            are taken as written in decimals.
         reference_camera: By time, name of the camera whose frames are the points in time; None for the first.
         missing: At points in time at which a camera has no frame, ``"drop"`` ends a sequence, and the next one
             begins behind it, so that neighbours in a sequence are neighbours in time; ``"bridge"`` goes on;
@@ -85,7 +87,7 @@ class FrameFolders(CameraRig):
         ('front', 'rear')
     """
 
-    file_root: StoragePath = attrs.field(kw_only=False)
+    file_root: StoragePath = attrs.field(kw_only=False, repr=repr_without_secrets)
     cameras: dict[str, str] | None = attrs.field(default=None, converter=_cameras, kw_only=True)
     layout: RigLayout = attrs.field(default="recording/camera", validator=one_of(RigLayout), kw_only=True)
     align: Alignment = attrs.field(default="name", validator=one_of(Alignment), kw_only=True)
@@ -102,12 +104,11 @@ class FrameFolders(CameraRig):
             )
 
     @property
-    def tolerance(self) -> float | None:
+    def tolerance(self) -> Fraction | None:
         """The tolerance in units of the time stamps."""
         if self.tolerance_s is None:
             return None
-        # As written in decimals: 0.01 s are exactly 10000 microseconds.
-        return float(Fraction(repr(self.tolerance_s)) / Fraction(repr(self.timestamp_unit_s)))
+        return exact(self.tolerance_s) / exact(self.timestamp_unit_s)
 
 
 def frame_folders(source: FrameFolders | StoragePath) -> FrameFolders:

@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from ...errors import SettingError
 from ...sample_data.strings import encoded
+from ...url_secrets import without_secrets
 from ..files.file_table import FileTable, FileTableBuilder
-from ..files.storage import Storage, as_utf8, without_secrets
+from ..files.storage import Storage, as_utf8
 from ..rigs.camera_rig import MissingFrame, RigAccount
 from ..rigs.frame_times import (
     Int64Array,
@@ -153,7 +154,7 @@ class _Scan:
                 "%d file(s) or folder(s) among the frames of %r do not have the extension of an image and are "
                 "left out, e.g. %r.",
                 self._folders.num_skipped,
-                self._storage.root,
+                without_secrets(self._storage.root),
                 self._folders.skipped,
             )
         self._account.report(self._settings, not self._numbers, f" in {self._storage.root!r}")

@@ -7,10 +7,9 @@ their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 # nal_unit_type
 _SLICES = (1, 2, 5)  # non-IDR, data partition A, IDR
+_IDR = 5
 _SEI = 6
 _SPS = 7
 _RECOVERY_POINT = 6  # payloadType of an SEI message
@@ -38,16 +37,18 @@ def begins_refresh(packet: bytes) -> bool:
     return False
 
 
-def _nal_units(packet: bytes) -> Iterator[bytes]:
+def _nal_units(packet: bytes) -> list[bytes]:
     """Split a packet in Annex B format, or with lengths of four bytes, into its NAL units."""
-    if packet.startswith((b"\0\0\1", b"\0\0\0\1")):
-        yield from packet.split(b"\0\0\1")[1:]
-        return
+    units: list[bytes] = []
     position = 0
     while position + 4 < len(packet):
         end = position + 4 + int.from_bytes(packet[position : position + 4], "big")
-        yield packet[position + 4 : end]
+        units.append(packet[position + 4 : end])
         position = end
+    # A length from 256 to 511 begins as a start code does.
+    if position != len(packet) and packet.startswith((b"\0\0\1", b"\0\0\0\1")):
+        return packet.split(b"\0\0\1")[1:]
+    return units
 
 
 def _nal_unit_type(unit: bytes) -> int:
@@ -79,11 +80,19 @@ class FieldPictureSearch:
 
     Attributes:
         is_possible: Whether an SPS that was seen allows for field pictures (``frame_mbs_only_flag`` is 0).
+        has_skipped: Whether the counter of reference pictures (``frame_num``) skips, see `count_picture`.
+        orders: For each IDR picture and those that follow it, their places in the order of presentation
+            (``PicOrderCnt``).
     """
 
     def __init__(self, extradata: bytes | None) -> None:
         """Read the SPS of the container: ``avcC`` (AVCDecoderConfigurationRecord), or Annex B."""
         self.is_possible = False
+        self._allows_gaps = False
+        self._last_reference: int | None = None
+        self._order_bits = 0  # log2_max_pic_order_cnt_lsb
+        self.has_skipped = False
+        self.orders: list[list[int]] = []
         self._seen_sps: set[bytes] = set()
         self._frame_num_bits = 4  # log2_max_frame_num
         self._has_separate_colour_planes = False
@@ -99,6 +108,32 @@ class FieldPictureSearch:
             elif unit_type in _SLICES and self.is_possible:
                 return self._has_field_pic_flag(unit)
         return False
+
+    def count_picture(self, packet: bytes, is_key: bool) -> None:
+        """Follow the counters of pictures, which skip where pictures are missing (7.4.3)."""
+        for unit in _nal_units(packet):
+            unit_type = _nal_unit_type(unit)
+            if unit_type == _SPS:
+                self._read_sps(unit)
+            elif unit_type in _SLICES:
+                if self.is_possible or self._allows_gaps or len(self._seen_sps) != 1:
+                    return
+                bits = _BitReader(unit[1:32])
+                number = self._read_frame_num(bits)
+                last, modulus = self._last_reference, 1 << self._frame_num_bits
+                if unit[0] & 0x60:  # nal_ref_idc
+                    self._last_reference = number
+                # It starts again from 0 at some points, which are not all key frames.
+                if not is_key and last is not None and number >= 2 and number not in (last, (last + 1) % modulus):
+                    self.has_skipped = True
+                if unit_type == _IDR:
+                    bits.read_ue()  # idr_pic_id
+                    self.orders.append([])
+                if self._order_bits and self.orders:
+                    order, of_group = bits.read_bits(self._order_bits), self.orders[-1]
+                    turns = round(((of_group[-1] if of_group else 0) - order) / (1 << self._order_bits))
+                    of_group.append(order + (turns << self._order_bits))
+                return
 
     def _read_sps(self, unit: bytes) -> None:
         """Read seq_parameter_set_data (7.3.2.1.1) up to frame_mbs_only_flag."""
@@ -123,8 +158,9 @@ class FieldPictureSearch:
                         bits.skip_scaling_list(16 if number < 6 else 64)
         self._frame_num_bits = bits.read_ue() + 4  # log2_max_frame_num_minus4
         pic_order_cnt_type = bits.read_ue()
+        self._order_bits = 0
         if pic_order_cnt_type == 0:
-            bits.read_ue()  # log2_max_pic_order_cnt_lsb_minus4
+            self._order_bits = bits.read_ue() + 4  # log2_max_pic_order_cnt_lsb_minus4
         elif pic_order_cnt_type == 1:
             bits.read_bits(1)  # delta_pic_order_always_zero_flag
             bits.read_ue()  # offset_for_non_ref_pic (se(v) has the length of ue(v))
@@ -132,7 +168,7 @@ class FieldPictureSearch:
             for _ in range(bits.read_ue()):  # num_ref_frames_in_pic_order_cnt_cycle
                 bits.read_ue()  # offset_for_ref_frame
         bits.read_ue()  # max_num_ref_frames
-        bits.read_bits(1)  # gaps_in_frame_num_value_allowed_flag
+        self._allows_gaps = bool(bits.read_bits(1))  # gaps_in_frame_num_value_allowed_flag
         bits.read_ue()  # pic_width_in_mbs_minus1
         bits.read_ue()  # pic_height_in_map_units_minus1
         frame_mbs_only_flag = bits.read_bits(1)
@@ -143,10 +179,14 @@ class FieldPictureSearch:
         if len(self._seen_sps) > 1:
             return True  # which SPS the slice refers to is not looked for
         bits = _BitReader(unit[1:32])
+        self._read_frame_num(bits)
+        return bool(bits.read_bits(1))
+
+    def _read_frame_num(self, bits: _BitReader) -> int:
         for _ in range(3):  # first_mb_in_slice, slice_type, pic_parameter_set_id
             bits.read_ue()
-        bits.read_bits(2 * self._has_separate_colour_planes + self._frame_num_bits)  # colour_plane_id, frame_num
-        return bool(bits.read_bits(1))
+        bits.read_bits(2 * self._has_separate_colour_planes)  # colour_plane_id
+        return bits.read_bits(self._frame_num_bits)
 
 
 def _sps_of_extradata(extradata: bytes) -> list[bytes]:

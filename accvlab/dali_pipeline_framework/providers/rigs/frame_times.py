@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 import os
 import re
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 import attrs
@@ -17,7 +19,11 @@ from ...checks import number, shown
 from ...errors import SettingError
 
 Int64Array = npt.NDArray[np.int64]
-TimeArray = npt.NDArray[np.int64] | npt.NDArray[np.float64]
+TimeArray = npt.NDArray[np.int64] | npt.NDArray[np.float64] | npt.NDArray[np.object_]
+CameraTimes: TypeAlias = TimeArray | tuple[npt.NDArray[np.int64], Fraction, Fraction]
+"""``(n,)`` times; or ``(n,)`` numbers, the unit that they count, and what is added to the product."""
+_MOST = 2**62  # so that differences do not overflow
+
 TimestampRule: TypeAlias = str | Callable[[str], float]
 """How to read a time stamp off a file name: a regular expression with one group, or a function."""
 
@@ -135,22 +141,70 @@ def match_times(reference: TimeArray, other: TimeArray, tolerance: float) -> Int
     return np.where(is_mutual, found, -1)
 
 
-def align_times(times: Sequence[TimeArray], reference: int, tolerance: float | None) -> Int64Array:
-    """Find the frames of several cameras for each time of a reference camera, see `match_times`.
+def exact(value: float | Fraction) -> Fraction:
+    """Take a number for what is written: a float for its shortest decimal, so 0.02 for 1/50."""
+    return Fraction(repr(float(value))) if isinstance(value, float) else Fraction(value)
+
+
+def in_common_unit(
+    cameras: Sequence[CameraTimes],
+) -> tuple[list[TimeArray], Fraction]:
+    """Make the times of cameras comparable without rounding: whole numbers of one unit.
 
     Args:
-        times: Times of each of ``C`` cameras, strictly increasing.
+        cameras: Times of each camera; floats are taken for what `exact` has.
+
+    Returns:
+        For each camera ``(n,)`` times, int64, or Python's ``int`` where that is too small; and their unit, in that
+        of what was given.
+    """
+    linear: list[tuple[npt.NDArray[Any], Fraction, Fraction]] = []
+    for camera in cameras:
+        times, unit, start = camera if isinstance(camera, tuple) else (camera, Fraction(1), Fraction(0))
+        if times.dtype.kind == "f":
+            times = np.array([exact(time) for time in times.tolist()], object)
+        linear.append((times, unit, start))
+    # Relative to one of them: times since 1970 in small units would need more than 64 bits.
+    origin = next(
+        (unit * times[:1].tolist()[0] + start for times, unit, start in linear if len(times)), Fraction(0)
+    )
+    fractions = [fraction for _, unit, start in linear for fraction in (unit, start - origin)]
+    fractions += [time for times, _, _ in linear if times.dtype == object for time in times.tolist()]
+    parts = math.lcm(*(fraction.denominator for fraction in fractions))
+    common = [_scaled(times, unit * parts, int((start - origin) * parts)) for times, unit, start in linear]
+    return common, Fraction(1, parts)
+
+
+def _scaled(times: npt.NDArray[Any], factor: Fraction, start: int) -> TimeArray:
+    # All results are whole. Python's integers have no limit, but take long.
+    if times.dtype == object:
+        values = [int(time * factor) + start for time in times.tolist()]
+        return np.array(values, np.int64 if max(map(abs, values)) < _MOST else object)
+    largest = max(int(np.abs(times).max(initial=0)), 1) * int(factor) + abs(start)
+    return times.astype(np.int64 if largest < _MOST else object) * int(factor) + start
+
+
+def align_times(cameras: Sequence[CameraTimes], reference: int, tolerance: float | Fraction | None) -> Int64Array:
+    """Find the frames of several cameras for each time of a reference camera, see `match_times`.
+
+    Frames exactly as far apart as the tolerance match: nothing is rounded.
+
+    Args:
+        cameras: Times of each of ``C`` cameras, strictly increasing, see `in_common_unit`.
         reference: Number of the reference camera, which has ``T`` times.
-        tolerance: Largest difference, in the unit of the times; None for half the median interval of the
-            reference.
+        tolerance: Largest difference, in the unit of the times, see `exact`; None for half the median interval of
+            the reference.
 
     Returns:
         ``(T, C)`` int64, number of the frame of each camera, -1 where there is none.
     """
+    times, unit = in_common_unit(cameras)
     if tolerance is None:
-        intervals = np.diff(times[reference])
-        tolerance = float(np.median(intervals)) / 2 if len(intervals) else 0.0
-    return np.stack([match_times(times[reference], of_camera, tolerance) for of_camera in times], axis=1)
+        intervals = sorted(np.diff(times[reference]).tolist()) or [0]
+        within = (intervals[(len(intervals) - 1) // 2] + intervals[len(intervals) // 2]) // 4
+    else:
+        within = math.floor(exact(tolerance) / unit)  # times are whole, so this is exact
+    return np.stack([match_times(times[reference], of_camera, within) for of_camera in times], axis=1)
 
 
 def nearest(times: npt.NDArray[Any], wanted: npt.ArrayLike, within: float) -> Int64Array:
@@ -213,7 +267,7 @@ def align_by_time(
     where: Sequence[str],
     parser: TimestampParser,
     reference: int,
-    tolerance: float | None,
+    tolerance: Fraction | None,
 ) -> RigTimes:
     """Match frames by nearest time stamp, see `match_times`; in the order of time.
 

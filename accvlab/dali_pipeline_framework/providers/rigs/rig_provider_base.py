@@ -9,7 +9,8 @@ from typing import TypeAlias
 from nvidia.dali import types
 
 from ...checks import index_in
-from ...sample_data import Name, SampleDataGroup
+from ...sample_data import SampleDataGroup
+from ...sample_data.names import Name
 from ..data_provider import DataProvider
 from .camera_rig import MissingFrame
 

@@ -88,10 +88,17 @@ class FrameReader:
         self.num_seeks = 0
         self._decoder = self._open()
         self._next_frame = 0
+        self._damaged: int | None = None  # a frame since the last key frame
 
     def _open(self) -> VideoDecoder:
         self._require_unchanged()
-        return VideoDecoder(self._source, stream=self._stream, num_threads=self._num_threads, name=self._name)
+        return VideoDecoder(
+            self._source,
+            stream=self._stream,
+            num_threads=self._num_threads,
+            name=self._name,
+            size=(self._index.width, self._index.height),
+        )
 
     def _require_unchanged(self) -> None:
         if self._index.file_state is not None and isinstance(self._source, (str, os.PathLike)):
@@ -158,8 +165,6 @@ class FrameReader:
             except FileError as error:
                 message = f"{self._frame_text(number)} cannot be read: {error}"
                 raise error_that_is_also(FileError, [type(error)], message) from error
-        if frame.is_corrupt:
-            raise VideoError(f"{self._frame_text(number)} is damaged.")
         self._converter.convert(frame, out)
         self._keep(number, out.copy() if self._keeps.pixels and self._keeps.number else frame)
 
@@ -204,6 +209,7 @@ class FrameReader:
     def _go_to(self, start: int | None) -> int:
         """Seek to a key frame, or reopen the file; return the first frame that can be decoded from there."""
         self.num_seeks += 1
+        self._damaged = None
         if start is not None:
             self._require_unchanged()
             self._decoder.seek(int(self._index.seek_points[start]))
@@ -229,10 +235,23 @@ class FrameReader:
             self._next_frame = place + 1
             if place > number:
                 return None
-            if place >= valid_from and self._keeps.passed:
+            if place >= valid_from:
+                self._check_damage(place, number, frame)
+            if place >= valid_from and self._damaged is None and self._keeps.passed:
                 self._keep(place, frame)
             if place == number:
                 return frame
+
+    def _check_damage(self, place: int, number: int, frame: av.VideoFrame) -> None:
+        """Refuse a damaged frame, and those up to the next key frame, which can refer to it."""
+        if frame.key_frame:
+            self._damaged = None
+        if frame.is_corrupt:
+            self._damaged = place
+        if self._damaged == number:
+            raise VideoError("it is damaged.")
+        if self._damaged is not None and place == number:
+            raise VideoError(f"frame {self._damaged}, which it can refer to, is damaged.")
 
     def _number_of(self, frame: av.VideoFrame) -> int | None:
         if not self._index.is_seekable:

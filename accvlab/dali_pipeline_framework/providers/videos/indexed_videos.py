@@ -10,12 +10,13 @@ from typing import Any
 
 from ...checks import bullets
 from ...errors import FrameworkError, SettingError, VideoError
-from ..files.storage import Storage, without_secrets
+from ...url_secrets import without_secrets
+from ..files.storage import Storage
 from .frame_reader import FrameReader, KeptFrames
 from .frame_reader_pool import DecodingStatistics, FrameReaderPool
 from .remote_video import located
 from .video_decoding import FrameConverter, UInt8Array, import_av
-from .video_index import Int64Array, VideoIndex, index_video
+from .video_index import Int64Array, VideoIndex, make_index
 from .video_index_cache import VideoIndexCache
 from .videos import Videos
 
@@ -50,6 +51,8 @@ class IndexedVideos:
         cache = None if settings.index_cache is None else VideoIndexCache(settings.index_cache)
         numbers = [stream for _, stream in streams]
         self._indices = _indices_of([*zip(self._sources, numbers, strict=True)], cache)
+        for video, index in enumerate(self._indices):
+            index.warn_of_doubts(repr(self.name(video)))
         self._pool: FrameReaderPool | None = None
 
     def __len__(self) -> int:
@@ -102,7 +105,7 @@ class IndexedVideos:
 def _indices_of(streams: Sequence[tuple[Any, int]], cache: VideoIndexCache | None) -> tuple[VideoIndex, ...]:
     def index(stream: tuple[Any, int]) -> VideoIndex | FrameworkError:
         try:
-            return index_video(*stream) if cache is None else cache.index(*stream)
+            return make_index(*stream) if cache is None else cache.index(*stream)
         except FrameworkError as error:
             return error
 

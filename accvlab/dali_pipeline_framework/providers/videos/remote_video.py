@@ -8,8 +8,9 @@ from typing import Any, BinaryIO, TypeVar
 
 import attrs
 
+from ...url_secrets import repr_without_secrets, without_secrets
 from ..files.remote_version import FileVersion
-from ..files.storage import Storage, is_url, parent_of, without_secrets
+from ..files.storage import Storage, is_url, parent_of
 from ..media.video_file import FileState
 
 _T = TypeVar("_T")
@@ -26,9 +27,9 @@ class RemoteVideo:
         indexed: The version that was indexed; None for whatever is there.
     """
 
-    url: str
+    url: str = attrs.field(repr=repr_without_secrets)
     storage: Storage
-    path: str
+    path: str = attrs.field(repr=repr_without_secrets)
     indexed: FileState | None = None
 
     @property

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...checks import whole_number
 from ...errors import SettingError
-from ...sample_data import Name
+from ...sample_data.names import Name
 from ...unknown_arguments import explains_unknown_arguments, in_settings
 from .video_decoding import FrameConverter, UInt8Array
 from .video_provider_base import VideoProviderBase

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from nvidia.dali import types
 
 from ...checks import shown, whole_number
-from ...errors import FileError, FrameworkError, SettingError, VideoError, error_that_is_also
+from ...errors import FileError, FrameworkError, MissingPackageError, SettingError, VideoError, error_that_is_also
 from ...limits.image_limit import most_image_pixels, too_many_pixels
 from ..files.storage import reason_of
 from ..media.container import missing_bytes, sniff_codec
@@ -55,7 +55,7 @@ def import_av(source: VideoSource | None = None) -> ModuleType:
     except ImportError as error:
         codec = None if source is None else sniff_codec(source)
         what = "Videos" if source is None else f"{source_name(source)}{f' (codec: {codec})' if codec else ''}"
-        raise SettingError(
+        raise MissingPackageError(
             f"{what} can be decoded on the CPU only with PyAV, which cannot be imported ({error}). Install it: "
             f"pip install 'accvlab.dali_pipeline_framework[video]'. Without PyAV, DALI's own reader "
             f"(`fn.experimental.readers.video`) decodes VP8, VP9 and MJPEG on the CPU, and other codecs on a GPU."
@@ -96,7 +96,8 @@ class VideoDecoder:
         codec_name: Name of the codec, as FFmpeg calls it: ``"h264"``, ``"hevc"``, ``"vp9"``, ``"mjpeg"``, ...
         container_name: FFmpeg's names for the format of the container: ``"matroska,webm"``, ``"avi"``, ...
         extradata: Settings of the codec as the container has them, or None.
-        width: Width of the frames in pixels, as coded: rotations for display are not applied.
+        width: Width of the frames in pixels, as coded: rotations for display are not applied. Until a frame was
+            decoded, what the container or the caller states.
         height: Height of the frames in pixels.
         time_base: Seconds per unit of a frame's ``pts``.
         average_rate: Frames per second as the container states it, or None.
@@ -107,7 +108,13 @@ class VideoDecoder:
     """
 
     def __init__(
-        self, source: VideoSource, *, stream: int = 0, num_threads: int = 1, name: str | None = None
+        self,
+        source: VideoSource,
+        *,
+        stream: int = 0,
+        num_threads: int = 1,
+        name: str | None = None,
+        size: tuple[int, int] | None = None,
     ) -> None:
         """Open a video.
 
@@ -118,6 +125,7 @@ class VideoDecoder:
             num_threads: Number of threads that decode this stream, at least 1. With more than one the codec
                 works on several frames at once: more throughput, and as many frames more in memory.
             name: What messages call the video; None for its path.
+            size: Width and height that all frames must have; None for those of the first decoded one.
 
         Raises:
             SettingError: PyAV is missing, or there is no such video stream.
@@ -152,8 +160,8 @@ class VideoDecoder:
                 raise VideoError(f"The video {self.name} is not decoded: it claims frames of {excess}.")
             context.options = {"max_pixels": str(most_image_pixels())}
             self.codec_name: str = context.codec.canonical_name
-            if self.codec_name == "hevc":
-                # The decoder would silently continue from frames before the error. (That of H.264 does not, and
+            if self.codec_name in ("hevc", "mjpeg"):
+                # Their decoders would silently deliver frames with errors. (That of H.264 marks such frames, and
                 # would fail on frames before a key frame in display order, after a seek to it.)
                 context.options = {**context.options, "err_detect": "explode"}
         except BaseException:
@@ -162,7 +170,8 @@ class VideoDecoder:
             raise
         self.container_name: str = self._container.format.name
         self.extradata: bytes | None = context.extradata
-        self.width, self.height = context.width, context.height
+        self._is_size_known = size is not None
+        self.width, self.height = size or (context.width, context.height)
         self.time_base: Fraction = stream_.time_base or Fraction(1, 1_000_000)
         self.average_rate: Fraction | None = stream_.average_rate
         self.start_pts: int | None = stream_.start_time
@@ -309,16 +318,47 @@ class VideoDecoder:
             except self._av.error.FFmpegError as error:
                 raise self._failure("Cannot decode", error) from error
         frame = self._ready.popleft()
+        self._take_size(frame)
         if (frame.width, frame.height) != (self.width, self.height):
-            if self.width and self.height:
-                raise VideoError(
-                    f"All frames of a video must have one size, but {self.name} changes from {self.width} x "
-                    f"{self.height} to {frame.width} x {frame.height} pixels after {self.num_decoded} decoded "
-                    f"frames{self._time_of(frame)}."
-                )
-            self.width, self.height = frame.width, frame.height
+            raise VideoError(
+                f"All frames of a video must have one size, but {self.name} changes from {self.width} x "
+                f"{self.height} to {frame.width} x {frame.height} pixels after {self.num_decoded} decoded "
+                f"frames{self._time_of(frame)}."
+            )
         self.num_decoded += 1
         return frame
+
+    def _take_size(self, frame: av.VideoFrame) -> None:
+        if not self._is_size_known:  # the container can state another one than the frames have
+            self.width, self.height, self._is_size_known = frame.width, frame.height, True
+
+    def take_size_of(self, packet: Packet[VideoStream]) -> None:
+        """Decode a packet, until one gave a frame: all frames have its size."""
+        if self._is_size_known:
+            return
+        try:
+            for frame in packet.decode()[:1]:
+                self._take_size(frame)
+        except self._av.error.FFmpegError:
+            pass  # reported when the frame is read
+
+    def count_unread(self, num_packets: int, last_dts: int) -> int:
+        """Count the frames with content that an MP4 or AVI lists, beyond those that were read.
+
+        Args:
+            num_packets: Number of packets that were read, all that there are.
+            last_dts: Time of decoding of the last one.
+        """
+        names = self.container_name.split(",")
+        if "avi" not in names and "mp4" not in names:
+            return 0
+        entries = getattr(self._stream, "index_entries", ())
+        num_lacking = 0
+        if len(entries) > num_packets:
+            num_lacking = sum(bool(entry.size) for entry in entries) - num_packets
+        if "avi" in names:  # counts frames that repeat the one before, too; MP4 those that an edit list cuts off
+            num_lacking = max(num_lacking, self.stated_num_frames - (last_dts + 1))
+        return max(num_lacking, 0)
 
     def __iter__(self) -> Iterator[av.VideoFrame]:
         """Decode all frames from where it stands."""

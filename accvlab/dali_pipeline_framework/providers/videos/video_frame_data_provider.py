@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checks import whole_number
-from ...sample_data import Name
+from ...sample_data.names import Name
 from ...unknown_arguments import explains_unknown_arguments, in_settings
 from .frame_reader import KeptFrames
 from .video_provider_base import VideoProviderBase

@@ -13,10 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import VideoError
+from ...user_warnings import warn_user
 from ..media.h264 import FieldPictureSearch, begins_refresh
 from ..media.video_file import FileState
+from .missing_frames import OF_COUNTERS, describe_gaps, find_gaps
 from .remote_video import RemoteVideo, located
-from .video_decoding import VideoDecoder, VideoSource
+from .video_decoding import VideoDecoder, VideoSource, source_name
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
@@ -32,6 +34,7 @@ _CODECS_WITHOUT_B_FRAMES = frozenset(
 )
 
 
+_NOWHERE = np.zeros(0, np.int64)
 _ARRAY: Any = attrs.cmp_using(np.array_equal)
 
 
@@ -45,8 +48,8 @@ class VideoIndex:
             can start to get it. Also those that are decoded and not shown, before the start of an edit list.
         seek_points: ``(K,)`` int64, the time to ask the container for, to get to each key frame.
         time_base: Seconds per unit of ``pts``.
-        width: Width of the frames in pixels.
-        height: Height of the frames in pixels.
+        width: Width of the decoded frames in pixels, whatever the container states.
+        height: Height of the decoded frames in pixels.
         codec_name: FFmpeg's name for the codec.
         average_rate: Frames per second as the container states it, or None.
         num_reordered: How many frames later than it is shown a frame is decoded at most; 0 without B-frames.
@@ -57,6 +60,7 @@ class VideoIndex:
         cache_checksum: Checksum of that file.
         file_state: Size and time of change, or version, of the video file that was indexed; None where it was no
             file.
+        doubts: Signs that frames are missing, such as gaps in time.
     """
 
     pts: Int64Array = attrs.field(eq=_ARRAY)
@@ -72,6 +76,7 @@ class VideoIndex:
     cache_file: str | None = attrs.field(default=None, eq=False)
     cache_checksum: int = attrs.field(default=0, eq=False)
     file_state: FileState | None = attrs.field(default=None, eq=False)
+    doubts: tuple[str, ...] = ()
 
     @property
     def num_frames(self) -> int:
@@ -102,6 +107,14 @@ class VideoIndex:
         position = int(self.key_pts.searchsorted(self.pts[frame], side="right")) - 1
         return int(self.key_pts[position]) if position >= 0 else None
 
+    def warn_of_doubts(self, name: str) -> None:
+        """Warn that frames seem to be missing; the message calls the video ``name``."""
+        if self.doubts:
+            warn_user(
+                f"Frames of the video {name} seem to be missing: {'; '.join(self.doubts)}. Either the file is "
+                f"damaged (compare it with its original), or the camera left frames out."
+            )
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the name of the cache file, else the arrays; regular times as three numbers."""
         if self.cache_file is not None:
@@ -126,11 +139,14 @@ def index_video(
     name: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> VideoIndex:
-    """Find the frames of a video stream, by reading the container and without decoding.
+    """Find the frames of a video stream, by reading the container; only the first frame is decoded, for its size.
 
     Streams whose container does not tell the times of their frames (AVI with B-frames, raw streams, damaged time
     stamps), and H.264 with field pictures, are decoded once. The frames are those that decoding gives: not those
     that an edit list cuts off, nor those that a codec keeps to itself.
+
+    FFmpeg skips parts of a file that it cannot read. Where frames seem to be missing (a gap in time that no
+    neighbouring interval has; fewer frames than the container lists), a warning names the places.
 
     Args:
         source: Path, URL, bytes, or an open binary file.
@@ -143,7 +159,20 @@ def index_video(
         FileError: The file cannot be opened or read.
         VideoError: It is not a video, has no frames, or is incomplete.
     """
-    source, state = located(source, storage_options), None
+    source = located(source, storage_options)
+    index = make_index(source, stream, name)
+    index.warn_of_doubts(name or source_name(source))
+    return index
+
+
+def make_index(
+    source: VideoSource, stream: int = 0, name: str | None = None, num_decoded: int | None = None
+) -> VideoIndex:
+    """Do what `index_video` does, without the warning.
+
+    With the number of frames that decoding gave, streams without times are not decoded again.
+    """
+    state = None
     if isinstance(source, (str, os.PathLike)):
         state = FileState.of_video(source, name)
     elif isinstance(source, RemoteVideo):
@@ -152,11 +181,18 @@ def index_video(
     with VideoDecoder(source, stream=stream, name=name) as decoder:
         packets = _PacketTable(decoder)
         _check_complete(decoder, packets)
+        num_unread = decoder.count_unread(len(packets.pts), int(packets.dts.max(initial=-1)))
+        duration_s = decoder.stated_duration_s
+        index = None
         if packets.are_decisive(decoder):
             index = _index(decoder, *packets.frames(decoder), is_seekable=True)
-            return attrs.evolve(index, file_state=state)
-    with VideoDecoder(source, stream=stream, name=name) as decoder:
-        return attrs.evolve(_index_by_decoding(decoder), file_state=state)
+        elif num_decoded and packets.lacks_times:
+            index = _index_without_times(decoder, num_decoded)
+    if index is None:
+        with VideoDecoder(source, stream=stream, name=name) as decoder:
+            index = _index_by_decoding(decoder)
+    doubts = packets.doubts(index, num_unread, duration_s)
+    return attrs.evolve(index, file_state=state, doubts=doubts)
 
 
 def _index(
@@ -195,11 +231,14 @@ class _PacketTable:
         is_h264 = decoder.codec_name == "h264"
         fields = FieldPictureSearch(decoder.extradata) if is_h264 else None
         for packet in decoder.packets():
+            decoder.take_size_of(packet)
             if not packet.size:
                 continue
+            if fields is not None:
+                fields.count_picture(bytes(packet), packet.is_keyframe)
             if packet.pts is None:
                 self.lacks_times = True
-                rows.append((0, 0, False, False, packet.is_corrupt))
+                rows.append((0, packet.dts or 0, False, False, packet.is_corrupt))
                 continue
             is_shown = not packet.is_discard and _is_shown(packet, decoder.codec_name)
             dts = packet.pts if packet.dts is None else packet.dts
@@ -208,6 +247,9 @@ class _PacketTable:
                 self.has_field_pictures = fields.is_found_in(bytes(packet))
             rows.append((packet.pts, dts, is_key, is_shown, packet.is_corrupt))
             self.end_pts = max(self.end_pts, packet.pts + (packet.duration or 0))
+        self.lacks_pictures = fields is not None and (
+            fields.has_skipped or any(find_gaps(np.diff(np.unique(group)), OF_COUNTERS) for group in fields.orders)
+        )
         columns = np.array(rows, np.int64).reshape(-1, 5)
         self.pts, self.dts = columns[:, :2].T
         self.is_key, self.is_shown, self.is_corrupt = columns[:, 2:].astype(np.bool_).T
@@ -235,6 +277,39 @@ class _PacketTable:
         has_table = _SEARCHED_CONTAINERS.isdisjoint(decoder.container_name.split(","))
         seek_points = key_pts if has_table else self.dts[self.is_key][places]
         return np.ascontiguousarray(shown[order]), key_pts, seek_points, num_reordered
+
+    def doubts(self, index: VideoIndex, num_unread: int, duration_s: float | None) -> tuple[str, ...]:
+        """Describe the signs that frames are missing.
+
+        Args:
+            index: What was found.
+            num_unread: How many more frames the container lists than could be read.
+            duration_s: Duration of the stream as the container states it.
+        """
+        texts = []
+        if num_unread:
+            texts.append(f"its container lists {num_unread} frame(s) that cannot be found in it")
+        if index.is_seekable:
+            end_pts = round(Fraction(duration_s or 0) / index.time_base)
+            is_later = end_pts > self.end_pts and not num_unread
+            texts += describe_gaps(index.pts, index.time_base, end_pts if is_later else 0, index.average_rate)
+        if self.is_corrupt.any():
+            texts.append(f"{np.count_nonzero(self.is_corrupt)} packet(s) are damaged, as the container tells")
+        num_not_decoded = self._count_not_decoded(index)
+        if num_not_decoded:
+            texts.append(f"{num_not_decoded} of {len(self.pts)} packets cannot be decoded to frames")
+        if self.lacks_pictures and not texts:
+            texts.append("the stream counts its pictures (H.264), and some numbers are not there")
+        return tuple(texts)
+
+    def _count_not_decoded(self, index: VideoIndex) -> int:
+        if self.has_field_pictures:
+            return 0
+        if self.lacks_times or not index.is_seekable:
+            return max(len(self.pts) - index.num_frames, 0)
+        expected = np.unique(self.pts[self.is_shown])
+        expected = expected[expected >= index.pts[0]]  # a recording can begin between two key frames
+        return int(np.count_nonzero(~np.isin(expected, index.pts)))
 
 
 def _is_shown(packet: Any, codec_name: str) -> bool:
@@ -275,7 +350,6 @@ def _check_complete(decoder: VideoDecoder, packets: _PacketTable) -> None:
 def _index_by_decoding(decoder: VideoDecoder) -> VideoIndex:
     pts: list[int | None] = []
     is_key: list[bool] = []
-    nowhere = np.zeros(0, np.int64)
     for frame in decoder:
         pts.append(frame.pts)
         is_key.append(bool(frame.key_frame))
@@ -283,10 +357,14 @@ def _index_by_decoding(decoder: VideoDecoder) -> VideoIndex:
         times = np.array(pts, np.int64)
         if (np.diff(times) > 0).all():
             if not _GUESSED_CONTAINERS.isdisjoint(decoder.container_name.split(",")):
-                return _index(decoder, times, nowhere, nowhere, 0, is_seekable=False)
+                return _index(decoder, times, _NOWHERE, _NOWHERE, 0, is_seekable=False)
             # How many frames are in the codec is not known; too many only makes seeks rarer.
             key_pts = times[np.array(is_key, np.bool_)]
             return _index(decoder, times, key_pts, key_pts, 4, is_seekable=True)
-    index = _index(decoder, np.arange(len(pts)), nowhere, nowhere, 0, is_seekable=False)
+    return _index_without_times(decoder, len(pts))
+
+
+def _index_without_times(decoder: VideoDecoder, num_frames: int) -> VideoIndex:
+    index = _index(decoder, np.arange(num_frames), _NOWHERE, _NOWHERE, 0, is_seekable=False)
     rate = index.average_rate
     return attrs.evolve(index, time_base=1 / rate if rate else Fraction(1, 25))

@@ -16,15 +16,16 @@ from typing import Any
 import numpy as np
 
 from ...errors import FileError, SettingError, VideoError, error_that_is_also
+from ..files.file_lock import making
 from ..files.storage import is_url, replace_file
 from ..media.video_file import FileState, is_file_or_missing
 from .remote_video import RemoteVideo
-from .video_index import VideoIndex, index_video
+from .video_index import VideoIndex, make_index
 
-_MAGIC = b"video index 1\n\0\0"
+_MAGIC = b"video index 2\n\0\0"
 _PREFIX = struct.Struct("<16sII")  # magic, length of the header, checksum of all that follows
 
-_VALUES = ("time_base", "width", "height", "codec_name", "average_rate", "num_reordered", "is_seekable")
+_VALUES = ("time_base", "width", "height", "codec_name", "average_rate", "num_reordered", "is_seekable", "doubts")
 
 _logger = logging.getLogger(__name__)
 
@@ -34,7 +35,8 @@ class VideoIndexCache:
 
     A file counts if the video still has the path, size and time of change that it was made for; if it is remote,
     the URL, the size, and what its store says of its version. Otherwise, and if it is damaged, it is made anew.
-    Several processes may use a folder at the same time: files are replaced as a whole.
+    Several processes may use a folder at the same time: files are replaced as a whole, and one makes the index of
+    a video while the others wait for it.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -63,16 +65,31 @@ class VideoIndexCache:
         key = [_as_text(shown), stream, *state]
         place_and_stream = json.dumps([_as_text(place), stream]).encode()
         file = self._folder / f"{hashlib.blake2b(place_and_stream, digest_size=16).hexdigest()}.index"
-        try:
-            index, known = _load(file)
-            if known == key:
-                return index
-        except FileNotFoundError:
-            pass  # not made yet
-        except (VideoError, OSError) as error:
-            _logger.warning("The index of %s is made anew: %s", shown, error)
-        _write(file, index_video(path, stream), key)
-        return _load_in_use(file)[0]
+        index = _known(file, key)
+        if index is not None:
+            return index
+        with making(file):
+            index = _known(file, key, shown)
+            if index is None:
+                _write(file, make_index(path, stream), key)
+                index = _load_in_use(file)[0]
+        return index
+
+
+def _known(file: Path, key: list[Any], video: str = "") -> VideoIndex | None:
+    """Read an index; None where there is none that holds for the present state of the video.
+
+    With the name of the video, a damaged one is logged.
+    """
+    try:
+        index, known = _load(file)
+    except FileNotFoundError:
+        return None
+    except (VideoError, OSError) as error:
+        if video:
+            _logger.warning("The index of %s is made anew: %s", video, error)
+        return None
+    return index if known == key else None
 
 
 def load_index(file: str, checksum: int) -> VideoIndex:
@@ -116,7 +133,11 @@ def _write(file: Path, index: VideoIndex, key: list[Any]) -> None:
     try:
         replace_file(str(file), [_PREFIX.pack(_MAGIC, len(header), zlib.crc32(content)), content])
     except OSError as error:
-        raise SettingError(f"Cannot write to the folder `index_cache`: {error}.") from error
+        message = (
+            f"The index of a video cannot be written to {str(file)!r}: {error.strerror or error}. Make room, or "
+            f"name another folder: `index_cache`."
+        )
+        raise error_that_is_also(SettingError, [type(error)], message) from error
 
 
 def _load(file: Path) -> tuple[VideoIndex, list[Any]]:
@@ -136,6 +157,7 @@ def _load(file: Path) -> tuple[VideoIndex, list[Any]]:
         values = {name: header[name] for name in _VALUES}
         for name in ("time_base", "average_rate"):
             values[name] = None if values[name] is None else Fraction(values[name])
+        values["doubts"] = tuple(values["doubts"])
         state = FileState(*header["key"][2:])
         index = VideoIndex(
             pts, key_pts, seek_points, **values, cache_file=str(file), cache_checksum=checksum, file_state=state

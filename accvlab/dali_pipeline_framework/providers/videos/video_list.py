@@ -14,6 +14,7 @@ import numpy as np
 
 from ...checks import shown
 from ...errors import FileError, SettingError, error_that_is_also
+from ...url_secrets import repr_without_secrets
 from ..files.file_scan import scan_folders
 from ..files.name_filter import NameFilter
 from ..files.storage import (
@@ -23,7 +24,6 @@ from ..files.storage import (
     parent_of,
     reason_of,
     split_pattern,
-    without_secrets,
 )
 from ..media.video_file import path_advice
 from .video_index import VideoIndex
@@ -42,9 +42,9 @@ class ListedVideo:
         end: Where it ends; None for the last frame, inclusive.
     """
 
-    path: str
+    path: str = attrs.field(repr=repr_without_secrets)
     label: int | None
-    where: str = ""
+    where: str = attrs.field(default="", repr=repr_without_secrets)
     start: float | None = None
     end: float | None = None
 
@@ -67,7 +67,7 @@ def frame_range(video: ListedVideo, index: VideoIndex, videos: Videos) -> tuple[
     first_s, last_s = (float(index.pts[place] * index.time_base) for place in (0, -1))
     raise SettingError(
         f"A range of a video must have at least one frame, but {video.where} has {video.start:g}{rest} "
-        f"{'frames' if is_frames else 's'} of {without_secrets(video.path)!r}, which is from frame {start} to "
+        f"{'frames' if is_frames else 's'} of {video.path!r}, which is from frame {start} to "
         f"before frame {end}. The video has {index.num_frames} frames, at {first_s:g} to {last_s:g} s."
     )
 
@@ -102,7 +102,7 @@ def expanded(paths: Iterable[str], videos: Videos) -> list[str]:
         matching = _matching(path, storage, videos)
         if matching is not None:
             if not matching:
-                message = f"No file matches the pattern {without_secrets(path)!r}."
+                message = f"No file matches the pattern {path!r}."
                 raise error_that_is_also(FileError, [FileNotFoundError], message)
             found += sorted(matching, key=os.fsencode)
         # A server of HTTP would begin to send the file, to tell that it is no folder.
@@ -134,7 +134,7 @@ def _in_folder(storage: Storage, accepted: NameFilter) -> list[str]:
     names = [name for name, is_folder in storage.list_folder() if not is_folder and accepted.matches(name)]
     if not names:
         raise SettingError(
-            f"There is no video in the folder {without_secrets(storage.root)!r}: no name in it matches "
+            f"There is no video in the folder {storage.root!r}: no name in it matches "
             f"`file_filters`. Folders of labels, with the videos in them, are `file_root`."
         )
     return [storage.path(name) for name in sorted(names, key=os.fsencode)]
@@ -150,16 +150,14 @@ def checked_labels(videos: Videos, count: int, argument: str) -> tuple[int | Non
 
 
 def _in_folders(storage: Storage, patterns: Iterable[str]) -> list[ListedVideo]:
-    name = without_secrets(storage.root)
     table = scan_folders(storage, NameFilter(patterns, case_sensitive=False, argument="file_filters"))
     return [
-        ListedVideo(storage.path(table.name(position)), table.label(position), f"folder {name!r}")
+        ListedVideo(storage.path(table.name(position)), table.label(position), f"folder {storage.root!r}")
         for position in range(len(table))
     ]
 
 
 def _in_list(path: str, is_frames: bool, storage_options: Mapping[str, Any] | None) -> list[ListedVideo]:
-    name = without_secrets(path)
     folder = Storage(parent_of(path)[0] if is_url(path) else "", storage_options)
     try:
         opened = folder.open_binary(path) if folder.is_remote else open_regular_file(path)
@@ -168,15 +166,15 @@ def _in_list(path: str, is_frames: bool, storage_options: Mapping[str, Any] | No
     except FileError:
         raise
     except OSError as error:
-        message = f"Cannot read the list of videos {name!r}: {reason_of(error)}.{path_advice(path)}"
+        message = f"Cannot read the list of videos {path!r}: {reason_of(error)}.{path_advice(path)}"
         raise error_that_is_also(FileError, [type(error)], message) from error
     videos = [
-        _on_line(line, f"line {number} of {name!r}", is_frames)
+        _on_line(line, f"line {number} of {path!r}", is_frames)
         for number, line in enumerate(lines, start=1)
         if line.strip()
     ]
     if not videos:
-        raise SettingError(f"The list of videos {name!r} is empty.")
+        raise SettingError(f"The list of videos {path!r} is empty.")
     return [attrs.evolve(video, path=folder.path(video.path)) for video in videos]
 
 

@@ -11,8 +11,9 @@ from typing import Any, SupportsIndex
 import numpy as np
 from nvidia.dali import types
 
-from ...sample_data import Name, SampleDataGroup
+from ...sample_data import SampleDataGroup
 from ...sample_data.image_content import DECODED_CLIP, DECODED_IMAGE
+from ...sample_data.names import Name
 from ..files.storage import as_utf8
 from ..rigs.rig_provider_base import OptionalField, RigProviderBase
 from .frame_reader import KeptFrames

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ...checks import choice, index_in
 from ...errors import SettingError
 from ..rigs.camera_rig import MissingFrame, RigAccount
-from ..rigs.frame_times import align_times
+from ..rigs.frame_times import align_times, exact
 from .frame_reader import KeptFrames
 from .indexed_videos import IndexedVideos
 from .video_index import Int64Array, VideoIndex
@@ -147,14 +147,16 @@ def _of_rig(settings: Videos, kept: KeptFrames) -> tuple[IndexedVideos, VideoTra
     rows: list[Int64Array] = []
     account = RigAccount()
     for number in range(num_recordings):
-        times_s = [
-            _times_s(videos.index(place), offset_s)
+        of_recording = [
+            (videos.index(place), offset_s)
             for place, offset_s in zip(columns[number].tolist(), offsets_s[number].tolist(), strict=True)
         ]
-        matched = align_times(times_s, settings.reference, settings.tolerance_s)
+        times = [(index.pts, index.time_base, exact(offset_s)) for index, offset_s in of_recording]
+        matched = align_times(times, settings.reference, settings.tolerance_s)
+        reference_times_s = _times_s(*of_recording[settings.reference])
         account.num_times += len(matched)
         for position, camera in np.argwhere(matched < 0).tolist():
-            time_s = float(times_s[settings.reference][position])
+            time_s = float(reference_times_s[position])
             account.missing.append(MissingFrame(number, names[camera], position, time_s))
         runs = settings.runs(np.all(matched >= 0, axis=1))
         numbers += [number] * len(runs)

@@ -14,6 +14,7 @@ from nvidia.dali import types
 from ...checks import file_path, file_paths, flag, number, number_list, shown, valid, whole_number
 from ...errors import SettingError
 from ...unknown_arguments import explains_unknown_arguments
+from ...url_secrets import repr_without_secrets
 from ..files.name_filter import NameFilter
 from ..files.storage import Storage
 from ..rigs.camera_rig import CameraRig, one_of
@@ -59,7 +60,7 @@ def _path_setting(name: str) -> Any:
     def converted(value: VideoPath | None) -> str | None:
         return None if value is None else file_path(value, name)
 
-    return attrs.field(default=None, converter=converted, kw_only=True)
+    return attrs.field(default=None, converter=converted, kw_only=True, repr=repr_without_secrets)
 
 
 def _count_setting(default: int) -> Any:
@@ -133,8 +134,9 @@ class Videos(CameraRig):
             out in any case.
         cameras: Videos by name of the camera, given as ``filenames`` are, each with one video per recording.
         reference_camera: The camera whose frames are the points in time; None for the first.
-        tolerance_s: How far a frame may be from its point in time, in seconds; None for half the usual interval of
-            the reference camera.
+        tolerance_s: How far a frame may be from its point in time, at most, in seconds; None for half the usual
+            interval of the reference camera. Times are compared exactly, in the units of the videos; this and
+            ``time_offsets_s`` are taken as written in decimals.
         time_offsets_s: By camera, what is added to the times of its container; one number, or one per recording.
         missing: At points in time at which a camera has no frame, ``"drop"`` ends a sequence, and the next one
             begins behind it; ``"bridge"`` goes on; ``"raise"`` refuses the data set.
@@ -154,7 +156,9 @@ class Videos(CameraRig):
         ('front', 'left')
     """
 
-    filenames: tuple[str, ...] | None = attrs.field(default=None, converter=_filenames, kw_only=False)
+    filenames: tuple[str, ...] | None = attrs.field(
+        default=None, converter=_filenames, kw_only=False, repr=repr_without_secrets
+    )
     labels: tuple[int, ...] | None = attrs.field(default=None, converter=_labels, kw_only=True)
     file_root: str | None = _path_setting("file_root")
     file_filters: tuple[str, ...] = attrs.field(default=VIDEO_FILTERS, converter=_file_filters, kw_only=True)
@@ -164,7 +168,9 @@ class Videos(CameraRig):
         default="start_down_end_up", validator=one_of(ListRounding), kw_only=True
     )
     file_list_include_end: bool = attrs.field(default=False, validator=valid(flag), kw_only=True)
-    cameras: dict[str, tuple[str, ...]] | None = attrs.field(default=None, converter=_cameras, kw_only=True)
+    cameras: dict[str, tuple[str, ...]] | None = attrs.field(
+        default=None, converter=_cameras, kw_only=True, repr=repr_without_secrets
+    )
     time_offsets_s: dict[str, float | tuple[float, ...]] = attrs.field(
         default=None, converter=_time_offsets_s, kw_only=True
     )

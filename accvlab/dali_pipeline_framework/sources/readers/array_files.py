@@ -12,7 +12,7 @@ from nvidia.dali import types
 from ...errors import FieldValueError, SettingError
 from ...limits.array_headers import array_header
 from ...providers.files.storage import open_regular_file
-from ...sample_data import get_dali_type_for_numpy_type
+from ...sample_data.dtypes import get_dali_type_for_numpy_type
 
 _READABLE = "DALI reads little-endian arrays of bool, integers, and float16 to float64"
 

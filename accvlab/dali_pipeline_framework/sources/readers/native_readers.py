@@ -22,8 +22,9 @@ from ...providers.files.file_scan import DEFAULT_FILE_FILTERS
 from ...providers.files.name_filter import NameFilter
 from ...providers.frames.recording_folders import has_image_extension
 from ...providers.media.container import sniff_codec
-from ...sample_data import ImageContent, Name
+from ...sample_data import ImageContent
 from ...sample_data.image_content import DECODED_CLIP, ENCODED_IMAGE
+from ...sample_data.names import Name
 from ...sampling.random_access_sampler import Description
 from ..native_input import CODECS_ON_CPU
 from .array_files import type_of_argument, type_of_array_file

@@ -25,9 +25,10 @@ from ...checks import check_shard, did_you_mean, listed
 from ...draws.keyed_random import derive_key
 from ...engine.dali.texts import DEPRECATED_SEQUENCES, FEWER_SAMPLES_THAN_SHARDS, NO_SAMPLES
 from ...errors import SettingError
-from ...providers.files.storage import is_url, without_secrets
-from ...sample_data import ImageContent, Name, SampleDataGroup
+from ...providers.files.storage import is_url
+from ...sample_data import ImageContent, SampleDataGroup
 from ...sample_data.image_content import UNKNOWN_CONTENT
+from ...sample_data.names import Name
 from ...sampling.arithmetic.last_batch import LastBatch, check_last_batch
 from ...sampling.random_access_sampler import Description
 from ..native_input import NativeInput, NativeRun
@@ -136,7 +137,7 @@ class ReaderInput(NativeInput, ABC):
         if not os.path.isdir(root):
             what = "is a file" if os.path.exists(root) else "does not exist"
             raise SettingError(
-                f"`file_root` of fn.{self.operator_name} must be a folder, but {without_secrets(str(root))!r} "
+                f"`file_root` of fn.{self.operator_name} must be a folder, but {str(root)!r} "
                 f"{what}.{self._advice_on(root)}"
             )
 
@@ -146,9 +147,8 @@ class ReaderInput(NativeInput, ABC):
             for path in [paths] if isinstance(paths, str) else paths or ():
                 if not os.path.isfile(path):
                     what = "is not a file" if os.path.exists(path) else "does not exist"
-                    shown = repr(without_secrets(str(path)))
                     raise SettingError(
-                        f"`{name}` of fn.{self.operator_name}: {shown} {what}.{self._advice_on(path)}"
+                        f"`{name}` of fn.{self.operator_name}: {str(path)!r} {what}.{self._advice_on(path)}"
                     )
 
     def _advice_on(self, path: Any) -> str:
@@ -235,6 +235,14 @@ class ReaderInput(NativeInput, ABC):
                     f"last_batch={last_batch!r} of the loader. Leave `pad_last_batch` out."
                 )
             changed._last_batch = check_last_batch(last_batch)
+        return changed
+
+    def reading_one_ahead(self) -> ReaderInput | None:
+        """See `NativeInput.reading_one_ahead`."""
+        if self._arguments.get("prefetch_queue_depth", 1) == 1:
+            return None
+        changed = copy.copy(self)
+        changed._arguments = {**self._arguments, "prefetch_queue_depth": 1}
         return changed
 
     def describe(self) -> Description:

@@ -85,6 +85,21 @@ def decode_in_batches(
         VideoError: It is not a video, is damaged, incomplete, or has no frames.
     """
     _require_complete(video, settings.stream)
+    num_frames = 0
+    for batch in _decoded(video, settings, batch_size, device_id, is_stopped):
+        num_frames += sum(batch.lengths)
+        yield batch
+    if has_pyav() and not is_stopped():
+        _require_all_decoded(video, settings, num_frames)
+
+
+def _decoded(
+    video: FedVideo,
+    settings: SequenceSettings,
+    batch_size: int,
+    device_id: int | None,
+    is_stopped: Callable[[], bool],
+) -> Iterator[SequenceBatch]:
     if _is_for_dali(video, settings, device_id):
         batches = _decoded_by_dali(video, settings, batch_size, device_id)
         try:
@@ -139,9 +154,9 @@ def _require_complete(video: FedVideo, stream: int) -> None:
     if not num_missing:
         return
     if has_pyav():  # tells whether frames are missing, or only an index behind them
-        from ...providers.videos.video_index import index_video
+        from ...providers.videos.video_index import make_index
 
-        index_video(video.source, stream, name=video.label)
+        make_index(video.source, stream, video.label)
         return
     raise VideoError(f"The video {video.label} is incomplete: {num_missing} bytes are missing at its end.")
 
@@ -219,7 +234,6 @@ def _decoded_by_pyav(
             return
         if not num_frames:
             raise VideoError(f"There are no frames in the video {video.label}.")
-        _require_all_decoded(video, settings, decoder)
 
 
 def _next_frames(
@@ -232,6 +246,8 @@ def _next_frames(
         frame = decoder.next_frame()
         if frame is None:
             break
+        if frame.is_corrupt:
+            raise VideoError(f"The frame {decoder.num_decoded - 1} of the video {decoder.name} is damaged.")
         if frames is None:
             frames = np.empty((most, frame.height, frame.width, converter.num_channels), np.uint8)
         converter.convert(frame, frames[num_frames])
@@ -254,14 +270,13 @@ def _in_sequences(frames: UInt8Array, lengths: list[int], settings: SequenceSett
     return [*frames[: -lengths[-1]].reshape(-1, length, *image), frames[-lengths[-1] :]]
 
 
-def _require_all_decoded(video: FedVideo, settings: SequenceSettings, decoder: VideoDecoder) -> None:
-    if decoder.num_decoded >= decoder.stated_num_frames:
-        return
-    from ...providers.videos.video_index import index_video
+def _require_all_decoded(video: FedVideo, settings: SequenceSettings, num_decoded: int) -> None:
+    from ...providers.videos.video_index import make_index
 
     # An edit list can hide frames that the container counts; the index has only those that are shown.
-    expected = index_video(video.source, settings.stream, name=video.label).num_frames
-    if decoder.num_decoded < expected:
+    index = make_index(video.source, settings.stream, video.label, num_decoded)
+    if num_decoded < index.num_frames:
         raise VideoError(
-            f"The video {video.label} is damaged: {decoder.num_decoded} of its {expected} frames can be decoded."
+            f"The video {video.label} is damaged: {num_decoded} of its {index.num_frames} frames can be decoded."
         )
+    index.warn_of_doubts(video.label)

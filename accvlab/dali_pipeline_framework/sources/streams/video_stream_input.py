@@ -16,8 +16,9 @@ from nvidia.dali.pipeline import Pipeline
 from ...checks import choice, flag, whole_number
 from ...errors import SettingError, SourcePicklingError
 from ...providers.videos.video_decoding import FrameConverter, import_av
-from ...sample_data import Name, SampleDataGroup
+from ...sample_data import SampleDataGroup
 from ...sample_data.image_content import DECODED_CLIP
+from ...sample_data.names import Name
 from ...sampling.arithmetic.last_batch import LastBatch
 from ...sampling.random_access_sampler import Description
 from ...unknown_arguments import explains_unknown_arguments

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of pickles, among them arrays of NumPy, made by this package from what a pickle says of them.
+
+NumPy trusts the states of dtypes and arrays: a state can turn the bytes of a file into pointers to objects. So no
+state reaches NumPy. While a pickle is loaded, a stand-in takes the place of each dtype and array, checks its
+state, and makes what it describes. Once all is loaded, the stand-ins are replaced (`plain_values`).
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from abc import ABC
+from typing import Any, Final
+
+import numpy as np
+
+from .pickle_limits import LimitError, most_elements
+
+_KINDS: Final = re.compile(r"[biufc][0-9]{1,2}|[SU][0-9]{1,9}|O8?")
+_ORDERS: Final = ("<", ">", "|", "=")
+_MOST_WITHOUT_BYTES: Final = 1024  # elements of an array whose content takes no bytes of the file
+_NUMBERS: Final = frozenset(
+    {float, int, bool, type(None), *(np.dtype(code).type for code in "?bhilqBHILQefdgFDG")}
+)
+_ndarray: Any = np.ndarray
+
+
+class NotPlainError(Exception):
+    """A pickle holds what is no plain value; the message names it."""
+
+
+class Budget:
+    """What a pickle may still cost: elements visited, and bytes copied."""
+
+    def __init__(self, size: int) -> None:
+        """Make that of a pickle of ``size`` bytes."""
+        self._size = size
+        self.left = most_elements(size)
+
+    def take(self, count: int) -> None:
+        """Count some elements or bytes.
+
+        Raises:
+            LimitError: There are too many.
+        """
+        self.left -= count
+        if self.left < 0:
+            raise LimitError(
+                f"its values repeat each other so often that they stand for more than {most_elements(self._size)} "
+                f"elements or bytes, the limit for a pickle of {self._size} bytes"
+            )
+
+
+class _Callable(ABC):
+    """Something to call without attributes of its own, so that a pickle that sets some fails."""
+
+    __slots__ = ("_budget",)
+    __hash__ = None  # type: ignore[assignment]  # it is no value, so it can be no key
+    _budget: Budget
+
+    def __init__(self, budget: Budget) -> None:
+        object.__setattr__(self, "_budget", budget)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise NotPlainError(f"something that sets {name!r} of a function")
+
+
+class _StandIn(ABC):
+    __slots__ = ("made",)
+    __hash__ = None  # type: ignore[assignment]  # it is replaced, so it can be no key
+    made: Any
+
+
+class _Dtype(_StandIn):
+    __slots__ = ("budget", "content", "itemsize")
+    budget: Budget
+    content: type
+    itemsize: int
+
+    def __setstate__(self, state: Any) -> None:
+        version, order, subarray, names, fields, itemsize, *_ = state
+        if (version, subarray, names, fields) != (3, None, None, None) or itemsize not in (-1, self.itemsize):
+            raise NotPlainError("an array of a dtype with several parts")
+        if order not in _ORDERS:
+            raise ValueError(f"an array of the byte order {order!r}")
+        self.made = self.made.newbyteorder(order)
+
+    def array(self, content: Any, shape: Any, is_fortran: Any) -> Any:
+        """Make an array; of objects, its shape, order and elements, which may be stand-ins."""
+        if type(content) is not self.content or type(shape) is not tuple:
+            content = self._content_of(content, shape)
+        size = self.itemsize
+        for length in shape:
+            if type(length) is not int or length < 0:
+                raise ValueError(f"an array of the shape {shape}")
+            size *= length
+        if size != len(content):
+            raise ValueError(f"an array of the shape {shape} and dtype {self.made} with {len(content)} bytes")
+        if not size and math.prod(length or 1 for length in shape) > _MOST_WITHOUT_BYTES:
+            raise ValueError(f"an array of the shape {shape} without content")
+        order = "F" if is_fortran else "C"
+        return (
+            (shape, order, content)
+            if self.content is list
+            else _ndarray(shape, self.made, content, 0, None, order)
+        )
+
+    def _content_of(self, content: Any, shape: Any) -> Any:
+        """What an array is made of, where that is in another form."""
+        if type(shape) is tuple and self.content is bytes:
+            if type(content) is bytearray:
+                return content
+            if type(content) is str:  # of Python 2
+                self.budget.take(len(content))
+                return content.encode("latin1")
+        raise ValueError("an array without a shape or content")
+
+
+class _Array(_StandIn):
+    __slots__ = ()
+
+    def __setstate__(self, state: Any) -> None:
+        version, shape, dtype, is_fortran, content = state
+        if version != 1 or type(dtype) is not _Dtype:
+            raise ValueError(f"an array of the version {version!r}")
+        self.made = dtype.array(content, shape, is_fortran)
+
+
+class _ArrayClass(_Callable):
+    """Stands for `numpy.ndarray`, which if called would reserve as much memory as it is asked for."""
+
+    __slots__ = ()
+
+
+class _MakeDtype(_Callable):
+    __slots__ = ()
+
+    def __call__(self, code: Any, _align: Any, _copy: Any) -> _Dtype:
+        if type(code) is not str or not _KINDS.fullmatch(code):
+            raise NotPlainError(f"an array of the dtype {code!r}")
+        dtype = _Dtype()
+        dtype.made = np.dtype(code)
+        dtype.budget = self._budget
+        is_objects = code[0] == "O"
+        dtype.content, dtype.itemsize = (list, 1) if is_objects else (bytes, dtype.made.itemsize)
+        return dtype
+
+
+class _MakeArray(_Callable):
+    __slots__ = ()
+
+    def __call__(self, array_class: Any, shape: Any, _code: Any) -> _Array:
+        if type(array_class) is not _ArrayClass or shape != (0,):
+            raise NotPlainError("an array that is not made of its content")
+        return _Array()
+
+
+class _MakeArrayOfBuffer(_Callable):
+    __slots__ = ()
+
+    def __call__(self, buffer: Any, dtype: Any, shape: Any, order: Any) -> _Array:
+        if type(dtype) is not _Dtype or dtype.content is list or order not in ("C", "F"):
+            raise NotPlainError("an array that is not made of its content")
+        array = _Array()
+        array.made = dtype.array(buffer, shape, order == "F")
+        return array
+
+
+class _MakeScalar(_Callable):
+    __slots__ = ()
+
+    def __call__(self, dtype: Any, content: Any) -> Any:
+        if type(dtype) is not _Dtype or dtype.content is list:
+            raise NotPlainError("a scalar that is not made of its content")
+        self._budget.take(dtype.itemsize)
+        return dtype.array(content, (), False)[()]
+
+
+class _MakeBytes(_Callable):
+    """What protocols before 3 write for bytes: text, or nothing for ``b""``."""
+
+    __slots__ = ()
+
+    def __call__(self, text: Any = "", encoding: Any = "latin1") -> bytes:
+        if type(text) is not str or encoding != "latin1":
+            raise NotPlainError(f"bytes as {encoding!r}")
+        self._budget.take(len(text))
+        return text.encode("latin1")
+
+
+_NAMES: Final[dict[tuple[str, str], type[_Callable]]] = {
+    ("numpy", "ndarray"): _ArrayClass,
+    ("numpy", "dtype"): _MakeDtype,
+    ("_codecs", "encode"): _MakeBytes,
+    ("__builtin__", "bytes"): _MakeBytes,
+    ("builtins", "bytes"): _MakeBytes,
+    **{
+        (f"numpy.{core}.{module}", name): known
+        for core in ("core", "_core")
+        for module, name, known in (
+            ("multiarray", "_reconstruct", _MakeArray),
+            ("multiarray", "scalar", _MakeScalar),
+            ("numeric", "_frombuffer", _MakeArrayOfBuffer),
+        )
+    },
+}
+
+
+def stand_in_of(module: str, name: str, budget: Budget) -> Any:
+    """Get what takes the place of a name in a pickle.
+
+    Raises:
+        NotPlainError: It is none of those that arrays, scalars and bytes need.
+    """
+    known = _NAMES.get((module, name))
+    if known is None:
+        raise NotPlainError(f"`{module}.{name}`")
+    return known(budget)
+
+
+def plain_values(root: Any, budget: Budget) -> Any:
+    """Put arrays in the place of stand-ins.
+
+    Raises:
+        LimitError: There are more elements than the budget has, where each counts as often as it is reached; or
+            values are nested too deep, or in themselves.
+        NotPlainError: There are values of other classes.
+    """
+    values = [root]
+    try:
+        _settle(values, budget)
+    except RecursionError:
+        raise LimitError("its values are nested too deep, or in themselves") from None
+    return values[0]
+
+
+def _settle(values: Any, budget: Budget) -> None:
+    """Replace the stand-ins in a list, or in the values of a dict."""
+    budget.take(1 + len(values))
+    count = 0
+    for place, value in enumerate(values) if type(values) is list else values.items():
+        kind = type(value)
+        if kind is str:
+            count += len(value) >> 2
+        elif kind is list:
+            if _NUMBERS.issuperset(map(type, value)):
+                count += len(value)
+                if count > budget.left:
+                    break
+            else:
+                _settle(value, budget)
+        elif kind is dict:
+            _settle(value, budget)
+        elif kind is _Array and type(value.made) is _ndarray:
+            array = values[place] = value.made
+            count += array.nbytes >> 2
+        elif kind not in _NUMBERS:
+            values[place] = _settled(value, budget)
+    budget.take(count)
+
+
+def _settled(value: Any, budget: Budget) -> Any:
+    """What takes the place of a value that is neither a list nor a dict."""
+    kind = type(value)
+    if kind is _Array:
+        if type(value.made) is tuple:
+            shape, order, content = value.made
+            _settle(content, budget)
+            value.made = np.asarray(np.fromiter(content, object, len(content)).reshape(shape), order=order)
+        value = value.made
+    elif kind is tuple:
+        items = [*value]
+        _settle(items, budget)
+        return value if all(map(operator.is_, items, value)) else tuple(items)
+    elif kind is _Dtype:
+        return value.made
+    if isinstance(value, np.ndarray | np.generic):
+        budget.take(value.nbytes >> 2)
+        if value.dtype.hasobject:
+            _settle(value.ravel().tolist(), budget)
+    elif isinstance(value, bytes | bytearray):
+        budget.take(len(value) >> 2)
+    else:
+        raise NotPlainError(f"a {kind.__name__}")
+    return value

@@ -1,0 +1,78 @@
+"""Comparisons with reference data: what runs them, and that none is skipped where the data is given."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SKIPPING = """
+import pytest
+from support.shared_data import shared_data
+
+def test_that_compares():
+    shared_data("golden")
+    pytest.importorskip("a_package_that_is_not_there")
+
+@pytest.mark.gpu
+def test_that_needs_a_gpu():
+    pytest.skip("no device")
+"""
+
+
+def outcome(*arguments: str, data: Path | None) -> str:
+    environment = {name: value for name, value in os.environ.items() if name != "ACCVLAB_DATA"}
+    if data is not None:
+        environment["ACCVLAB_DATA"] = str(data)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False).stdout
+
+
+@pytest.fixture
+def skipping(tmp_path: Path) -> str:
+    path = tmp_path / "test_skipping.py"
+    path.write_text(SKIPPING)
+    return f"--rootdir={ROOT} -c {ROOT / 'pyproject.toml'} --confcutdir={ROOT} -p conftest {path}"
+
+
+def test_a_comparison_that_is_skipped_although_its_data_is_given_fails(tmp_path: Path, skipping: str) -> None:
+    (tmp_path / "golden").mkdir()
+    printed = outcome(*skipping.split(), data=tmp_path)
+    assert "1 failed, 1 skipped" in printed
+    assert "A comparison with the reference data of $ACCVLAB_DATA was skipped" in printed
+    assert "2 skipped" in outcome(*skipping.split(), data=None)
+
+
+def test_data_without_what_a_comparison_needs_fails(tmp_path: Path, skipping: str) -> None:
+    printed = outcome(*skipping.split(), data=tmp_path)
+    assert "1 failed, 1 skipped" in printed
+    assert f"'golden' is missing in the folder of reference data, $ACCVLAB_DATA, {str(tmp_path)!r}" in printed
+
+
+@pytest.mark.parametrize("given", [None, "elsewhere"])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_the_whole_check_compares_where_reference_data_is_next_to_it(
+    tmp_path: Path, given: str | None, is_there: bool
+) -> None:
+    script = ROOT / ".ci" / "run"
+    if not script.exists():
+        pytest.skip("the tests run without the checkout")
+    (tmp_path / "checkout" / ".ci").mkdir(parents=True)
+    shutil.copy(script, tmp_path / "checkout" / ".ci" / "run")
+    (tmp_path / "bin").mkdir()
+    make = tmp_path / "bin" / "make"
+    make.write_text('#!/bin/sh\necho "$PWD $* ${ACCVLAB_DATA-}"\n')
+    make.chmod(0o755)
+    if is_there:
+        (tmp_path / "shared" / "data").mkdir(parents=True)
+    environment = {"PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    if given:
+        environment["ACCVLAB_DATA"] = given
+    printed = subprocess.check_output([tmp_path / "checkout/.ci/run"], env=environment, text=True, cwd=tmp_path)
+    expected = given or (f"{tmp_path / 'shared' / 'data'}" if is_there else "")
+    assert printed.strip() == f"{tmp_path / 'checkout'} test {expected}".strip()
