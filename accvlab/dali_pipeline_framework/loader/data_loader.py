@@ -283,23 +283,20 @@ class DataLoader(TorchInterface, ReportInterface):
     def __iter__(self) -> Iterator[Any]:
         """Start an epoch: the next one, or the one that was set or loaded."""
         with DeferredInterrupt():
-            return self._begun_loop()
-
-    def _begun_loop(self) -> Loop:
-        self.start()
-        self._loop = no_loop
-        self._progress.end_setting()
-        self._recovery.restore()
-        self._forget_segments()
-        self._agreement.begin_loop(self.shard, lambda: loader_settings(self))
-        self._begin()
-        self._ledger.begin(self._progress.delivered)
-        self._times.begin()
-        self._log_sample_counts()
-        loop = Loop(self)
-        self._loop = weakref.ref(loop)
-        tell_accelerate(self, is_running=True)
-        return loop
+            self.start()
+            self._loop = no_loop
+            self._progress.end_setting()
+            self._recovery.restore()
+            self._forget_segments()
+            self._agreement.begin_loop(self.shard, lambda: loader_settings(self))
+            self._begin()
+            self._ledger.begin(self._progress.delivered)
+            self._times.begin()
+            self._log_sample_counts()
+            loop = Loop(self)
+            self._loop = weakref.ref(loop)
+            tell_accelerate(self, is_running=True)
+            return loop
 
     @property
     def _is_running(self) -> bool:

@@ -64,7 +64,10 @@ class DALIStructuredOutputIterator:
             batch, failure = obj._made
             obj._made = None
             if failure is not None:
-                raise failure
+                try:
+                    raise failure
+                finally:
+                    del failure  # else it would hold itself, by its traceback
             return batch
 
         def __iter__(self) -> DALIStructuredOutputIterator.SimpleIterator:

@@ -61,7 +61,7 @@ class LoopProgress:
         """Begin a loop: what was set for the next loop now applies to this one."""
         self.is_epoch_set = False
 
-    def begin(self, is_positioned: bool) -> None:
+    def begin(self, is_positioned: bool = True) -> None:
         """Begin a loop.
 
         Args:
