@@ -130,7 +130,7 @@ def test_batches_come_first_in_order_where_two_samples_are_deadly(tmp_path: Path
 
 
 def test_a_loop_that_is_left_before_the_error_is_due_leaves_nothing_of_it_behind(tmp_path: Path) -> None:
-    provider = SlowAt(tmp_path, "kill", {39: 1})
+    provider = SlowAt(tmp_path, "kill", {11: 1})
     provider.slow_index, provider.waits_for_death = 4, True
     with loader_of(provider, shuffle=False, num_workers=4) as loader:
         loop = iter(loader)
