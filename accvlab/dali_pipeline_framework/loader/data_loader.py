@@ -164,7 +164,7 @@ class DataLoader(TorchInterface, ReportInterface):
             as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` shall hold, for code
                 that asks for it. What such code would change in a loader of PyTorch has no effect on this one.
             faults: What is done about samples that fail, and about workers that die: a `FaultPolicy`, or only what
-                becomes of samples, ``"raise"``, ``"skip"``, ``"replace"`` or ``"mask"``. None: the first one is
+                becomes of samples, ``"raise"``, ``"skip"`` or ``"replace"``. None: the first one is
                 raised.
             ledger: Folder in which each rank notes which samples it has delivered, in a file of its own; see the
                 page on ledgers. None: nothing is noted.
