@@ -48,7 +48,7 @@ from .rank_agreement import RankAgreement, loader_settings
 from .recovery import Recovery
 from .reports.loop_times import LoopTimes
 from .reports.report_interface import ReportInterface
-from .sample_policy import with_sample_policy
+from .sample_policy import check_sample_policy
 from .states.position import LoopProgress, Made, Position
 from .states.sample_fields import fields_for_state, fingerprint
 from .states.state import (
@@ -191,8 +191,8 @@ class DataLoader(TorchInterface, ReportInterface):
             context_name=context_name,
             steps_per_epoch=self._steps,
         )
-        bound = bind_input(definition.data_input, asked)
-        self._bound = with_sample_policy(bound, self._faults)
+        self._bound = bound = bind_input(definition.data_input, asked)
+        check_sample_policy(bound, self._faults)
         self._keeps_checkpoints = bound.keeps_checkpoints
         self._data_format = bound.parts.whole.used_sample_data_structure.format
         self._ledger = LedgerRecording(ledger, self._bound, self._seed, self._steps)

@@ -12,14 +12,14 @@ from ..sources.planned_input import PlannedInput
 from .input_binding import LoaderInput
 
 
-def with_sample_policy(bound: LoaderInput, policy: FaultPolicy) -> LoaderInput:
-    """Check that the input of a loader goes with a policy; returns it.
+def check_sample_policy(bound: LoaderInput, policy: FaultPolicy) -> None:
+    """Check that the input of a loader goes with a policy.
 
     Raises:
         SettingError: The input, its order, or its last batches do not go with it.
     """
     if policy.samples == "raise":
-        return bound
+        return
     what = f"samples={policy.samples!r}"
     source = bound.data_input
     if not isinstance(source, PlannedInput) or bound.parts.whole is not source:
@@ -35,7 +35,6 @@ def with_sample_policy(bound: LoaderInput, policy: FaultPolicy) -> LoaderInput:
         )
     if policy.samples == "skip":
         _require_skippable(source)
-    return bound
 
 
 def _require_skippable(source: PlannedInput) -> None:

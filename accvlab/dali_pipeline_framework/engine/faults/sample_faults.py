@@ -19,7 +19,6 @@ from ..structured_pipeline import StructuredPipeline
 from .journal import FaultJournal
 from .tolerant_loading import (
     BatchLoading,
-    LoadedSample,
     SampleFailureError,
     TolerantLoading,
     description_of,
@@ -46,7 +45,7 @@ class SampleFaults:
         self._pipeline_reference = weakref.ref(pipeline)  # it holds this object
         self._failed = failed
         self._culprits: list[tuple[BatchMember, Finding]] = []
-        self._loaded: dict[str, tuple[LoadedSample, Sequence[Any]]] = {}
+        self._slots: dict[str, int] = {}  # of the batch that failed, by the name of the sample
         self._records: list[dict[str, Any]] = []
         self._journal: FaultJournal | None = None
         self._source: TolerantSource | None = None
@@ -143,7 +142,7 @@ class SampleFaults:
                 else InputAdapter(source.chain().source).sample_index(each.info)
             )
             name = f"sample {index}"
-            self._loaded[name] = each, numbers
+            self._slots[name] = int(each.info.idx_in_batch)
             members.append(BatchMember(name, index, _constant([*each.sent, *numbers])))
         return members
 
@@ -172,7 +171,7 @@ class SampleFaults:
                 self._file(index),
                 epoch,
                 batch,
-                self._slot(member),
+                self._slots.get(member.name, 0),
                 message=finding.line.strip(),
             )
             self._note(failed, is_tried_again=policy.samples == "raise")
@@ -193,10 +192,6 @@ class SampleFaults:
         self._note(failed, is_tried_again=policy.samples == "raise")
         self._failed.require_budget()
         return policy.samples != "raise"
-
-    def _slot(self, member: BatchMember) -> int:
-        loaded = self._loaded.get(member.name)
-        return 0 if loaded is None else int(loaded[0].info.idx_in_batch)
 
     def _note_raised(self, error: FrameworkError) -> None:
         index = error.sample_index if isinstance(error, SourceError) else None

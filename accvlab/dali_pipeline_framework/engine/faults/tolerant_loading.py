@@ -23,7 +23,6 @@ from ...draws.sample_place import SamplePlace
 from ...draws.sample_seeds import note_sample
 from ...errors import is_of_missing_package
 from ...faults.fault_policy import SamplePolicy
-from ...ledgers.marks import REPLACED
 from ...url_secrets import without_secrets
 from ..samples.loading_batch import LoadingBatch
 from ..samples.sample_checker import OddSampleError
@@ -375,13 +374,13 @@ class BatchLoading:
     # --- what the main process is told ----------------------------------------------------------------
 
     @property
-    def stand_ins(self) -> dict[int, tuple[int, int]]:
-        """Where another sample was loaded than was due: mark and index, by its number in ``loaded``."""
+    def stand_ins(self) -> dict[int, int]:
+        """Indices of the samples that were loaded in the place of those that were due, by number in ``loaded``."""
         found = {}
         for number, sample in enumerate(self.loaded):
             trouble = self._troubles.get(sample.info.idx_in_batch)
             if trouble is not None and trouble.substitute is not None:
-                found[number] = (REPLACED, trouble.substitute)
+                found[number] = trouble.substitute
         return found
 
     def write_records(self, epoch_idx: int, iteration: int) -> None:
@@ -395,10 +394,7 @@ class BatchLoading:
             for failure in trouble.failures
             if not isinstance(failure.cause, NotTriedError)
         ]
-        instead = {str(slot): trouble.substitute for slot, trouble in self._troubles.items()}
-        tolerance.journal.write(
-            [{"epoch_idx": epoch_idx, "iteration": iteration, "failed": failed, "instead": instead}]
-        )
+        tolerance.journal.write([{"epoch_idx": epoch_idx, "iteration": iteration, "failed": failed}])
 
     def _record(self, trouble: _Trouble, failure: SampleFailureError) -> dict[str, Any]:
         reason, message = self._chain.describe(failure)
