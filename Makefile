@@ -3,6 +3,8 @@
 # make test-all                                    the same, with more examples for each law and all combinations
 # make test-readers                                set up once more, and compare readers with py123d and av2
 # make docs | bench | wheel-test | clean           what the names say
+# make canary                                      the tests with the newest DALI, in an environment of their own
+# make lock                                        write the versions that all these install
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,6 +12,9 @@ BIN := $(VENV)/bin
 DATA ?=
 IMAGES ?=
 OUTPUT ?= demo_output
+# Versions of what is installed, for Python 3.10 to 3.14: tests that pass today pass tomorrow.
+CONSTRAINTS := tests/constraints.txt
+INSTALL := -m pip install -q -c $(CONSTRAINTS)
 # What tests compare with. It asks for packages of its time (NumPy 1, Shapely 1); those in `test` do.
 DEVKIT := nuscenes-devkit==1.1.11
 # Two more, with what they ask for (notebooks, Ray, another PyAV), get an environment of their own.
@@ -23,7 +28,7 @@ PYTEST := -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 # Tests start hundreds of processes, and each would compile the package anew; pytest would compile the tests twice.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-readers lint types docs bench wheel-test clean
+.PHONY: demo test test-all test-readers lint types docs bench wheel-test canary lock clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python examples/demo.py --data "$(DATA)" --images "$(IMAGES)" --output "$(OUTPUT)"
@@ -63,12 +68,25 @@ wheel-test: $(VENV)/test.stamp
 	rm -rf build/wheel
 	$(BIN)/python -m pip wheel -q --no-deps -w build/wheel/dist .
 	$(PYTHON) -m venv build/wheel/venv
-	build/wheel/venv/bin/python -m pip install -q "$$(ls $(CURDIR)/build/wheel/dist/*.whl)[test]"
+	build/wheel/venv/bin/python $(INSTALL) "$$(ls $(CURDIR)/build/wheel/dist/*.whl)[test]"
 	build/wheel/venv/bin/python -m pip install -q --no-deps $(DEVKIT)
 	mkdir build/wheel/elsewhere
 	cp -r tests docs examples benchmarks README.md CHANGELOG.md CONTRIBUTING.md Makefile LICENSE pyproject.toml \
 		build/wheel/elsewhere/
 	cd build/wheel/elsewhere && ../venv/bin/python $(PYTEST)
+
+# Says early when a new release of DALI changes a private name that the package uses.
+canary:
+	rm -rf build/canary
+	$(PYTHON) -m venv build/canary
+	build/canary/bin/python $(INSTALL) -e ".[test]"
+	build/canary/bin/python -m pip install -q --upgrade nvidia-dali-cuda120
+	CANARY=1 build/canary/bin/python $(PYTEST)
+
+lock: $(VENV)/bin/python
+	$(BIN)/python -m pip install -q uv
+	$(BIN)/uv pip compile -q --universal --upgrade --python-version 3.10 --extra test --no-annotate --no-header \
+		--output-file $(CONSTRAINTS) pyproject.toml
 
 test-readers: build/readers/stamp
 	$(READERS)/bin/python -m pytest tests/datasets/test_arrow_logs.py tests/datasets/test_argoverse.py
@@ -87,15 +105,15 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 # `pip install` is repeated when the list of dependencies has changed.
-$(VENV)/demo.stamp: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install -q -e ".[examples]"
+$(VENV)/demo.stamp: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
+	$(BIN)/python $(INSTALL) -e ".[examples]"
 	touch $@
 
 $(VENV)/bench.stamp: $(VENV)/test.stamp
-	$(BIN)/python -m pip install -q -e ".[viz]"
+	$(BIN)/python $(INSTALL) -e ".[viz]"
 	touch $@
 
-$(VENV)/test.stamp: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install -q -e ".[test]"
+$(VENV)/test.stamp: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
+	$(BIN)/python $(INSTALL) -e ".[test]"
 	$(BIN)/python -m pip install -q --no-deps $(DEVKIT)
 	touch $@ $(VENV)/demo.stamp

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What policies for faults and ledgers cost on data without faults; and how fast `lint` tries a data set.
 
-- ``policies``: a loader with ``faults="replace"``, and with a fallback decoder as well, beside one without. All
-  run in this process, in turns of a few batches in an order that changes, so the time on processors is that of all
-  their work. Compared is that time, for JPEG files that are decoded in the graph, for the same where the steps run
-  on arrays, and for samples of a few numbers. Beside it stands how many functions of this package are called for a
-  batch, which nothing disturbs.
+- ``policies``: a loader with ``faults="replace"``, and one without. Both run in this process, in turns of a few
+  batches in an order that changes, so the time on processors is that of all their work. Compared is that time, for
+  JPEG files that are decoded in the graph, for the same where the steps run on arrays, and for samples of a few
+  numbers. Beside it stands how many functions of this package are called for a batch, which nothing disturbs.
 - ``ledger``: the same for a loader with a ledger. What it adds is smaller than what changes from turn to turn, so
   it is also timed alone, over and over: in the process of the loop, and in a worker. The least of many times is
   hardly disturbed. Between other work it takes longer, since caches are cold; that is timed as well.
@@ -205,7 +204,6 @@ def measure_policies(folder: Path, is_quick: bool) -> list[dict[str, Any]]:
     policies = {
         "without": None,
         "replace": FaultPolicy(samples="replace", max_failed=10),
-        "replace, pillow": FaultPolicy(samples="replace", fallback_decoder="pillow"),
     }
     rows = []
     for payload in payloads(is_quick):

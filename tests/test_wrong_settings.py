@@ -77,8 +77,8 @@ def loader(**arguments: Any) -> None:
     DataLoader(given.pop("source", IndexProvider(22)), **given).close()
 
 
-def masking_policy(**arguments: Any) -> None:
-    FaultPolicy(**{"samples": "mask", **arguments})
+def replacing_policy(**arguments: Any) -> None:
+    FaultPolicy(**{"samples": "replace", **arguments})
 
 
 def videos(**arguments: Any) -> None:
@@ -99,7 +99,7 @@ def ledgers(**arguments: Any) -> None:
 
 MAKERS = (
     (DataLoader, loader),
-    (FaultPolicy, masking_policy),
+    (FaultPolicy, replacing_policy),
     (Videos, videos),
     (Videos, videos_of_cameras),
     (FrameFolders, folders),

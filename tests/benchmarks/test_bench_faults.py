@@ -19,11 +19,11 @@ def test_a_quick_run_reports_what_policies_and_ledgers_cost(
         report = json.loads(output.read_text())
         found = report["sections"][section]
         rows = found if section == "policies" else found["rows"]
-        assert len(rows) == (6 if section == "policies" else 2)
+        assert len(rows) == (3 if section == "policies" else 2)
         for row in rows:
             assert row["ratio"]["quarter"] <= row["ratio"]["median"] <= row["ratio"]["three_quarters"]
             assert row["extra_calls"] <= (2 if section == "policies" else 12)
-        assert len(report["targets"]) == (6 if section == "policies" else 4)
+        assert len(report["targets"]) == (3 if section == "policies" else 4)
         for target in report["targets"]:
             assert target["is_met"] == (target["value"] <= target["limit"])
             assert target["target"] in printed

@@ -79,9 +79,8 @@ def told(received: list[list[Sample]], due: list[list[Sample]]) -> str:
         flat = [[sample for batch in batches for sample in batch] for batches in (received, due)]
         matcher = difflib.SequenceMatcher(None, *flat, autojunk=False)
         num_same = sum(block.size for block in matcher.get_matching_blocks())
-    num_zero = sum(index == 0 and not any(image) for batch in received for index, image in batch)
-    counts = {"of zeros": num_zero, "other": num_received - num_same - num_zero}
-    return ", ".join([f"{num_same} of {num_due}", *(f"{count} {name}" for name, count in counts.items() if count)])
+    num_other = num_received - num_same
+    return f"{num_same} of {num_due}" + (f", {num_other} other" if num_other else "")
 
 
 _CAUSES = (

@@ -94,7 +94,6 @@ NEEDED: Mapping[str, Mapping[str, Any]] = {
     "raise": {},
     "replace": {},
     "skip": {"last_batch": "partial"},
-    "mask": {"context_name": "place"},
 }  # arguments of the loader, by policy
 
 
@@ -198,7 +197,7 @@ def _killed_ranks(folder: Path, policy: FaultPolicy) -> Disturbance:
     return Disturbance(next(line for line in certified.splitlines() if line.startswith("Each of the ")))
 
 
-_SAMPLES = ("raise", "replace", "mask", "skip")
+_SAMPLES = ("raise", "replace", "skip")
 _RESTART = FaultPolicy(restarts=2)
 _WATCHED = FaultPolicy(restarts=2, blocked_after=0.5)
 _RANKS = " → ".join(str(num_ranks) for num_ranks, _ in STARTS)
@@ -212,7 +211,7 @@ FAULTS = [
     ],
     *[
         Fault(
-            "JPEG cut off, decoded in the graph", _broken_image, FaultPolicy(samples=name), is_quick=name == "mask"
+            "JPEG cut off, decoded in the graph", _broken_image, FaultPolicy(samples=name), is_quick=name == "skip"
         )
         for name in _SAMPLES
     ],

@@ -24,7 +24,7 @@ def write_many(path: str, rank: int) -> None:
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     path = str(tmp_path / "failed.jsonl")
-    Quarantine(path).add(FailedSample(7, "ValueError: käse", "steps", "masked", "a\nb.jpg", 2, 3))
+    Quarantine(path).add(FailedSample(7, "ValueError: käse", "steps", "skipped", "a\nb.jpg", 2, 3))
     Quarantine(path).add(FailedSample(8, "no image", "graph", "found by lint"), has_place=False)
     first, second = read_quarantine(path)
     assert first == QuarantineEntry(7, "a\nb.jpg", "ValueError: käse", "steps", 2, 3, first.host)
@@ -87,12 +87,11 @@ def test_lists_may_be_written_by_hand(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"samples": "msk"}, r"`samples` must be one of .*, got 'msk'\. Did you mean 'mask'\?"),
+        ({"samples": "skp"}, r"`samples` must be one of .*, got 'skp'\. Did you mean 'skip'\?"),
         ({"samples": "skip", "max_failed": -1}, "`max_failed` must be a whole number of at least 0"),
         ({"samples": "skip", "max_failed_share": 2}, r"`max_failed_share` must be in \[0, 1\]"),
         ({"max_failed": 1}, "`max_failed` does not go with samples='raise'"),
         ({"exclude": "x"}, "`exclude` does not go with samples='raise'"),
-        ({"fallback_decoder": "dali"}, "`fallback_decoder` must be one of 'pillow', 'opencv'"),
         ({"quarantine": 3}, "`quarantine` must be the path"),
         ({"samples": "skip", "exclude": 3}, "`exclude` must be the path of a file, or several of them, got 3"),
         ({"restarts": -1}, "`restarts` must be a whole number of at least 0"),
@@ -106,7 +105,7 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: st
 
 
 def test_a_policy_is_a_value(tmp_path: Path) -> None:
-    policy = FaultPolicy(samples="mask", exclude=[tmp_path / "a", "b"], max_failed_share=0.5)
+    policy = FaultPolicy(samples="replace", exclude=[tmp_path / "a", "b"], max_failed_share=0.5)
     assert policy.exclude == (str(tmp_path / "a"), "b")
-    assert policy == FaultPolicy(samples="mask", exclude=(str(tmp_path / "a"), "b"), max_failed_share=0.5)
+    assert policy == FaultPolicy(samples="replace", exclude=(str(tmp_path / "a"), "b"), max_failed_share=0.5)
     assert FaultPolicy(samples="skip", exclude=tmp_path).exclude == (str(tmp_path),)

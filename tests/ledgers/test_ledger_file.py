@@ -28,7 +28,7 @@ from accvlab.dali_pipeline_framework.ledgers.ledger_file import (
     ledgers_in,
     read_ledger,
 )
-from accvlab.dali_pipeline_framework.ledgers.marks import DELIVERED, MASKED, PADDING, REPLACED
+from accvlab.dali_pipeline_framework.ledgers.marks import DELIVERED, PADDING, REPLACED
 from accvlab.dali_pipeline_framework.ledgers.packed_batch import AS_NEEDED, UNKNOWN, bytes_per_index, packed
 
 HEADER: dict[str, Any] = {
@@ -56,7 +56,7 @@ def written(folder: Path, **settings: Any) -> Path:
     writer.begin(LOOP, 1, 0)
     writer.note_batch(1, 0, None)
     writer.begin(STATE, 0, 1)
-    marks = [DELIVERED, PADDING, REPLACED, MASKED]
+    marks = [DELIVERED, PADDING, REPLACED, DELIVERED]
     writer.note_batch(0, 1, packed([1, 2, 3, 4], 2, marks, [1, 2, 33, 4]))
     writer.close()
     writer.close()
@@ -73,7 +73,7 @@ def test_what_was_written_comes_back(tmp_path: Path, is_mapped: bool) -> None:
     assert first.is_known.tolist() == [True, False]
     assert first.indices.tolist() == [5, 299]
     assert second.indices.tolist() == [1, 2, 3, 4]
-    assert second.marks.tolist() == [DELIVERED, PADDING, REPLACED, MASKED]
+    assert second.marks.tolist() == [DELIVERED, PADDING, REPLACED, DELIVERED]
     assert second.planned.tolist() == [1, 2, 33, 4]
     assert ledger.torn_bytes == 0
     assert first.start_ms <= first.end_ms <= second.start_ms
@@ -86,7 +86,7 @@ def test_indices_of_all_widths(tmp_path: Path, num_samples: int) -> None:
     writer.begin(NEW, 0, 0)
     width = bytes_per_index(num_samples) if num_samples > 0 else AS_NEEDED
     writer.note_batch(0, 0, packed([0, last], width))
-    writer.note_batch(0, 1, packed([0, 1], width, [REPLACED, MASKED], [last, 1]))
+    writer.note_batch(0, 1, packed([0, 1], width, [REPLACED, DELIVERED], [last, 1]))
     writer.close()
     (part,) = read_ledger(writer.path).parts
     assert part.indices.tolist() == [0, last, 0, 1]

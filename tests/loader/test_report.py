@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable
 from itertools import islice
@@ -12,17 +11,14 @@ from typing import Any
 
 import attrs
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.parser import text_string_to_metric_families
 from support.loaders import make_loader
 from support.providers import IndexProvider
 from support.slow_stages import SLOW_S, Disk, SlowInGraph, SlowInWorkers, StragglingDisk, spend
 
 from accvlab.dali_pipeline_framework import DataLoader
-from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SequentialSampler
 from accvlab.dali_pipeline_framework.loader.reports.report import BusyCores, QueueLevel, Stage, WorkerUse
-from accvlab.dali_pipeline_framework.pipeline import LoaderReport, ReportCollector
+from accvlab.dali_pipeline_framework.pipeline import LoaderReport
 
 BATCH_SIZE = 4
 NUM_BATCHES = 15
@@ -343,41 +339,3 @@ def test_scalars_have_a_curve_each() -> None:
         "data/workers/packing": 0.01,
         "data/workers/idle": 0.01,
     }
-
-
-def values_of(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    families = text_string_to_metric_families(text)
-    return {
-        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in families
-        for sample in family.samples
-        if not sample.name.endswith("_created")
-    }
-
-
-def test_metrics_for_prometheus() -> None:
-    text = hand_made(FOR_WORKERS, READING, rank=3).prometheus(run='a "b"')
-    assert text.startswith("# HELP dali_loader_batches_total Batches delivered to the loop.\n# TYPE dali_loader_")
-    labels = (("rank", "3"), ("run", 'a "b"'))
-    values = values_of(text)
-    assert values["dali_loader_samples_total", labels] == 400
-    assert values["dali_loader_batches_ahead", labels] == 0.1
-    assert values["dali_loader_worker_seconds_total", (*labels, ("stage", "reading"))] == 1.96
-    assert len(values) == 5 + 3 + 3
-
-
-def test_a_collector_gives_the_same_metrics() -> None:
-    with make(IndexProvider(60), num_workers=1, shard=(1, 2)) as loader:
-        registry = CollectorRegistry()
-        registry.register(ReportCollector(loader, run="x"))
-        for _ in loader:
-            pass
-        values = values_of(generate_latest(registry).decode())
-        assert values == values_of(loader.report().prometheus(run="x"))
-    assert values["dali_loader_batches_total", (("rank", "1"), ("run", "x"))] == 7
-
-
-def test_a_collector_names_the_package_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(SettingError, match="needs prometheus_client, which is not installed"):
-        ReportCollector(make(IndexProvider(8), num_workers=0))

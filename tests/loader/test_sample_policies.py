@@ -1,11 +1,10 @@
-"""Samples that fail: skipped, replaced or masked, the same for any workers, shards and place of the steps."""
+"""Samples that fail: skipped or replaced, the same for any workers, shards and place of the steps."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import importlib
-import io
 import itertools
 import re
 import sys
@@ -18,8 +17,7 @@ import cv2
 import numpy as np
 import pytest
 from nvidia.dali.types import DALIDataType
-from PIL import Image
-from support.laws import each_value, some
+from support.laws import some
 from support.loaders import edited
 from support.providers import Panic
 
@@ -48,7 +46,7 @@ from accvlab.dali_pipeline_framework.errors import (
 from accvlab.dali_pipeline_framework.inputs import CallableBase, SamplerInputCallable
 
 NUM_SAMPLES = 16
-POLICIES = ("skip", "replace", "mask")
+POLICIES = ("skip", "replace")
 
 
 def encoded(value: int, kind: str = ".png") -> np.ndarray:
@@ -129,13 +127,12 @@ def delivered(loader: DataLoader, num_epochs: int = 2) -> list[list[int]]:
     for _ in range(num_epochs):
         for batch in loader:
             indices = batch["index"]
-            masked = batch["place"].get("is_masked", np.zeros(len(indices), bool))
-            assert batch["place"]["sample_index"][~masked].tolist() == indices[~masked].tolist()
+            assert batch["place"]["sample_index"].tolist() == indices.tolist()
             for number in range(2):
-                values = np.where(masked, 0, 8 * indices + number + 1)
+                values = 8 * indices + number + 1
                 assert (batch["cameras"][number]["image"] == values[:, None, None, None]).all()
-            assert (batch["boxes"] == np.where(masked, 0, 1 + indices)[:, None, None]).all()
-            batches.append(np.where(masked, -1 - batch["place"]["sample_index"], indices).tolist())
+            assert (batch["boxes"] == (1 + indices)[:, None, None]).all()
+            batches.append(indices.tolist())
     return batches
 
 
@@ -158,20 +155,26 @@ _WHERE = [("graph", 0), ("graph", 2), ("workers", 0), ("workers", 2)]
 
 # A fault in the graph costs a second; how the policies differ has nothing to do with where it is found.
 @some(
-    ("run", "num_workers", "policy"),
-    [(*where, policy) for where in _WHERE for policy in POLICIES],
-    {0, 1, 2, 4, 6, 7, 8, 11},
+    ("run", "num_workers", "policy", "error"),
+    [
+        (*where, policy, error)
+        for (where, policy), error in zip(
+            itertools.product(_WHERE, POLICIES),
+            itertools.cycle([ValueError, Panic, asyncio.CancelledError]),
+            strict=False,
+        )
+    ],
+    {0, 1, 2, 4, 5, 7},
 )
-def test_all_other_samples_stay_where_they_are(run: str, num_workers: int, policy: str) -> None:
-    error = (ValueError, Panic, asyncio.CancelledError)[POLICIES.index(policy)]
+def test_all_other_samples_stay_where_they_are(
+    run: str, num_workers: int, policy: str, error: type[BaseException]
+) -> None:
     with make(Provider([3, 7], [5], error=error), policy, run=run, num_workers=num_workers) as loader:
         batches = delivered(loader)
         failed = loader.failed_samples
     expected = clean()
     if policy == "skip":
         assert batches == [[index for index in batch if index not in (3, 5, 7)] for batch in expected]
-    elif policy == "mask":
-        assert batches == [[-1 - index if index in (3, 5, 7) else index for index in batch] for batch in expected]
     else:
         for batch, other in zip(batches, expected, strict=True):
             assert [a for a, b in zip(batch, other, strict=True) if b not in (3, 5, 7)] == [
@@ -189,14 +192,14 @@ def test_all_other_samples_stay_where_they_are(run: str, num_workers: int, polic
         assert expected[sample.batch][sample.slot] == sample.sample_index
 
 
-@each_value(policy=["replace", "mask"], run=["workers", "graph"])
-def test_shards_deliver_the_same_as_one(policy: str, run: str) -> None:
+@pytest.mark.parametrize("run", ["workers", "graph"])
+def test_shards_deliver_the_same_as_one(run: str) -> None:
     provider = Provider([3, 7, 8, 9], [5, 6])
-    with make(provider, policy, run=run) as whole:
+    with make(provider, "replace", run=run) as whole:
         expected = delivered(whole)
     batches: list[list[int]] = [[] for _ in expected]
     for shard in range(2):
-        with make(provider, policy, batch_size=2, shard=(shard, 2), run=run) as loader:
+        with make(provider, "replace", batch_size=2, shard=(shard, 2), run=run) as loader:
             for batch, part in zip(batches, delivered(loader), strict=True):
                 batch += part
     assert batches == expected
@@ -280,9 +283,8 @@ def test_draws_are_those_of_the_place() -> None:
             np.testing.assert_array_equal(with_faults[same], image[same])
 
 
-@pytest.mark.parametrize("policy", ["replace", "mask"])
-def test_a_sample_of_another_rank_is_treated_like_that(policy: str) -> None:
-    with make(Provider(odd=[6]), policy) as loader:
+def test_a_sample_of_another_rank_is_treated_like_that() -> None:
+    with make(Provider(odd=[6]), "replace") as loader:
         batches = delivered(loader)
         (failed,) = loader.failed_samples
     assert (failed.sample_index, failed.stage) == (6, "checks")
@@ -344,24 +346,6 @@ def test_substitutes_of_a_weighted_order_are_those_of_its_weights() -> None:
     assert not {1, 5} & {*indices}
 
 
-# --- masks ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("arguments", [{"ragged": "list"}, {"stack_arrays": True}, {"output_type": "torch"}])
-def test_masks_in_all_forms_of_batches(arguments: dict[str, Any]) -> None:
-    with make(Provider([3]), "mask", **arguments) as loader:
-        seen = 0
-        for batch in loader:
-            for slot, is_masked in enumerate(batch["place"]["is_masked"]):
-                cameras = batch["cameras"]
-                image = cameras["image"][slot] if "stack_arrays" in arguments else cameras[1]["image"][slot]
-                assert bool((np.asarray(image) == 0).all()) == bool(is_masked)
-                assert bool((np.asarray(batch["boxes"][slot]) == 0).all()) == bool(is_masked)
-                assert tuple(batch["boxes"][slot].shape) == (2, 4)
-                seen += bool(is_masked)
-    assert seen == 1
-
-
 # --- refused ----------------------------------------------------------------------------------------------
 
 
@@ -387,8 +371,7 @@ class OwnLoading(SamplerInputCallable):
     [
         ({"faults": "skip", "sampler": ShuffledSampler(16, last_batch="drop")}, "last_batch='drop' does"),
         ({"faults": "skip", "sampler": SequenceSampler(4, [4] * 4, 0)}, "SequenceSampler delivers sequences"),
-        ({"faults": "mask", "context_name": None}, "needs `context_name`"),
-        ({"faults": "skp"}, "`faults` must be one of 'raise', 'skip', 'replace', 'mask', got 'skp'"),
+        ({"faults": "skp"}, "`faults` must be one of 'raise', 'skip', 'replace', got 'skp'"),
         ({"faults": 3}, "`faults` must be a FaultPolicy, or"),
     ],
 )
@@ -405,9 +388,8 @@ def test_what_does_not_go_together_is_refused(arguments: dict[str, Any], message
     ],
 )
 def test_inputs_that_cannot_are_refused(source: Any, message: str) -> None:
-    for faults in ("replace", FaultPolicy(fallback_decoder="pillow")):
-        with pytest.raises(SettingError, match=message):
-            DataLoader(source, 4, faults=faults)
+    with pytest.raises(SettingError, match=message):
+        DataLoader(source, 4, faults="replace")
 
 
 # --- budgets ----------------------------------------------------------------------------------------------
@@ -465,7 +447,7 @@ def test_after_an_error_the_loop_goes_on_behind_the_batch(run: str, caplog: pyte
         assert (batch == other) == (not {5, 7} & {*other})
 
 
-# --- quarantine, exclusion, fallback ----------------------------------------------------------------------
+# --- quarantine, exclusion --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("run", ["graph", "workers"])
@@ -489,11 +471,9 @@ def test_what_fails_is_listed_and_left_out_in_a_later_run(run: str, tmp_path: Pa
         pytest.raises(TooManyFailedError, match="calibration of 11"),
     ):
         delivered(loader)
-    for policy in ("mask", "skip"):
-        with make(Provider(), FaultPolicy(samples=policy, exclude=path), run=run) as loader:
-            batches = delivered(loader)
-        kept = [[index for index in batch if index >= 0] for batch in batches]
-        assert kept == [[index for index in batch if index not in (3, 5, 7)] for batch in clean()]
+    with make(Provider(), FaultPolicy(samples="skip", exclude=path), run=run) as loader:
+        batches = delivered(loader)
+    assert batches == [[index for index in batch if index not in (3, 5, 7)] for batch in clean()]
 
 
 def test_a_list_of_other_data_is_refused(tmp_path: Path) -> None:
@@ -509,10 +489,10 @@ def test_a_run_goes_on_with_another_policy_and_list(tmp_path: Path) -> None:
         next(iter(loader))
         state = loader.state_dict()
     (tmp_path / "failed.jsonl").write_text('{"sample": 3}')
-    with make(Provider([7]), FaultPolicy(samples="mask", exclude=tmp_path / "failed.jsonl")) as loader:
+    with make(Provider([7]), FaultPolicy(samples="skip", exclude=tmp_path / "failed.jsonl")) as loader:
         loader.load_state_dict(state)
         batches = delivered(loader, 1)
-        assert batches == [[-1 - i if i in (3, 7) else i for i in batch] for batch in expected[1:4]]
+        assert batches == [[i for i in batch if i not in (3, 7)] for batch in expected[1:4]]
         assert edited(loader.state_dict()) == edited(state, {"epoch": 1, "batch": 0})
 
 
@@ -524,30 +504,6 @@ def test_raised_faults_are_listed_too(tmp_path: Path) -> None:
                 next(loop)
     entries = read_quarantine(str(tmp_path / "failed.jsonl"))
     assert sorted((entry.sample_index, entry.step) for entry in entries) == [(5, "graph"), (7, "loading")]
-
-
-class WithGifs(Provider):
-    """Some images are of a kind that DALI does not know."""
-
-    def get_data(self, sample_index: int) -> SampleDataGroup:
-        sample = super().get_data(sample_index)
-        if sample_index in (4, 9):
-            buffer = io.BytesIO()
-            Image.fromarray(np.full((4, 6, 3), 8 * sample_index + 2, np.uint8)).save(buffer, "GIF")
-            sample["cameras"][1]["image"] = np.frombuffer(buffer.getvalue(), np.uint8)
-        return sample
-
-
-@each_value(run=["graph", "workers"], samples=["replace", "raise"])
-def test_a_fallback_decoder_saves_the_sample(run: str, samples: Any) -> None:
-    with make(WithGifs(), FaultPolicy(samples=samples, fallback_decoder="pillow"), run=run) as loader:
-        assert delivered(loader) == clean()
-        assert loader.failed_samples == ()
-    broken = [] if samples == "raise" else [5]
-    with make(WithGifs(broken=broken), samples, run=run) as loader:
-        with contextlib.suppress(SourceError, GraphError):
-            delivered(loader)
-        assert {4, 9} & {sample.sample_index for sample in loader.failed_samples}
 
 
 def test_the_message_tells_all_that_is_known() -> None:

@@ -20,7 +20,6 @@ from accvlab.dali_pipeline_framework.inputs import (
     MixedSampler,
     PlannedBatch,
     RandomAccessSampler,
-    RateCurve,
     SequenceSampler,
     SequentialSampler,
     ShuffledSampler,
@@ -234,24 +233,8 @@ def _component(draw: Any, kind: str) -> PlannedSampler:
 RATES = {1: [[1.0]], 2: [[0.5, 0.5], [0.9, 0.1], [1 / 3, 2 / 3]], 3: [[0.5, 0.25, 0.25], [0.2, 0.7, 0.1]]}
 
 
-CURVES = {1: [[1.0]], 2: [[1.0, 0.0], [0.0, 1.0], [0.3, 0.7]], 3: [[0.5, 0.5, 0.0], [0.0, 0.2, 0.8], [1 / 3] * 3]}
-
-
 @st.composite
-def _curves(draw: Any, num_components: int) -> RateCurve:
-    steps = sorted(draw(st.sets(st.integers(0, 30), min_size=1, max_size=4)))
-    knots = [(step, draw(st.sampled_from(CURVES[num_components]))) for step in steps]
-    return RateCurve(
-        knots=[*knots, (40, [1 / num_components] * num_components)],
-        interpolation=draw(st.sampled_from(["linear", "constant"])),
-        num_per_step=draw(st.integers(1, 3)),
-    )
-
-
-@st.composite
-def _mixed(
-    draw: Any, batch_size: int | None, last_batch: str, kind: str, nested: bool = False, moving: bool = False
-) -> Case:
+def _mixed(draw: Any, batch_size: int | None, last_batch: str, kind: str, nested: bool = False) -> Case:
     parts: list[PlannedSampler] = draw(st.lists(_component(kind), min_size=1, max_size=3))
     if nested:
         parts[0] = draw(_mixed(None, "drop", kind)).sampler
@@ -259,7 +242,7 @@ def _mixed(
     has_offsets = draw(st.booleans())
     sampler = MixedSampler(
         parts,
-        draw(_curves(len(parts)) if moving else st.sampled_from(RATES[len(parts)])),
+        draw(st.sampled_from(RATES[len(parts)])),
         batch_size,
         offsets=np.cumsum([0, *sizes[:-1]]).tolist() if has_offsets else None,
         num_per_epoch=draw(st.none() | st.integers(1, 20)),
@@ -324,7 +307,6 @@ WITH_EPOCHS: dict[str, Callable[[int, str], st.SearchStrategy[Case]]] = {
     "clips, streamed": lambda size, policy: _clips(size, policy, "clips", "streamed"),
     "mixed samples": lambda size, policy: _mixed(size, policy, "samples"),
     "mixed samples, nested": lambda size, policy: _mixed(size, policy, "samples", nested=True),
-    "mixed samples, moving": lambda size, policy: _mixed(size, policy, "samples", moving=True),
     "mixed clips": lambda size, policy: _mixed(size, policy, "clips"),
     "mixed clips as samples": lambda size, policy: _mixed(size, policy, "clips as samples"),
     "mixed streams": lambda size, policy: _mixed(size, policy, "streams"),

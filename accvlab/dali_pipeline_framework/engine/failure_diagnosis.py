@@ -180,7 +180,7 @@ class FailureDiagnosis:
 
     def _examine(self, member: BatchMember) -> Finding | None:
         try:
-            flat = _contiguous(member.load())
+            flat = [np.ascontiguousarray(array) if array.ndim else array for array in member.load()]
         except BaseException as error:
             pass_on_interrupt(error)
             cause = of_step(error)
@@ -227,13 +227,10 @@ class FailureDiagnosis:
             return ""
         return f" ({told})" if told else ""
 
-    def failure_of(self, flat: Sequence[Any]) -> str | None:
-        """Say why a sample fails in the graph, as the workers have sent it; None where it passes."""
-        return self._failure_of(_contiguous(flat))
-
     def _failure_of(
         self, flat: Sequence[Any], output: int | None = None, num_steps: int | None = None
     ) -> str | None:
+        """Say why a sample fails in the graph, as the workers have sent it; None where it passes."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # DALI's, about inputs that do not reach the only output
             try:
@@ -242,7 +239,3 @@ class FailureDiagnosis:
                 # It counts in a batch of one here.
                 return dali_reason(error).replace("sample #0", "the sample")
         return None
-
-
-def _contiguous(flat: Sequence[Any]) -> list[Any]:
-    return [np.ascontiguousarray(array) if array.ndim else array for array in flat]

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from nvidia.dali import types
 
-from ..ledgers.marks import DELIVERED, PADDING
+from ..ledgers.marks import DELIVERED, PADDING, REPLACED
 from ..ledgers.packed_batch import UNKNOWN, PackedBatch, packed
 from ..sources.input_adapter import InputAdapter
 
@@ -17,15 +17,15 @@ _sample_index_of, _is_padding_of = operator.attrgetter("sample_index"), operator
 
 
 def samples_of(
-    source: Any, infos: Sequence[types.SampleInfo], stand_ins: Mapping[int, tuple[int, int]], index_bytes: int
+    source: Any, infos: Sequence[types.SampleInfo], stand_ins: Mapping[int, int], index_bytes: int
 ) -> PackedBatch:
     """Get the samples of a batch, packed for a ledger.
 
     Args:
         source: The user's input.
         infos: Positions of the samples that were loaded, at least one.
-        stand_ins: Where something else than planned was delivered, by the number of the sample in the batch: the
-            mark, and the index of the sample.
+        stand_ins: Indices of the samples that replace those that were planned, by the number of the sample in the
+            batch.
         index_bytes: How to pack indices, see `packed`.
     """
     places_at = getattr(source, "places_at", None)
@@ -41,6 +41,6 @@ def samples_of(
     if not stand_ins and True not in map(_is_padding_of, places):
         return packed(due, index_bytes)
     delivered, marks = [*due], [PADDING if place.is_padding else DELIVERED for place in places]
-    for number, (mark, index) in stand_ins.items():
-        marks[number], delivered[number] = mark, index
+    for number, index in stand_ins.items():
+        marks[number], delivered[number] = REPLACED, index
     return packed(delivered, index_bytes, marks, due)

@@ -64,7 +64,6 @@ class FailedSamples:
         policy: What becomes of them.
         not_tried: Those that are not tried (again), and why: they stand on an exclusion list, or failed in the
             graph.
-        re_encoded: Fields that the fallback decoder decodes, by sample: positions among the flat fields.
         num_delivered: Samples that were delivered so far.
         by_index: The samples that have failed, by index.
     """
@@ -77,7 +76,6 @@ class FailedSamples:
         """
         self.policy = policy
         self.not_tried: dict[int, str] = {}
-        self.re_encoded: dict[int, tuple[int, ...]] = {}
         self.num_delivered = 0
         for path in policy.exclude or ():
             for entry in read_quarantine(path):

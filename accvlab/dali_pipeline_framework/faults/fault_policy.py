@@ -12,10 +12,8 @@ import attrs
 from ..checks import choice, file_path, file_paths, number, probability, shown, whole_number
 from ..errors import SettingError
 
-SamplePolicy: TypeAlias = Literal["raise", "skip", "replace", "mask"]
+SamplePolicy: TypeAlias = Literal["raise", "skip", "replace"]
 """What becomes of samples that fail, see `FaultPolicy`."""
-
-FallbackDecoder: TypeAlias = Literal["pillow", "opencv"]
 
 
 @attrs.frozen(kw_only=True, init=False)
@@ -27,12 +25,10 @@ class FaultPolicy:
     Attributes:
         samples: What becomes of a sample that cannot be loaded or decoded. ``"raise"``: an error, after which the
             loader can go on behind its batch. ``"skip"``: the batch has one sample less. ``"replace"``: another
-            sample takes its place. ``"mask"``: its fields are zeros, and the context group tells so.
+            sample takes its place.
         max_failed: How many different samples may fail; with one more, the run ends with a summary.
         max_failed_share: Which share of the samples that were delivered may fail, in [0, 1]; as long as fewer than
             1,000 were, that share of 1,000.
-        fallback_decoder: What decodes images that DALI cannot decode, ``"pillow"`` or ``"opencv"``; samples that
-            it can decode have not failed. None: they have.
         quarantine: A file to which a line of JSON is added for each sample that fails.
         exclude: Files of this kind, whose samples are taken for failed without trying them; not with ``samples``
             ``"raise"``.
@@ -56,7 +52,6 @@ class FaultPolicy:
     samples: SamplePolicy
     max_failed: int | None
     max_failed_share: float | None
-    fallback_decoder: FallbackDecoder | None
     quarantine: str | None
     exclude: tuple[str, ...] | None
     restarts: int
@@ -69,7 +64,6 @@ class FaultPolicy:
         samples: SamplePolicy = "raise",
         max_failed: int | None = None,
         max_failed_share: float | None = None,
-        fallback_decoder: FallbackDecoder | None = None,
         quarantine: str | os.PathLike[str] | None = None,
         exclude: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
         restarts: int = 0,
@@ -83,11 +77,6 @@ class FaultPolicy:
             max_failed_share=(
                 None if max_failed_share is None else probability(max_failed_share, "max_failed_share")
             ),
-            fallback_decoder=(
-                None
-                if fallback_decoder is None
-                else choice(fallback_decoder, "fallback_decoder", get_args(FallbackDecoder))
-            ),
             quarantine=None if quarantine is None else file_path(quarantine, "quarantine"),
             exclude=None if exclude is None else file_paths(exclude, "exclude"),
             restarts=whole_number(restarts, "restarts", at_least=0),
@@ -100,7 +89,7 @@ class FaultPolicy:
             if getattr(self, name) is not None:
                 raise SettingError(
                     f"`{name}` does not go with samples='raise', where the first sample that fails is raised. Say "
-                    f"what becomes of such samples: 'replace', 'mask' or 'skip'. (To raise the first one beside "
+                    f"what becomes of such samples: 'replace' or 'skip'. (To raise the first one beside "
                     f"those of `exclude`: samples='replace', max_failed=0, exclude=...)"
                 )
 
@@ -115,6 +104,6 @@ class FaultPolicy:
             return faults or cls()
         if not isinstance(faults, str):
             raise SettingError(
-                f"`faults` must be a FaultPolicy, or 'raise', 'skip', 'replace' or 'mask', got {shown(faults)}."
+                f"`faults` must be a FaultPolicy, or 'raise', 'skip' or 'replace', got {shown(faults)}."
             )
         return cls(samples=choice(faults, "faults", get_args(SamplePolicy)))

@@ -20,7 +20,6 @@ from ..providers.videos.videos import Videos as Videos
 from ..sampling.arithmetic.class_weights import class_balanced_weights as class_balanced_weights
 from ..sampling.arithmetic.last_batch import LastBatch as LastBatch
 from ..sampling.arithmetic.last_batch import SampleCounts as SampleCounts
-from ..sampling.arithmetic.rate_curve import RateCurve as RateCurve
 from ..sampling.clip_sampler import ClipSampler as ClipSampler
 from ..sampling.clips.clips import Clips as Clips
 from ..sampling.mixed_sampler import MixedSampler as MixedSampler

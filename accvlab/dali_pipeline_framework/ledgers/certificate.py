@@ -23,7 +23,7 @@ import numpy as np
 from ..checks import MOST_SAMPLES, elements, flag, whole_number
 from ..errors import SettingError
 from .ledger_file import NEW, STATE, Int64Array, Ledger, LedgerPart, UInt8Array, ledgers_in
-from .marks import MASKED, PADDING, REPLACED
+from .marks import PADDING, REPLACED
 
 _MOST_NAMED = 20
 
@@ -236,14 +236,13 @@ class _Counted:
         is_counted = counts[part.batch_of] & (part.marks != PADDING)
         for epoch in np.unique(part.epochs[counts]).tolist():
             here = is_counted & (epoch_of == epoch)
-            self._found.setdefault(epoch, []).append(part.indices[here & (part.marks != MASKED)])
+            self._found.setdefault(epoch, []).append(part.indices[here])
             self._note_lost(epoch, part.indices[here], part.marks[here], part.planned[here])
 
     def _note_lost(self, epoch: int, indices: Int64Array, marks: UInt8Array, planned: Int64Array) -> None:
         lost = self._lost.setdefault(epoch, {})
-        for position in np.flatnonzero((marks == REPLACED) | (marks == MASKED)).tolist():
-            is_masked = marks[position] == MASKED
-            how = "zeros in its place" if is_masked else f"sample {indices[position]} in its place"
+        for position in np.flatnonzero(marks == REPLACED).tolist():
+            how = f"sample {indices[position]} in its place"
             lost[int(planned[position])] = how
 
     def differences(self, times: int | None, epochs: Sequence[int] | None) -> Iterator[str]:

@@ -32,7 +32,7 @@ from ..checks import file_path, file_paths, shown
 from ..errors import FileError, error_that_is_also
 from ..limits.tables import open_table
 from .appended_file import AppendedFile
-from .marks import MASKED
+from .marks import REPLACED
 from .packed_batch import BATCH, HAS_MARKS, IS_UNKNOWN, UNKNOWN, PackedBatch
 
 Int64Array = npt.NDArray[np.int64]
@@ -353,7 +353,7 @@ def _add_batch(
     if flags & HAS_MARKS:
         marks = np.frombuffer(payload, np.uint8, count, count * width)
         planned = np.frombuffer(payload, _TYPES[width], count, count * (width + 1))
-    if count and (marks.max() > MASKED or (width == 8 and min(indices.min(), planned.min()) < 0)):
+    if count and (marks.max() > REPLACED or (width == 8 and min(indices.min(), planned.min()) < 0)):
         raise _damaged_at(position)
     part.marks.append(marks)
     part.planned.append(planned)

@@ -13,6 +13,3 @@ PADDING: Final = 1
 
 REPLACED: Final = 2
 """In the place of another one, which could not be delivered."""
-
-MASKED: Final = 3
-"""As zeros, since it could not be loaded."""

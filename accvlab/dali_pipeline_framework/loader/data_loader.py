@@ -48,7 +48,7 @@ from .rank_agreement import RankAgreement, loader_settings
 from .recovery import Recovery
 from .reports.loop_times import LoopTimes
 from .reports.report_interface import ReportInterface
-from .sample_policy import with_sample_policy
+from .sample_policy import check_sample_policy
 from .states.position import LoopProgress, Made, Position
 from .states.sample_fields import fields_for_state, fingerprint
 from .states.state import (
@@ -167,7 +167,7 @@ class DataLoader(TorchInterface, ReportInterface):
             as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` shall hold, for code
                 that asks for it. What such code would change in a loader of PyTorch has no effect on this one.
             faults: What is done about samples that fail, and about workers that die: a `FaultPolicy`, or only what
-                becomes of samples, ``"raise"``, ``"skip"``, ``"replace"`` or ``"mask"``. None: the first one is
+                becomes of samples, ``"raise"``, ``"skip"`` or ``"replace"``. None: the first one is
                 raised.
             ledger: Folder in which each rank notes which samples it has delivered, in a file of its own; see the
                 page on ledgers. None: nothing is noted.
@@ -194,8 +194,8 @@ class DataLoader(TorchInterface, ReportInterface):
             context_name=context_name,
             steps_per_epoch=self._steps,
         )
-        bound = bind_input(definition.data_input, asked)
-        self._bound = with_sample_policy(bound, self._faults)
+        self._bound = bound = bind_input(definition.data_input, asked)
+        check_sample_policy(bound, self._faults)
         self._keeps_checkpoints = bound.keeps_checkpoints
         self._data_format = bound.parts.whole.used_sample_data_structure.format
         self._ledger = LedgerRecording(ledger, self._bound, self._seed, self._steps)

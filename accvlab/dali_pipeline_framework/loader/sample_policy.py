@@ -3,30 +3,24 @@
 
 from __future__ import annotations
 
-import attrs
-
 from ..engine.faults.sample_faults import SampleFaults
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import QuarantineError, SettingError
 from ..faults.failed_samples import FailedSamples
 from ..faults.fault_policy import FaultPolicy
-from ..faults.image_fallback import require_decoder
-from ..sources.input_parts import InputParts
 from ..sources.planned_input import PlannedInput
 from .input_binding import LoaderInput
 
 
-def with_sample_policy(bound: LoaderInput, policy: FaultPolicy) -> LoaderInput:
-    """Prepare the input of a loader for a policy.
+def check_sample_policy(bound: LoaderInput, policy: FaultPolicy) -> None:
+    """Check that the input of a loader goes with a policy.
 
     Raises:
         SettingError: The input, its order, or its last batches do not go with it.
     """
-    if policy.fallback_decoder is not None:
-        require_decoder(policy.fallback_decoder)
-    if policy.samples == "raise" and policy.fallback_decoder is None:
-        return bound
-    what = f"samples={policy.samples!r}" if policy.samples != "raise" else "`fallback_decoder`"
+    if policy.samples == "raise":
+        return
+    what = f"samples={policy.samples!r}"
     source = bound.data_input
     if not isinstance(source, PlannedInput) or bound.parts.whole is not source:
         raise SettingError(
@@ -41,15 +35,6 @@ def with_sample_policy(bound: LoaderInput, policy: FaultPolicy) -> LoaderInput:
         )
     if policy.samples == "skip":
         _require_skippable(source)
-    if policy.samples != "mask":
-        return bound
-    if source.context_name is None:
-        raise SettingError(
-            "samples='mask' needs `context_name`: the group of that name tells by `is_masked` which samples are "
-            "zeros only. Without it they would be trained on."
-        )
-    marking = source.marking_masked()
-    return attrs.evolve(bound, data_input=marking, parts=InputParts.of(marking))
 
 
 def _require_skippable(source: PlannedInput) -> None:
@@ -58,12 +43,12 @@ def _require_skippable(source: PlannedInput) -> None:
         raise SettingError(
             f"samples='skip' leaves samples out of batches, but {type(sampler).__name__} delivers sequences, "
             f"clips or an endless stream, where each slot goes on from batch to batch. Use 'replace' (by a frame "
-            f"beside it) or 'mask'."
+            f"next to it)."
         )
     if not source.delivers_partial_batches:
         raise SettingError(
             f"samples='skip' makes batches smaller, which last_batch={sampler.last_batch!r} does not allow. Use "
-            f"last_batch='partial', or 'replace' or 'mask'."
+            f"last_batch='partial', or 'replace'."
         )
 
 
@@ -73,8 +58,7 @@ def follow_faults(pipeline: StructuredPipeline, failed: FailedSamples, bound: Lo
         return
     if failed.num_excluded:
         _require_own(failed, bound.data_input)
-    context_name = getattr(bound.data_input, "context_name", None)
-    pipeline.sample_faults = SampleFaults(pipeline, failed, context_name)
+    pipeline.sample_faults = SampleFaults(pipeline, failed)
 
 
 def _require_own(failed: FailedSamples, source: PlannedInput) -> None:

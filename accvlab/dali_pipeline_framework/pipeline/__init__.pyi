@@ -1,6 +1,5 @@
 from ..engine.structured_pipeline import StructuredPipeline as StructuredPipeline
 from ..loader.data_loader import DataLoader as DataLoader
-from ..loader.reports.exposition import ReportCollector as ReportCollector
 from ..loader.reports.report import LoaderReport as LoaderReport
 from ..loader.states.state_files import load_state as load_state
 from ..loader.states.state_files import save_state as save_state

@@ -246,7 +246,7 @@ class DALIStructuredOutputIterator:
         ran = perf_counter_ns()
         values = self._convert(outputs, None if self._is_full else pipeline.num_valid)
         if pipeline.sample_faults is not None:
-            values = pipeline.sample_faults.received(values, self._format)
+            pipeline.sample_faults.received(len(values[0]) if values else 0)
         result: Any = nested_dictionary(self._format, values) if self._to_dict else self._filled(values)
         converted = perf_counter_ns()
         if self._post_process is not None:

@@ -14,8 +14,6 @@ from ..errors import SettingError
 from .arithmetic.keyed_permutation import PermutationTable
 from .arithmetic.last_batch import LastBatch
 from .arithmetic.mixture_schedule import MixtureSchedule
-from .arithmetic.moving_schedule import MovingSchedule
-from .arithmetic.rate_curve import RateCurve
 from .planned_sampler import PlannedSampler
 from .plans.orders import EpochOrder, Order
 from .plans.planned_batch import Int64Array, distinct
@@ -30,8 +28,7 @@ class MixedSampler(PlannedSampler):
     The components must be of the same kind: samples, clips of the same length, or streams; and clips must be
     delivered in the same way, frame by frame or each as one sample. What is counted is what they deal to the
     slots: samples, clips, or for streams whole sequences (not their frames). After any number of them, each
-    component's count is within one of that number times its rate (`MixtureSchedule`). Rates that change are a
-    `RateCurve`; then the count is near the integral of the rate (`MovingSchedule` says how near).
+    component's count is within one of that number times its rate (`MixtureSchedule`).
 
     Each component goes through its own epochs: it starts its next one when it is used up, so within one epoch
     of the mixture a small component can be delivered several times, and of a large one only a part.
@@ -48,7 +45,7 @@ class MixedSampler(PlannedSampler):
     def __init__(
         self,
         samplers: Sequence[PlannedSampler],
-        rates: Sequence[float] | RateCurve,
+        rates: Sequence[float],
         total_batch_size: int | None = None,
         *,
         offsets: Sequence[int] | Int64Array | None = None,
@@ -59,8 +56,7 @@ class MixedSampler(PlannedSampler):
 
         Args:
             samplers: The components. Their own batch size and last-batch policy are not used.
-            rates: Rate of each component, above 0; together 1. Or a `RateCurve`: rates that change with the step.
-                Its steps go on over the epochs.
+            rates: Rate of each component, above 0; together 1.
             total_batch_size: Number of slots, all shards together. None: set later, by the loader.
             offsets: Added to the sample indices of each component: for data sets that are joined by a
                 `ConcatDataProvider`, its ``offsets``. None: all components choose from the same data set.
@@ -79,7 +75,7 @@ class MixedSampler(PlannedSampler):
         if last_batch is None:
             last_batch = "pad" if self.is_streamed else "drop"
         super().__init__(total_batch_size, last_batch)
-        self._schedule = MovingSchedule(rates) if isinstance(rates, RateCurve) else MixtureSchedule(rates)
+        self._schedule = MixtureSchedule(rates)
         if self._schedule.num_components != len(self._samplers):
             raise SettingError(
                 f"`rates` must have one rate per sampler: got {self._schedule.num_components} rate(s) for "
@@ -123,13 +119,7 @@ class MixedSampler(PlannedSampler):
     @property
     def rates(self) -> tuple[float, ...]:
         """The rates that are realised exactly: those asked for, or where they have no small common denominator,
-        the nearest multiples of 1/65536 (at least one each). Where they change, those asked for at step 0."""
-        return self.rates_at(0)
-
-    def rates_at(self, step: float) -> tuple[float, ...]:
-        """The rates at a step of a `RateCurve`; without one, `rates` at any step."""
-        if isinstance(self._schedule, MovingSchedule):
-            return self._schedule.curve.rates_at(step)
+        the nearest multiples of 1/65536 (at least one each)."""
         return tuple(float(rate) for rate in self._schedule.rates)
 
     def check_provider(self, provider: Any) -> None:
@@ -165,11 +155,9 @@ class MixedSampler(PlannedSampler):
 
     def describe(self) -> Description:
         """What the order depends on."""
-        schedule = self._schedule
-        rates = schedule.curve.describe() if isinstance(schedule, MovingSchedule) else None
         description: Description = {
             **super().describe(),
-            "rates": rates or ", ".join(f"{rate:.6g}" for rate in self.rates),
+            "rates": ", ".join(f"{rate:.6g}" for rate in self.rates),
             "offsets": ", ".join(map(str, self._offsets)),
             "num_per_epoch": self.order.num_positions,
         }
@@ -188,7 +176,7 @@ class MixedOrder(Order):
 
     orders: Sequence[Order]
     first_units: Sequence[int]
-    schedule: MixtureSchedule | MovingSchedule
+    schedule: MixtureSchedule
     num_positions: int
 
     def of_epoch(self, epoch: int) -> EpochOrder:

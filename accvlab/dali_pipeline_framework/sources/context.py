@@ -18,14 +18,10 @@ _FLAGS = ("is_first", "is_last", "is_padding")
 _FIELDS = (*_NUMBERS, *_FLAGS)  # the first ones of SamplePlace, in its order
 
 
-IS_MASKED = "is_masked"
-
-
-def add_context(blueprint: SampleDataGroup, name: str, marks_masked: bool = False) -> None:
+def add_context(blueprint: SampleDataGroup, name: str) -> None:
     """Add the group of context fields to a blueprint, as its last field.
 
-    The fields are those of `SamplePlace`: the numbers int64 and the flags bool, all scalars. With
-    ``marks_masked`` there is one more flag, ``is_masked``.
+    The fields are those of `SamplePlace`: the numbers int64 and the flags bool, all scalars.
 
     Raises:
         SettingError: The blueprint has a field of that name already, or it is not a text.
@@ -41,16 +37,15 @@ def add_context(blueprint: SampleDataGroup, name: str, marks_masked: bool = Fals
     context = SampleDataGroup()
     for number in _NUMBERS:
         context.add_data_field(number, types.DALIDataType.INT64, ndim=0)
-    for flag in (*_FLAGS, IS_MASKED) if marks_masked else _FLAGS:
+    for flag in _FLAGS:
         context.add_data_field(flag, types.DALIDataType.BOOL, ndim=0)
     blueprint.add_data_group_field(name, context)
 
 
-def context_values(place: SamplePlace, is_masked: bool | None = None) -> tuple[Any, ...]:
-    """The values of the context fields, in flat order; ``is_masked``: None where it is no field."""
+def context_values(place: SamplePlace) -> tuple[Any, ...]:
+    """The values of the context fields, in flat order."""
     count = len(_NUMBERS)
     return (
         *(np.array(value, np.int64) for value in place[:count]),
         *(np.array(value, np.bool_) for value in place[count : len(_FIELDS)]),
-        *(() if is_masked is None else (np.array(is_masked),)),
     )

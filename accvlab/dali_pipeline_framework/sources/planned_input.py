@@ -51,8 +51,6 @@ class PlannedInput(CallableBase, ABC):
     takes_any_batch_size = False
     """Whether a pipeline may have another batch size than the input; then there is a method `for_pipeline`."""
 
-    _marks_masked = False  # whether the context tells which samples are masked
-
     _keeps_batch_size_per_shard = False
     """Whether the batch size that the input was created with is that of one shard."""
 
@@ -187,13 +185,6 @@ class PlannedInput(CallableBase, ABC):
         changed._check_batch_size()
         return changed
 
-    def marking_masked(self: _Self) -> _Self:
-        """Get a copy whose context tells which samples are masked."""
-        changed = copy.copy(self)
-        changed._forget()
-        changed._marks_masked = True
-        return changed
-
     def continued(self: _Self, epoch: int, segments: Sequence[EpochSegment]) -> _Self:
         """Get a copy for which these segments of an epoch were delivered, see `RandomAccessSampler.continued`."""
         changed = copy.copy(self)
@@ -213,7 +204,7 @@ class PlannedInput(CallableBase, ABC):
         """Blueprint of the samples, with mappings switched off."""
         blueprint = input_blueprint(self._loader.provider)
         if self._context_name is not None:
-            add_context(blueprint, self._context_name, self._marks_masked)
+            add_context(blueprint, self._context_name)
         return blueprint
 
     def __call__(self, sample_info: types.SampleInfo) -> tuple[Any, ...]:
@@ -224,10 +215,7 @@ class PlannedInput(CallableBase, ABC):
         """
         place = self._place(sample_info)
         sample = self._loader.load(place.sample_index)
-        return sample if self._context_name is None else (*sample, *self._context_of(place))
-
-    def _context_of(self, place: SamplePlace) -> tuple[Any, ...]:
-        return context_values(place, False) if self._marks_masked else context_values(place)
+        return sample if self._context_name is None else (*sample, *context_values(place))
 
     def iter_batch(self, sample_infos: Sequence[types.SampleInfo]) -> Iterator[tuple[Any, ...]]:
         """Load the samples at all positions of one batch, each when it is asked for, as flat tuples.
@@ -241,7 +229,7 @@ class PlannedInput(CallableBase, ABC):
         samples = self._loader.load_batch(indices, range(len(places)))
         if self._context_name is None:
             return samples
-        return ((*sample, *self._context_of(place)) for sample, place in zip(samples, places, strict=True))
+        return ((*sample, *context_values(place)) for sample, place in zip(samples, places, strict=True))
 
     @property
     def loads_batches(self) -> bool:
@@ -255,14 +243,11 @@ class PlannedInput(CallableBase, ABC):
     def load_in_place(self, place: SamplePlace, sample_index: int) -> tuple[Any, ...]:
         """Load another sample in the place of one, as a flat tuple.
 
-        The context tells the place, with the index of the sample that is loaded; where masked samples are marked,
-        with that of the masked one.
+        The context is that of the place, with the index of the sample that is loaded.
         """
         sample = self._loader.load(sample_index)
         if self._context_name is None:
             return sample
-        if self._marks_masked:
-            return (*sample, *context_values(place, True))
         return (*sample, *context_values(place._replace(sample_index=sample_index)))
 
     def places_at(self, sample_infos: Sequence[types.SampleInfo]) -> list[SamplePlace]:

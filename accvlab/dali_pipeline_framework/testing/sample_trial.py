@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 
 from ..draws.sample_place import SamplePlace
-from ..engine.faults.tolerant_loading import description_of, image_fields
+from ..engine.faults.tolerant_loading import description_of
 from ..engine.samples.sample_checker import SampleChecker
 from ..engine.samples.sample_steps import of_step
 from ..engine.worker_process import pass_on_interrupt
@@ -20,6 +20,7 @@ from ..loader.data_loader import DataLoader
 from ..pipeline.chains.array_steps import ArraySteps
 from ..pipeline.pipeline import PipelineDefinition
 from ..providers.data_provider import DataProvider
+from ..sample_data import GroupFormat
 from ..sampling.shuffled_sampler import SequentialSampler
 from ..sources.input_adapter import InputAdapter
 from ..sources.planned_input import PlannedInput
@@ -97,7 +98,7 @@ class SampleTrial:
         blueprint = self._source.used_sample_data_structure.format
         self._checker = SampleChecker(blueprint, type(self._source).__name__)
         sent = blueprint if self._steps is None else self._steps.output_format
-        self._image_fields = image_fields(sent)
+        self._image_fields = _image_fields(sent)
         self._paths = sent.flat_paths
         self._decoder = _Decoder()
         self.holds_images: set[int] = set()
@@ -193,3 +194,15 @@ def _decoding_pipeline(size: int) -> Any:
         pipeline.set_outputs(fn.decoders.image(files, device="cpu"))
     pipeline.build()
     return pipeline
+
+
+def _image_fields(blueprint: GroupFormat) -> list[int]:
+    """Positions of the fields that may be image files."""
+    return [
+        position
+        for position, leaf in enumerate(blueprint.flat_leaves)
+        if leaf.numpy_dtype == np.uint8
+        and not leaf.is_string
+        and leaf.ndim in (None, 1)
+        and leaf.content.is_encoded is not False
+    ]

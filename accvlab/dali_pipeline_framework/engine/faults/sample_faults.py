@@ -9,25 +9,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
-import numpy as np
 from nvidia.dali import types
 
 from ...errors import ClosedError, FrameworkError, GraphError, SourceError, is_of_missing_package
 from ...faults.failed_samples import FailedSample, FailedSamples
-from ...sample_data import GroupFormat
 from ...sources.input_adapter import InputAdapter
 from ..failure_diagnosis import BatchMember, Finding
 from ..structured_pipeline import StructuredPipeline
-from ..worker_process import pass_on_interrupt
 from .journal import FaultJournal
 from .tolerant_loading import (
     BatchLoading,
-    LoadedSample,
     SampleFailureError,
     TolerantLoading,
     description_of,
-    fields_to_re_encode,
-    image_fields,
 )
 from .tolerant_source import TolerantSource
 
@@ -41,37 +35,27 @@ class SampleFaults:
 
     ```text
      worker      sample fails ─> substitute ─> journal                ─┐
-     pipeline                                        batch delivered  ─┴─> noted, masked, budget
+     pipeline                                        batch delivered  ─┴─> noted, budget
      graph       batch fails ─> diagnosis ─> culprits ─> not to be tried any more ─> the loader renews the pipeline
     ```
     """
 
-    def __init__(
-        self, pipeline: StructuredPipeline, failed: FailedSamples, context_name: str | None = None
-    ) -> None:
-        """Set the pipeline up, which is not started yet; a group of the name tells which samples are masked."""
+    def __init__(self, pipeline: StructuredPipeline, failed: FailedSamples) -> None:
+        """Set the pipeline up, which is not started yet."""
         self._pipeline_reference = weakref.ref(pipeline)  # it holds this object
         self._failed = failed
-        self._context_name = context_name
         self._culprits: list[tuple[BatchMember, Finding]] = []
-        self._loaded: dict[str, tuple[LoadedSample, Sequence[Any]]] = {}
+        self._slots: dict[str, int] = {}  # of the batch that failed, by the name of the sample
         self._records: list[dict[str, Any]] = []
         self._journal: FaultJournal | None = None
         self._source: TolerantSource | None = None
         policy = failed.policy
-        if policy.samples != "raise" or policy.fallback_decoder is not None:
+        if policy.samples != "raise":
             self._journal = FaultJournal()
             source: Any = pipeline.worker_source
             source.__class__ = TolerantSource  # it is not started yet
             self._source = source
-            source.tolerance = TolerantLoading(
-                policy.samples,
-                policy.fallback_decoder,
-                dict(failed.not_tried),
-                dict(failed.re_encoded),
-                image_fields(pipeline.data_input.used_sample_data_structure.format),
-                self._journal,
-            )
+            source.tolerance = TolerantLoading(policy.samples, dict(failed.not_tried), self._journal)
         self._diagnosis = pipeline.diagnose_by(self._diagnose)
 
     @property
@@ -88,23 +72,22 @@ class SampleFaults:
 
     # --- batches that are delivered -------------------------------------------------------------------
 
-    def received(self, values: list[Any], output_format: GroupFormat) -> list[Any]:
-        """Note what has failed in the batch that was received last, and mask what is to be masked in its fields.
+    def received(self, num_samples: int) -> None:
+        """Note what has failed in the batch that was received last, of that many samples.
 
         Raises:
             TooManyFailedError: More samples have failed than may.
         """
         failed = self._failed
-        failed.num_delivered += len(values[0]) if values else 0
+        failed.num_delivered += num_samples
         if self._journal is not None:
             self._records += self._journal.read()
         if self._records:
-            values = self._treated(values, output_format)
+            self._note_records()
         if failed.by_index:
             failed.require_budget()
-        return values
 
-    def _treated(self, values: list[Any], output_format: GroupFormat) -> list[Any]:
+    def _note_records(self) -> None:
         position = self._pipeline.last_batch
         of_later: list[dict[str, Any]] = []
         for record in self._records:
@@ -115,17 +98,7 @@ class SampleFaults:
                 continue
             for each in record["failed"]:
                 self._note(FailedSample.of_record(each))
-            if self._failed.policy.samples == "mask":
-                values = self._masked(values, output_format, [int(slot) for slot in record["instead"]])
         self._records = of_later
-        return values
-
-    def _masked(self, values: list[Any], output_format: GroupFormat, slots: Sequence[int]) -> list[Any]:
-        paths = output_format.flat_paths
-        return [
-            value if path[0] == self._context_name else _zeroed(value, slots)
-            for path, value in zip(paths, values, strict=True)
-        ]
 
     def _note(self, failed: FailedSample, is_tried_again: bool = True) -> None:
         number = len(self._failed.samples)
@@ -169,7 +142,7 @@ class SampleFaults:
                 else InputAdapter(source.chain().source).sample_index(each.info)
             )
             name = f"sample {index}"
-            self._loaded[name] = each, numbers
+            self._slots[name] = int(each.info.idx_in_batch)
             members.append(BatchMember(name, index, _constant([*each.sent, *numbers])))
         return members
 
@@ -189,8 +162,6 @@ class SampleFaults:
             index = member.sample_index
             if index is None:
                 return False
-            if self._rescues(member, index):
-                continue
             outcome = _OUTCOMES[policy.samples]
             failed = FailedSample(
                 index,
@@ -200,7 +171,7 @@ class SampleFaults:
                 self._file(index),
                 epoch,
                 batch,
-                self._slot(member),
+                self._slots.get(member.name, 0),
                 message=finding.line.strip(),
             )
             self._note(failed, is_tried_again=policy.samples == "raise")
@@ -222,37 +193,6 @@ class SampleFaults:
         self._failed.require_budget()
         return policy.samples != "raise"
 
-    def _rescues(self, member: BatchMember, index: int) -> bool:
-        """Whether the fallback decoder makes it pass; then it is used for this sample from now on."""
-        decoder, source = self._failed.policy.fallback_decoder, self._source
-        if (
-            decoder is None
-            or source is None
-            or member.name not in self._loaded
-            or index in self._failed.re_encoded
-        ):
-            return False
-        sample, numbers = self._loaded[member.name]
-        apply = source.chain().apply
-
-        def passes(flat: Sequence[Any]) -> bool:
-            try:
-                sent = flat if apply is None else apply(flat, numbers)
-            except BaseException as error:
-                pass_on_interrupt(error)
-                return False
-            return self._diagnosis.failure_of([*sent, *numbers]) is None
-
-        fields = fields_to_re_encode(sample.flat, source.tolerance.image_fields, decoder, passes)
-        if fields:
-            self._failed.re_encoded[index] = fields
-            _logger.info("Sample %d%s is decoded by %s.", index, f" ({self._file(index)})", decoder)
-        return bool(fields)
-
-    def _slot(self, member: BatchMember) -> int:
-        loaded = self._loaded.get(member.name)
-        return 0 if loaded is None else int(loaded[0].info.idx_in_batch)
-
     def _note_raised(self, error: FrameworkError) -> None:
         index = error.sample_index if isinstance(error, SourceError) else None
         if index is None or is_of_missing_package(error):
@@ -269,23 +209,8 @@ class SampleFaults:
         return description_of(InputAdapter(self._pipeline.data_input), index)
 
 
-_OUTCOMES = {"raise": "raised", "skip": "skipped", "replace": "another sample in its place", "mask": "masked"}
+_OUTCOMES = {"raise": "raised", "skip": "skipped", "replace": "another sample in its place"}
 
 
 def _constant(flat: Sequence[Any]) -> Callable[[], Sequence[Any]]:
     return lambda: flat
-
-
-def _zeroed(value: Any, slots: Sequence[int]) -> Any:
-    """A copy of a field, zero for some samples: the original may share memory with other fields."""
-    if isinstance(value, list):
-        return [_zeros(each) if slot in slots else each for slot, each in enumerate(value)]
-    copied = value.clone() if hasattr(value, "clone") else value.copy()
-    copied[list(slots)] = 0
-    return copied
-
-
-def _zeros(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_zeros(each) for each in value]
-    return value * 0 if hasattr(value, "clone") else np.zeros_like(value)

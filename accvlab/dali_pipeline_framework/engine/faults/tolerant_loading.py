@@ -16,17 +16,13 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import attrs
-import numpy as np
 from nvidia.dali import types
 
 from ...draws.keyed_draws import KeyedDraws
 from ...draws.sample_place import SamplePlace
 from ...draws.sample_seeds import note_sample
 from ...errors import is_of_missing_package
-from ...faults.fault_policy import FallbackDecoder, SamplePolicy
-from ...faults.image_fallback import re_encoded
-from ...ledgers.marks import MASKED, REPLACED
-from ...sample_data import GroupFormat
+from ...faults.fault_policy import SamplePolicy
 from ...url_secrets import without_secrets
 from ..samples.loading_batch import LoadingBatch
 from ..samples.sample_checker import OddSampleError
@@ -71,7 +67,7 @@ class NotTriedError(Exception):
 
 
 class KnownSampleError(Exception):
-    """A batch has samples that are known to fail, or to need the fallback decoder."""
+    """A batch has samples that are known to fail."""
 
 
 @attrs.frozen
@@ -99,19 +95,13 @@ class TolerantLoading:
     """What the workers know of samples that fail.
 
     Attributes:
-        samples: What becomes of one; with ``"raise"`` only the fallback decoder helps.
-        fallback: Decodes the images of samples that fail, or None.
+        samples: Whether one is skipped or replaced.
         not_tried: Samples that are known to fail, and why.
-        re_encoded: Fields that the fallback decoder decodes, by sample.
-        image_fields: Positions of the flat fields that may be image files.
         journal: Where to write what has failed; None: nowhere.
     """
 
     samples: SamplePolicy
-    fallback: FallbackDecoder | None = None
     not_tried: Mapping[int, str] = attrs.Factory(dict)
-    re_encoded: Mapping[int, tuple[int, ...]] = attrs.Factory(dict)
-    image_fields: Sequence[int] = ()
     journal: FaultJournal | None = None
     num_messages: int = attrs.field(default=0, init=False)
 
@@ -231,8 +221,7 @@ class BatchLoading:
     ) -> Iterator[_Attempt]:
         """Try each sample, where nothing else is given by asking the input for them."""
         source, tolerance = self._chain.source, self._tolerance
-        knows_some = bool(tolerance.not_tried or tolerance.re_encoded)
-        indices = [source.get_sample_index(info) for info in infos] if knows_some else [None] * len(infos)
+        indices = [source.get_sample_index(info) if tolerance.not_tried else None for info in infos]
         tried = [info for info, index in zip(infos, indices, strict=True) if index not in tolerance.not_tried]
         num_tried = 0
         for info, index in zip(infos, indices, strict=True):
@@ -258,7 +247,7 @@ class BatchLoading:
                     yield info, index, None, failure, "loading"
                     continue
             try:
-                yield info, index, self._checked(flat, index), None, ""
+                yield info, index, self._chain.check(flat), None, ""
             except ValueError as error:
                 yield info, index, None, error, "checks"
 
@@ -269,27 +258,20 @@ class BatchLoading:
             pass_on_interrupt(error)
             return None, error
 
-    def _checked(self, flat: Any, index: int | None) -> Flat:
-        checked = self._chain.check(flat)
-        fields = self._tolerance.re_encoded.get(index, ()) if index is not None else ()
-        return self.with_re_encoded(checked, fields) if fields else checked
-
-    def with_re_encoded(self, flat: Flat, fields: Sequence[int]) -> list[Any]:
-        """Get the arrays of a sample with some image files decoded by the fallback decoder, and encoded again."""
-        decoder = self._tolerance.fallback or "pillow"
-        return [re_encoded(array, decoder) if position in fields else array for position, array in enumerate(flat)]
-
     # --- steps ------------------------------------------------------------------------------------
 
     def _apply_steps(self, number: int = 0, error: BaseException | None = None) -> None:
         """Apply the steps to a sample and all behind it; for that one, ``error`` was already raised."""
-        if self._chain.apply is None:
+        apply = self._chain.apply
+        if apply is None:
             return
         while number < len(self.loaded):
             sample = self.loaded[number]
             self._note(sample.info)
             try:
-                sample.sent = self._processed(sample.flat, [of_batch[number] for of_batch in self.draws], error)
+                if error is not None:
+                    raise error
+                sample.sent = apply(sample.flat, [of_batch[number] for of_batch in self.draws])
                 number += 1
             except BaseException as failure:
                 pass_on_interrupt(failure)
@@ -299,27 +281,6 @@ class BatchLoading:
             error = None
         if not self.loaded:
             self._fill_empty(with_steps=True)
-
-    def _processed(self, flat: Flat, numbers: Sequence[Any], error: BaseException | None = None) -> Flat:
-        """Apply the steps; where they fail or have failed, with images decoded by the fallback decoder."""
-        apply = self._chain.apply
-        if apply is None:
-            return flat
-        try:
-            if error is not None:
-                raise error
-            return apply(flat, numbers)
-        except BaseException as failure:
-            pass_on_interrupt(failure)
-            tolerance = self._tolerance
-            if tolerance.fallback is None or is_of_missing_package(failure):
-                raise
-            fields = fields_to_re_encode(
-                flat, tolerance.image_fields, tolerance.fallback, lambda each: _passes(apply, each, numbers)
-            )
-            if not fields:
-                raise
-            return apply(self.with_re_encoded(flat, fields), numbers)
 
     def _put(self, number: int, instead: LoadedSample | None) -> None:
         """Put a sample with its draws in the place of another one; None: leave that out."""
@@ -343,7 +304,7 @@ class BatchLoading:
         if index is None:
             index = None if place is None else place.sample_index
         failure = SampleFailureError(error, stage, index, info)
-        if place is None or self._tolerance.samples == "raise" or is_of_missing_package(error):
+        if place is None or is_of_missing_package(error):
             raise failure
         slot = info.idx_in_batch
         if slot not in self._troubles:
@@ -366,7 +327,7 @@ class BatchLoading:
             try:
                 flat: Any = self._chain.source.load_in_place(trouble.place, index)
                 stage = "checks"
-                flat = self._checked(flat, index)
+                flat = self._chain.check(flat)
                 sample = LoadedSample(info, index, flat, flat)
                 stage = "steps"
                 if with_steps:
@@ -392,7 +353,8 @@ class BatchLoading:
         if chain.draws is not None:
             of_one = chain.draws.of_batch(chain.source, [sample.info], [sample.flat])
             sample.numbers = [numbers[0] for numbers in of_one]
-        sample.sent = self._processed(sample.flat, sample.numbers)
+        if chain.apply is not None:
+            sample.sent = chain.apply(sample.flat, sample.numbers)
 
     def _fill_empty(self, with_steps: bool) -> None:
         """A batch without samples would end the epoch of this shard: fill it with one.
@@ -412,15 +374,13 @@ class BatchLoading:
     # --- what the main process is told ----------------------------------------------------------------
 
     @property
-    def stand_ins(self) -> dict[int, tuple[int, int]]:
-        """Where another sample was loaded than was due: mark and index, by its number in ``loaded``."""
-        mark = MASKED if self._tolerance.samples == "mask" else REPLACED
+    def stand_ins(self) -> dict[int, int]:
+        """Indices of the samples that were loaded in the place of those that were due, by number in ``loaded``."""
         found = {}
         for number, sample in enumerate(self.loaded):
             trouble = self._troubles.get(sample.info.idx_in_batch)
             if trouble is not None and trouble.substitute is not None:
-                is_masked = mark == MASKED
-                found[number] = (mark, trouble.place.sample_index if is_masked else trouble.substitute)
+                found[number] = trouble.substitute
         return found
 
     def write_records(self, epoch_idx: int, iteration: int) -> None:
@@ -434,10 +394,7 @@ class BatchLoading:
             for failure in trouble.failures
             if not isinstance(failure.cause, NotTriedError)
         ]
-        instead = {str(slot): trouble.substitute for slot, trouble in self._troubles.items()}
-        tolerance.journal.write(
-            [{"epoch_idx": epoch_idx, "iteration": iteration, "failed": failed, "instead": instead}]
-        )
+        tolerance.journal.write([{"epoch_idx": epoch_idx, "iteration": iteration, "failed": failed}])
 
     def _record(self, trouble: _Trouble, failure: SampleFailureError) -> dict[str, Any]:
         reason, message = self._chain.describe(failure)
@@ -448,7 +405,7 @@ class BatchLoading:
         elif substitute is None:
             outcome = "skipped"
         else:
-            outcome = "masked" if self._tolerance.samples == "mask" else f"sample {substitute} in its place"
+            outcome = f"sample {substitute} in its place"
         return {
             "sample_index": failure.sample_index,
             "reason": reason,
@@ -465,54 +422,6 @@ class BatchLoading:
 
 def _raise(error: BaseException) -> NoReturn:
     raise error
-
-
-def image_fields(blueprint: GroupFormat) -> list[int]:
-    """Positions of the fields that may be image files."""
-    return [
-        position
-        for position, leaf in enumerate(blueprint.flat_leaves)
-        if leaf.numpy_dtype == np.uint8
-        and not leaf.is_string
-        and leaf.ndim in (None, 1)
-        and leaf.content.is_encoded is not False
-    ]
-
-
-def fields_to_re_encode(
-    flat: Flat, image_fields: Sequence[int], decoder: FallbackDecoder, passes: Callable[[Flat], bool]
-) -> tuple[int, ...]:
-    """Find the image files of a sample that must be decoded by the fallback decoder so that the sample passes.
-
-    Returns:
-        Their positions, as few as are needed; none where the sample does not pass in any case.
-    """
-    replaced: dict[int, Any] = {}
-    for position in image_fields:
-        try:
-            replaced[position] = re_encoded(flat[position], decoder)
-        except Exception:  # no image, or one that it cannot decode: left as it is
-            continue
-    if not replaced or not passes(_merged(flat, replaced)):
-        return ()
-    for position in list(replaced) if len(replaced) > 1 else []:
-        fewer = {each: array for each, array in replaced.items() if each != position}
-        if passes(_merged(flat, fewer)):
-            replaced = fewer
-    return tuple(replaced)
-
-
-def _merged(flat: Flat, replaced: Mapping[int, Any]) -> list[Any]:
-    return [replaced.get(position, array) for position, array in enumerate(flat)]
-
-
-def _passes(apply: Callable[[Flat, Sequence[Any]], Flat], flat: Flat, numbers: Sequence[Any]) -> bool:
-    try:
-        apply(flat, numbers)
-    except BaseException as error:
-        pass_on_interrupt(error)
-        return False
-    return True
 
 
 def description_of(source: Any, sample_index: int | None) -> str:

@@ -42,16 +42,13 @@ class TolerantSource(BatchSource):
     tolerance: TolerantLoading
 
     def _read(self, batch: LoadingBatch) -> bool:
-        tolerance = self.tolerance
-        if (tolerance.not_tried or tolerance.re_encoded) and self._is_one_known(batch.infos):
+        if self.tolerance.not_tried and self._is_one_known(batch.infos):
             raise KnownSampleError
         return super()._read(batch)
 
     def _is_one_known(self, infos: Sequence[types.SampleInfo]) -> bool:
         indices = {place.sample_index for place in self._get_source().places_at(infos)}
-        return not indices.isdisjoint(self.tolerance.not_tried) or not indices.isdisjoint(
-            self.tolerance.re_encoded
-        )
+        return not indices.isdisjoint(self.tolerance.not_tried)
 
     def _after_error(self, batch: LoadingBatch, error: BaseException) -> list[Any]:
         if batch.phase == "draws" or (batch.phase == "packing" and not isinstance(error, OddSampleError)):

@@ -13,7 +13,7 @@ from nvidia.dali import types
 
 Phase: TypeAlias = Literal["loading", "draws", "steps", "packing"]
 
-NOTHING_ELSE: Final[Mapping[int, tuple[int, int]]] = MappingProxyType({})
+NOTHING_ELSE: Final[Mapping[int, int]] = MappingProxyType({})
 _NO_MORE: Final[Iterator[Any]] = iter(())
 
 
@@ -30,7 +30,7 @@ class LoadingBatch:
         samples: The arrays of what was loaded and checked.
         draws: Per draw one array with the samples as first axis.
         sent: The arrays of what has gone through the steps.
-        stand_ins: Where something else than planned stands: its mark and index, by the number of the sample.
+        stand_ins: Indices of the samples that replace those that were planned, by the number of the sample.
         began_ns: When it was begun.
         read_ns: When all samples were loaded.
         stepped_ns: When all had gone through the steps.
@@ -44,7 +44,7 @@ class LoadingBatch:
     samples: list[Sequence[Any]] = attrs.Factory(list)
     draws: list[Any] = attrs.Factory(list)
     sent: list[Sequence[Any]] = attrs.Factory(list)
-    stand_ins: Mapping[int, tuple[int, int]] = NOTHING_ELSE
+    stand_ins: Mapping[int, int] = NOTHING_ELSE
     began_ns: int = attrs.Factory(perf_counter_ns)
     read_ns: int = 0
     stepped_ns: int = 0

@@ -193,12 +193,6 @@ class LoaderReport:
             named.update({f"{place}/{_name_in_code(each.name)}": each.share for each in stages})
         return {f"{prefix}{name}": value for name, value in named.items()}
 
-    def prometheus(self, **labels: str) -> str:
-        """The numbers in the text format of Prometheus, with the label ``rank`` and those that are given."""
-        from .exposition import exposition
-
-        return exposition(self, labels)
-
     def __str__(self) -> str:
         """Return a table."""
         return "\n".join(self._lines())
