@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support.pipelines import indices
 from support.providers import IndexProvider
+from support.scripts import messages
 
 from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
@@ -49,7 +50,7 @@ def test_a_fork_server_may_be_the_default(tmp_path: Path) -> None:
         """)
     )
     result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=50)
-    assert result.stderr == ""
+    assert messages(result.stderr) == []
     assert result.stdout == 3 * "[[0, 1, 2, 3], [4, 5, 6, 7]] 1\n" + "[]\n"
 
 

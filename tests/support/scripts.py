@@ -7,6 +7,7 @@ import contextlib
 import functools
 import json
 import os
+import re
 import selectors
 import signal
 import socket
@@ -164,6 +165,11 @@ def _server(modules: tuple[str, ...]) -> socket.socket:
 
     atexit.register(end)
     return mine
+
+
+def messages(stderr: str) -> list[str]:
+    """Lines of a script, but for what is logged where the machine is busy and workers take long to start."""
+    return [line for line in stderr.splitlines() if not re.match(r"Starting \d+ workers: after \d+ s", line)]
 
 
 def _number(answer: socket.socket) -> int:

@@ -22,10 +22,10 @@ _signals: Any = importlib.import_module("_signal")
 _NUMBERS = tuple(map(int, signal.valid_signals()))
 
 
-class Interrupted(BaseException):
+class Interrupted(KeyboardInterrupt):
     """Ends what takes too long after a signal; `DeferredInterrupt` then raises what the handler has raised.
 
-    No code that takes an `Exception` for a sample that cannot be loaded gets hold of it.
+    A `KeyboardInterrupt`, since code that takes any other exception for a sample that cannot be loaded passes that on.
     """
 
 

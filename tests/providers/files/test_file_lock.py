@@ -53,17 +53,17 @@ def open_driving(folder: Path, note: Callable[[], None]) -> Any:
 
 
 def open_videos(folder: Path, note: Callable[[], None]) -> Any:
-    index_video = video_index_cache.index_video
+    make_index = video_index_cache.make_index
 
     def noted(*arguments: Any) -> Any:
         note()
-        return index_video(*arguments)
+        return make_index(*arguments)
 
-    video_index_cache.index_video = noted
+    video_index_cache.make_index = noted
     try:
         return VideoIndexCache(folder / "cache").index(folder / "a.mp4").num_frames
     finally:
-        video_index_cache.index_video = index_video
+        video_index_cache.make_index = make_index
 
 
 def open_files(folder: Path, note: Callable[[], None]) -> Any:
