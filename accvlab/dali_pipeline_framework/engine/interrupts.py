@@ -25,7 +25,7 @@ _NUMBERS = tuple(map(int, signal.valid_signals()))
 class Interrupted(KeyboardInterrupt):
     """Ends what takes too long after a signal; `DeferredInterrupt` then raises what the handler has raised.
 
-    A `KeyboardInterrupt`, since code that takes any other exception for a sample that cannot be loaded passes that on.
+    A `KeyboardInterrupt`: code that takes any other exception for a sample that cannot be loaded passes that on.
     """
 
 
