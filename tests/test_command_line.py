@@ -41,7 +41,7 @@ def loader():
 
 def recipe(**arguments):
     settings = StreamPETRSettings(
-        images=ImageAugmentation(output_hw=(32, 48), scale_range=(4, 5)), classes=("car", "pedestrian", "barrier")
+        images=ImageAugmentation(output_hw=(32, 48), scale_range=(8, 10)), classes=("car", "pedestrian", "barrier")
     )
     provider = DrivingProvider(ROOT / "index", ROOT, **settings.provider_fields())
     return streampetr_training(provider, 2, settings, num_workers=0, **arguments)

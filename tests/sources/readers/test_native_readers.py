@@ -321,7 +321,8 @@ class TestArguments:
             (lambda: VideoReader(filenames=["/no.mp4"], sequence_length=3), "'/no.mp4' does not exist"),
             (
                 lambda: VideoReader(filenames=["https://me:hidden@host/a.mp4?sig=hidden"], sequence_length=3),
-                r"'https://host/a.mp4\?sig=...' does not exist. This operator of DALI reads local files only. Use "
+                r"'https://\*\*\*@host/a.mp4\?sig=\*\*\*' does not exist. This operator of DALI reads local "
+                r"files only. Use "
                 r"VideoDataProvider\(Videos\(url, storage_options=...\)\), which reads remote videos in parts\.$",
             ),
             (
