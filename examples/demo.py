@@ -91,7 +91,7 @@ def _run(options: argparse.Namespace) -> None:
             raise DemoError(f"{error} Use longer sequences, more epochs, or smaller batches.") from error
 
     if report.bookmark.following:
-        num_workers += 1
+        num_workers = num_workers - 1 if num_workers > 1 else 2  # another number; three are too many for two cores
         loader = make_loader(provider, batch_size, image_hw, num_workers, options.seed, device_id)
         with loader:
             if not delivers_the_same(loader, report.bookmark):
