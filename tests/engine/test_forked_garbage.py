@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -49,3 +51,31 @@ def test_garbage_of_the_parent_is_not_destroyed_in_a_worker() -> None:
     finally:
         gc.enable()
         gc.collect()
+
+
+_COLLECTS_FIRST = """
+import gc, os
+os.register_at_fork(after_in_child=lambda: gc.collect() if gc.isenabled() else None)
+from accvlab.dali_pipeline_framework.engine import worker_process
+
+class Witness:
+    def __init__(self):
+        self.pid, self.me = os.getpid(), self
+    def __del__(self):
+        if os.getpid() != self.pid:
+            os._exit(17)
+
+gc.set_threshold(1_000_000)
+Witness()
+with worker_process.forked_children_are_workers():
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if gc.isenabled() else 18)
+assert gc.isenabled()
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+def test_nor_before_the_worker_runs_code_of_this_library() -> None:
+    ended = subprocess.run([sys.executable, "-c", _COLLECTS_FIRST], check=False)
+    assert ended.returncode == 0

@@ -31,7 +31,7 @@ _PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 _prctl: Any = getattr(ctypes.CDLL(None), "prctl", None)
 
 _prepared_pid: int | None = None
-_forking = threading.local()  # arguments of `prepare_worker_process` while this thread forks workers
+_forking = threading.local()  # while this thread forks workers: what `_after_fork_in_child` needs
 
 
 def prepare_worker_process(parent_pid: int, is_of_main_thread: bool) -> None:
@@ -113,13 +113,18 @@ def forked_children_are_workers() -> Iterator[None]:
     """While this is active, children that this thread forks are prepared as worker processes.
 
     A forked worker runs none of our code before its first sample, and its parent may be killed before that.
+    The garbage collector is off meanwhile: it must not run in the child before `_after_fork_in_child`.
     """
-    _forking.arguments = os.getpid(), is_main_thread()
+    collects_garbage = gc.isenabled()
+    gc.disable()
+    _forking.arguments = os.getpid(), is_main_thread(), collects_garbage
     try:
         with _opencv_without_threads():
             yield
     finally:
         _forking.arguments = None
+        if collects_garbage:
+            gc.enable()
 
 
 @contextlib.contextmanager
@@ -144,7 +149,10 @@ def _after_fork_in_child() -> None:
     # What the parent has left for its garbage collector, e.g. an old pipeline with its threads, must not be
     # destroyed in the child. It also keeps the collector from touching, and so copying, inherited memory.
     gc.freeze()
-    prepare_worker_process(*arguments)
+    parent_pid, is_of_main_thread, collects_garbage = arguments
+    if collects_garbage:
+        gc.enable()
+    prepare_worker_process(parent_pid, is_of_main_thread)
 
 
 @attrs.frozen
