@@ -3,20 +3,20 @@
 
 NumPy trusts the states of dtypes and arrays: a state can turn the bytes of a file into pointers to objects. So no
 state reaches NumPy. While a pickle is loaded, a stand-in takes the place of each dtype and array, checks its
-state, and makes what it describes. Once all is loaded, the stand-ins are replaced (`plain_values`).
+state, and makes what it describes. Once all is loaded, the stand-ins are replaced (`unpickled`).
 """
 
 from __future__ import annotations
 
+import io
 import math
 import operator
+import pickle
 import re
 from abc import ABC
 from typing import Any, Final
 
 import numpy as np
-
-from .pickle_limits import LimitError, most_elements
 
 _KINDS: Final = re.compile(r"[biufc][0-9]{1,2}|[SU][0-9]{1,9}|O8?")
 _ORDERS: Final = ("<", ">", "|", "=")
@@ -25,6 +25,10 @@ _NUMBERS: Final = frozenset(
     {float, int, bool, type(None), *(np.dtype(code).type for code in "?bhilqBHILQefdgFDG")}
 )
 _ndarray: Any = np.ndarray
+
+
+class LimitError(Exception):
+    """A pickle is beyond a limit; the message names it."""
 
 
 class NotPlainError(Exception):
@@ -37,7 +41,7 @@ class Budget:
     def __init__(self, size: int) -> None:
         """Make that of a pickle of ``size`` bytes."""
         self._size = size
-        self.left = most_elements(size)
+        self.left = self._most = 100 * size + (1 << 16)
 
     def take(self, count: int) -> None:
         """Count some elements or bytes.
@@ -48,8 +52,8 @@ class Budget:
         self.left -= count
         if self.left < 0:
             raise LimitError(
-                f"its values repeat each other so often that they stand for more than {most_elements(self._size)} "
-                f"elements or bytes, the limit for a pickle of {self._size} bytes"
+                f"its values repeat each other so often that they stand for more than {self._most} elements "
+                f"or bytes, the limit for a pickle of {self._size} bytes"
             )
 
 
@@ -208,7 +212,33 @@ _NAMES: Final[dict[tuple[str, str], type[_Callable]]] = {
 }
 
 
-def stand_in_of(module: str, name: str, budget: Budget) -> Any:
+def unpickled(data: bytes) -> Any:
+    """Load a pickle of plain values.
+
+    Raises:
+        LimitError: Its values stand for too many elements, or are nested too deep.
+        NotPlainError: It holds something else.
+        Exception: Whatever damaged bytes make the unpickler raise.
+    """
+    budget = Budget(len(data))
+    return _plain_values(_Unpickler(data, budget).load(), budget)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Knows what arrays and scalars of NumPy are made of, and nothing else."""
+
+    def __init__(self, data: bytes, budget: Budget) -> None:
+        super().__init__(io.BytesIO(data))
+        self._budget = budget
+
+    def find_class(self, module: str, name: str) -> Any:
+        return _stand_in_of(module, name, self._budget)
+
+    def persistent_load(self, number: Any) -> Any:
+        raise NotPlainError(f"a reference to something outside, {number!r},")
+
+
+def _stand_in_of(module: str, name: str, budget: Budget) -> Any:
     """Get what takes the place of a name in a pickle.
 
     Raises:
@@ -220,7 +250,7 @@ def stand_in_of(module: str, name: str, budget: Budget) -> Any:
     return known(budget)
 
 
-def plain_values(root: Any, budget: Budget) -> Any:
+def _plain_values(root: Any, budget: Budget) -> Any:
     """Put arrays in the place of stand-ins.
 
     Raises:

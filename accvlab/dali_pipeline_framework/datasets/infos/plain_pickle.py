@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-import io
 import os
-import pickle
 from typing import Any
 
 from ...errors import FileError, file_error
 from ...garbage import no_garbage_collected
 from ...limits.tables import open_table
-from .pickle_limits import LimitError, load_within_limits
-from .pickled_values import Budget, NotPlainError, plain_values, stand_in_of
+from .pickle_trial import loaded_in_thread, try_to_load
+from .pickled_values import LimitError, NotPlainError, unpickled
 
 
 def load_plain_pickle(path: str | os.PathLike[str]) -> Any:
@@ -21,7 +19,8 @@ def load_plain_pickle(path: str | os.PathLike[str]) -> Any:
     Arrays are of numbers, texts, bytes or objects. Those that are not of objects cannot be written to.
 
     Raises:
-        FileError: It cannot be read, is damaged, holds anything else, or is beyond the limits of `pickle_limits`.
+        FileError: It cannot be read, is damaged, holds anything else, or takes more time, memory or levels
+            than its size allows, which a child process finds out.
     """
     text = os.fspath(path)
     try:
@@ -30,9 +29,9 @@ def load_plain_pickle(path: str | os.PathLike[str]) -> Any:
     except OSError as error:
         raise file_error(f"The pickle {text!r} cannot be read", error) from error
     try:
-        budget = Budget(len(data))
+        try_to_load(data)
         with no_garbage_collected():
-            return plain_values(load_within_limits(data, lambda part: _Unpickler(part, budget).load()), budget)
+            return loaded_in_thread(lambda: unpickled(data))
     except LimitError as error:
         raise FileError(f"The pickle {text!r} is not loaded: {error}.") from error
     except NotPlainError as error:
@@ -60,17 +59,3 @@ def _is_text(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return bool(start.strip()) and all(one.isprintable() or one in "\r\n\t" for one in start)
-
-
-class _Unpickler(pickle.Unpickler):
-    """Knows what arrays and scalars of NumPy are made of, and nothing else."""
-
-    def __init__(self, data: bytes, budget: Budget) -> None:
-        super().__init__(io.BytesIO(data))
-        self._budget = budget
-
-    def find_class(self, module: str, name: str) -> Any:
-        return stand_in_of(module, name, self._budget)
-
-    def persistent_load(self, number: Any) -> Any:
-        raise NotPlainError(f"a reference to something outside, {number!r},")
