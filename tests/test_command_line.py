@@ -17,8 +17,8 @@ from support.driving_data import write_driving_data
 
 from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, PipelineDefinition, SamplerInputCallable
 from accvlab.dali_pipeline_framework import ClipDataProvider, Clips, SequentialSampler, UnneededFieldRemover
-from accvlab.dali_pipeline_framework.datasets import DrivingProvider
-from accvlab.dali_pipeline_framework.recipes import ImageAugmentation, StreamPETRSettings, streampetr_training
+from accvlab.driving_data.datasets import DrivingProvider
+from accvlab.driving_data.recipes import ImageAugmentation, StreamPETRSettings, streampetr_training
 
 ROOT = Path(__file__).parent / "data"
 if not ROOT.exists():

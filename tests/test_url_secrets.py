@@ -24,10 +24,11 @@ from accvlab.dali_pipeline_framework.errors import (
     SourceError,
     error_that_is_also,
 )
-from accvlab.dali_pipeline_framework.inputs import FrameDataProvider, FrameFolders, VideoDataProvider, Videos
+from accvlab.dali_pipeline_framework.providers import FrameDataProvider, FrameFolders
 from accvlab.dali_pipeline_framework.providers.files.remote_reading import RemoteReading
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 from accvlab.dali_pipeline_framework.url_secrets import cleaned, without_secrets
+from accvlab.dali_pipeline_framework.video import VideoDataProvider, Videos
 
 SECRET = "s3cr3tVALUE"
 ONCE = {"reading": RemoteReading(attempts=1, timeout_s=0.5)}

@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if hasattr(options, "run_alone"):  # a command that does not look at an object of yours in this process
             return int(options.run_alone(options, _say))
-        from .object_commands import run_command  # it imports DALI
+        from accvlab.driving_data.object_commands import run_command  # it imports DALI
 
         run_command(options)
     except (FrameworkError, AssertionError) as error:
@@ -96,6 +96,6 @@ def _lint(options: argparse.Namespace, say: Callable[[str], None]) -> int:
 
 def _found(subject: str) -> Any:
     """Get what a text ``module:function`` names, in any process."""
-    from .object_commands import found
+    from accvlab.driving_data.object_commands import found
 
     return found(subject)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from support.argoverse import AXES, IMAGE_TIMES, LIDAR_TIMES, START, ArgoverseData
 
-from accvlab.dali_pipeline_framework.datasets import ArgoverseProvider
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.testing import check_provider
+from accvlab.driving_data.datasets import ArgoverseProvider
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 

@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from accvlab.dali_pipeline_framework.datasets.driving.arrow_files import ArrowFile, column_names, read_columns
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
+from accvlab.driving_data.datasets.driving.arrow_files import ArrowFile, column_names, read_columns
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 

@@ -9,10 +9,10 @@ import pytest
 from support.arrow_logs import CAMERAS, HEIGHT, NUM_FRAMES, WIDTH, ArrowLog, jpeg
 
 from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder
-from accvlab.dali_pipeline_framework.datasets import ArrowLogProvider
-from accvlab.dali_pipeline_framework.datasets.arrow_logs.label_names import LABEL_NAMES
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.testing import check_provider
+from accvlab.driving_data.datasets import ArrowLogProvider
+from accvlab.driving_data.datasets.arrow_logs.label_names import LABEL_NAMES
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pytest.importorskip("msgpack", reason="msgpack is not installed")
@@ -437,7 +437,7 @@ def written_by_py123d(log, root, images, at_own_rates=False):
     from py123d.parser.registry import AV2SensorBoxDetectionLabel
     from support.arrow_logs import values_of
 
-    from accvlab.dali_pipeline_framework.datasets.driving import poses
+    from accvlab.driving_data.datasets.driving import poses
 
     config = LogWriterConfig(
         camera_store_option=images, lidar_store_option="binary", lidar_codec="ipc_zstd", write_route=False

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.info_pickles import CATEGORIES, driving_scenes, written_boxes
 
-from accvlab.dali_pipeline_framework.datasets.driving import poses
-from accvlab.dali_pipeline_framework.datasets.infos.box_convention import (
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.driving_data.datasets.driving import poses
+from accvlab.driving_data.datasets.infos.box_convention import (
     LAYOUTS,
     Z_PLACES,
     RawBoxColumns,
     convention_of,
     is_name_of_vehicle,
 )
-from accvlab.dali_pipeline_framework.errors import SettingError
 
 
 def columns_of(index, layout, z="center", *, has_instances=True):

@@ -9,10 +9,10 @@ import pytest
 from support.driving_data import SCENES, write_driving_data
 
 from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder
-from accvlab.dali_pipeline_framework.datasets import DrivingFields, DrivingIndex, DrivingProvider
-from accvlab.dali_pipeline_framework.datasets.driving import poses
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, UnknownArgumentError
 from accvlab.dali_pipeline_framework.testing import check_provider
+from accvlab.driving_data.datasets import DrivingFields, DrivingIndex, DrivingProvider
+from accvlab.driving_data.datasets.driving import poses
 
 ALL = {
     "lidar": True,

@@ -20,9 +20,9 @@ from support.info_pickles import (
     write_pickle,
 )
 
-from accvlab.dali_pipeline_framework.datasets import DrivingProvider, InfosProvider
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.testing import check_provider
+from accvlab.driving_data.datasets import DrivingProvider, InfosProvider
 
 SCENES = driving_scenes()
 
@@ -177,7 +177,7 @@ class TestWhatWasFound:
 
     def test_is_kept(self, opened, monkeypatch):
         first = opened(pickle_content(SCENES, "uniad"))
-        module = "accvlab.dali_pipeline_framework.datasets.infos.infos_provider.index_of_pickle"
+        module = "accvlab.driving_data.datasets.infos.infos_provider.index_of_pickle"
         monkeypatch.setattr(module, None)
         again = InfosProvider(first._pickle, first._storage.root, index_cache=os.path.dirname(first._given_index))
         assert again.describe() == first.describe()

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from support.shared_data import shared_data
 
-from accvlab.dali_pipeline_framework.datasets import InfosProvider, NuScenesProvider
-from accvlab.dali_pipeline_framework.datasets.driving import poses
+from accvlab.driving_data.datasets import InfosProvider, NuScenesProvider
+from accvlab.driving_data.datasets.driving import poses
 
 LAYOUT_OF = {
     "streampetr": "l,w,h,yaw",

@@ -17,9 +17,9 @@ from support.kitti import (
     write_tracking,
 )
 
-from accvlab.dali_pipeline_framework.datasets import KittiOdometryProvider, KittiTrackingProvider
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.testing import check_provider
+from accvlab.driving_data.datasets import KittiOdometryProvider, KittiTrackingProvider
 
 
 @pytest.fixture(autouse=True)

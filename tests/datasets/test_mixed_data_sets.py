@@ -14,7 +14,7 @@ from accvlab.dali_pipeline_framework import (
     MixedSampler,
     ShuffledSampler,
 )
-from accvlab.dali_pipeline_framework.datasets import DrivingProvider, NuScenesProvider
+from accvlab.driving_data.datasets import DrivingProvider, NuScenesProvider
 
 STEPS = [ImageDecoder("image", use_device_mixed=True)]
 

@@ -5,9 +5,9 @@ import pytest
 from support.nuscenes_data import devkit, open_devkit, write_nuscenes
 from support.shared_data import shared_data
 
-from accvlab.dali_pipeline_framework.datasets import NuScenesProvider
-from accvlab.dali_pipeline_framework.datasets.driving import poses
-from accvlab.dali_pipeline_framework.datasets.nuscenes.splits import DETECTION_CLASSES, SPLITS, scenes_of_split
+from accvlab.driving_data.datasets import NuScenesProvider
+from accvlab.driving_data.datasets.driving import poses
+from accvlab.driving_data.datasets.nuscenes.splits import DETECTION_CLASSES, SPLITS, scenes_of_split
 
 VERSION = "v1.0-mini"
 EXACT = {"rtol": 0, "atol": 1e-6}

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from support.nuscenes_data import VERSION, changed_table, write_nuscenes
 
-from accvlab.dali_pipeline_framework.datasets import NuScenesProvider
-from accvlab.dali_pipeline_framework.datasets.nuscenes import tables
-from accvlab.dali_pipeline_framework.datasets.nuscenes.splits import DETECTION_CLASSES, scenes_of_split
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.testing import check_provider
+from accvlab.driving_data.datasets import NuScenesProvider
+from accvlab.driving_data.datasets.nuscenes import tables
+from accvlab.driving_data.datasets.nuscenes.splits import DETECTION_CLASSES, scenes_of_split
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from support.shared_data import shared_data
 
-from accvlab.dali_pipeline_framework.datasets import NuScenesProvider
-from accvlab.dali_pipeline_framework.datasets.driving import poses
+from accvlab.driving_data.datasets import NuScenesProvider
+from accvlab.driving_data.datasets.driving import poses
 
 SCENES = ["scene-0061", "scene-0103"]
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from accvlab.dali_pipeline_framework.datasets.driving import poses
-from accvlab.dali_pipeline_framework.datasets.driving.trajectory import Trajectory, half_period, require_ascending
 from accvlab.dali_pipeline_framework.errors import FileError
 from accvlab.dali_pipeline_framework.providers.rigs.frame_times import nearest
+from accvlab.driving_data.datasets.driving import poses
+from accvlab.driving_data.datasets.driving.trajectory import Trajectory, half_period, require_ascending
 
 
 def about(axis, angle):

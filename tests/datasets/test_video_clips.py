@@ -21,15 +21,10 @@ from support.optional_packages import has
 from support.videos import make_video, read_numbers
 
 from accvlab.dali_pipeline_framework import DataLoader, RemoteReading, StreamingSequenceSampler
-from accvlab.dali_pipeline_framework.datasets import (
-    ClipLayout,
-    DrivingProvider,
-    LeRobotProvider,
-    PhysicalAiProvider,
-)
-from accvlab.dali_pipeline_framework.datasets.clips.lerobot_index import _poses_of
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.testing import check_provider
+from accvlab.driving_data.datasets import ClipLayout, DrivingProvider, LeRobotProvider, PhysicalAiProvider
+from accvlab.driving_data.datasets.clips.lerobot_index import _poses_of
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pytest.importorskip("av", reason="PyAV is not installed")

@@ -23,7 +23,8 @@ from support.steps import Doubler, Renamer
 from accvlab.dali_pipeline_framework.engine import gpu
 from accvlab.dali_pipeline_framework.engine.gpu import num_usable_gpus
 from accvlab.dali_pipeline_framework.errors import DeviceError
-from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition, SampleDataGroup
+from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupInPathAppliedStep,
     ImageDecoder,

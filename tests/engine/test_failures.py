@@ -36,9 +36,6 @@ from accvlab.dali_pipeline_framework.errors import (
 )
 from accvlab.dali_pipeline_framework.inputs import (
     CallableBase,
-    FrameDataProvider,
-    FrameFolders,
-    FrameSequenceDataProvider,
     IterableBase,
     SamplerInputCallable,
     SamplerInputIterable,
@@ -46,6 +43,7 @@ from accvlab.dali_pipeline_framework.inputs import (
 )
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import UnneededFieldRemover
+from accvlab.dali_pipeline_framework.providers import FrameDataProvider, FrameFolders, FrameSequenceDataProvider
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 
 pytestmark = pytest.mark.timeout(30)  # nothing may hang

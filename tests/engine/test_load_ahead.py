@@ -15,8 +15,10 @@ from accvlab.dali_pipeline_framework.engine import load_ahead
 from accvlab.dali_pipeline_framework.engine.load_ahead import evening_depth
 from accvlab.dali_pipeline_framework.engine.structured_pipeline import StructuredPipeline
 from accvlab.dali_pipeline_framework.errors import SourceError
-from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SequentialSampler
-from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
+from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
+from accvlab.dali_pipeline_framework.sampling import SequentialSampler
 
 MIB = 2**20
 BATCH_MIB = 17  # of 8 samples with two megabytes each

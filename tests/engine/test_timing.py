@@ -29,7 +29,8 @@ from accvlab.dali_pipeline_framework.engine.timing.processor_times import (
 from accvlab.dali_pipeline_framework.engine.timing.stage_times import StageTimes
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.faults.fault_policy import FaultPolicy
-from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SequentialSampler
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
+from accvlab.dali_pipeline_framework.sampling import SequentialSampler
 
 
 def deliver(batches: Iterable[object]) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from accvlab.dali_pipeline_framework import FailedSample, FaultPolicy, QuarantineEntry, read_quarantine
+from accvlab.dali_pipeline_framework import FaultPolicy
 from accvlab.dali_pipeline_framework.errors import QuarantineError, SettingError
+from accvlab.dali_pipeline_framework.faults import FailedSample, QuarantineEntry, read_quarantine
 from accvlab.dali_pipeline_framework.faults.quarantine import Quarantine
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework import DataLoader
-from accvlab.dali_pipeline_framework.pipeline import load_state, save_state
+from accvlab.dali_pipeline_framework.loader import load_state, save_state
 
 NUM_SAMPLES = 203
 NUM_EPOCHS = 2

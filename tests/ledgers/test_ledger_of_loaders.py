@@ -22,11 +22,11 @@ from support.scripts import run_script
 
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.inputs import ShuffledSampler
 from accvlab.dali_pipeline_framework.ledgers import appended_file
 from accvlab.dali_pipeline_framework.ledgers.certificate import certify
 from accvlab.dali_pipeline_framework.ledgers.ledger_file import ledgers_in
 from accvlab.dali_pipeline_framework.ledgers.marks import DELIVERED, PADDING
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
 
 def noted(folder: Path) -> list[list[int]]:

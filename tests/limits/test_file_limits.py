@@ -25,21 +25,22 @@ import pytest
 from support.clip_data import write_lerobot
 from support.optional_packages import has
 
-from accvlab.dali_pipeline_framework import DataLoader, WebDatasetReader, limits
-from accvlab.dali_pipeline_framework.datasets.arrow_logs.lidar_content import read_points
-from accvlab.dali_pipeline_framework.datasets.clips.lerobot_files import LeRobotFiles
-from accvlab.dali_pipeline_framework.datasets.driving.arrow_files import ArrowFile, read_columns
-from accvlab.dali_pipeline_framework.datasets.driving.driving_index import _mapped
-from accvlab.dali_pipeline_framework.datasets.driving.parquet_pages import _pages, parsed_page
-from accvlab.dali_pipeline_framework.datasets.kitti.text_files import read_rows
-from accvlab.dali_pipeline_framework.datasets.nuscenes import tables
-from accvlab.dali_pipeline_framework.datasets.nuscenes.can_bus import _messages
-from accvlab.dali_pipeline_framework.datasets.nuscenes.splits import _scenes_in_file
+from accvlab.dali_pipeline_framework import DataLoader, limits
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.limits import file_limits
 from accvlab.dali_pipeline_framework.loader.states.state import _checkpoint
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
-from accvlab.dali_pipeline_framework.providers.videos.video_decoding import VideoDecoder
+from accvlab.dali_pipeline_framework.sources import WebDatasetReader
+from accvlab.dali_pipeline_framework.video.video_decoding import VideoDecoder
+from accvlab.driving_data.datasets.arrow_logs.lidar_content import read_points
+from accvlab.driving_data.datasets.clips.lerobot_files import LeRobotFiles
+from accvlab.driving_data.datasets.driving.arrow_files import ArrowFile, read_columns
+from accvlab.driving_data.datasets.driving.driving_index import _mapped
+from accvlab.driving_data.datasets.driving.parquet_pages import _pages, parsed_page
+from accvlab.driving_data.datasets.kitti.text_files import read_rows
+from accvlab.driving_data.datasets.nuscenes import tables
+from accvlab.driving_data.datasets.nuscenes.can_bus import _messages
+from accvlab.driving_data.datasets.nuscenes.splits import _scenes_in_file
 
 pytestmark = pytest.mark.timeout(60)
 

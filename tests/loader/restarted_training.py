@@ -19,8 +19,9 @@ import torch.testing._internal.distributed.fake_pg  # noqa: F401  # which regist
 from support.loaders import make_loader
 from support.providers import IndexProvider
 
-from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, ShuffledSampler
-from accvlab.dali_pipeline_framework.pipeline import load_state, save_state
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
+from accvlab.dali_pipeline_framework.loader import load_state, save_state
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
 NUM_SAMPLES, BATCH_SIZE = 64, 2
 KILLED_BEHIND = (5, 9)  # batches of the whole epoch, in the first starts

@@ -26,15 +26,17 @@ from support.reader_data import numbered_files
 from accvlab.dali_pipeline_framework import FaultPolicy, ImageDecoder
 from accvlab.dali_pipeline_framework.draws import UniformDraw
 from accvlab.dali_pipeline_framework.errors import SettingError, SourceError, SourcePicklingError
-from accvlab.dali_pipeline_framework.inputs import FileReader, SamplerInputCallable, SequentialSampler
-from accvlab.dali_pipeline_framework.loader import automatic_workers
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
+from accvlab.dali_pipeline_framework.loader import DataLoader, automatic_workers
 from accvlab.dali_pipeline_framework.loader.automatic_workers import (
     Resources,
     SampleCost,
     choose,
     choose_unmeasured,
 )
-from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
+from accvlab.dali_pipeline_framework.sampling import SequentialSampler
+from accvlab.dali_pipeline_framework.sources import FileReader
 
 GIB = 2**30
 LOGGER = "accvlab.dali_pipeline_framework.loader.automatic_workers"

@@ -28,16 +28,15 @@ from accvlab.dali_pipeline_framework.errors import (
     SourceError,
 )
 from accvlab.dali_pipeline_framework.inputs import (
-    SampleCounts,
     SamplerInputCallable,
     SamplerInputIterable,
     SequenceSampler,
-    Shard,
-    ShuffledSampler,
     ShuffledShardedInputCallable,
-    StreamingSequenceSampler,
 )
-from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition
+from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
+from accvlab.dali_pipeline_framework.sampling import SampleCounts, ShuffledSampler, StreamingSequenceSampler
+from accvlab.dali_pipeline_framework.sources import Shard
 
 LOGGER = "accvlab.dali_pipeline_framework.loader.data_loader"
 

@@ -17,8 +17,8 @@ from support.providers import IndexProvider
 from support.reader_data import numbered_files
 
 from accvlab.dali_pipeline_framework.draws import UniformDraw
-from accvlab.dali_pipeline_framework.inputs import FileReader
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+from accvlab.dali_pipeline_framework.sources import FileReader
 
 Shard = tuple[int, int]
 

@@ -9,7 +9,7 @@ import pytest
 from support.loaders import by_sampler, make_loader
 
 from accvlab.dali_pipeline_framework.errors import StateError
-from accvlab.dali_pipeline_framework.inputs import ShuffledSampler
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
 
 @pytest.fixture(scope="module")

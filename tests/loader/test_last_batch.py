@@ -19,13 +19,9 @@ from support.samplers import EpochSampler
 from support.start_methods import START_METHODS
 
 from accvlab.dali_pipeline_framework.errors import SourceError
-from accvlab.dali_pipeline_framework.inputs import (
-    SampleCounts,
-    SamplerInputCallable,
-    Shard,
-    ShuffledShardedInputCallable,
-    StreamingSequenceSampler,
-)
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, ShuffledShardedInputCallable
+from accvlab.dali_pipeline_framework.sampling import SampleCounts, StreamingSequenceSampler
+from accvlab.dali_pipeline_framework.sources import Shard
 
 POLICIES = ("drop", "pad", "partial", "wrap")
 

@@ -26,23 +26,16 @@ from accvlab.dali_pipeline_framework.errors import (
     SettingError,
     StateError,
 )
-from accvlab.dali_pipeline_framework.inputs import (
-    FileReader,
-    JoinedInput,
-    SamplerInputCallable,
-    SamplerInputIterable,
-    SequenceReader,
-    SequentialSampler,
-    ShuffledSampler,
-    TFRecordReader,
-)
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SamplerInputIterable
+from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.pipeline import (
     DALIStructuredOutputIterator,
-    DataLoader,
     PipelineDefinition,
     SampleDataGroup,
 )
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
+from accvlab.dali_pipeline_framework.sampling import SequentialSampler, ShuffledSampler
+from accvlab.dali_pipeline_framework.sources import FileReader, JoinedInput, SequenceReader, TFRecordReader
 
 
 class Noise(PipelineStepBase):

@@ -31,19 +31,21 @@ from support.samplers import EpochSampler
 
 from accvlab.dali_pipeline_framework.errors import ClosedError, NotSupportedError, StateError
 from accvlab.dali_pipeline_framework.inputs import (
-    Clips,
-    ClipSampler,
-    MixedSampler,
     SamplerInputCallable,
     SamplerInputIterable,
     SequenceSampler,
-    ShuffledSampler,
     ShuffledShardedInputCallable,
-    StreamingSequenceSampler,
-    WeightedSampler,
 )
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
+from accvlab.dali_pipeline_framework.sampling import (
+    Clips,
+    ClipSampler,
+    MixedSampler,
+    ShuffledSampler,
+    StreamingSequenceSampler,
+    WeightedSampler,
+)
 
 # --- the same run ----------------------------------------------------------------------------------------
 

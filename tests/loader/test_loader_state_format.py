@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from support.loaders import edited
 
 from accvlab.dali_pipeline_framework.errors import StateError
-from accvlab.dali_pipeline_framework.inputs import (
-    Clips,
-    ClipSampler,
-    MixedSampler,
-    ShuffledSampler,
-    WeightedSampler,
-)
 from accvlab.dali_pipeline_framework.loader.states.state import (
     LoaderState,
     ReaderState,
     parse_state,
     require_same_run,
+)
+from accvlab.dali_pipeline_framework.sampling import (
+    Clips,
+    ClipSampler,
+    MixedSampler,
+    ShuffledSampler,
+    WeightedSampler,
 )
 from accvlab.dali_pipeline_framework.sampling.random_access_sampler import Description, EpochSegment
 

@@ -12,7 +12,8 @@ from support.odd_images import OddImages
 from support.shared_data import shared_data
 
 import accvlab.dali_pipeline_framework as package
-from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, ImageDecoder, read_quarantine
+from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, ImageDecoder
+from accvlab.dali_pipeline_framework.faults import read_quarantine
 
 # Where decoding on arrays (libjpeg-turbo, OpenCV) differs from DALI.
 ONLY_BY_DALI = {

@@ -22,9 +22,9 @@ from support.rank_processes import run_ranks
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, ShuffledSampler
-from accvlab.dali_pipeline_framework.loader import rank_agreement
-from accvlab.dali_pipeline_framework.pipeline import DataLoader
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
+from accvlab.dali_pipeline_framework.loader import DataLoader, rank_agreement
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 from accvlab.dali_pipeline_framework.sources.shards import Shard
 
 AsRank = Callable[..., None]

@@ -16,8 +16,9 @@ from support.providers import IndexProvider
 from support.slow_stages import Disk
 
 from accvlab.dali_pipeline_framework.errors import ClosedError, SettingError
-from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, ShuffledSampler
-from accvlab.dali_pipeline_framework.pipeline import DataLoader
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
+from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
 
 def make(num_samples: int = 20, batch_size: int = 4, **arguments: Any) -> DataLoader:

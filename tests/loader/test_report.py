@@ -16,9 +16,10 @@ from support.providers import IndexProvider
 from support.slow_stages import SLOW_S, Disk, SlowInGraph, SlowInWorkers, StragglingDisk, spend
 
 from accvlab.dali_pipeline_framework import DataLoader
-from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SequentialSampler
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
+from accvlab.dali_pipeline_framework.loader import LoaderReport
 from accvlab.dali_pipeline_framework.loader.reports.report import BusyCores, QueueLevel, Stage, WorkerUse
-from accvlab.dali_pipeline_framework.pipeline import LoaderReport
+from accvlab.dali_pipeline_framework.sampling import SequentialSampler
 
 BATCH_SIZE = 4
 NUM_BATCHES = 15

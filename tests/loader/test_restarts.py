@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from restarted_training import BATCH_SIZE, KILLED_BEHIND, NUM_SAMPLES
 
-from accvlab.dali_pipeline_framework.inputs import ShuffledSampler
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
 TESTS = Path(__file__).parents[1]
 

@@ -33,7 +33,6 @@ from accvlab.dali_pipeline_framework import (
     ShuffledSampler,
     StreamingSequenceSampler,
     WeightedSampler,
-    read_quarantine,
 )
 from accvlab.dali_pipeline_framework.errors import (
     GraphError,
@@ -43,6 +42,7 @@ from accvlab.dali_pipeline_framework.errors import (
     SourceError,
     TooManyFailedError,
 )
+from accvlab.dali_pipeline_framework.faults import read_quarantine
 from accvlab.dali_pipeline_framework.inputs import CallableBase, SamplerInputCallable
 
 NUM_SAMPLES = 16

@@ -20,8 +20,11 @@ from support.providers import IndexProvider
 from support.reader_data import number_of, numbered_files
 
 from accvlab.dali_pipeline_framework.errors import SourceError
-from accvlab.dali_pipeline_framework.inputs import FileReader, SamplerInputCallable, ShuffledSampler
-from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, DataLoader, PipelineDefinition
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
+from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
+from accvlab.dali_pipeline_framework.sources import FileReader
 
 SAMPLES, BATCH = 1200, 4
 

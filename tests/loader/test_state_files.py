@@ -18,9 +18,9 @@ from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.errors import FileError, StateError
-from accvlab.dali_pipeline_framework.inputs import ShuffledSampler
+from accvlab.dali_pipeline_framework.loader import load_state, save_state
 from accvlab.dali_pipeline_framework.loader.states.state import parse_state
-from accvlab.dali_pipeline_framework.pipeline import load_state, save_state
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
 
 def loader_of(batch_size: int = 4, **arguments: Any) -> DataLoader:

@@ -11,9 +11,9 @@ from support.arrays import encoded_image, gradient, photograph
 from support.laws import examples
 
 from accvlab.dali_pipeline_framework.errors import SourceError
-from accvlab.dali_pipeline_framework.inputs import DataProvider, SamplerInputCallable, SequentialSampler
-from accvlab.dali_pipeline_framework.loader import automatic_workers
-from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition, SampleDataGroup
+from accvlab.dali_pipeline_framework.inputs import DataProvider, SamplerInputCallable
+from accvlab.dali_pipeline_framework.loader import DataLoader, automatic_workers
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
     AxesLayoutSetter,
@@ -35,6 +35,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     RandomEraser,
     TensorSizeAdder,
 )
+from accvlab.dali_pipeline_framework.sampling import SequentialSampler
 from accvlab.dali_pipeline_framework.testing import run_step
 
 DT = types.DALIDataType

@@ -29,20 +29,18 @@ from accvlab.dali_pipeline_framework.errors import (
     SourcePicklingError,
     StepOutputError,
 )
-from accvlab.dali_pipeline_framework.inputs import (
-    IterableBase,
-    ReplayedDrawsProvider,
-    SamplerInputCallable,
-    SequentialSampler,
-)
+from accvlab.dali_pipeline_framework.inputs import IterableBase, SamplerInputCallable
+from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.operators.array_packages import needed_package
-from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition, SampleDataGroup
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupArrayWithNameElementsAppliedStep,
     DataGroupInPathAppliedStep,
     PipelineStepBase,
 )
-from accvlab.dali_pipeline_framework.processing_steps.array_step import ArrayStep
+from accvlab.dali_pipeline_framework.processing_steps.wrappers.array_step import ArrayStep
+from accvlab.dali_pipeline_framework.providers import ReplayedDrawsProvider
+from accvlab.dali_pipeline_framework.sampling import SequentialSampler
 from accvlab.dali_pipeline_framework.testing import run_step
 
 DT = types.DALIDataType

@@ -7,8 +7,10 @@ from support.draws import Drawer, column, drawn
 from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework.draws import UniformDraw
-from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, StreamingSequenceSampler
-from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
+from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
+from accvlab.dali_pipeline_framework.sampling import StreamingSequenceSampler
 
 
 class TestStreamingSequenceSampler:

@@ -25,6 +25,7 @@ from support.samplers import EpochSampler
 
 from accvlab.dali_pipeline_framework.draws import (
     DrawRecord,
+    DrawRecording,
     IntegerDraw,
     NormalDraw,
     UniformDraw,
@@ -39,20 +40,17 @@ from accvlab.dali_pipeline_framework.errors import (
     SettingError,
     SourceError,
 )
-from accvlab.dali_pipeline_framework.inputs import (
-    FileReader,
-    JoinedInput,
-    ReplayedDrawsProvider,
-    SamplerInputIterable,
-)
-from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition, SampleDataGroup
+from accvlab.dali_pipeline_framework.inputs import SamplerInputIterable
+from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupArrayWithNameElementsAppliedStep,
-    DrawRecording,
     LambdaStep,
     PipelineStepBase,
     PointCloudRangeFilter,
 )
+from accvlab.dali_pipeline_framework.providers import ReplayedDrawsProvider
+from accvlab.dali_pipeline_framework.sources import FileReader, JoinedInput
 
 RECORD = {"record_draws": "draws"}
 REPLAY = {"replay_draws": "draws"}

@@ -9,17 +9,13 @@ from support.loaders import make_loader
 from support.providers import IndexProvider
 from support.reader_data import numbered_files
 
-from accvlab.dali_pipeline_framework.inputs import (
-    FileDataProvider,
-    FileReader,
-    JoinedInput,
-    SamplerInputCallable,
-    SamplerInputIterable,
-    ShuffledSampler,
-)
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SamplerInputIterable
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
+from accvlab.dali_pipeline_framework.providers import FileDataProvider
 from accvlab.dali_pipeline_framework.providers.summary import summary
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
+from accvlab.dali_pipeline_framework.sources import FileReader, JoinedInput
 
 SAMPLER = "ShuffledSampler(num_samples=6, seed=3, shuffle=True, total_batch_size=None, last_batch='drop')"
 

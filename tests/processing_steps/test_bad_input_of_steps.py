@@ -20,7 +20,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     AnnotationElementConditionEval,
     AxesLayoutSetter,
     BEVBBoxesTransformer3D,
-    BEVMaskAdder,
     BoundingBoxToHeatmapConverter,
     BoxAreaFilter,
     BoxFormatConverter,
@@ -31,7 +30,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupInPathAppliedStep,
     DataGroupsWithNameAppliedStep,
     FrameSequenceDecoder,
-    FutureTrajectoryAdder,
     GridMasker,
     GroupToApplyToSelectedStepBase,
     HorizontalFlipper,
@@ -46,9 +44,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     ImageResizer,
     ImageToTileSizePadder,
     LambdaStep,
-    LidarDepthMapAdder,
-    LidarSweepAggregator,
-    MapLineVectorizer,
     MapStep,
     PaddingToUniform,
     PhotoMetricDistorter,
@@ -62,6 +57,13 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     VisibleBboxSelector,
 )
 from accvlab.dali_pipeline_framework.testing import run_step
+from accvlab.driving_data.steps import (
+    BEVMaskAdder,
+    FutureTrajectoryAdder,
+    LidarDepthMapAdder,
+    LidarSweepAggregator,
+    MapLineVectorizer,
+)
 
 STRETCH = A.ResizingMode.STRETCH
 DISTORTION: Any = ("image", [-30, 30], [-18, 18], [0.5, 1.5], [0.5, 1.5], 1, 1, 1, 1, 1)

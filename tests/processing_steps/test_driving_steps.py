@@ -14,15 +14,15 @@ from support.array_samples import sample_of
 from support.laws import examples
 
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FormatError, SettingError
-from accvlab.dali_pipeline_framework.processing_steps import (
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+from accvlab.dali_pipeline_framework.testing import run_step
+from accvlab.driving_data.steps import (
     BEVMaskAdder,
     FutureTrajectoryAdder,
     LidarDepthMapAdder,
     LidarSweepAggregator,
     MapLineVectorizer,
 )
-from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
-from accvlab.dali_pipeline_framework.testing import run_step
 
 SEEDS = st.integers(0, 2**32 - 1)
 FEW = settings(max_examples=examples(8, 20), deadline=None)

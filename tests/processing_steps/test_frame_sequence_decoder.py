@@ -21,18 +21,14 @@ from support.start_methods import START_METHODS
 
 from accvlab.dali_pipeline_framework.errors import FileError, FormatError, GraphError, SettingError, SourceError
 from accvlab.dali_pipeline_framework.inputs import (
-    ConcatDataProvider,
-    FrameFolders,
-    FrameSequenceDataProvider,
     SamplerInputCallable,
     SamplerInputIterable,
-    ShuffledSampler,
     ShuffledShardedInputCallable,
-    StreamingSequenceSampler,
-    WeightedSampler,
 )
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import FrameSequenceDecoder, ImageDecoder
+from accvlab.dali_pipeline_framework.providers import ConcatDataProvider, FrameFolders, FrameSequenceDataProvider
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler, StreamingSequenceSampler, WeightedSampler
 
 DT = types.DALIDataType
 

@@ -20,19 +20,7 @@ from support.random_steps import filled
 from support.reader_data import coco_data, video
 
 from accvlab.dali_pipeline_framework.errors import FormatError, SettingError
-from accvlab.dali_pipeline_framework.inputs import (
-    CocoReader,
-    ConcatDataProvider,
-    DataProvider,
-    FileDataProvider,
-    FileReader,
-    FrameDataProvider,
-    FrameSequenceDataProvider,
-    SequenceReader,
-    VideoDataProvider,
-    VideoFrameDataProvider,
-    VideoReader,
-)
+from accvlab.dali_pipeline_framework.inputs import DataProvider
 from accvlab.dali_pipeline_framework.loader.states.sample_fields import fingerprint
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.pipeline.chains.chain_format import chain_format
@@ -62,11 +50,19 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     TensorSizeAdder,
     UnneededFieldRemover,
 )
+from accvlab.dali_pipeline_framework.providers import (
+    ConcatDataProvider,
+    FileDataProvider,
+    FrameDataProvider,
+    FrameSequenceDataProvider,
+)
 from accvlab.dali_pipeline_framework.sample_data import ImageContent, LeafFormat
 from accvlab.dali_pipeline_framework.sample_data.format_problems import described_together
 from accvlab.dali_pipeline_framework.sample_data.formats import leaf_format
 from accvlab.dali_pipeline_framework.sample_data.image_content import DECODED_CLIP, DECODED_IMAGE, ENCODED_IMAGE
+from accvlab.dali_pipeline_framework.sources import CocoReader, FileReader, SequenceReader, VideoReader
 from accvlab.dali_pipeline_framework.testing import check_step, run_step
+from accvlab.dali_pipeline_framework.video import VideoDataProvider, VideoFrameDataProvider
 
 DT = types.DALIDataType
 MEAN, STD_DEV = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]

@@ -19,15 +19,11 @@ from accvlab.dali_pipeline_framework.errors import (
     SettingError,
     SourceError,
 )
-from accvlab.dali_pipeline_framework.inputs import (
-    ClipSampler,
-    ConcatDataProvider,
-    MixedSampler,
-    SamplerInputCallable,
-    ShuffledSampler,
-)
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+from accvlab.dali_pipeline_framework.providers import ConcatDataProvider
 from accvlab.dali_pipeline_framework.providers.clip_data_provider import ClipDataProvider
+from accvlab.dali_pipeline_framework.sampling import ClipSampler, MixedSampler, ShuffledSampler
 from accvlab.dali_pipeline_framework.sampling.clips.clips import Clips
 
 

@@ -13,10 +13,10 @@ from accvlab.dali_pipeline_framework.inputs import (
     DataProvider,
     SamplerInputCallable,
     SamplerInputIterable,
-    ShuffledSampler,
     ShuffledShardedInputCallable,
 )
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
 
 class BatchProvider(IndexProvider):

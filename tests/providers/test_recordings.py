@@ -11,13 +11,8 @@ import numpy as np
 import pytest
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.inputs import (
-    FrameDataProvider,
-    FrameFolders,
-    VideoDataProvider,
-    VideoFrameDataProvider,
-    Videos,
-)
+from accvlab.dali_pipeline_framework.providers import FrameDataProvider, FrameFolders
+from accvlab.dali_pipeline_framework.video import VideoDataProvider, VideoFrameDataProvider, Videos
 
 
 def test_values_are_frozen_equal_and_pickled() -> None:

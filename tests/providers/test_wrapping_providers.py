@@ -17,20 +17,18 @@ from support.loaders import make_loader
 from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework.errors import GraphError, SourceError
-from accvlab.dali_pipeline_framework.inputs import (
+from accvlab.dali_pipeline_framework.inputs import DataProvider, SamplerInputCallable
+from accvlab.dali_pipeline_framework.processing_steps import FrameSequenceDecoder, ImageDecoder
+from accvlab.dali_pipeline_framework.providers import (
     ClipDataProvider,
-    Clips,
     ConcatDataProvider,
-    DataProvider,
     FileDataProvider,
     FrameSequenceDataProvider,
     ReplayedDrawsProvider,
-    SamplerInputCallable,
-    ShuffledSampler,
 )
-from accvlab.dali_pipeline_framework.processing_steps import FrameSequenceDecoder, ImageDecoder
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 from accvlab.dali_pipeline_framework.sample_data.value_queries import nested_dictionary
+from accvlab.dali_pipeline_framework.sampling import Clips, ShuffledSampler
 from accvlab.dali_pipeline_framework.testing import check_provider
 
 

@@ -12,8 +12,8 @@ import pytest
 from support.nuscenes_data import write_nuscenes
 from support.shared_data import shared_data
 
-from accvlab.dali_pipeline_framework.datasets import NuScenesProvider
-from accvlab.dali_pipeline_framework.recipes import (
+from accvlab.driving_data.datasets import NuScenesProvider
+from accvlab.driving_data.recipes import (
     BEVFormerSettings,
     BEVFusionSettings,
     Detection2DSettings,

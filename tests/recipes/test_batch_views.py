@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from support.drives import write_drive
 
-from accvlab.dali_pipeline_framework.datasets import DrivingProvider
 from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
-from accvlab.dali_pipeline_framework.recipes import (
+from accvlab.dali_pipeline_framework.testing import run_step
+from accvlab.driving_data.datasets import DrivingProvider
+from accvlab.driving_data.recipes import (
     BEVFormerSettings,
     BEVFusionSettings,
     Detection2DSettings,
@@ -30,9 +31,8 @@ from accvlab.dali_pipeline_framework.recipes import (
     streampetr_steps,
     streampetr_training,
 )
-from accvlab.dali_pipeline_framework.testing import run_step
-from accvlab.dali_pipeline_framework.viewing import show
-from accvlab.dali_pipeline_framework.viewing.scene_views import scene_view
+from accvlab.driving_data.viewing import show
+from accvlab.driving_data.viewing.scene_views import scene_view
 
 CLASSES = ("car", "pedestrian", "barrier")
 WIDE = (-1e4, -1e4, -1e4, 1e4, 1e4, 1e4)

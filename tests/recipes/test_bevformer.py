@@ -21,9 +21,10 @@ from support.drives import HW, write_drive
 from support.driving_data import CAMERAS, SCENES
 
 from accvlab.dali_pipeline_framework import SampleDataGroup
-from accvlab.dali_pipeline_framework.datasets import DrivingProvider
 from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
-from accvlab.dali_pipeline_framework.recipes import (
+from accvlab.dali_pipeline_framework.testing import check_provider, check_step, run_step
+from accvlab.driving_data.datasets import DrivingProvider
+from accvlab.driving_data.recipes import (
     BEVFormerQueues,
     BEVFormerSettings,
     UnclippedPhotometricDistorter,
@@ -31,8 +32,7 @@ from accvlab.dali_pipeline_framework.recipes import (
     bevformer_evaluation,
     bevformer_training,
 )
-from accvlab.dali_pipeline_framework.recipes.frame_queues import QueueSampler, queue_frames, queue_states
-from accvlab.dali_pipeline_framework.testing import check_provider, check_step, run_step
+from accvlab.driving_data.recipes.frame_queues import QueueSampler, queue_frames, queue_states
 
 NUM_FRAMES = sum(SCENES.values())
 AS_PUBLISHED = BEVFormerSettings(emulates_reference=True)

@@ -13,9 +13,9 @@ import pytest
 from support.shared_data import shared_data
 
 from accvlab.dali_pipeline_framework import SampleDataGroup
-from accvlab.dali_pipeline_framework.datasets import InfosProvider
-from accvlab.dali_pipeline_framework.recipes import BEVFormerQueues, BEVFormerSettings, bevformer_steps
 from accvlab.dali_pipeline_framework.testing import run_step
+from accvlab.driving_data.datasets import InfosProvider
+from accvlab.driving_data.recipes import BEVFormerQueues, BEVFormerSettings, bevformer_steps
 
 CAMERAS = [f"CAM_{place}" for place in ("FRONT", "FRONT_RIGHT", "FRONT_LEFT", "BACK", "BACK_LEFT", "BACK_RIGHT")]
 

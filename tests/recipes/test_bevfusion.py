@@ -13,9 +13,10 @@ from support.drives import HW, write_drive
 from support.driving_data import CAMERAS, SCENES
 from support.shared_data import shared_data
 
-from accvlab.dali_pipeline_framework.datasets import DrivingProvider, InfosProvider
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.recipes import (
+from accvlab.dali_pipeline_framework.testing import run_step
+from accvlab.driving_data.datasets import DrivingProvider, InfosProvider
+from accvlab.driving_data.recipes import (
     BEVFusionSettings,
     BEVMasks,
     ImageAugmentation,
@@ -23,7 +24,6 @@ from accvlab.dali_pipeline_framework.recipes import (
     bevfusion_steps,
     bevfusion_training,
 )
-from accvlab.dali_pipeline_framework.testing import run_step
 
 NUM_FRAMES = sum(SCENES.values())
 IMAGES = ImageAugmentation(output_hw=(16, 24), scale_range=(0.5, 0.8), rotation_range_deg=(-5, 5))

@@ -11,15 +11,15 @@ import pytest
 from support.drives import HW, write_drive
 from support.driving_data import CAMERAS, SCENES
 
-from accvlab.dali_pipeline_framework.datasets import DrivingProvider
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.recipes import (
+from accvlab.dali_pipeline_framework.testing import run_step
+from accvlab.driving_data.datasets import DrivingProvider
+from accvlab.driving_data.recipes import (
     Detection2DSettings,
     detection_2d_evaluation,
     detection_2d_steps,
     detection_2d_training,
 )
-from accvlab.dali_pipeline_framework.testing import run_step
 
 NUM_FRAMES = sum(SCENES.values())
 CLASSES = ("pedestrian", "car", "barrier", "bus")

@@ -15,7 +15,9 @@ from support.arrays import decoded_by_pillow, encoded_image, gradient, photograp
 from support.shared_data import shared_data
 
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FormatError
-from accvlab.dali_pipeline_framework.recipes import (
+from accvlab.dali_pipeline_framework.sample_data import ImageContent, SampleDataGroup
+from accvlab.dali_pipeline_framework.testing import check_step, run_step
+from accvlab.driving_data.recipes import (
     BEVFusionSettings,
     Detection2DSettings,
     ImageAugmentation,
@@ -24,9 +26,7 @@ from accvlab.dali_pipeline_framework.recipes import (
     StreamPETRSettings,
     UnclippedPhotometricDistorter,
 )
-from accvlab.dali_pipeline_framework.recipes.image_augmentation import ImagePlan, rotated
-from accvlab.dali_pipeline_framework.sample_data import ImageContent, SampleDataGroup
-from accvlab.dali_pipeline_framework.testing import check_step, run_step
+from accvlab.driving_data.recipes.image_augmentation import ImagePlan, rotated
 
 DT = types.DALIDataType
 OUTPUT_HW = (24, 40)

@@ -12,9 +12,10 @@ import pytest
 from support.arrays import encoded_image, gradient
 from support.driving_data import SCENES, write_driving_data
 
-from accvlab.dali_pipeline_framework.datasets import DrivingIndex, DrivingProvider
 from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
-from accvlab.dali_pipeline_framework.recipes import (
+from accvlab.dali_pipeline_framework.testing import run_step
+from accvlab.driving_data.datasets import DrivingIndex, DrivingProvider
+from accvlab.driving_data.recipes import (
     ImageAugmentation,
     LidarBoxes,
     SparseDriveSettings,
@@ -27,9 +28,8 @@ from accvlab.dali_pipeline_framework.recipes import (
     streampetr_steps,
     streampetr_training,
 )
-from accvlab.dali_pipeline_framework.recipes.boxes_in_images import visible_boxes
-from accvlab.dali_pipeline_framework.recipes.image_augmentation import ImagePlan
-from accvlab.dali_pipeline_framework.testing import run_step
+from accvlab.driving_data.recipes.boxes_in_images import visible_boxes
+from accvlab.driving_data.recipes.image_augmentation import ImagePlan
 
 HW = (24, 40)
 OUTPUT_HW = (8, 16)

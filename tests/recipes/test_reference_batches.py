@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from support.shared_data import shared_data
 
-from accvlab.dali_pipeline_framework.datasets import InfosProvider
-from accvlab.dali_pipeline_framework.recipes import (
+from accvlab.dali_pipeline_framework.testing import run_step
+from accvlab.driving_data.datasets import InfosProvider
+from accvlab.driving_data.recipes import (
     ImageAugmentation,
     LidarBoxes,
     QueueProvider,
@@ -21,8 +22,7 @@ from accvlab.dali_pipeline_framework.recipes import (
     sparsedrive_steps,
     streampetr_steps,
 )
-from accvlab.dali_pipeline_framework.recipes.recipe_parts import CAMERAS
-from accvlab.dali_pipeline_framework.testing import run_step
+from accvlab.driving_data.recipes.recipe_parts import CAMERAS
 
 OUTPUT_WIDTH = 704
 PERMUTATIONS = list(itertools.permutations(range(3)))

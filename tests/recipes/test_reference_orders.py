@@ -14,7 +14,7 @@ import pytest
 from support.shared_data import shared_data
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.recipes import (
+from accvlab.driving_data.recipes import (
     AugmentationRanges,
     ChunkSampler,
     EndlessGroupSampler,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.recipes import SceneSampler
+from accvlab.driving_data.recipes import SceneSampler
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(1, 9))

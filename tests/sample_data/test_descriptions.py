@@ -11,7 +11,9 @@ from nvidia.dali import fn, types
 from nvidia.dali.pipeline import pipeline_def
 from nvidia.dali.types import DALIDataType
 
-from accvlab.dali_pipeline_framework import LoaderReport, SampleDataGroup, describe_batch
+from accvlab.dali_pipeline_framework import SampleDataGroup
+from accvlab.dali_pipeline_framework.loader import LoaderReport
+from accvlab.dali_pipeline_framework.sample_data import describe_batch
 
 
 def rig_batch(num_cameras: int = 6) -> dict[str, Any]:

@@ -15,14 +15,9 @@ from support.loaders import make_loader
 from support.providers import IndexProvider
 from support.sampler_cases import OTHERS, STREAMS, WITH_EPOCHS, draw_case, has_batches
 
-from accvlab.dali_pipeline_framework.inputs import (
-    Clips,
-    ClipSampler,
-    PlannedBatch,
-    SamplePlace,
-    SamplerInputCallable,
-    StreamingSequenceSampler,
-)
+from accvlab.dali_pipeline_framework.draws import SamplePlace
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
+from accvlab.dali_pipeline_framework.sampling import Clips, ClipSampler, PlannedBatch, StreamingSequenceSampler
 
 POLICIES = ("drop", "pad", "partial", "wrap")
 

@@ -32,16 +32,15 @@ from support.sampler_cases import (
 )
 from support.samplers import EpochSampler
 
+from accvlab.dali_pipeline_framework.draws import SamplePlace
 from accvlab.dali_pipeline_framework.errors import NotSupportedError, SettingError
-from accvlab.dali_pipeline_framework.inputs import (
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SequenceSampler
+from accvlab.dali_pipeline_framework.sampling import (
     Clips,
     ClipSampler,
     MixedSampler,
     PlannedBatch,
     RandomAccessSampler,
-    SamplePlace,
-    SamplerInputCallable,
-    SequenceSampler,
     ShuffledSampler,
     StreamingSequenceSampler,
     WeightedSampler,

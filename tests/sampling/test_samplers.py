@@ -19,14 +19,16 @@ from support.samplers import EndlessSampler, EpochSampler, ExhaustedSampler, Gen
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs import (
-    LastBatch,
-    PlannedBatch,
-    RandomAccessSampler,
-    SampleCounts,
     SamplerBase,
     SamplerInputCallable,
     SamplerInputIterable,
     SequenceSampler,
+)
+from accvlab.dali_pipeline_framework.sampling import (
+    LastBatch,
+    PlannedBatch,
+    RandomAccessSampler,
+    SampleCounts,
     SequentialSampler,
     ShuffledSampler,
 )

@@ -23,16 +23,15 @@ from torch.utils.data import (
 )
 from torch.utils.data import DataLoader as TorchLoader
 
-from accvlab.dali_pipeline_framework import (
-    DataLoader,
-    MixedSampler,
+from accvlab.dali_pipeline_framework import DataLoader, MixedSampler
+from accvlab.dali_pipeline_framework.errors import SettingError, StateError
+from accvlab.dali_pipeline_framework.sampling import (
     PlayedBatchSampler,
     TorchDistributedSampler,
     TorchRandomSampler,
     TorchWeightedSampler,
     same_order_as,
 )
-from accvlab.dali_pipeline_framework.errors import SettingError, StateError
 from accvlab.dali_pipeline_framework.sampling.random_access_sampler import RandomAccessSampler
 
 Epoch = list[list[int]]

@@ -17,12 +17,12 @@ from support.laws import examples
 from support.sampler_cases import WITH_EPOCHS, BackwardSampler, draw_case
 from support.samplers import EpochSampler
 
-from accvlab.dali_pipeline_framework.inputs import (
+from accvlab.dali_pipeline_framework.inputs import SequenceSampler
+from accvlab.dali_pipeline_framework.sampling import (
     Clips,
     ClipSampler,
     MixedSampler,
     PlannedBatch,
-    SequenceSampler,
     SequentialSampler,
     ShuffledSampler,
     StreamingSequenceSampler,

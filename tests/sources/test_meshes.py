@@ -17,7 +17,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, ShuffledSampler, detect_shard
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
+from accvlab.dali_pipeline_framework.sources import detect_shard
 from accvlab.dali_pipeline_framework.sources.shards import Shard, find_shard
 
 AsRank = Callable[[int, int], None]

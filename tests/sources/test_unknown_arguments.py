@@ -12,20 +12,22 @@ from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework import FaultPolicy
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.inputs import (
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SamplerInputIterable
+from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.dali_pipeline_framework.loader.composition import LOADER_COUNTERPARTS
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
+from accvlab.dali_pipeline_framework.providers import (
     FileDataProvider,
     FrameDataProvider,
     FrameSequenceDataProvider,
-    SamplerInputCallable,
-    SamplerInputIterable,
-    ShuffledSampler,
+)
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
+from accvlab.dali_pipeline_framework.video import (
     VideoDataProvider,
     VideoFrameDataProvider,
     Videos,
     VideoStreamInput,
 )
-from accvlab.dali_pipeline_framework.loader.composition import LOADER_COUNTERPARTS
-from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from accvlab.dali_pipeline_framework.datasets.driving import poses
+from accvlab.driving_data.datasets.driving import poses
 
 START = 315_966_265_000_000_000
 LIDAR_TIMES = START + np.arange(3) * 100_000_000

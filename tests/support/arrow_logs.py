@@ -9,7 +9,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from accvlab.dali_pipeline_framework.datasets.driving import poses
+from accvlab.driving_data.datasets.driving import poses
 
 START_US = 1_600_000_000_000_000
 PERIOD_US = 100_000

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from accvlab.dali_pipeline_framework.datasets.driving import poses
+from accvlab.driving_data.datasets.driving import poses
 from support.videos import make_video
 
 FRONT, LEFT = "camera_front_wide_120fov", "camera_cross_left_120fov"

@@ -16,11 +16,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from accvlab.dali_pipeline_framework.inputs import (
-    ShuffledSampler,
-    ShuffledShardedInputCallable,
-    StreamingSequenceSampler,
-)
+from accvlab.dali_pipeline_framework.inputs import ShuffledShardedInputCallable
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler, StreamingSequenceSampler
 from support.loaders import LENGTHS, by_sampler, make_loader
 from support.providers import IndexProvider
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 import numpy as np
 
-from accvlab.dali_pipeline_framework.datasets.driving.driving_index import DrivingIndex
+from accvlab.driving_data.datasets.driving.driving_index import DrivingIndex
 from support.arrays import encoded_image, gradient
 from support.driving_data import CAMERAS, write_driving_data
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from accvlab.dali_pipeline_framework.datasets.driving import poses
-from accvlab.dali_pipeline_framework.datasets.driving.driving_index import (
+from accvlab.driving_data.datasets.driving import poses
+from accvlab.driving_data.datasets.driving.driving_index import (
     Box2dColumns,
     BoxColumns,
     CameraColumns,

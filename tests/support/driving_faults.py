@@ -8,8 +8,8 @@ from typing import Any
 import attrs
 import numpy as np
 
-from accvlab.dali_pipeline_framework.datasets.driving import poses
-from accvlab.dali_pipeline_framework.datasets.driving.driving_index import DrivingIndex, first_column
+from accvlab.driving_data.datasets.driving import poses
+from accvlab.driving_data.datasets.driving.driving_index import DrivingIndex, first_column
 
 Change = Callable[[DrivingIndex], DrivingIndex]
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from support.driving_data import write_driving_data
 
-from accvlab.dali_pipeline_framework.datasets import DrivingProvider
-from accvlab.dali_pipeline_framework.datasets.driving import poses
 from accvlab.dali_pipeline_framework.errors import ContractError
 from accvlab.dali_pipeline_framework.testing import check_provider
+from accvlab.driving_data.datasets import DrivingProvider
+from accvlab.driving_data.datasets.driving import poses
 
 ALL = {
     "lidar": True,

@@ -13,8 +13,9 @@ from support.providers import DT, IndexProvider, NumberProvider
 from support.start_methods import START_METHODS
 
 from accvlab.dali_pipeline_framework.errors import ContractError
-from accvlab.dali_pipeline_framework.inputs import DataProvider, ReplayedDrawsProvider
+from accvlab.dali_pipeline_framework.inputs import DataProvider
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+from accvlab.dali_pipeline_framework.providers import ReplayedDrawsProvider
 from accvlab.dali_pipeline_framework.testing import check_provider
 
 

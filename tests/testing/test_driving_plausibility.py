@@ -14,10 +14,10 @@ from support.nuscenes_data import write_nuscenes
 from support.shared_data import shared_data
 
 from accvlab.dali_pipeline_framework.command_line import main
-from accvlab.dali_pipeline_framework.datasets import DrivingProvider, InfosProvider, NuScenesProvider
 from accvlab.dali_pipeline_framework.errors import ContractError
 from accvlab.dali_pipeline_framework.testing import check_provider, provider_contract
-from accvlab.dali_pipeline_framework.testing.driving_contract import plausibility, unit_problems
+from accvlab.driving_data.datasets import DrivingProvider, InfosProvider, NuScenesProvider
+from accvlab.driving_data.testing.driving_contract import plausibility, unit_problems
 
 KINDS = {"nuscenes": NUSCENES, "kitti": KITTI, "argoverse": ARGOVERSE}
 # A pair of cameras that look ahead is the same mirrored, or by another order of their quaternion.
@@ -168,7 +168,7 @@ def test_figures_come_before_what_is_wrong(drives):
 def test_the_command_prints_figures(drives, tmp_path, monkeypatch, capsys):
     index, root = drives["kitti"]
     index.save(tmp_path / "index")
-    source = "from accvlab.dali_pipeline_framework.datasets import DrivingProvider\n"
+    source = "from accvlab.driving_data.datasets import DrivingProvider\n"
     (tmp_path / "my_drives.py").write_text(f"{source}provider = DrivingProvider('index', {str(root)!r})\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

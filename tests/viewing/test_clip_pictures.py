@@ -20,9 +20,9 @@ from accvlab.dali_pipeline_framework import (
     VideoFrameDataProvider,
     Videos,
 )
-from accvlab.dali_pipeline_framework.datasets import DrivingProvider
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.viewing import scene_view, show
+from accvlab.driving_data.datasets import DrivingProvider
+from accvlab.driving_data.viewing import scene_view, show
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from PIL import Image
 from support.driving_data import write_driving_data
 
 from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, ImageMeanStdDevNormalizer
-from accvlab.dali_pipeline_framework.datasets import DrivingProvider
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
-from accvlab.dali_pipeline_framework.viewing import (
+from accvlab.driving_data.datasets import DrivingProvider
+from accvlab.driving_data.viewing import (
     CameraView,
     SceneView,
     ViewFields,
@@ -22,8 +22,8 @@ from accvlab.dali_pipeline_framework.viewing import (
     scene_view,
     show,
 )
-from accvlab.dali_pipeline_framework.viewing.pictures import camera_rows
-from accvlab.dali_pipeline_framework.viewing.projection import box_corners, projected_edges, projected_points
+from accvlab.driving_data.viewing.pictures import camera_rows
+from accvlab.driving_data.viewing.projection import box_corners, projected_edges, projected_points
 
 # Looks along x of the reference frame; 100 x 80 pixels.
 AHEAD = np.array([[50.0, -100, 0, 0], [40, 0, -100, 0], [1, 0, 0, 0]])

@@ -12,7 +12,14 @@ import attrs
 import numpy as np
 from nvidia.dali import types
 
-from ..datasets.driving.driving_provider import DrivingProvider
+from accvlab.driving_data.datasets.driving.driving_provider import DrivingProvider
+from accvlab.driving_data.testing.driving_contract import (
+    driving_problems,
+    plausibility,
+    scene_problems,
+    unit_problems,
+)
+
 from ..engine.structured_pipeline import StructuredPipeline
 from ..engine.worker_process import pass_on_interrupt
 from ..pipeline.pipeline import PipelineDefinition
@@ -22,7 +29,6 @@ from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.conversion import as_numpy
 from ..sample_data.format_problems import describe_difference, described_together
 from ..sources.callable_base import CallableBase
-from .driving_contract import driving_problems, plausibility, scene_problems, unit_problems
 from .rule_check import RuleCheck
 from .sample_comparison import sample_differences
 

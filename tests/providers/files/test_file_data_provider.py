@@ -23,16 +23,10 @@ from PIL import Image
 from support.loaders import make_loader
 
 from accvlab.dali_pipeline_framework.errors import DuplicateFieldError, FileError, SettingError, SourceError
-from accvlab.dali_pipeline_framework.inputs import (
-    FileDataProvider,
-    FileTable,
-    SamplerInputCallable,
-    ShuffledSampler,
-    ShuffledShardedInputCallable,
-    WeightedSampler,
-    class_balanced_weights,
-)
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, ShuffledShardedInputCallable
 from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
+from accvlab.dali_pipeline_framework.providers import FileDataProvider, FileTable
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler, WeightedSampler, class_balanced_weights
 
 
 def image_bytes(seed: int, size: tuple[int, int] = (40, 30), kind: str = "JPEG", mode: str = "RGB", **save: Any):

@@ -17,15 +17,15 @@ import pytest
 from support.driving_data import write_driving_data
 from support.videos import make_video
 
-from accvlab.dali_pipeline_framework.datasets.driving import index_cache
-from accvlab.dali_pipeline_framework.datasets.driving.driving_index import DrivingIndex
 from accvlab.dali_pipeline_framework.errors import FileError, QuarantineError, SettingError
 from accvlab.dali_pipeline_framework.faults.quarantine import Quarantine
-from accvlab.dali_pipeline_framework.inputs import FileDataProvider
+from accvlab.dali_pipeline_framework.providers import FileDataProvider
 from accvlab.dali_pipeline_framework.providers.files import file_finding, file_lock
 from accvlab.dali_pipeline_framework.providers.files.file_lock import making
-from accvlab.dali_pipeline_framework.providers.videos import video_index_cache
-from accvlab.dali_pipeline_framework.providers.videos.video_index_cache import VideoIndexCache
+from accvlab.dali_pipeline_framework.video import video_index_cache
+from accvlab.dali_pipeline_framework.video.video_index_cache import VideoIndexCache
+from accvlab.driving_data.datasets.driving import index_cache
+from accvlab.driving_data.datasets.driving.driving_index import DrivingIndex
 
 pytestmark = pytest.mark.timeout(60)
 FORK = multiprocessing.get_context("fork")

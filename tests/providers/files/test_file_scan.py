@@ -19,7 +19,7 @@ from support.laws import examples
 from support.native_files import native_files
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
-from accvlab.dali_pipeline_framework.inputs import FileDataProvider
+from accvlab.dali_pipeline_framework.providers import FileDataProvider
 from accvlab.dali_pipeline_framework.providers.files.file_scan import (
     DEFAULT_FILE_FILTERS,
     read_list_file,

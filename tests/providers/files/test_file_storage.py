@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
-from accvlab.dali_pipeline_framework.inputs import FileDataProvider
+from accvlab.dali_pipeline_framework.providers import FileDataProvider
 from accvlab.dali_pipeline_framework.providers.files.storage import (
     FolderEntry,
     Storage,

@@ -21,7 +21,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from support.file_server import FileServer
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
-from accvlab.dali_pipeline_framework.inputs import FileDataProvider
+from accvlab.dali_pipeline_framework.providers import FileDataProvider
 from accvlab.dali_pipeline_framework.providers.files import storage
 from accvlab.dali_pipeline_framework.providers.files.remote_reading import RemoteReading, may_pass, within
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage

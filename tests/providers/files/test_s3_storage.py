@@ -15,8 +15,9 @@ from support.videos import make_video
 
 from accvlab.dali_pipeline_framework import DataLoader, RemoteReading
 from accvlab.dali_pipeline_framework.errors import FileError, SourceError, VideoError
-from accvlab.dali_pipeline_framework.inputs import FileDataProvider, VideoDataProvider, Videos
+from accvlab.dali_pipeline_framework.providers import FileDataProvider
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
+from accvlab.dali_pipeline_framework.video import VideoDataProvider, Videos
 
 pytest.importorskip("s3fs")
 pytest.importorskip("moto.server")

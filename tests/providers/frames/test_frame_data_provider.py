@@ -15,20 +15,17 @@ from support.reader_data import frame_folders
 from support.recordings import frame_provider
 
 from accvlab.dali_pipeline_framework.errors import FileError, GraphError, SettingError, SourceError
-from accvlab.dali_pipeline_framework.inputs import (
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
+from accvlab.dali_pipeline_framework.processing_steps import FrameSequenceDecoder, ImageDecoder
+from accvlab.dali_pipeline_framework.providers import (
     ClipDataProvider,
-    Clips,
-    ClipSampler,
     ConcatDataProvider,
     FrameDataProvider,
     FrameFolders,
     FrameSequenceDataProvider,
     MissingFrame,
-    SamplerInputCallable,
-    ShuffledSampler,
-    StreamingSequenceSampler,
 )
-from accvlab.dali_pipeline_framework.processing_steps import FrameSequenceDecoder, ImageDecoder
+from accvlab.dali_pipeline_framework.sampling import Clips, ClipSampler, ShuffledSampler, StreamingSequenceSampler
 
 NAMES = {
     "path_name": "path",

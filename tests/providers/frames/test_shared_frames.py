@@ -8,12 +8,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accvlab.dali_pipeline_framework.inputs import Clips
 from accvlab.dali_pipeline_framework.providers.frames.shared_frames import (
     can_overlap,
     lay_out_alone,
     lay_out_frames,
 )
+from accvlab.dali_pipeline_framework.sampling import Clips
 
 
 def test_lays_out_the_example_of_the_docstring():

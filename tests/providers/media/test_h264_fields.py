@@ -10,7 +10,7 @@ import pytest
 from support.video_kinds import KINDS
 from support.videos import make_video
 
-from accvlab.dali_pipeline_framework.providers.media.h264 import FieldPictureSearch
+from accvlab.dali_pipeline_framework.video.files.h264 import FieldPictureSearch
 
 
 def search(path: Path) -> tuple[bool, bool]:

@@ -10,8 +10,8 @@ import pytest
 from support.videos import make_video
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.inputs import VideoDataProvider, index_video
-from accvlab.dali_pipeline_framework.providers.media.container import missing_bytes, sniff_codec
+from accvlab.dali_pipeline_framework.video import VideoDataProvider, index_video
+from accvlab.dali_pipeline_framework.video.files.container import missing_bytes, sniff_codec
 
 CODECS = {
     "vp9.webm": "vp9",

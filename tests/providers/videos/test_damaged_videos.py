@@ -14,10 +14,10 @@ from support.laws import examples
 from support.videos import B_FRAMES, OPTIONS, make_video, read_numbers
 
 from accvlab.dali_pipeline_framework.errors import VideoError
-from accvlab.dali_pipeline_framework.inputs import VideoDataProvider, Videos, index_video
-from accvlab.dali_pipeline_framework.providers.videos.frame_reader import FrameReader, KeptFrames
-from accvlab.dali_pipeline_framework.providers.videos.missing_frames import find_gaps
-from accvlab.dali_pipeline_framework.providers.videos.video_index_cache import VideoIndexCache
+from accvlab.dali_pipeline_framework.video import VideoDataProvider, Videos, index_video
+from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader, KeptFrames
+from accvlab.dali_pipeline_framework.video.missing_frames import find_gaps
+from accvlab.dali_pipeline_framework.video.video_index_cache import VideoIndexCache
 
 NUM_FRAMES = 60
 

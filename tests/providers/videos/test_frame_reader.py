@@ -22,10 +22,10 @@ from support.video_kinds import KINDS
 from support.videos import B_FRAMES, damage, make_video, read_numbers
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
-from accvlab.dali_pipeline_framework.inputs import VideoDataProvider, index_video
-from accvlab.dali_pipeline_framework.providers.videos.frame_reader import FrameReader, KeptFrames
-from accvlab.dali_pipeline_framework.providers.videos.frame_reader_pool import FrameReaderPool
-from accvlab.dali_pipeline_framework.providers.videos.video_decoding import FrameConverter, VideoDecoder
+from accvlab.dali_pipeline_framework.video import VideoDataProvider, index_video
+from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader, KeptFrames
+from accvlab.dali_pipeline_framework.video.frame_reader_pool import FrameReaderPool
+from accvlab.dali_pipeline_framework.video.video_decoding import FrameConverter, VideoDecoder
 
 
 def all_frames(path: Path, stream: int = 0) -> npt.NDArray[np.uint8]:

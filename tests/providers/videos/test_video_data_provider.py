@@ -19,7 +19,7 @@ from support.recordings import video_provider
 from support.videos import make_video, read_numbers
 
 from accvlab.dali_pipeline_framework.errors import DuplicateFieldError, FileError, SettingError, VideoError
-from accvlab.dali_pipeline_framework.inputs import VideoDataProvider, VideoFrameDataProvider, Videos
+from accvlab.dali_pipeline_framework.video import VideoDataProvider, VideoFrameDataProvider, Videos
 
 LENGTHS = {"a.webm": 10, "b.webm": 7, "irregular.webm": 8, "late.webm": 8, "thirds.webm": 12, "c.avi": 9}
 

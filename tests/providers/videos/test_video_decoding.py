@@ -16,7 +16,7 @@ from support.laws import each_value
 from support.videos import OPTIONS, damage, make_video, read_numbers
 
 from accvlab.dali_pipeline_framework.errors import SettingError, VideoError
-from accvlab.dali_pipeline_framework.providers.videos.video_decoding import FrameConverter, VideoDecoder
+from accvlab.dali_pipeline_framework.video.video_decoding import FrameConverter, VideoDecoder
 
 
 def dali_frames(path: Path, num_frames: int) -> npt.NDArray[np.uint8]:

@@ -17,10 +17,9 @@ from support.video_kinds import KINDS
 from support.videos import HEIGHT, WIDTH, make_video
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
-from accvlab.dali_pipeline_framework.inputs import VideoIndex, index_video
-from accvlab.dali_pipeline_framework.providers.videos import video_index, video_index_cache
-from accvlab.dali_pipeline_framework.providers.videos.frame_reader import FrameReader
-from accvlab.dali_pipeline_framework.providers.videos.video_index_cache import VideoIndexCache
+from accvlab.dali_pipeline_framework.video import VideoIndex, index_video, video_index, video_index_cache
+from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader
+from accvlab.dali_pipeline_framework.video.video_index_cache import VideoIndexCache
 
 # Their containers do not tell when frames are shown.
 UNTIMED = {"h264_b.avi", "h264.h264"}

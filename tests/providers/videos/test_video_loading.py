@@ -12,14 +12,11 @@ from support.video_counting import CountingProvider
 from support.videos import B_FRAMES, OPEN_GOP, damage, make_video, read_numbers
 
 from accvlab.dali_pipeline_framework.errors import SourceError, VideoError
-from accvlab.dali_pipeline_framework.inputs import (
-    ClipDataProvider,
-    Clips,
-    ClipSampler,
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, ShuffledShardedInputCallable
+from accvlab.dali_pipeline_framework.providers import ClipDataProvider
+from accvlab.dali_pipeline_framework.sampling import Clips, ClipSampler, StreamingSequenceSampler
+from accvlab.dali_pipeline_framework.video import (
     DecodingStatistics,
-    SamplerInputCallable,
-    ShuffledShardedInputCallable,
-    StreamingSequenceSampler,
     VideoDataProvider,
     VideoFrameDataProvider,
     Videos,

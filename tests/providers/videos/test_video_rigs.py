@@ -15,14 +15,10 @@ from support.recordings import video_frame_provider, video_provider
 from support.videos import B_FRAMES, make_video, read_numbers
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.inputs import (
-    ClipDataProvider,
-    Clips,
-    ShuffledShardedInputCallable,
-    VideoDataProvider,
-    VideoFrameDataProvider,
-    Videos,
-)
+from accvlab.dali_pipeline_framework.inputs import ShuffledShardedInputCallable
+from accvlab.dali_pipeline_framework.providers import ClipDataProvider
+from accvlab.dali_pipeline_framework.sampling import Clips
+from accvlab.dali_pipeline_framework.video import VideoDataProvider, VideoFrameDataProvider, Videos
 
 EVERY_40_MS = [40 * n for n in range(20)]
 

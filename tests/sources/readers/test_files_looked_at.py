@@ -14,7 +14,7 @@ from nvidia.dali import tfrecord as tfrec
 from support.reader_data import frame_folders, numbered_files, record_file, tar_archive, video
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
-from accvlab.dali_pipeline_framework.inputs import (
+from accvlab.dali_pipeline_framework.sources import (
     CocoReader,
     FileReader,
     NumpyReader,

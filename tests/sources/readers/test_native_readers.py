@@ -27,7 +27,9 @@ from support.reader_data import (
 )
 
 from accvlab.dali_pipeline_framework.errors import DeviceError, GraphError, OutputError, SettingError
-from accvlab.dali_pipeline_framework.inputs import (
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
+from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
+from accvlab.dali_pipeline_framework.sources import (
     CocoReader,
     FileReader,
     NumpyReader,
@@ -37,8 +39,6 @@ from accvlab.dali_pipeline_framework.inputs import (
     VideoReader,
     WebDatasetReader,
 )
-from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
-from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
 
 
 def samples(reader: ReaderInput, **arguments: Any) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from support.loaders import make_loader
 from support.reader_data import number_of, numbered_files
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.inputs import FileReader
+from accvlab.dali_pipeline_framework.sources import FileReader
 from accvlab.dali_pipeline_framework.sources.reader_epochs import ReaderEpochs
 
 

@@ -39,10 +39,12 @@ from accvlab.dali_pipeline_framework.errors import (
     SourcePicklingError,
     VideoError,
 )
-from accvlab.dali_pipeline_framework.inputs import FileReader, JoinedInput, VideoStreamInput
-from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, DataLoader, PipelineDefinition
+from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+from accvlab.dali_pipeline_framework.sources import FileReader, JoinedInput
+from accvlab.dali_pipeline_framework.video import VideoStreamInput
 
 SUFFIXES = {"libvpx-vp9": "webm", "libvpx": "webm", "mjpeg": "avi", "libx264": "mp4", "libx265": "mp4"}
 FOR_DALI = ("libvpx-vp9", "libvpx", "mjpeg")

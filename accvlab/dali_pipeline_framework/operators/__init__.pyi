@@ -1,0 +1,16 @@
+from . import functions as functions
+from . import image_arrays as image_arrays
+from .array_packages import needed_package as needed_package
+from .field_types import exact_constant_like as exact_constant_like
+from .field_types import leaf_at as leaf_at
+from .field_types import reinterpret as reinterpret
+from .functions import constant as constant
+from .image_pixels import pipeline_has_gpu as pipeline_has_gpu
+from .image_transform import AxisScaling as AxisScaling
+from .image_transform import Resampler as Resampler
+from .image_transform import Resampling as Resampling
+from .image_transform import sizes_of_encoded as sizes_of_encoded
+from .point_arrays import Float64Array as Float64Array
+from .point_arrays import affine as affine
+from .point_arrays import coordinates as coordinates
+from .point_arrays import moved as moved
