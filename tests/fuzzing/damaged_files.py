@@ -171,7 +171,7 @@ def _read_split(path: Path) -> None:
 
 
 def _lerobot(folder: Path) -> Path:
-    from support.clip_data import write_lerobot
+    from driving_support.clip_data import write_lerobot
 
     root = write_lerobot(folder / "lerobot")
     return root / "meta" / "info.json"
@@ -188,7 +188,7 @@ def _read_lerobot(path: Path) -> None:
 
 
 def _kitti(folder: Path) -> Path:
-    from support.kitti import write_tracking
+    from driving_support.kitti import write_tracking
 
     root = write_tracking(folder / "kitti")
     return root / "label_02" / "0000.txt"
