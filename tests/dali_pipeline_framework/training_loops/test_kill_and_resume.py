@@ -51,9 +51,7 @@ def test_each_framework_killed_once_does_what_the_first_does_undisturbed(
 def test_a_killed_loop_goes_on_bit_for_bit(server: RankServer, loop: TrainingLoop, tmp_path: Path) -> None:
     found = find_difference(server, loop, tmp_path)
     assert found.is_none, found
-    assert row(loop, found) in rows_of_page(), (
-        "run `tests/dali_pipeline_framework/training_loops/loops.py`, which writes the table"
-    )
+    assert row(loop, found) in rows_of_page(), "run `loops.py`, which writes the table"
 
 
 OTHERS = [attrs.evolve(loop, seed=seed) for loop in LOOPS for seed in (1, 2, 3)]
