@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -79,6 +82,18 @@ _USED = {
     "HorizontalFlipper": ["image", "boxes", "points"],
     "ImageResizeCropFlipper": ["image", "boxes"],
 }
+
+
+def random_steps_of(room: ModuleType) -> set[str]:
+    """Names of the steps of a package that declare draws, or draw by themselves."""
+    found = set()
+    for name in room.__all__:
+        step = getattr(room, name)
+        source = inspect.getsource(importlib.import_module(step.__module__))
+        is_step = inspect.isclass(step) and issubclass(step, PipelineStepBase)
+        if is_step and ("declare_draws" in vars(step) or "Draw(" in source or "fn.random" in source):
+            found.add(name)
+    return found
 
 
 def used_fields(step: str) -> list[str]:

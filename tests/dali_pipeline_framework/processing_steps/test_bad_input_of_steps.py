@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
 import numpy as np
 import pytest
 from nvidia.dali.types import DALIImageType
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
+from support.format_cases import (
+    FormatCase,
+    NeverRead,
+    assert_a_group_is_no_field,
+    assert_what_is_missing_is_named,
+    assert_wrong_types_are_named,
+    case,
+    case_name,
+    of_fields,
+    of_types,
+)
 from support.pipelines import make_iterator, shuffled
 from support.steps import as_published
 
@@ -31,7 +41,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupsWithNameAppliedStep,
     FrameSequenceDecoder,
     GridMasker,
-    GroupToApplyToSelectedStepBase,
     HorizontalFlipper,
     ImageBrightnessContrastJitter,
     ImageColorSpaceConverter,
@@ -57,13 +66,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     VisibleBboxSelector,
 )
 from accvlab.dali_pipeline_framework.testing import run_step
-from accvlab.driving_data.steps import (
-    BEVMaskAdder,
-    FutureTrajectoryAdder,
-    LidarDepthMapAdder,
-    LidarSweepAggregator,
-    MapLineVectorizer,
-)
 
 STRETCH = A.ResizingMode.STRETCH
 DISTORTION: Any = ("image", [-30, 30], [-18, 18], [0.5, 1.5], [0.5, 1.5], 1, 1, 1, 1, 1)
@@ -76,40 +78,11 @@ GOOD: dict[str, Any] = {
     "boxes": DT.FLOAT,
     "frames": {"encoded": {0: DT.UINT8, 1: DT.UINT8}},
     "array": {0: {"x": DT.FLOAT}, 1: {"x": DT.FLOAT}},
-    "lidar": {"xyz": DT.FLOAT, "pose": DT.FLOAT64, "time": DT.FLOAT64},
-    "sweeps": {0: {"xyz": DT.FLOAT, "pose": DT.FLOAT64, "time": DT.FLOAT64}},
-    "ways": {"places": DT.FLOAT, "is_known": DT.BOOL},
-    "lines": {"ends": DT.FLOAT, "num_points": DT.INT32},
-    "things": {"centers": DT.FLOAT, "sizes": DT.FLOAT, "yaws": DT.FLOAT, "categories": DT.INT32},
     "a": {"boxes": DT.FLOAT, "points": DT.FLOAT, "categories": DT.INT32, "depths": DT.FLOAT, "mask": DT.BOOL},
 }
 
 
 # --- formats --------------------------------------------------------------------------------------------
-
-
-@attrs.frozen
-class FormatCase:
-    """A step, and what it needs.
-
-    Attributes:
-        step: The step.
-        path: Path of a field that it needs.
-        wrong: A type that this field must not have; None if any will do.
-        missing: Exceptions that catch the error where the field is missing.
-        wrong_type: Exceptions that catch the error where it has the wrong type.
-    """
-
-    step: PipelineStepBase
-    path: tuple[str, ...]
-    wrong: DT | None
-    missing: type[Exception] = KeyError
-    wrong_type: type[Exception] = ValueError
-
-
-def case(step: PipelineStepBase, path: str, wrong: DT | None, *errors: type[Exception]) -> FormatCase:
-    return FormatCase(step, tuple(path.split(".")), wrong, *errors)
-
 
 IN_PIXELS: Any = {"projection_names": "matrix", "box_names": "boxes"}
 HEATMAP = BoundingBoxToHeatmapConverter(
@@ -121,11 +94,6 @@ VISIBLE = VisibleBboxSelector(
 BEV = BEVBBoxesTransformer3D("points", None, None, "depths", "matrix", None, None, [0, 1], 2, None, None)
 CONDITION = AnnotationElementConditionEval("a", "kept = depths < 5 and categories == 1", False)
 REMOVER = ConditionalElementRemover("a", "mask", ["points"], [0], [2], True)
-DEPTH_MAPS = LidarDepthMapAdder("matrix", point_path=("lidar", "xyz"), image_hw=[4, 5], strides={"d": 2})
-SWEEPS = LidarSweepAggregator("lidar", point_name="xyz", matrix_name="pose", timestamp_name="time")
-TRAJECTORIES = FutureTrajectoryAdder("places", known_name="is_known", offset_name="o", mask_name="m")
-MASKS = BEVMaskAdder("masks", x_range=[0, 2], y_range=[0, 2], cell_size=1, boxes=[0], box_path="things")
-VECTORS = MapLineVectorizer("ends", count_name="num_points", vector_name="v")
 SIZE_ADDER = TensorSizeAdder("x", "_hw")
 FORMATS = [
     case(A([4, 5], STRETCH, None, "image", **as_published(IN_PIXELS)), "image", DT.FLOAT16),
@@ -135,16 +103,6 @@ FORMATS = [
     case(AxesLayoutSetter("image", "HWC"), "image", None),
     case(BEV, "a.points", DT.FLOAT64, ValueError),
     case(BEV, "matrix", DT.INT32, ValueError),
-    case(DEPTH_MAPS, "lidar.xyz", DT.INT32),
-    case(DEPTH_MAPS, "matrix", DT.INT32),
-    case(MASKS, "things.centers", DT.INT32),
-    case(MASKS, "things.categories", DT.FLOAT),
-    case(SWEEPS, "lidar.xyz", DT.FLOAT64),
-    case(SWEEPS, "lidar.pose", DT.FLOAT),
-    case(VECTORS, "lines.ends", DT.INT32),
-    case(VECTORS, "lines.num_points", DT.FLOAT),
-    case(TRAJECTORIES, "ways.places", DT.INT32),
-    case(TRAJECTORIES, "ways.is_known", DT.INT32),
     case(HEATMAP, "a.boxes", DT.STRING),
     case(HEATMAP, "a.categories", DT.FLOAT),
     case(HEATMAP, "hw", DT.STRING),
@@ -203,76 +161,19 @@ FORMATS = [
 ]
 
 
-class NeverRead(ArrayProvider):
-    """Fields of types, without values."""
-
-    def __init__(self, types: dict[str, Any]) -> None:
-        def without_values(types: dict[str, Any]) -> dict[str | int, Any]:
-            return {
-                name: without_values(dtype) if isinstance(dtype, dict) else (dtype, [None])
-                for name, dtype in types.items()
-            }
-
-        super().__init__(without_values(types))
-
-    def get_data(self, sample_index: int) -> Any:
-        raise AssertionError("read before the format was checked")
-
-
-def changed(types: dict[str, Any], path: tuple[str, ...], to: Any) -> dict[str, Any]:
-    """The types with another one at a path; without it for None."""
-    if len(path) > 1:
-        return {**types, path[0]: changed(types[path[0]], path[1:], to)}
-    others = {name: dtype for name, dtype in types.items() if name != path[0]}
-    return others if to is None else {**others, path[0]: to}
-
-
-def problem_of(step: PipelineStepBase, types: dict[str, Any], error: type[Exception]) -> str:
-    """The text of the error when a pipeline is made, which reads nothing."""
-    definition = PipelineDefinition(shuffled(NeverRead(types), 1), [step])
-    with pytest.raises(error) as caught:
-        definition.get_dali_pipeline(num_threads=1, py_num_workers=0)
-    text = str(caught.value)
-    with pytest.raises(error) as caught:
-        definition.check_and_get_output_data_structure()
-    assert str(caught.value) == text
-    applied = f" of {TensorSizeAdder.__name__}" if isinstance(step, GroupToApplyToSelectedStepBase) else ""
-    assert f"step 0 ({type(step).__name__}{applied})" in text
-    return text
-
-
-def is_of_groups(step: PipelineStepBase) -> bool:
-    return isinstance(step, GroupToApplyToSelectedStepBase | FrameSequenceDecoder)
-
-
-def _id(of: FormatCase) -> str:
-    return f"{type(of.step).__name__}-{'.'.join(of.path)}"
-
-
-@pytest.mark.parametrize("of", FORMATS, ids=_id)
+@pytest.mark.parametrize("of", FORMATS, ids=case_name)
 def test_what_is_missing_is_told(of: FormatCase) -> None:
-    assert PipelineDefinition(shuffled(NeverRead(GOOD), 1), [of.step]).check_and_get_output_data_structure()
-    text = problem_of(of.step, changed(GOOD, of.path, None), of.missing)
-    named = (repr(of.path[-1]), f"`{of.path[-1]}`", f"- {'.'.join(of.path)}: ")
-    assert any(name in text for name in named)
+    assert_what_is_missing_is_named(of, GOOD)
 
 
-OF_FIELDS = [of for of in FORMATS if not isinstance(of.step, PaddingToUniform) and not is_of_groups(of.step)]
-
-
-@pytest.mark.parametrize("of", OF_FIELDS, ids=_id)
+@pytest.mark.parametrize("of", of_fields(FORMATS), ids=case_name)
 def test_a_group_is_no_field(of: FormatCase) -> None:
-    text = problem_of(of.step, changed(GOOD, of.path, {"x": DT.FLOAT}), ValueError)
-    assert f"- {'.'.join(of.path)}: " in text
-    assert any(rule in text for rule in ("is a group", "is not a data field", "no such data field"))
+    assert_a_group_is_no_field(of, GOOD)
 
 
-@pytest.mark.parametrize("of", [of for of in FORMATS if of.wrong is not None], ids=_id)
+@pytest.mark.parametrize("of", of_types(FORMATS), ids=case_name)
 def test_wrong_types_are_told(of: FormatCase) -> None:
-    assert of.wrong is not None
-    text = problem_of(of.step, changed(GOOD, of.path, of.wrong), of.wrong_type)
-    assert f"- {'.'.join(of.path)}: must be" in text
-    assert is_of_groups(of.step) or f"got {of.wrong.name}" in text
+    assert_wrong_types_are_named(of, GOOD)
 
 
 def test_all_problems_of_a_chain_are_told_at_once() -> None:
@@ -285,7 +186,7 @@ def test_all_problems_of_a_chain_are_told_at_once() -> None:
 
 
 def test_no_step_is_left_out() -> None:
-    no_steps = {"DrawRecording", "ImageUse", "ArrayStep", "GroupToApplyToSelectedStepBase", "PipelineStepBase"}
+    no_steps = {"ImageUse", "ArrayStep", "GroupToApplyToSelectedStepBase", "PipelineStepBase"}
     of_other_packages = {"AlbumentationsStep", "TorchvisionStep"}  # see test_image_library_steps.py
     cannot_fail = {*no_steps, *of_other_packages, "UnneededFieldRemover"}
     assert {type(of.step).__name__ for of in FORMATS} | cannot_fail == {*processing_steps.__all__}

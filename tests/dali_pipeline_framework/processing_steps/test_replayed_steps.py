@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import itertools
 from typing import Any
 
 import pytest
 from support.laws import each_value
-from support.random_steps import RANDOM_STEPS, each_camera, rig, used_fields
+from support.random_steps import RANDOM_STEPS, each_camera, random_steps_of, rig, used_fields
 
 from accvlab.dali_pipeline_framework import processing_steps
 from accvlab.dali_pipeline_framework.draws import FieldKey
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
-from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 from accvlab.dali_pipeline_framework.testing import StepRun, run_step, sample_differences
 
 KEYS: dict[str, Any] = {
@@ -82,13 +79,5 @@ def test_the_key_tells_which_samples_and_cameras_get_the_same(name: str, key: st
 
 
 def test_all_random_steps_are_among_them() -> None:
-    random = set()
-    for name in processing_steps.__all__:
-        step = getattr(processing_steps, name)
-        source = inspect.getsource(importlib.import_module(step.__module__))
-        is_step = inspect.isclass(step) and issubclass(step, PipelineStepBase)
-        if is_step and ("declare_draws" in vars(step) or "Draw(" in source or "fn.random" in source):
-            random.add(name)
-    # The sweeps of a sample are no cameras: their draws are applied again in `test_driving_steps`.
-    elsewhere = {"ArrayStep", "MapStep", "PipelineStepBase", "LidarSweepAggregator"}
-    assert random - elsewhere == RANDOM_STEPS.keys()
+    elsewhere = {"ArrayStep", "MapStep", "PipelineStepBase"}
+    assert random_steps_of(processing_steps) - elsewhere == RANDOM_STEPS.keys()
