@@ -40,7 +40,8 @@ def public_names(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
         if module_of()[name] == package:
             value = importlib.import_module(f"{package}.{name}")
         else:
-            value = getattr(importlib.import_module(module_of()[name]), name)
+            # As `from ... import name` does: the name may be that of a module.
+            value = getattr(__import__(module_of()[name], fromlist=[name]), name)
         setattr(sys.modules[package], name, value)  # the next time it is found without this function
         return value
 

@@ -18,6 +18,7 @@ from .errors import FrameworkError
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _logger = logging.getLogger(__name__)
+_NAMESPACE = f"{__name__.partition('.')[0]}."  # with the packages on top of this one
 
 
 def with_short_traceback(function: _Function) -> _Function:
@@ -38,7 +39,7 @@ def with_short_traceback(function: _Function) -> _Function:
 
 def construct_with_short_traceback(cls: type) -> None:
     """Decorate the constructor that a class of this package defines, not those of the user's classes."""
-    if "__init__" in vars(cls) and cls.__module__.startswith(f"{__package__}."):
+    if "__init__" in vars(cls) and cls.__module__.startswith(_NAMESPACE):
         cast(Any, cls).__init__ = with_short_traceback(cast(Any, cls).__init__)
 
 
@@ -69,7 +70,7 @@ def _of_user(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _is_ours(frame: FrameType) -> bool:
-    """Whether it is of this package, or of what calls it: DALI, and constructors that attrs has made."""
+    """Whether it is of accvlab, or of what calls it: DALI, and constructors that attrs has made."""
     module = str(frame.f_globals.get("__name__", ""))
     is_generated = frame.f_code.co_filename.startswith("<attrs generated")
-    return is_generated or module.startswith((f"{__package__}.", "nvidia.dali.", "contextlib"))
+    return is_generated or module.startswith((_NAMESPACE, "nvidia.dali.", "contextlib"))

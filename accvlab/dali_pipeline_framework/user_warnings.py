@@ -12,11 +12,13 @@ import nvidia.dali
 
 from .url_secrets import without_secrets
 
-_NOT_THE_USER = (str(Path(__file__).parent), str(Path(nvidia.dali.__file__).parent), contextlib.__file__)
+# All packages of the namespace: those on top of this one warn, too.
+_NAMESPACE = f"{Path(__file__).parents[1]}/"
+_NOT_THE_USER = (_NAMESPACE, str(Path(nvidia.dali.__file__).parent), contextlib.__file__)
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn, with the innermost line outside of this package and DALI as the place."""
+    """Warn, with the innermost line outside of accvlab and DALI as the place."""
     frame = sys._getframe(1)
     level = 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THE_USER):

@@ -1,4 +1,4 @@
-"""A class of the package that others of it inherit from is abstract; what is made is not inherited from."""
+"""A class of the packages that others of them inherit from is abstract; what is made is not inherited from."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from pathlib import Path
 
 import pytest
 
-import accvlab.dali_pipeline_framework as package
+import accvlab.dali_pipeline_framework as core
+import accvlab.driving_data as driving
 
-ROOT = Path(package.__file__).parent
-NAME = package.__name__
+ROOTS = {package.__name__: Path(package.__file__).parent for package in (core, driving)}
 
 # Bases that are not abstract, and why they are not.
 EXCEPTIONS = {
-    f"{NAME}.datasets.driving.driving_provider.DrivingProvider": (
+    f"{driving.__name__}.datasets.driving.driving_provider.DrivingProvider": (
         "opens any index, and is the type by which users and recipes know the providers of all data sets"
     ),
-    f"{NAME}.sample_data.mappings.Immutable": (
+    f"{core.__name__}.sample_data.mappings.Immutable": (
         "two methods for values without a constructor of its own; `isinstance` of formats would be slower"
     ),
 }
 
 
-def classes_of_the_package() -> list[type]:
+def classes_of_the_packages() -> list[type]:
     modules = [
         importlib.import_module(found.name)
-        for found in pkgutil.walk_packages([str(ROOT)], f"{NAME}.")
+        for name, root in ROOTS.items()
+        for found in pkgutil.walk_packages([str(root)], f"{name}.")
         if not found.name.endswith("__main__")
     ]
     found = {
@@ -73,16 +74,17 @@ def calls_of(names: set[str], sources: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def test_a_class_is_abstract_or_not_inherited_from() -> None:
-    classes = classes_of_the_package()
+    classes = classes_of_the_packages()
     assert len(classes) > 400
     assert concrete_bases(classes).keys() == EXCEPTIONS.keys()
 
 
 def test_what_counts_as_abstract_is_not_made() -> None:
     # Python itself refuses only those that have abstract methods.
-    names = {cls.__name__ for cls in classes_of_the_package() if abc.ABC in cls.__bases__}
+    names = {cls.__name__ for cls in classes_of_the_packages() if abc.ABC in cls.__bases__}
     assert len(names) > 30
-    assert calls_of(names, ((str(path), path.read_text()) for path in ROOT.rglob("*.py"))) == []
+    paths = [path for root in ROOTS.values() for path in root.rglob("*.py")]
+    assert calls_of(names, ((str(path), path.read_text()) for path in paths)) == []
 
 
 class Plain:

@@ -25,6 +25,7 @@ from support.private_names import (  # noqa: F401 (a fixture)
 )
 
 import accvlab.dali_pipeline_framework as package
+import accvlab.driving_data as driving
 
 ROOT = Path(package.__file__).parent
 NAME = "accvlab.dali_pipeline_framework"
@@ -80,6 +81,7 @@ BELOW = {
     "loader": "loader.reports loader.states",
     "testing": "loader",
     "command_line": "testing",
+    "extension": "public_names",
     # Published paths: they show names of other rooms and have nothing of their own.
     "inputs": "public_names testing",
     "internal_helpers": "internal_helpers.mini_parser operators.published",
@@ -99,6 +101,11 @@ OPTIONAL += ("pyarrow", "msgpack")
 def sources() -> dict[str, str]:
     """Source text of each module, by its full name."""
     return source_texts(NAME, ROOT)
+
+
+@functools.cache
+def driving_sources() -> dict[str, str]:
+    return source_texts(driving.__name__, Path(driving.__file__).parent)
 
 
 # --- checkers: each takes the sources and returns the violations --------------------------------------
@@ -150,17 +157,17 @@ class TestRules:
         private = private_names_of_dali()
         assert {"_py_pool", "_conditional", "_DaliPickle", "_device_id"} <= private
         elsewhere = {name: text for name, text in sources().items() if not name.startswith(f"{NAME}.engine")}
-        assert uses_of_private_names(elsewhere, private) == []
+        assert uses_of_private_names({**elsewhere, **driving_sources()}, private) == []
 
     def test_published_paths_hold_nothing_of_their_own(self) -> None:
         assert contents_of_doors(sources()) == []
 
     def test_optional_packages_are_imported_only_where_they_are_needed(self) -> None:
-        assert eager_optional_imports(sources()) == []
+        assert eager_optional_imports({**sources(), **driving_sources()}) == []
 
     def test_nothing_is_validated_by_assert(self) -> None:
         # It would vanish with `python -O`.
-        assert assert_statements(sources()) == []
+        assert assert_statements({**sources(), **driving_sources()}) == []
 
     def test_the_rooms_are_the_known_ones(self) -> None:
         folders = {str(path.parent.relative_to(ROOT)).replace("/", ".").strip(".") for path in ROOT.rglob("*.py")}
@@ -169,9 +176,12 @@ class TestRules:
         assert BELOW.keys() <= modules
 
     def test_no_room_is_too_large_to_be_read_in_one_look(self) -> None:
-        counts = {
-            folder: len([*folder.glob("*.py")]) - 1 for folder in {path.parent for path in ROOT.rglob("*.py")}
-        }
+        modules = [
+            path
+            for package in ("dali_pipeline_framework", "driving_data")
+            for path in ROOT.with_name(package).rglob("*.py")
+        ]
+        counts = {folder: len([*folder.glob("*.py")]) - 1 for folder in {path.parent for path in modules}}
         assert {str(folder): count for folder, count in counts.items() if count > 16} == {}
 
 
@@ -327,6 +337,11 @@ class TestImporting:
         """)
         assert output == "\n"
 
+    def test_of_a_public_name_that_is_a_module_imports_it(self) -> None:
+        assert run_python(f"from {NAME}.extension import functions; print(functions.__name__)") == (
+            f"{NAME}.operators.functions\n"
+        )
+
     @spread("seed", [0, 1, 2], 1)
     def test_works_in_any_order(self, seed: int) -> None:
         modules = [*sources()]
@@ -397,13 +412,13 @@ class TestImporting:
         pytest.fail(f"DALI alone takes {dali:.3f} s, these are slower by more than they may: {ratios}")
 
 
-STUBS = sorted(path.parent for path in ROOT.rglob("__init__.pyi"))
+STUBS = sorted(path.parent for path in ROOT.parent.rglob("__init__.pyi"))
 
 
-@pytest.mark.parametrize("folder", STUBS, ids=lambda folder: str(folder.relative_to(ROOT)))
+@pytest.mark.parametrize("folder", STUBS, ids=lambda folder: str(folder.relative_to(ROOT.parent)))
 def test_names_that_are_imported_on_demand_are_those_of_the_stub(folder: Path) -> None:
     # A type checker reads the stub; here is what `import *`, `dir` and an access find at run time.
-    package = importlib.import_module(".".join([NAME, *folder.relative_to(ROOT).parts]))
+    package = importlib.import_module(".".join(["accvlab", *folder.relative_to(ROOT.parent).parts]))
     declared = {
         alias.name
         for node in ast.parse((folder / "__init__.pyi").read_text()).body

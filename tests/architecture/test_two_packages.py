@@ -19,6 +19,7 @@ import accvlab.driving_data as driving
 
 CORE, DRIVING = core.__name__, driving.__name__
 CORE_ROOT, DRIVING_ROOT = Path(core.__file__).parent, Path(driving.__file__).parent
+TESTS = Path(__file__).parents[1]
 
 # Room -> rooms right below it, see `Directions`.
 BELOW = {
@@ -81,6 +82,37 @@ def test_the_core_does_not_know_driving_data() -> None:
     assert [name for name, text in {**modules, **stubs}.items() if "driving_data" in text] == []
 
 
+def imports_of_driving_data(modules: dict[str, str]) -> list[str]:
+    return [
+        f"{module}:{line} imports {imported}"
+        for module, source in modules.items()
+        for line, imported in imports(parsed(source), module, False)
+        if imported.startswith(DRIVING) or imported.split(".")[0] == "driving_support"
+    ]
+
+
+@pytest.mark.parametrize("folder", ["dali_pipeline_framework", "support"])
+def test_the_tests_of_the_core_do_without_driving_data(folder: str) -> None:
+    modules = source_texts(folder, TESTS / folder)
+    assert len(modules) > 50
+    assert imports_of_driving_data(modules) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "is_good"),
+    [
+        (f"from {CORE} import steps", True),
+        ("from support.drives import driving_support", True),
+        (f"def late():\n    from {DRIVING}.steps import BEVMaskAdder", False),
+        (f"import {DRIVING}", False),
+        ("from accvlab import driving_data", False),
+        ("from driving_support.drives import drive", False),
+    ],
+)
+def test_imports_of_driving_data_are_found(source: str, is_good: bool) -> None:
+    assert (imports_of_driving_data({"any": source}) == []) == is_good
+
+
 def test_driving_data_uses_public_names_of_the_core_only() -> None:
     assert len(driving_sources()) > 80
     assert uses_of_hidden_names(driving_sources()) == []
@@ -90,12 +122,12 @@ def test_driving_data_uses_public_names_of_the_core_only() -> None:
     ("source", "is_good"),
     [
         (f"from {CORE} import DataLoader", True),
-        (f"from {CORE}.sampling import Description", True),
+        (f"from {CORE}.extension import Description", True),
         (f"from {CORE}.checks import shown", True),
         (f"from {CORE} import checks", True),
         (f"from {CORE}.checks import _shown", False),
         (f"from {CORE}.sampling.clip_sampler import ClipSampler", False),
-        (f"from {CORE}.sampling import FlatPlan", False),
+        (f"from {CORE}.sampling import Description", False),
         (f"import {CORE}.engine.gpu", False),
         (f"def late():\n    from {CORE}.engine import workers", False),
     ],

@@ -163,7 +163,7 @@ COMMANDS = {
     "a list with NUL": ["lint", "a:b", "--output", "a\0b"],
     "a list of half a character": ["lint", "a:b", "--output", "a\ud800"],
     "no time": ["lint", "a:b", "--timeout", "nan"],
-    "relative to nothing": ["describe", "..a:b"],
+    "relative to nothing": ["lint", "..a:b"],
     "a ledger with NUL": ["ledger", "a\0b"],
     "a ledger of half a character": ["ledger", "a\ud800"],
     "a ledger that is a pipe": ["ledger", "pipe"],

@@ -200,7 +200,7 @@ class TestSubject:
 
     def test_is_needed(self, folder):
         run = subprocess.run(
-            [sys.executable, "-m", "accvlab.dali_pipeline_framework", "bench"],
+            [sys.executable, "-m", "accvlab.driving_data", "bench"],
             capture_output=True,
             text=True,
             check=False,

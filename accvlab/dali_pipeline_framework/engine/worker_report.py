@@ -33,6 +33,7 @@ from ..sample_data.value_queries import place_of
 from ..url_secrets import without_secrets
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
+_NAMESPACE = os.path.join(os.path.dirname(_PACKAGE), "")  # with the packages on top of this one
 # Rooms and modules through which every call of a provider or step goes.
 _ON_THE_WAY = tuple(
     os.path.join(_PACKAGE, *parts)
@@ -176,7 +177,7 @@ def _tracebacks_of_user_code(error: BaseException) -> tuple[str, str]:
     end = len(lines) - len([*whole.format_exception_only()])
     notes = [f"{note}\n" for note in getattr(error, "__notes__", ())]
     frames = traceback.extract_tb(trace)
-    if is_of_file and all(frame.filename.startswith(_PACKAGE) for frame in frames):
+    if is_of_file and all(frame.filename.startswith(_NAMESPACE) for frame in frames):
         return "".join(whole.format()).rstrip(), ""
     return "".join(whole.format()).rstrip(), "".join([*lines[:end], *notes]).rstrip()
 

@@ -21,6 +21,7 @@ from support.laws import each_value
 from support.pipelines import indices, shuffled
 from support.providers import CustomError, FaultyProvider, IndexProvider, NumberProvider, UnpicklableProvider
 from support.samplers import EpochSampler
+from support.scripts import messages
 from support.start_methods import START_METHODS
 from support.steps import ImageUser, WrongTypeStep
 
@@ -390,7 +391,7 @@ class TestSpawn:
         assert "The main script starts worker processes when it is imported" in last_error
         assert 'if __name__ == "__main__":' in last_error
         assert result.stderr.count("Traceback") == 1
-        assert len(result.stderr.splitlines()) <= most_lines
+        assert len(messages(result.stderr)) <= most_lines
         assert "{" not in result.stdout
 
 

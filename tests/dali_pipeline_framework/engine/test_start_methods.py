@@ -30,7 +30,7 @@ def test_a_fork_server_may_be_the_default(tmp_path: Path) -> None:
             from support.pipelines import indices, make_iterator, shuffled, worker_pids
             from support.providers import IndexProvider
 
-            from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition
+            from accvlab.dali_pipeline_framework import DataLoader, PipelineDefinition
 
 
             def main():

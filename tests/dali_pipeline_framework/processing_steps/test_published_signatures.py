@@ -36,58 +36,58 @@ inputs.sampler_input_callable SamplerInputCallable (data_provider, sampler, max_
 pre_fetch_queue_length, shard_id=0, num_shards=1)
 inputs.sampler_input_iterable SamplerInputIterable (data_provider, sampler, shard_id=0, num_shards=1)
 inputs.sequence_sampler SequenceSampler (total_batch_size, sequence_lenghts, seed, randomize=True)
-processing_steps.image_decoder ImageDecoder (image_name, use_device_mixed, hw_decoder_load=0.65, as_bgr=False)
-processing_steps.image_to_tile_size_padder ImageToTileSizePadder (image_name, tile_size_to_pad_to)
-processing_steps.image_range_01_normalizer ImageRange01Normalizer (image_name)
-processing_steps.image_mean_std_dev_normalizer ImageMeanStdDevNormalizer (image_name, mean, std_dev, \
+processing_steps ImageDecoder (image_name, use_device_mixed, hw_decoder_load=0.65, as_bgr=False)
+processing_steps ImageToTileSizePadder (image_name, tile_size_to_pad_to)
+processing_steps ImageRange01Normalizer (image_name)
+processing_steps ImageMeanStdDevNormalizer (image_name, mean, std_dev, \
 output_type=DT.FLOAT)
-processing_steps.photo_metric_distorter PhotoMetricDistorter (image_name, min_max_brightness, min_max_hue, \
+processing_steps PhotoMetricDistorter (image_name, min_max_brightness, min_max_hue, \
 min_max_contrast, min_max_saturation, prob_brightness_aug=0.5, prob_hue_aug=0.5, prob_contrast_aug=0.5, \
 prob_saturation_aug=0.5, prob_swap_channels=0.5, is_bgr=False, enforce_process_on_gpu=True)
-processing_steps.affine_transformer AffineTransformer (output_hw, resizing_mode, resizing_anchor=None, \
+processing_steps AffineTransformer (output_hw, resizing_mode, resizing_anchor=None, \
 image_field_names=None, image_hw_field_names=None, projection_matrix_field_names=None, point_field_names=None, \
 transformation_steps=None, transform_image_on_gpu=True)
-processing_steps.affine_transformer AffineTransformer.Translation (prob, min_xy, max_xy=None)
-processing_steps.affine_transformer AffineTransformer.Rotation (prob, min_rot, max_rot=None)
-processing_steps.affine_transformer AffineTransformer.UniformScaling (prob, min_scaling, max_scaling=None)
-processing_steps.affine_transformer AffineTransformer.NonUniformScaling (prob, min_scaling_xy, max_scaling_xy=None)
-processing_steps.affine_transformer AffineTransformer.Shearing (prob, min_shearing_xy, max_shearing_xy=None)
-processing_steps.affine_transformer AffineTransformer.ShiftInsideOriginalImage (prob, shift_x, shift_y)
-processing_steps.affine_transformer AffineTransformer.ShiftToAlignWithOriginalImageBorder (prob, border)
-processing_steps.affine_transformer AffineTransformer.Selection (prob, option_probs, options)
-processing_steps.coordinate_cropper CoordinateCropper (points_fields_name, minimum_point, maximum_point)
-processing_steps.padding_to_uniform PaddingToUniform (field_names=None, fill_value=0.0)
-processing_steps.axes_layout_setter AxesLayoutSetter (names_fields_to_set, layout_to_set)
-processing_steps.tensor_size_adder TensorSizeAdder (tensor_name, size_postfix, store_size_as_type=DT.INT32)
-processing_steps.unneeded_fields_remover UnneededFieldRemover (unneeded_field_names)
-processing_steps.conditional_element_removal ConditionalElementRemover (annotation_field_name, mask_field_name, \
+processing_steps AffineTransformer.Translation (prob, min_xy, max_xy=None)
+processing_steps AffineTransformer.Rotation (prob, min_rot, max_rot=None)
+processing_steps AffineTransformer.UniformScaling (prob, min_scaling, max_scaling=None)
+processing_steps AffineTransformer.NonUniformScaling (prob, min_scaling_xy, max_scaling_xy=None)
+processing_steps AffineTransformer.Shearing (prob, min_shearing_xy, max_shearing_xy=None)
+processing_steps AffineTransformer.ShiftInsideOriginalImage (prob, shift_x, shift_y)
+processing_steps AffineTransformer.ShiftToAlignWithOriginalImageBorder (prob, border)
+processing_steps AffineTransformer.Selection (prob, option_probs, options)
+processing_steps CoordinateCropper (points_fields_name, minimum_point, maximum_point)
+processing_steps PaddingToUniform (field_names=None, fill_value=0.0)
+processing_steps AxesLayoutSetter (names_fields_to_set, layout_to_set)
+processing_steps TensorSizeAdder (tensor_name, size_postfix, store_size_as_type=DT.INT32)
+processing_steps UnneededFieldRemover (unneeded_field_names)
+processing_steps ConditionalElementRemover (annotation_field_name, mask_field_name, \
 field_names_to_process, field_dims_to_process, fields_to_process_num_dims, remove_mask_field)
-processing_steps.points_in_range_check PointsInRangeCheck (points_fields_name, is_inside_field_name, \
+processing_steps PointsInRangeCheck (points_fields_name, is_inside_field_name, \
 minimum_point, maximum_point)
-processing_steps.visible_bbox_selector VisibleBboxSelector (bboxes_field_name, resulting_mask_field_path, \
+processing_steps VisibleBboxSelector (bboxes_field_name, resulting_mask_field_path, \
 image_field_name=None, image_hw_field_name=None, image_hw=None, check_for_bbox_occlusion=True, \
 check_for_minimum_size=True, depths_field_name=None, minimum_bbox_size=None)
-processing_steps.annotation_element_condition_eval AnnotationElementConditionEval (annotation_field_name, \
+processing_steps AnnotationElementConditionEval (annotation_field_name, \
 condition, remove_data_fields_used_in_condition)
-processing_steps.bev_bboxes_transformer_3d BEVBBoxesTransformer3D (data_field_names_points, \
+processing_steps BEVBBoxesTransformer3D (data_field_names_points, \
 data_field_names_velocities, data_field_names_sizes, data_field_names_orientation, \
 data_field_names_proj_matrices_and_extrinsics, data_field_names_ego_to_world, data_field_names_world_to_ego, \
 rotation_range, rotation_axis, scaling_range, translation_max_abs)
-processing_steps.bounding_box_to_heatmap_converter BoundingBoxToHeatmapConverter (annotation_field_name, \
+processing_steps BoundingBoxToHeatmapConverter (annotation_field_name, \
 bboxes_in_name, heatmap_out_name, heatmap_hw, image_field_name=None, image_hw_field_name=None, \
 categories_in_name=None, num_categories=None, min_object_size=None, per_category_min_object_sizes=None, \
 use_per_category_heatmap=True, is_valid_opt_in_name=None, center_opt_in_name=None, is_active_opt_out_name=None, \
 center_opt_out_name=None, center_offset_opt_out_name=None, height_width_bboxes_heatmap_opt_out_name=None, \
 bboxes_heatmap_opt_out_name=None, min_fraction_area_clipping=0.25, min_radius=0.5, max_radius=10.0, \
 radius_scaling_factor=0.8, radius_to_sigma_factor=1/3)
-processing_steps.group_to_apply_to_selected_step_base GroupToApplyToSelectedStepBase (processing_step_to_apply)
-processing_steps.data_group_in_path_applied_step DataGroupInPathAppliedStep (processing_step_to_apply, \
+processing_steps GroupToApplyToSelectedStepBase (processing_step_to_apply)
+processing_steps DataGroupInPathAppliedStep (processing_step_to_apply, \
 path_to_apply_to)
-processing_steps.data_groups_with_name_applied_step DataGroupsWithNameAppliedStep (processing_step_to_apply, \
+processing_steps DataGroupsWithNameAppliedStep (processing_step_to_apply, \
 names_of_groups_to_apply_to, check_minimum_one_name_match=True)
-processing_steps.data_group_array_in_path_elements_applied_step DataGroupArrayInPathElementsAppliedStep \
+processing_steps DataGroupArrayInPathElementsAppliedStep \
 (processing_step_to_apply, path_to_array_to_apply_to)
-processing_steps.data_group_array_with_name_elements_applied_step DataGroupArrayWithNameElementsAppliedStep \
+processing_steps DataGroupArrayWithNameElementsAppliedStep \
 (processing_step_to_apply, name_of_arrays_to_apply_to, check_minimum_one_name_match=True)
 """
 

@@ -297,7 +297,7 @@ class TestPool:
 _FORKING = """
 import os, sys
 import numpy as np
-from accvlab.dali_pipeline_framework.inputs import VideoDataProvider, Videos
+from accvlab.dali_pipeline_framework.video import VideoDataProvider, Videos
 
 videos = Videos(sys.argv[1], num_decoder_threads=int(sys.argv[2]))
 provider = VideoDataProvider(videos, sequence_length=4)

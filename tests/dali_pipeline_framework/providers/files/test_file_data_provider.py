@@ -219,7 +219,7 @@ class TestDecoding:
         script = f"""
             import sys
             sys.modules["PIL"] = None
-            from accvlab.dali_pipeline_framework.inputs import FileDataProvider
+            from accvlab.dali_pipeline_framework.providers import FileDataProvider
             FileDataProvider({str(root)!r})
             try:
                 FileDataProvider({str(root)!r}, decode=True)
