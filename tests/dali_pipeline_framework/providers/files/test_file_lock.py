@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import resource
-import signal
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from driving_support.driving_data import write_driving_data
+from support.index_making import (
+    assert_a_full_disk_is_reported,
+    assert_one_process_makes_it,
+    assert_the_error_of_making_is_the_only_one,
+)
 from support.videos import make_video
 
-from accvlab.dali_pipeline_framework.errors import FileError, QuarantineError, SettingError
+from accvlab.dali_pipeline_framework.errors import QuarantineError, SettingError
 from accvlab.dali_pipeline_framework.faults.quarantine import Quarantine
 from accvlab.dali_pipeline_framework.providers import FileDataProvider
 from accvlab.dali_pipeline_framework.providers.files import file_finding, file_lock
 from accvlab.dali_pipeline_framework.providers.files.file_lock import making
 from accvlab.dali_pipeline_framework.video import video_index_cache
 from accvlab.dali_pipeline_framework.video.video_index_cache import VideoIndexCache
-from accvlab.driving_data.datasets.driving import index_cache
-from accvlab.driving_data.datasets.driving.driving_index import DrivingIndex
 
 pytestmark = pytest.mark.timeout(60)
-FORK = multiprocessing.get_context("fork")
 
 
 @pytest.fixture
@@ -39,17 +36,6 @@ def source(tmp_path: Path) -> Path:
     os.utime(tmp_path / "train", (1, 1))
     os.utime(tmp_path / "train" / "x", (1, 1))
     return tmp_path
-
-
-Opener = Callable[[Path, Callable[[], None]], Any]
-
-
-def open_driving(folder: Path, note: Callable[[], None]) -> Any:
-    def make() -> DrivingIndex:
-        note()
-        return write_driving_data(folder / "drive")
-
-    return index_cache.cached_index(make, [folder / "a.mp4"], {}, folder / "cache")
 
 
 def open_videos(folder: Path, note: Callable[[], None]) -> Any:
@@ -81,39 +67,13 @@ def open_files(folder: Path, note: Callable[[], None]) -> Any:
         file_finding.scan_folders = scan
 
 
-OPENERS = {"driving": open_driving, "videos": open_videos, "files": open_files}
-
-
-def opened_in_child(opener: Opener, folder: Path, is_deadly: bool, results: Any) -> None:
-    """Open an index, whose making takes a while and is noted; the first maker may be killed."""
-
-    def note() -> None:
-        (folder / f"made_{os.getpid()}").touch()
-        time.sleep(0.3)
-        if is_deadly and len([*folder.glob("made_*")]) == 1:
-            if os.fork() == 0:  # a child of the maker must not keep the lock
-                time.sleep(2)
-                os._exit(0)
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    results.put(opener(folder, note))
+OPENERS = {"videos": open_videos, "files": open_files}
 
 
 @pytest.mark.parametrize("is_deadly", [False, True])
 @pytest.mark.parametrize("name", OPENERS)
 def test_one_of_several_processes_makes_it(source: Path, name: str, is_deadly: bool) -> None:
-    results = FORK.Queue()
-    arguments = (OPENERS[name], source, is_deadly, results)
-    processes = [FORK.Process(target=opened_in_child, args=arguments) for _ in range(4)]
-    for process in processes:
-        process.start()
-    found = [results.get(timeout=30) for _ in range(3 if is_deadly else 4)]
-    for process in processes:
-        process.join(10)
-    assert len(set(map(str, found))) == 1
-    assert sorted(process.exitcode for process in processes) == [-9 if is_deadly else 0, 0, 0, 0]
-    assert len([*source.glob("made_*")]) == 1 + is_deadly
-    assert not [*(source / "cache").glob(".*")]  # neither locks nor parts
+    assert_one_process_makes_it(OPENERS[name], source, is_deadly)
 
 
 @pytest.fixture
@@ -179,33 +139,12 @@ def test_without_locks_it_is_made_all_the_same(tmp_path: Path, monkeypatch: Any)
 # --- disks that are full or read-only ---------------------------------------------------------------------
 
 
-@pytest.fixture
-def full_disk() -> Iterator[None]:
-    """No file can become larger than some bytes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (250, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-SETTINGS = {
-    "driving": (FileError, "index_cache`, or $ACCVLAB_INDEX_CACHE"),
-    "videos": (SettingError, "index_cache`"),
-    "files": (SettingError, "cache_file`"),
-}
+SETTINGS = {"videos": "index_cache`", "files": "cache_file`"}
 
 
 @pytest.mark.parametrize("name", OPENERS)
-def test_a_full_disk(source: Path, name: str, full_disk: None) -> None:
-    error_class, setting = SETTINGS[name]
-    with pytest.raises(error_class) as caught:
-        OPENERS[name](source, lambda: None)
-    assert "File too large" in str(caught.value)
-    assert str(source / "cache") in str(caught.value)
-    assert f"`{setting}" in str(caught.value)
-    assert not [*(source / "cache").glob(".*")]
+def test_a_full_disk(source: Path, name: str) -> None:
+    assert_a_full_disk_is_reported(OPENERS[name], source, SettingError, SETTINGS[name])
 
 
 def test_a_folder_that_cannot_be_made(source: Path, tmp_path: Path) -> None:
@@ -213,8 +152,6 @@ def test_a_folder_that_cannot_be_made(source: Path, tmp_path: Path) -> None:
         os.mkdir("/sys/none")
     except OSError as error:
         reason = error.strerror
-    with pytest.raises(FileError, match=rf"'/sys/none' of indices.*{reason}.*`index_cache`"):
-        index_cache.cached_index(lambda: write_driving_data(source), [source / "a.mp4"], {}, "/sys/none")
     with pytest.raises(SettingError, match=rf"`index_cache` must be a folder, '/sys/none' is not.*{reason}"):
         VideoIndexCache("/sys/none")
     with pytest.raises(SettingError, match=r"'/sys/none/names' cannot be written.*`cache_file`"):
@@ -225,10 +162,4 @@ def test_a_folder_that_cannot_be_made(source: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", OPENERS)
 def test_the_error_of_making_is_the_only_one(source: Path, name: str) -> None:
-    def fail() -> None:
-        raise ValueError("no such scene")
-
-    with pytest.raises(ValueError, match="no such scene") as caught:
-        OPENERS[name](source, fail)
-    assert caught.value.__context__ is None
-    assert "During handling" not in "".join(traceback.format_exception(caught.value))
+    assert_the_error_of_making_is_the_only_one(OPENERS[name], source)

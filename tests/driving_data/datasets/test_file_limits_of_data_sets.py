@@ -1,0 +1,272 @@
+"""What files of data sets may have and claim: more is refused before memory is reserved for it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from driving_support.clip_data import write_lerobot
+from support.optional_packages import has
+from support.refusals import assert_too_large_a_file_is_refused, refusal
+
+from accvlab.dali_pipeline_framework.limits import file_limits
+from accvlab.driving_data.datasets.arrow_logs.lidar_content import read_points
+from accvlab.driving_data.datasets.clips.lerobot_files import LeRobotFiles
+from accvlab.driving_data.datasets.driving.arrow_files import ArrowFile, read_columns
+from accvlab.driving_data.datasets.driving.driving_index import _mapped
+from accvlab.driving_data.datasets.driving.parquet_pages import _pages, parsed_page
+from accvlab.driving_data.datasets.kitti.text_files import read_rows
+from accvlab.driving_data.datasets.nuscenes import tables
+from accvlab.driving_data.datasets.nuscenes.can_bus import _messages
+from accvlab.driving_data.datasets.nuscenes.splits import _scenes_in_file
+
+pytestmark = pytest.mark.timeout(60)
+READERS: dict[str, Callable[[Path], Any]] = {
+    "table of nuScenes": lambda path: tables.read_table(path, {"token": tables.TOKEN}),
+    "CAN messages": lambda path: _messages(path, {"pos": 3}),
+    "split": _scenes_in_file,
+    "KITTI": lambda path: read_rows(path, 12, "a pose"),
+    "LeRobot": lambda path: LeRobotFiles(path.parents[1]).info,
+    "Feather": lambda path: read_columns(path, {"x": "number"}),
+    "Arrow": lambda path: ArrowFile(str(path)),
+}
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(file_limits.UNPACKED_BYTES, "_most", 1 << 20)
+    return 1 << 20
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_files_that_are_too_large(tmp_path: Path, name: str) -> None:
+    assert_too_large_a_file_is_refused(tmp_path, READERS[name])
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_pipes_are_not_waited_for(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "meta" / "info.json"
+    path.parent.mkdir()
+    os.mkfifo(path)
+    assert re.search("it is no (regular )?file", refusal(lambda: READERS[name](path)))
+
+
+# --- tables of Arrow ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not has("pyarrow"), reason="needs pyarrow")
+class TestArrow:
+    def table(self, count: int = 1 << 20) -> Any:
+        import pyarrow as pa
+
+        return pa.table({"x": np.zeros(count), "name": pa.array(["n"]).take(pa.array(np.zeros(count, int)))})
+
+    @pytest.mark.parametrize("columns", [{"x": "number"}, {"name": "text"}])
+    def test_a_table_that_unpacks_to_more(self, tmp_path: Path, columns: Any, small: int) -> None:
+        import pyarrow.feather as feather
+        import pyarrow.parquet as pq
+
+        pq.write_table(self.table(), tmp_path / "a.parquet", compression="zstd")
+        feather.write_feather(self.table(), str(tmp_path / "a.feather"), compression="zstd")
+        for path in (tmp_path / "a.parquet", tmp_path / "a.feather"):
+            message = refusal(lambda path=path: read_columns(path, columns))
+            assert repr(str(path)) in message
+            assert f"more than the limit of {small}" in message
+
+    def test_a_text_that_is_as_long_as_the_table(self, tmp_path: Path, small: int) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.table({"name": ["n" * 10_000, *["n"] * 1000]}), tmp_path / "a.parquet")
+        message = refusal(lambda: read_columns(tmp_path / "a.parquet", {"name": "text"}))
+        assert f"as an array it needs {1001 * 40_000} bytes, more than the limit of {small}" in message
+
+    def test_a_log_that_unpacks_to_more(self, tmp_path: Path, small: int) -> None:
+        import pyarrow.feather as feather
+
+        path = tmp_path / "a.arrow"
+        feather.write_feather(self.table(), str(path), compression="lz4", chunksize=1 << 20)
+        for read in (lambda: ArrowFile(str(path)).num_rows, lambda: ArrowFile(str(path)).column("x")):
+            message = refusal(read)
+            assert repr(str(path)) in message
+            assert re.search(rf"unpacked it has \d+ bytes, more than the limit of {small}", message)
+
+    def test_many_batches_that_unpack_to_more_together(self, tmp_path: Path, small: int) -> None:
+        import pyarrow.feather as feather
+
+        path = tmp_path / "a.arrow"
+        feather.write_feather(self.table(), str(path), compression="zstd", chunksize=1 << 14)
+        assert ArrowFile(str(path)).num_rows == 1 << 20
+        message = refusal(lambda: ArrowFile(str(path)).column("x"))
+        assert re.search(rf"the column 'x' has \d+ bytes, more than the limit of {small}", message)
+
+    def test_points_that_unpack_to_more(self, tmp_path: Path, small: int) -> None:
+        import pyarrow as pa
+        import pyarrow.feather as feather
+
+        batch = pa.record_batch({name: np.zeros(1 << 18, np.float32) for name in "xyz"})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+            stream.write_batch(batch)
+        table = pa.table({"lidar": [sink.getvalue().to_pybytes()]})
+        feather.write_feather(table, str(tmp_path / "a.arrow"), compression="uncompressed")
+        file = ArrowFile(str(tmp_path / "a.arrow"))
+        message = refusal(lambda: read_points(file, "lidar", 0, "xyz"))
+        assert f"The points in row 0 of {str(tmp_path / 'a.arrow')!r}" in message
+        assert f"unpacked it has {3 << 20} bytes, more than the limit of {small}" in message
+
+    def test_a_buffer_that_claims_terabytes(self, tmp_path: Path) -> None:
+        import pyarrow.feather as feather
+
+        path = tmp_path / "a.arrow"
+        feather.write_feather(self.table(1000), str(path), compression="zstd")
+        content = path.read_bytes()
+        claimed = struct.pack("<q", 8000)
+        assert claimed in content
+        path.write_bytes(content.replace(claimed, struct.pack("<q", 1 << 42)))
+        message = refusal(lambda: ArrowFile(str(path)).column("x"))
+        assert re.search(rf"unpacked it has \d{{13}} bytes, more than the limit of {2**31}", message)
+
+    @pytest.mark.parametrize("claimed", [1001, 1 << 30, 1 << 60])
+    def test_columns_that_are_shorter_than_they_claim(self, tmp_path: Path, claimed: int) -> None:
+        import pyarrow as pa
+        import pyarrow.feather as feather
+
+        path = tmp_path / "a.arrow"
+        table = pa.table({"cells": [b"content"] * 1000, "x": np.zeros(1000)})
+        feather.write_feather(table, str(path), compression="uncompressed")
+        path.write_bytes(path.read_bytes().replace(struct.pack("<q", 1000), struct.pack("<q", claimed)))
+        reads = (
+            lambda: ArrowFile(str(path)).num_rows,
+            lambda: ArrowFile(str(path)).content("cells", 0),
+            lambda: ArrowFile(str(path)).column("x"),
+            lambda: read_columns(path, {"x": "number"}),
+        )
+        for read in reads:
+            assert repr(str(path)) in refusal(read)
+
+
+# --- text -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '[{"token": ' + "9" * 5000 + "}]", '[{"token": ' + "[" * 100_000])
+def test_values_of_json_without_end(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "meta" / "info.json"
+    path.parent.mkdir()
+    path.write_text(text)
+    for name in ("table of nuScenes", "CAN messages", "split", "LeRobot"):
+        assert repr(str(path)) in refusal(lambda name=name: READERS[name](path))
+
+
+def test_a_record_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_PIECE", 1 << 10)
+    monkeypatch.setattr(tables, "_LONGEST_RECORD", 1 << 12)
+    (tmp_path / "a.json").write_text('[{"token": "' + "a" * 10_000 + '"}, {"token": "b"}]')
+    message = refusal(lambda: READERS["table of nuScenes"](tmp_path / "a.json"))
+    assert "no record ends within 5119 characters" in message
+
+
+def test_a_token_that_is_as_long_as_the_table(tmp_path: Path, small: int) -> None:
+    records = [{"token": "a" * 10_000}, *({"token": f"b{number}"} for number in range(1000))]
+    (tmp_path / "a.json").write_text(json.dumps(records))
+    message = refusal(lambda: READERS["table of nuScenes"](tmp_path / "a.json"))
+    assert f"1001 texts, one of 10000 bytes, need 10010000 bytes, more than the limit of {small}" in message
+
+
+@pytest.mark.parametrize(
+    "pattern", ["{chunk_index:999999999999d}", "{video_key.__class__}", "{0}", "{chunk_index!r:>9}"]
+)
+def test_names_of_files_with_formats_of_their_own(tmp_path: Path, pattern: str) -> None:
+    files = LeRobotFiles(write_lerobot(tmp_path / "data", data_path=pattern))
+    assert "must be a name with {video_key}" in refusal(lambda: files.data_file(1, 2))
+
+
+def test_an_array_that_claims_terabytes(tmp_path: Path) -> None:
+    header = io.BytesIO()
+    shape = {"descr": "<f8", "fortran_order": False, "shape": (10**12,)}
+    np.lib.format.write_array_header_1_0(header, shape)
+    (tmp_path / "a.npy").write_bytes(header.getvalue())
+    assert "mmap" in refusal(lambda: _mapped(tmp_path / "a.npy"), ValueError)  # which the index translates
+
+
+def whole(number: int, length: int = 0) -> bytes:
+    """A whole number as Parquet writes it, with bytes that add nothing where it is to be longer."""
+    number *= 2
+    parts = [number >> shift & 127 for shift in range(0, max(number.bit_length(), 7 * length), 7)]
+    return bytes([part | 128 for part in parts[:-1]] + parts[-1:])
+
+
+@pytest.mark.skipif(not has("pyarrow"), reason="needs pyarrow")
+@pytest.mark.parametrize(("in_page", "in_footer"), [(None, 100), (2**31 - 1, 100), (2**31 - 1, None)])
+def test_pages_that_claim_other_sizes_than_the_footer(
+    tmp_path: Path, in_page: int | None, in_footer: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "a.parquet"
+    table = pa.table({"x": np.zeros(2**24, np.int64)})
+    one_page = {"data_page_size": 1 << 30, "row_group_size": 1 << 30, "max_rows_per_page": 1 << 30}
+    pq.write_table(table, path, compression="zstd", use_dictionary=False, write_statistics=False, **one_page)
+    size = pq.ParquetFile(path).metadata.row_group(0).column(0).total_uncompressed_size
+    content = path.read_bytes()
+    assert content[4:7] == b"\x15\0\x15"  # the header of the page; its second number is the size
+    in_header = content[7:12]
+    assert in_header[-1] < 128 <= min(in_header[:-1])
+    if in_footer is not None:
+        content = content.replace(whole(size), whole(in_footer, len(whole(size))))
+    if in_page is not None:
+        content = content.replace(in_header, whole(in_page, 5))
+    path.write_bytes(content)
+    limit = 2**31 - 1 if in_footer is None else 64 << 20
+    monkeypatch.setattr(file_limits.UNPACKED_BYTES, "_most", limit)
+    pool, before = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        message = refusal(lambda: read_columns(path, {"x": "number"}))
+    finally:
+        pa.set_memory_pool(before)
+    claimed = in_page or sum((byte & 127) << 7 * place for place, byte in enumerate(in_header)) // 2
+    assert f"a column has pages of {claimed + 1024} bytes, unpacked, more than the limit of" in message
+    assert pool.max_memory() < 1 << 20
+
+
+@pytest.mark.skipif(not has("pyarrow"), reason="needs pyarrow")
+def test_pages_are_read_as_they_are_written(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+    from pyarrow import table
+
+    values = {"x": np.arange(3000) % 7, "text": ["a", "b", "c"] * 1000, "list": [[1.0, 2.0]] * 3000}
+    for version, compression, has_statistics in (("1.0", "none", True), ("2.0", "snappy", False)):
+        path = tmp_path / f"{version}.parquet"
+        settings = {"data_page_version": version, "compression": compression, "write_statistics": has_statistics}
+        pq.write_table(table(values), path, data_page_size=512, row_group_size=2000, **settings)
+        file, content = pq.ParquetFile(path), path.read_bytes()
+        for group in range(2):
+            for place in range(3):
+                column = file.metadata.row_group(group).column(place)
+                pages = list(_pages(lambda start, count, content=content: content[start : start + count], column))
+                assert sum(page.header_bytes + page.packed_bytes for page in pages) == column.total_compressed_size
+                assert (
+                    sum(page.header_bytes + page.unpacked_bytes for page in pages)
+                    == column.total_uncompressed_size
+                )
+        read = read_columns(path, {"x": "whole", "text": "text", "list": "numbers"})
+        assert all(np.array_equal(read[name], each) for name, each in values.items())
+
+
+DAMAGED_HEADERS = [b"", b"\x15", b"\xff" * 40, b"\x00", b"\x15\x01\x15\x01\x15\x01\x00", b"\x1c" * 99]
+
+
+@pytest.mark.parametrize("content", DAMAGED_HEADERS)
+def test_damaged_headers_of_pages(content: bytes) -> None:
+    with pytest.raises((OSError, IndexError)):
+        parsed_page(content)
