@@ -26,7 +26,7 @@ from ..sources.shards import Shard
 
 _logger = logging.getLogger(__name__)
 
-_NAMESPACE = f"{Path(__file__).parents[2]}/"  # with the packages on top of this one
+_PACKAGE = str(Path(__file__).parents[1])
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _WORD = re.compile(r"[\w.+-]+")
 _MOST_FRAMES = 64
@@ -165,7 +165,7 @@ def _place_in_program() -> str:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and len(calls) < _MOST_FRAMES:
         code = frame.f_code
-        if not code.co_filename.startswith(_NAMESPACE):
+        if not code.co_filename.startswith(_PACKAGE):
             calls.append(f"{Path(code.co_filename).name}:{code.co_name}:{frame.f_lineno}")
         frame = frame.f_back
     return hashlib.blake2b("\n".join(calls).encode(), digest_size=8).hexdigest()

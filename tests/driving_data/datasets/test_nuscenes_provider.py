@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from driving_support.nuscenes_data import VERSION, changed_table, write_nuscenes
 
+from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import NuScenesProvider
@@ -378,3 +379,10 @@ class TestTables:
             shutil.copytree(root / "samples" / "CAM_FRONT", tmp_path / "samples" / "CAM_FRONT")
         with pytest.raises(FileError, match=re.escape(f"{tmp_path}/samples/{sensor}/")):
             provider.get_data(0)
+        with (
+            DataLoader(provider, 1, num_workers=0, output_type="numpy") as loader,
+            pytest.raises(FileError) as caught,
+        ):
+            next(iter(loader))
+        assert f"{tmp_path}/samples/{sensor}/" in str(caught.value)
+        assert "Traceback" not in str(caught.value)  # no code of the user led to it
