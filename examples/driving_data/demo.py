@@ -1,9 +1,9 @@
 """The whole way from files to a training loop, on generated scenes or on your own frames or videos.
 
-    python examples/demo.py                          six cameras, boxes; the scenes are generated first
-    python examples/demo.py --data FOLDER            your own data: nuScenes, or a folder of sequence folders with
+    python examples/driving_data/demo.py                          six cameras, boxes; the scenes are generated first
+    python examples/driving_data/demo.py --data FOLDER            your own data: nuScenes, or a folder of sequence folders with
                                                      images, of videos, or of recordings with a video per camera
-    python examples/demo.py --data INFOS.pkl         an info pickle of a detector; `--images FOLDER` where
+    python examples/driving_data/demo.py --data INFOS.pkl         an info pickle of a detector; `--images FOLDER` where
                                                      its images are not near it
 
 Two worker processes load images, which DALI decodes and resizes, on the GPU where there is one. Videos are decoded

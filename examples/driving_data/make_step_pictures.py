@@ -1,7 +1,7 @@
 """Make the pictures of the documentation: what each processing step does to a generated driving scene.
 
-    python examples/make_step_pictures.py                              all, into docs/_static/steps
-    python examples/make_step_pictures.py image_resizer horizontal_flipper
+    python examples/driving_data/make_step_pictures.py                              all, into docs/_static/steps
+    python examples/driving_data/make_step_pictures.py image_resizer horizontal_flipper
 
 Look at what changed before you commit it.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from step_pictures.gallery import PICTURES, save
 from step_pictures.scene import Scene
 
-_FOLDER = Path(__file__).resolve().parents[1] / "docs" / "_static" / "steps"
+_FOLDER = Path(__file__).resolve().parents[2] / "docs" / "_static" / "steps"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
