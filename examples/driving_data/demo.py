@@ -1,10 +1,11 @@
 """The whole way from files to a training loop, on generated scenes or on your own frames or videos.
 
-    python examples/driving_data/demo.py                          six cameras, boxes; the scenes are generated first
-    python examples/driving_data/demo.py --data FOLDER            your own data: nuScenes, or a folder of sequence folders with
-                                                     images, of videos, or of recordings with a video per camera
-    python examples/driving_data/demo.py --data INFOS.pkl         an info pickle of a detector; `--images FOLDER` where
-                                                     its images are not near it
+    python examples/driving_data/demo.py                     six cameras, boxes; the scenes are generated first
+    python examples/driving_data/demo.py --data FOLDER       your own data: nuScenes, or a folder of sequences as
+                                                             folders with images, of videos, or of recordings
+                                                             with a video per camera
+    python examples/driving_data/demo.py --data INFOS.pkl    an info pickle of a detector; `--images FOLDER` where
+                                                             its images are not near it
 
 Two worker processes load images, which DALI decodes and resizes, on the GPU where there is one. Videos are decoded
 in one worker process, which goes on in the open files, so that no frame is decoded twice. The batches come out as

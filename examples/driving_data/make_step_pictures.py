@@ -1,7 +1,7 @@
 """Make the pictures of the documentation: what each processing step does to a generated driving scene.
 
-    python examples/driving_data/make_step_pictures.py                              all, into docs/_static/steps
-    python examples/driving_data/make_step_pictures.py image_resizer horizontal_flipper
+    python examples/driving_data/make_step_pictures.py                  all, into docs/_static/steps
+    python examples/driving_data/make_step_pictures.py image_resizer    this one
 
 Look at what changed before you commit it.
 """

@@ -1,4 +1,4 @@
-"""The table in docs/dali_pipeline_framework/chains.md of what may stand before what, from the declarations of the image steps.
+"""The table in the page on chains of what may stand before what, from the declarations of the image steps.
 
 Run this file to write it into the page.
 """

@@ -38,7 +38,8 @@ def steps_of(room):
 
 
 def texts_of(part):
-    return {page.stem: "\n".join(read_lines(page)) for page in PAGES if page.parent == ROOT / "docs" / part / "steps"}
+    folder = ROOT / "docs" / part / "steps"
+    return {page.stem: "\n".join(read_lines(page)) for page in PAGES if page.parent == folder}
 
 
 STEPS, TEXTS = steps_of(processing_steps), texts_of("dali_pipeline_framework")

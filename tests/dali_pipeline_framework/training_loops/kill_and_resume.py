@@ -1,4 +1,7 @@
-"""Kills the loops of `examples/dali_pipeline_framework/training_loops`, resumes them, and compares with a run that nothing disturbs."""
+"""Kills the loops of `examples/dali_pipeline_framework/training_loops` and resumes them.
+
+What they then deliver is compared with a run that nothing disturbs.
+"""
 
 from __future__ import annotations
 
