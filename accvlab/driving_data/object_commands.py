@@ -4,10 +4,7 @@
 from __future__ import annotations
 
 import argparse
-import importlib
-import os
 import resource
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
@@ -16,12 +13,12 @@ from typing import Any, Final
 import numpy as np
 
 from accvlab.dali_pipeline_framework import DataLoader, DataProvider, PipelineDefinition
-from accvlab.dali_pipeline_framework.checks import did_you_mean
+from accvlab.dali_pipeline_framework.command_line import found
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.loader import LoaderReport
 
 
-def run_command(options: argparse.Namespace) -> None:
+def look_at_object(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     """Run the command that was asked for.
 
     Raises:
@@ -29,54 +26,19 @@ def run_command(options: argparse.Namespace) -> None:
     """
     subject = found(options.subject)
     try:
-        _COMMANDS[options.command](subject, options)
+        _COMMANDS[options.command](subject, options, say)
     finally:
         if isinstance(subject, DataLoader):
             subject.close()
 
 
-def found(subject: str) -> Any:
-    """Get what a text ``module:function`` names: what the function returns, or the object.
-
-    Raises:
-        SettingError: It is not of that form, the module cannot be imported, it has no such function, or what it
-            returns is something else.
-    """
-    module_name, _, name = subject.partition(":")
-    if not module_name or not name:
-        raise SettingError(f"The subject must be written module:function, got {subject!r}.")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except (ModuleNotFoundError, TypeError) as error:
-        if isinstance(error, TypeError) and not module_name.startswith("."):  # "..": relative to nothing
-            raise
-        raise SettingError(f"The module of {subject!r} cannot be imported: {error}.") from error
-    if not hasattr(module, name):
-        raise SettingError(f"{module_name!r} has no function {name!r}.{did_you_mean(name, vars(module))}")
-    result = getattr(module, name)
-    if callable(result) and not isinstance(result, DataProvider | PipelineDefinition | DataLoader):
-        result = result()
-    if not isinstance(result, DataProvider | PipelineDefinition | DataLoader):
-        raise SettingError(
-            f"{subject!r} must return a DataProvider, a PipelineDefinition or a DataLoader, got "
-            f"{type(result).__name__}."
-        )
-    return result
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)  # noqa: T201
-
-
-def _describe(subject: Any, options: argparse.Namespace) -> None:
+def _describe(subject: Any, options: argparse.Namespace, say: Callable[[str], None]) -> None:
     if isinstance(subject, DataProvider):
-        _say(f"{subject!r}\n\n{PipelineDefinition(_input_of(subject), []).describe()}")
+        say(f"{subject!r}\n\n{PipelineDefinition(_input_of(subject), []).describe()}")
     elif isinstance(subject, PipelineDefinition):
-        _say(f"{subject!r}\n\n{subject.describe()}")
+        say(f"{subject!r}\n\n{subject.describe()}")
     else:
-        _say(subject.describe())
+        say(subject.describe())
 
 
 def _input_of(provider: DataProvider) -> Any:
@@ -85,7 +47,7 @@ def _input_of(provider: DataProvider) -> Any:
     return SamplerInputCallable(provider, SequentialSampler(provider.get_number_of_samples(), 1))
 
 
-def _show(subject: Any, options: argparse.Namespace) -> None:
+def _show(subject: Any, options: argparse.Namespace, say: Callable[[str], None]) -> None:
     from .viewing.animations import save_animation
     from .viewing.pictures import show
     from .viewing.recordings import save_recording
@@ -110,7 +72,7 @@ def _show(subject: Any, options: argparse.Namespace) -> None:
         save_animation(shown_data, options.output, **settings)
     else:
         show(next(shown_data), **settings).save(options.output)
-    _say(f"{options.output}")
+    say(f"{options.output}")
 
 
 def _delivered(subject: Any, options: argparse.Namespace) -> Iterator[Any]:
@@ -140,7 +102,7 @@ def _views_of_recipe(loader: DataLoader, batch: Any, options: argparse.Namespace
     return views[0] if options.output.suffix == ".rrd" or len(views) == 1 else views
 
 
-def _bench(subject: Any, options: argparse.Namespace) -> None:
+def _bench(subject: Any, options: argparse.Namespace, say: Callable[[str], None]) -> None:
     if isinstance(subject, PipelineDefinition):
         raise SettingError("A definition has no batches of its own: let the function return a DataLoader of it.")
     if options.batches < 1:
@@ -161,14 +123,14 @@ def _bench(subject: Any, options: argparse.Namespace) -> None:
     num_samples = options.batches * (subject.batch_size if is_loader else 1)
     what = "batch" if is_loader else "sample"
     least_ms, median_ms, most_ms = 1e3 * np.percentile(durations_s, [5, 50, 95])
-    _say(f"first {what}: {first_s:.2f} s")
-    _say(f"samples/s: {num_samples / passed_s:.1f}")
-    _say(f"ms per {what}: median {median_ms:.1f}, 5 % {least_ms:.1f}, 95 % {most_ms:.1f}")
+    say(f"first {what}: {first_s:.2f} s")
+    say(f"samples/s: {num_samples / passed_s:.1f}")
+    say(f"ms per {what}: median {median_ms:.1f}, 5 % {least_ms:.1f}, 95 % {most_ms:.1f}")
     own_s = _processor_time_s() - cpu_s
-    _say(f"processor time of this process per sample: {1e3 * own_s / num_samples:.2f} ms")
+    say(f"processor time of this process per sample: {1e3 * own_s / num_samples:.2f} ms")
     if is_loader:
         longest = max([*reports, subject.report()], key=lambda report: report.num_batches)
-        _say(f"\n{longest}\n\n{subject!r}\n\n{subject.plan}")
+        say(f"\n{longest}\n\n{subject!r}\n\n{subject.plan}")
 
 
 def _processor_time_s() -> float:
@@ -193,23 +155,23 @@ def _endless_samples(provider: DataProvider) -> Iterator[Any]:
             yield provider.get_data(sample_index)
 
 
-def _check(subject: Any, options: argparse.Namespace) -> None:
+def _check(subject: Any, options: argparse.Namespace, say: Callable[[str], None]) -> None:
     from accvlab.dali_pipeline_framework.testing import check_provider
 
     provider = subject if isinstance(subject, DataProvider) else getattr(subject, "dataset", None)
     if isinstance(provider, DataProvider):
         figures = check_provider(provider)
-        _say(f"{figures}\n" * bool(figures) + f"The provider keeps the rules: {provider!r}")
+        say(f"{figures}\n" * bool(figures) + f"The provider keeps the rules: {provider!r}")
     if isinstance(subject, PipelineDefinition):
         subject.check_and_get_output_data_structure()
-        _say("The steps fit the data.")
+        say("The steps fit the data.")
     if isinstance(subject, DataLoader):
         if next(iter(subject), None) is None:
             raise SettingError("The loader delivers no batch in an epoch.")
-        _say("The loader delivers.")
+        say("The loader delivers.")
 
 
-_COMMANDS: Final[Mapping[str, Callable[[Any, argparse.Namespace], None]]] = {
+_COMMANDS: Final[Mapping[str, Callable[[Any, argparse.Namespace, Callable[[str], None]], None]]] = {
     "describe": _describe,
     "show": _show,
     "bench": _bench,

@@ -3,15 +3,10 @@ from .draw_records import record_from_json as record_from_json
 from .draw_records import record_to_json as record_to_json
 from .draw_records import records_of_batch as records_of_batch
 from .draw_scope import DrawRecording as DrawRecording
-from .keyed_random import derive_key as derive_key
-from .keyed_random import digest as digest
-from .keyed_random import random_bits as random_bits
 from .random_draws import DrawKey as DrawKey
 from .random_draws import FieldKey as FieldKey
 from .random_draws import IntegerDraw as IntegerDraw
 from .random_draws import NormalDraw as NormalDraw
-from .random_draws import PlannedDraw as PlannedDraw
 from .random_draws import RandomDraw as RandomDraw
 from .random_draws import UniformDraw as UniformDraw
-from .random_draws import is_shared as is_shared
 from .sample_place import SamplePlace as SamplePlace

@@ -1,5 +1,3 @@
-from .array_headers import array_header as array_header
-from .file_limits import UNPACKED_BYTES as UNPACKED_BYTES
 from .file_limits import most_file_bytes as most_file_bytes
 from .file_limits import most_unpacked_bytes as most_unpacked_bytes
 from .file_limits import most_video_frames as most_video_frames
@@ -8,6 +6,3 @@ from .file_limits import set_most_unpacked_bytes as set_most_unpacked_bytes
 from .file_limits import set_most_video_frames as set_most_video_frames
 from .image_limit import most_image_pixels as most_image_pixels
 from .image_limit import set_most_image_pixels as set_most_image_pixels
-from .tables import open_table as open_table
-from .tables import parse_json as parse_json
-from .tables import read_table as read_table

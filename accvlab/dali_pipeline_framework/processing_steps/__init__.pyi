@@ -1,4 +1,3 @@
-from .array_application import naming_field as naming_field
 from .boxes.annotation_element_condition_eval import (
     AnnotationElementConditionEval as AnnotationElementConditionEval,
 )
@@ -30,17 +29,7 @@ from .image.image_to_tile_size_padder import ImageToTileSizePadder as ImageToTil
 from .image.photo_metric_distorter import PhotoMetricDistorter as PhotoMetricDistorter
 from .image.random_eraser import RandomEraser as RandomEraser
 from .image.torchvision_step import TorchvisionStep as TorchvisionStep
-from .image_use import PIXELS as PIXELS
 from .image_use import ImageUse as ImageUse
-from .image_use import as_pixels as as_pixels
-from .image_use import no_images as no_images
-from .named_fields import FieldSearch as FieldSearch
-from .named_fields import Key as Key
-from .named_fields import Names as Names
-from .named_fields import find_paths as find_paths
-from .named_fields import path_in_group as path_in_group
-from .named_fields import put_beside as put_beside
-from .named_fields import required_names as required_names
 from .pipeline_step_base import PipelineStepBase as PipelineStepBase
 from .structure.axes_layout_setter import AxesLayoutSetter as AxesLayoutSetter
 from .structure.padding_to_uniform import PaddingToUniform as PaddingToUniform

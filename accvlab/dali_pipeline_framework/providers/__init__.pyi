@@ -1,4 +1,3 @@
-from ..url_secrets import without_secrets as without_secrets
 from .clip_data_provider import ClipDataProvider as ClipDataProvider
 from .concat_data_provider import ConcatDataProvider as ConcatDataProvider
 from .data_provider import DataProvider as DataProvider
@@ -6,14 +5,9 @@ from .files.file_data_provider import FileDataProvider as FileDataProvider
 from .files.file_table import FileTable as FileTable
 from .files.remote_reading import RemoteReading as RemoteReading
 from .files.storage import Storage as Storage
-from .files.storage import StoragePath as StoragePath
-from .files.storage import checked_path as checked_path
-from .files.storage import is_url as is_url
-from .files.storage import joined_url as joined_url
 from .frames.frame_data_provider import FrameDataProvider as FrameDataProvider
 from .frames.frame_folders import FrameFolders as FrameFolders
 from .frames.frame_sequence_data_provider import FrameSequenceDataProvider as FrameSequenceDataProvider
 from .replayed_draws import ReplayedDrawsProvider as ReplayedDrawsProvider
 from .rigs.camera_rig import MissingFrame as MissingFrame
-from .rigs.frame_times import nearest as nearest
 from .torch_dataset_provider import TorchDatasetProvider as TorchDatasetProvider

@@ -4,8 +4,6 @@ from .format_problems import format_error as format_error
 from .format_queries import FieldType as FieldType
 from .formats import GroupFormat as GroupFormat
 from .formats import LeafFormat as LeafFormat
-from .graph_mode import do_not_convert as do_not_convert
-from .image_content import DECODED_IMAGE as DECODED_IMAGE
 from .image_content import ENCODED_IMAGE as ENCODED_IMAGE
 from .image_content import ImageContent as ImageContent
 from .mappings import ValueMapping as ValueMapping

@@ -1,15 +1,10 @@
 from .arithmetic.class_weights import class_balanced_weights as class_balanced_weights
 from .arithmetic.last_batch import LastBatch as LastBatch
 from .arithmetic.last_batch import SampleCounts as SampleCounts
-from .arithmetic.sequence_lengths import checked_lengths as checked_lengths
-from .arithmetic.torch_generator import torch_generator as torch_generator
-from .arithmetic.torch_generator import torch_permutation as torch_permutation
 from .clip_sampler import ClipSampler as ClipSampler
 from .clips.clips import Clips as Clips
 from .mixed_sampler import MixedSampler as MixedSampler
-from .plans.planned_batch import Int64Array as Int64Array
 from .plans.planned_batch import PlannedBatch as PlannedBatch
-from .random_access_sampler import Description as Description
 from .random_access_sampler import RandomAccessSampler as RandomAccessSampler
 from .sampler_base import SamplerBase as SamplerBase
 from .sequence_sampler import SequenceSampler as SequenceSampler

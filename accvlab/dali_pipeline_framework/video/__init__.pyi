@@ -1,8 +1,5 @@
 from .frame_reader import FrameReader as FrameReader
-from .frame_reader import KeptFrames as KeptFrames
 from .frame_reader_pool import DecodingStatistics as DecodingStatistics
-from .frame_reader_pool import FrameReaderPool as FrameReaderPool
-from .remote_video import located as located
 from .streams.video_stream_input import VideoStreamInput as VideoStreamInput
 from .video_data_provider import VideoDataProvider as VideoDataProvider
 from .video_frame_data_provider import VideoFrameDataProvider as VideoFrameDataProvider

@@ -25,8 +25,8 @@ from accvlab.dali_pipeline_framework import (
 )
 from accvlab.dali_pipeline_framework.checks import choice, flag, index_in, number, number_list, valid, whole_number
 from accvlab.dali_pipeline_framework.errors import FieldValueError
-from accvlab.dali_pipeline_framework.operators import leaf_at, needed_package
-from accvlab.dali_pipeline_framework.processing_steps import PIXELS, FieldSearch, ImageUse, find_paths
+from accvlab.dali_pipeline_framework.extension import PIXELS, FieldSearch, find_paths, leaf_at, needed_package
+from accvlab.dali_pipeline_framework.processing_steps import ImageUse
 from accvlab.dali_pipeline_framework.sample_data import LeafFormat
 
 from ..datasets.driving import poses

@@ -34,8 +34,7 @@ from accvlab.dali_pipeline_framework.checks import (
     whole_number,
 )
 from accvlab.dali_pipeline_framework.draws import DrawKey, IntegerDraw, NormalDraw, RandomDraw
-from accvlab.dali_pipeline_framework.operators import moved
-from accvlab.dali_pipeline_framework.processing_steps import no_images
+from accvlab.dali_pipeline_framework.extension import moved, no_images
 
 from ..steps.bev_mask_adder import BEVMaskAdder, Classes
 from ..steps.lidar_sweep_aggregator import LidarSweepAggregator

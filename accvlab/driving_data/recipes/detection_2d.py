@@ -39,8 +39,7 @@ from accvlab.dali_pipeline_framework.checks import (
 )
 from accvlab.dali_pipeline_framework.draws import DrawKey
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.operators import leaf_at
-from accvlab.dali_pipeline_framework.processing_steps import no_images
+from accvlab.dali_pipeline_framework.extension import leaf_at, no_images
 
 from .image_augmentation import ImageAugmentation, image_size
 from .mmdet_boxes import labels_of

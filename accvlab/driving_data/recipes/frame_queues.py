@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import PlannedBatch, RandomAccessSampler, ShuffledSampler
 from accvlab.dali_pipeline_framework.checks import flag, whole_number
-from accvlab.dali_pipeline_framework.draws import derive_key, random_bits
-from accvlab.dali_pipeline_framework.sampling import Description, LastBatch, SampleCounts
+from accvlab.dali_pipeline_framework.extension import Description, derive_key, random_bits
+from accvlab.dali_pipeline_framework.sampling import LastBatch, SampleCounts
 
 Int64Array = npt.NDArray[np.int64]
 

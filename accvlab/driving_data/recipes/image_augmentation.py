@@ -29,21 +29,25 @@ from accvlab.dali_pipeline_framework.checks import (
 )
 from accvlab.dali_pipeline_framework.draws import DrawKey, RandomDraw
 from accvlab.dali_pipeline_framework.errors import FieldValueError
-from accvlab.dali_pipeline_framework.operators import (
+from accvlab.dali_pipeline_framework.extension import (
+    DECODED_IMAGE,
     AxisScaling,
+    FieldSearch,
+    ImagePart,
+    Name,
     Resampler,
     Resampling,
     constant,
+    do_not_convert,
     functions,
     image_arrays,
+    naming_field,
     needed_package,
     pipeline_has_gpu,
     sizes_of_encoded,
 )
-from accvlab.dali_pipeline_framework.operators.jpeg_parts import ImagePart
-from accvlab.dali_pipeline_framework.processing_steps import FieldSearch, ImageUse, naming_field
-from accvlab.dali_pipeline_framework.sample_data import DECODED_IMAGE, ENCODED_IMAGE, do_not_convert
-from accvlab.dali_pipeline_framework.sample_data.names import Name
+from accvlab.dali_pipeline_framework.processing_steps import ImageUse
+from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
 
 _DT = types.DALIDataType
 Float64Array = npt.NDArray[np.float64]

@@ -21,12 +21,13 @@ from accvlab.dali_pipeline_framework import (
 )
 from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, listed, shown
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FrameworkError, SettingError
-from accvlab.dali_pipeline_framework.processing_steps.image.image_mean_std_dev_normalizer import (
+from accvlab.dali_pipeline_framework.extension import (
+    DECODED_IMAGE,
     fractions_problem,
+    get_numpy_type_for_dali_type,
     per_channel,
 )
-from accvlab.dali_pipeline_framework.sample_data import DECODED_IMAGE, ENCODED_IMAGE
-from accvlab.dali_pipeline_framework.sample_data.dtypes import get_numpy_type_for_dali_type
+from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
 
 from ..datasets import DrivingProvider
 from ..datasets.infos.info_forms import CATEGORIES

@@ -35,12 +35,12 @@ from accvlab.dali_pipeline_framework.checks import (
     whole_number,
     whole_number_list,
 )
-from accvlab.dali_pipeline_framework.draws import digest
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.sampling import (
+from accvlab.dali_pipeline_framework.extension import (
     Description,
     Int64Array,
     checked_lengths,
+    digest,
     torch_generator,
     torch_permutation,
 )

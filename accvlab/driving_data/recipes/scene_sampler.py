@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import PlannedBatch, RandomAccessSampler
-from accvlab.dali_pipeline_framework.sampling import checked_lengths
+from accvlab.dali_pipeline_framework.extension import checked_lengths
 
 Int64Array = npt.NDArray[np.int64]
 

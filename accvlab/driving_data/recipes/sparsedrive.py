@@ -34,8 +34,7 @@ from accvlab.dali_pipeline_framework.checks import (
     whole_number,
 )
 from accvlab.dali_pipeline_framework.draws import DrawKey, RandomDraw
-from accvlab.dali_pipeline_framework.processing_steps import no_images
-from accvlab.dali_pipeline_framework.sample_data.names import Name
+from accvlab.dali_pipeline_framework.extension import Name, no_images
 
 from ..steps.future_trajectory_adder import FutureTrajectoryAdder
 from ..steps.lidar_depth_map_adder import LidarDepthMapAdder

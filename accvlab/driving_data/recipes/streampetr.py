@@ -27,7 +27,7 @@ from accvlab.dali_pipeline_framework import (
 from accvlab.dali_pipeline_framework.checks import choice, number, number_list, number_range, valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, NormalDraw, RandomDraw
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps import no_images
+from accvlab.dali_pipeline_framework.extension import no_images
 
 from .boxes_in_images import visible_boxes
 from .image_augmentation import ImageAugmentation, ImagePlan, PlannedImageAugmenter

@@ -14,10 +14,16 @@ import numpy.typing as npt
 from accvlab.dali_pipeline_framework import ArrayStep, ImageContent, SampleDataGroup, UniformDraw
 from accvlab.dali_pipeline_framework.checks import field_name, number_range
 from accvlab.dali_pipeline_framework.draws import DrawKey, IntegerDraw, RandomDraw
-from accvlab.dali_pipeline_framework.operators import needed_package
-from accvlab.dali_pipeline_framework.processing_steps import PIXELS, FieldSearch, ImageUse, as_pixels, naming_field
+from accvlab.dali_pipeline_framework.extension import (
+    PIXELS,
+    FieldSearch,
+    Name,
+    as_pixels,
+    naming_field,
+    needed_package,
+)
+from accvlab.dali_pipeline_framework.processing_steps import ImageUse
 from accvlab.dali_pipeline_framework.sample_data import LeafFormat
-from accvlab.dali_pipeline_framework.sample_data.names import Name
 
 from .recipe_parts import DT
 

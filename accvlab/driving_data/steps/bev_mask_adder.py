@@ -14,16 +14,18 @@ from nvidia.dali import types
 from accvlab.dali_pipeline_framework import ArrayStep, SampleDataGroup
 from accvlab.dali_pipeline_framework.checks import number, number_range, shown, whole_number
 from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
-from accvlab.dali_pipeline_framework.operators import Float64Array, coordinates
-from accvlab.dali_pipeline_framework.processing_steps import (
+from accvlab.dali_pipeline_framework.extension import (
     FieldSearch,
+    Float64Array,
+    Path,
+    coordinates,
     naming_field,
     no_images,
+    normalized_path,
     path_in_group,
     put_beside,
 )
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat
-from accvlab.dali_pipeline_framework.sample_data.names import Path, normalized_path
 
 _DT = types.DALIDataType
 _INTEGERS = (_DT.INT32, _DT.INT64)

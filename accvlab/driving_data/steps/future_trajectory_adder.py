@@ -12,8 +12,9 @@ from nvidia.dali import types
 from accvlab.dali_pipeline_framework import ArrayStep, SampleDataGroup
 from accvlab.dali_pipeline_framework.checks import choice, field_name, number
 from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
-from accvlab.dali_pipeline_framework.processing_steps import (
+from accvlab.dali_pipeline_framework.extension import (
     FieldSearch,
+    Name,
     Names,
     find_paths,
     naming_field,
@@ -21,7 +22,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     put_beside,
     required_names,
 )
-from accvlab.dali_pipeline_framework.sample_data.names import Name
 
 _DT = types.DALIDataType
 _REAL = (_DT.FLOAT, _DT.FLOAT64)

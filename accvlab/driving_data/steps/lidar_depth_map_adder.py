@@ -13,17 +13,21 @@ from nvidia.dali import types
 from accvlab.dali_pipeline_framework import ArrayStep, SampleDataGroup
 from accvlab.dali_pipeline_framework.checks import number_list, number_range, shown, whole_number
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.operators import Float64Array, coordinates, moved
-from accvlab.dali_pipeline_framework.processing_steps import (
+from accvlab.dali_pipeline_framework.extension import (
     FieldSearch,
+    Float64Array,
+    Name,
     Names,
+    Path,
+    coordinates,
     find_paths,
+    moved,
     naming_field,
     no_images,
+    normalized_path,
     put_beside,
     required_names,
 )
-from accvlab.dali_pipeline_framework.sample_data.names import Name, Path, normalized_path
 
 _DT = types.DALIDataType
 _REAL = (_DT.FLOAT, _DT.FLOAT64)

@@ -13,16 +13,20 @@ from accvlab.dali_pipeline_framework import ArrayStep, SampleDataGroup, UniformD
 from accvlab.dali_pipeline_framework.checks import choice, field_name, flag, number, whole_number
 from accvlab.dali_pipeline_framework.draws import RandomDraw
 from accvlab.dali_pipeline_framework.errors import FieldValueError
-from accvlab.dali_pipeline_framework.operators import affine, coordinates, moved
-from accvlab.dali_pipeline_framework.processing_steps import (
+from accvlab.dali_pipeline_framework.extension import (
     FieldSearch,
     Key,
+    Name,
+    Path,
+    affine,
+    coordinates,
+    moved,
     naming_field,
     no_images,
+    normalized_path,
     path_in_group,
 )
 from accvlab.dali_pipeline_framework.sample_data import FieldPath, GroupFormat
-from accvlab.dali_pipeline_framework.sample_data.names import Name, Path, normalized_path
 
 _DT = types.DALIDataType
 _REAL = (_DT.FLOAT, _DT.FLOAT64)

@@ -12,9 +12,10 @@ from nvidia.dali import types
 from accvlab.dali_pipeline_framework import ArrayStep, SampleDataGroup
 from accvlab.dali_pipeline_framework.checks import field_name, flag, number, whole_number
 from accvlab.dali_pipeline_framework.errors import FieldValueError
-from accvlab.dali_pipeline_framework.operators import Float64Array
-from accvlab.dali_pipeline_framework.processing_steps import (
+from accvlab.dali_pipeline_framework.extension import (
     FieldSearch,
+    Float64Array,
+    Name,
     Names,
     find_paths,
     naming_field,
@@ -22,7 +23,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     put_beside,
     required_names,
 )
-from accvlab.dali_pipeline_framework.sample_data.names import Name
 
 _DT = types.DALIDataType
 _INTEGERS = (_DT.INT32, _DT.INT64)

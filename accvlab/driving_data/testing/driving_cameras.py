@@ -10,8 +10,9 @@ import attrs
 import numpy as np
 
 from accvlab.dali_pipeline_framework.checks import listed, shown
+from accvlab.dali_pipeline_framework.testing import Finding
 
-from .driving_frames import FEWEST, Drive, Finding, Floats, Ints, range_text, words_of
+from .driving_frames import FEWEST, Drive, Floats, Ints, range_text, words_of
 
 _FARTHEST_M = 30.0  # cameras of road trains are 20 m from the origin
 _SMALLEST_IMAGE_PX = 32  # smaller ones stand in for others, in tests: their intrinsics say nothing

@@ -4,19 +4,23 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import SampleDataGroup
 from accvlab.dali_pipeline_framework.checks import listed
+from accvlab.dali_pipeline_framework.extension import in_samples
+from accvlab.dali_pipeline_framework.testing import Finding
 
-from ..datasets.driving.driving_provider import DrivingProvider
 from .driving_cameras import camera_findings
-from .driving_frames import Finding, drive_of, kept_of
+from .driving_frames import drive_of, kept_of
 from .driving_motion import motion_findings
+
+if TYPE_CHECKING:
+    from ..datasets.driving.driving_provider import DrivingProvider
 
 # Of rotations: files with few digits, and float32.
 _TOLERANCE = 1e-3
@@ -27,6 +31,17 @@ _LONGEST_DELAY_S = 10.0
 _MOST_TURN_DEG, _MOST_TURN_DEG_PER_S = 20.0, 45.0
 _FARTHEST_M, _FASTEST_M_PER_S = 10.0, 70.0
 _MOST_RUNS, _MOST_FRAMES = 4, 6  # scenes, and consecutive frames of each, whose plausibility is looked at
+
+
+def contract_findings(
+    provider: DrivingProvider, samples: Mapping[int, SampleDataGroup], seed: int
+) -> Iterable[Finding]:
+    """See `DrivingProvider.contract_findings`."""
+    yield Finding("times must ascend in each scene", problems=scene_problems(provider))
+    yield Finding("times must be seconds", problems=unit_problems(provider))
+    found = {index: driving_problems(provider, sample) for index, sample in samples.items()}
+    yield Finding("samples of driving data must be as DrivingProvider says", problems=in_samples(found))
+    yield from plausibility(provider, seed)
 
 
 def scene_problems(provider: DrivingProvider) -> list[str]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import SampleDataGroup
 from accvlab.dali_pipeline_framework.errors import FrameworkError
-from accvlab.dali_pipeline_framework.operators.image_arrays import ImageFile
+from accvlab.dali_pipeline_framework.extension import ImageFile
 
 Floats = npt.NDArray[np.floating[Any]]
 Bools = npt.NDArray[np.bool_]
@@ -23,21 +23,6 @@ Ints = npt.NDArray[np.int64]
 FEWEST = 8  # boxes, or pairs of boxes: of fewer, anything can be
 _VEHICLES = {"car", "truck", "bus", "trailer", "vehicle", "van", "automobile", "lorry"}
 _STEP_S = 0.5  # between the frames that are compared, so that objects move farther than labels are off
-
-
-@attrs.frozen
-class Finding:
-    """What a rule has found.
-
-    Attributes:
-        rule: The rule, as a sentence.
-        figure: Line of the report; empty where there is nothing to measure.
-        problems: What is implausible, with what to do.
-    """
-
-    rule: str
-    figure: str = ""
-    problems: Sequence[str] = ()
 
 
 @attrs.frozen(eq=False, kw_only=True)

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .driving_frames import FEWEST, Bools, Drive, Finding, Floats, angles_deg, cause_of, range_text, turned
+from accvlab.dali_pipeline_framework.testing import Finding
+
+from .driving_frames import FEWEST, Bools, Drive, Floats, angles_deg, cause_of, range_text, turned
 from .driving_frames import with_axes_changed as axes_changed
 
 _FARTHEST_BOXES_M = 400.0  # lidars, and labels, reach 250 m

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from accvlab.dali_pipeline_framework import SampleDataGroup
 from accvlab.dali_pipeline_framework.checks import did_you_mean, index_in, number_list, shown, text
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.sample_data.strings import decoded
+from accvlab.dali_pipeline_framework.extension import decoded
 
 Array = npt.NDArray[Any]
 UInt8Array = npt.NDArray[np.uint8]

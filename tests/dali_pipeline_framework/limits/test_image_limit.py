@@ -27,10 +27,10 @@ from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, SampleDataGroup, limits
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FileError, SettingError
+from accvlab.dali_pipeline_framework.extension import image_arrays
 from accvlab.dali_pipeline_framework.limits import image_limit
 from accvlab.dali_pipeline_framework.limits.image_headers import claimed_size
 from accvlab.dali_pipeline_framework.limits.image_limit import too_large
-from accvlab.dali_pipeline_framework.operators import image_arrays
 from accvlab.dali_pipeline_framework.providers.files.image_decoding import decoded_rgb
 from accvlab.dali_pipeline_framework.sample_data.image_content import ENCODED_IMAGE
 

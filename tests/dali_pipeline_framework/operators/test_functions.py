@@ -12,7 +12,7 @@ from nvidia.dali import types
 from nvidia.dali.pipeline import pipeline_def
 
 from accvlab.dali_pipeline_framework.errors import FieldValueError
-from accvlab.dali_pipeline_framework.operators import functions
+from accvlab.dali_pipeline_framework.extension import functions
 from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES
 
 RANDOM = np.random.default_rng(5)

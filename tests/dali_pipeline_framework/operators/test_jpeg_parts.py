@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from support.arrays import DT
 
 from accvlab.dali_pipeline_framework.errors import FieldValueError
-from accvlab.dali_pipeline_framework.operators import image_arrays, jpeg_parts
+from accvlab.dali_pipeline_framework.extension import image_arrays
+from accvlab.dali_pipeline_framework.operators import jpeg_parts
 from accvlab.dali_pipeline_framework.operators.jpeg_parts import ImagePart, decoded_part
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import ImageResizeCropFlipper, PipelineStepBase

@@ -19,7 +19,8 @@ from support.arrays import DT
 from support.laws import each_value, examples
 
 from accvlab.dali_pipeline_framework.errors import FieldValueError, NotSupportedError, SettingError
-from accvlab.dali_pipeline_framework.operators import array_packages, image_arrays
+from accvlab.dali_pipeline_framework.extension import image_arrays
+from accvlab.dali_pipeline_framework.operators import array_packages
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,

@@ -13,9 +13,9 @@ from driving_support.kinds_of_drives import ARGOVERSE, KITTI, NUSCENES, make_dri
 from driving_support.nuscenes_data import write_nuscenes
 from support.shared_data import shared_data
 
-from accvlab.dali_pipeline_framework.command_line import main
 from accvlab.dali_pipeline_framework.errors import ContractError
 from accvlab.dali_pipeline_framework.testing import check_provider, provider_contract
+from accvlab.driving_data.command_line import main
 from accvlab.driving_data.datasets import DrivingProvider, InfosProvider, NuScenesProvider
 from accvlab.driving_data.testing.driving_contract import plausibility, unit_problems
 

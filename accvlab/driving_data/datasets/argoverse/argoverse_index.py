@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from accvlab.dali_pipeline_framework.providers import nearest
-from accvlab.dali_pipeline_framework.providers.rigs.frame_times import exact
+from accvlab.dali_pipeline_framework.extension import exact, nearest
 
 from ..driving import poses
 from ..driving.driving_index import DrivingIndex

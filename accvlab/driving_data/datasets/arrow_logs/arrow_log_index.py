@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import listed
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
-from accvlab.dali_pipeline_framework.providers import is_url, joined_url
+from accvlab.dali_pipeline_framework.extension import is_url, joined_url
 
 from ..driving import poses
 from ..driving.driving_index import DrivingIndex

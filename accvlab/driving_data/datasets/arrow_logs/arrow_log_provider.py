@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import file_path, listed
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
-from accvlab.dali_pipeline_framework.providers import StoragePath, checked_path, is_url
+from accvlab.dali_pipeline_framework.extension import StoragePath, checked_path, is_url
 from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 from ..driving.arrow_files import ArrowFiles

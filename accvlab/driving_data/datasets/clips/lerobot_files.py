@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import listed, shown
 from accvlab.dali_pipeline_framework.errors import FileError
-from accvlab.dali_pipeline_framework.limits import parse_json, read_table
+from accvlab.dali_pipeline_framework.extension import parse_json, read_table
 
 from ..driving.arrow_files import read_columns, refused
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import did_you_mean, listed
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
-from accvlab.dali_pipeline_framework.providers import nearest
+from accvlab.dali_pipeline_framework.extension import nearest
 
 from ..driving import poses
 from ..driving.arrow_files import read_columns

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import listed
 from accvlab.dali_pipeline_framework.errors import FileError
-from accvlab.dali_pipeline_framework.providers import nearest
+from accvlab.dali_pipeline_framework.extension import nearest
 
 from ..driving.arrow_files import column_names, poses_of_columns, read_columns, require_column, sizes_of_columns
 from ..driving.trajectory import Trajectory, half_period, require_ascending

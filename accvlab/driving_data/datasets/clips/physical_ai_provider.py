@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import did_you_mean, file_path, listed, whole_number
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
-from accvlab.dali_pipeline_framework.providers import nearest
+from accvlab.dali_pipeline_framework.extension import nearest
 from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 from ..driving import poses

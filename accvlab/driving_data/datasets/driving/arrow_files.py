@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import did_you_mean, listed
 from accvlab.dali_pipeline_framework.errors import FileError, FrameworkError, MissingPackageError, file_error
-from accvlab.dali_pipeline_framework.limits import open_table
+from accvlab.dali_pipeline_framework.extension import open_table
 
 from . import poses
 from .arrow_limits import BatchBlocks, read_feather, read_parquet, require_memory

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, BinaryIO, Final
 
-from accvlab.dali_pipeline_framework.limits import UNPACKED_BYTES, open_table
+from accvlab.dali_pipeline_framework.extension import UNPACKED_BYTES, open_table
 
 from .parquet_pages import require_pages
 

@@ -23,7 +23,8 @@ from accvlab.dali_pipeline_framework.checks import (
     whole_number,
 )
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.sample_data import DECODED_IMAGE, ENCODED_IMAGE
+from accvlab.dali_pipeline_framework.extension import DECODED_IMAGE
+from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
 from accvlab.dali_pipeline_framework.unknown_arguments import has_settings
 
 from .driving_index import DrivingIndex

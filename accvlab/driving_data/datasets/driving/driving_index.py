@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import bullets, choice, shown
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, file_error
-from accvlab.dali_pipeline_framework.limits import array_header, open_table, parse_json, read_table
+from accvlab.dali_pipeline_framework.extension import array_header, open_table, parse_json, read_table
 
 Names: TypeAlias = npt.NDArray[np.bytes_]
 Float64: TypeAlias = npt.NDArray[np.float64]

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup
 from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, index_in, listed, shown
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
-from accvlab.dali_pipeline_framework.providers import Storage, StoragePath
+from accvlab.dali_pipeline_framework.extension import StoragePath
+from accvlab.dali_pipeline_framework.providers import Storage
 from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 from . import poses
@@ -25,6 +26,8 @@ from .video_frames import FrameKey, VideoFrames
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from accvlab.dali_pipeline_framework.testing import Finding
 
 Float64Array = npt.NDArray[np.float64]
 FloatArray = npt.NDArray[np.float32]
@@ -318,6 +321,41 @@ class DrivingProvider(DataProvider):
         if cameras is None or not self.camera_names or self._is_video:
             return None
         return np.asarray(self._image(cameras, self._frame(0), self._camera_numbers[0]))
+
+    def contract_findings(self, samples: Mapping[int, SampleDataGroup], seed: int) -> Iterable[Finding]:
+        """Check samples for what driving data keep, see `DataProvider.contract_findings`.
+
+        *   Times ascend in each scene, and are seconds: frames of a scene are at most 1000 s apart, most of them
+            at most 15 s, images and points at most 10 s from their frame.
+        *   Matrices are rigid motions, those of cameras have focal lengths above 0.
+        *   Cameras are where they are mounted: ``camera_from_reference`` is ``inverse(ego_from_camera) @
+            ego_from_reference``, but for 20 degrees and 10 m, and what the vehicle drives between the two times.
+        *   Boxes have as many elements in each field, sizes above 0, yaws in [-pi, pi], and categories that have a
+            name; no object is there twice in a frame. The boxes that 2D boxes belong to are in front of the
+            camera.
+
+        Of up to 4 scenes with 6 consecutive frames each, whether they are plausible. Each rule has a figure in the
+        report, and is silent where there is too little to judge, such as fewer than eight boxes:
+
+
+
+
+        *   Cameras are within 30 m of the vehicle's origin, and do not move as the vehicle does; those that do not
+            look down have their y axis within 60 degrees of down; those named left, right, front or back do not
+            look to the opposite (``left`` may look ahead, as one of a pair).
+        *   Principal points are in the middle of images, or, of parts of images, inside. Of the boxes in the
+            direction of a camera, 8 to 60 m away, the camera sees at least a fifth.
+        *   Boxes are less than 400 m away (median). Vehicles (a class with a word such as ``car``, ``truck``,
+            ``bus``, ``trailer``, ``van``, ``vehicle``) are longer than wide, at least half of them, and 1 to 40 m
+            long.
+        *   The vehicle drives along its heading, within 45 degrees, when faster than 3 m/s; backward only slower.
+        *   Objects that stand stay where they are in the world: a quarter of the moves is near zero where that is
+            so with another pose of the vehicle (its inverse, or that of another frame) or other axes of the boxes.
+        *   Velocities are those by which tracked objects move over ground, and vehicles move along their heading.
+        """
+        from ...testing.driving_contract import contract_findings
+
+        return contract_findings(self, samples, seed)
 
     @property
     def loads_batches(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from accvlab.dali_pipeline_framework.checks import file_path
 from accvlab.dali_pipeline_framework.errors import FileError, file_error
-from accvlab.dali_pipeline_framework.providers.files.file_lock import making
+from accvlab.dali_pipeline_framework.extension import making
 
 from .driving_index import VERSION, DrivingIndex
 

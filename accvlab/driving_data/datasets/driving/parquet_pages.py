@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import attrs
 
-from accvlab.dali_pipeline_framework.limits import UNPACKED_BYTES
+from accvlab.dali_pipeline_framework.extension import UNPACKED_BYTES
 
 _VALUE_BYTES: Final = 16  # Arrow keeps places of texts of a dictionary, and numbers, in at most so many
 _HEADER_BYTES: Final = 1 << 10

@@ -14,15 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.errors import VideoError
+from accvlab.dali_pipeline_framework.extension import FrameReaderPool, KeptFrames, located
 from accvlab.dali_pipeline_framework.providers import Storage
-from accvlab.dali_pipeline_framework.video import (
-    FrameReader,
-    FrameReaderPool,
-    KeptFrames,
-    VideoIndex,
-    VideoIndexCache,
-    located,
-)
+from accvlab.dali_pipeline_framework.video import FrameReader, VideoIndex, VideoIndexCache
 
 UInt8Array = npt.NDArray[np.uint8]
 FrameKey: TypeAlias = tuple[str, int]

@@ -14,7 +14,8 @@ import numpy as np
 
 from accvlab.dali_pipeline_framework.checks import bullets, choice, file_path
 from accvlab.dali_pipeline_framework.errors import FileError, error_that_is_also
-from accvlab.dali_pipeline_framework.providers import Storage, StoragePath
+from accvlab.dali_pipeline_framework.extension import StoragePath
+from accvlab.dali_pipeline_framework.providers import Storage
 from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 from accvlab.dali_pipeline_framework.user_warnings import warn_user
 

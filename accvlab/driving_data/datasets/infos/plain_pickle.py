@@ -7,8 +7,8 @@ import os
 from typing import Any
 
 from accvlab.dali_pipeline_framework.errors import FileError, file_error
+from accvlab.dali_pipeline_framework.extension import open_table
 from accvlab.dali_pipeline_framework.garbage import no_garbage_collected
-from accvlab.dali_pipeline_framework.limits import open_table
 
 from .pickle_trial import loaded_in_thread, try_to_load
 from .pickled_values import LimitError, NotPlainError, unpickled

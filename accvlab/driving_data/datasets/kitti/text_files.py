@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import listed
 from accvlab.dali_pipeline_framework.errors import FileError, file_error
-from accvlab.dali_pipeline_framework.limits import read_table
+from accvlab.dali_pipeline_framework.extension import read_table
 
 from ..driving import poses
 

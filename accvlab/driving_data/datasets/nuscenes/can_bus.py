@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import shown
 from accvlab.dali_pipeline_framework.errors import FileError, error_that_is_also
-from accvlab.dali_pipeline_framework.limits import parse_json, read_table
+from accvlab.dali_pipeline_framework.extension import parse_json, read_table
 
 Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]

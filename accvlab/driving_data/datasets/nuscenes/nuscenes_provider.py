@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from accvlab.dali_pipeline_framework.checks import choice, file_path, text
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, error_that_is_also
-from accvlab.dali_pipeline_framework.providers import StoragePath
+from accvlab.dali_pipeline_framework.extension import StoragePath
 from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 from ..driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, listed, shown
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, file_error
-from accvlab.dali_pipeline_framework.limits import parse_json, read_table
+from accvlab.dali_pipeline_framework.extension import parse_json, read_table
 
 _logger = logging.getLogger(__name__)
 

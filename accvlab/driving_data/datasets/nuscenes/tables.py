@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import did_you_mean, listed, shown
 from accvlab.dali_pipeline_framework.errors import FileError, error_that_is_also, file_error
-from accvlab.dali_pipeline_framework.limits import UNPACKED_BYTES, open_table, parse_json
+from accvlab.dali_pipeline_framework.extension import UNPACKED_BYTES, open_table, parse_json
 
 Rows = npt.NDArray[np.int64]
 Record = dict[str, Any]

@@ -7,8 +7,8 @@ import sys
 import pytest
 from PIL import Image
 
-from accvlab.dali_pipeline_framework.command_line import main
 from accvlab.dali_pipeline_framework.testing import check_provider, provider_contract
+from accvlab.driving_data.command_line import main
 
 MODULE = """
 from pathlib import Path
