@@ -31,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo test test-all test-readers lint types docs bench wheel-test canary lock clean
 
 demo: $(VENV)/demo.stamp
-	$(BIN)/python examples/demo.py --data "$(DATA)" --images "$(IMAGES)" --output "$(OUTPUT)"
+	$(BIN)/python examples/driving_data/demo.py --data "$(DATA)" --images "$(IMAGES)" --output "$(OUTPUT)"
 
 test: lint types
 	$(BIN)/python $(PYTEST)

@@ -65,7 +65,7 @@ from step_contestants import (
 )
 from step_data import DrivingSamples, camera_picture, jpeg_of
 
-PAGE = Path(__file__).parents[1] / "docs" / "step_prices.md"
+PAGE = Path(__file__).parents[1] / "docs" / "dali_pipeline_framework" / "step_prices.md"
 LEAST_TO_HAND = 0.95
 LEAST_TO_TORCH = {SIX_CAMERAS.name: 1.6, REDUCED.name: 1.2, DETECTION.name: 1.2, BLURRING.name: 1.2}
 MOST_PRICE_TO_TORCH = {SIX_CAMERAS.name: 0.6}

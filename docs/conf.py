@@ -18,7 +18,7 @@ myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 
 html_theme = "furo"
-html_title = "DALI pipeline framework"
+html_title = "accvlab: data loading with DALI"
 html_static_path = ["_static"]
 html_css_files = ["custom.css"]
 toc_object_entries_show_parents = "hide"

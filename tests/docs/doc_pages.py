@@ -26,16 +26,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import accvlab.dali_pipeline_framework
+import accvlab.driving_data
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     Path(accvlab.dali_pipeline_framework.__file__).with_name("README.md"),  # also where a wheel is installed
-    *sorted((ROOT / "docs").glob("*.md")),
-    *(page for room in ("api", "steps", "trainers") for page in sorted((ROOT / "docs" / room).glob("*.md"))),
+    Path(accvlab.driving_data.__file__).with_name("README.md"),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
-STEP_PAGES = [page for page in PAGES if page.parent.name == "steps"]
 # They spawn workers, kill some, or import JAX, whose threads and forks do not go together.
 WITH_OWN_PROCESS = {"README.md", "errors.md", "jax.md", "pipeline.md", "provider.md"}
 OUTPUT_MARK = "<!-- output -->"
@@ -119,9 +119,9 @@ def run_page(page: Path, folder: Path) -> list[str]:
 def run_pages(pages: Sequence[Path], folder: Path) -> dict[Path, list[str] | PageFailedError]:
     """Run several pages in one process; returns what each fence of each page prints, or why a page failed."""
     scripts = []
-    for page in pages:
-        own_folder = folder / page.parent.name / page.stem
-        own_folder.mkdir(parents=True)
+    for number, page in enumerate(pages):
+        own_folder = folder / str(number)
+        own_folder.mkdir()
         scripts.append(str(_script_file(page, own_folder)))
     arguments = ["-c", _RUN_SCRIPTS, *scripts]
     finished = _run(arguments, folder, f"{len(pages)} pages", threads="1", time_limit_s=2 * _TIME_LIMIT_S)

@@ -1,4 +1,4 @@
-"""The table in docs/chains.md of what may stand before what, from the declarations of the image steps.
+"""The table in the page on chains of what may stand before what, from the declarations of the image steps.
 
 Run this file to write it into the page.
 """
@@ -33,7 +33,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
 )
 from accvlab.dali_pipeline_framework.sample_data import ImageContent, LeafFormat
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "chains.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "dali_pipeline_framework" / "chains.md"
 BEGIN, END = "<!-- step orders: written by tests/docs/step_order_table.py -->", "<!-- end of step orders -->"
 
 _TO_CHW = ImageMeanStdDevNormalizer("image", 120.0, 60.0, output_layout="CHW")

@@ -72,18 +72,18 @@ def test_code_of_page_prints_what_the_page_shows_in_a_shared_process(page, print
     ("page", "name", "arguments"),
     [
         ("README.md", "Drives", ()),
-        ("docs/input.md", "Numbers", (5,)),
-        ("docs/iterator.md", "Scenes", ()),
-        ("docs/loader.md", "Scenes", ()),
-        ("docs/order.md", "Numbers", (5,)),
-        ("docs/own_step.md", "TwoCameras", ()),
-        ("docs/pipeline.md", "TwoCameras", ()),
-        ("docs/provider.md", "BoxesProvider", ("index.npy",)),
-        ("docs/augmentations.md", "Drives", ()),
-        ("docs/readers.md", "Poses", ()),
-        ("docs/resume.md", "Numbers", (5,)),
-        ("docs/samplers.md", "Numbers", (5,)),
-        ("docs/trainers/pytorch.md", "Numbers", (5,)),
+        ("docs/dali_pipeline_framework/input.md", "Numbers", (5,)),
+        ("docs/dali_pipeline_framework/iterator.md", "Scenes", ()),
+        ("docs/dali_pipeline_framework/loader.md", "Scenes", ()),
+        ("docs/dali_pipeline_framework/order.md", "Numbers", (5,)),
+        ("docs/dali_pipeline_framework/own_step.md", "TwoCameras", ()),
+        ("docs/dali_pipeline_framework/pipeline.md", "TwoCameras", ()),
+        ("docs/dali_pipeline_framework/provider.md", "BoxesProvider", ("index.npy",)),
+        ("docs/dali_pipeline_framework/augmentations.md", "Drives", ()),
+        ("docs/dali_pipeline_framework/readers.md", "Poses", ()),
+        ("docs/dali_pipeline_framework/resume.md", "Numbers", (5,)),
+        ("docs/dali_pipeline_framework/samplers.md", "Numbers", (5,)),
+        ("docs/dali_pipeline_framework/trainers/pytorch.md", "Numbers", (5,)),
     ],
 )
 def test_providers_of_pages_keep_the_contract(page, name, arguments, tmp_path, monkeypatch):
@@ -157,4 +157,4 @@ def test_relative_links_lead_somewhere(page):
 
 
 def test_all_pages_are_reached_by_the_link_check():
-    assert {page.name for page in PAGES} >= {"README.md", "index.md", "quickstart.md", "providers.md", "jax.md"}
+    assert {page.name for page in PAGES} >= {"README.md", "index.md", "quickstart.md", "jax.md", "recipes.md"}

@@ -6,13 +6,17 @@ import pkgutil
 
 import pytest
 
-import accvlab.dali_pipeline_framework as package
-from accvlab.dali_pipeline_framework import inputs, sample_data
+from accvlab import dali_pipeline_framework, driving_data
+from accvlab.dali_pipeline_framework import providers, sample_data, sampling, sources
 
-MODULES = [info.name for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
+MODULES = [
+    info.name
+    for package in (dali_pipeline_framework, driving_data)
+    for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+]
 
 
-@pytest.mark.parametrize("name", MODULES, ids=lambda name: name.removeprefix(f"{package.__name__}."))
+@pytest.mark.parametrize("name", MODULES, ids=lambda name: name.removeprefix("accvlab."))
 def test_examples_run(name):
     runner = doctest.DocTestRunner()
     for docstring in doctest.DocTestFinder().find(importlib.import_module(name)):
@@ -25,8 +29,10 @@ def test_examples_run(name):
     ("room", "name"),
     [
         *((sample_data, name) for name in ("SampleDataGroup", "GroupFormat", "LeafFormat", "ValueMapping")),
-        *((inputs, name) for name in inputs.__all__ if name.endswith("Sampler")),
-        *((inputs, name) for name in ("Clips", "ConcatDataProvider", "Shard", "class_balanced_weights")),
+        *((sampling, name) for name in sampling.__all__ if name.endswith("Sampler")),
+        *((sampling, name) for name in ("Clips", "class_balanced_weights")),
+        (providers, "ConcatDataProvider"),
+        (sources, "Shard"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -35,4 +41,5 @@ def test_public_classes_have_an_example(room, name):
 
 
 def test_all_modules_are_reached():
-    assert {f"{package.__name__}.{name}" for name in ("sampling.plans.tracks", "loader.data_loader")} <= {*MODULES}
+    names = "dali_pipeline_framework.sampling.plans.tracks", "driving_data.datasets.driving.driving_index"
+    assert {f"accvlab.{name}" for name in names} <= {*MODULES}

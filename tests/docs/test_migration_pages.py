@@ -15,10 +15,12 @@ from doc_pages import ROOT, find_fences, read_lines
 from nvidia.dali.plugin.pytorch import DALIClassificationIterator, DALIGenericIterator
 
 import accvlab.dali_pipeline_framework as package
+from accvlab.dali_pipeline_framework import processing_steps, providers, sampling, sources, video
 from accvlab.dali_pipeline_framework.loader.composition import LOADER_COUNTERPARTS
-from accvlab.driving_data import recipes
+from accvlab.driving_data import datasets, recipes, steps
 
-DOCS = ROOT / "docs"
+DOCS = ROOT / "docs" / "dali_pipeline_framework"
+MMDET3D = ROOT / "docs" / "driving_data" / "migration_mmdet3d.md"
 
 
 def first_cells(page: Path) -> set[str]:
@@ -56,19 +58,21 @@ def test_the_loader_names_the_same_places() -> None:
 
 
 def test_each_transform_of_the_quoted_pipeline_has_a_place() -> None:
-    page = DOCS / "migration_mmdet3d.md"
-    lines = read_lines(page)
+    lines = read_lines(MMDET3D)
     (quoted,) = (fence for fence in find_fences(lines) if fence.language == "{code-block} python")
     calls = (node for node in ast.walk(ast.parse(quoted.text(lines))) if isinstance(node, ast.Call))
     names = {word.value.value for call in calls for word in call.keywords if word.arg == "type"}
     assert len(names) == 10
-    assert names <= first_cells(page)
+    assert names <= first_cells(MMDET3D)
 
 
-@pytest.mark.parametrize("page", ["migration_torch.md", "migration_mmdet3d.md", "migration_dali.md"])
-def test_classes_in_the_tables_are_public(page: str) -> None:
-    public = {*package.__all__, *recipes.__all__}
-    lines = [line for line in read_lines(DOCS / page) if line.startswith("|")]
+@pytest.mark.parametrize(
+    "page", [DOCS / "migration_torch.md", MMDET3D, DOCS / "migration_dali.md"], ids=lambda page: page.name
+)
+def test_classes_in_the_tables_are_public(page: Path) -> None:
+    rooms = package, processing_steps, providers, sampling, sources, video, datasets, recipes, steps
+    public = {name for room in rooms for name in room.__all__}
+    lines = [line for line in read_lines(page) if line.startswith("|")]
     for line in lines:
         for name in re.findall(r"`([A-Z][a-z]\w+)[^`]*`", "|".join(line.split("|")[2:])):
             assert name in public or name in {"DataContainer", "IterableDataset", "None", "False"}, name

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 import step_order_table
-from doc_pages import ROOT, STEP_PAGES, read_lines
+from doc_pages import PAGES, ROOT, read_lines
 from make_step_pictures import main as make_pictures
 from PIL import Image
 from step_pictures.gallery import PICTURES, save
@@ -13,18 +13,14 @@ from step_pictures.scene import Scene
 
 from accvlab.dali_pipeline_framework import processing_steps
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
+from accvlab.driving_data import steps
 
 FOLDER = ROOT / "docs" / "_static" / "steps"
 WITHOUT_PICTURE = {  # they change no picture
     "axes_layout_setter",
-    "bev_mask_adder",
     "box_format_converter",
-    "future_trajectory_adder",
     "index",
     "library_steps",
-    "lidar_depth_map_adder",
-    "lidar_sweep_aggregator",
-    "map_line_vectorizer",
     "map_step",
     "pipeline_step_base",
     "points_padder",
@@ -35,13 +31,23 @@ WITHOUT_PICTURE = {  # they change no picture
 # One each of pixels, of the image plane, and of space: enough to see that scene, steps and drawing are the same.
 REMADE = ("photo_metric_distorter", "affine_transformer", "bev_bboxes_transformer_3d")
 
-PUBLIC = {name: getattr(processing_steps, name) for name in processing_steps.__all__}
-STEPS = [name for name, value in PUBLIC.items() if issubclass(value, PipelineStepBase)]
-TEXTS = {page.stem: "\n".join(read_lines(page)) for page in STEP_PAGES}
+
+def steps_of(room):
+    public = {name: getattr(room, name) for name in room.__all__}
+    return {name: it for name, it in public.items() if isinstance(it, type) and issubclass(it, PipelineStepBase)}
+
+
+def texts_of(part):
+    folder = ROOT / "docs" / part / "steps"
+    return {page.stem: "\n".join(read_lines(page)) for page in PAGES if page.parent == folder}
+
+
+STEPS, TEXTS = steps_of(processing_steps), texts_of("dali_pipeline_framework")
+DRIVING_STEPS, DRIVING_TEXTS = steps_of(steps), texts_of("driving_data")
 
 
 def module_of(step):
-    return PUBLIC[step].__module__.rpartition(".")[2]
+    return step.__module__.rpartition(".")[2]
 
 
 @pytest.fixture(scope="module")
@@ -49,28 +55,33 @@ def scene(tmp_path_factory):
     return Scene(tmp_path_factory.mktemp("scene") / "scenes")
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_each_public_step_is_described_on_one_page(step):
-    assert sum(len(re.findall(rf"^\.\. autoclass:: {step}$", text, re.M)) for text in TEXTS.values()) == 1
+@pytest.mark.parametrize(
+    ("step", "texts"),
+    [*((step, TEXTS) for step in STEPS), *((step, DRIVING_TEXTS) for step in DRIVING_STEPS)],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_each_public_step_is_described_on_one_page(step, texts):
+    assert sum(len(re.findall(rf"^\.\. autoclass:: {step}$", text, re.M)) for text in texts.values()) == 1
 
 
 def test_each_page_has_its_picture_and_each_picture_its_page():
-    shown = {name: re.findall(r"\.\./_static/steps/(\w+)\.webp", text) for name, text in TEXTS.items()}
+    shown = {name: re.findall(r"\.\./\.\./_static/steps/(\w+)\.webp", text) for name, text in TEXTS.items()}
     assert shown == {name: [] if name in WITHOUT_PICTURE else [name] for name in TEXTS}
     assert {*PICTURES} == {*TEXTS} - WITHOUT_PICTURE == {path.stem for path in FOLDER.iterdir()}
 
 
-@pytest.mark.parametrize("step", [name for name in STEPS if module_of(name) in TEXTS])
-def test_prices_stand_in_the_docstring_only(step):
-    has_own = "Price" in (PUBLIC[step].__doc__ or "")
-    assert not (has_own and "**Price**" in TEXTS[module_of(step)])
+@pytest.mark.parametrize("name", [name for name, step in STEPS.items() if module_of(step) in TEXTS])
+def test_prices_stand_in_the_docstring_only(name):
+    has_own = "Price" in (STEPS[name].__doc__ or "")
+    assert not (has_own and "**Price**" in TEXTS[module_of(STEPS[name])])
 
 
 def test_index_and_gallery_link_all_pages():
-    links = re.findall(r"\]\((\w+)\.md\)", TEXTS["index"])
-    assert {*TEXTS} - {"index"} <= {*links}
-    gallery = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
-    in_gallery = re.findall(r"\(_static/steps/(\w+)\.webp\)\]\(steps/\1\.md\)", gallery)
+    for texts in (TEXTS, DRIVING_TEXTS):
+        links = re.findall(r"\]\((\w+)\.md\)", texts["index"])
+        assert {*texts} - {"index"} <= {*links}
+    gallery = (ROOT / "docs" / "dali_pipeline_framework" / "gallery.md").read_text(encoding="utf-8")
+    in_gallery = re.findall(r"\(\.\./_static/steps/(\w+)\.webp\)\]\(steps/\1\.md\)", gallery)
     assert sorted(in_gallery) == sorted(PICTURES)
 
 

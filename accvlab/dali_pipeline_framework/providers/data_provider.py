@@ -75,7 +75,7 @@ class DataProvider(ABC):
         return ""
 
     def contract_findings(self, samples: Mapping[int, SampleDataGroup], seed: int) -> Iterable[Finding]:
-        """Check the rules that samples of this provider keep beyond their format, for `check_provider`.
+        """Check the rules that samples of this provider keep beyond their format, for `testing.check_provider`.
 
         Args:
             samples: Some samples that fit the blueprint, by their index.

@@ -1,6 +1,6 @@
 """The faults that are injected into loaders, and the table of the docs that tells what becomes of them.
 
-Run this file, and it injects all of them and writes the table into `docs/faults.md`.
+Run this file, and it injects all of them and writes the table into `docs/dali_pipeline_framework/faults.md`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from support.videos import make_video
 from accvlab.dali_pipeline_framework import FaultPolicy, RemoteReading, VideoFrameDataProvider, Videos
 from accvlab.dali_pipeline_framework.errors import StateError
 
-PAGE = Path(__file__).parents[3] / "docs" / "faults.md"
+PAGE = Path(__file__).parents[3] / "docs" / "dali_pipeline_framework" / "faults.md"
 COLUMNS = [
     "fault",
     "`FaultPolicy`",

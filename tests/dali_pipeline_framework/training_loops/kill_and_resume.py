@@ -1,4 +1,7 @@
-"""Kills the loops of `examples/training_loops`, resumes them, and compares with a run that nothing disturbs."""
+"""Kills the loops of `examples/dali_pipeline_framework/training_loops` and resumes them.
+
+What they then deliver is compared with a run that nothing disturbs.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ import attrs
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[3]
-SCRIPTS = ROOT / "examples" / "training_loops"
+SCRIPTS = ROOT / "examples" / "dali_pipeline_framework" / "training_loops"
 SERVER = Path(__file__).with_name("rank_server.py")
 NUM_EVALUATED = 10  # frames of the validation set of `tiny_drives`
 _TIME_LIMIT_S = 100  # of a part, which takes seconds where nothing else runs

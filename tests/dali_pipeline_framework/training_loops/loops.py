@@ -1,6 +1,6 @@
 """The training loops that are killed and resumed, and the table of the docs that tells how they differ then.
 
-Run this file, and it runs all of them and writes the table into `docs/training_loops.md`.
+Run this file, and it runs all of them and writes the table into `docs/dali_pipeline_framework/training_loops.md`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kill_and_resume import (
     run_undisturbed,
 )
 
-PAGE = ROOT / "docs" / "training_loops.md"
+PAGE = ROOT / "docs" / "dali_pipeline_framework" / "training_loops.md"
 NO_WORKERS = ("--num-workers", "0")
 COLUMNS = [
     "framework, example",
