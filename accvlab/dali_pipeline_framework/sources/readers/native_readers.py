@@ -21,7 +21,7 @@ from ...errors import DeviceError, SettingError
 from ...providers.files.file_scan import DEFAULT_FILE_FILTERS
 from ...providers.files.name_filter import NameFilter
 from ...providers.frames.recording_folders import has_image_extension
-from ...providers.media.container import sniff_codec
+from ...providers.videos.video_decoding import has_pyav, video_codec
 from ...sample_data import ImageContent
 from ...sample_data.image_content import DECODED_CLIP, ENCODED_IMAGE
 from ...sample_data.names import Name
@@ -204,7 +204,7 @@ class VideoReader(ReaderInput):
 
     def _why_empty(self) -> str:
         num_needed = (self._arguments["sequence_length"] - 1) * self._arguments.get("stride", 1) + 1
-        codecs = {path: sniff_codec(path) for path in self._filenames[:3]}
+        codecs = self._codecs(3)
         told = ", ".join(f"{path!r} has {codec or 'none that is known'}" for path, codec in codecs.items())
         advice = " VideoDataProvider decodes all codecs on the CPU." if any(codecs.values()) else ""
         return (
@@ -212,15 +212,16 @@ class VideoReader(ReaderInput):
             f"VP9 and MJPEG, on a GPU also H.264, HEVC and others.{f' Codecs: {told}.' if told else ''}{advice}"
         )
 
-    @property
-    def _filenames(self) -> list[str]:
+    def _codecs(self, most: int | None = None) -> dict[str, str | None]:
+        """Codecs of the videos, of the first ones at most; without PyAV, of none."""
         filenames = self._arguments.get("filenames") or []
-        return [filenames] if isinstance(filenames, str) else list(filenames)
+        paths = [filenames] if isinstance(filenames, str) else list(filenames)
+        return {path: video_codec(path) for path in paths[:most]} if has_pyav() else {}
 
     def begin(self, name: str, pipeline: Any) -> ReaderRun:
-        """See `NativeInput.begin`. On the CPU, tell which videos DALI leaves out without a word."""
+        """See `NativeInput.begin`. On the CPU, name the videos that DALI leaves out silently (with PyAV)."""
         if pipeline.device_id is None:
-            codecs = {path: sniff_codec(path) for path in self._filenames}
+            codecs = self._codecs()
             left_out = {path: codec for path, codec in codecs.items() if codec not in CODECS_ON_CPU}
             if left_out:
                 _logger.warning(
