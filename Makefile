@@ -89,7 +89,7 @@ lock: $(VENV)/bin/python
 		--output-file $(CONSTRAINTS) pyproject.toml
 
 test-readers: build/readers/stamp
-	$(READERS)/bin/python -m pytest tests/datasets/test_arrow_logs.py tests/datasets/test_argoverse.py
+	$(READERS)/bin/python -m pytest tests/driving_data/datasets/test_arrow_logs.py tests/driving_data/datasets/test_argoverse.py
 
 build/readers/stamp: pyproject.toml
 	$(PYTHON) -m venv $(READERS)

@@ -36,7 +36,7 @@ import psutil
 from nuscenes_tables import FULL, VERSION, write_tables
 from results_file import write_results
 
-from accvlab.dali_pipeline_framework.datasets import NuScenesProvider
+from accvlab.driving_data.datasets import NuScenesProvider
 
 QUICK = (2, 12, 400)
 START_METHOD = "spawn"

@@ -21,9 +21,10 @@ from results_file import machine, write_results
 from step_contestants import NUM_THREADS, of_loader
 from step_data import IMAGE_HW, NUM_CAMERAS, image_from_ego, intrinsics_of, write_jpegs
 
-from accvlab.dali_pipeline_framework.datasets import DrivingIndex, DrivingProvider
-from accvlab.dali_pipeline_framework.datasets.driving import poses
-from accvlab.dali_pipeline_framework.datasets.driving.driving_index import (
+from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.driving_data.datasets import DrivingIndex, DrivingProvider
+from accvlab.driving_data.datasets.driving import poses
+from accvlab.driving_data.datasets.driving.driving_index import (
     Box2dColumns,
     BoxColumns,
     CameraColumns,
@@ -31,9 +32,8 @@ from accvlab.dali_pipeline_framework.datasets.driving.driving_index import (
     first_column,
     names_column,
 )
-from accvlab.dali_pipeline_framework.pipeline import DataLoader
-from accvlab.dali_pipeline_framework.recipes import StreamPETRSettings, streampetr_training
-from accvlab.dali_pipeline_framework.recipes.recipe_parts import CAMERAS, CLASSES
+from accvlab.driving_data.recipes import StreamPETRSettings, streampetr_training
+from accvlab.driving_data.recipes.recipe_parts import CAMERAS, CLASSES
 
 LIBRARY, REDUCED = "recipe", "recipe, reduced decoding"
 PYTORCH = "PyTorch DataLoader, OpenCV"

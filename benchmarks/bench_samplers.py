@@ -36,12 +36,12 @@ import attrs
 import numpy as np
 from results_file import load_average, machine, write_results
 
-from accvlab.dali_pipeline_framework.inputs import (
+from accvlab.dali_pipeline_framework.inputs import SequenceSampler
+from accvlab.dali_pipeline_framework.sampling import (
     Clips,
     ClipSampler,
     MixedSampler,
     RandomAccessSampler,
-    SequenceSampler,
     ShuffledSampler,
     StreamingSequenceSampler,
     WeightedSampler,

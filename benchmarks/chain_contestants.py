@@ -30,8 +30,9 @@ from step_contestants import (
 )
 from step_data import NUM_CATEGORIES, DetectionProvider, DrivingSamples, FrontCameraProvider, MultiCameraProvider
 
-from accvlab.dali_pipeline_framework.inputs import DataProvider, SamplerInputCallable, ShuffledSampler
-from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition
+from accvlab.dali_pipeline_framework.inputs import DataProvider, SamplerInputCallable
+from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
     AxesLayoutSetter,
@@ -54,6 +55,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     TensorSizeAdder,
 )
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
 AUTO = "auto"
 DISTORTED_LAST = "auto, colors distorted last"

@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from accvlab.dali_pipeline_framework.datasets.nuscenes.splits import CATEGORIES, scenes_of_split
+from accvlab.driving_data.datasets.nuscenes.splits import CATEGORIES, scenes_of_split
 
 VERSION = "v1.0-trainval"
 # Of "v1.0-trainval".

@@ -16,8 +16,8 @@ import torch
 from step_torch import normalize
 from torch.utils.data import Dataset, default_collate
 
-from accvlab.dali_pipeline_framework.datasets import DrivingProvider
-from accvlab.dali_pipeline_framework.recipes import StreamPETRSettings
+from accvlab.driving_data.datasets import DrivingProvider
+from accvlab.driving_data.recipes import StreamPETRSettings
 
 LISTED = ("gt_bboxes_3d", "gt_labels_3d", "gt_bboxes", "gt_labels", "centers2d", "depths")
 

@@ -18,9 +18,11 @@ from races import START_METHOD, Contestant, endless
 from rig_data import EachField, EachImage, EachImageWithFields, RigProvider, RigSamples
 from step_contestants import NUM_THREADS, normalizer
 
-from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, ShuffledSampler
-from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition, SampleDataGroup
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
+from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder, ImageResizer, PipelineStepBase
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
 Work = Callable[[Any], Any]
 

@@ -15,8 +15,10 @@ from nvidia.dali.types import DALIDataType
 from races import START_METHOD, prepare_workers, spread
 
 from accvlab.dali_pipeline_framework.engine.transport import TransportLayout, outputs_of_batch
-from accvlab.dali_pipeline_framework.inputs import DataProvider, SamplerInputCallable, ShuffledSampler
-from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition, SampleDataGroup
+from accvlab.dali_pipeline_framework.inputs import DataProvider, SamplerInputCallable
+from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
 BATCH_SIZE = 8
 USUAL_SECONDS = 0.01

@@ -13,22 +13,14 @@ from typing import Any
 
 from races import START_METHOD, GetBatch, endless
 
-from accvlab.dali_pipeline_framework.inputs import (
-    DataProvider,
-    FileDataProvider,
-    FileReader,
-    FrameSequenceDataProvider,
-    RandomAccessSampler,
-    SamplerInputCallable,
-    SequenceReader,
-    ShuffledSampler,
-    StreamingSequenceSampler,
-    VideoDataProvider,
-    VideoReader,
-    Videos,
-)
-from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition
+from accvlab.dali_pipeline_framework.inputs import DataProvider, SamplerInputCallable
+from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.processing_steps import FrameSequenceDecoder, ImageDecoder, PipelineStepBase
+from accvlab.dali_pipeline_framework.providers import FileDataProvider, FrameSequenceDataProvider
+from accvlab.dali_pipeline_framework.sampling import RandomAccessSampler, ShuffledSampler, StreamingSequenceSampler
+from accvlab.dali_pipeline_framework.sources import FileReader, SequenceReader, VideoReader
+from accvlab.dali_pipeline_framework.video import VideoDataProvider, Videos
 
 NUM_THREADS = 2
 SEQUENCE_LENGTH = 8

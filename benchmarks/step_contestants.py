@@ -17,7 +17,8 @@ from nvidia.dali.types import DALIDataType, DALIImageType
 from races import START_METHOD, GetBatch, endless
 from step_data import ImageProvider
 
-from accvlab.dali_pipeline_framework.pipeline import DataLoader, SampleDataGroup
+from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
     GridMasker,

@@ -31,8 +31,8 @@ from frame_folder_provider import FrameFolderError, FrameFolderProvider
 from video_folder_provider import VideoFolderError, VideoFolderProvider, holds_videos
 
 from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, StreamingSequenceSampler
-from accvlab.dali_pipeline_framework.datasets import DrivingProvider, NuScenesProvider
 from accvlab.dali_pipeline_framework.errors import FrameworkError
+from accvlab.driving_data.datasets import DrivingProvider, NuScenesProvider
 
 if TYPE_CHECKING:
     import torch
@@ -141,7 +141,7 @@ def open_driving_data(data: Path, images: Path | None = None) -> DrivingProvider
     of the folders above it.
     """
     if data.suffix == ".pkl":
-        from accvlab.dali_pipeline_framework.datasets import InfosProvider
+        from accvlab.driving_data.datasets import InfosProvider
 
         return InfosProvider(data, images or _folder_of_samples(data) or data.parent)
     tables = sorted(data.glob("v1.0-*/sample_data.json"), key=lambda path: path.parent.name != "v1.0-trainval")

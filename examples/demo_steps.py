@@ -8,13 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from nvidia.dali import fn, types
 
-from accvlab.dali_pipeline_framework import (
-    FieldPath,
-    FormatProblem,
-    PipelineStepBase,
-    SampleDataGroup,
-    format_error,
-)
+from accvlab.dali_pipeline_framework import PipelineStepBase, SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data import FieldPath, FormatProblem, format_error
 from accvlab.dali_pipeline_framework.sample_data.names import Name
 
 __all__ = ["BoxPadder", "ImageResizer"]

@@ -9,13 +9,8 @@ import numpy as np
 from frame_folder_provider import image_names, natural_key, subfolders
 from nvidia.dali.types import DALIDataType
 
-from accvlab.dali_pipeline_framework import (
-    DataProvider,
-    DecodingStatistics,
-    SampleDataGroup,
-    VideoFrameDataProvider,
-    Videos,
-)
+from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup, VideoFrameDataProvider, Videos
+from accvlab.dali_pipeline_framework.video import DecodingStatistics
 
 __all__ = ["VIDEO_SUFFIXES", "VideoFolderError", "VideoFolderProvider", "holds_videos"]
 

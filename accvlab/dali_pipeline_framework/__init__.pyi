@@ -1,21 +1,94 @@
-from . import datasets as datasets
-from . import draws as draws
-from . import faults as faults
 from . import inputs as inputs
 from . import internal_helpers as internal_helpers
-from . import limits as limits
 from . import operators_impl as operators_impl
 from . import pipeline as pipeline
 from . import processing_steps as processing_steps
-from . import recipes as recipes
-from . import sample_data as sample_data
-from . import testing as testing
-from . import viewing as viewing
-from .draws import *
-from .faults import *
-from .inputs import *
-from .pipeline import *
-from .processing_steps import *
-from .sample_data import *
+from .draws import UniformDraw as UniformDraw
+from .faults import FaultPolicy as FaultPolicy
+from .loader import DataLoader as DataLoader
+from .loader import load_state as load_state
+from .loader import save_state as save_state
+from .pipeline import DALIStructuredOutputIterator as DALIStructuredOutputIterator
+from .pipeline import PipelineDefinition as PipelineDefinition
+from .processing_steps import AffineTransformer as AffineTransformer
+from .processing_steps import AlbumentationsStep as AlbumentationsStep
+from .processing_steps import AnnotationElementConditionEval as AnnotationElementConditionEval
+from .processing_steps import ArrayStep as ArrayStep
+from .processing_steps import AxesLayoutSetter as AxesLayoutSetter
+from .processing_steps import BEVBBoxesTransformer3D as BEVBBoxesTransformer3D
+from .processing_steps import BoundingBoxToHeatmapConverter as BoundingBoxToHeatmapConverter
+from .processing_steps import BoxAreaFilter as BoxAreaFilter
+from .processing_steps import BoxFormatConverter as BoxFormatConverter
+from .processing_steps import ConditionalElementRemover as ConditionalElementRemover
+from .processing_steps import CoordinateCropper as CoordinateCropper
+from .processing_steps import DataGroupArrayInPathElementsAppliedStep as DataGroupArrayInPathElementsAppliedStep
+from .processing_steps import (
+    DataGroupArrayWithNameElementsAppliedStep as DataGroupArrayWithNameElementsAppliedStep,
+)
+from .processing_steps import DataGroupInPathAppliedStep as DataGroupInPathAppliedStep
+from .processing_steps import DataGroupsWithNameAppliedStep as DataGroupsWithNameAppliedStep
+from .processing_steps import FrameSequenceDecoder as FrameSequenceDecoder
+from .processing_steps import GridMasker as GridMasker
+from .processing_steps import HorizontalFlipper as HorizontalFlipper
+from .processing_steps import ImageBrightnessContrastJitter as ImageBrightnessContrastJitter
+from .processing_steps import ImageColorSpaceConverter as ImageColorSpaceConverter
+from .processing_steps import ImageDecoder as ImageDecoder
+from .processing_steps import ImageGaussianBlurrer as ImageGaussianBlurrer
+from .processing_steps import ImageJpegDistorter as ImageJpegDistorter
+from .processing_steps import ImageMeanStdDevNormalizer as ImageMeanStdDevNormalizer
+from .processing_steps import ImageRange01Normalizer as ImageRange01Normalizer
+from .processing_steps import ImageResizeCropFlipper as ImageResizeCropFlipper
+from .processing_steps import ImageResizer as ImageResizer
+from .processing_steps import ImageToTileSizePadder as ImageToTileSizePadder
+from .processing_steps import LambdaStep as LambdaStep
+from .processing_steps import MapStep as MapStep
+from .processing_steps import PaddingToUniform as PaddingToUniform
+from .processing_steps import PhotoMetricDistorter as PhotoMetricDistorter
+from .processing_steps import PipelineStepBase as PipelineStepBase
+from .processing_steps import PointCloudRangeFilter as PointCloudRangeFilter
+from .processing_steps import PointsInRangeCheck as PointsInRangeCheck
+from .processing_steps import PointsPadder as PointsPadder
+from .processing_steps import RandomEraser as RandomEraser
+from .processing_steps import TensorSizeAdder as TensorSizeAdder
+from .processing_steps import TorchvisionStep as TorchvisionStep
+from .processing_steps import UnneededFieldRemover as UnneededFieldRemover
+from .processing_steps import VisibleBboxSelector as VisibleBboxSelector
+from .providers import ClipDataProvider as ClipDataProvider
+from .providers import ConcatDataProvider as ConcatDataProvider
+from .providers import DataProvider as DataProvider
+from .providers import FileDataProvider as FileDataProvider
+from .providers import FrameDataProvider as FrameDataProvider
+from .providers import FrameFolders as FrameFolders
+from .providers import FrameSequenceDataProvider as FrameSequenceDataProvider
+from .providers import RemoteReading as RemoteReading
+from .providers import TorchDatasetProvider as TorchDatasetProvider
+from .sample_data import ImageContent as ImageContent
+from .sample_data import SampleDataGroup as SampleDataGroup
+from .sampling import Clips as Clips
+from .sampling import ClipSampler as ClipSampler
+from .sampling import MixedSampler as MixedSampler
+from .sampling import PlannedBatch as PlannedBatch
+from .sampling import RandomAccessSampler as RandomAccessSampler
+from .sampling import SamplerBase as SamplerBase
+from .sampling import SequenceSampler as SequenceSampler
+from .sampling import SequentialSampler as SequentialSampler
+from .sampling import ShuffledSampler as ShuffledSampler
+from .sampling import StreamingSequenceSampler as StreamingSequenceSampler
+from .sampling import WeightedSampler as WeightedSampler
+from .sampling import class_balanced_weights as class_balanced_weights
+from .sources import CallableBase as CallableBase
+from .sources import FileReader as FileReader
+from .sources import IterableBase as IterableBase
+from .sources import JoinedInput as JoinedInput
+from .sources import SamplerInputCallable as SamplerInputCallable
+from .sources import SamplerInputIterable as SamplerInputIterable
+from .sources import SequenceReader as SequenceReader
+from .sources import Shard as Shard
+from .sources import ShuffledShardedInputCallable as ShuffledShardedInputCallable
+from .sources import VideoReader as VideoReader
+from .video import VideoDataProvider as VideoDataProvider
+from .video import VideoFrameDataProvider as VideoFrameDataProvider
+from .video import Videos as Videos
+from .video import VideoStreamInput as VideoStreamInput
 
 __version__: str

@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that look at a provider, a definition or a loader of yours::
+"""Commands::
 
-    python -m accvlab.dali_pipeline_framework describe module:function    its fields, and what each step changes
-    python -m accvlab.dali_pipeline_framework show module:function        a picture of a sample or batch
-    python -m accvlab.dali_pipeline_framework bench module:function       how fast it delivers, and why
-    python -m accvlab.dali_pipeline_framework check module:function       whether it keeps the rules
     python -m accvlab.dali_pipeline_framework ledger FILES                whether each sample was delivered once
     python -m accvlab.dali_pipeline_framework lint module:function        whether each sample can be loaded
 
@@ -17,85 +13,99 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from .errors import FrameworkError
+from .checks import did_you_mean
+from .errors import FrameworkError, SettingError
 from .ledgers.ledger_command import add_ledger_command
+
+Say: TypeAlias = Callable[[str], None]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
-    options = _parser().parse_args(arguments)
-    try:
-        if hasattr(options, "run_alone"):  # a command that does not look at an object of yours in this process
-            return int(options.run_alone(options, _say))
-        from .object_commands import run_command  # it imports DALI
+    parser = argparse.ArgumentParser(
+        prog="python -m accvlab.dali_pipeline_framework", description="Look at a data set, or at ledgers."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    add_ledger_command(commands)
+    add_lint_command(commands)
+    return run_command(parser.parse_args(arguments))
 
-        run_command(options)
+
+def run_command(options: argparse.Namespace) -> int:
+    """Run what ``options.run`` is; it gets the options and what prints a text, and returns the exit status."""
+    try:
+        return int(options.run(options, _say))
     except (FrameworkError, AssertionError) as error:
         print(f"{options.command}: {error}", file=sys.stderr)  # noqa: T201
         return 1
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m accvlab.dali_pipeline_framework",
-        description="Look at a data provider, a pipeline definition, or a loader.",
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-
-    def command(name: str, help_text: str) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=help_text, description=help_text)
-        added.add_argument(
-            "subject", metavar="module:function", help="returns a provider, a definition, or a loader"
-        )
-        return added
-
-    command("describe", "Print the fields of the input, what each step changes, and what comes out.")
-    showing = command("show", "Draw a sample of a provider, or of a batch of a loader.")
-    showing.add_argument(
-        "--sample", type=int, default=0, help="number of the sample: in the data set, or in a batch"
-    )
-    showing.add_argument("--frame", type=int, help="number of the frame of a clip; all of them if not given")
-    showing.add_argument("--batch", type=int, default=0, help="number of the batch, of a loader")
-    showing.add_argument("--frames", type=int, default=1, help="how many samples or batches, for an animation")
-    showing.add_argument(
-        "--output",
-        type=Path,
-        default=Path("sample.png"),
-        help=".png; .gif or .webp for an animation; .rrd for rerun",
-    )
-    benching = command("bench", "Measure how fast it delivers.")
-    benching.add_argument("--batches", type=int, default=50, help="how many to measure, or samples of a provider")
-    linting = command("lint", "Load each sample of a data set, and decode its images.")
-    linting.add_argument("--output", type=Path, help="file to which a line is added for each sample that fails")
-    linting.add_argument("--workers", type=int, help="number of processes; the usable cores if not given")
-    linting.add_argument(
-        "--timeout", type=float, default=300.0, help="seconds after which a sample is one that does not end (300)"
-    )
-    linting.set_defaults(run_alone=_lint)
-    command("check", "Check the rules of providers and formats, and deliver once.")
-    add_ledger_command(commands)
-    return parser
 
 
 def _say(text: str) -> None:
     print(text, flush=True)  # noqa: T201
 
 
-def _lint(options: argparse.Namespace, say: Callable[[str], None]) -> int:
+def add_command(commands: Any, name: str, help_text: str) -> argparse.ArgumentParser:
+    """Add a command on a ``module:function``."""
+    added: argparse.ArgumentParser = commands.add_parser(name, help=help_text, description=help_text)
+    added.add_argument("subject", metavar="module:function", help="returns a provider, a definition, or a loader")
+    return added
+
+
+def add_lint_command(commands: Any) -> None:
+    """Add the command ``lint``."""
+    linting = add_command(commands, "lint", "Load each sample of a data set, and decode its images.")
+    linting.add_argument("--output", type=Path, help="file to which a line is added for each sample that fails")
+    linting.add_argument("--workers", type=int, help="number of processes; the usable cores if not given")
+    linting.add_argument(
+        "--timeout", type=float, default=300.0, help="seconds after which a sample is one that does not end (300)"
+    )
+    linting.set_defaults(run=_lint)
+
+
+def _lint(options: argparse.Namespace, say: Say) -> int:
     from .testing.data_set_lint import run_lint
 
-    run_lint(functools.partial(_found, options.subject), options.output, options.workers, say, options.timeout)
+    run_lint(functools.partial(found, options.subject), options.output, options.workers, say, options.timeout)
     return 0
 
 
-def _found(subject: str) -> Any:
-    """Get what a text ``module:function`` names, in any process."""
-    from .object_commands import found
+def found(subject: str) -> Any:
+    """Get what a text ``module:function`` names: what the function returns, or the object.
 
-    return found(subject)
+    Raises:
+        SettingError: It is not of that form, the module cannot be imported, it has no such function, or what it
+            returns is something else.
+    """
+    from .loader.data_loader import DataLoader  # it imports DALI
+    from .pipeline.pipeline import PipelineDefinition
+    from .providers.data_provider import DataProvider
+
+    module_name, _, name = subject.partition(":")
+    if not module_name or not name:
+        raise SettingError(f"The subject must be written module:function, got {subject!r}.")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except (ModuleNotFoundError, TypeError) as error:
+        if isinstance(error, TypeError) and not module_name.startswith("."):  # "..": relative to nothing
+            raise
+        raise SettingError(f"The module of {subject!r} cannot be imported: {error}.") from error
+    if not hasattr(module, name):
+        raise SettingError(f"{module_name!r} has no function {name!r}.{did_you_mean(name, vars(module))}")
+    result = getattr(module, name)
+    if callable(result) and not isinstance(result, DataProvider | PipelineDefinition | DataLoader):
+        result = result()
+    if not isinstance(result, DataProvider | PipelineDefinition | DataLoader):
+        raise SettingError(
+            f"{subject!r} must return a DataProvider, a PipelineDefinition or a DataLoader, got "
+            f"{type(result).__name__}."
+        )
+    return result

@@ -12,10 +12,10 @@ import statistics
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.import_rules import Directions, imports, source_texts
 from support.laws import examples, spread
 from support.private_names import (  # noqa: F401 (a fixture)
     parsed,
@@ -29,8 +29,7 @@ import accvlab.dali_pipeline_framework as package
 ROOT = Path(package.__file__).parent
 NAME = "accvlab.dali_pipeline_framework"
 
-# Sub-room -> sub-rooms right below it. A module may import its own sub-room, these, and all that are below them.
-# (A module at the top, such as errors, is a room by itself; "" is the package.)
+# Sub-room -> sub-rooms right below it, see `Directions`.
 BELOW = {
     "url_secrets": "",
     "errors": "url_secrets",
@@ -53,43 +52,34 @@ BELOW = {
     "providers": "sampling",
     "providers.files": "providers unknown_arguments limits threads",
     "providers.rigs": "providers",
-    "providers.media": "checks limits",
-    "providers.frames": "providers.files providers.rigs providers.media",
-    "providers.videos": "providers.files providers.rigs providers.media user_warnings",
+    "video.files": "checks limits public_names",
+    "providers.frames": "providers.files providers.rigs video.files",
+    "video": "providers.files providers.rigs video.files user_warnings",
     "sources": "providers faults unknown_arguments engine.dali user_warnings",
-    "sources.readers": "sources providers.frames providers.videos",
-    "sources.streams": "sources providers.videos",
+    "sources.readers": "sources providers.frames video",
+    "video.streams": "sources video",
     "operators.conditions": "errors",
     "operators": "operators.conditions draws engine.dali limits",
     "operators.published": "operators",
     "processing_steps": "operators unknown_arguments",
+    "processing_steps.structure": "processing_steps",
+    "processing_steps.wrappers": "processing_steps",
+    "processing_steps.image": "processing_steps.wrappers",
+    "processing_steps.geometry": "processing_steps.image",
+    "processing_steps.boxes": "processing_steps.geometry",
     "ledgers": "limits",
     "engine.samples": "sources limits",
     "engine.watching": "sources",
     "engine.timing": "errors",
     "engine": "engine.samples engine.dali engine.watching engine.timing ledgers",
     "engine.faults": "engine",
-    "pipeline.chains": "engine.samples processing_steps",
+    "pipeline.chains": "engine.samples processing_steps.boxes processing_steps.structure",
     "pipeline": "pipeline.chains engine.faults garbage",
     "loader.reports": "pipeline",
     "loader.states": "sources providers.files",
     "loader": "loader.reports loader.states",
-    "datasets.driving": "providers.files providers.videos",
-    "viewing": "public_names sample_data",
-    "datasets.arrow_logs": "datasets.driving",
-    "datasets.argoverse": "datasets.driving",
-    "datasets.clips": "datasets.driving",
-    "datasets.infos": "datasets.driving garbage user_warnings",
-    "datasets.kitti": "datasets.driving",
-    "datasets.nuscenes": "datasets.driving",
-    "datasets": (
-        "datasets.arrow_logs datasets.argoverse datasets.clips datasets.infos datasets.kitti datasets.nuscenes "
-        "public_names"
-    ),
-    "recipes": "loader datasets viewing",
-    "testing": "loader datasets.driving",
-    "object_commands": "testing viewing recipes",
-    "command_line": "object_commands testing",
+    "testing": "loader",
+    "command_line": "testing",
     # Published paths: they show names of other rooms and have nothing of their own.
     "inputs": "public_names testing",
     "internal_helpers": "internal_helpers.mini_parser operators.published",
@@ -99,6 +89,7 @@ BELOW = {
     "operators_impl.python_operator_functions": "public_names operators.published",
     "": "public_names command_line",
 }
+DIRECTIONS = Directions(NAME, BELOW)
 DOORS = ("inputs", "internal_helpers", "operators_impl")
 OPTIONAL = ("torch", "jax", "cupy", "numba", "matplotlib", "PIL", "scipy", "av", "fsspec", "rerun")
 OPTIONAL += ("pyarrow", "msgpack")
@@ -107,65 +98,10 @@ OPTIONAL += ("pyarrow", "msgpack")
 @functools.cache
 def sources() -> dict[str, str]:
     """Source text of each module, by its full name."""
-    found = {}
-    for path in sorted(ROOT.rglob("*.py")):
-        parts = [NAME, *path.relative_to(ROOT).with_suffix("").parts]
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path.read_text()
-    return found
+    return source_texts(NAME, ROOT)
 
 
 # --- checkers: each takes the sources and returns the violations --------------------------------------
-
-
-def imports(
-    tree: ast.AST, module: str, is_package: bool, at_module_level: bool = False
-) -> Iterator[tuple[int, str]]:
-    """Line and full name of each import; what stands under `if TYPE_CHECKING` is left out."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            for child in node.orelse:
-                yield from imports(ast.Module([child], []), module, is_package, at_module_level)
-            continue
-        if at_module_level and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            continue
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                parents = module.split(".")[: len(module.split(".")) - node.level + is_package]
-                base = ".".join([*parents, base] if base else parents)
-            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
-        elif not isinstance(node, ast.expr):  # which holds no statements
-            yield from imports(node, module, is_package, at_module_level)
-
-
-@functools.cache
-def rooms_below(room: str) -> frozenset[str]:
-    """All rooms that a room may know."""
-    return frozenset(name for below in BELOW[room].split() for name in (below, *rooms_below(below)))
-
-
-def room_of(name: str, modules: dict[str, str]) -> str:
-    """The (sub-)room of what is imported as ``name``, or of a module."""
-    parts = name.removeprefix(NAME).lstrip(".").split(".")
-    while parts and ".".join(parts) not in BELOW:
-        parts.pop()
-    return ".".join(parts)
-
-
-def wrong_directions(modules: dict[str, str]) -> list[str]:
-    violations = []
-    for module, source in modules.items():
-        is_package = any(other.startswith(f"{module}.") for other in modules)
-        room = room_of(module, modules)
-        for line, imported in imports(parsed(source), module, is_package):
-            if imported != NAME and not imported.startswith(f"{NAME}."):
-                continue
-            of = room_of(imported, modules)
-            if of not in (room, "public_names") and of not in rooms_below(room):
-                violations.append(f"{module}:{line} imports {imported}")
-    return violations
 
 
 def eager_optional_imports(modules: dict[str, str]) -> list[str]:
@@ -190,7 +126,7 @@ def contents_of_doors(modules: dict[str, str]) -> list[str]:
     """What modules of published paths hold beside a docstring, imports and the list of their names."""
     found = []
     for module, source in modules.items():
-        if room_of(module, modules).split(".")[0] not in DOORS:
+        if DIRECTIONS.room_of(module).split(".")[0] not in DOORS:
             continue
         for node in parsed(source).body:
             is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
@@ -205,10 +141,10 @@ def contents_of_doors(modules: dict[str, str]) -> list[str]:
 
 class TestRules:
     def test_imports_go_one_way(self) -> None:
-        assert wrong_directions(sources()) == []
+        assert DIRECTIONS.wrong(sources()) == []
 
     def test_no_room_is_below_itself(self) -> None:
-        assert [room for room in BELOW if room in rooms_below(room)] == []  # a cycle would not end
+        assert [room for room in BELOW if room in DIRECTIONS.rooms_below(room)] == []  # a cycle would not end
 
     def test_only_the_engine_uses_private_names_of_dali(self) -> None:
         private = private_names_of_dali()
@@ -233,11 +169,8 @@ class TestRules:
         assert BELOW.keys() <= modules
 
     def test_no_room_is_too_large_to_be_read_in_one_look(self) -> None:
-        # One module per public step, at a published path, is the reason for the exception.
         counts = {
-            folder: len([*folder.glob("*.py")]) - 1
-            for folder in {path.parent for path in ROOT.rglob("*.py")}
-            if folder.name != "processing_steps"
+            folder: len([*folder.glob("*.py")]) - 1 for folder in {path.parent for path in ROOT.rglob("*.py")}
         }
         assert {str(folder): count for folder, count in counts.items() if count > 16} == {}
 
@@ -260,7 +193,7 @@ class TestTheCheckersThemselves:
             ("sampling.plans.bad", "from ..sampler_base import SamplerBase"),
             ("sampling.arithmetic.bad", "from ..plans.tracks import UnitTable"),
             ("sampling.bad", "from ..providers.data_provider import DataProvider"),
-            ("providers.frames.bad", "from ..videos import video_index"),
+            ("providers.frames.bad", "from ...video import video_index"),
             ("processing_steps.bad", f"try:\n    from {NAME}.inputs import DataProvider\nexcept ImportError: ..."),
             ("processing_steps.bad", f"class A:\n    from {NAME}.pipeline import pipeline"),
             ("operators.published.bad", "from ...sources import shards"),
@@ -272,7 +205,7 @@ class TestTheCheckersThemselves:
     )
     def test_wrong_directions_are_found(self, module: str, source: str) -> None:
         modules = {f"{NAME}.sources": "", f"{NAME}.sources.x": "", f"{NAME}.{module}": source}
-        assert len(wrong_directions(modules)) == 1
+        assert len(DIRECTIONS.wrong(modules)) == 1
 
     @pytest.mark.parametrize(
         ("module", "source"),
@@ -287,7 +220,7 @@ class TestTheCheckersThemselves:
         ],
     )
     def test_right_directions_are_accepted(self, module: str, source: str) -> None:
-        assert wrong_directions({f"{NAME}.{module}": source}) == []
+        assert DIRECTIONS.wrong({f"{NAME}.{module}": source}) == []
 
     @pytest.mark.parametrize(
         "source",
@@ -486,20 +419,14 @@ def test_names_that_are_imported_on_demand_are_those_of_the_stub(folder: Path) -
         package.Nothing  # noqa: B018
 
 
-def test_all_public_names_stand_at_the_front_door() -> None:
-    rooms = {
-        "draws",
-        "inputs",
-        "internal_helpers",
-        "operators_impl",
-        "pipeline",
-        "processing_steps",
-        "sample_data",
-    }
-    assert rooms | {"processing_steps", "__version__"} <= {*package.__all__}
-    for room in (package.draws, package.inputs, package.pipeline, package.processing_steps, package.sample_data):
-        for name in room.__all__:
-            assert getattr(package, name) is getattr(room, name)
+def test_the_front_door_offers_what_the_rooms_offer() -> None:
+    rooms = {"inputs", "internal_helpers", "operators_impl", "pipeline", "processing_steps"}
+    assert rooms | {"__version__"} <= {*package.__all__}
+    assert len(package.__all__) <= 95
+    stubs = (importlib.import_module(f"{NAME}.{stub.parent.name}") for stub in ROOT.glob("*/__init__.pyi"))
+    offered = {name: getattr(room, name) for room in stubs for name in room.__all__}
+    names = {*package.__all__} - rooms - {"__version__"}
+    assert {name for name in names if offered[name] is not getattr(package, name)} == set()
 
 
 # --- published names -----------------------------------------------------------------------------------
@@ -518,38 +445,37 @@ PUBLISHED = {
     "pipeline.dali_structured_output_iterator": "DALIStructuredOutputIterator",
     "pipeline.sample_data_group": "SampleDataGroup",
     "processing_steps.pipeline_step_base": "PipelineStepBase",
-    "processing_steps.group_to_apply_to_selected_step_base": "GroupToApplyToSelectedStepBase",
-    "processing_steps.data_group_in_path_applied_step": "DataGroupInPathAppliedStep",
-    "processing_steps.data_groups_with_name_applied_step": "DataGroupsWithNameAppliedStep",
-    "processing_steps.data_group_array_in_path_elements_applied_step": "DataGroupArrayInPathElementsAppliedStep",
-    "processing_steps.data_group_array_with_name_elements_applied_step": (
-        "DataGroupArrayWithNameElementsAppliedStep"
-    ),
-    "processing_steps.image_decoder": "ImageDecoder",
-    "processing_steps.image_to_tile_size_padder": "ImageToTileSizePadder",
-    "processing_steps.image_range_01_normalizer": "ImageRange01Normalizer",
-    "processing_steps.image_mean_std_dev_normalizer": "ImageMeanStdDevNormalizer",
-    "processing_steps.photo_metric_distorter": "PhotoMetricDistorter",
-    "processing_steps.affine_transformer": "AffineTransformer",
-    "processing_steps.coordinate_cropper": "CoordinateCropper",
-    "processing_steps.padding_to_uniform": "PaddingToUniform",
-    "processing_steps.axes_layout_setter": "AxesLayoutSetter",
-    "processing_steps.bounding_box_to_heatmap_converter": "BoundingBoxToHeatmapConverter",
-    "processing_steps.annotation_element_condition_eval": "AnnotationElementConditionEval",
-    "processing_steps.bev_bboxes_transformer_3d": "BEVBBoxesTransformer3D",
-    "processing_steps.visible_bbox_selector": "VisibleBboxSelector",
-    "processing_steps.points_in_range_check": "PointsInRangeCheck",
-    "processing_steps.conditional_element_removal": "ConditionalElementRemover",
-    "processing_steps.unneeded_fields_remover": "UnneededFieldRemover",
 }
-# Not all steps are written yet; those that are must be where they are looked for.
-WRITTEN = {module: name for module, name in PUBLISHED.items() if f"{NAME}.{module}" in sources()}
+# Steps that code written for accvlab imports from `processing_steps`.
+PUBLISHED_STEPS = [
+    "GroupToApplyToSelectedStepBase",
+    "DataGroupInPathAppliedStep",
+    "DataGroupsWithNameAppliedStep",
+    "DataGroupArrayInPathElementsAppliedStep",
+    "DataGroupArrayWithNameElementsAppliedStep",
+    "ImageDecoder",
+    "ImageToTileSizePadder",
+    "ImageRange01Normalizer",
+    "ImageMeanStdDevNormalizer",
+    "PhotoMetricDistorter",
+    "AffineTransformer",
+    "CoordinateCropper",
+    "PaddingToUniform",
+    "AxesLayoutSetter",
+    "BoundingBoxToHeatmapConverter",
+    "AnnotationElementConditionEval",
+    "BEVBBoxesTransformer3D",
+    "VisibleBboxSelector",
+    "PointsInRangeCheck",
+    "ConditionalElementRemover",
+    "UnneededFieldRemover",
+]
 
 
 class TestPublishedNames:
-    @pytest.mark.parametrize("module", WRITTEN)
+    @pytest.mark.parametrize("module", PUBLISHED)
     def test_are_in_their_own_module_and_in_their_room(self, module: str) -> None:
-        name = WRITTEN[module]
+        name = PUBLISHED[module]
         in_module = getattr(importlib.import_module(f"{NAME}.{module}"), name)
         room = importlib.import_module(f"{NAME}.{module.split('.')[0]}")
         assert getattr(room, name) is in_module
@@ -557,9 +483,10 @@ class TestPublishedNames:
         assert in_module.__name__ == name
         assert name in room.__all__
 
-    def test_of_inputs_and_pipeline_are_all_written(self) -> None:
-        missing = PUBLISHED.keys() - WRITTEN.keys()
-        assert {module for module in missing if not module.startswith("processing_steps.")} == set()
+    @pytest.mark.parametrize("name", PUBLISHED_STEPS)
+    def test_of_steps(self, name: str) -> None:
+        assert issubclass(getattr(package.processing_steps, name), package.PipelineStepBase)
+        assert name in package.processing_steps.__all__
 
     def test_of_the_copy_module(self) -> None:
         import nvidia.dali.fn

@@ -12,7 +12,7 @@ from bench_recipes import LIBRARY, PYTORCH, REDUCED, SETTINGS, in_torch, main, m
 from recipe_torch import LISTED
 from support.laws import each_value
 
-from accvlab.dali_pipeline_framework.recipes import ImageAugmentation
+from accvlab.driving_data.recipes import ImageAugmentation
 
 
 @each_value(scale=[0.42, 0.53], is_flipped=[False, True])

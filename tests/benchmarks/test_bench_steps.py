@@ -18,10 +18,11 @@ from step_contestants import step_cases
 from step_data import DrivingSamples
 
 from accvlab.dali_pipeline_framework import processing_steps
-from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, ShuffledSampler
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.pipeline.chains import step_prices
 from accvlab.dali_pipeline_framework.processing_steps import AlbumentationsStep, PipelineStepBase, TorchvisionStep
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "steps_2_cores_cpu.json"

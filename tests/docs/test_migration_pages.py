@@ -15,8 +15,8 @@ from doc_pages import ROOT, find_fences, read_lines
 from nvidia.dali.plugin.pytorch import DALIClassificationIterator, DALIGenericIterator
 
 import accvlab.dali_pipeline_framework as package
-from accvlab.dali_pipeline_framework import recipes
 from accvlab.dali_pipeline_framework.loader.composition import LOADER_COUNTERPARTS
+from accvlab.driving_data import recipes
 
 DOCS = ROOT / "docs"
 

@@ -84,14 +84,14 @@ def _uncompressed_feather(folder: Path) -> Path:
 
 
 def _read_columns(path: Path) -> None:
-    from accvlab.dali_pipeline_framework.datasets.driving.arrow_files import read_columns
+    from accvlab.driving_data.datasets.driving.arrow_files import read_columns
 
     columns = read_columns(path, COLUMNS)
     assert {len(column) for column in columns.values()} == {len(columns["time"])}
 
 
 def _read_arrow_file(path: Path) -> None:
-    from accvlab.dali_pipeline_framework.datasets.driving.arrow_files import ArrowFile
+    from accvlab.driving_data.datasets.driving.arrow_files import ArrowFile
 
     file = ArrowFile(str(path))
     for name in file.names:
@@ -120,8 +120,8 @@ def _arrow_log(folder: Path) -> Path:
 
 
 def _read_arrow_log(path: Path) -> None:
-    from accvlab.dali_pipeline_framework.datasets.arrow_logs.lidar_content import point_columns_of, read_points
-    from accvlab.dali_pipeline_framework.datasets.driving.arrow_files import ArrowFile
+    from accvlab.driving_data.datasets.arrow_logs.lidar_content import point_columns_of, read_points
+    from accvlab.driving_data.datasets.driving.arrow_files import ArrowFile
 
     file = ArrowFile(str(path))
     names = point_columns_of(file, "lidar")
@@ -139,7 +139,7 @@ def _nuscenes(folder: Path) -> Path:
 
 
 def _read_nuscenes(path: Path) -> None:
-    from accvlab.dali_pipeline_framework.datasets.nuscenes import tables
+    from accvlab.driving_data.datasets.nuscenes import tables
 
     tables._PIECE = 256
     columns = {"token": tables.TOKEN, "timestamp": tables.INTEGER, "translation": tables.NUMBERS_3}
@@ -154,7 +154,7 @@ def _can_bus(folder: Path) -> Path:
 
 
 def _read_can_bus(path: Path) -> None:
-    from accvlab.dali_pipeline_framework.datasets.nuscenes.can_bus import _messages
+    from accvlab.driving_data.datasets.nuscenes.can_bus import _messages
 
     _messages(path, {"pos": 3})
 
@@ -165,20 +165,20 @@ def _split(folder: Path) -> Path:
 
 
 def _read_split(path: Path) -> None:
-    from accvlab.dali_pipeline_framework.datasets.nuscenes.splits import _scenes_in_file
+    from accvlab.driving_data.datasets.nuscenes.splits import _scenes_in_file
 
     _scenes_in_file(path)
 
 
 def _lerobot(folder: Path) -> Path:
-    from support.clip_data import write_lerobot
+    from driving_support.clip_data import write_lerobot
 
     root = write_lerobot(folder / "lerobot")
     return root / "meta" / "info.json"
 
 
 def _read_lerobot(path: Path) -> None:
-    from accvlab.dali_pipeline_framework.datasets.clips.lerobot_files import LeRobotFiles
+    from accvlab.driving_data.datasets.clips.lerobot_files import LeRobotFiles
 
     files = LeRobotFiles(path.parent.parent)
     files.episodes  # noqa: B018
@@ -188,7 +188,7 @@ def _read_lerobot(path: Path) -> None:
 
 
 def _kitti(folder: Path) -> Path:
-    from support.kitti import write_tracking
+    from driving_support.kitti import write_tracking
 
     root = write_tracking(folder / "kitti")
     return root / "label_02" / "0000.txt"
@@ -203,7 +203,7 @@ def _kitti_oxts(folder: Path) -> Path:
 
 
 def _read_kitti(path: Path) -> None:
-    from accvlab.dali_pipeline_framework.datasets.kitti.kitti_tracking_provider import tracking_index
+    from accvlab.driving_data.datasets.kitti.kitti_tracking_provider import tracking_index
 
     tracking_index(path.parents[1], ["0000"], True, 10)
 
@@ -245,8 +245,8 @@ def _array(folder: Path) -> Path:
 
 
 def _read_array(path: Path) -> None:
-    from accvlab.dali_pipeline_framework.datasets.driving.driving_index import _mapped
     from accvlab.dali_pipeline_framework.sources.readers.array_files import type_of_array_file
+    from accvlab.driving_data.datasets.driving.driving_index import _mapped
 
     with contextlib.suppress(OSError, ValueError):  # which the caller translates
         _mapped(path).tobytes()
@@ -266,9 +266,9 @@ def _video(name: str, codec: str, **options: Any) -> Callable[[Path], Path]:
 
 
 def _read_video(path: Path) -> None:
-    from accvlab.dali_pipeline_framework.providers.media.container import missing_bytes
-    from accvlab.dali_pipeline_framework.providers.videos.video_decoding import VideoDecoder
-    from accvlab.dali_pipeline_framework.providers.videos.video_index import index_video
+    from accvlab.dali_pipeline_framework.video.files.container import missing_bytes
+    from accvlab.dali_pipeline_framework.video.video_decoding import VideoDecoder
+    from accvlab.dali_pipeline_framework.video.video_index import index_video
 
     missing_bytes(path)
     with VideoDecoder(path) as decoder:

@@ -27,9 +27,9 @@ from accvlab.dali_pipeline_framework.operators.conditions import Parser
 from accvlab.dali_pipeline_framework.providers.files.file_scan import read_list_file
 from accvlab.dali_pipeline_framework.providers.files.file_table import FileTable
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
-from accvlab.dali_pipeline_framework.providers.media.container import missing_bytes
-from accvlab.dali_pipeline_framework.providers.videos.video_list import listed_videos
-from accvlab.dali_pipeline_framework.providers.videos.videos import Videos
+from accvlab.dali_pipeline_framework.video.files.container import missing_bytes
+from accvlab.dali_pipeline_framework.video.video_list import listed_videos
+from accvlab.dali_pipeline_framework.video.videos import Videos
 
 # --- the language of conditions --------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What each rank does in `tests/loader/test_distributed.py`. `torchrun` starts it, or `support.rank_processes`::
+"""What each rank does in `test_distributed.py`. `torchrun` starts it, or `support.rank_processes`::
 
 torchrun --nproc-per-node=2 distributed_run.py FOLDER PART
 """
@@ -16,11 +16,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from accvlab.dali_pipeline_framework.inputs import (
-    ShuffledSampler,
-    ShuffledShardedInputCallable,
-    StreamingSequenceSampler,
-)
+from accvlab.dali_pipeline_framework.inputs import ShuffledShardedInputCallable
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler, StreamingSequenceSampler
 from support.loaders import LENGTHS, by_sampler, make_loader
 from support.providers import IndexProvider
 

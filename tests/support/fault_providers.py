@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework.inputs import VideoFrameDataProvider
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import HorizontalFlipper
+from accvlab.dali_pipeline_framework.video import VideoFrameDataProvider
 from support.providers import IndexProvider
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-TRAINING = Path(__file__).parents[1] / "ledgers" / "ledger_training.py"
+TRAINING = Path(__file__).parents[1] / "dali_pipeline_framework" / "ledgers" / "ledger_training.py"
 # Number of ranks, and behind which batch the last of them gets SIGKILL; the last start ends by itself.
 STARTS = ((2, 10), (1, 7), (2, 16), (2, -1))
 

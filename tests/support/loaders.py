@@ -12,19 +12,22 @@ import attrs
 import numpy as np
 
 from accvlab.dali_pipeline_framework.inputs import (
-    ClipDataProvider,
+    SamplerInputCallable,
+    SequenceSampler,
+    ShuffledShardedInputCallable,
+)
+from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.dali_pipeline_framework.loader.states.state import checksum_of
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
+from accvlab.dali_pipeline_framework.providers import ClipDataProvider
+from accvlab.dali_pipeline_framework.sampling import (
     Clips,
     ClipSampler,
     MixedSampler,
-    SamplerInputCallable,
-    SequenceSampler,
     ShuffledSampler,
-    ShuffledShardedInputCallable,
     StreamingSequenceSampler,
     WeightedSampler,
 )
-from accvlab.dali_pipeline_framework.loader.states.state import checksum_of
-from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition
 from support.inputs import CountedCallable, NumberCallable
 from support.providers import IndexProvider, NumberProvider
 from support.samplers import EndlessSampler, EpochSampler

@@ -14,7 +14,6 @@ from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
     AnnotationElementConditionEval,
     AxesLayoutSetter,
-    BEVMaskAdder,
     BoundingBoxToHeatmapConverter,
     BoxAreaFilter,
     BoxFormatConverter,
@@ -25,7 +24,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupInPathAppliedStep,
     DataGroupsWithNameAppliedStep,
     FrameSequenceDecoder,
-    FutureTrajectoryAdder,
     HorizontalFlipper,
     ImageColorSpaceConverter,
     ImageDecoder,
@@ -34,9 +32,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     ImageResizer,
     ImageToTileSizePadder,
     LambdaStep,
-    LidarDepthMapAdder,
-    LidarSweepAggregator,
-    MapLineVectorizer,
     MapStep,
     PaddingToUniform,
     PipelineStepBase,
@@ -47,6 +42,13 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     TimeDifferenceAdder,
     UnneededFieldRemover,
     VisibleBboxSelector,
+)
+from accvlab.driving_data.steps import (
+    BEVMaskAdder,
+    FutureTrajectoryAdder,
+    LidarDepthMapAdder,
+    LidarSweepAggregator,
+    MapLineVectorizer,
 )
 from support.array_samples import sample_of
 from support.arrays import encoded_image, gradient

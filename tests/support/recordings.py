@@ -6,13 +6,8 @@ from typing import Any
 
 import attrs
 
-from accvlab.dali_pipeline_framework.inputs import (
-    FrameDataProvider,
-    FrameFolders,
-    VideoDataProvider,
-    VideoFrameDataProvider,
-    Videos,
-)
+from accvlab.dali_pipeline_framework.providers import FrameDataProvider, FrameFolders
+from accvlab.dali_pipeline_framework.video import VideoDataProvider, VideoFrameDataProvider, Videos
 
 
 def split(value: type, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

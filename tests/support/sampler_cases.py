@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from accvlab.dali_pipeline_framework.draws.keyed_random import derive_key
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.inputs import (
+from accvlab.dali_pipeline_framework.inputs import SequenceSampler
+from accvlab.dali_pipeline_framework.sampling import (
     Clips,
     ClipSampler,
     MixedSampler,
     PlannedBatch,
     RandomAccessSampler,
-    SequenceSampler,
     SequentialSampler,
     ShuffledSampler,
     StreamingSequenceSampler,

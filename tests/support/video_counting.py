@@ -7,8 +7,9 @@ import os
 import numpy as np
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework.inputs import DataProvider, VideoDataProvider, VideoFrameDataProvider
+from accvlab.dali_pipeline_framework.inputs import DataProvider
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+from accvlab.dali_pipeline_framework.video import VideoDataProvider, VideoFrameDataProvider
 
 
 class CountingProvider(DataProvider):

@@ -28,7 +28,7 @@ def add_ledger_command(commands: Any) -> None:
         action="store_true",
         help="a loader that began without a state has begun the training anew: what was before is void",
     )
-    parser.set_defaults(run_alone=_run)
+    parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace, say: Callable[[str], None]) -> int:

@@ -1,54 +1,54 @@
-from ..draws.draw_scope import DrawRecording as DrawRecording
-from .affine_transformer import AffineTransformer as AffineTransformer
-from .albumentations_step import AlbumentationsStep as AlbumentationsStep
-from .annotation_element_condition_eval import AnnotationElementConditionEval as AnnotationElementConditionEval
-from .array_step import ArrayStep as ArrayStep
-from .axes_layout_setter import AxesLayoutSetter as AxesLayoutSetter
-from .bev_bboxes_transformer_3d import BEVBBoxesTransformer3D as BEVBBoxesTransformer3D
-from .bev_mask_adder import BEVMaskAdder as BEVMaskAdder
-from .bounding_box_to_heatmap_converter import BoundingBoxToHeatmapConverter as BoundingBoxToHeatmapConverter
-from .box_area_filter import BoxAreaFilter as BoxAreaFilter
-from .box_format_converter import BoxFormatConverter as BoxFormatConverter
-from .conditional_element_removal import ConditionalElementRemover as ConditionalElementRemover
-from .coordinate_cropper import CoordinateCropper as CoordinateCropper
-from .data_group_array_in_path_elements_applied_step import (
+from .boxes.annotation_element_condition_eval import (
+    AnnotationElementConditionEval as AnnotationElementConditionEval,
+)
+from .boxes.bounding_box_to_heatmap_converter import BoundingBoxToHeatmapConverter as BoundingBoxToHeatmapConverter
+from .boxes.box_area_filter import BoxAreaFilter as BoxAreaFilter
+from .boxes.box_format_converter import BoxFormatConverter as BoxFormatConverter
+from .boxes.conditional_element_removal import ConditionalElementRemover as ConditionalElementRemover
+from .boxes.visible_bbox_selector import VisibleBboxSelector as VisibleBboxSelector
+from .geometry.affine_transformer import AffineTransformer as AffineTransformer
+from .geometry.bev_bboxes_transformer_3d import BEVBBoxesTransformer3D as BEVBBoxesTransformer3D
+from .geometry.coordinate_cropper import CoordinateCropper as CoordinateCropper
+from .geometry.horizontal_flipper import HorizontalFlipper as HorizontalFlipper
+from .geometry.image_resize_crop_flipper import ImageResizeCropFlipper as ImageResizeCropFlipper
+from .geometry.image_resizer import ImageResizer as ImageResizer
+from .geometry.point_cloud_range_filter import PointCloudRangeFilter as PointCloudRangeFilter
+from .geometry.points_in_range_check import PointsInRangeCheck as PointsInRangeCheck
+from .geometry.points_padder import PointsPadder as PointsPadder
+from .image.albumentations_step import AlbumentationsStep as AlbumentationsStep
+from .image.frame_sequence_decoder import FrameSequenceDecoder as FrameSequenceDecoder
+from .image.grid_masker import GridMasker as GridMasker
+from .image.image_brightness_contrast_jitter import ImageBrightnessContrastJitter as ImageBrightnessContrastJitter
+from .image.image_color_space_converter import ImageColorSpaceConverter as ImageColorSpaceConverter
+from .image.image_decoder import ImageDecoder as ImageDecoder
+from .image.image_gaussian_blurrer import ImageGaussianBlurrer as ImageGaussianBlurrer
+from .image.image_jpeg_distorter import ImageJpegDistorter as ImageJpegDistorter
+from .image.image_mean_std_dev_normalizer import ImageMeanStdDevNormalizer as ImageMeanStdDevNormalizer
+from .image.image_range_01_normalizer import ImageRange01Normalizer as ImageRange01Normalizer
+from .image.image_to_tile_size_padder import ImageToTileSizePadder as ImageToTileSizePadder
+from .image.photo_metric_distorter import PhotoMetricDistorter as PhotoMetricDistorter
+from .image.random_eraser import RandomEraser as RandomEraser
+from .image.torchvision_step import TorchvisionStep as TorchvisionStep
+from .image_use import ImageUse as ImageUse
+from .pipeline_step_base import PipelineStepBase as PipelineStepBase
+from .structure.axes_layout_setter import AxesLayoutSetter as AxesLayoutSetter
+from .structure.padding_to_uniform import PaddingToUniform as PaddingToUniform
+from .structure.tensor_size_adder import TensorSizeAdder as TensorSizeAdder
+from .structure.time_difference_adder import TimeDifferenceAdder as TimeDifferenceAdder
+from .structure.unneeded_fields_remover import UnneededFieldRemover as UnneededFieldRemover
+from .wrappers.array_step import ArrayStep as ArrayStep
+from .wrappers.data_group_array_in_path_elements_applied_step import (
     DataGroupArrayInPathElementsAppliedStep as DataGroupArrayInPathElementsAppliedStep,
 )
-from .data_group_array_with_name_elements_applied_step import (
+from .wrappers.data_group_array_with_name_elements_applied_step import (
     DataGroupArrayWithNameElementsAppliedStep as DataGroupArrayWithNameElementsAppliedStep,
 )
-from .data_group_in_path_applied_step import DataGroupInPathAppliedStep as DataGroupInPathAppliedStep
-from .data_groups_with_name_applied_step import DataGroupsWithNameAppliedStep as DataGroupsWithNameAppliedStep
-from .frame_sequence_decoder import FrameSequenceDecoder as FrameSequenceDecoder
-from .future_trajectory_adder import FutureTrajectoryAdder as FutureTrajectoryAdder
-from .grid_masker import GridMasker as GridMasker
-from .group_to_apply_to_selected_step_base import GroupToApplyToSelectedStepBase as GroupToApplyToSelectedStepBase
-from .horizontal_flipper import HorizontalFlipper as HorizontalFlipper
-from .image_brightness_contrast_jitter import ImageBrightnessContrastJitter as ImageBrightnessContrastJitter
-from .image_color_space_converter import ImageColorSpaceConverter as ImageColorSpaceConverter
-from .image_decoder import ImageDecoder as ImageDecoder
-from .image_gaussian_blurrer import ImageGaussianBlurrer as ImageGaussianBlurrer
-from .image_jpeg_distorter import ImageJpegDistorter as ImageJpegDistorter
-from .image_mean_std_dev_normalizer import ImageMeanStdDevNormalizer as ImageMeanStdDevNormalizer
-from .image_range_01_normalizer import ImageRange01Normalizer as ImageRange01Normalizer
-from .image_resize_crop_flipper import ImageResizeCropFlipper as ImageResizeCropFlipper
-from .image_resizer import ImageResizer as ImageResizer
-from .image_to_tile_size_padder import ImageToTileSizePadder as ImageToTileSizePadder
-from .image_use import ImageUse as ImageUse
-from .lambda_step import LambdaStep as LambdaStep
-from .lidar_depth_map_adder import LidarDepthMapAdder as LidarDepthMapAdder
-from .lidar_sweep_aggregator import LidarSweepAggregator as LidarSweepAggregator
-from .map_line_vectorizer import MapLineVectorizer as MapLineVectorizer
-from .map_step import MapStep as MapStep
-from .padding_to_uniform import PaddingToUniform as PaddingToUniform
-from .photo_metric_distorter import PhotoMetricDistorter as PhotoMetricDistorter
-from .pipeline_step_base import PipelineStepBase as PipelineStepBase
-from .point_cloud_range_filter import PointCloudRangeFilter as PointCloudRangeFilter
-from .points_in_range_check import PointsInRangeCheck as PointsInRangeCheck
-from .points_padder import PointsPadder as PointsPadder
-from .random_eraser import RandomEraser as RandomEraser
-from .tensor_size_adder import TensorSizeAdder as TensorSizeAdder
-from .time_difference_adder import TimeDifferenceAdder as TimeDifferenceAdder
-from .torchvision_step import TorchvisionStep as TorchvisionStep
-from .unneeded_fields_remover import UnneededFieldRemover as UnneededFieldRemover
-from .visible_bbox_selector import VisibleBboxSelector as VisibleBboxSelector
+from .wrappers.data_group_in_path_applied_step import DataGroupInPathAppliedStep as DataGroupInPathAppliedStep
+from .wrappers.data_groups_with_name_applied_step import (
+    DataGroupsWithNameAppliedStep as DataGroupsWithNameAppliedStep,
+)
+from .wrappers.group_to_apply_to_selected_step_base import (
+    GroupToApplyToSelectedStepBase as GroupToApplyToSelectedStepBase,
+)
+from .wrappers.lambda_step import LambdaStep as LambdaStep
+from .wrappers.map_step import MapStep as MapStep

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..errors import NotSupportedError
 from ..sample_data import SampleDataGroup
+
+if TYPE_CHECKING:
+    from ..testing.rule_check import Finding
 
 
 class DataProvider(ABC):
@@ -70,6 +73,18 @@ class DataProvider(ABC):
     def describe_sample(self, sample_index: int) -> str:
         """Say where a sample comes from, e.g. its files, for messages about it; may be empty."""
         return ""
+
+    def contract_findings(self, samples: Mapping[int, SampleDataGroup], seed: int) -> Iterable[Finding]:
+        """Check the rules that samples of this provider keep beyond their format, for `check_provider`.
+
+        Args:
+            samples: Some samples that fit the blueprint, by their index.
+            seed: For the choice of others.
+
+        Returns:
+            What each rule has found (`testing.Finding`).
+        """
+        return ()
 
     @property
     def loads_batches(self) -> bool:

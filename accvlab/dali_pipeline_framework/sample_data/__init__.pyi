@@ -4,6 +4,7 @@ from .format_problems import format_error as format_error
 from .format_queries import FieldType as FieldType
 from .formats import GroupFormat as GroupFormat
 from .formats import LeafFormat as LeafFormat
+from .image_content import ENCODED_IMAGE as ENCODED_IMAGE
 from .image_content import ImageContent as ImageContent
 from .mappings import ValueMapping as ValueMapping
 from .names import FieldPath as FieldPath

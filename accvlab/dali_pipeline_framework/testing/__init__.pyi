@@ -1,4 +1,5 @@
 from .provider_contract import check_provider as check_provider
+from .rule_check import Finding as Finding
 from .sample_comparison import sample_differences as sample_differences
 from .step_contract import check_step as check_step
 from .step_runs import StepRun as StepRun

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import attrs
 import numpy as np
 from nvidia.dali import types
 
-from ..datasets.driving.driving_provider import DrivingProvider
 from ..engine.structured_pipeline import StructuredPipeline
 from ..engine.worker_process import pass_on_interrupt
 from ..pipeline.pipeline import PipelineDefinition
@@ -22,8 +21,7 @@ from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.conversion import as_numpy
 from ..sample_data.format_problems import describe_difference, described_together
 from ..sources.callable_base import CallableBase
-from .driving_contract import driving_problems, plausibility, scene_problems, unit_problems
-from .rule_check import RuleCheck
+from .rule_check import Finding, RuleCheck, in_samples
 from .sample_comparison import sample_differences
 
 
@@ -48,30 +46,7 @@ def check_provider(
     *   `DataProvider.load_batch` delivers what `DataProvider.get_data` delivers.
     *   The provider can be pickled, and the copy delivers the same; also in worker processes.
 
-    Of a `DrivingProvider`, also:
-
-    *   Times ascend in each scene, and are seconds: frames of a scene are at most 1000 s apart, most of them at
-        most 15 s, images and points at most 10 s from their frame.
-    *   Matrices are rigid motions, those of cameras have focal lengths above 0.
-    *   Cameras are where they are mounted: ``camera_from_reference`` is ``inverse(ego_from_camera) @
-        ego_from_reference``, but for 20 degrees and 10 m, and what the vehicle drives between the two times.
-    *   Boxes have as many elements in each field, sizes above 0, yaws in [-pi, pi], and categories that have a
-        name; no object is there twice in a frame. The boxes that 2D boxes belong to are in front of the camera.
-
-    And, of up to 4 scenes with 6 consecutive frames each, whether they are plausible. Each rule has a figure in
-    the report, and is silent where there is too little to judge, such as fewer than eight boxes:
-
-    *   Cameras are within 30 m of the vehicle's origin, and do not move as the vehicle does; those that do not
-        look down have their y axis within 60 degrees of down; those named left, right, front or back do not look
-        to the opposite (``left`` may look ahead, as one of a pair).
-    *   Principal points are in the middle of images, or, of parts of images, inside. Of the boxes in the direction
-        of a camera, 8 to 60 m away, the camera sees at least a fifth.
-    *   Boxes are less than 400 m away (median). Vehicles (a class with a word such as ``car``, ``truck``, ``bus``,
-        ``trailer``, ``van``, ``vehicle``) are longer than wide, at least half of them, and 1 to 40 m long.
-    *   The vehicle drives along its heading, within 45 degrees, when faster than 3 m/s; backward only slower.
-    *   Objects that stand stay where they are in the world: a quarter of the moves is near zero where that is so
-        with another pose of the vehicle (its inverse, or that of another frame) or other axes of the boxes.
-    *   Velocities are those by which tracked objects move over ground, and vehicles move along their heading.
+    *   What the provider itself has to check (`DataProvider.contract_findings`), e.g. of driving data.
 
     Args:
         provider: The provider.
@@ -84,7 +59,7 @@ def check_provider(
             exist, and refuse those of a sampler that do not.
 
     Returns:
-        Figures of driving data, a line each; "" of other providers.
+        What the provider's own rules have measured, a line each; "" where it has none.
 
     Raises:
         ContractError: Also an AssertionError; lists each rule that is broken, and what was got.
@@ -101,7 +76,7 @@ def check_provider(
             if refuses_other_indices:
                 check.index_rule(int(count))
             if len(samples) == len(indices):
-                check.driving_rules(indices, samples, seed)
+                check.own_rules(indices, samples, seed)
                 check.batch_rule(indices, samples)
                 check.pickle_rule(indices, samples)
                 if num_workers > 0 and not check.broken:
@@ -151,36 +126,15 @@ class _ProviderCheck(RuleCheck):
                     _spoil(sample)
                     changes[index] = sample_differences(kept, self.provider.get_data(index))
                     samples.append(kept)
-        self._break_for_samples("a sample must fit the blueprint", misfits)
-        self._break_for_samples("a sample that is loaded again must be the same, a new object", changes)
+        self.take(Finding("a sample must fit the blueprint", problems=in_samples(misfits)))
+        again = in_samples(changes)
+        self.take(Finding("a sample that is loaded again must be the same, a new object", problems=again))
         return samples
 
-    def _break_for_samples(self, rule: str, lines: Mapping[int, Sequence[str]]) -> None:
-        """Report the first sample with problems in full, and the indices of the others."""
-        concerned = [index for index in lines if lines[index]]
-        if concerned:
-            first, *others = concerned
-            more = [f"and likewise sample(s) {', '.join(map(str, others))}"] if others else []
-            self.break_rule(rule, "\n".join([f"sample {first}", *lines[first], *more]))
-
-    def driving_rules(self, indices: Sequence[int], samples: Sequence[SampleDataGroup], seed: int) -> None:
-        provider = self.provider
-        if not isinstance(provider, DrivingProvider):
-            return
-        rule = "samples of driving data must be as DrivingProvider says"
-        with self.reporting(rule):
-            for problem in scene_problems(provider):
-                self.break_rule("times must ascend in each scene", problem)
-            for problem in unit_problems(provider):
-                self.break_rule("times must be seconds", problem)
-            found = {
-                index: driving_problems(provider, sample) for index, sample in zip(indices, samples, strict=True)
-            }
-            self._break_for_samples(rule, found)
-            for finding in plausibility(provider, seed):
-                self.figures += [finding.figure] * bool(finding.figure)
-                for problem in finding.problems:
-                    self.break_rule(finding.rule, problem)
+    def own_rules(self, indices: Sequence[int], samples: Sequence[SampleDataGroup], seed: int) -> None:
+        with self.reporting("the rules of the provider itself must be checked"):
+            for finding in self.provider.contract_findings(dict(zip(indices, samples, strict=True)), seed):
+                self.take(finding)
 
     def index_rule(self, count: int) -> None:
         for index in (-1, count):

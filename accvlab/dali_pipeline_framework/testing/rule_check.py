@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import attrs
@@ -14,6 +14,31 @@ from ..engine.worker_process import pass_on_interrupt
 from ..errors import ContractError
 from ..sample_data import SampleDataGroup
 from .sample_comparison import sample_differences
+
+
+@attrs.frozen
+class Finding:
+    """What a rule has found.
+
+    Attributes:
+        rule: The rule, as a sentence.
+        figure: Line of the report; empty where there is nothing to measure.
+        problems: What is wrong, with what to do.
+    """
+
+    rule: str
+    figure: str = ""
+    problems: Sequence[str] = ()
+
+
+def in_samples(problems: Mapping[int, Sequence[str]]) -> list[str]:
+    """Describe problems of samples as one: those of the first that has some, and the indices of the others."""
+    concerned = [index for index in problems if problems[index]]
+    if not concerned:
+        return []
+    first, *others = concerned
+    more = [f"and likewise sample(s) {', '.join(map(str, others))}"] if others else []
+    return ["\n".join([f"sample {first}", *problems[first], *more])]
 
 
 @attrs.define
@@ -34,6 +59,12 @@ class RuleCheck(ABC):
         """Note that a rule is broken, and what was got."""
         text = what.strip().replace("\n", "\n      ")
         self.broken.append(f"{rule}: {text}")
+
+    def take(self, finding: Finding) -> None:
+        """Note what a rule has found."""
+        self.figures += [finding.figure] * bool(finding.figure)
+        for problem in finding.problems:
+            self.break_rule(finding.rule, problem)
 
     @contextlib.contextmanager
     def reporting(self, rule: str) -> Iterator[None]:

@@ -128,7 +128,7 @@ def run_step(
 
     Example:
         >>> from nvidia.dali.types import DALIDataType
-        >>> from accvlab.dali_pipeline_framework.processing_steps.lambda_step import LambdaStep
+        >>> from accvlab.dali_pipeline_framework.processing_steps.wrappers.lambda_step import LambdaStep
         >>> sample = SampleDataGroup()
         >>> sample.add_data_field("points", DALIDataType.FLOAT)
         >>> sample["points"] = [[1, 2], [3, 4]]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The texts by which errors and warnings of DALI are told apart, and what is read out of them.
 
-They stand nowhere else in this package; ``tests/engine/test_dali_names.py`` has DALI say each of them.
+They stand nowhere else in this package; ``test_dali_names.py`` of the tests has DALI say each of them.
 """
 
 from __future__ import annotations

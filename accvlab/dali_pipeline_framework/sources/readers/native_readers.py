@@ -21,11 +21,11 @@ from ...errors import DeviceError, SettingError
 from ...providers.files.file_scan import DEFAULT_FILE_FILTERS
 from ...providers.files.name_filter import NameFilter
 from ...providers.frames.recording_folders import has_image_extension
-from ...providers.videos.video_decoding import has_pyav, video_codec
 from ...sample_data import ImageContent
 from ...sample_data.image_content import DECODED_CLIP, ENCODED_IMAGE
 from ...sample_data.names import Name
 from ...sampling.random_access_sampler import Description
+from ...video.video_decoding import has_pyav, video_codec
 from ..native_input import CODECS_ON_CPU
 from .array_files import type_of_argument, type_of_array_file
 from .openable_files import files_in_folders, images_of_annotations, is_on_s3, named_files, require_openable

@@ -16,7 +16,7 @@ from typing import Any
 
 from ...errors import FileError, SettingError, error_that_is_also
 from ...providers.files.storage import open_regular_file
-from ...providers.media.video_file import is_file_or_missing
+from ...video.files.video_file import is_file_or_missing
 
 _FILE_NAME = re.compile(rb'"file_name"\s*:\s*("(?:[^"\\]|\\.)*")')
 

@@ -13,10 +13,10 @@ from typing import Any
 from ...checks import bullets
 from ...errors import FileError, FrameworkError, SettingError, VideoError, error_that_is_also
 from ...providers.files.storage import is_url
-from ...providers.media.container import missing_bytes
-from ...providers.videos.video_index import index_video
-from ...providers.videos.video_list import listed_videos
-from ...providers.videos.videos import Videos
+from ...video.files.container import missing_bytes
+from ...video.video_index import index_video
+from ...video.video_list import listed_videos
+from ...video.videos import Videos
 
 _NUM_THREADS = 8  # it is mostly waiting for storage
 _MOST_NAMED = 5

@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make heatmaps of bounding boxes, as CenterNet and others learn them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+from nvidia.dali import types
+
+from ...checks import field_name, flag, number, number_list, shown, whole_number
+from ...errors import SettingError
+from ...operators import functions
+from ...operators.element_selection import with_row_before
+from ...operators.functions import failing_with
+from ...operators.gaussian_heatmaps import DrawnObjects, heatmaps
+from ...sample_data import FieldPath, GroupFormat, SampleDataGroup
+from ...sample_data.dtypes import NUMPY_TYPES
+from ...sample_data.graph_mode import do_not_convert
+from ...sample_data.names import Name
+from ..array_application import naming_field
+from ..geometry.image_transform_step import checked_hw
+from ..image_use import no_images
+from ..named_fields import FieldSearch
+from ..pipeline_step_base import PipelineStepBase
+
+_DT = types.DALIDataType
+_INTEGERS = [dtype for dtype, numpy_type in NUMPY_TYPES.items() if issubclass(numpy_type, np.integer)]
+_SWAP = np.array([[0, 1], [1, 0]], np.float32)
+_NUMBERS = [dtype for dtype in NUMPY_TYPES if dtype not in (_DT.BOOL, _DT.FLOAT16)]
+
+
+class BoundingBoxToHeatmapConverter(PipelineStepBase):
+    """Draws a Gaussian for each bounding box of an annotation, and adds what a detector of centers learns.
+
+    Works on every group with the name of the annotation, anywhere in the sample. Input, in the group, of ``N``
+    objects (any number, also none): boxes ``(N, 4)`` float32, ``x1, y1, x2, y2`` (or other two opposite corners),
+    pixels; optionally categories ``(N,)`` of an integer type, validity ``(N,)`` bool, centers ``(N, 2)`` float32,
+    ``x, y``. Beside the group: the image, or a field with its height and width ``(2,)``.
+
+    Output, added to the group if it has a name, of ``h x w`` pixels in the order of the arguments:
+
+    - the heatmap: ``(num_categories, h, w)`` float32, or ``(h, w)`` without categories;
+    - whether an object is active: ``(N,)`` bool; the pixel of its center: ``(N, 2)`` int32, x, y; the position of
+      the center relative to it: ``(N, 2)`` float32 in [0, 1); height and width of the box: ``(N, 2)`` float32; the
+      box: ``(N, 4)`` float32; all in pixels of the heatmap.
+
+    Boxes and centers are scaled to the heatmap, and clipped to the coordinates of its pixels, ``[0, w - 1]`` and
+    ``[0, h - 1]``. An object is active if its category is one of ``0 ... num_categories - 1``, it is valid, the
+    clipped box is large enough, and at least ``min_fraction_area_clipping`` of its area is inside of the image.
+    Others are not drawn: ignored objects (negative categories), boxes without an area, boxes and centers that are
+    not finite. A Gaussian has the radius ``r``, the distance from the center to the nearest side (0 outside of the
+    box) times ``radius_scaling_factor``, kept within ``[min_radius, max_radius]``. With ``s = r *
+    radius_to_sigma_factor``, and ``dx, dy`` from the pixel of the center::
+
+        heatmap = max over objects of exp(-(dx^2 + dy^2) / (2 s^2))    where |dx|, |dy| <= ceil(r), otherwise 0
+
+    It is 1 exactly at the pixel of a center.
+
+    Boxes are needed on the CPU, and the result is there, too.
+
+    Price on the CPU for a heatmap of 225 x 400 and 6 categories: 1.3 ms per sample without objects, 2 ms with 50,
+    4 ms with 200. Only tiles of about 16 x 24 pixels that objects reach are computed; where several objects reach
+    a tile, the work grows with the number of these tiles times the number of objects in the fullest one.
+
+    Example:
+        >>> step = BoundingBoxToHeatmapConverter(
+        ...     "annotation", "bboxes", "heatmap", [225, 400], image_field_name="image",
+        ...     categories_in_name="categories", num_categories=6, is_active_opt_out_name="is_active",
+        ... )
+    """
+
+    treats_elements_alike = True
+
+    def __init__(
+        self,
+        annotation_field_name: Name,
+        bboxes_in_name: Name,
+        heatmap_out_name: Name,
+        heatmap_hw: Sequence[int],
+        image_field_name: Name | None = None,
+        image_hw_field_name: Name | None = None,
+        categories_in_name: Name | None = None,
+        num_categories: int | None = None,
+        min_object_size: Sequence[float] | None = None,
+        per_category_min_object_sizes: Sequence[Sequence[float]] | None = None,
+        use_per_category_heatmap: bool = True,
+        is_valid_opt_in_name: Name | None = None,
+        center_opt_in_name: Name | None = None,
+        is_active_opt_out_name: Name | None = None,
+        center_opt_out_name: Name | None = None,
+        center_offset_opt_out_name: Name | None = None,
+        height_width_bboxes_heatmap_opt_out_name: Name | None = None,
+        bboxes_heatmap_opt_out_name: Name | None = None,
+        min_fraction_area_clipping: float = 0.25,
+        min_radius: float = 0.5,
+        max_radius: float = 10.0,
+        radius_scaling_factor: float = 0.8,
+        radius_to_sigma_factor: float = 1 / 3,
+    ) -> None:
+        """Create the step.
+
+        Args:
+            annotation_field_name: Name of the groups.
+            bboxes_in_name: Name of the boxes in a group.
+            heatmap_out_name: Name of the heatmap that is added.
+            heatmap_hw: Height and width of the heatmap, pixels.
+            image_field_name: Name of the image beside the group; or
+            image_hw_field_name: name of a field beside the group with height and width of the image.
+            categories_in_name: Name of the categories.
+            num_categories: How many categories there are.
+            min_object_size: Least height and width of an active box, pixels of the heatmap.
+            per_category_min_object_sizes: The same for each category.
+            use_per_category_heatmap: Whether each category has a map of its own.
+            is_valid_opt_in_name: Name of the validity; without one, all objects are valid.
+            center_opt_in_name: Name of the centers; without one, they are in the middle of the boxes.
+            is_active_opt_out_name: Name of what is added: whether an object is active; None for not. Likewise:
+            center_opt_out_name: the pixel of the center,
+            center_offset_opt_out_name: the position relative to it,
+            height_width_bboxes_heatmap_opt_out_name: height and width of the box,
+            bboxes_heatmap_opt_out_name: the box.
+            min_fraction_area_clipping: Least fraction of the area of a box inside of the image.
+            min_radius: Least radius, above 0, pixels of the heatmap.
+            max_radius: Greatest radius.
+            radius_scaling_factor: Radius where the center is 1 pixel from the nearest side.
+            radius_to_sigma_factor: Standard deviation of a Gaussian with a radius of 1 pixel.
+
+        Raises:
+            SettingError: Not exactly one source of the image size is named, categories are needed but not named or
+                counted, both kinds of least sizes are given, or a number is not of the form above.
+        """
+        if (image_field_name is None) == (image_hw_field_name is None):
+            raise SettingError("Name the image or its size: one of `image_field_name` and `image_hw_field_name`.")
+        needs_categories = flag(use_per_category_heatmap, "use_per_category_heatmap") or num_categories is not None
+        needs_categories = needs_categories or per_category_min_object_sizes is not None
+        if needs_categories and (categories_in_name is None or num_categories is None):
+            raise SettingError(
+                "`use_per_category_heatmap`, `num_categories` and `per_category_min_object_sizes` need both "
+                f"`categories_in_name` and `num_categories`, got {categories_in_name!r} and {num_categories!r}."
+            )
+        if num_categories is not None:
+            num_categories = whole_number(num_categories, "num_categories", at_least=1)
+        if min_object_size is not None and per_category_min_object_sizes is not None:
+            raise SettingError("Give one of `min_object_size` and `per_category_min_object_sizes`, not both.")
+        self._annotation_name = field_name(annotation_field_name, "annotation_field_name")
+        names = {
+            "bboxes_in_name": bboxes_in_name,
+            "heatmap_out_name": heatmap_out_name,
+            "image_field_name": image_field_name,
+            "image_hw_field_name": image_hw_field_name,
+            "categories_in_name": categories_in_name,
+            "is_valid_opt_in_name": is_valid_opt_in_name,
+            "center_opt_in_name": center_opt_in_name,
+            "is_active_opt_out_name": is_active_opt_out_name,
+            "center_opt_out_name": center_opt_out_name,
+            "center_offset_opt_out_name": center_offset_opt_out_name,
+            "height_width_bboxes_heatmap_opt_out_name": height_width_bboxes_heatmap_opt_out_name,
+            "bboxes_heatmap_opt_out_name": bboxes_heatmap_opt_out_name,
+        }
+        for argument, name in names.items():
+            if name is not None:
+                field_name(name, argument)
+        self._inputs = _Inputs(bboxes_in_name, categories_in_name, is_valid_opt_in_name, center_opt_in_name)
+        self._image_name = image_field_name
+        self._image_hw_name = image_hw_field_name
+        self._outputs = (
+            (heatmap_out_name, _DT.FLOAT),
+            (is_active_opt_out_name, _DT.BOOL),
+            (center_opt_out_name, _DT.INT32),
+            (center_offset_opt_out_name, _DT.FLOAT),
+            (height_width_bboxes_heatmap_opt_out_name, _DT.FLOAT),
+            (bboxes_heatmap_opt_out_name, _DT.FLOAT),
+        )
+        self._heatmap_hw = checked_hw(heatmap_hw, "heatmap_hw")
+        self._num_categories = num_categories
+        self._has_maps_per_category = flag(use_per_category_heatmap, "use_per_category_heatmap")
+        self._least_hw = _checked_sizes(min_object_size, "min_object_size", ())
+        self._least_hw_of_category = _checked_sizes(
+            per_category_min_object_sizes, "per_category_min_object_sizes", (num_categories or 0,)
+        )
+        self._least_fraction = number(
+            min_fraction_area_clipping, "min_fraction_area_clipping", may_be_infinite=True
+        )
+        least_radius = number(min_radius, "min_radius", above=0)
+        self._radius_limits = (
+            least_radius,
+            number(
+                max_radius,
+                "max_radius",
+                at_least=least_radius,
+                may_be_infinite=True,
+                advice="`min_radius` is its limit.",
+            ),
+        )
+        self._radius_factor = number(
+            radius_scaling_factor, "radius_scaling_factor", at_least=0, may_be_infinite=True
+        )
+        self._sigma_of_radius = number(
+            radius_to_sigma_factor, "radius_to_sigma_factor", above=0, may_be_infinite=True
+        )
+
+    declare_images = no_images
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        with np.errstate(all="ignore"):  # which DALI does
+            for path in data.find_all_occurrences(self._annotation_name):
+                with naming_field(path):
+                    self._convert(data, path)
+        return data
+
+    _process_arrays = _process
+
+    @do_not_convert
+    def _convert(self, data: SampleDataGroup, path: FieldPath) -> None:
+        group = data.get_item_in_path(path)
+        beside = data.get_parent_of_path(path)
+        if self._image_name is not None:
+            image_hw = functions.shape_of(beside[self._image_name])[-3:-1]
+        elif self._image_hw_name is not None:
+            image_hw = beside[self._image_hw_name]
+        values = self._converted(group, functions.cast(image_hw, _DT.FLOAT))
+        for (name, dtype), value in zip(self._outputs, values, strict=True):
+            if name is not None:
+                group.add_data_field(name, dtype)
+                group[name] = value()
+
+    def _converted(self, group: SampleDataGroup, image_hw: Any) -> tuple[Callable[[], Any], ...]:
+        """What gives the outputs, in their order; what is not asked for costs nothing."""
+        height, width = self._heatmap_hw
+        boxes, categories, is_valid, centers = self._checked_inputs(group)
+        image_xy = functions.stack(image_hw[1], image_hw[0])
+        size_xy = functions.constant([width, height], boxes)
+        last_xy = np.array([width - 1, height - 1], np.float32)
+        # Divided at last: what falls on a pixel stays on it.
+        boxes = boxes * size_xy / image_xy  # (N, corners, 2)
+        if centers is None:
+            center = functions.reductions.sum(boxes, axes=[1]) * 0.5
+        else:
+            center = centers * size_xy / image_xy
+
+        # Boxes as they are, clipped to the coordinates of pixels, and to the map: (3, N, corners, 2).
+        # Sides with NaN are infinite.
+        least = np.array([-np.inf, 0, 0], np.float32)[:, None, None, None]
+        greatest = np.array([[np.inf, np.inf], last_xy, [width, height]], np.float32)[:, None, None]
+        clipped = functions.minimum(functions.maximum(boxes, least), greatest)
+        low, high = functions.reductions.min(clipped, axes=[2]), functions.reductions.max(clipped, axes=[2])
+        sides = high - low  # (3, N, 2)
+        areas = sides[:, :, 0] * sides[:, :, 1]
+        area, inside = areas[0], areas[2]
+        # NaN where a center is not finite: all comparisons with it are false.
+        zero = functions.reductions.sum(center * 0.0, axes=[1])
+        is_active = (inside >= area * max(self._least_fraction, 0.0)) & (area + zero > 0.0)
+        if categories is not None and self._num_categories is not None:
+            of_a_map = functions.clamp(categories, np.int32(0), np.int32(self._num_categories - 1))
+            is_active = is_active & (categories == of_a_map)
+        least_hw = self._least_hw_of(categories)
+        if least_hw is not None:
+            is_large = functions.cast(_swapped(sides[1]) >= least_hw, _DT.INT32)
+            is_active = is_active & (is_large[:, 0] * is_large[:, 1] > 0)
+        if is_valid is not None:
+            is_active = is_active & is_valid
+
+        center = functions.minimum(functions.maximum(center, np.float32(0)), last_xy)
+        distance = functions.minimum(center - low, high - center)
+        nearest = functions.reductions.min(distance, axes=[2])[1]
+        radii = functions.clamp(nearest * self._radius_factor, *self._radius_limits)
+        if not np.isfinite(np.float32(self._radius_factor)):
+            radii = functions.maximum(radii, np.float32(-1))  # infinity times 0
+        pixel = functions.floor(center)
+        objects = DrawnObjects(pixel, radii, is_active, categories if self._has_maps_per_category else None)
+        return (
+            lambda: heatmaps(objects, self._heatmap_hw, self._num_categories or 1, self._sigma_of_radius),
+            lambda: _without_first(is_active),
+            lambda: functions.cast(_without_first(pixel), _DT.INT32),
+            lambda: _without_first(center - pixel),
+            lambda: _without_first(_swapped(sides[1])),
+            lambda: _without_first(functions.reshape(clipped[1], [-1, 4])),
+        )
+
+    def _checked_inputs(self, group: SampleDataGroup) -> tuple[Any, Any, Any, Any]:
+        """Boxes, ``(N, 2, 2)``, categories, validity, and centers; in a graph, an inactive object comes first.
+
+        Several operators do not work, or lose axes, where no sample of a batch has any objects.
+        """
+        names = self._inputs
+        given: Any = group[names.boxes]
+        num_objects = functions.shape_of(given, _DT.INT32)[0:1]
+        # One number alone would be taken for all sides, and one value for all objects.
+        boxes = _checked("boxes must be (N, 4)", given, _with_twos(num_objects, 3))
+        rule = "one value for each box is needed"
+        categories, is_valid = (
+            None if name is None else _checked(rule, group[name], num_objects)
+            for name in (names.categories, names.is_valid)
+        )
+        centers = None
+        if names.centers is not None:  # of boxes that were checked, so that it is these that are named
+            shape = _with_twos(functions.shape_of(boxes, _DT.INT32)[0:1], 2)
+            centers = _checked("a center x, y for each box is needed", group[names.centers], shape)
+        if not functions.is_node(boxes):
+            return boxes, categories, is_valid, centers
+        if is_valid is not None:  # `fn.slice` refuses it
+            is_valid = functions.cat(functions.constant([False], is_valid, np.bool_), is_valid)
+        categories, centers = (None if each is None else with_row_before(each) for each in (categories, centers))
+        return with_row_before(boxes), categories, is_valid, centers
+
+    def _least_hw_of(self, categories: Any) -> Any:
+        """Least height and width: of each object, ``(N, 2)``, of all, ``(1, 2)``, or None."""
+        if self._least_hw is not None:
+            return np.array([self._least_hw], np.float32)
+        if self._least_hw_of_category is None or categories is None:
+            return None
+        greatest = np.finfo(np.float32).max  # infinity times 0 is NaN
+        least_hw = np.minimum(self._least_hw_of_category, greatest).astype(np.float32)  # (C, 2)
+        numbers = np.arange(len(least_hw), dtype=np.int32)[None, :, None]
+        # Other categories get 0; their objects are inactive anyway.
+        is_of = functions.cast(functions.expand_dims(categories, [1, 2]) == numbers, _DT.FLOAT)  # (N, C, 1)
+        return functions.reductions.max(is_of * least_hw[None], axes=[1])
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self)
+        paths = search.find_groups(self._annotation_name, "must be the group of an annotation, is a data field")
+        for path in paths:
+            self._check_annotation(search, data_empty, path)
+        search.raise_problems()
+        for path in paths:
+            group = data_empty.get_item_in_path(path)
+            for name, dtype in self._outputs:
+                if name is not None:
+                    group.add_data_field(name, dtype)
+        return data_empty
+
+    def _check_annotation(self, search: FieldSearch, data_empty: SampleDataGroup, path: FieldPath) -> None:
+        needed: list[tuple[FieldPath, Name | None, str, Sequence[types.DALIDataType]]] = [
+            (path[:-1], self._image_name, "an image", [*NUMPY_TYPES]),
+            (path[:-1], self._image_hw_name, "the height and width of the image", _NUMBERS),
+            (path, self._inputs.boxes, "boxes", [_DT.FLOAT]),
+            (path, self._inputs.categories, "categories", _INTEGERS),
+            (path, self._inputs.is_valid, "whether objects are valid", [_DT.BOOL]),
+            (path, self._inputs.centers, "centers", [_DT.FLOAT]),
+        ]
+        for parent, name, what, dtypes in needed:
+            if name is None:
+                continue
+            field = (*parent, name)
+            leaf = data_empty.format.get(field)
+            if leaf is None:
+                search.add(f"there is no such field, but {what} is needed", field, KeyError)
+            elif isinstance(leaf, GroupFormat):
+                search.add(f"must be a data field ({what}), is a group", field)
+            elif leaf.dtype not in dtypes:
+                allowed = " or ".join(dtype.name for dtype in dtypes)
+                search.add(f"must be {allowed} ({what}), got {leaf.dtype.name}", field)
+        names = [name for name, _ in self._outputs if name is not None]
+        for name in dict.fromkeys(names):
+            if data_empty.get_item_in_path(path).has_child(name) or names.count(name) > 1:
+                search.add("cannot be added, there is such a field", (*path, name), KeyError)
+
+
+@attrs.frozen
+class _Inputs:
+    """Names of the fields of an annotation."""
+
+    boxes: Name
+    categories: Name | None
+    is_valid: Name | None
+    centers: Name | None
+
+
+def _checked(rule: str, values: Any, shape: Any) -> Any:
+    return failing_with(rule, functions.reshape, values, shape=shape, layout="")
+
+
+def _with_twos(num_objects: Any, num_axes: int) -> Any:
+    """The shape ``(N, 2, ...)``."""
+    return functions.slice(
+        num_objects, start=[0], shape=[num_axes], axes=[0], out_of_bounds_policy="pad", fill_values=[2]
+    )
+
+
+def _without_first(values: Any) -> Any:
+    return values[1:] if functions.is_node(values) else values
+
+
+def _swapped(pairs: Any) -> Any:
+    return functions.coord_transform(pairs, M=_SWAP)
+
+
+def _checked_sizes(sizes: object, argument: str, shape: tuple[int, ...]) -> Any:
+    """Nested lists of ``(*shape, 2)`` numbers; None of None."""
+    if sizes is None:
+        return None
+    what = "height and width of each category" if shape else "a height and a width"
+    array = np.asarray(sizes, object)
+    if array.shape != (*shape, 2):
+        raise SettingError(f"`{argument}` must be {what}, got {shown(sizes)}.")
+    numbers = number_list(array.ravel(), argument, what, is_finite=False)
+    return np.reshape(numbers, array.shape).tolist()

@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of an `AffineTransformer`: each one a random matrix, or the identity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from typing import Any
+
+import attrs
+import numpy as np
+import nvidia.dali.fn as fn
+from attrs.converters import optional
+
+from ...checks import number_list, shown
+from ...draws.random_draws import DrawKey, UniformDraw
+from ...errors import SettingError
+from ...operators import functions
+from ...operators.affine_chain import (
+    Coverage,
+    DrawnStep,
+    TransformationChain,
+    TransformationStep,
+    check_order,
+    checked_steps,
+    coverage_after,
+    draws_of,
+    extend_by,
+    masked,
+    number,
+    pair,
+    probability,
+)
+
+_SUM_TOLERANCE = 1e-6
+# An image that is smaller than the viewport by less than this many pixels counts as large enough: rounding.
+_SLACK_PX = 0.01
+
+
+@attrs.frozen
+class Translation(DrawnStep):
+    """Shifts the content by ``min_xy``, or for each axis by a number of ``[min_xy, max_xy)``, in pixels."""
+
+    prob: float = attrs.field(converter=probability)
+    min_xy: tuple[float, float] = attrs.field(converter=pair)
+    max_xy: tuple[float, float] | None = attrs.field(default=None, converter=optional(pair))
+
+    def _coverage_if_applied(self, before: Coverage) -> Coverage:
+        stays = [least == most == 0 for least, most in zip(*self._limits(), strict=True)]
+        return Coverage(before.least_scale, (before.is_covered[0] and stays[0], before.is_covered[1] and stays[1]))
+
+    def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
+        offset = masked(self._value(chain, place), is_applied, 0)
+        chain.then("translation", offset=offset)
+
+
+@attrs.frozen
+class Rotation(DrawnStep):
+    """Rotates the content about the center of the viewport, in degrees, counter-clockwise as people see it."""
+
+    _parameters = ("value",)
+
+    prob: float = attrs.field(converter=probability)
+    min_rot: float = attrs.field(converter=number)
+    max_rot: float | None = attrs.field(default=None, converter=optional(number))
+
+    @property
+    def keeps_axes(self) -> bool:
+        """Only where it is never applied."""
+        return self.prob == 0
+
+    def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
+        # DALI's angles are counter-clockwise where y points up.
+        angle = masked(-self._value(chain, place), is_applied, 0)
+        chain.then("rotation", angle=angle, center=chain.center)
+
+
+class _Scaling(DrawnStep):
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        if any(low == high == 0 for low, high in zip(*self._limits(), strict=True)):
+            raise SettingError(f"{type(self).__name__}: a factor must not be 0.")
+
+    def _coverage_if_applied(self, before: Coverage) -> Coverage:
+        # The least amount of each factor.
+        least = [
+            0.0 if low < 0 < high else min(abs(low), abs(high)) for low, high in zip(*self._limits(), strict=True)
+        ]
+        least_x, least_y = least[0], least[-1]
+        return Coverage(
+            (before.least_scale[0] * least_x, before.least_scale[1] * least_y),
+            (before.is_covered[0] and least_x >= 1, before.is_covered[1] and least_y >= 1),
+        )
+
+
+@attrs.frozen
+class UniformScaling(_Scaling):
+    """Scales both axes by one factor, about the center of the viewport."""
+
+    _parameters = ("value",)
+
+    prob: float = attrs.field(converter=probability)
+    min_scaling: float = attrs.field(converter=number)
+    max_scaling: float | None = attrs.field(default=None, converter=optional(number))
+
+    def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
+        factor = masked(self._value(chain, place), is_applied, 1)
+        chain.then("scale", scale=functions.stack(factor, factor), center=chain.center)
+
+
+@attrs.frozen
+class NonUniformScaling(_Scaling):
+    """Scales each axis by its factor, about the center of the viewport. A factor of -1 flips."""
+
+    prob: float = attrs.field(converter=probability)
+    min_scaling_xy: tuple[float, float] = attrs.field(converter=pair)
+    max_scaling_xy: tuple[float, float] | None = attrs.field(default=None, converter=optional(pair))
+
+    def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
+        factors = masked(self._value(chain, place), is_applied, 1)
+        chain.then("scale", scale=factors, center=chain.center)
+
+
+@attrs.frozen
+class Shearing(DrawnStep):
+    """Shears about the center of the viewport by two angles in degrees: ``[[1, tan(ax)], [tan(ay), 1]]``."""
+
+    prob: float = attrs.field(converter=probability)
+    min_shearing_xy: tuple[float, float] = attrs.field(converter=pair)
+    max_shearing_xy: tuple[float, float] | None = attrs.field(default=None, converter=optional(pair))
+
+    def __attrs_post_init__(self) -> None:
+        """Check the limits."""
+        super().__attrs_post_init__()
+        if any(abs(angle) >= 90 for angle in (*self.min_shearing_xy, *(self.max_shearing_xy or ()))):
+            raise SettingError("Shearing: angles are in degrees, between -90 and 90 (not included).")
+
+    @property
+    def keeps_axes(self) -> bool:
+        """Only where it is never applied."""
+        return self.prob == 0
+
+    def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
+        angles = masked(self._value(chain, place), is_applied, 0)
+        chain.then("shear", angles=angles, center=chain.center)
+
+
+@attrs.frozen
+class ShiftInsideOriginalImage(TransformationStep):
+    """Shifts the content at random, along the chosen axes, so that the image covers the viewport.
+
+    Along an axis where the image is smaller than the viewport, nothing is done.
+    """
+
+    prob: float = attrs.field(converter=probability)
+    shift_x: bool
+    shift_y: bool
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is never applied, or to no axis."""
+        return self.prob == 0 or not (self.shift_x or self.shift_y)
+
+    def check_after(self, before: set[type[TransformationStep]]) -> None:
+        """Refuse rotation and shearing before this step."""
+        _require_axes_kept(self, before)
+
+    def _coverage_if_applied(self, before: Coverage) -> Coverage:
+        return Coverage(before.least_scale, _covered_if_large(before, (bool(self.shift_x), bool(self.shift_y))))
+
+    def _parameter_draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
+        for axis, is_shifted in (("x", self.shift_x), ("y", self.shift_y)):
+            if is_shifted:
+                yield UniformDraw(f"{place}.{axis}", key=key)
+
+    def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
+        if self.is_idle:
+            return
+        zero = np.float32(0)
+        shares = functions.stack(
+            chain.draw(f"{place}.x") if self.shift_x else zero, chain.draw(f"{place}.y") if self.shift_y else zero
+        )
+        low, high = chain.bounds()
+        room = high - low - chain.wh  # (2,): how much larger the image is
+        shift = chain.wh - high + shares * functions.maximum(room, zero)
+        is_shifted = (room > np.float32(-_SLACK_PX)) * np.array([self.shift_x, self.shift_y], np.float32)
+        chain.then("translation", offset=masked(shift * is_shifted, is_applied, 0))
+
+
+@attrs.frozen
+class ShiftToAlignWithOriginalImageBorder(TransformationStep):
+    """Shifts the content so that the edge of the image lies on a border of the viewport."""
+
+    class Border(Enum):
+        """A border of the viewport."""
+
+        TOP = 0
+        LEFT = 1
+        BOTTOM = 2
+        RIGHT = 3
+
+    prob: float = attrs.field(converter=probability)
+    border: ShiftToAlignWithOriginalImageBorder.Border = attrs.field()
+
+    @border.validator
+    def _check_border(self, attribute: Any, value: object) -> None:
+        if not isinstance(value, ShiftToAlignWithOriginalImageBorder.Border):
+            raise SettingError(
+                f"`border` must be one of ShiftToAlignWithOriginalImageBorder.Border.TOP, LEFT, BOTTOM and RIGHT, "
+                f"got {value!r}."
+            )
+
+    def check_after(self, before: set[type[TransformationStep]]) -> None:
+        """Refuse rotation and shearing before this step."""
+        _require_axes_kept(self, before)
+
+    @property
+    def _is_vertical(self) -> bool:
+        return self.border in (self.Border.TOP, self.Border.BOTTOM)
+
+    def _coverage_if_applied(self, before: Coverage) -> Coverage:
+        along = (not self._is_vertical, self._is_vertical)
+        return Coverage(before.least_scale, _covered_if_large(before, along))
+
+    def _parameter_draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
+        yield from ()
+
+    def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
+        low, high = chain.bounds()
+        to_border = -low if self.border in (self.Border.TOP, self.Border.LEFT) else chain.wh - high
+        along = np.array([0, 1] if self._is_vertical else [1, 0], np.float32)
+        chain.then("translation", offset=masked(to_border * along, is_applied, 0))
+
+
+def _covered_if_large(before: Coverage, axes: tuple[bool, bool]) -> tuple[bool, bool]:
+    """Which axes are covered after a shift along some, to where the image covers the viewport if it is large."""
+    covered_x, covered_y = (
+        scale >= 1 if is_shifted else is_covered
+        for scale, is_shifted, is_covered in zip(before.least_scale, axes, before.is_covered, strict=True)
+    )
+    return covered_x, covered_y
+
+
+def _require_axes_kept(step: TransformationStep, before: set[type[TransformationStep]]) -> None:
+    if before & {Rotation, Shearing}:
+        raise SettingError(
+            f"Cannot perform `{type(step).__name__}` if rotation or shearing are performed before it: the image "
+            f"has no edges along the axes then. Put the step before them."
+        )
+
+
+def _option_probs(values: Any) -> tuple[float, ...]:
+    is_empty = isinstance(values, list | tuple) and not values
+    return () if is_empty else number_list(values, "option_probs", "a list of numbers")
+
+
+def _options(options: Any) -> tuple[tuple[TransformationStep, ...], ...]:
+    if isinstance(options, str) or not isinstance(options, Sequence):
+        raise SettingError(f"`options` must be a list of transformation steps, got {shown(options)}.")
+    return tuple(checked_steps(option, "Each of the `options`") for option in options)
+
+
+@attrs.frozen
+class Selection(TransformationStep):
+    """Applies one of several options, each a step or a sequence of steps.
+
+    Attributes:
+        prob: The probability that an option is chosen at all.
+        option_probs: The probability of each option where one is chosen; the sum is 1.
+        options: The options.
+    """
+
+    prob: float = attrs.field(converter=probability)
+    option_probs: tuple[float, ...] = attrs.field(converter=_option_probs)
+    options: tuple[tuple[TransformationStep, ...], ...] = attrs.field(converter=_options)
+
+    def __attrs_post_init__(self) -> None:
+        """Check the probabilities."""
+        if len(self.option_probs) != len(self.options):
+            raise SettingError(
+                f"Selection: `option_probs` and `options` must have the same length, got {len(self.option_probs)} "
+                f"and {len(self.options)}."
+            )
+        if min(self.option_probs, default=-1.0) < 0 or abs(sum(self.option_probs) - 1) > _SUM_TOLERANCE:
+            raise SettingError(
+                f"Selection: `option_probs` must be at least 0 and sum up to 1, got {[*self.option_probs]}."
+            )
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no option is ever applied, or none changes anything."""
+        return self.prob == 0 or all(step.is_idle for option in self.options for step in option)
+
+    @property
+    def keeps_axes(self) -> bool:
+        """Whether no option rotates or shears."""
+        return self.prob == 0 or all(step.keeps_axes for option in self.options for step in option)
+
+    def kinds(self) -> Iterator[type[TransformationStep]]:
+        """The classes of this step and of the steps of all options."""
+        yield type(self)
+        for option in self.options:
+            for step in option:
+                yield from step.kinds()
+
+    def check_after(self, before: set[type[TransformationStep]]) -> None:
+        """Check each option as if it stood alone after the steps before."""
+        for option in self.options:
+            check_order(option, before)
+
+    def _coverage_if_applied(self, before: Coverage) -> Coverage:
+        after = [coverage_after(option, before) for option in self.options]
+        result = after[0]
+        for coverage in after[1:]:
+            result = result.both(coverage)
+        return result
+
+    def _parameter_draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
+        if len(self.options) > 1:
+            yield UniformDraw(f"{place}.option", key=key)
+        for index, option in enumerate(self.options):
+            yield from draws_of(option, f"{place}.options[{index}]", key)
+
+    def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
+        # With one option, or options that change nothing, a draw that is not in the graph; see `extend`.
+        is_drawn = len(self.options) > 1 and not self.is_idle
+        if is_drawn:
+            drawn = chain.draw(f"{place}.option")
+        else:
+            drawn = fn.random.uniform(range=[0.0, 1.0]) if chain.is_in_graph else np.float32(0)
+        for index, option in enumerate(self.options):
+            is_chosen = self._is_chosen(drawn, index)
+            if is_chosen is None:
+                is_chosen = is_applied
+            elif is_applied is not None:
+                is_chosen = is_chosen & is_applied
+            extend_by(chain, option, f"{place}.options[{index}]", is_chosen)
+
+    def _is_chosen(self, drawn: Any, index: int) -> Any:
+        """Where an option is the first whose cumulative probability is at least the draw; None: everywhere."""
+        is_above = drawn > np.float32(sum(self.option_probs[:index])) if index > 0 else None
+        is_below = (
+            drawn <= np.float32(sum(self.option_probs[: index + 1])) if index + 1 < len(self.options) else None
+        )
+        if is_above is None or is_below is None:
+            return is_below if is_above is None else is_above
+        return is_above & is_below

@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turn, scale, shift and mirror the 3D boxes around a vehicle at random."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+from nvidia.dali import types
+
+from ...checks import index_in, number_list, number_range, probability
+from ...draws.random_draws import RandomDraw, UniformDraw
+from ...errors import SettingError
+from ...operators import functions
+from ...operators.field_types import exact_constant_like
+from ...operators.functions import constant, failing_with, is_node
+from ...sample_data import FieldPath, SampleDataGroup
+from ...sample_data.graph_mode import do_not_convert
+from ...sample_data.names import Name
+from ..array_application import naming_field
+from ..image_use import no_images
+from ..named_fields import FieldSearch, Key, Names, as_names
+from ..pipeline_step_base import PipelineStepBase
+
+_DT = types.DALIDataType
+_UP = 2
+_LAST = np.diag(np.array([0, 0, 0, 1], np.float32))
+_HOLDS = {
+    "points": "(N, 3) points",
+    "velocities": "(N, 3) velocities",
+    "sizes": "(N, 3) sizes",
+    "orientations": "(N,) orientations",
+    "projections": "(k, 4) projection matrices or extrinsics",
+    "ego_to_world": "a (4, 4) matrix",
+    "world_to_ego": "a (4, 4) matrix",
+}
+
+
+class BEVBBoxesTransformer3D(PipelineStepBase):
+    """Turns, scales, shifts and mirrors 3D boxes, and all that belongs to them, at random, in ego coordinates.
+
+    One transformation ``A = translation scale rotation mirror``, ``(4, 4)``, is drawn for what the step is applied
+    to. Every field that is named, anywhere in the sample, follows it, float32 in each case, any ``N``::
+
+        points          (N, 3) or (3,)        p' = A p
+        velocities      (N, 3) or (3,)        v' = scale rotation mirror v
+        sizes           any shape             d' = scale d
+        orientations    any shape, radians    o' = o + angle, mirrored as the x axis is; in [-pi, pi]
+        projections, extrinsics   (k, 4)      P' = P inverse(A), also (..., k, 4)
+        ego to world              (4, 4)      E' = E inverse(A)
+        world to ego              (4, 4)      W' = A W
+
+    So points fall on the same pixels as before, ``P' p' = P p``, and stay where they are in the world,
+    ``E' p' = E p``; images do not change. (What changes is where the vehicle seems to be.) ``orientations`` are
+    angles about the rotation axis. After mirroring, the matrices contain a reflection: they are no rigid motions.
+    What is not finite stays so, and leaves the rows beside it alone.
+
+    The order of random numbers: angle, scale, translation x, y, z, mirror x, mirror y.
+
+    Points, orientations and matrices between ego and world are computed in float64 and rounded at the end. The
+    fields may be on the CPU or the GPU.
+
+    Example:
+        >>> step = BEVBBoxesTransformer3D(
+        ...     "translations", "velocities", "sizes", "orientations", ["lidar2img", "extrinsics"], "ego_to_world",
+        ...     "world_to_ego", [-0.3925, 0.3925], 2, [0.95, 1.05], [0.0, 0.0, 0.0], flip_prob_y=0.5,
+        ... )
+    """
+
+    def __init__(
+        self,
+        data_field_names_points: Names | None,
+        data_field_names_velocities: Names | None,
+        data_field_names_sizes: Names | None,
+        data_field_names_orientation: Names | None,
+        data_field_names_proj_matrices_and_extrinsics: Names | None,
+        data_field_names_ego_to_world: Names | None,
+        data_field_names_world_to_ego: Names | None,
+        rotation_range: Sequence[float] | None,
+        rotation_axis: int | None,
+        scaling_range: Sequence[float] | None,
+        translation_max_abs: Sequence[float] | None,
+        *,
+        flip_prob_x: float = 0.0,
+        flip_prob_y: float = 0.0,
+        key: Key = "sample",
+    ) -> None:
+        """Create the step.
+
+        Args:
+            data_field_names_points: Name or names of the points; None for none, here and below.
+            data_field_names_velocities: Names of the velocities.
+            data_field_names_sizes: Names of the sizes.
+            data_field_names_orientation: Names of the orientations.
+            data_field_names_proj_matrices_and_extrinsics: Names of the matrices that map from ego coordinates.
+            data_field_names_ego_to_world: Names of the matrices from ego to world coordinates.
+            data_field_names_world_to_ego: Names of the matrices from world to ego coordinates.
+            rotation_range: Least and greatest angle, radians, right-handed; None for no rotation.
+            rotation_axis: 0, 1 or 2: the axis (x, y, z) to turn about.
+            scaling_range: Least and greatest factor, above 0; None for no scaling.
+            translation_max_abs: Greatest magnitude of the translation along x, y and z; None for none.
+            flip_prob_x: Probability that x changes its sign, in [0, 1].
+            flip_prob_y: Probability that y changes its sign: left and right are exchanged, where x is ahead.
+            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
+                input, or a `FieldKey`.
+
+        Raises:
+            SettingError: A range is not of this form, a rotation has no axis, or orientations cannot be mirrored
+                since they are not about the z axis.
+        """
+        self._names = {
+            "points": as_names(data_field_names_points, "data_field_names_points"),
+            "velocities": as_names(data_field_names_velocities, "data_field_names_velocities"),
+            "sizes": as_names(data_field_names_sizes, "data_field_names_sizes"),
+            "orientations": as_names(data_field_names_orientation, "data_field_names_orientation"),
+            "projections": as_names(
+                data_field_names_proj_matrices_and_extrinsics, "data_field_names_proj_matrices_and_extrinsics"
+            ),
+            "ego_to_world": as_names(data_field_names_ego_to_world, "data_field_names_ego_to_world"),
+            "world_to_ego": as_names(data_field_names_world_to_ego, "data_field_names_world_to_ego"),
+        }
+        self._draws: list[RandomDraw] = []
+        self._rotation_axis = _checked_axis(rotation_axis, rotation_range)
+        if rotation_range is not None:
+            self._draws.append(UniformDraw("angle", *number_range(rotation_range, "rotation_range"), key=key))
+        if scaling_range is not None:
+            factors = number_range(scaling_range, "scaling_range", above=0)
+            self._draws.append(UniformDraw("scale", *factors, key=key))
+        if translation_max_abs is not None:
+            limits = number_list(translation_max_abs, "translation_max_abs", "three numbers", count=3)
+            for axis, most in zip("xyz", limits, strict=True):
+                self._draws.append(UniformDraw(f"translation_{axis}", -abs(most), abs(most), key=key))
+        self._flip_probs = {
+            axis: probability(prob, f"flip_prob_{axis}") for axis, prob in (("x", flip_prob_x), ("y", flip_prob_y))
+        }
+        for axis, prob in self._flip_probs.items():
+            if prob > 0:
+                self._draws.append(UniformDraw(f"flip_{axis}", 0.0, 1.0, key=key))
+        may_flip = any(self._flip_probs.values())
+        if may_flip and self._names["orientations"] and self._rotation_axis not in (None, _UP):
+            raise SettingError(
+                "Orientations about the x or y axis cannot be mirrored: `rotation_axis` must be 2 (or None) with "
+                f"`flip_prob_x` or `flip_prob_y`, got {rotation_axis!r}."
+            )
+
+    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
+        """Declare the parameters of what was asked for."""
+        return self._draws
+
+    declare_images = no_images
+
+    @do_not_convert
+    @np.errstate(all="ignore")  # which DALI does
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        if not self._draws:
+            return data
+        motion = self._drawn_motion()
+        for kind, names in self._names.items():
+            for path in _paths(data, names):
+                with naming_field(path):
+                    data.set_item_in_path(path, motion.applied(kind, data.get_item_in_path(path)))
+        return data
+
+    _process_arrays = _process
+
+    def _drawn_motion(self) -> _Motion:
+        drawn = {draw.name: self.draw(draw.name) for draw in self._draws}  # in the order of the declaration
+        like = next(iter(drawn.values()))
+        signs = {
+            axis: functions.cast(drawn[f"flip_{axis}"] < np.float32(prob), _DT.FLOAT) * np.float32(-2)
+            + np.float32(1)
+            for axis, prob in self._flip_probs.items()
+            if prob > 0
+        }
+        angle_rad, scale = drawn.get("angle"), drawn.get("scale")
+        if angle_rad is None:
+            linear = exact_constant_like(np.eye(3), like)
+        else:
+            linear = _rotation(angle_rad, self._rotation_axis or 0)
+        if signs:
+            one = constant(1, like)
+            mirror = functions.stack(signs.get("x", one), signs.get("y", one), one)
+            linear = linear * functions.reshape(mirror, [1, 3])
+        back_columns = linear  # a rotation, perhaps mirrored: its inverse is its transpose
+        if scale is not None:
+            linear, back_columns = linear * scale, linear / functions.cast(scale, _DT.FLOAT64)
+        shift = None
+        if "translation_x" in drawn:
+            offset = functions.stack(*[drawn[f"translation_{axis}"] for axis in "xyz"])
+            shift = functions.reshape(functions.cast(offset, _DT.FLOAT64), [1, 3])
+        return _Motion(
+            linear=linear,
+            back_columns=back_columns,
+            shift=shift,
+            scale=scale,
+            angle_rad=angle_rad,
+            sign_x=signs.get("x"),
+            sign_y=signs.get("y"),
+        )
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self)
+        for kind, names in self._names.items():
+            search.find(names, _HOLDS[kind], [_DT.FLOAT], group_of=kind, error_type=ValueError)
+        return search.result()
+
+
+@attrs.frozen
+class _Motion:
+    """A transformation of ego coordinates.
+
+    Attributes:
+        linear: The first three columns of ``A``, ``(3, 3)`` float64.
+        back_columns: The columns of the inverse of these, as rows, ``(3, 3)`` float64.
+        shift: The last column of ``A``, as a row, ``(1, 3)`` float64; None without translation.
+        scale: Factor; None without scaling. Likewise the others.
+        angle_rad: Of the rotation.
+        sign_x: -1 where x is mirrored, else 1.
+        sign_y: The same for y.
+    """
+
+    linear: Any
+    back_columns: Any
+    shift: Any
+    scale: Any
+    angle_rad: Any
+    sign_x: Any
+    sign_y: Any
+
+    @functools.cached_property
+    def _matrix(self) -> Any:
+        """``A``, ``(4, 4)`` float64."""
+        shift = () if self.shift is None else (functions.transpose(self.shift),)
+        return _homogeneous(functions.cat(self.linear, *shift, axis=1) if shift else self.linear)
+
+    @functools.cached_property
+    def _inverse_columns(self) -> Any:
+        """The columns of the inverse of ``A``, as rows, ``(4, 4)`` float64; one for all matrices."""
+        columns = self.back_columns
+        if self.shift is not None:
+            shift_back = _rows_times(-self.shift, functions.transpose(columns), 3)
+            columns = functions.cat(columns, shift_back, axis=0)
+        return _homogeneous(columns)
+
+    @functools.cached_property
+    def _inverse_columns_of_float(self) -> Any:
+        return functions.cast(self._inverse_columns, _DT.FLOAT)
+
+    def applied(self, kind: str, values: Any) -> Any:
+        """The values of a field after the transformation."""
+        if kind == "sizes":
+            return values if self.scale is None else values * _beside(values, self.scale)
+        if kind == "orientations":
+            return self._turned(values)
+        if kind == "velocities":
+            moved = functions.coord_transform(_vectors(values), M=functions.cast(self.linear, _DT.FLOAT))
+        elif kind == "projections":  # their rows times the inverse
+            # Fails where there are other columns.
+            rule, columns = "matrices must have 4 columns", self._inverse_columns_of_float
+            moved = failing_with(rule, functions.coord_transform, values, M=columns)
+            # Of a batch without any matrices, DALI forgets the number of columns.
+            return functions.reshape(moved, functions.shape_of(values))
+        elif kind == "points":
+            moved = _rows_times(_vectors(values), _beside(values, self.linear), 3)
+            moved = moved if self.shift is None else moved + _beside(values, self.shift)
+        elif kind == "ego_to_world":
+            moved = _rows_times(values, _beside(values, self._inverse_columns), 4)
+        else:
+            moved = _rows_times(_beside(values, self._matrix), functions.transpose(values), 4)
+        moved = functions.cast(moved, _DT.FLOAT)
+        # Fails where vectors have more columns.
+        rule = "points and velocities must be x, y, z"
+        return failing_with(rule, functions.reshape, moved, shape=functions.shape_of(values))
+
+    def _turned(self, angles: Any) -> Any:
+        if self.sign_x is None and self.sign_y is None and self.angle_rad is None:
+            return angles
+        angles = functions.cast(angles, _DT.FLOAT64)
+        for sign in (self.sign_x, self.sign_y):
+            if sign is not None:
+                angles = angles * _beside(angles, sign)
+        if self.sign_x is not None:  # pi - o
+            quarter_turn = exact_constant_like(np.array(math.pi / 2), angles)
+            angles = angles + (1.0 - _beside(angles, self.sign_x)) * quarter_turn
+        if self.angle_rad is not None:
+            angles = angles + _beside(angles, self.angle_rad)
+        whole_turn = exact_constant_like(np.array(2 * math.pi), angles)
+        turns = functions.floor(angles / whole_turn + 0.5)
+        return functions.cast(angles - turns * whole_turn, _DT.FLOAT)
+
+
+def _rotation(angle_rad: Any, axis: int) -> Any:
+    """``(3, 3)`` float64, right-handed about an axis."""
+    angle_rad = functions.cast(angle_rad, _DT.FLOAT64)
+    along, across, cross = (np.zeros((3, 3), np.float32) for _ in range(3))
+    one, other = (axis + 1) % 3, (axis + 2) % 3
+    along[axis, axis] = across[one, one] = across[other, other] = 1
+    cross[other, one], cross[one, other] = 1, -1
+    return functions.cos(angle_rad) * across + functions.sin(angle_rad) * cross + along
+
+
+def _vectors(values: Any) -> Any:
+    """``(N, 3)`` of ``(N, 3)`` or ``(3,)``."""
+    # Fails where vectors have fewer columns.
+    xyz = failing_with(
+        "points and velocities must be x, y, z", functions.slice, values, start=[0], shape=[3], axes=[-1]
+    )
+    return functions.reshape(xyz, [-1, 3])
+
+
+def _rows_times(rows: Any, columns: Any, num_terms: int) -> Any:
+    """``(N, m)`` float64: the products of rows ``(N, num_terms)`` with ``(m, num_terms)``."""
+    products = functions.expand_dims(rows, [1]) * functions.expand_dims(columns, [0])
+    # DALI has no sum of float64.
+    return functools.reduce(operator.add, (products[:, :, place] for place in range(num_terms)))
+
+
+def _homogeneous(matrix: Any) -> Any:
+    """``(4, 4)`` of ``(3, 3)``, ``(3, 4)`` or ``(4, 3)``: what is not given is that of the identity."""
+    padded = functions.slice(matrix, start=[0, 0], shape=[4, 4], axes=[0, 1], out_of_bounds_policy="pad")
+    return padded + _LAST
+
+
+def _beside(values: Any, computed: Any) -> Any:
+    """What was computed on the CPU, where the values are."""
+    return computed.gpu() if is_node(values) and values.device == "gpu" else computed
+
+
+def _paths(data: SampleDataGroup, names: Sequence[Name]) -> list[FieldPath]:
+    return [path for name in dict.fromkeys(names) for path in data.find_all_occurrences(name)]
+
+
+def _checked_axis(axis: int | None, rotation_range: Sequence[float] | None) -> int | None:
+    if rotation_range is None and axis is None:
+        return None
+    if axis is None:
+        raise SettingError("`rotation_axis` must be 0, 1 or 2 with a `rotation_range`, got None.")
+    return index_in(axis, "rotation_axis", 3)

@@ -1,0 +1,481 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decoding of a video stream on the CPU, with PyAV."""
+
+from __future__ import annotations
+
+import collections
+import io
+import os
+from collections.abc import Iterator
+from fractions import Fraction
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+from nvidia.dali import types
+
+from ..checks import shown, whole_number
+from ..errors import FileError, FrameworkError, MissingPackageError, SettingError, VideoError, error_that_is_also
+from ..limits.image_limit import most_image_pixels, too_many_pixels
+from ..providers.files.storage import reason_of
+from .files.container import missing_bytes
+from .files.video_file import is_empty, is_file_or_missing, path_advice
+from .remote_video import RemoteVideo, WatchedFile, located
+
+if TYPE_CHECKING:
+    import av
+    from av.container import InputContainer
+    from av.packet import Packet
+    from av.video.stream import VideoStream
+
+UInt8Array: TypeAlias = npt.NDArray[np.uint8]
+VideoSource: TypeAlias = "str | os.PathLike[str] | bytes | BinaryIO | RemoteVideo"
+
+_PIXEL_FORMATS = {
+    types.DALIImageType.RGB: ("rgb24", 3),
+    types.DALIImageType.BGR: ("bgr24", 3),
+    types.DALIImageType.GRAY: ("gray", 1),
+}
+# What DALI 2.4 passes to libswscale: SWS_BILINEAR | SWS_FULL_CHR_H_INT | SWS_ACCURATE_RND, and BT.601
+# (SWS_CS_ITU601) whatever the stream says. Another value changes the pixels.
+_SCALER_FLAGS = 0x2 | 0x2000 | 0x40000
+_BT601 = 5
+_OLDEST_PYAV = 17
+
+
+def import_av(source: VideoSource | None = None) -> ModuleType:
+    """Import PyAV, or raise a `SettingError` where it is not installed, or too old.
+
+    With the video to decode, the message names it.
+    """
+    try:
+        import av
+    except ImportError as error:
+        what = "Videos" if source is None else source_name(source)
+        raise MissingPackageError(
+            f"{what} can be decoded on the CPU only with PyAV, which cannot be imported ({error}). Install it: "
+            f"pip install 'accvlab.dali_pipeline_framework[video]'. Without PyAV, DALI's own reader "
+            f"(`fn.experimental.readers.video`) decodes VP8, VP9 and MJPEG on the CPU, and other codecs on a GPU."
+        ) from error
+    if int(av.__version__.split(".")[0]) < _OLDEST_PYAV:
+        raise SettingError(
+            f"PyAV must be at least {_OLDEST_PYAV}.0 (older ones cannot be told to convert colors as DALI does), "
+            f"got {av.__version__}: pip install 'accvlab.dali_pipeline_framework[video]'."
+        )
+    return cast(ModuleType, av)
+
+
+def has_pyav() -> bool:
+    """Whether PyAV can be imported."""
+    try:
+        import_av()
+    except SettingError:
+        return False
+    return True
+
+
+def video_codec(source: VideoSource) -> str | None:
+    """Codec of the first video stream, as FFmpeg calls it; None where there is none that PyAV can open."""
+    try:
+        with VideoDecoder(source) as decoder:
+            return decoder.codec_name
+    except FrameworkError:
+        return None
+
+
+def source_name(source: VideoSource) -> str:
+    """Name of a video in messages: its path or URL, or a substitute."""
+    if isinstance(source, RemoteVideo):
+        return repr(source.name)
+    if isinstance(source, (str, os.PathLike)):
+        return repr(os.fspath(source))
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return f"the video of {len(source)} bytes"
+    return f"the video in {source!r}"
+
+
+class VideoDecoder:
+    """One video stream of a container, decoded frame after frame in the order of presentation.
+
+    ::
+
+        with VideoDecoder("monday.mp4") as decoder:
+            converter = FrameConverter()
+            for frame in decoder:
+                pixels = converter.convert(frame)     # (height, width, 3) uint8
+
+    PyAV releases the GIL while it reads and decodes, so decoders in several threads run at the same time. One
+    decoder must not be used by two threads at once, nor after a fork.
+
+    Attributes:
+        codec_name: Name of the codec, as FFmpeg calls it: ``"h264"``, ``"hevc"``, ``"vp9"``, ``"mjpeg"``, ...
+        container_name: FFmpeg's names for the format of the container: ``"matroska,webm"``, ``"avi"``, ...
+        extradata: Settings of the codec as the container has them, or None.
+        width: Width of the frames in pixels, as coded: rotations for display are not applied. Until a frame was
+            decoded, what the container or the caller states.
+        height: Height of the frames in pixels.
+        time_base: Seconds per unit of a frame's ``pts``.
+        average_rate: Frames per second as the container states it, or None.
+        start_pts: ``pts`` of the first frame, as the container states it, or None.
+        stated_num_frames: Number of frames as the container states it; 0 where it does not.
+        num_decoded: Number of frames that were decoded, over all seeks.
+        num_seeks: Number of seeks.
+    """
+
+    def __init__(
+        self,
+        source: VideoSource,
+        *,
+        stream: int = 0,
+        num_threads: int = 1,
+        name: str | None = None,
+        size: tuple[int, int] | None = None,
+    ) -> None:
+        """Open a video.
+
+        Args:
+            source: Path or URL of a file, its bytes, or an open binary file that can seek. The encoded bytes must
+                not change while the decoder is open.
+            stream: Number of the video stream, counted from 0 among the video streams of the container.
+            num_threads: Number of threads that decode this stream, at least 1. With more than one the codec
+                works on several frames at once: more throughput, and as many frames more in memory.
+            name: What messages call the video; None for its path.
+            size: Width and height that all frames must have; None for those of the first decoded one.
+
+        Raises:
+            SettingError: PyAV is missing, or there is no such video stream.
+            FileError: The file cannot be opened or read. Also the builtin exception, e.g. `FileNotFoundError`.
+            VideoError: It is not a video, is incomplete, or is of an unknown codec.
+        """
+        source = located(source)
+        self.name = source_name(source) if name is None else name
+        self.num_decoded = 0
+        self.num_seeks = 0
+        self._stream_number = whole_number(stream, "stream", at_least=0)
+        num_threads = whole_number(num_threads, "num_threads", at_least=1)
+        self._av = import_av(source)
+        self._remote_file = source.open() if isinstance(source, RemoteVideo) else None
+        self._source: Any = self._remote_file or source
+        self._watched: WatchedFile | None = None
+        if not isinstance(self._source, (str, os.PathLike, bytes, bytearray, memoryview)):
+            self._watched = WatchedFile(cast(BinaryIO, self._source))
+            self._source = self._watched
+        try:
+            self._container = self._open()
+        except BaseException:
+            self._close_remote_file()
+            raise
+        try:
+            self._stream = stream_ = self._choose_stream()
+            stream_.thread_type = "AUTO" if num_threads > 1 else "SLICE"
+            stream_.thread_count = num_threads
+            context = stream_.codec_context
+            excess = too_many_pixels(context.height, context.width)
+            if excess:
+                raise VideoError(f"The video {self.name} is not decoded: it claims frames of {excess}.")
+            context.options = {"max_pixels": str(most_image_pixels())}
+            self.codec_name: str = context.codec.canonical_name
+            if self.codec_name in ("hevc", "mjpeg"):
+                # Their decoders would silently deliver frames with errors. (That of H.264 marks such frames, and
+                # would fail on frames before a key frame in display order, after a seek to it.)
+                context.options = {**context.options, "err_detect": "explode"}
+        except BaseException:
+            self._container.close()
+            self._close_remote_file()
+            raise
+        self.container_name: str = self._container.format.name
+        self.extradata: bytes | None = context.extradata
+        self._is_size_known = size is not None
+        self.width, self.height = size or (context.width, context.height)
+        self.time_base: Fraction = stream_.time_base or Fraction(1, 1_000_000)
+        self.average_rate: Fraction | None = stream_.average_rate
+        self.start_pts: int | None = stream_.start_time
+        self.stated_num_frames: int = stream_.frames
+        self._packets: Iterator[Packet[VideoStream]] | None = None
+        self._ready: collections.deque[av.VideoFrame] = collections.deque()
+
+    def _open(self) -> InputContainer:
+        source = file = self._source
+        if isinstance(source, (bytes, bytearray, memoryview)):
+            file = io.BytesIO(source)
+        elif isinstance(source, (str, os.PathLike)):
+            if not is_file_or_missing(source):
+                raise FileError(f"Cannot open the video {self.name}: it is no regular file.")
+            # Without "file:", FFmpeg takes the part of a name before a colon for a protocol.
+            file = f"file:{os.fspath(source)}"
+        else:
+            file.seek(0)  # FFmpeg counts from where it begins
+        try:
+            # Metadata need not be UTF-8.
+            options = {"max_pixels": str(most_image_pixels())}
+            container = self._av.open(file, mode="r", options=options, metadata_errors="replace")
+        except self._av.error.FFmpegError as error:
+            failure = self._opening_failure(error)
+            self._require_read()
+            raise failure from error
+        try:
+            self._require_read()
+        except BaseException:
+            container.close()
+            raise
+        return cast("InputContainer", container)
+
+    def _require_read(self) -> None:
+        """Raise the error that an open file met while it was read."""
+        error = None if self._watched is None else self._watched.error
+        if error is None:
+            return
+        if isinstance(error, FrameworkError) or not isinstance(error, Exception):
+            raise error
+        message = f"Cannot read {self.name} after {self.num_decoded} decoded frames: {reason_of(error)}."
+        raise error_that_is_also(FileError, [type(error)], message) from error
+
+    def _opening_failure(self, error: Any) -> FrameworkError:
+        source = self._source
+        of_system = [cls for cls in type(error).__mro__ if cls.__module__ == "builtins" and cls is not ValueError]
+        if of_system and issubclass(of_system[0], OSError):  # FileNotFoundError, PermissionError, ...
+            message = f"Cannot open the video {self.name}: {error.strerror}.{path_advice(source)}"
+            return error_that_is_also(FileError, of_system[:1], message)
+        if is_empty(source):
+            return VideoError(f"The video {self.name} is empty: it has 0 bytes.")
+        num_missing = missing_bytes(source)
+        why = f"{num_missing} bytes are missing at its end" if num_missing else "Is it a video?"
+        return VideoError(f"Cannot open {self.name} as a video: {error.strerror}. {why}")
+
+    def _choose_stream(self) -> VideoStream:
+        streams = self._container.streams
+        videos = [stream for stream in streams if stream.type == "video"]
+        if not videos:
+            kinds = ", ".join(stream.type or "unknown" for stream in streams) or "none at all"
+            raise VideoError(f"There is no video stream in {self.name}; its streams are: {kinds}.")
+        if self._stream_number >= len(videos):
+            raise SettingError(
+                f"`stream` must be the number of a video stream, 0 to {len(videos) - 1} in {self.name}, got "
+                f"{self._stream_number}."
+            )
+        chosen = videos[self._stream_number]
+        if chosen.codec_context is None:
+            raise VideoError(f"PyAV {self._av.__version__} does not know the codec of {self.name}.")
+        return cast("VideoStream", chosen)
+
+    def count_missing_bytes(self) -> int:
+        """Count the bytes that the file lacks at its end; 0 where it is complete or does not tell.
+
+        Raises:
+            FileError: The file cannot be read. Also the builtin exception.
+        """
+        count = missing_bytes(self._source)
+        self._require_read()
+        return count
+
+    @property
+    def stated_duration_s(self) -> float | None:
+        """Duration of the stream in seconds as the container states it, or None."""
+        if self._stream.duration is not None:
+            return float(self._stream.duration * self.time_base)
+        text = self._stream.metadata.get("DURATION", "")  # Matroska: "00:00:08.840000000"
+        try:
+            hours, minutes, seconds = text.split(":")
+            return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+        except ValueError:
+            return None
+
+    # --- reading ----------------------------------------------------------------------------------------
+
+    def packets(self) -> Iterator[Packet[VideoStream]]:
+        """Get the packets of the stream from where it stands, in the order of decoding, without decoding them.
+
+        The last one is empty: to decode it brings out the frames that the codec still holds.
+
+        Raises:
+            FileError: The file cannot be read. Also the builtin exception.
+            VideoError: It is damaged here.
+        """
+        demuxed = self._container.demux(self._stream)
+        has_ended = False
+        while True:
+            try:
+                packet = next(demuxed, None)
+                self._require_read()
+            except self._av.error.FFmpegError as error:
+                self._require_read()
+                raise self._failure("Cannot read", error) from error
+            except IndexError as error:  # of PyAV, where the file has more streams in the end than at its start
+                if has_ended:
+                    return
+                raise self._failure("Cannot read", error) from error
+            if packet is None:
+                return
+            has_ended = not packet.size and packet.dts is None
+            yield packet
+
+    def next_frame(self) -> av.VideoFrame | None:
+        """Decode the next frame in the order of presentation; None after the last one.
+
+        Raises:
+            FileError: The file cannot be read. Also the builtin exception.
+            VideoError: The stream is damaged here, or the frame has another size than those before.
+        """
+        if self._packets is None:
+            self._packets = self.packets()
+        while not self._ready:
+            packet = next(self._packets, None)
+            if packet is None:
+                return None
+            try:
+                self._ready.extend(packet.decode())
+            except self._av.error.FFmpegError as error:
+                raise self._failure("Cannot decode", error) from error
+        frame = self._ready.popleft()
+        self._take_size(frame)
+        if (frame.width, frame.height) != (self.width, self.height):
+            raise VideoError(
+                f"All frames of a video must have one size, but {self.name} changes from {self.width} x "
+                f"{self.height} to {frame.width} x {frame.height} pixels after {self.num_decoded} decoded "
+                f"frames{self._time_of(frame)}."
+            )
+        self.num_decoded += 1
+        return frame
+
+    def _take_size(self, frame: av.VideoFrame) -> None:
+        if not self._is_size_known:  # the container can state another one than the frames have
+            self.width, self.height, self._is_size_known = frame.width, frame.height, True
+
+    def take_size_of(self, packet: Packet[VideoStream]) -> None:
+        """Decode a packet, until one gave a frame: all frames have its size."""
+        if self._is_size_known:
+            return
+        try:
+            for frame in packet.decode()[:1]:
+                self._take_size(frame)
+        except self._av.error.FFmpegError:
+            pass  # reported when the frame is read
+
+    def count_unread(self, num_packets: int, last_dts: int) -> int:
+        """Count the frames with content that an MP4 or AVI lists, beyond those that were read.
+
+        Args:
+            num_packets: Number of packets that were read, all that there are.
+            last_dts: Time of decoding of the last one.
+        """
+        names = self.container_name.split(",")
+        if "avi" not in names and "mp4" not in names:
+            return 0
+        entries = getattr(self._stream, "index_entries", ())
+        num_lacking = 0
+        if len(entries) > num_packets:
+            num_lacking = sum(bool(entry.size) for entry in entries) - num_packets
+        if "avi" in names:  # counts frames that repeat the one before, too; MP4 those that an edit list cuts off
+            num_lacking = max(num_lacking, self.stated_num_frames - (last_dts + 1))
+        return max(num_lacking, 0)
+
+    def __iter__(self) -> Iterator[av.VideoFrame]:
+        """Decode all frames from where it stands."""
+        while (frame := self.next_frame()) is not None:
+            yield frame
+
+    def seek(self, pts: int) -> None:
+        """Go to a key frame at or before a time in units of `time_base`; the next frame is one at or before it.
+
+        In streams whose frames are not decoded in the order of presentation it can also be a later one, or a
+        frame that refers to missing ones: choose the time of a key frame, and look at ``frame.pts``.
+        """
+        self._packets = None
+        self._ready.clear()
+        self.num_seeks += 1
+        try:
+            self._container.seek(pts, stream=self._stream, backward=True, any_frame=False)
+            self._require_read()
+        except self._av.error.FFmpegError as error:
+            self._require_read()
+            raise self._failure(f"Cannot go to {float(pts * self.time_base):.3f} s of", error) from error
+
+    def _failure(self, what: str, error: Any) -> VideoError:
+        reason = getattr(error, "strerror", None) or str(error)
+        return VideoError(
+            f"{what} {self.name} after {self.num_decoded} decoded frames: {reason}. The file is damaged "
+            f"or incomplete."
+        )
+
+    def _time_of(self, frame: av.VideoFrame) -> str:
+        return "" if frame.pts is None else f", at {float(frame.pts * self.time_base):.3f} s"
+
+    def close(self) -> None:
+        """Close the file; may be called again."""
+        self._packets = None
+        self._ready.clear()
+        self._container.close()
+        self._close_remote_file()
+
+    def _close_remote_file(self) -> None:
+        if self._remote_file is not None:
+            self._remote_file.close()
+
+    def __enter__(self) -> VideoDecoder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class FrameConverter:
+    """Makes arrays of decoded frames, with the pixels that DALI's decoding on the CPU has.
+
+    DALI converts with BT.601 coefficients, the value range of the stream, and chroma samples in the middle of
+    their pixels, whatever else the stream says. RGB frames are bit-equal to those of
+    ``fn.experimental.readers.video``, which can make no other type on the CPU.
+    """
+
+    def __init__(self, image_type: types.DALIImageType = types.DALIImageType.RGB) -> None:
+        """Choose the channels: ``RGB``, ``BGR``, or ``GRAY`` (the luma, in [0, 255])."""
+        if not isinstance(image_type, types.DALIImageType) or image_type not in _PIXEL_FORMATS:
+            raise SettingError(f"`image_type` must be RGB, BGR or GRAY of DALIImageType, got {shown(image_type)}.")
+        self._pixel_format, self.num_channels = _PIXEL_FORMATS[image_type]
+        self._reformatter: Any = None
+        self._copy: av.VideoFrame | None = None
+
+    def convert(self, frame: av.VideoFrame, out: UInt8Array | None = None) -> UInt8Array:
+        """Convert a frame to ``(height, width, C)`` uint8; ``C`` is 3, or 1 with ``GRAY``.
+
+        It is written to ``out``, of that shape with contiguous pixels, or to a new array.
+        """
+        if self._reformatter is None:
+            self._reformatter = import_av().video.reformatter.VideoReformatter()
+        width, height = frame.width, frame.height
+        if any(component.width < width or component.height < height for component in frame.format.components):
+            frame = self._without_chroma_location(frame)
+        converted = self._reformatter.reformat(
+            frame,
+            format=self._pixel_format,
+            interpolation=_SCALER_FLAGS,
+            src_colorspace=_BT601,
+            dst_colorspace=_BT601,
+        )
+        rows = _rows(converted.planes[0])[:height, : width * self.num_channels]
+        if out is None:
+            out = np.empty((height, width, self.num_channels), np.uint8)
+        np.copyto(out.reshape(height, -1), rows)
+        return out
+
+    def _without_chroma_location(self, frame: av.VideoFrame) -> av.VideoFrame:
+        # PyAV passes the location of the chroma samples on to libswscale, DALI does not, and PyAV has no
+        # setting for it: a frame of our own has none.
+        copy = self._copy
+        name = frame.format.name
+        if copy is None or (copy.width, copy.height, copy.format.name) != (frame.width, frame.height, name):
+            copy = self._copy = type(frame)(frame.width, frame.height, name)
+        copy.color_range = frame.color_range
+        for source, target in zip(frame.planes, copy.planes, strict=True):
+            from_rows, to_rows = _rows(source), _rows(target)
+            num_rows = min(len(from_rows), len(to_rows))
+            num_bytes = min(from_rows.shape[1], to_rows.shape[1])
+            np.copyto(to_rows[:num_rows, :num_bytes], from_rows[:num_rows, :num_bytes])
+        return copy
+
+
+def _rows(plane: Any) -> UInt8Array:
+    """View a plane as ``(rows, bytes per row)``; rows end with padding."""
+    return np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)

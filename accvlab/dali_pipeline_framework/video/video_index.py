@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which frames a video has, when they are shown, and where decoding can start."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import VideoError
+from ..user_warnings import warn_user
+from .files.h264 import FieldPictureSearch, begins_refresh
+from .files.video_file import FileState
+from .missing_frames import OF_COUNTERS, describe_gaps, find_gaps
+from .remote_video import RemoteVideo, located
+from .video_decoding import VideoDecoder, VideoSource, source_name
+
+Int64Array: TypeAlias = npt.NDArray[np.int64]
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+
+# Containers that keep the time of presentation of each frame. Others (AVI, raw streams) have only an order of
+# decoding: there the two are the same only for codecs without B-frames.
+_TIMED_CONTAINERS = frozenset(("mov", "mp4", "matroska", "webm", "mpegts", "flv", "nut", "ogg"))
+# Most packets have no time there: FFmpeg counts on from the last one that has, with other results after a seek.
+_GUESSED_CONTAINERS = frozenset(("mpeg",))
+_SEARCHED_CONTAINERS = frozenset(("mpegts", "mpeg"))
+_CODECS_WITHOUT_B_FRAMES = frozenset(
+    ("mjpeg", "vp8", "vp9", "ffv1", "huffyuv", "ffvhuff", "prores", "dnxhd", "png", "rawvideo", "utvideo")
+)
+
+
+_NOWHERE = np.zeros(0, np.int64)
+_ARRAY: Any = attrs.cmp_using(np.array_equal)
+
+
+@attrs.frozen(hash=False)
+class VideoIndex:
+    """The frames of one video stream in the order of presentation.
+
+    Attributes:
+        pts: ``(N,)`` int64, time of each frame in units of ``time_base``, strictly increasing.
+        key_pts: ``(K,)`` int64, times of the key frames, increasing. One at or before a frame is where decoding
+            can start to get it. Also those that are decoded and not shown, before the start of an edit list.
+        seek_points: ``(K,)`` int64, the time to ask the container for, to get to each key frame.
+        time_base: Seconds per unit of ``pts``.
+        width: Width of the decoded frames in pixels, whatever the container states.
+        height: Height of the decoded frames in pixels.
+        codec_name: FFmpeg's name for the codec.
+        average_rate: Frames per second as the container states it, or None.
+        num_reordered: How many frames later than it is shown a frame is decoded at most; 0 without B-frames.
+        is_seekable: Whether frames can be told by their times. Otherwise decoding starts with the first frame,
+            and where no times are known, ``pts`` are the numbers of the frames.
+        cache_file: Where the index was read from, or None. Such an index is pickled as the name of that file and
+            its checksum.
+        cache_checksum: Checksum of that file.
+        file_state: Size and time of change, or version, of the video file that was indexed; None where it was no
+            file.
+        doubts: Signs that frames are missing, such as gaps in time.
+    """
+
+    pts: Int64Array = attrs.field(eq=_ARRAY)
+    key_pts: Int64Array = attrs.field(eq=_ARRAY)
+    seek_points: Int64Array = attrs.field(eq=_ARRAY)
+    time_base: Fraction
+    width: int
+    height: int
+    codec_name: str
+    average_rate: Fraction | None
+    num_reordered: int
+    is_seekable: bool
+    cache_file: str | None = attrs.field(default=None, eq=False)
+    cache_checksum: int = attrs.field(default=0, eq=False)
+    file_state: FileState | None = attrs.field(default=None, eq=False)
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def num_frames(self) -> int:
+        """Number of frames."""
+        return len(self.pts)
+
+    @property
+    def is_key_frame(self) -> BoolArray:
+        """``(N,)`` bool, whether each frame is a key frame."""
+        return np.isin(self.pts, self.key_pts)
+
+    @property
+    def times_s(self) -> npt.NDArray[np.float64]:
+        """``(N,)`` float64, time of each frame in seconds since the first one."""
+        times_s: npt.NDArray[np.float64] = (self.pts - self.pts[0]) * float(self.time_base)
+        return times_s
+
+    @property
+    def duration_s(self) -> float:
+        """Time from the first frame to the end of the last one, which is taken to last as long as the others."""
+        span_s = float(self.times_s[-1])
+        if self.num_frames > 1:
+            return span_s * self.num_frames / (self.num_frames - 1)
+        return float(1 / self.average_rate) if self.average_rate else 0.0
+
+    def key_before(self, frame: int) -> int | None:
+        """Time of the last key frame at or before a frame; None where there is none."""
+        position = int(self.key_pts.searchsorted(self.pts[frame], side="right")) - 1
+        return int(self.key_pts[position]) if position >= 0 else None
+
+    def warn_of_doubts(self, name: str) -> None:
+        """Warn that frames seem to be missing; the message calls the video ``name``."""
+        if self.doubts:
+            warn_user(
+                f"Frames of the video {name} seem to be missing: {'; '.join(self.doubts)}. Either the file is "
+                f"damaged (compare it with its original), or the camera left frames out."
+            )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the name of the cache file, else the arrays; regular times as three numbers."""
+        if self.cache_file is not None:
+            from .video_index_cache import load_index
+
+            return load_index, (self.cache_file, self.cache_checksum)
+        values = [getattr(self, field.name) for field in attrs.fields(VideoIndex)]
+        steps = np.unique(np.diff(self.pts))
+        if len(steps) == 1:
+            values[0] = range(int(self.pts[0]), int(self.pts[-1]) + 1, int(steps[0]))
+        return _unpickled, tuple(values)
+
+
+def _unpickled(pts: Int64Array | range, *rest: Any) -> VideoIndex:
+    return VideoIndex(np.asarray(pts, np.int64), *rest)
+
+
+def index_video(
+    source: VideoSource,
+    stream: int = 0,
+    *,
+    name: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> VideoIndex:
+    """Find the frames of a video stream, by reading the container; only the first frame is decoded, for its size.
+
+    Streams whose container does not tell the times of their frames (AVI with B-frames, raw streams, damaged time
+    stamps), and H.264 with field pictures, are decoded once. The frames are those that decoding gives: not those
+    that an edit list cuts off, nor those that a codec keeps to itself.
+
+    FFmpeg skips parts of a file that it cannot read. Where frames seem to be missing (a gap in time that no
+    neighbouring interval has; fewer frames than the container lists), a warning names the places.
+
+    Args:
+        source: Path, URL, bytes, or an open binary file.
+        stream: Number of the video stream among the video streams of the container.
+        name: What messages call the video; None for its path.
+        storage_options: Arguments of a remote file system, see `FileDataProvider`.
+
+    Raises:
+        SettingError: PyAV is missing, or there is no such video stream.
+        FileError: The file cannot be opened or read.
+        VideoError: It is not a video, has no frames, or is incomplete.
+    """
+    source = located(source, storage_options)
+    index = make_index(source, stream, name)
+    index.warn_of_doubts(name or source_name(source))
+    return index
+
+
+def make_index(
+    source: VideoSource, stream: int = 0, name: str | None = None, num_decoded: int | None = None
+) -> VideoIndex:
+    """Do what `index_video` does, without the warning.
+
+    With the number of frames that decoding gave, streams without times are not decoded again.
+    """
+    state = None
+    if isinstance(source, (str, os.PathLike)):
+        state = FileState.of_video(source, name)
+    elif isinstance(source, RemoteVideo):
+        state = source.indexed or source.state()
+        source = source.as_indexed(state)
+    with VideoDecoder(source, stream=stream, name=name) as decoder:
+        packets = _PacketTable(decoder)
+        _check_complete(decoder, packets)
+        num_unread = decoder.count_unread(len(packets.pts), int(packets.dts.max(initial=-1)))
+        duration_s = decoder.stated_duration_s
+        index = None
+        if packets.are_decisive(decoder):
+            index = _index(decoder, *packets.frames(decoder), is_seekable=True)
+        elif num_decoded and packets.lacks_times:
+            index = _index_without_times(decoder, num_decoded)
+    if index is None:
+        with VideoDecoder(source, stream=stream, name=name) as decoder:
+            index = _index_by_decoding(decoder)
+    doubts = packets.doubts(index, num_unread, duration_s)
+    return attrs.evolve(index, file_state=state, doubts=doubts)
+
+
+def _index(
+    decoder: VideoDecoder,
+    pts: Int64Array,
+    key_pts: Int64Array,
+    seek_points: Int64Array,
+    num_reordered: int,
+    *,
+    is_seekable: bool,
+) -> VideoIndex:
+    if not len(pts):
+        raise VideoError(f"There are no frames in the video {decoder.name}.")
+    return VideoIndex(
+        pts,
+        key_pts,
+        seek_points,
+        decoder.time_base,
+        decoder.width,
+        decoder.height,
+        decoder.codec_name,
+        decoder.average_rate,
+        num_reordered,
+        is_seekable,
+    )
+
+
+class _PacketTable:
+    """What the packets of a stream say, in the order of decoding."""
+
+    def __init__(self, decoder: VideoDecoder) -> None:
+        rows: list[tuple[int, int, bool, bool, bool]] = []
+        self.lacks_times = False
+        self.has_field_pictures = False
+        self.end_pts = 0
+        is_h264 = decoder.codec_name == "h264"
+        fields = FieldPictureSearch(decoder.extradata) if is_h264 else None
+        for packet in decoder.packets():
+            decoder.take_size_of(packet)
+            if not packet.size:
+                continue
+            if fields is not None:
+                fields.count_picture(bytes(packet), packet.is_keyframe)
+            if packet.pts is None:
+                self.lacks_times = True
+                rows.append((0, packet.dts or 0, False, False, packet.is_corrupt))
+                continue
+            is_shown = not packet.is_discard and _is_shown(packet, decoder.codec_name)
+            dts = packet.pts if packet.dts is None else packet.dts
+            is_key = packet.is_keyframe and not (is_h264 and begins_refresh(bytes(packet)))
+            if fields is not None and (packet.is_keyframe or fields.is_possible) and not self.has_field_pictures:
+                self.has_field_pictures = fields.is_found_in(bytes(packet))
+            rows.append((packet.pts, dts, is_key, is_shown, packet.is_corrupt))
+            self.end_pts = max(self.end_pts, packet.pts + (packet.duration or 0))
+        self.lacks_pictures = fields is not None and (
+            fields.has_skipped or any(find_gaps(np.diff(np.unique(group)), OF_COUNTERS) for group in fields.orders)
+        )
+        columns = np.array(rows, np.int64).reshape(-1, 5)
+        self.pts, self.dts = columns[:, :2].T
+        self.is_key, self.is_shown, self.is_corrupt = columns[:, 2:].astype(np.bool_).T
+
+    def are_decisive(self, decoder: VideoDecoder) -> bool:
+        """Whether decoding will surely give the frames that are shown, in the order of their times."""
+        tells_times = not _TIMED_CONTAINERS.isdisjoint(decoder.container_name.split(","))
+        if self.lacks_times or not (tells_times or decoder.codec_name in _CODECS_WITHOUT_B_FRAMES):
+            return False
+        if self.has_field_pictures:  # two make a frame, whether they are two packets or one
+            return False
+        shown = self.pts[self.is_shown]
+        if not len(shown) or len(np.unique(shown)) < len(shown):
+            return False
+        # Frames before the first key frame, in either order, may be decoded or not: that is up to the decoder.
+        return bool(self.is_key[0]) and int(shown.min()) >= int(self.pts[0])
+
+    def frames(self, decoder: VideoDecoder) -> tuple[Int64Array, Int64Array, Int64Array, int]:
+        """Times of the shown frames and of key frames, where to seek, and how far frames are reordered."""
+        shown = self.pts[self.is_shown]
+        order = np.argsort(shown, kind="stable")
+        num_reordered = int((order - np.arange(len(order))).max(initial=0))
+        key_pts, places = np.unique(self.pts[self.is_key], return_index=True)
+        # A container without a table is searched for the last packet up to that time of decoding.
+        has_table = _SEARCHED_CONTAINERS.isdisjoint(decoder.container_name.split(","))
+        seek_points = key_pts if has_table else self.dts[self.is_key][places]
+        return np.ascontiguousarray(shown[order]), key_pts, seek_points, num_reordered
+
+    def doubts(self, index: VideoIndex, num_unread: int, duration_s: float | None) -> tuple[str, ...]:
+        """Describe the signs that frames are missing.
+
+        Args:
+            index: What was found.
+            num_unread: How many more frames the container lists than could be read.
+            duration_s: Duration of the stream as the container states it.
+        """
+        texts = []
+        if num_unread:
+            texts.append(f"its container lists {num_unread} frame(s) that cannot be found in it")
+        if index.is_seekable:
+            end_pts = round(Fraction(duration_s or 0) / index.time_base)
+            is_later = end_pts > self.end_pts and not num_unread
+            texts += describe_gaps(index.pts, index.time_base, end_pts if is_later else 0, index.average_rate)
+        if self.is_corrupt.any():
+            texts.append(f"{np.count_nonzero(self.is_corrupt)} packet(s) are damaged, as the container tells")
+        num_not_decoded = self._count_not_decoded(index)
+        if num_not_decoded:
+            texts.append(f"{num_not_decoded} of {len(self.pts)} packets cannot be decoded to frames")
+        if self.lacks_pictures and not texts:
+            texts.append("the stream counts its pictures (H.264), and some numbers are not there")
+        return tuple(texts)
+
+    def _count_not_decoded(self, index: VideoIndex) -> int:
+        if self.has_field_pictures:
+            return 0
+        if self.lacks_times or not index.is_seekable:
+            return max(len(self.pts) - index.num_frames, 0)
+        expected = np.unique(self.pts[self.is_shown])
+        expected = expected[expected >= index.pts[0]]  # a recording can begin between two key frames
+        return int(np.count_nonzero(~np.isin(expected, index.pts)))
+
+
+def _is_shown(packet: Any, codec_name: str) -> bool:
+    if codec_name not in ("vp8", "vp9"):
+        return True
+    # VP8 and VP9 have frames that are only referred to. VP9 usually packs one into a "superframe" with the next
+    # shown one, which ends with a marker.
+    data = memoryview(packet)
+    if codec_name == "vp8":
+        return bool(data[0] & 0x10)
+    if data[-1] & 0xE0 == 0xC0:
+        return True
+    # From the highest bit: marker (2 bits), profile (2, and 1 more with profile 3), show_existing_frame,
+    # frame_type, show_frame.
+    bits = data[0] << 1 if data[0] & 0x30 == 0x30 else data[0]
+    return bool(bits & 0x08) or bool(bits & 0x02)
+
+
+def _check_complete(decoder: VideoDecoder, packets: _PacketTable) -> None:
+    num_missing_bytes = decoder.count_missing_bytes()
+    is_cut = bool(packets.is_corrupt[-1:].any())
+    num_frames = int(np.count_nonzero(~packets.is_corrupt))
+    stated, duration_s = decoder.stated_num_frames, decoder.stated_duration_s
+    lacks_frames = num_frames < stated
+    if not stated and duration_s is not None and num_frames:
+        interval_s = packets.end_pts * float(decoder.time_base) / num_frames
+        lacks_frames = packets.end_pts * float(decoder.time_base) < duration_s - interval_s / 2
+    if not is_cut and not (num_missing_bytes and lacks_frames):
+        return
+    of_all = f" of {stated}" if stated else ""
+    up_to = f", up to {packets.pts[:num_frames].max() * float(decoder.time_base):.3f} s" if num_frames else ""
+    lacking = f" ({num_missing_bytes} bytes are missing at its end)" if num_missing_bytes else ""
+    raise VideoError(
+        f"The video {decoder.name} is incomplete{lacking}: it breaks off after {num_frames}{of_all} frames{up_to}."
+    )
+
+
+def _index_by_decoding(decoder: VideoDecoder) -> VideoIndex:
+    pts: list[int | None] = []
+    is_key: list[bool] = []
+    for frame in decoder:
+        pts.append(frame.pts)
+        is_key.append(bool(frame.key_frame))
+    if None not in pts:
+        times = np.array(pts, np.int64)
+        if (np.diff(times) > 0).all():
+            if not _GUESSED_CONTAINERS.isdisjoint(decoder.container_name.split(",")):
+                return _index(decoder, times, _NOWHERE, _NOWHERE, 0, is_seekable=False)
+            # How many frames are in the codec is not known; too many only makes seeks rarer.
+            key_pts = times[np.array(is_key, np.bool_)]
+            return _index(decoder, times, key_pts, key_pts, 4, is_seekable=True)
+    return _index_without_times(decoder, len(pts))
+
+
+def _index_without_times(decoder: VideoDecoder, num_frames: int) -> VideoIndex:
+    index = _index(decoder, np.arange(num_frames), _NOWHERE, _NOWHERE, 0, is_seekable=False)
+    rate = index.average_rate
+    return attrs.evolve(index, time_base=1 / rate if rate else Fraction(1, 25))

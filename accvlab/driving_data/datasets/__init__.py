@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Providers of driving data sets: one format of samples for all of them.
+
+The rooms::
+
+    driving     what they have in common: poses, the index, the format of a sample, the provider
+    arrow_logs  logs of py123d: Arrow files of many data sets in one format
+    argoverse   Argoverse 2: sensor logs
+    clips       videos: PhysicalAI-AV, and data sets of LeRobot
+    kitti       KITTI: odometry and tracking
+    infos       info pickles of the mmdetection3d family
+    nuscenes    the tables of nuScenes
+"""
+
+from accvlab.dali_pipeline_framework.public_names import public_names
+
+__getattr__, __dir__ = public_names(__name__, __file__)

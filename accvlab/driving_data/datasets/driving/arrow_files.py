@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of Apache Arrow: IPC files, mapped, and Feather and Parquet tables as NumPy arrays."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from accvlab.dali_pipeline_framework.checks import did_you_mean, listed
+from accvlab.dali_pipeline_framework.errors import FileError, FrameworkError, MissingPackageError, file_error
+from accvlab.dali_pipeline_framework.extension import UNPACKED_BYTES, open_table
+
+from . import poses
+
+UInt8Array = npt.NDArray[np.uint8]
+_VALUE_BYTES = 8  # of a value in an array; in a file, a few bytes can be a million equal ones
+# Beside pyarrow's own errors: its names and texts are decoded when they are asked for.
+_UNREADABLE = (OSError, MemoryError, UnicodeDecodeError)
+
+
+def import_pyarrow(path: str | os.PathLike[str]) -> ModuleType:
+    """Import pyarrow for a file, or raise a `SettingError` where it is not installed."""
+    try:
+        import pyarrow
+        import pyarrow.feather
+        import pyarrow.ipc
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{os.fspath(path)!r} is a file of Apache Arrow, and pyarrow cannot be imported ({error}). Install "
+            f"it: pip install 'accvlab.dali_pipeline_framework[arrow]'."
+        ) from error
+    module: ModuleType = pyarrow
+    return module
+
+
+def refused(path: str | os.PathLike[str], error: Exception) -> FrameworkError:
+    """Make the error of a file that cannot be read."""
+    return file_error(f"The file {os.fspath(path)!r} cannot be read", error)
+
+
+def require_memory(num_bytes: int, what: str = "unpacked it has {} bytes") -> None:
+    """Raise a `FileTooLargeError` where something takes more memory than the limit."""
+    UNPACKED_BYTES.require(num_bytes, what)
+
+
+def require_column(path: str | os.PathLike[str], name: str, known: Sequence[str]) -> None:
+    """Refuse a file without a column."""
+    if name not in known:
+        raise FileError(
+            f"The file {os.fspath(path)!r} has no column {name!r}.{did_you_mean(name, known)} It has: "
+            f"{listed(known)}."
+        )
+
+
+def read_columns(
+    path: str | os.PathLike[str], kinds: Mapping[str, str], *, or_none: Sequence[str] = ()
+) -> dict[str, npt.NDArray[Any]]:
+    """Read columns of a Feather or Parquet file, ``(num_rows,)`` each; lists ``(num_rows, length)``.
+
+    Args:
+        path: The file; ``.parquet`` in its name says what it is.
+        kinds: What each column must hold: ``"number"`` (as float64), ``"whole"`` (as int64), ``"text"`` (as
+            str) or ``"numbers"`` (lists of one length, as float64).
+        or_none: Which of them may be missing; these are then not among the results.
+
+    Raises:
+        SettingError: pyarrow is missing.
+        FileError: The file cannot be read, or a column is missing, is of another type, or has empty cells.
+    """
+    arrow = import_pyarrow(path)
+    try:
+        open_table(path).close()
+        read = _read_parquet if os.fspath(path).endswith(".parquet") else _read_feather
+        table, known = read(arrow, path, list(kinds))
+    except (*_UNREADABLE, arrow.ArrowException) as error:
+        raise refused(path, error) from error
+    columns = {}
+    for name, kind in kinds.items():
+        if name in or_none and name not in known:
+            continue
+        require_column(path, name, known)
+        try:
+            columns[name] = _as_numpy(arrow, path, name, kind, table[name])
+        except (*_UNREADABLE, arrow.ArrowException) as error:
+            raise refused(path, error) from error
+    return columns
+
+
+def _read_parquet(arrow: ModuleType, path: str | os.PathLike[str], names: Sequence[str]) -> tuple[Any, list[str]]:
+    """Read those of the columns that a Parquet file has, and the names of all."""
+    # Not as a data set: names like "a=b" are no partitions.
+    file = arrow.parquet.ParquetFile(path)
+    known = list(file.schema_arrow.names)
+    wanted = [name for name in names if name in known]
+    groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
+    columns = [group.column(number) for group in groups for number in range(group.num_columns)]
+    columns = [each for each in columns if each.path_in_schema.split(".")[0] in wanted]
+    require_memory(sum(max(each.total_uncompressed_size, _VALUE_BYTES * each.num_values) for each in columns))
+    # Texts as places in a list of those that differ.
+    fields = [field for field in file.schema_arrow if str(field.type) in ("string", "large_string")]
+    texts = [field.name for field in fields if field.name in wanted]
+    file = arrow.parquet.ParquetFile(path, read_dictionary=texts)
+    return file.read(columns=wanted, use_threads=False), known
+
+
+def _read_feather(arrow: ModuleType, path: str | os.PathLike[str], names: Sequence[str]) -> tuple[Any, list[str]]:
+    """Read those of the columns that a Feather file has, and the names of all."""
+    known = list(arrow.ipc.open_file(os.fspath(path)).schema.names)
+    wanted = [name for name in names if name in known]
+    table = arrow.feather.read_table(path, columns=wanted, memory_map=True, use_threads=False)
+    table.validate(full=True)  # columns that are shorter than they claim would end the process
+    require_memory(table.nbytes)
+    return table, known
+
+
+def poses_of_columns(
+    columns: Mapping[str, npt.NDArray[Any]], path: str | os.PathLike[str], names: Sequence[str]
+) -> npt.NDArray[np.float64]:
+    """Make poses ``(n, 3, 4)`` of seven columns: w, x, y, z of quaternions, and x, y, z of translations.
+
+    Raises:
+        FileError: A row is no pose.
+    """
+    quaternion, place = (np.stack([columns[name] for name in part], axis=-1) for part in (names[:4], names[4:]))
+    is_wrong = ~(np.abs(np.linalg.norm(quaternion, axis=-1) - 1) < 1e-2) | ~np.isfinite(place).all(axis=-1)
+    if is_wrong.any():
+        row = int(np.flatnonzero(is_wrong)[0])
+        raise FileError(
+            f"Row {row} of {os.fspath(path)!r} must be a pose, whose quaternion has the length 1, got "
+            f"{quaternion[row]} and {place[row]}."
+        )
+    return poses.pose_of_quaternion(quaternion, place)
+
+
+def sizes_of_columns(
+    columns: Mapping[str, npt.NDArray[Any]], path: str | os.PathLike[str], names: Sequence[str]
+) -> npt.NDArray[np.float64]:
+    """Make sizes ``(n, 3)`` of three columns; see `poses_of_columns`.
+
+    Raises:
+        FileError: A size is not above 0.
+    """
+    size = np.stack([columns[name] for name in names], axis=-1)
+    is_wrong = ~(size > 0).all(axis=-1)
+    if is_wrong.any():
+        row = int(np.flatnonzero(is_wrong)[0])
+        raise FileError(f"Row {row} of {os.fspath(path)!r} must have a size above 0, got {size[row]}.")
+    return size
+
+
+def _as_numpy(
+    arrow: ModuleType, path: str | os.PathLike[str], name: str, kind: str, column: Any
+) -> npt.NDArray[Any]:
+    types = arrow.types
+    if kind == "numbers":
+        return _lists_as_numpy(arrow, path, name, column)
+    if types.is_dictionary(column.type) and kind != "text":
+        column = column.cast(column.type.value_type)
+    of_text = column.type.value_type if types.is_dictionary(column.type) else column.type
+    is_text = types.is_string(of_text) or types.is_large_string(of_text)
+    is_whole = types.is_integer(column.type)
+    is_right = {"text": is_text, "whole": is_whole, "number": is_whole or types.is_floating(column.type)}[kind]
+    if not is_right:
+        wanted = {"text": "texts", "whole": "whole numbers", "number": "numbers"}[kind]
+        raise FileError(f"The column {name!r} of {os.fspath(path)!r} must hold {wanted}, got {column.type}.")
+    if column.null_count:
+        raise FileError(
+            f"The column {name!r} of {os.fspath(path)!r} has {column.null_count} cells without a value."
+        )
+    if kind == "text":
+        return _texts_as_numpy(arrow, column)
+    return np.asarray(column.to_numpy(), np.float64 if kind == "number" else np.int64)
+
+
+def _texts_as_numpy(arrow: ModuleType, column: Any) -> npt.NDArray[np.str_]:
+    """Texts as an array, in which each takes as much memory as the longest."""
+    parts = []
+    for chunk in column.chunks:
+        of_dictionary = arrow.types.is_dictionary(chunk.type)
+        texts = np.array((chunk.dictionary if of_dictionary else chunk).to_pylist(), np.str_).reshape(-1)
+        require_memory(texts.itemsize * len(column), "as an array it needs {} bytes")
+        parts.append(texts[chunk.indices.to_numpy()] if of_dictionary else texts)
+    return np.concatenate(parts) if parts else np.zeros(0, "U1")
+
+
+def _lists_as_numpy(
+    arrow: ModuleType, path: str | os.PathLike[str], name: str, column: Any
+) -> npt.NDArray[np.float64]:
+    types = arrow.types
+    is_list = (
+        types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type)
+    )
+    if is_list and (types.is_floating(column.type.value_type) or types.is_integer(column.type.value_type)):
+        lengths: set[int] = set()
+        parts = [np.zeros(0)]
+        for chunk in column.chunks:
+            values = chunk.flatten()
+            has_gaps = chunk.null_count or values.null_count
+            if types.is_fixed_size_list(column.type):
+                lengths |= {column.type.list_size} if len(chunk) else set()
+            else:
+                lengths |= {*np.diff(chunk.offsets.to_numpy()).tolist()}
+            lengths |= {-1} if has_gaps else set()
+            if -1 in lengths or len(lengths) > 1:
+                break
+            parts.append(np.asarray(values.to_numpy(zero_copy_only=False), np.float64))
+        else:
+            return np.concatenate(parts).reshape(len(column), *lengths)
+    raise FileError(
+        f"The column {name!r} of {os.fspath(path)!r} must hold lists of numbers of one length, got {column.type}."
+    )
+
+
+def column_names(path: str | os.PathLike[str]) -> list[str]:
+    """Names of the columns of a Parquet file.
+
+    Raises:
+        SettingError: pyarrow is missing.
+        FileError: The file cannot be read.
+    """
+    arrow = import_pyarrow(path)
+    try:
+        return list(arrow.parquet.ParquetFile(path).schema_arrow.names)
+    except (*_UNREADABLE, arrow.ArrowException) as error:
+        raise refused(path, error) from error
+
+
+class ArrowFile:
+    """An IPC file of Apache Arrow, mapped: what is read of it is not copied, where it is not compressed.
+
+    Arrays made of it keep the mapping alive. The file must not be changed or cut short while it is open. What is
+    missing in it, or cannot be read, is a `FileError`.
+
+    Attributes:
+        path: Its path.
+        names: Names of the columns.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Map the file.
+
+        Raises:
+            SettingError: pyarrow is missing.
+            FileError: The file cannot be read, or is no IPC file.
+        """
+        self.path = path
+        self._arrow = import_pyarrow(path)
+        try:
+            open_table(path).close()
+            self._source = self._arrow.memory_map(path, "r")
+            self._schema = self._arrow.ipc.open_file(self._source).schema
+            self.names: list[str] = list(self._schema.names)
+        except (*_UNREADABLE, self._arrow.ArrowException) as error:
+            raise refused(path, error) from error
+        self._readers: dict[str, Any] = {}
+        self._last: tuple[int, Any] | None = None
+
+    @property
+    def metadata(self) -> Mapping[bytes, bytes]:
+        """What the schema says beside the columns."""
+        return self._schema.metadata or {}
+
+    def type_of(self, name: str) -> Any:
+        """Type of a column, of pyarrow."""
+        require_column(self.path, name, self.names)
+        return self._schema.field(self.names.index(name)).type
+
+    def _reader(self, name: str | None = None) -> Any:
+        """A reader of one column, which reads and decompresses no other; or of all, which copies nothing."""
+        key = name or ""
+        if key not in self._readers:
+            fields = [] if name is None else [self._schema.get_field_index(name)]
+            options = self._arrow.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
+            self._readers[key] = self._arrow.ipc.open_file(self._source, options=options)
+        return self._readers[key]
+
+    def _batch(self, number: int, name: str | None = None) -> Any:
+        """A batch of records, of one column or of all, whose columns are as long as they claim."""
+        batch = self._reader(name).get_batch(number)
+        batch.validate()
+        require_memory(batch.nbytes)
+        return batch
+
+    def column(self, name: str) -> Any:
+        """Get a column as one array of pyarrow."""
+        self.type_of(name)
+        try:
+            parts, num_bytes = [], 0
+            for number in range(self._reader(name).num_record_batches):
+                part = self._batch(number, name).column(0)
+                num_bytes += part.nbytes
+                require_memory(num_bytes, f"the column {name!r} has {{}} bytes")
+                part.validate(full=True)
+                parts.append(part)
+            column = self._arrow.chunked_array(parts, self.type_of(name)).combine_chunks()
+        except (*_UNREADABLE, self._arrow.ArrowException) as error:
+            raise refused(self.path, error) from error
+        chunked = self._arrow.ChunkedArray
+        if isinstance(column, chunked):
+            column = column.chunk(0) if column.num_chunks else self._arrow.array([], column.type)
+        return column
+
+    @cached_property
+    def _first_row(self) -> npt.NDArray[np.int64]:
+        """First row of each record batch, and the number of rows."""
+        first = self.names[0]
+        counts = [self._batch(number, first).num_rows for number in range(self._reader(first).num_record_batches)]
+        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        try:
+            return int(self._first_row[-1])
+        except (*_UNREADABLE, self._arrow.ArrowException) as error:
+            raise refused(self.path, error) from error
+
+    def content(self, name: str, row: int) -> UInt8Array | None:
+        """Get the bytes in a cell, ``(num_bytes,)`` uint8, read-only and not copied; None where it is empty."""
+        if not 0 <= row < self.num_rows:
+            raise FileError(f"The file {self.path!r} has {self.num_rows} rows: there is no row {row}.")
+        self.type_of(name)
+        number = int(np.searchsorted(self._first_row, row, side="right")) - 1
+        try:
+            if self._last is None or self._last[0] != number:
+                self._last = (number, self._batch(number))
+            column = self._last[1].column(self._schema.get_field_index(name))
+            return _content(column, row - int(self._first_row[number]))
+        except (*_UNREADABLE, ValueError, IndexError, self._arrow.ArrowException) as error:
+            raise refused(self.path, error) from error
+
+
+def _content(column: Any, row: int) -> UInt8Array | None:
+    """Bytes of a cell, where they are: a scalar of pyarrow would be a copy."""
+    if not column.is_valid()[row].as_py():
+        return None
+    dtype = np.int64 if str(column.type).startswith("large_") else np.int32
+    _, offsets, values = column.buffers()
+    first, end = np.frombuffer(offsets, dtype, 2, (column.offset + row) * np.dtype(dtype).itemsize)
+    if first == end:
+        return np.zeros(0, np.uint8)
+    if first < 0 or first > end:
+        raise ValueError(f"row {row} of a batch of records begins behind its end")
+    content = np.frombuffer(values, np.uint8, int(end - first), int(first))
+    content.flags.writeable = False  # what was decompressed is shared by all rows of the batch
+    return content
+
+
+class ArrowFiles:
+    """IPC files that are open, at most 256: the least recently used one is left out for the next."""
+
+    _most = 256
+
+    def __init__(self) -> None:
+        """Open nothing yet."""
+        self._open: OrderedDict[str, ArrowFile] = OrderedDict()
+
+    def __getitem__(self, path: str) -> ArrowFile:
+        """Get a file; it is opened when it is first asked for."""
+        file = self._open.get(path)
+        if file is None:
+            file = self._open[path] = ArrowFile(path)
+            if len(self._open) > self._most:
+                self._open.popitem(last=False)
+        else:
+            self._open.move_to_end(path)
+        return file

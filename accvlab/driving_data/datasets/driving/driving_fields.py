@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a sample of driving data holds: the settings that choose it, and the format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
+
+import attrs
+from attrs.validators import optional
+from nvidia.dali import types
+
+from accvlab.dali_pipeline_framework import SampleDataGroup
+from accvlab.dali_pipeline_framework.checks import (
+    bullets,
+    choice,
+    did_you_mean,
+    flag,
+    listed,
+    shown,
+    text,
+    valid,
+    whole_number,
+)
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.extension import DECODED_IMAGE
+from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
+from accvlab.dali_pipeline_framework.unknown_arguments import has_settings
+
+from .driving_index import DrivingIndex
+
+_DT = types.DALIDataType
+
+
+class DrivingFieldSettings(TypedDict, total=False):
+    """The settings of `DrivingFields`, for providers that pass them on."""
+
+    cameras: Sequence[str] | None
+    lidar: bool
+    num_sweeps: int
+    boxes: bool | None
+    boxes_2d: bool
+    classes: Sequence[str] | Mapping[str, str] | None
+    min_points: int
+    min_lidar_points: int
+    num_future_frames: int
+    num_ego_future_frames: int
+    can_bus: bool
+    ego_status: bool
+    map_lines: bool
+    reference: str | None
+
+
+@attrs.frozen(kw_only=True)
+class DrivingFields:
+    """What the samples of a `DrivingProvider` hold.
+
+    Attributes:
+        cameras: Names of the cameras, in the order wanted; None for all, () for none.
+        lidar: Whether lidar points are loaded.
+        num_sweeps: Number of earlier lidar sweeps in a sample; those before the start of a scene
+            have no points.
+        boxes: Whether there are 3D boxes; None: where the data set has them.
+        boxes_2d: Whether there are 2D boxes of each image.
+        classes: Names of the classes, in the order of their numbers; boxes of other categories are left out. Or a
+            mapping of the names of the data set to those of the classes, numbered as they first appear. None: all
+            categories of the data set, in its order.
+        min_points: Boxes with fewer lidar and radar points together are left out, unless their number is unknown.
+        min_lidar_points: Boxes with fewer lidar points are left out, unless their number is unknown.
+        num_future_frames: Over how many following frames the places of boxes are given.
+        num_ego_future_frames: Over how many following frames the place of the vehicle is given.
+        can_bus: Whether there is what BEVFormer calls ``can_bus``.
+        ego_status: Whether there is what SparseDrive calls ``ego_status``.
+        map_lines: Whether there are lines of a map.
+        reference: Frame of reference of all that is not said to be in another: ``"lidar"`` or ``"ego"``. None: the
+            lidar where there is one. Data sets that are mixed must have the same.
+    """
+
+    cameras: Sequence[str] | None = None
+    lidar: bool = attrs.field(default=False, validator=valid(flag))
+    num_sweeps: int = attrs.field(default=0, validator=valid(whole_number, at_least=0))
+    boxes: bool | None = attrs.field(default=None, validator=optional(valid(flag)))
+    boxes_2d: bool = attrs.field(default=False, validator=valid(flag))
+    classes: Sequence[str] | Mapping[str, str] | None = None
+    min_points: int = attrs.field(default=0, validator=valid(whole_number, at_least=0))
+    min_lidar_points: int = attrs.field(default=0, validator=valid(whole_number, at_least=0))
+    num_future_frames: int = attrs.field(default=0, validator=valid(whole_number, at_least=0))
+    num_ego_future_frames: int = attrs.field(default=0, validator=valid(whole_number, at_least=0))
+    can_bus: bool = attrs.field(default=False, validator=valid(flag))
+    ego_status: bool = attrs.field(default=False, validator=valid(flag))
+    map_lines: bool = attrs.field(default=False, validator=valid(flag))
+    reference: str | None = attrs.field(default=None, validator=valid(choice, allowed=(None, "lidar", "ego")))
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse what is not of its form."""
+        if isinstance(self.cameras, str):
+            raise SettingError(f"`cameras` must be a list of names, got one: write [{self.cameras!r}].")
+        if isinstance(self.classes, str):
+            raise SettingError(f"`classes` must be a list of names, got one: write [{self.classes!r}].")
+        if self.num_sweeps and not self.lidar:
+            raise SettingError(f"`num_sweeps` is {self.num_sweeps}: sweeps need `lidar=True`.")
+        if self.num_future_frames and self.boxes is False:
+            raise SettingError("`num_future_frames` gives the places of boxes: it needs `boxes`.")
+
+    # --- of an index ------------------------------------------------------------------------------------
+
+    def completed(self, index: DrivingIndex) -> DrivingFields:
+        """Fill in what was left open, for an index.
+
+        Raises:
+            SettingError: The index lacks what is asked for; all of it is told.
+        """
+        cameras = index.camera_names if self.cameras is None else self.cameras
+        has_boxes = index.boxes is not None
+        reference = self.reference or index.base
+        problems = [
+            f"cameras: there is no camera {shown(name)}.{did_you_mean(name, index.camera_names)} There are: "
+            f"{listed(index.camera_names)}."
+            for name in cameras
+            if name not in index.camera_names
+        ]
+        if len(set(cameras)) < len(cameras):
+            problems.append(f"cameras: each may be named once, got {shown(cameras)}.")
+        for name, is_wanted, has in (
+            ("lidar", self.lidar, index.lidar is not None),
+            ("num_sweeps", self.num_sweeps > 0, index.lidar is not None),
+            ("boxes", self.boxes or self.num_future_frames > 0, has_boxes),
+            ("boxes_2d", self.boxes_2d, index.boxes_2d is not None),
+            ("can_bus", self.can_bus, index.frames.can_bus is not None),
+            ("ego_status", self.ego_status, index.frames.ego_status is not None),
+            ("map_lines", self.map_lines, index.lines is not None),
+            (
+                "num_future_frames",
+                self.num_future_frames > 0,
+                index.boxes is not None and index.boxes.instance is not None,
+            ),
+            ("reference", reference == "lidar", index.base == "lidar"),
+        ):
+            if is_wanted and not has:
+                problems.append(f"{name}: the data set has none.")
+        if self.boxes is not False and has_boxes:
+            problems += _problems_of_classes(self.classes, index.categories)
+        elif self.boxes_2d:
+            problems += _problems_of_classes(self.classes, index.box2d_categories or index.categories)
+        if problems:
+            raise SettingError(f"The data set lacks what is asked for:\n{bullets(problems)}")
+        return attrs.evolve(
+            self,
+            cameras=tuple(cameras),
+            boxes=has_boxes if self.boxes is None else self.boxes,
+            reference=reference,
+        )
+
+    def class_names(self, index: DrivingIndex) -> tuple[str, ...]:
+        """Names of the classes, by number."""
+        if self.classes is None:
+            return index.categories
+        return tuple(dict.fromkeys(self.classes.values() if isinstance(self.classes, Mapping) else self.classes))
+
+    def class_of_category(self, names: Sequence[str], index: DrivingIndex) -> list[int]:
+        """Number of the class of each category; -1 for none, and once more at the end for category -1."""
+        number_of = {name: number for number, name in enumerate(self.class_names(index))}
+        renamed = self.classes if isinstance(self.classes, Mapping) else {name: name for name in number_of}
+        return [*(number_of.get(renamed.get(name, ""), -1) for name in names), -1]
+
+    def blueprint(self, *, is_video: bool = False) -> SampleDataGroup:
+        """Format of the samples, see `DrivingProvider`; for settings that were `completed`."""
+        sample = SampleDataGroup()
+        sample.add_data_field("token", _DT.STRING)
+        sample.add_data_field("scene", _DT.STRING)
+        sample.add_data_field("frame", _DT.INT32, ndim=0)
+        sample.add_data_field("is_first", _DT.BOOL, ndim=0)
+        sample.add_data_field("timestamp", _DT.FLOAT64, ndim=0)
+        sample.add_data_group_field("ego", self._ego())
+        if self.cameras:
+            sample.add_data_group_field_array("cameras", self._camera(is_video), len(self.cameras))
+        if self.lidar:
+            sample.add_data_group_field("lidar", _lidar())
+        if self.num_sweeps:
+            sample.add_data_group_field_array("sweeps", _lidar(), self.num_sweeps)
+        if self.boxes:
+            sample.add_data_group_field("boxes", self._boxes())
+        if self.map_lines:
+            lines = SampleDataGroup()
+            lines.add_data_field("points", _DT.FLOAT, ndim=2)
+            lines.add_data_field("num_points", _DT.INT32, ndim=1)
+            lines.add_data_field("categories", _DT.INT32, ndim=1)
+            sample.add_data_group_field("map_lines", lines)
+        return sample
+
+    def _ego(self) -> SampleDataGroup:
+        ego = SampleDataGroup()
+        ego.add_data_field("world_from_ego", _DT.FLOAT64, ndim=2)
+        ego.add_data_field("ego_from_reference", _DT.FLOAT64, ndim=2)
+        ego.add_data_field("world_from_reference", _DT.FLOAT64, ndim=2)
+        if self.can_bus:
+            ego.add_data_field("can_bus", _DT.FLOAT64, ndim=1)
+        if self.ego_status:
+            ego.add_data_field("status", _DT.FLOAT64, ndim=1)
+        if self.num_ego_future_frames:
+            ego.add_data_field("future_positions", _DT.FLOAT, ndim=2)
+            ego.add_data_field("is_future_known", _DT.BOOL, ndim=1)
+        return ego
+
+    def _camera(self, is_video: bool) -> SampleDataGroup:
+        camera = SampleDataGroup()
+        if is_video:
+            camera.add_data_field("image", _DT.UINT8, ndim=3, content=DECODED_IMAGE)
+        else:
+            camera.add_data_field("image", _DT.UINT8, ndim=1, content=ENCODED_IMAGE)
+        camera.add_data_field("name", _DT.STRING)
+        camera.add_data_field("timestamp", _DT.FLOAT64, ndim=0)
+        camera.add_data_field("intrinsics", _DT.FLOAT64, ndim=2)
+        camera.add_data_field("camera_from_reference", _DT.FLOAT64, ndim=2)
+        camera.add_data_field("ego_from_camera", _DT.FLOAT64, ndim=2)
+        if self.boxes_2d:
+            boxes = SampleDataGroup()
+            boxes.add_data_field("boxes", _DT.FLOAT, ndim=2)
+            boxes.add_data_field("centers", _DT.FLOAT, ndim=2)
+            boxes.add_data_field("depths", _DT.FLOAT, ndim=1)
+            boxes.add_data_field("categories", _DT.INT32, ndim=1)
+            boxes.add_data_field("box_rows", _DT.INT32, ndim=1)
+            camera.add_data_group_field("boxes_2d", boxes)
+        return camera
+
+    def _boxes(self) -> SampleDataGroup:
+        boxes = SampleDataGroup()
+        boxes.add_data_field("centers", _DT.FLOAT, ndim=2)
+        boxes.add_data_field("sizes", _DT.FLOAT, ndim=2)
+        boxes.add_data_field("yaws", _DT.FLOAT, ndim=1)
+        boxes.add_data_field("velocities", _DT.FLOAT, ndim=2)
+        for name in ("categories", "attributes", "visibilities", "num_lidar_points", "num_radar_points"):
+            boxes.add_data_field(name, _DT.INT32, ndim=1)
+        boxes.add_data_field("instances", _DT.INT64, ndim=1)
+        if self.num_future_frames:
+            boxes.add_data_field("future_centers", _DT.FLOAT, ndim=3)
+            boxes.add_data_field("is_future_known", _DT.BOOL, ndim=2)
+        return boxes
+
+
+def most_sweeps(fields: DrivingFieldSettings) -> int:
+    """Number of sweeps that an index has for each frame: those asked for, at least 10, as most models take."""
+    num_sweeps: object = fields.get("num_sweeps")
+    return max(10, num_sweeps) if isinstance(num_sweeps, int) else 10
+
+
+with_driving_fields = has_settings(DrivingFieldSettings, DrivingFields)
+
+
+def _lidar() -> SampleDataGroup:
+    lidar = SampleDataGroup()
+    lidar.add_data_field("points", _DT.FLOAT, ndim=2)
+    lidar.add_data_field("reference_from_lidar", _DT.FLOAT64, ndim=2)
+    lidar.add_data_field("timestamp", _DT.FLOAT64, ndim=0)
+    return lidar
+
+
+def _problems_of_classes(classes: Sequence[str] | Mapping[str, str] | None, known: Sequence[str]) -> list[str]:
+    problems = []
+    for name in () if classes is None else classes:
+        text(name, "classes")
+        if name not in known:
+            problems.append(
+                f"classes: there is no category {shown(name)}.{did_you_mean(name, known)} There are: "
+                f"{listed(known)}."
+            )
+    return problems

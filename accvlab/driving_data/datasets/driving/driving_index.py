@@ -1,0 +1,446 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The index of a driving data set: everything but pixels and points, as arrays that several processes map.
+
+Letters in shapes: S scenes, F frames, C cameras, I images (frames times cameras), R lidar records, K sweeps of
+all frames, N boxes of all frames, M 2D boxes of all images, L map lines of all frames, P points of all lines. A
+column whose name starts with ``first`` says where the elements of each frame (scene, image, line) begin in the
+columns that have one row per element; its last entry is where the last of them end.
+
+Poses are ``(..., 3, 4)``, see `poses`. The *base* is the frame of reference of all geometry of a frame: the lidar
+at the frame's time, or the vehicle where there is no lidar. Lengths are meters, times seconds, angles radians. The
+vehicle, ``ego``, has x ahead, y to the left, z up; cameras have x to the right, y down, z ahead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import json
+import os
+import shutil
+import tempfile
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from accvlab.dali_pipeline_framework.checks import bullets, choice, shown
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError, file_error
+from accvlab.dali_pipeline_framework.extension import array_header, open_table, parse_json, read_table
+
+Names: TypeAlias = npt.NDArray[np.bytes_]
+Float64: TypeAlias = npt.NDArray[np.float64]
+Int32: TypeAlias = npt.NDArray[np.int32]
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+# Of the folder of an index: a change of the columns or of their meaning is another version.
+VERSION = 1
+_HEAD = "index.json"
+_LONGEST_NAME = 4096  # bytes: PATH_MAX
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class FrameColumns:
+    """Frames, scene by scene, by time.
+
+    Attributes:
+        scene: Name of each scene.
+        first_of_scene: First frame of each scene.
+        token: Name of each frame in its data set.
+        time: When the frame was taken.
+        world_from_ego: Pose of the vehicle at that time.
+        ego_from_base: The base, on the vehicle.
+        can_bus: What BEVFormer calls so: position, orientation, acceleration, rotation rate, velocity, heading.
+        ego_status: What SparseDrive calls so: acceleration, rotation rate, velocity, steering angle.
+    """
+
+    scene: Annotated[Names, "S"]
+    first_of_scene: Annotated[Int64, "S+1", "F"]
+    token: Annotated[Names, "F"]
+    time: Annotated[Float64, "F"]
+    world_from_ego: Annotated[Float64, "F 3 4"]
+    ego_from_base: Annotated[Float64, "F 3 4"]
+    can_bus: Annotated[Float64, "F 18"] | None = None
+    ego_status: Annotated[Float64, "F 10"] | None = None
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class CameraColumns:
+    """Images of the cameras.
+
+    Attributes:
+        file: File of each image, relative to the root of the data; empty where there is none.
+        time: When each image was taken.
+        intrinsics: Camera coordinates to pixels times depth.
+        camera_from_base: The base at the frame's time in coordinates of the camera at the image's time: the motion
+            of the vehicle between the two is contained.
+        ego_from_camera: The camera, on the vehicle.
+        video_frame: Number of the image in ``file``, where that is a video; -1 where it is not.
+        row: Row of the image in ``file``, where that is a table; -1 where it is not.
+    """
+
+    file: Annotated[Names, "F C"]
+    time: Annotated[Float64, "F C"]
+    intrinsics: Annotated[Float64, "F C 3 3"]
+    camera_from_base: Annotated[Float64, "F C 3 4"]
+    ego_from_camera: Annotated[Float64, "F C 3 4"]
+    video_frame: Annotated[Int64, "F C"] | None = None
+    row: Annotated[Int64, "F C"] | None = None
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class LidarColumns:
+    """Lidar records, keyframes and sweeps.
+
+    Attributes:
+        file: File of each record, relative to the root of the data.
+        time: When it was taken.
+        world_from_lidar: Pose of the sensor at that time.
+        of_frame: The record of each frame; -1 for none.
+        first_sweep: First entry of each frame in ``sweep``.
+        sweep: Earlier records of each frame, the newest first.
+        row: Row of each record in ``file``, where that is a table.
+    """
+
+    file: Annotated[Names, "R"]
+    time: Annotated[Float64, "R"]
+    world_from_lidar: Annotated[Float64, "R 3 4"]
+    of_frame: Annotated[Int64, "F"]
+    first_sweep: Annotated[Int64, "F+1", "K"]
+    sweep: Annotated[Int64, "K"]
+    row: Annotated[Int64, "R"] | None = None
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class BoxColumns:
+    """3D boxes of objects.
+
+    Attributes:
+        first: First box of each frame.
+        center: Centers, in the base.
+        size: Length, width, height.
+        rotation: Quaternions, w first, from box to base; the length is along x of the box.
+        velocity: Over ground, in the base; NaN where it is not known.
+        category: Number of the category; -1 for none.
+        instance: Number of the object, the same in all frames of a scene; -1 where it is not known.
+        attribute: Number of the attribute; -1 for none.
+        visibility: 1 to 4: up to 40, 60, 80, 100 % visible; 0 where it is not known.
+        num_lidar_points: In the box; -1 where it is not known.
+        num_radar_points: In the box; -1 where it is not known.
+    """
+
+    first: Annotated[Int64, "F+1", "N"]
+    center: Annotated[Float64, "N 3"]
+    size: Annotated[Float64, "N 3"]
+    rotation: Annotated[Float64, "N 4"]
+    velocity: Annotated[Float64, "N 3"]
+    category: Annotated[Int32, "N"]
+    instance: Annotated[Int64, "N"] | None = None
+    attribute: Annotated[Int32, "N"] | None = None
+    visibility: Annotated[Int32, "N"] | None = None
+    num_lidar_points: Annotated[Int32, "N"] | None = None
+    num_radar_points: Annotated[Int32, "N"] | None = None
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class Box2dColumns:
+    """2D boxes of objects in images.
+
+    Attributes:
+        first: First box of each image; images are counted frame by frame, camera by camera.
+        box: ``x1, y1, x2, y2``, pixels.
+        center: Projection of the center of the object, pixels.
+        depth: Depth of the center.
+        category: Number in ``box2d_categories``.
+        box_row: Row of the object in the columns of boxes; -1 where it is not known.
+    """
+
+    first: Annotated[Int64, "I+1", "M"]
+    box: Annotated[Float64, "M 4"]
+    center: Annotated[Float64, "M 2"]
+    depth: Annotated[Float64, "M"]
+    category: Annotated[Int32, "M"]
+    box_row: Annotated[Int64, "M"]
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class LineColumns:
+    """Lines of a map around each frame; the last point of a closed line is its first.
+
+    Attributes:
+        first: First line of each frame.
+        category: Number in ``line_categories``.
+        first_point: First point of each line.
+        point: Points, in the base.
+    """
+
+    first: Annotated[Int64, "F+1", "L"]
+    category: Annotated[Int32, "L"]
+    first_point: Annotated[Int64, "L+1", "P"]
+    point: Annotated[Float64, "P 2"]
+
+
+def _as_names(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(names)
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class DrivingIndex:
+    """Frames, cameras, lidar and boxes of a data set. What is None, the data set does not have.
+
+    Attributes:
+        base: ``"lidar"`` or ``"ego"``.
+        frames: The frames.
+        cameras: Their images.
+        lidar: Their lidar records.
+        boxes: Their boxes.
+        boxes_2d: 2D boxes of their images.
+        lines: Map lines around them.
+        camera_names: Names of the cameras.
+        categories: Names of the categories of boxes, by number.
+        attributes: Names of the attributes of boxes, by number.
+        box2d_categories: Names of the categories of 2D boxes, by number; the order may be another one.
+        line_categories: Names of the categories of map lines, by number.
+        point_columns: What the columns of lidar points are: ``"x", "y", "z", "intensity", ...``.
+        origin: What the index was made of, and how: anything that JSON holds.
+    """
+
+    base: str
+    frames: FrameColumns
+    cameras: CameraColumns | None = None
+    lidar: LidarColumns | None = None
+    boxes: BoxColumns | None = None
+    boxes_2d: Box2dColumns | None = None
+    lines: LineColumns | None = None
+    camera_names: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
+    categories: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
+    attributes: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
+    box2d_categories: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
+    line_categories: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
+    point_columns: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
+    origin: Mapping[str, Any] = attrs.field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        """Check that the columns go together."""
+        choice(self.base, "base", ("lidar", "ego"))
+        self._check_tables()
+        num_cameras, lengths = len(self.camera_names), {}
+        if isinstance(self.frames.time, np.ndarray) and self.frames.time.ndim:
+            num_frames = len(self.frames.time)
+            lengths = {"F": num_frames, "C": num_cameras, "I": num_frames * num_cameras}
+        problems = []
+        for table_name, table_class in _TABLES.items():
+            table = getattr(self, table_name)
+            for name, column in _columns(table_class).items() if table is not None else ():
+                values = getattr(table, name)
+                if values is not None or column.is_required:
+                    problems += _problems_of(f"{table_name}.{name}", values, column, lengths)
+        problems = problems or self._category_problems()
+        if problems:
+            raise SettingError(f"The columns of the index do not go together:\n{bullets(problems)}")
+
+    def _check_tables(self) -> None:
+        problems = []
+        for name, table_class in _TABLES.items():
+            table, is_required = getattr(self, name), name == "frames"
+            if not isinstance(table, table_class) and (is_required or table is not None):
+                or_none = "" if is_required else " or None"
+                got = "None" if table is None else type(table).__name__
+                problems.append(f"`{name}` must be {table_class.__name__}{or_none}, got {got}")
+        if problems:
+            raise SettingError(f"The tables of an index have types of their own:\n{bullets(problems)}")
+
+    def _category_problems(self) -> list[str]:
+        """Numbers of categories that have no name."""
+        of_2d = "box2d_categories" if self.box2d_categories else "categories"
+        problems = []
+        for table_name, names in (("boxes", "categories"), ("boxes_2d", of_2d), ("lines", "line_categories")):
+            table, most = getattr(self, table_name), len(getattr(self, names)) - 1
+            if table is None or not len(table.category):
+                continue
+            is_wrong = (table.category < -1) | (table.category > most)
+            if is_wrong.any():
+                row = int(np.argmax(is_wrong))
+                problems.append(
+                    f"{table_name}.category: must be in [-1, {most}], as `{names}` has {most + 1} names, got "
+                    f"{table.category[row]} in row {row}"
+                )
+        return problems
+
+    @property
+    def num_frames(self) -> int:
+        """Number of frames."""
+        return len(self.frames.time)
+
+    def scene_of(self, frame: int) -> int:
+        """Number of the scene of a frame."""
+        return int(np.searchsorted(self.frames.first_of_scene, frame, side="right")) - 1
+
+    # --- files ------------------------------------------------------------------------------------------
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write a folder with one ``.npy`` file per column. It appears, or replaces the one before, as a whole.
+
+        Raises:
+            FileError: The folder cannot be written.
+        """
+        target = Path(folder).absolute()
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            written = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+            try:
+                for table_name, table_class in _TABLES.items():
+                    table = getattr(self, table_name)
+                    for name in () if table is None else _columns(table_class):
+                        if getattr(table, name) is not None:
+                            column = io.BytesIO()  # NumPy does not say why it cannot write to a file
+                            np.save(column, getattr(table, name))
+                            (written / f"{table_name}.{name}.npy").write_bytes(column.getbuffer())
+                head = {field.name: getattr(self, field.name) for field in attrs.fields(DrivingIndex)}
+                head = {name: value for name, value in head.items() if name not in _TABLES}
+                (written / _HEAD).write_text(json.dumps({"version": VERSION, **head}))
+                written.chmod(0o755)
+                _replace_folder(written, target)
+            finally:
+                shutil.rmtree(written, ignore_errors=True)
+        except OSError as error:
+            raise file_error(f"The index cannot be written to {str(target)!r}", error) from error
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str]) -> DrivingIndex:
+        """Map an index that `save` has written: only what is used is read, and processes share it.
+
+        Raises:
+            FileError: There is no index of this version, or it is damaged.
+        """
+        path = Path(folder)
+        try:
+            head = parse_json(read_table(path / _HEAD))
+            if head.pop("version") != VERSION:
+                raise ValueError("it is of another version")
+            files = {file.name for file in path.iterdir()}
+            tables = {}
+            for table_name, table_class in _TABLES.items():
+                columns = {
+                    name: _mapped(path / f"{table_name}.{name}.npy")
+                    for name in _columns(table_class)
+                    if f"{table_name}.{name}.npy" in files
+                }
+                if columns:
+                    tables[table_name] = table_class(**columns)
+            return cls(**head, **tables)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise file_error(f"{str(path)!r} is no index of driving data that can be used", error) from error
+
+
+_TABLES: dict[str, Any] = {
+    "frames": FrameColumns,
+    "cameras": CameraColumns,
+    "lidar": LidarColumns,
+    "boxes": BoxColumns,
+    "boxes_2d": Box2dColumns,
+    "lines": LineColumns,
+}
+
+
+@attrs.frozen
+class _Column:
+    """What the annotation of a column says.
+
+    Attributes:
+        dtype: Type.
+        shape: Letters and numbers of the shape.
+        elements: Letter of the elements, of a column that says where they begin.
+        is_required: Whether each table of the kind has it.
+    """
+
+    dtype: Any
+    shape: tuple[str, ...]
+    elements: str | None
+    is_required: bool
+
+
+@functools.cache
+def _columns(table: type[object]) -> dict[str, _Column]:
+    columns = {}
+    for name, hint in typing.get_type_hints(table, include_extras=True).items():
+        is_required = hasattr(hint, "__metadata__")
+        annotated = hint if is_required else typing.get_args(hint)[0]
+        shape, *elements = annotated.__metadata__
+        dtype = typing.get_args(typing.get_args(annotated.__origin__)[1])[0]
+        columns[name] = _Column(dtype, tuple(shape.split()), elements[0] if elements else None, is_required)
+    return columns
+
+
+def names_column(values: Sequence[str | bytes]) -> Names:
+    """Make a column of names, ``(n,)`` bytes.
+
+    Raises:
+        FileError: One is longer than any path: all of them would take as much room.
+    """
+    names = [os.fsencode(value) for value in values]
+    longest = max(names, key=len, default=b"")
+    if len(longest) > _LONGEST_NAME:
+        raise FileError(
+            f"Names must have at most {_LONGEST_NAME} bytes, got {len(longest)}: {shown(longest[:80])}."
+        )
+    return np.array(names, np.bytes_) if names else np.zeros(0, "S1")
+
+
+def first_column(counts: npt.ArrayLike) -> Int64:
+    """Make a column that says where the elements of each begin, ``(n + 1,)``, of their numbers ``(n,)``."""
+    return np.concatenate([[0], np.cumsum(np.asarray(counts, np.int64))]).astype(np.int64)
+
+
+def _mapped(file: Path) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(np.load(file, mmap_mode="r"))
+    except OSError:
+        raise
+    except Exception as error:  # an array without elements, which cannot be mapped, or whatever is damaged
+        with open_table(file) as opened:
+            shape, dtype = array_header(opened)
+        if 0 not in shape:
+            raise ValueError(f"{file.name} cannot be mapped: {error}") from error
+        return np.zeros(shape, dtype)
+
+
+def _problems_of(name: str, values: npt.NDArray[Any], column: _Column, lengths: dict[str, int]) -> list[str]:
+    """What is wrong with a column; ``lengths``, by letter, are completed by it."""
+    if not isinstance(values, np.ndarray) or not np.issubdtype(values.dtype, column.dtype):
+        found = getattr(values, "dtype", type(values).__name__)
+        return [f"{name}: must be an array of {column.dtype.__name__}, got {found}"]
+    expected = []
+    for length, letter in zip(values.shape, column.shape, strict=False):
+        symbol, _, more = letter.partition("+")
+        known = int(symbol) if symbol.isdigit() else lengths.setdefault(symbol, length - int(more or 0))
+        expected.append(known + int(more or 0))
+    if len(column.shape) != values.ndim or tuple(expected) != values.shape:
+        return [f"{name}: must have the shape ({', '.join(column.shape)}), got {values.shape}, with {lengths}"]
+    if column.elements is None:
+        return []
+    if not len(values) or values[0] != 0 or (np.diff(values) < 0).any():
+        return [f"{name}: must begin with 0 and not decrease"]
+    if lengths.setdefault(column.elements, int(values[-1])) != values[-1]:
+        return [f"{name}: must end with {lengths[column.elements]} ({column.elements}), got {values[-1]}"]
+    return []
+
+
+def _replace_folder(written: Path, target: Path) -> None:
+    """Put a folder in the place of another; where another process is faster, its folder stays."""
+    for _ in range(3):
+        try:
+            os.rename(written, target)
+            return
+        except OSError:
+            if not target.exists():
+                raise
+            outdated = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+            with contextlib.suppress(FileNotFoundError):  # moved away by another process
+                os.rename(target, outdated / "outdated")
+            shutil.rmtree(outdated, ignore_errors=True)

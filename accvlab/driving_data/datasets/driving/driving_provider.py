@@ -1,0 +1,600 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A data provider for driving data of any origin: samples of one format, from an index."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup
+from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, index_in, listed, shown
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError
+from accvlab.dali_pipeline_framework.extension import StoragePath
+from accvlab.dali_pipeline_framework.providers import Storage
+from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
+
+from . import poses
+from .driving_fields import DrivingFields, DrivingFieldSettings, with_driving_fields
+from .driving_index import Box2dColumns, BoxColumns, CameraColumns, DrivingIndex, LidarColumns, LineColumns
+from .index_cache import cache_folder
+from .video_frames import FrameKey, VideoFrames
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from accvlab.dali_pipeline_framework.testing import Finding
+
+Float64Array = npt.NDArray[np.float64]
+FloatArray = npt.NDArray[np.float32]
+
+# Of poses that are the same but for rounding, far from the origin of the world; meters, or parts of an axis.
+_ROUNDING = 1e-8
+
+
+class DrivingProvider(DataProvider):
+    """Frames of driving data: cameras, lidar, the vehicle, boxes. One format for data sets of any origin.
+
+    One sample per frame. The settings, see `DrivingFields`, say what is there. C cameras, N boxes, P points::
+
+        token                        STRING    name of the frame in its data set
+        scene                        STRING
+        frame                        INT32     place in its scene, from 0
+        is_first                     BOOL      whether the scene begins
+        timestamp                    FLOAT64   seconds
+        ego
+            world_from_ego           FLOAT64 (4, 4)    at the time of the frame
+            ego_from_reference       FLOAT64 (4, 4)
+            world_from_reference     FLOAT64 (4, 4)
+            can_bus                  FLOAT64 (18,)     `can_bus`
+            status                   FLOAT64 (10,)     `ego_status`
+            future_positions         FLOAT (T, 3)      origin of the reference frame in the T following frames
+            is_future_known          BOOL (T,)         False, and zeros, beyond the end of the scene
+        cameras[0..C-1]
+            image                    UINT8 (num_bytes,)  a file; of videos (H, W, 3), RGB
+            name                     STRING
+            timestamp                FLOAT64           seconds
+            intrinsics               FLOAT64 (3, 3)    to pixels times depth, as the data set has it
+            camera_from_reference    FLOAT64 (4, 4)    with the motion between the two times
+            ego_from_camera          FLOAT64 (4, 4)    where the camera is mounted
+            boxes_2d
+                boxes                FLOAT (M, 4)      x1, y1, x2, y2, pixels
+                centers              FLOAT (M, 2)      projections of the centers, pixels
+                depths               FLOAT (M,)        meters
+                categories           INT32 (M,)        as those of the boxes
+                box_rows             INT32 (M,)        row in `boxes`; -1 where it is not known or left out
+        lidar, sweeps[0..S-1]                          sweeps: before the frame, the newest first
+            points                   FLOAT (P, K)      x, y, z in coordinates of the sensor, and what it measures
+            reference_from_lidar     FLOAT64 (4, 4)    with the motion between the two times
+            timestamp                FLOAT64           seconds
+        boxes
+            centers                  FLOAT (N, 3)
+            sizes                    FLOAT (N, 3)      length, width, height
+            yaws                     FLOAT (N,)        in (-pi, pi], of the length against x
+            velocities               FLOAT (N, 3)      over ground, m/s; NaN where it is not known
+            categories               INT32 (N,)        index into `class_names`; -1 for none
+            attributes               INT32 (N,)        index into `attribute_names`; -1 for none
+            visibilities             INT32 (N,)        1 to 4: up to 40, 60, 80, 100 %; 0 where it is not known
+            num_lidar_points         INT32 (N,)        -1 where it is not known
+            num_radar_points         INT32 (N,)        -1 where it is not known
+            instances                INT64 (N,)        the same object has one number in a scene; -1: not known
+            future_centers           FLOAT (N, T, 3)   in the T following frames
+            is_future_known          BOOL (N, T)       False, and zeros, where the object is not there
+        map_lines
+            points                   FLOAT (P, 2)      of all lines, one after the other
+            num_points               INT32 (L,)        of each line
+            categories               INT32 (L,)        index into `line_category_names`
+
+    Lengths are meters, angles radians. All but what is said to be in another frame is in the *reference frame*:
+    the lidar's, or the vehicle's (x ahead, y to the left, z up). Matrices are named by what they make of what.
+
+    Frames of a scene stand together, by time; `sequence_lengths` is what samplers need. A pickle holds the folder
+    of the index: each process maps it, and files are read in the workers.
+    """
+
+    # Where subclasses keep indices; None for the usual folder, see `index_cache.cache_folder`.
+    _index_cache: str | os.PathLike[str] | None = None
+
+    @explains_unknown_arguments()
+    @with_driving_fields
+    def __init__(
+        self,
+        index: DrivingIndex | str | os.PathLike[str],
+        data_root: StoragePath,
+        *,
+        scenes: Sequence[str] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        **fields: Unpack[DrivingFieldSettings],
+    ) -> None:
+        """Open an index.
+
+        Args:
+            index: The index, or the folder where it was saved.
+            data_root: What names of files are relative to: a folder or a URL.
+            scenes: Names of the scenes, in the order wanted; None for all.
+            storage_options: Arguments of the remote file system of ``data_root``, also for videos there.
+            **fields: What the samples hold: settings of `DrivingFields`.
+
+        Raises:
+            FileError: The index cannot be opened.
+            SettingError: The data set lacks what is asked for, or there are no frames.
+        """
+        self._given_index = index if isinstance(index, DrivingIndex) else os.path.abspath(index)
+        self._storage = Storage(data_root, storage_options)
+        self._storage_options = storage_options
+        self._fields = DrivingFields(**fields).completed(self._index)
+        self._scenes = _chosen_scenes(self._index, scenes)
+        if not self.get_number_of_samples():
+            raise SettingError("There are no frames in the chosen scenes.")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Settings and paths, not what is made of them in each process; the index where it was never saved."""
+        members = [member for cls in type(self).__mro__ for member in vars(cls).items()]
+        made = {name for name, member in members if isinstance(member, cached_property)}
+        return {name: value for name, value in self.__dict__.items() if name not in made}
+
+    @cached_property
+    def _index(self) -> DrivingIndex:
+        given = self._given_index
+        return given if isinstance(given, DrivingIndex) else DrivingIndex.open(given)
+
+    @cached_property
+    def _video_frames(self) -> VideoFrames:
+        return VideoFrames(cache_folder(self._index_cache) / "videos", self._storage_options)
+
+    # --- what there is ----------------------------------------------------------------------------------
+
+    @property
+    def fields(self) -> DrivingFields:
+        """What the samples hold."""
+        return self._fields
+
+    @property
+    def camera_names(self) -> tuple[str, ...]:
+        """Names of the cameras, in the order of the samples."""
+        return tuple(self._fields.cameras or ())
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes of 3D boxes, by number."""
+        return self._fields.class_names(self._index)
+
+    @property
+    def attribute_names(self) -> tuple[str, ...]:
+        """Names of the attributes of boxes, by number."""
+        return self._index.attributes
+
+    @property
+    def line_category_names(self) -> tuple[str, ...]:
+        """Names of the categories of map lines, by number."""
+        return self._index.line_categories
+
+    @property
+    def point_columns(self) -> tuple[str, ...]:
+        """What the columns of lidar points are."""
+        return self._index.point_columns
+
+    @property
+    def origin(self) -> Mapping[str, Any]:
+        """What the data set was read from, and how."""
+        return self._index.origin
+
+    @property
+    def scene_names(self) -> tuple[str, ...]:
+        """Names of the scenes, in the order of the samples."""
+        return tuple(os.fsdecode(self._index.frames.scene[scene]) for scene in self._scenes)
+
+    @property
+    def sequence_lengths(self) -> tuple[int, ...]:
+        """Number of frames of each scene, in the order of the samples."""
+        first = self._index.frames.first_of_scene
+        return tuple(int(first[scene + 1] - first[scene]) for scene in self._scenes)
+
+    @property
+    def timestamps(self) -> Float64Array:
+        """Time of each frame, ``(num_samples,)`` float64, seconds: what `Clips` needs."""
+        return np.asarray(self._index.frames.time)[self._frames]
+
+    @cached_property
+    def _frames(self) -> npt.NDArray[np.int64]:
+        """Number in the index of each sample."""
+        first = self._index.frames.first_of_scene
+        return np.concatenate([[0], *(np.arange(first[s], first[s + 1]) for s in self._scenes)])[1:].astype(
+            np.int64
+        )
+
+    def get_number_of_samples(self) -> int:
+        """Get the number of frames."""
+        return sum(self.sequence_lengths)
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        """Blueprint of a sample, see the class."""
+        return self._blueprint.get_empty_like_self()
+
+    @cached_property
+    def _blueprint(self) -> SampleDataGroup:
+        return self._fields.blueprint(is_video=self._is_video)
+
+    @cached_property
+    def _dtypes(self) -> list[Any]:
+        """Type of each data field, of NumPy."""
+        return [SampleDataGroup.get_numpy_type_for_dali_type(dtype) for dtype in self._blueprint.field_types_flat]
+
+    @cached_property
+    def _camera_numbers(self) -> list[int]:
+        return [self._index.camera_names.index(name) for name in self.camera_names]
+
+    def describe_sample(self, sample_index: int) -> str:
+        """Scene, frame and token, and the files of a sample."""
+        index, frame = self._index, self._frame(sample_index)
+        scene = index.scene_of(frame)
+        number = frame - int(index.frames.first_of_scene[scene])
+        place = f"scene {_text(index.frames.scene[scene])!r}, frame {number}"
+        files = []
+        if index.cameras is not None:
+            files += [_text(index.cameras.file[frame, camera]) for camera in self._camera_numbers]
+        if self._fields.lidar and index.lidar is not None:
+            files.append(_text(index.lidar.file[index.lidar.of_frame[frame]]))
+        return f"{place}, token {_text(index.frames.token[frame])!r}" + f", files {listed(files)}" * bool(files)
+
+    def __repr__(self) -> str:
+        """Summarise what was found."""
+        return (
+            f"{type(self).__name__}({self.get_number_of_samples()} frames in {len(self._scenes)} scene(s), "
+            f"{len(self.camera_names)} camera(s), reference: {self._fields.reference})"
+        )
+
+    def describe(self) -> str:
+        """Tell what was found, and what it was made of (`DrivingProvider.origin`), in lines."""
+        return "\n".join([repr(self), *self._origin_lines()])
+
+    def _origin_lines(self) -> list[str]:
+        lines = []
+        for name, value in self.origin.items():
+            is_list = isinstance(value, Mapping | list | tuple)
+            text = f"{len(value)}: {listed(value, 5)}" if is_list and value else "none" if is_list else str(value)
+            lines.append(f"{name}: {text}")
+        return lines
+
+    def _refuse_missing_images(self, missing: Iterable[Sequence[int]], place: str) -> None:
+        """Refuse frames without an image of a camera that is asked for; ``missing`` are frame and camera each."""
+        frames, cameras, index = {*self._frames.tolist()}, {*self._camera_numbers}, self._index
+        problems = [
+            f"{_text(index.frames.token[frame])!r} has none of {index.camera_names[camera]}"
+            for frame, camera in missing
+            if frame in frames and camera in cameras
+        ]
+        if problems:
+            raise SettingError(
+                f"Each frame must have an image of each camera in {place}, but:\n"
+                f"{bullets(problems)}\nLeave the camera (`cameras`) or the scene (`scenes`) out."
+            )
+
+    # --- samples ----------------------------------------------------------------------------------------
+
+    def _frame(self, sample_index: int) -> int:
+        return int(self._frames[index_in(sample_index, "sample_index", len(self._frames))])
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        """Load a frame, see the class.
+
+        Raises:
+            SettingError: Also an IndexError; there is no such frame.
+            FileError: A file is missing or cannot be read.
+        """
+        index, fields, frame = self._index, self._fields, self._frame(sample_index)
+        frames, scene = index.frames, index.scene_of(frame)
+        number = frame - int(frames.first_of_scene[scene])
+        following = range(frame + 1, int(frames.first_of_scene[scene + 1]))
+        reference_from_base = self._reference_from_base(frame)
+        flat: list[Any] = [bytes(frames.token[frame]), bytes(frames.scene[scene]), number, number == 0]
+        flat += [frames.time[frame], *self._ego(frame, following, reference_from_base)]
+        if index.cameras is not None:
+            for camera in self._camera_numbers:
+                flat += self._camera(index.cameras, frame, camera, reference_from_base)
+        if fields.lidar and index.lidar is not None:
+            flat += self._record(index.lidar, frame, int(index.lidar.of_frame[frame]), reference_from_base)
+            first, end = index.lidar.first_sweep[frame : frame + 2]
+            records = [int(record) for record in index.lidar.sweep[first : min(end, first + fields.num_sweeps)]]
+            for record in records + [-1] * (fields.num_sweeps - len(records)):
+                flat += self._record(index.lidar, frame, record, reference_from_base)
+        if fields.boxes and index.boxes is not None:
+            flat += self._boxes(index.boxes, frame, following, reference_from_base)
+        if fields.map_lines and index.lines is not None:
+            flat += _lines(index.lines, frame, reference_from_base)
+        sample = self.sample_data_structure
+        sample.set_data([_as_array(value, dtype) for value, dtype in zip(flat, self._dtypes, strict=True)])
+        return sample
+
+    def first_image_file(self) -> npt.NDArray[np.uint8] | None:
+        """Read the image of the first camera in the first sample; None where there is no camera, or a video.
+
+        Raises:
+            FileError: It cannot be read.
+        """
+        cameras = self._index.cameras
+        if cameras is None or not self.camera_names or self._is_video:
+            return None
+        return np.asarray(self._image(cameras, self._frame(0), self._camera_numbers[0]))
+
+    def contract_findings(self, samples: Mapping[int, SampleDataGroup], seed: int) -> Iterable[Finding]:
+        """Check samples for what driving data keep, see `DataProvider.contract_findings`.
+
+        *   Times ascend in each scene, and are seconds: frames of a scene are at most 1000 s apart, most of them
+            at most 15 s, images and points at most 10 s from their frame.
+        *   Matrices are rigid motions, those of cameras have focal lengths above 0.
+        *   Cameras are where they are mounted: ``camera_from_reference`` is ``inverse(ego_from_camera) @
+            ego_from_reference``, but for 20 degrees and 10 m, and what the vehicle drives between the two times.
+        *   Boxes have as many elements in each field, sizes above 0, yaws in [-pi, pi], and categories that have a
+            name; no object is there twice in a frame. The boxes that 2D boxes belong to are in front of the
+            camera.
+
+        Of up to 4 scenes with 6 consecutive frames each, whether they are plausible. Each rule has a figure in the
+        report, and is silent where there is too little to judge, such as fewer than eight boxes:
+
+
+
+
+        *   Cameras are within 30 m of the vehicle's origin, and do not move as the vehicle does; those that do not
+            look down have their y axis within 60 degrees of down; those named left, right, front or back do not
+            look to the opposite (``left`` may look ahead, as one of a pair).
+        *   Principal points are in the middle of images, or, of parts of images, inside. Of the boxes in the
+            direction of a camera, 8 to 60 m away, the camera sees at least a fifth.
+        *   Boxes are less than 400 m away (median). Vehicles (a class with a word such as ``car``, ``truck``,
+            ``bus``, ``trailer``, ``van``, ``vehicle``) are longer than wide, at least half of them, and 1 to 40 m
+            long.
+        *   The vehicle drives along its heading, within 45 degrees, when faster than 3 m/s; backward only slower.
+        *   Objects that stand stay where they are in the world: a quarter of the moves is near zero where that is
+            so with another pose of the vehicle (its inverse, or that of another frame) or other axes of the boxes.
+        *   Velocities are those by which tracked objects move over ground, and vehicles move along their heading.
+        """
+        from ...testing.driving_contract import contract_findings
+
+        return contract_findings(self, samples, seed)
+
+    @property
+    def loads_batches(self) -> bool:
+        """Whether frames are decoded: then each video once, and forward, for all samples of a batch."""
+        return self._is_video and bool(self._camera_numbers)
+
+    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
+        """Load frames; what several of them need of one video is decoded once, and in order."""
+        cameras = self._index.cameras
+        if cameras is None or cameras.video_frame is None:
+            yield from map(self.get_data, sample_indices)
+            return
+        keys = [
+            (self._storage.path(_text(cameras.file[frame, camera])), int(cameras.video_frame[frame, camera]))
+            for frame in map(self._frame, sample_indices)
+            for camera in self._camera_numbers
+        ]
+        with self._video_frames.shared(key for key in keys if key[1] >= 0):
+            yield from map(self.get_data, sample_indices)
+
+    def _reference_from_base(self, frame: int) -> Float64Array:
+        return (
+            np.eye(3, 4) if self._fields.reference == self._index.base else self._index.frames.ego_from_base[frame]
+        )
+
+    def _ego(self, frame: int, following: range, reference_from_base: Float64Array) -> list[Any]:
+        frames, fields = self._index.frames, self._fields
+        ego_from_reference = poses.joined(frames.ego_from_base[frame], poses.inverse(reference_from_base))
+        world_from_reference = poses.joined(frames.world_from_ego[frame], ego_from_reference)
+        flat: list[Any] = [
+            poses.as_matrix(pose)
+            for pose in (frames.world_from_ego[frame], ego_from_reference, world_from_reference)
+        ]
+        if fields.can_bus and frames.can_bus is not None:
+            flat.append(np.array(frames.can_bus[frame]))
+        if fields.ego_status and frames.ego_status is not None:
+            flat.append(np.array(frames.ego_status[frame]))
+        if fields.num_ego_future_frames:
+            positions = np.zeros((fields.num_ego_future_frames, 3))
+            later = following[: fields.num_ego_future_frames]
+            world_from_later = frames.world_from_ego[later.start : later.stop]
+            if fields.reference == self._index.base:
+                world_from_later = poses.joined(world_from_later, frames.ego_from_base[later.start : later.stop])
+            positions[: len(later)] = poses.moved(poses.inverse(world_from_reference), world_from_later[..., 3])
+            flat += [positions, np.arange(len(positions)) < len(later)]
+        return flat
+
+    def _camera(
+        self, cameras: CameraColumns, frame: int, camera: int, reference_from_base: Float64Array
+    ) -> list[Any]:
+        camera_from_base = cameras.camera_from_base[frame, camera]
+        flat = [
+            self._image(cameras, frame, camera),
+            self._index.camera_names[camera],
+            cameras.time[frame, camera],
+            np.array(cameras.intrinsics[frame, camera]),
+            poses.as_matrix(poses.joined(camera_from_base, poses.inverse(reference_from_base))),
+            poses.as_matrix(cameras.ego_from_camera[frame, camera]),
+        ]
+        if self._fields.boxes_2d and self._index.boxes_2d is not None:
+            flat += self._boxes_2d(self._index.boxes_2d, frame, camera)
+        return flat
+
+    def _record(
+        self, lidar: LidarColumns, frame: int, record: int, reference_from_base: Float64Array
+    ) -> list[Any]:
+        frames = self._index.frames
+        if record < 0:
+            return [np.zeros((0, len(self.point_columns)), np.float32), np.eye(4), frames.time[frame]]
+        world_from_base = poses.joined(frames.world_from_ego[frame], frames.ego_from_base[frame])
+        base_from_lidar = poses.joined(poses.inverse(world_from_base), lidar.world_from_lidar[record])
+        if np.abs(base_from_lidar - np.eye(3, 4)).max() < _ROUNDING:
+            base_from_lidar = np.eye(3, 4)
+        reference_from_lidar = poses.joined(reference_from_base, base_from_lidar)
+        return [self._points(lidar, record), poses.as_matrix(reference_from_lidar), lidar.time[record]]
+
+    # --- what providers of other files override ---------------------------------------------------------
+
+    @property
+    def _is_video(self) -> bool:
+        """Whether `_image` delivers decoded frames."""
+        return self._index.cameras is not None and self._index.cameras.video_frame is not None
+
+    def _image(self, cameras: CameraColumns, frame: int, camera: int) -> Any:
+        """Read the image of a frame: the bytes of its file, ``(num_bytes,)`` uint8; of a video, its pixels."""
+        key = self._frame_key(cameras, frame, camera)
+        return self._storage.read_bytes(key[0]) if key[1] < 0 else self._video_frames.frame(*key)
+
+    def _frame_key(self, cameras: CameraColumns, frame: int, camera: int) -> FrameKey:
+        """Path and number of a frame of a video; name and -1 of a file that is none."""
+        name = _text(cameras.file[frame, camera])
+        if not name:
+            raise FileError(
+                f"The frame {_text(self._index.frames.token[frame])!r} has no image of camera "
+                f"{self._index.camera_names[camera]!r}. Leave the camera (`cameras`) or the scene (`scenes`) out."
+            )
+        number = -1 if cameras.video_frame is None else int(cameras.video_frame[frame, camera])
+        return (name, number) if number < 0 else (self._storage.path(name), number)
+
+    def _points(self, lidar: LidarColumns, record: int) -> FloatArray:
+        """Read the points of a lidar record, ``(P, K)``: float32, one point after the other."""
+        name = _text(lidar.file[record])
+        content = self._storage.read_bytes(name)
+        num_columns = len(self.point_columns)
+        if len(content) % (4 * num_columns):
+            raise FileError(
+                f"The file {self._storage.path(name)!r} must hold points of {num_columns} float32 "
+                f"({listed(self.point_columns)}), but has {len(content)} bytes: it is cut short or no such file."
+            )
+        return content.view(np.float32).reshape(-1, num_columns)
+
+    # --- boxes ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _class_of_category(self) -> npt.NDArray[np.int32]:
+        return np.array(self._fields.class_of_category(self._index.categories, self._index), np.int32)
+
+    @cached_property
+    def _class_of_category_2d(self) -> npt.NDArray[np.int32]:
+        names = self._index.box2d_categories or self._index.categories
+        return np.array(self._fields.class_of_category(names, self._index), np.int32)
+
+    def _kept_rows(self, boxes: BoxColumns, frame: int) -> npt.NDArray[np.int64]:
+        """Rows of the boxes of a frame that are not left out."""
+        fields = self._fields
+        rows = np.arange(int(boxes.first[frame]), int(boxes.first[frame + 1]))
+        is_kept = np.ones(len(rows), bool)
+        if fields.classes is not None:
+            is_kept &= self._class_of_category[boxes.category[rows]] >= 0
+        lidar = _rows_of(boxes.num_lidar_points, rows, -1)
+        if fields.min_lidar_points:
+            is_kept &= (lidar >= fields.min_lidar_points) | (lidar < 0)
+        if fields.min_points:
+            radar = _rows_of(boxes.num_radar_points, rows, 0)
+            is_kept &= (lidar + np.maximum(radar, 0) >= fields.min_points) | (lidar < 0)
+        return rows[is_kept]
+
+    def _boxes(
+        self, boxes: BoxColumns, frame: int, following: range, reference_from_base: Float64Array
+    ) -> list[Any]:
+        rows = self._kept_rows(boxes, frame)
+        rotation = boxes.rotation[rows]
+        if self._fields.reference != self._index.base:
+            turn = poses.quaternion_of_rotation(reference_from_base[:, :3])
+            rotation = poses.product_of_quaternions(turn, rotation)
+        instances = _rows_of(boxes.instance, rows, -1)
+        flat = [
+            poses.moved(reference_from_base, boxes.center[rows]),
+            boxes.size[rows],
+            poses.yaw_of_quaternion(rotation),
+            poses.turned(reference_from_base, boxes.velocity[rows]),
+            self._class_of_category[boxes.category[rows]],
+            _rows_of(boxes.attribute, rows, -1),
+            _rows_of(boxes.visibility, rows, 0),
+            _rows_of(boxes.num_lidar_points, rows, -1),
+            _rows_of(boxes.num_radar_points, rows, -1),
+            instances,
+        ]
+        if self._fields.num_future_frames:
+            flat += self._future_of(boxes, frame, following, instances, reference_from_base)
+        return flat
+
+    def _future_of(
+        self,
+        boxes: BoxColumns,
+        frame: int,
+        following: range,
+        instances: npt.NDArray[np.int64],
+        reference_from_base: Float64Array,
+    ) -> list[Any]:
+        frames, most = self._index.frames, self._fields.num_future_frames
+        centers, is_known = np.zeros((len(instances), most, 3)), np.zeros((len(instances), most), bool)
+        world_from_base = poses.joined(frames.world_from_ego[frame], frames.ego_from_base[frame])
+        reference_from_world = poses.joined(reference_from_base, poses.inverse(world_from_base))
+        tracked = np.flatnonzero(instances >= 0)
+        for step, later in enumerate(following[:most]):
+            rows = slice(int(boxes.first[later]), int(boxes.first[later + 1]))
+            _, here, there = np.intersect1d(
+                instances[tracked], _rows_of(boxes.instance, rows, -1), return_indices=True
+            )
+            world_from_later = poses.joined(frames.world_from_ego[later], frames.ego_from_base[later])
+            reference_from_later = poses.joined(reference_from_world, world_from_later)
+            centers[tracked[here], step] = poses.moved(reference_from_later, boxes.center[rows][there])
+            is_known[tracked[here], step] = True
+        return [centers, is_known]
+
+    def _boxes_2d(self, boxes_2d: Box2dColumns, frame: int, camera: int) -> list[Any]:
+        image = frame * len(self._index.camera_names) + camera
+        rows = slice(int(boxes_2d.first[image]), int(boxes_2d.first[image + 1]))
+        classes = self._class_of_category_2d[boxes_2d.category[rows]]
+        is_kept = classes >= (0 if self._fields.classes is not None else -1)
+        box_rows = np.full(len(classes), -1, np.int64)
+        if self._fields.boxes and self._index.boxes is not None:
+            place_of = {int(row): place for place, row in enumerate(self._kept_rows(self._index.boxes, frame))}
+            box_rows[:] = [place_of.get(int(row), -1) for row in boxes_2d.box_row[rows]]
+        columns = (boxes_2d.box[rows], boxes_2d.center[rows], boxes_2d.depth[rows], classes, box_rows)
+        return [column[is_kept] for column in columns]
+
+
+def _lines(lines: LineColumns, frame: int, reference_from_base: Float64Array) -> list[Any]:
+    rows = slice(int(lines.first[frame]), int(lines.first[frame + 1]))
+    starts = lines.first_point[rows.start : rows.stop + 1]
+    points = lines.point[int(starts[0]) : int(starts[-1])]
+    moved = poses.moved(reference_from_base, np.column_stack([points, np.zeros(len(points))]))
+    return [moved[:, :2], np.diff(starts), np.array(lines.category[rows])]
+
+
+def _text(name: bytes) -> str:
+    return os.fsdecode(bytes(name))
+
+
+def _as_array(value: Any, dtype: Any) -> npt.NDArray[Any]:
+    return (
+        np.frombuffer(os.fsencode(value), np.uint8) if isinstance(value, str | bytes) else np.asarray(value, dtype)
+    )
+
+
+def _rows_of(column: npt.NDArray[Any] | None, rows: Any, unknown: int) -> npt.NDArray[np.int64]:
+    """Rows of a column as int64, or the number for what is not known; ``rows`` are numbers, or a slice."""
+    if column is None:
+        return np.full(rows.stop - rows.start if isinstance(rows, slice) else len(rows), unknown, np.int64)
+    return np.asarray(column[rows], np.int64)
+
+
+def _chosen_scenes(index: DrivingIndex, names: Sequence[str] | None) -> tuple[int, ...]:
+    known = [_text(name) for name in index.frames.scene]
+    if names is None:
+        return tuple(range(len(known)))
+    if isinstance(names, str):
+        raise SettingError(f"`scenes` must be a list of names, got one: write [{names!r}].")
+    number_of = {name: number for number, name in enumerate(known)}
+    missing = [name for name in names if name not in number_of]
+    if missing:
+        raise SettingError(
+            "`scenes` must be scenes of the data set, these are not:\n"
+            + bullets(f"{shown(name)}.{did_you_mean(name, known)}" for name in missing)
+            + f"\nThere are {len(known)}: {listed(known)}."
+        )
+    repeated = {name for name in names if list(names).count(name) > 1} if len(set(names)) < len(names) else ()
+    if repeated:
+        raise SettingError(f"`scenes` may name a scene once only, got several times: {listed(sorted(repeated))}.")
+    return tuple(number_of[name] for name in names)

@@ -1,0 +1,435 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two forms of info pickles: ``infos`` and ``metadata``, or ``data_list`` and ``metainfo``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from accvlab.dali_pipeline_framework.checks import listed, shown
+from accvlab.dali_pipeline_framework.errors import FileError
+
+from .raw_info import Entry, Float64Array, RawBoxes, RawBoxes2d, RawCamera, RawInfo, RawSweep, as_entry
+
+# In the order of the converters' own labels, which is not that of the classes of every model.
+CATEGORIES = (
+    "car",
+    "truck",
+    "trailer",
+    "bus",
+    "construction_vehicle",
+    "bicycle",
+    "motorcycle",
+    "pedestrian",
+    "traffic_cone",
+    "barrier",
+)
+ATTRIBUTES = (
+    "cycle.with_rider",
+    "cycle.without_rider",
+    "pedestrian.moving",
+    "pedestrian.standing",
+    "pedestrian.sitting_lying_down",
+    "vehicle.moving",
+    "vehicle.parked",
+    "vehicle.stopped",
+)
+LINE_CATEGORIES = ("ped_crossing", "divider", "boundary")
+
+_INSTANCES = ("instance_inds", "gt_inds", "instance_ids", "track_ids", "instance_tokens", "gt_ins_tokens")
+
+
+def raw_infos_of(content: Any, path: str) -> tuple[str, Sequence[str], list[RawInfo]]:
+    """Read what a pickle holds.
+
+    Returns:
+        Its form, ``"infos"`` or ``"data_list"``, the names of categories by label, the frames as they are stored.
+
+    Raises:
+        FileError: It is no info pickle, or something in it is missing or of the wrong kind.
+    """
+    if isinstance(content, list) and content and isinstance(content[0], dict):
+        content = {"infos": content}
+    if not isinstance(content, dict) or not ("infos" in content or "data_list" in content):
+        found = f"keys {listed(map(repr, content))}" if isinstance(content, dict) else shown(content)
+        raise FileError(
+            f"The pickle {path!r} must be a dict with the key 'infos' or 'data_list', as the converters of "
+            f"mmdetection3d and of projects built on it write it; it has {found}."
+        )
+    form = "infos" if "infos" in content else "data_list"
+    infos = content[form]
+    if not isinstance(infos, list | tuple) or not infos:
+        raise FileError(f"The pickle {path!r} must have frames in {form!r}, got {shown(infos)}.")
+    names = _category_names(content.get("metainfo"), path) if form == "data_list" else CATEGORIES
+    prefixes = _folder_prefixes(content.get("metainfo"))
+    raw = []
+    for number, info in enumerate(infos):
+        place = f"{path!r}: {form}[{number}]"
+        entry = as_entry(info, place)
+        token = str(entry.get("token", "sample_idx") if entry.get("token", "sample_idx") is not None else number)
+        entry = Entry(entry.values, f"{place} (token {token!r})")
+        try:
+            raw.append(
+                _of_infos(entry, token) if form == "infos" else _of_data_list(entry, token, names, prefixes)
+            )
+        except (TypeError, ValueError, AttributeError, LookupError, OverflowError) as error:
+            # Values of other kinds than the converters write, in places where none is expected.
+            raise FileError(
+                f"{entry.place} is not as the converters write it: {type(error).__name__}: {error}."
+            ) from error
+    return form, names, raw
+
+
+# --- infos ----------------------------------------------------------------------------------------------
+
+
+def _of_infos(info: Entry, token: str) -> RawInfo:
+    cameras = {
+        str(name): _camera_of_infos(as_entry(camera, f"{info.place}['cams'][{name!r}]"))
+        for name, camera in (info.get("cams") or {}).items()
+    }
+    return RawInfo(
+        **_of_both_forms(
+            info, info.values.get("prev_token", info.values.get("prev")), "scene_token", "scene_name"
+        ),
+        token=token,
+        time=_microseconds(info),
+        world_from_ego=(info.need("ego2global_rotation"), info.need("ego2global_translation")),
+        ego_from_base=(info.need("lidar2ego_rotation"), info.need("lidar2ego_translation")),
+        cameras=cameras,
+        lidar_file=info.get("lidar_path"),
+        sweeps=_sweeps_of_infos(info),
+        boxes=_boxes_of_infos(info),
+        boxes_2d=None if info.get("bboxes2d") is None else _boxes_2d_of_infos(info, list(cameras)),
+    )
+
+
+def _of_both_forms(info: Entry, previous: Any, *scene_names: str) -> dict[str, Any]:
+    """What both forms say of a frame in one way."""
+    scene, number = info.get(*scene_names), info.get("frame_idx")
+    return {
+        "place": info.place,
+        "scene": None if scene is None else str(scene),
+        "number": None if number is None else int(number),
+        "previous": previous if isinstance(previous, str) else None,
+        "can_bus": _vector(info, "can_bus", 18),
+        "ego_status": _vector(info, "ego_status", 10),
+        "lines": _lines(info),
+    }
+
+
+def _microseconds(entry: Entry) -> float:
+    return float(_number(entry, "timestamp")) / 1e6
+
+
+def _number(entry: Entry, name: str) -> Any:
+    value = entry.need(name)
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float | np.integer | np.floating)
+        or not np.isfinite(value)
+    ):
+        raise FileError(f"{entry.place}[{name!r}] must be a number, got {shown(value)}.")
+    return value
+
+
+def _camera_of_infos(camera: Entry) -> RawCamera:
+    return RawCamera(
+        file=_file(camera, "data_path"),
+        time=_microseconds(camera),
+        intrinsics=camera.need("cam_intrinsic", "camera_intrinsics", "cam2img"),
+        ego_from_camera=(camera.need("sensor2ego_rotation"), camera.need("sensor2ego_translation")),
+        base_from_camera=(camera.need("sensor2lidar_rotation"), camera.need("sensor2lidar_translation")),
+    )
+
+
+def _file(entry: Entry, *names: str) -> str:
+    value = entry.need(*names)
+    if not isinstance(value, str):
+        raise FileError(f"{entry.place}[{names[0]!r}] must be the name of a file, got {shown(value)}.")
+    return value
+
+
+def _sweeps_of_infos(info: Entry) -> list[RawSweep] | None:
+    sweeps = info.get("sweeps")
+    if sweeps is None:
+        return None
+    raw = []
+    for number, values in enumerate(sweeps):
+        sweep = as_entry(values, f"{info.place}['sweeps'][{number}]")
+        raw.append(
+            RawSweep(
+                file=_file(sweep, "data_path"),
+                time=_microseconds(sweep),
+                world_from_ego=(sweep.need("ego2global_rotation"), sweep.need("ego2global_translation")),
+                ego_from_lidar=(sweep.need("sensor2ego_rotation"), sweep.need("sensor2ego_translation")),
+            )
+        )
+    return raw
+
+
+def _boxes_of_infos(info: Entry) -> RawBoxes | None:
+    if info.get("gt_boxes") is None:
+        return None
+    boxes = info.get("gt_boxes")
+    is_long = np.ndim(boxes) == 2 and np.shape(boxes)[1] == 9
+    array = info.array(boxes, "gt_boxes", -1, 9 if is_long else 7)
+    count = len(array)
+    names = [str(name) for name in info.need("gt_names")]
+    if len(names) != count:
+        raise FileError(f"{info.place}['gt_names'] has {len(names)} names, but there are {count} boxes.")
+    velocities = info.get("gt_velocity")
+    if velocities is not None:
+        velocities = info.array(velocities, "gt_velocity", count, 2) if count else np.zeros((0, 2))
+    elif is_long:
+        velocities = array[:, 7:]
+
+    def numbers(name: str) -> Any:
+        value = info.get(name)
+        return None if value is None else info.numbers(value, name, count)
+
+    visibilities, is_valid = info.get("visibility_tokens"), numbers("valid_flag")
+    return RawBoxes(
+        boxes=array[:, :7],
+        names=names,
+        velocities=velocities,
+        instances=_instances(info, count),
+        visibilities=None
+        if visibilities is None
+        else np.array([_visibility(value) for value in visibilities], np.int64),
+        num_lidar_points=numbers("num_lidar_pts"),
+        num_radar_points=numbers("num_radar_pts"),
+        is_valid=None if is_valid is None else is_valid != 0,
+    )
+
+
+def _instances(info: Entry, count: int) -> Any:
+    for name in _INSTANCES:
+        value = info.get(name)
+        if value is None:
+            continue
+        if len(value) != count:
+            raise FileError(f"{info.place}[{name!r}] has {len(value)} objects, but there are {count} boxes.")
+        if count and isinstance(value[0], str):
+            return [str(token) for token in value]
+        return info.numbers(value, name, count)
+    return None
+
+
+def _visibility(value: Any) -> int:
+    """A level from 1 to 4, of a number or text; 0 for all else."""
+    text = str(value)
+    return int(text) if text in ("1", "2", "3", "4") else 0
+
+
+def _boxes_2d_of_infos(info: Entry, cameras: Sequence[str]) -> dict[str, RawBoxes2d]:
+    lists = {name: info.need(name) for name in ("bboxes2d", "labels2d", "centers2d", "depths")}
+    lists |= {name: info.get(name) for name in ("bboxes3d_cams", "visibilities") if info.get(name) is not None}
+    for name, values in lists.items():
+        if len(values) != len(cameras):
+            raise FileError(f"{info.place}[{name!r}] is of {len(values)} cameras, but 'cams' has {len(cameras)}.")
+    boxes = {}
+    for number, camera in enumerate(cameras):
+        count = len(lists["labels2d"][number])
+        of_objects = lists["bboxes3d_cams"][number] if "bboxes3d_cams" in lists else None
+        boxes[camera] = RawBoxes2d(
+            boxes=_rows(info, lists["bboxes2d"][number], "bboxes2d", count, 4),
+            centers=_rows(info, lists["centers2d"][number], "centers2d", count, 2),
+            depths=info.array(lists["depths"][number], "depths", count),
+            names=[_name_of(label, CATEGORIES, info, "labels2d") for label in lists["labels2d"][number]],
+            places=None if of_objects is None else _rows(info, of_objects, "bboxes3d_cams", count, 7)[:, :3],
+            visibilities=[_visibility(value) for value in lists["visibilities"][number]]
+            if "visibilities" in lists
+            else None,
+        )
+    return boxes
+
+
+def _rows(info: Entry, value: Any, name: str, count: int, width: int) -> Float64Array:
+    if not count:
+        return np.zeros((0, width))
+    array = np.asarray(value)
+    return info.array(
+        value, name, count, array.shape[-1] if array.ndim == 2 and array.shape[-1] > width else width
+    )
+
+
+def _name_of(label: Any, names: Sequence[str], info: Entry, key: str) -> str | None:
+    number = int(label)
+    if number >= len(names):
+        raise FileError(
+            f"{info.place}[{key!r}] has the label {number}, but there are {len(names)} categories, from 0: "
+            f"{listed(names)}."
+        )
+    return None if number < 0 else names[number]
+
+
+def _vector(info: Entry, name: str, size: int) -> Float64Array | None:
+    value = info.get(name)
+    return None if value is None else info.array(value, name, size)
+
+
+def _lines(info: Entry) -> list[tuple[str, Float64Array]] | None:
+    lines = info.get("map_annos", "annotation")
+    if lines is None:
+        return None
+    raw = []
+    for label, points in as_entry(lines, f"{info.place}['map_annos']").values.items():
+        name = str(label)
+        if isinstance(label, int | np.integer) and 0 <= label < len(LINE_CATEGORIES):
+            name = LINE_CATEGORIES[label]
+        for line in points:
+            width = np.shape(line)[-1] if np.ndim(line) == 2 else 2
+            raw.append((name, info.array(line, "map_annos", -1, width)[:, :2]))
+    return raw
+
+
+# --- data_list ------------------------------------------------------------------------------------------
+
+
+def _of_data_list(info: Entry, token: str, names: Sequence[str], prefixes: Mapping[str, str]) -> RawInfo:
+    points = info.entry("lidar_points") if info.get("lidar_points") is not None else None
+    lidar_file = points.get("lidar_path") if points else None
+    of_cameras = info.get("cam_instances")
+    lidar2ego = points.get("lidar2ego") if points else None
+    if lidar2ego is None:
+        lidar2ego = info.need("lidar2ego")
+    return RawInfo(
+        **_of_both_forms(info, info.get("prev_token", "prev"), "scene_token", "scene_name", "scene_id"),
+        token=token,
+        time=float(_number(info, "timestamp")),
+        world_from_ego=(info.need("ego2global"), None),
+        ego_from_base=(lidar2ego, None),
+        cameras={
+            str(name): _camera_of_data_list(
+                as_entry(camera, f"{info.place}['images'][{name!r}]"), info, prefixes.get(str(name), "")
+            )
+            for name, camera in (info.get("images") or {}).items()
+        },
+        lidar_file=None if lidar_file is None else prefixes.get("pts", "") + str(lidar_file),
+        num_point_columns=points.get("num_pts_feats") if points else None,
+        sweeps=_sweeps_of_data_list(info),
+        boxes=_boxes_of_data_list(info, names),
+        boxes_2d=None
+        if of_cameras is None
+        else {
+            str(name): _boxes_2d_of_data_list(boxes, info, str(name), names) for name, boxes in of_cameras.items()
+        },
+    )
+
+
+def _category_names(metainfo: Any, path: str) -> Sequence[str]:
+    """Names of the categories by label, of ``metainfo``."""
+    values = (metainfo or {}).get("categories", (metainfo or {}).get("classes"))
+    if isinstance(values, dict):
+        by_label = {int(label): str(name) for name, label in values.items()}
+        if sorted(by_label) != list(range(len(by_label))) or len(by_label) != len(values):
+            raise FileError(
+                f"{path!r}: metainfo['categories'] must number its {len(values)} names from 0, got "
+                f"{shown(values)}."
+            )
+        return [by_label[label] for label in range(len(by_label))]
+    if isinstance(values, list | tuple):
+        return [str(name) for name in values]
+    raise FileError(f"{path!r}: metainfo must have the key 'categories', got {shown(metainfo)}.")
+
+
+def _folder_prefixes(metainfo: Any) -> dict[str, str]:
+    """Folders of the files of sensors, where ``metainfo`` names them."""
+    given = metainfo.get("data_prefix") if isinstance(metainfo, dict) else None
+    if not isinstance(given, dict):
+        return {}
+    return {str(name): f"{str(folder).rstrip('/')}/" for name, folder in given.items() if folder}
+
+
+def _camera_of_data_list(camera: Entry, info: Entry, prefix: str) -> RawCamera:
+    time = camera.get("timestamp")
+    return RawCamera(
+        file=prefix + _file(camera, "img_path"),
+        time=float(_number(camera if time is not None else info, "timestamp")),
+        intrinsics=camera.need("cam2img"),
+        ego_from_camera=(camera.need("cam2ego"), None),
+        camera_from_base=(camera.need("lidar2cam"), None),
+    )
+
+
+def _sweeps_of_data_list(info: Entry) -> list[RawSweep]:
+    raw = []
+    for number, values in enumerate(info.get("lidar_sweeps") or ()):
+        sweep = as_entry(values, f"{info.place}['lidar_sweeps'][{number}]")
+        points = sweep.entry("lidar_points")
+        raw.append(
+            RawSweep(
+                file=_file(points, "lidar_path"),
+                time=float(_number(sweep, "timestamp")),
+                world_from_ego=(sweep.need("ego2global"), None),
+                ego_from_lidar=(points.need("lidar2ego"), None),
+            )
+        )
+    return raw
+
+
+def _boxes_of_data_list(info: Entry, names: Sequence[str]) -> RawBoxes | None:
+    if info.get("instances") is None:
+        return None
+    instances = [
+        as_entry(value, f"{info.place}['instances'][{number}]")
+        for number, value in enumerate(info.get("instances"))
+    ]
+    count = len(instances)
+
+    def numbers(*keys: str) -> Any:
+        """Whole numbers, -1 where there is none; None where there are none at all."""
+        values = [instance.get(*keys) for instance in instances]
+        if all(value is None for value in values):
+            return None
+        return info.numbers([-1 if value is None else value for value in values], keys[0], count)
+
+    velocities = [instance.get("velocity") for instance in instances]
+    has_velocities = any(value is not None for value in velocities)
+    unknown = (np.nan, np.nan)
+    tokens = [instance.get("instance_token") for instance in instances]
+    is_valid = numbers("bbox_3d_isvalid")
+    visibilities = [instance.get("visibility", "visibility_token") for instance in instances]
+    return RawBoxes(
+        boxes=info.array([instance.need("bbox_3d") for instance in instances], "instances", -1, 7),
+        names=[
+            _name_of(instance.need("bbox_label_3d", "bbox_label"), names, instance, "bbox_label_3d")
+            for instance in instances
+        ],
+        velocities=info.array([(unknown if value is None else value) for value in velocities], "velocity", -1, 2)
+        if has_velocities or not count
+        else None,
+        instances=[str(token) for token in tokens]
+        if count and all(token is not None for token in tokens)
+        else numbers("instance_id", "track_id", "instance_inds"),
+        visibilities=np.array([_visibility(value) for value in visibilities], np.int64)
+        if any(value is not None for value in visibilities)
+        else None,
+        num_lidar_points=numbers("num_lidar_pts"),
+        num_radar_points=numbers("num_radar_pts"),
+        is_valid=None if is_valid is None else is_valid != 0,
+    )
+
+
+def _boxes_2d_of_data_list(boxes: Any, info: Entry, camera: str, names: Sequence[str]) -> RawBoxes2d:
+    entries = [
+        as_entry(value, f"{info.place}['cam_instances'][{camera!r}][{number}]")
+        for number, value in enumerate(boxes)
+    ]
+    count = len(entries)
+    places = [entry.get("bbox_3d") for entry in entries]
+    has_places = bool(places) and all(place is not None for place in places)
+    attributes = [entry.get("attr_label") for entry in entries]
+    return RawBoxes2d(
+        boxes=_rows(info, [entry.need("bbox") for entry in entries], "bbox", count, 4),
+        centers=_rows(info, [entry.need("center_2d") for entry in entries], "center_2d", count, 2),
+        depths=info.array([entry.need("depth") for entry in entries], "depth", count),
+        names=[
+            _name_of(entry.need("bbox_label", "bbox_label_3d"), names, entry, "bbox_label") for entry in entries
+        ],
+        places=info.array([place[:3] for place in places], "bbox_3d", -1, 3) if has_places else None,
+        attributes=[-1 if value is None else int(value) for value in attributes] if has_places else None,
+    )

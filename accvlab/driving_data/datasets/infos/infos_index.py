@@ -1,0 +1,441 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The index of the frames of an info pickle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from accvlab.dali_pipeline_framework.checks import shown
+from accvlab.dali_pipeline_framework.errors import FileError
+from accvlab.dali_pipeline_framework.providers import Storage
+
+from ..driving import poses
+from ..driving.driving_index import (
+    Box2dColumns,
+    BoxColumns,
+    CameraColumns,
+    DrivingIndex,
+    FrameColumns,
+    LidarColumns,
+    LineColumns,
+    first_column,
+    names_column,
+)
+from .box_convention import Convention, RawBoxColumns, convention_of, is_name_of_vehicle
+from .info_files import FileResolver
+from .info_forms import ATTRIBUTES, LINE_CATEGORIES, raw_infos_of
+from .plain_pickle import load_plain_pickle
+from .raw_info import Float64Array, RawBoxes, RawBoxes2d, RawInfo, RawSweep, pose_column
+from .sequences import Sequences, sequences_of
+
+_LIDAR = "LIDAR_TOP"
+_POINT_COLUMNS = ("x", "y", "z", "intensity", "ring")
+# Centers of the same object as 2D and as 3D box; float32 at 100 m is exact to 0.01 mm.
+_SAME_PLACE_M = 0.01
+
+
+@attrs.frozen(kw_only=True)
+class IndexSettings:
+    """What an index of a pickle depends on.
+
+    Attributes:
+        boxes_convention: See `box_convention`; None to find it out.
+        z: See `box_convention`; None to find it out.
+        order: See `sequences_of`; None for that of the reference data sets.
+        boxes: Whether there are boxes, where the pickle has them.
+    """
+
+    boxes_convention: str | None
+    z: str | None
+    order: str | None
+    boxes: bool
+
+
+def index_of_pickle(path: str, storage: Storage, settings: IndexSettings) -> DrivingIndex:
+    """Read a pickle and make its index.
+
+    Raises:
+        FileError: It cannot be read, or something in it is missing or wrong.
+        SettingError: The boxes contradict what was stated of them, or leave it in doubt.
+    """
+    form, names, stored = raw_infos_of(load_plain_pickle(path), path)
+    places = [info.place for info in stored]
+    world_from_ego = pose_column([info.world_from_ego for info in stored], places, "the pose of the vehicle")
+    order = settings.order or ("time" if form == "infos" else "stored")
+    sequences = sequences_of(stored, world_from_ego[..., 3], order, path)
+    infos = [stored[number] for number in sequences.order]
+    maker = _Maker(path, form, names, storage, infos, world_from_ego[sequences.order], sequences)
+    return maker.index(settings)
+
+
+class _Maker:
+    """Makes the columns, of frames in order."""
+
+    def __init__(
+        self,
+        path: str,
+        form: str,
+        names: Sequence[str],
+        storage: Storage,
+        infos: Sequence[RawInfo],
+        world_from_ego: Float64Array,
+        sequences: Sequences,
+    ) -> None:
+        self._path = path
+        self._form, self._names = form, names
+        self._infos = infos
+        self._places = [info.place for info in infos]
+        self._sequences = sequences
+        self._files = FileResolver(storage)
+        self._time = np.array([info.time for info in infos], np.float64)
+        self._world_from_ego = world_from_ego
+        self._ego_from_base = pose_column(
+            [info.ego_from_base for info in infos], self._places, "the pose of the lidar"
+        )
+        self._world_from_base = poses.joined(world_from_ego, self._ego_from_base)
+        self._cameras = list(dict.fromkeys(name for info in infos for name in info.cameras))
+
+    def index(self, settings: IndexSettings) -> DrivingIndex:
+        sequences = self._sequences
+        cameras = self._camera_columns() if self._cameras else None
+        boxes, categories, convention = self._box_columns(settings) if settings.boxes else (None, (), None)
+        boxes_2d = None
+        if settings.boxes and cameras is not None:
+            boxes_2d, boxes = self._box_2d_columns(cameras, boxes, categories)
+        lines, line_categories = self._line_columns()
+        lidar, point_columns = self._lidar_columns()
+        origin: dict[str, Any] = {
+            "pickle": self._path,
+            "form": self._form,
+            "order": self._sequences.kind,
+            "scenes": sequences.rule,
+            "unresolved_files": self._files.unresolved,
+        }
+        if convention is not None:
+            origin |= {
+                "boxes_convention": convention.layout,
+                "z": convention.z,
+                "convention": convention.how,
+                "evidence": list(convention.evidence),
+                "convention_warning": convention.warning,
+            }
+        return DrivingIndex(
+            base="lidar",
+            frames=FrameColumns(
+                scene=names_column(sequences.names),
+                first_of_scene=first_column(sequences.lengths),
+                token=names_column([info.token for info in self._infos]),
+                time=self._time,
+                world_from_ego=self._world_from_ego,
+                ego_from_base=self._ego_from_base,
+                can_bus=self._vectors("can_bus"),
+                ego_status=self._vectors("ego_status"),
+            ),
+            cameras=cameras,
+            lidar=lidar,
+            boxes=boxes,
+            boxes_2d=boxes_2d,
+            lines=lines,
+            camera_names=self._cameras,
+            categories=categories,
+            attributes=ATTRIBUTES if boxes is not None and boxes.attribute is not None else (),
+            line_categories=line_categories,
+            point_columns=point_columns,
+            origin=origin,
+        )
+
+    def _vectors(self, name: str) -> Float64Array | None:
+        values = [getattr(info, name) for info in self._infos]
+        self._check_all_or_none(values, name)
+        return None if values[0] is None else np.stack(values)
+
+    def _check_all_or_none(self, values: Sequence[Any], what: str) -> None:
+        """Refuse what only some of the frames have."""
+        lacking = [number for number, value in enumerate(values) if value is None]
+        if lacking and len(lacking) < len(values):
+            raise FileError(
+                f"{self._places[lacking[0]]} lacks {what}, as do {len(lacking)} of {len(values)} frames; the "
+                f"others have it. All frames or none must have it."
+            )
+
+    # --- cameras and lidar ------------------------------------------------------------------------------
+
+    def _camera_columns(self) -> CameraColumns:
+        num_frames, num_cameras = len(self._infos), len(self._cameras)
+        files = np.full((num_frames, num_cameras), b"", object)
+        times = np.repeat(self._time[:, np.newaxis], num_cameras, axis=1)
+        intrinsics = np.broadcast_to(np.eye(3), (num_frames, num_cameras, 3, 3)).copy()
+        camera_from_base = poses.identity(num_frames, num_cameras)
+        ego_from_camera = poses.identity(num_frames, num_cameras)
+        for number, name in enumerate(self._cameras):
+            rows = [row for row, info in enumerate(self._infos) if name in info.cameras]
+            raw = [self._infos[row].cameras[name] for row in rows]
+            where = [f"{self._places[row]}, camera {name!r}" for row in rows]
+            files[rows, number] = names_column(self._files.resolved([camera.file for camera in raw], name))
+            times[rows, number] = [camera.time for camera in raw]
+            intrinsics[rows, number] = _matrices([camera.intrinsics for camera in raw], where)
+            mounted = pose_column([camera.ego_from_camera for camera in raw], where, "the pose of the camera")
+            ego_from_camera[rows, number] = mounted
+            forward = [camera.camera_from_base for camera in raw if camera.camera_from_base is not None]
+            backward = [camera.base_from_camera for camera in raw if camera.base_from_camera is not None]
+            what = "the pose between lidar and camera"
+            camera_from_base[rows, number] = (
+                pose_column(forward, where, what) if forward else poses.inverse(pose_column(backward, where, what))
+            )
+        return CameraColumns(
+            file=files.astype(np.bytes_),
+            time=times,
+            intrinsics=intrinsics,
+            camera_from_base=camera_from_base,
+            ego_from_camera=ego_from_camera,
+        )
+
+    def _lidar_columns(self) -> tuple[LidarColumns | None, tuple[str, ...]]:
+        """One record per file: a keyframe is also a sweep of later frames."""
+        files = [info.lidar_file for info in self._infos]
+        self._check_all_or_none(files, "the file of the lidar")
+        if files[0] is None:
+            return None, ()
+        record_of = {str(file): number for number, file in enumerate(files)}
+        if len(record_of) < len(files):
+            again = next(number for number, file in enumerate(files) if record_of[str(file)] != number)
+            raise FileError(
+                f"{self._places[again]}: the lidar file {files[again]!r} is also that of another frame."
+            )
+        names = {str(file).rpartition("/")[2]: number for number, file in enumerate(files)}
+        sweeps: list[RawSweep] = []
+        places: list[str] = []
+        numbers: list[int] = []
+        for info in self._infos:
+            for sweep in info.sweeps or ():
+                number = names.get(sweep.file.rpartition("/")[2])
+                if number is None:
+                    number = record_of.setdefault(sweep.file, len(files) + len(sweeps))
+                    if number == len(files) + len(sweeps):
+                        sweeps.append(sweep)
+                        places.append(info.place)
+                numbers.append(number)
+        world_from_lidar = poses.joined(
+            pose_column([sweep.world_from_ego for sweep in sweeps], places, "the pose of the vehicle of a sweep"),
+            pose_column([sweep.ego_from_lidar for sweep in sweeps], places, "the pose of the lidar of a sweep"),
+        )
+        columns = LidarColumns(
+            file=names_column(self._files.resolved([*map(str, files), *(sweep.file for sweep in sweeps)], _LIDAR)),
+            time=np.concatenate([self._time, np.array([sweep.time for sweep in sweeps], np.float64)]),
+            world_from_lidar=np.concatenate([self._world_from_base, world_from_lidar]),
+            of_frame=np.arange(len(files)),
+            first_sweep=first_column([len(info.sweeps or ()) for info in self._infos]),
+            sweep=np.array(numbers, np.int64),
+        )
+        widths = {info.num_point_columns or len(_POINT_COLUMNS) for info in self._infos}
+        width = widths.pop()
+        if widths or not 3 <= width <= len(_POINT_COLUMNS):
+            raise FileError(f"{self._path!r}: points must have 3 to 5 values, as many in all frames, got {width}.")
+        return columns, _POINT_COLUMNS[:width]
+
+    # --- boxes ------------------------------------------------------------------------------------------
+
+    def _box_columns(
+        self, settings: IndexSettings
+    ) -> tuple[BoxColumns | None, tuple[str, ...], Convention | None]:
+        of_frames = [info.boxes for info in self._infos]
+        self._check_all_or_none(of_frames, "boxes")
+        given = [boxes for boxes in of_frames if boxes is not None]
+        if not given:
+            return None, (), None
+        counts = [len(boxes.boxes) for boxes in given]
+        names = [name for boxes in given for name in boxes.names]
+        others = {name for name in names if name is not None} - set(self._names)
+        categories = (*self._names, *sorted(others))  # those of the converters come first, in their order
+        number_of: dict[str | None, int] = {name: number for number, name in enumerate(categories)}
+        values = np.concatenate([boxes.boxes for boxes in given])
+        self._check_boxes(values, counts)
+        velocity = np.concatenate(
+            [np.full((len(b.boxes), 2), np.nan) if b.velocities is None else b.velocities for b in given]
+        )
+        instance = _instances_of(given)
+        raw = RawBoxColumns(
+            values=values,
+            frame=np.repeat(np.arange(len(counts)), counts),
+            is_vehicle=np.array([is_name_of_vehicle(name) for name in categories] + [False])[
+                [number_of.get(name, -1) for name in names]
+            ]
+            if names
+            else np.zeros(0, bool),
+            velocity=velocity,
+            instance=instance,
+            time=self._time,
+            world_from_base=self._world_from_base,
+            ego_from_base=self._ego_from_base,
+        )
+        convention = Convention("l,w,h,yaw", "center", "there are no boxes", ())
+        is_known = bool(len(values) or settings.boxes_convention or settings.z)
+        if is_known:
+            convention = convention_of(raw, settings.boxes_convention, settings.z, self._path)
+        center, size, yaw = convention.decoded(values)
+        columns = BoxColumns(
+            first=first_column(counts),
+            center=center,
+            size=size,
+            rotation=poses.quaternion_of_yaw(yaw),
+            velocity=np.column_stack([velocity, np.where(np.isnan(velocity[:, 0]), np.nan, 0.0)]),
+            category=np.array([number_of.get(name, -1) for name in names], np.int32),
+            instance=instance,
+            visibility=_joined_numbers(given, lambda boxes: boxes.visibilities, 0),
+            num_lidar_points=_lidar_points_of(given),
+            num_radar_points=_joined_numbers(given, lambda boxes: boxes.num_radar_points, -1),
+        )
+        return columns, categories, convention if is_known else None
+
+    def _check_boxes(self, values: Float64Array, counts: Sequence[int]) -> None:
+        is_off = ~np.isfinite(values).all(axis=-1) | (values[:, 3:6] < 0).any(axis=-1)
+        if is_off.any():
+            row = int(np.argmax(is_off))
+            first = first_column(counts)
+            frame = int(np.searchsorted(first, row, side="right")) - 1
+            raise FileError(
+                f"{self._places[frame]}: box {row - first[frame]} must have finite numbers and sizes of at "
+                f"least 0, got {values[row].tolist()}."
+            )
+
+    def _box_2d_columns(
+        self, cameras: CameraColumns, boxes: BoxColumns | None, categories: tuple[str, ...]
+    ) -> tuple[Box2dColumns | None, BoxColumns | None]:
+        """2D boxes; and the 3D boxes with what only the 2D boxes tell of them."""
+        of_frames = [info.boxes_2d for info in self._infos]
+        self._check_all_or_none(of_frames, "2D boxes")
+        if of_frames[0] is None:
+            return None, boxes
+        images = [(of_frame or {}).get(name, _NO_BOXES_2D) for of_frame in of_frames for name in self._cameras]
+        number_of: dict[str | None, int] = {name: number for number, name in enumerate(categories)}
+        counts = [len(image.names) for image in images]
+        columns = Box2dColumns(
+            first=first_column(counts),
+            box=np.concatenate([image.boxes for image in images]),
+            center=np.concatenate([image.centers for image in images]),
+            depth=np.concatenate([image.depths for image in images]),
+            category=np.array([number_of.get(name, -1) for image in images for name in image.names], np.int32),
+            box_row=np.full(sum(counts), -1, np.int64)
+            if boxes is None
+            else _rows_of_objects(images, cameras, boxes),
+        )
+        if boxes is None:
+            return columns, None
+        visibility = _told_of_objects(
+            images, columns.box_row, lambda image: image.visibilities, len(boxes.category), 0
+        )
+        attribute = _told_of_objects(
+            images, columns.box_row, lambda image: image.attributes, len(boxes.category), -1
+        )
+        if attribute is not None:
+            attribute = np.where(attribute < len(ATTRIBUTES), attribute, -1).astype(np.int32)
+        return columns, attrs.evolve(
+            boxes, visibility=boxes.visibility if boxes.visibility is not None else visibility, attribute=attribute
+        )
+
+    def _line_columns(self) -> tuple[LineColumns | None, tuple[str, ...]]:
+        of_frames = [info.lines for info in self._infos]
+        self._check_all_or_none(of_frames, "map lines")
+        if of_frames[0] is None:
+            return None, ()
+        lines = [line for of_frame in of_frames for line in of_frame or ()]
+        others = {name for name, _ in lines} - set(LINE_CATEGORIES)
+        categories = (*LINE_CATEGORIES, *sorted(others))
+        columns = LineColumns(
+            first=first_column([len(of_frame or ()) for of_frame in of_frames]),
+            category=np.array([categories.index(name) for name, _ in lines], np.int32),
+            first_point=first_column([len(points) for _, points in lines]),
+            point=np.concatenate([np.zeros((0, 2)), *(points for _, points in lines)]),
+        )
+        return columns, categories
+
+
+_NO_BOXES_2D = RawBoxes2d(np.zeros((0, 4)), np.zeros((0, 2)), np.zeros(0), ())
+
+
+def _matrices(raw: Sequence[Any], places: Sequence[str]) -> Float64Array:
+    """Intrinsics ``(n, 3, 3)``; those of 4 x 4 are cut."""
+    matrices = np.zeros((len(raw), 3, 3))
+    for row, (value, place) in enumerate(zip(raw, places, strict=True)):
+        try:
+            matrix = np.asarray(value, np.float64)
+        except (ValueError, TypeError, OverflowError):
+            matrix = np.zeros(0)
+        if matrix.shape not in ((3, 3), (4, 4), (3, 4)) or not np.isfinite(matrix).all():
+            raise FileError(f"{place}: intrinsics must be a matrix (3, 3) of finite numbers, got {shown(value)}.")
+        matrices[row] = matrix[:3, :3]
+    return matrices
+
+
+def _instances_of(given: Sequence[RawBoxes]) -> npt.NDArray[np.int64] | None:
+    if any(boxes.instances is None and len(boxes.boxes) for boxes in given):
+        return None
+    number_of: dict[Any, int] = {}
+    numbers = []
+    for boxes in given:
+        for instance in () if boxes.instances is None else boxes.instances:
+            if isinstance(instance, str):
+                numbers.append(number_of.setdefault(instance, len(number_of)))
+            else:
+                numbers.append(int(instance))
+    return np.array(numbers, np.int64)
+
+
+def _joined_numbers(
+    given: Sequence[RawBoxes], get: Callable[[RawBoxes], Any], unknown: int
+) -> npt.NDArray[np.int32] | None:
+    if all(get(boxes) is None for boxes in given):
+        return None
+    columns = [np.full(len(boxes.boxes), unknown) if get(boxes) is None else get(boxes) for boxes in given]
+    return np.concatenate(columns).astype(np.int32)
+
+
+def _lidar_points_of(given: Sequence[RawBoxes]) -> npt.NDArray[np.int32] | None:
+    """Numbers of points; where only a flag tells whether there are any, 0 or not known."""
+
+    def numbers(boxes: RawBoxes) -> Any:
+        if boxes.num_lidar_points is not None or boxes.is_valid is None:
+            return boxes.num_lidar_points
+        return np.where(boxes.is_valid, -1, 0)
+
+    return _joined_numbers(given, numbers, -1)
+
+
+def _rows_of_objects(
+    images: Sequence[RawBoxes2d], cameras: CameraColumns, boxes: BoxColumns
+) -> npt.NDArray[np.int64]:
+    """Row of the box that has its center where the object of each 2D box has it; -1 for none, or more than one."""
+    num_cameras = cameras.file.shape[1]
+    rows = []
+    for number, image in enumerate(images):
+        found = np.full(len(image.names), -1, np.int64)
+        frame, camera = divmod(number, num_cameras)
+        first, end = (int(row) for row in boxes.first[frame : frame + 2])
+        if len(found) and image.places is not None and end > first:
+            centers = poses.moved(cameras.camera_from_base[frame, camera], boxes.center[first:end])
+            is_same = np.abs(image.places[:, np.newaxis] - centers).max(axis=-1) < _SAME_PLACE_M
+            found = np.where(is_same.sum(axis=1) == 1, first + is_same.argmax(axis=1), -1)
+        rows.append(found)
+    return np.concatenate(rows)
+
+
+def _told_of_objects(
+    images: Sequence[RawBoxes2d],
+    box_row: npt.NDArray[np.int64],
+    get: Callable[[RawBoxes2d], Sequence[int] | None],
+    num_boxes: int,
+    unknown: int,
+) -> npt.NDArray[np.int32] | None:
+    """What 2D boxes tell of the objects; None where they tell nothing."""
+    if all(get(image) is None for image in images if image.names):
+        return None
+    told = [value for image in images for value in (get(image) or [unknown] * len(image.names))]
+    column = np.full(num_boxes, unknown, np.int32)
+    is_known = box_row >= 0
+    column[box_row[is_known]] = np.array(told, np.int32)[is_known]
+    return column

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A data provider for info pickles of the mmdetection3d family."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import numpy as np
+
+from accvlab.dali_pipeline_framework.checks import bullets, choice, file_path
+from accvlab.dali_pipeline_framework.errors import FileError, error_that_is_also
+from accvlab.dali_pipeline_framework.extension import StoragePath
+from accvlab.dali_pipeline_framework.providers import Storage
+from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
+from accvlab.dali_pipeline_framework.user_warnings import warn_user
+
+from ..driving.driving_fields import DrivingFieldSettings, with_driving_fields
+from ..driving.driving_index import DrivingIndex
+from ..driving.driving_provider import DrivingProvider
+from ..driving.index_cache import cached_index
+from .box_convention import LAYOUTS, Z_PLACES
+from .infos_index import IndexSettings, index_of_pickle
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_logger = logging.getLogger(__name__)
+
+# Of what is made of a pickle: a change of it is another version.
+_VERSION = 1
+
+
+class InfosProvider(DrivingProvider):
+    """Frames of info pickles; samples as `DrivingProvider` describes them.
+
+    Pickles are what the converters of StreamPETR, SparseDrive, Sparse4D, BEVFormer, VAD, UniAD, DETR3D,
+    BEVFusion and mmdetection3d write. Both forms are read: ``infos`` with ``metadata`` (mmdetection3d before
+    1.1 and what was built on it), and ``data_list`` with ``metainfo`` (from 1.1). A pickle is read once; its
+    index is kept and mapped by all processes.
+
+    - **Boxes.** Pickles do not say what columns 3 to 6 of boxes are, nor whether z is that of the center or of
+      the bottom. Both are found from the data: which column is the longer for vehicles, along which angle
+      moving objects go (velocities, and tracks where objects have numbers), whether z grows with the height of
+      boxes, and where the ground is. `describe` says what was found. Where the sizes say which convention it is,
+      and too little moves to prove or disprove it, there is a warning with the figures. Where it stays in doubt,
+      or what was stated contradicts the data, it is an error with the figures.
+    - **Order.** ``infos`` are sorted by time, ``data_list`` stays as it is stored, as in the reference data
+      sets.
+    - **Scenes** are told by ``scene_token``; or else by the tokens of the frames before (``prev``,
+      ``prev_token``), by ``frame_idx``, by frames without sweeps before them and pauses, or by pauses alone.
+      Without a token, a scene has the token of its first frame as its name.
+    - **Files.** A path is looked for below ``data_root``, then without its first parts, one after the other;
+      then as a name in ``samples/SENSOR``, ``sweeps/SENSOR`` and ``SENSOR``; then as it is, if it is absolute.
+      This is found out once for each folder that appears in the pickle.
+    - **Times** are microseconds in ``infos`` and seconds in ``data_list``.
+    - **Velocities** are known along x and y; along z they count as 0.
+    - **2D boxes** carry the converters' own labels (car, truck, trailer, ...), which are mapped by name, and
+      belong to the 3D box whose center is at the same place.
+
+    The pickle may hold plain values and NumPy arrays only: nothing in it is ever run.
+
+    .. code-block:: python
+
+        provider = InfosProvider("nuscenes2d_temporal_infos_train.pkl", "/data/nuscenes", cameras=["CAM_FRONT"])
+        print(provider.describe())
+    """
+
+    @explains_unknown_arguments()
+    @with_driving_fields
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        data_root: StoragePath,
+        *,
+        boxes_convention: str | None = None,
+        z: str | None = None,
+        order: str | None = None,
+        scenes: Sequence[str] | None = None,
+        index_cache: str | os.PathLike[str] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        **fields: Unpack[DrivingFieldSettings],
+    ) -> None:
+        """Open a pickle.
+
+        Args:
+            path: The pickle.
+            data_root: Where the files are: a folder or a URL.
+            boxes_convention: What columns 3 to 6 of boxes are: ``"l,w,h,yaw"``, ``"w,l,h,-yaw-pi/2"``, or
+                ``"w,l,h,yaw"``; None to find it from the data.
+            z: Whether z of boxes is that of the ``"center"`` or ``"bottom"``; None to find it from the data.
+            order: ``"time"``: all frames by time; ``"stored"``: as they are stored; ``"scene"``: scenes by the
+                time of their first frame, each by time, for scenes that were recorded at the same time. None:
+                ``"time"`` for ``infos``, ``"stored"`` for ``data_list``.
+            scenes: Names of the scenes, in the order wanted; None for all.
+            index_cache: Folder where indices are kept; None for ``$ACCVLAB_INDEX_CACHE``, or else
+                ``accvlab/driving`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
+            storage_options: Arguments of the remote file system of ``data_root``.
+            **fields: What the samples hold: settings of `DrivingFields`. With ``boxes=False``, boxes of the pickle
+                are not looked at.
+
+        Raises:
+            FileError: The pickle cannot be read, is damaged, holds anything but plain values, lacks something,
+                has scenes that are interleaved or times that go backwards; or files that it names are not
+                there.
+            SettingError: The boxes leave their convention in doubt or contradict what was stated, the data set
+                lacks what is asked for, frames have no image of a camera, or there are no frames.
+        """
+        _check_places(file_path(path, "path"), data_root)
+        self._pickle = os.path.abspath(path)
+        settings = IndexSettings(
+            boxes_convention=choice(boxes_convention, "boxes_convention", (None, *LAYOUTS)),
+            z=choice(z, "z", (None, *Z_PLACES)),
+            order=choice(order, "order", (None, "time", "stored", "scene")),
+            boxes=fields.get("boxes") is not False,
+        )
+        storage = Storage(data_root, storage_options)
+        made: list[DrivingIndex] = []
+
+        def make() -> DrivingIndex:
+            made.append(index_of_pickle(self._pickle, storage, settings))
+            return made[-1]
+
+        key = {"infos": _VERSION, "data_root": storage.root, **attrs.asdict(settings)}
+        folder = cached_index(make, [self._pickle], key, index_cache)
+        if not made and _unresolved(DrivingIndex.open(folder), fields):
+            # Files may have come since.
+            shutil.rmtree(folder, ignore_errors=True)
+            folder = cached_index(make, [self._pickle], key, index_cache)
+        super().__init__(folder, data_root, scenes=scenes, storage_options=storage_options, **fields)
+        self._check_files()
+        if self._index.cameras is not None:
+            missing = np.argwhere(self._index.cameras.file == b"").tolist()
+            self._refuse_missing_images(missing, repr(self._pickle))
+        if made:
+            _logger.info("%s", self.describe())
+        # Kept in the index: the boxes are not looked at again where it is in the cache.
+        if self.origin.get("convention_warning"):
+            warn_user(self.origin["convention_warning"])
+
+    def _check_files(self) -> None:
+        """Refuse sensors that are asked for and of whose files none was found."""
+        for sensor, (name, *tried) in _unresolved(self._index, attrs.asdict(self.fields)).items():
+            raise FileError(
+                f"{self._pickle!r} names the file {name!r} of {sensor}, which is not below "
+                f"`data_root={self._storage.root!r}`. Tried:\n{bullets(tried)}\nGive the folder that has "
+                f"`samples` in it as `data_root`, or leave the sensor out."
+            )
+
+    def _origin_lines(self) -> list[str]:
+        origin = self.origin
+        lines = [
+            f"{origin['pickle']}: {self._index.num_frames} frames ({origin['form']!r}, order: {origin['order']})",
+            f"{len(self._index.frames.scene)} scene(s), told by: {origin['scenes']}",
+        ]
+        if "boxes_convention" in origin:
+            lines.append(
+                f"boxes: x, y, z of the {origin['z']}, {origin['boxes_convention']} ({origin['convention']})"
+            )
+            lines += [f"    {line}" for line in origin["evidence"]]
+        for sensor, (name, *_) in origin["unresolved_files"].items():
+            lines.append(f"files of {sensor} were not found, e.g. {name!r}")
+        return lines
+
+    def __repr__(self) -> str:
+        """Summarise what was found."""
+        origin = self.origin
+        boxes = (
+            f", boxes: {origin['boxes_convention']!r}, z: {origin['z']!r}" if "boxes_convention" in origin else ""
+        )
+        return f"{super().__repr__()[:-1]}{boxes})"
+
+
+def _check_places(path: str, data_root: StoragePath) -> None:
+    """Refuse a folder in the place of the pickle, and a file in the place of the folder."""
+    is_folder = os.path.isdir(path)
+    root = os.fspath(data_root) if isinstance(data_root, str | os.PathLike) else ""
+    is_file = os.path.isfile(root)
+    problems, also = [], []
+    if is_folder:
+        problems.append(f"`path` must be a pickle file, but {path!r} is a folder.")
+        also.append(IsADirectoryError)
+    if is_file:
+        problems.append(f"`data_root` must be a folder or URL, but {root!r} is a file.")
+    if problems:
+        hint = "Exchange the two arguments." if is_folder and is_file else ""
+        raise error_that_is_also(FileError, also, " ".join([*problems, hint]).strip())
+
+
+def _unresolved(index: DrivingIndex, fields: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Sensors that are asked for and of whose files none was found, with a file and what was tried."""
+    cameras = index.camera_names if fields.get("cameras") is None else fields["cameras"]
+    wanted = [*cameras, *(["LIDAR_TOP"] if fields.get("lidar") else [])]
+    return {name: tried for name, tried in index.origin["unresolved_files"].items() if name in wanted}

@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of nuScenes: JSON files of many records, as columns of arrays, and the tokens that join them."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from accvlab.dali_pipeline_framework.checks import did_you_mean, listed, shown
+from accvlab.dali_pipeline_framework.errors import FileError, error_that_is_also, file_error
+from accvlab.dali_pipeline_framework.extension import UNPACKED_BYTES, open_table, parse_json
+
+Rows = npt.NDArray[np.int64]
+Record = dict[str, Any]
+
+TABLES = (
+    *("attribute", "calibrated_sensor", "category", "ego_pose", "instance", "log", "sample", "sample_annotation"),
+    *("sample_data", "scene", "sensor", "visibility"),
+)
+# Characters that are parsed at a time: the objects of JSON take some ten times as much memory as their text.
+_PIECE = 1 << 23
+_LONGEST_RECORD = 1 << 26
+_RECORD_END = re.compile(r"\}\s*,(?=\s*\{)")
+
+
+# --- columns ------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Column:
+    """How the values of a field are turned into an array.
+
+    Attributes:
+        dtype: Type of the array.
+        shape: Shape of a value.
+        of_value: What a value in the file means; None: itself.
+        rule: What it must be.
+    """
+
+    dtype: Any
+    rule: str
+    shape: tuple[int, ...] = ()
+    of_value: Callable[[Any], Any] | None = None
+
+    def array(self, values: list[Any]) -> npt.NDArray[Any]:
+        """Make an array of the values.
+
+        Raises:
+            ValueError, TypeError, AttributeError: One of them does not fit.
+            LongTextError: They are texts, of which one is so long that the array would be too large.
+        """
+        if not values:
+            return np.zeros((0, *self.shape), np.dtype(self.dtype) if self.dtype != "S" else "S1")
+        if self.of_value is not None:
+            values = [self.of_value(value) for value in values]
+        if self.dtype == "S":
+            require_width(max(map(len, values)), len(values))
+        array = np.array(values, self.dtype)
+        if array.shape != (len(values), *self.shape):
+            raise ValueError("another shape")
+        return array
+
+
+class LongTextError(Exception):
+    """An array of texts would be too large; the message tells why."""
+
+
+def require_width(width: int, count: int) -> None:
+    """Raise a `LongTextError` where an array of so many texts, each with the room of the longest, is too large."""
+    excess = UNPACKED_BYTES.excess(width * count, f"{count} texts, one of {width} bytes, need {{}} bytes")
+    if excess:
+        raise LongTextError(excess)
+
+
+TOKEN = Column("S", "text", of_value=str.encode)
+FLAG = Column(np.bool_, "true or false")
+INTEGER = Column(np.int64, "a whole number")
+COUNT = Column(np.int64, "a whole number", of_value=lambda value: -1 if value is None else value)
+NUMBERS_3 = Column(np.float64, "3 numbers", (3,))
+NUMBERS_4 = Column(np.float64, "4 numbers, w first", (4,))
+FIRST_TOKEN = Column("S", "a list of tokens", of_value=lambda tokens: tokens[0].encode() if tokens else b"")
+
+
+@attrs.define(eq=False, slots=False)
+class Table:
+    """Columns of a table.
+
+    Attributes:
+        path: Its file.
+        columns: By the names of the fields.
+    """
+
+    path: Path
+    columns: Mapping[str, npt.NDArray[Any]]
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        """Get a column."""
+        return self.columns[name]
+
+    def __len__(self) -> int:
+        """Get the number of rows."""
+        return len(self.columns["token"])
+
+    @cached_property
+    def _order(self) -> Rows:
+        return np.argsort(self["token"], kind="stable")
+
+    @cached_property
+    def _sorted_tokens(self) -> npt.NDArray[Any]:
+        tokens = self["token"][self._order]
+        repeated = np.flatnonzero(tokens[1:] == tokens[:-1])
+        if len(repeated):
+            raise FileError(
+                f"The file {str(self.path)!r} must have each token once, but has {_written(tokens[repeated[0]])} "
+                f"several times. {_AGAIN}"
+            )
+        return tokens
+
+    def rows_of(self, tokens: npt.NDArray[Any], table: Table, field: str, *, may_be_empty: bool = False) -> Rows:
+        """Rows of the tokens that a field of another table has; of empty tokens -1, where there may be such.
+
+        Raises:
+            FileError: A token that no record has.
+        """
+        if not len(tokens):
+            return np.zeros(0, np.int64)
+        known = self._sorted_tokens
+        if not len(known):
+            found, is_found = np.zeros(len(tokens), np.int64), np.zeros(len(tokens), bool)
+        else:
+            place = np.minimum(np.searchsorted(known, tokens), len(known) - 1)
+            found, is_found = self._order[place], known[place] == tokens
+        if may_be_empty:
+            found, is_found = np.where(is_found, found, -1), is_found | (tokens == b"")
+        if not is_found.all():
+            row = int(np.flatnonzero(~is_found)[0])
+            raise FileError(
+                f"The record {_written(table['token'][row])} of {str(table.path)!r} has the {field} "
+                f"{_written(tokens[row])}, which no record of {str(self.path)!r} has"
+                f"{_others(is_found)}. {_AGAIN}"
+            )
+        return found.astype(np.int64)
+
+    def refuse(self, is_wrong: npt.NDArray[np.bool_], what: str, field: str | None = None) -> None:
+        """Raise an error where rows are wrong.
+
+        Raises:
+            FileError: One of them is.
+        """
+        if is_wrong.any():
+            row = int(np.flatnonzero(is_wrong)[0])
+            got = f", got {self[field][row].tolist()}" if field else ""
+            raise FileError(
+                f"The record {_written(self['token'][row])} of {str(self.path)!r} {what}{got}"
+                f"{_others(~is_wrong)}. {_AGAIN}"
+            )
+
+
+_AGAIN = "Unpack or write the tables again."
+
+
+def _written(token: Any) -> str:
+    return repr(bytes(token).decode(errors="replace"))
+
+
+def _others(is_fine: npt.NDArray[np.bool_]) -> str:
+    more = int((~is_fine).sum()) - 1
+    return f" (and {more} more like it)" if more else ""
+
+
+# --- files --------------------------------------------------------------------------------------------------
+
+
+def tables_folder(root: Path, version: str) -> Path:
+    """Find the folder of the tables.
+
+    Raises:
+        FileError: There is none, or tables are missing in it.
+    """
+    folder = root / version
+    if not folder.is_dir():
+        if not root.is_dir():
+            raise error_that_is_also(
+                FileError,
+                [FileNotFoundError],
+                f"`root` must be the folder of a nuScenes data set: {str(root)!r} is none.",
+            )
+        there = sorted(path.parent.name for path in root.glob("*/sample_data.json"))
+        if not there and (root / "sample_data.json").is_file():
+            hint = f" These are the tables themselves: `root` is their parent, `version` is {root.name!r}."
+        else:
+            hint = (
+                f"{did_you_mean(version, there)} There are: {listed(there)}." if there else " There are no others."
+            )
+        raise error_that_is_also(
+            FileError, [FileNotFoundError], f"There is no folder {version!r} of tables in {str(root)!r}.{hint}"
+        )
+    missing = [f"{name}.json" for name in TABLES if not (folder / f"{name}.json").is_file()]
+    if missing:
+        raise error_that_is_also(
+            FileError,
+            [FileNotFoundError],
+            f"{str(folder)!r} must have all tables of nuScenes, but lacks {listed(missing)}. Unpack the "
+            f"metadata again.",
+        )
+    return folder
+
+
+def read_records(path: Path, *fields: str) -> list[Record]:
+    """All records of a small table; each has the fields."""
+    records = [record for piece in _pieces(path) for record in piece]
+    _column_values(path, records, fields)
+    return records
+
+
+def read_table(
+    path: Path, columns: Mapping[str, Column], is_kept: Callable[[Record], bool] | None = None
+) -> Table:
+    """Columns of the records that are kept of a table; the file is never in the memory as a whole.
+
+    Raises:
+        FileError: It is no table, or a field is missing or does not fit.
+    """
+    parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in columns}
+    for piece in _pieces(path):
+        records = [record for record in piece if is_kept(record)] if is_kept else piece
+        for name, values in _column_values(path, records, columns).items():
+            try:
+                parts[name].append(columns[name].array(values))
+            except (ValueError, TypeError, AttributeError, OverflowError, IndexError) as error:
+                raise _wrong_value(path, records, name, columns[name]) from error
+            except LongTextError as error:
+                raise FileError(f"The field {name!r} of {str(path)!r} cannot be used: {error}.") from error
+    try:
+        for part in parts.values():
+            if part and part[0].dtype.kind == "S":
+                require_width(max(each.itemsize for each in part), sum(map(len, part)))
+    except LongTextError as error:
+        raise FileError(f"The table {str(path)!r} cannot be used: {error}.") from error
+    arrays = {name: np.concatenate(part) if part else columns[name].array([]) for name, part in parts.items()}
+    return Table(path, arrays)
+
+
+def _column_values(path: Path, records: Sequence[Record], names: Any) -> dict[str, list[Any]]:
+    columns = {}
+    for name in names:
+        try:
+            columns[name] = [record[name] for record in records]
+        except KeyError as error:
+            record = next(one for one in records if name not in one)
+            raise FileError(
+                f"Each record of {str(path)!r} must be an object with the field {name!r}, got {shown(record)}. "
+                f"{_AGAIN}"
+            ) from error
+    return columns
+
+
+def _wrong_value(path: Path, records: Sequence[Record], name: str, column: Column) -> FileError:
+    for record in records:
+        try:
+            column.array([record[name]])
+        except (ValueError, TypeError, AttributeError, OverflowError, IndexError):
+            break
+    token = record.get("token")
+    return FileError(
+        f"The record {token!r} of {str(path)!r} must have {column.rule} as {name}, got {shown(record[name])}. "
+        f"{_AGAIN}"
+    )
+
+
+def _pieces(path: Path) -> Iterator[list[Record]]:
+    """The records of a file, some thousands at a time."""
+    lines = 0
+    try:
+        with io.TextIOWrapper(open_table(path), encoding="utf-8") as file:
+            text = file.read(_PIECE)
+            start = len(text) - len(text.lstrip())
+            if text[start : start + 1] != "[":
+                raise json.JSONDecodeError("a list of records is expected", text, start)
+            text, head = text[start + 1 :], text[: start + 1]
+            lines += head.count("\n")
+            while True:
+                more = file.read(_PIECE)
+                if not more:
+                    yield _parsed(f"[{text}", lines)
+                    return
+                text += more
+                cut = _last_record_end(text)
+                if cut is None:
+                    if len(text) > _LONGEST_RECORD:
+                        reason = f"no record ends within {len(text)} characters"
+                        raise json.JSONDecodeError(reason, text, 0)
+                    continue
+                try:
+                    records = _parsed(f"[{text[: cut - 1]}]", lines)
+                except json.JSONDecodeError:  # a bracket within text, or damaged: more of it tells
+                    if len(text) > _LONGEST_RECORD:
+                        raise
+                    continue
+                yield records
+                lines += text.count("\n", 0, cut)
+                text = text[cut:]
+    except OSError as error:
+        raise file_error(f"The table {str(path)!r} cannot be read", error) from error
+    except UnicodeDecodeError as error:
+        raise FileError(f"The table {str(path)!r} must be text (UTF-8): {error}. {_AGAIN}") from error
+    except json.JSONDecodeError as error:
+        raise FileError(
+            f"The table {str(path)!r} is damaged or cut short, line {lines + error.lineno}: {error.msg}. {_AGAIN}"
+        ) from error
+
+
+def _parsed(text: str, lines: int) -> list[Record]:
+    try:
+        records = parse_json(text)
+    except json.JSONDecodeError:
+        raise
+    except ValueError as error:  # nested too deep, or a number of thousands of digits
+        raise json.JSONDecodeError(str(error), text, 0) from None
+    if not all(isinstance(record, dict) for record in records):
+        raise json.JSONDecodeError("a list of objects is expected", text, 0)
+    return list(records)
+
+
+def _last_record_end(text: str) -> int | None:
+    """Where the last record but one ends, behind its comma."""
+    span = 1 << 12
+    while True:
+        ends = [match.end() for match in _RECORD_END.finditer(text, max(0, len(text) - span))]
+        if ends:
+            return ends[-1]
+        if span >= len(text):
+            return None
+        span *= 8

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands that look at a provider, a definition or a loader."""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+import numpy as np
+
+from accvlab.dali_pipeline_framework import DataLoader, DataProvider, PipelineDefinition
+from accvlab.dali_pipeline_framework.command_line import found
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.loader import LoaderReport
+
+
+def look_at_object(options: argparse.Namespace, say: Callable[[str], None]) -> None:
+    """Run the command that was asked for.
+
+    Raises:
+        FrameworkError: Something is wrong with what the command looks at.
+    """
+    subject = found(options.subject)
+    try:
+        _COMMANDS[options.command](subject, options, say)
+    finally:
+        if isinstance(subject, DataLoader):
+            subject.close()
+
+
+def _describe(subject: Any, options: argparse.Namespace, say: Callable[[str], None]) -> None:
+    if isinstance(subject, DataProvider):
+        say(f"{subject!r}\n\n{PipelineDefinition(_input_of(subject), []).describe()}")
+    elif isinstance(subject, PipelineDefinition):
+        say(f"{subject!r}\n\n{subject.describe()}")
+    else:
+        say(subject.describe())
+
+
+def _input_of(provider: DataProvider) -> Any:
+    from accvlab.dali_pipeline_framework import SamplerInputCallable, SequentialSampler
+
+    return SamplerInputCallable(provider, SequentialSampler(provider.get_number_of_samples(), 1))
+
+
+def _show(subject: Any, options: argparse.Namespace, say: Callable[[str], None]) -> None:
+    from .viewing.animations import save_animation
+    from .viewing.pictures import show
+    from .viewing.recordings import save_recording
+
+    if isinstance(subject, PipelineDefinition):
+        raise SettingError("A definition has no batches of its own: let the function return a DataLoader of it.")
+    if options.frames < 1:
+        raise SettingError(f"`--frames` must be at least 1, got {options.frames}.")
+    provider = subject if isinstance(subject, DataProvider) else subject.dataset
+    class_names = getattr(provider, "class_names", None) or getattr(provider, "category_names", ())
+    settings: dict[str, Any] = {"class_names": class_names}
+    if isinstance(subject, DataLoader):
+        settings["sample"] = options.sample
+    if options.frame is not None and options.output.suffix == ".rrd":
+        raise SettingError("`--frame` is for pictures.")
+    if options.output.suffix != ".rrd":
+        settings["frame"] = options.frame
+    shown_data = _delivered(subject, options)
+    if options.output.suffix == ".rrd":
+        save_recording(shown_data, options.output, **settings)
+    elif options.frames > 1:
+        save_animation(shown_data, options.output, **settings)
+    else:
+        show(next(shown_data), **settings).save(options.output)
+    say(f"{options.output}")
+
+
+def _delivered(subject: Any, options: argparse.Namespace) -> Iterator[Any]:
+    if isinstance(subject, DataProvider):
+        last = min(options.sample + options.frames, subject.get_number_of_samples())
+        for sample_index in range(options.sample, max(last, options.sample + 1)):
+            yield subject.get_data(sample_index)
+        return
+    count = 0
+    for batch in islice(subject, options.batch, options.batch + options.frames):
+        yield batch if subject.recipe_settings is None else _views_of_recipe(subject, batch, options)
+        count += 1
+    if not count:
+        raise SettingError(f"There is no batch {options.batch} in the epoch.")
+
+
+def _views_of_recipe(loader: DataLoader, batch: Any, options: argparse.Namespace) -> Any:
+    from .recipes.batch_views import batch_view, count_frames
+
+    number = count_frames(batch, options.sample)
+    frames = [-1] if not number else [options.frame] if options.frame is not None else [*range(number)]
+    names = getattr(loader.dataset, "camera_names", ())
+    views = [
+        batch_view(batch, loader.recipe_settings, options.sample, frame=frame, camera_names=names)
+        for frame in frames
+    ]
+    return views[0] if options.output.suffix == ".rrd" or len(views) == 1 else views
+
+
+def _bench(subject: Any, options: argparse.Namespace, say: Callable[[str], None]) -> None:
+    if isinstance(subject, PipelineDefinition):
+        raise SettingError("A definition has no batches of its own: let the function return a DataLoader of it.")
+    if options.batches < 1:
+        raise SettingError(f"`--batches` must be at least 1, got {options.batches}.")
+    is_loader = isinstance(subject, DataLoader)
+    reports: list[LoaderReport] = []
+    delivered = _endless_batches(subject, reports) if is_loader else _endless_samples(subject)
+    start_s = time.perf_counter()
+    next(delivered)
+    first_s = time.perf_counter() - start_s
+    cpu_s, durations_s = _processor_time_s(), []
+    start_s = last_s = time.perf_counter()
+    for _ in islice(delivered, options.batches):
+        now_s = time.perf_counter()
+        durations_s.append(now_s - last_s)
+        last_s = now_s
+    passed_s = last_s - start_s
+    num_samples = options.batches * (subject.batch_size if is_loader else 1)
+    what = "batch" if is_loader else "sample"
+    least_ms, median_ms, most_ms = 1e3 * np.percentile(durations_s, [5, 50, 95])
+    say(f"first {what}: {first_s:.2f} s")
+    say(f"samples/s: {num_samples / passed_s:.1f}")
+    say(f"ms per {what}: median {median_ms:.1f}, 5 % {least_ms:.1f}, 95 % {most_ms:.1f}")
+    own_s = _processor_time_s() - cpu_s
+    say(f"processor time of this process per sample: {1e3 * own_s / num_samples:.2f} ms")
+    if is_loader:
+        longest = max([*reports, subject.report()], key=lambda report: report.num_batches)
+        say(f"\n{longest}\n\n{subject!r}\n\n{subject.plan}")
+
+
+def _processor_time_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _endless_batches(loader: DataLoader, reports: list[LoaderReport]) -> Iterator[Any]:
+    while True:
+        count = 0
+        for batch in loader:
+            yield batch
+            count += 1
+        if not count:
+            raise SettingError("The loader delivers no batch in an epoch.")
+        reports.append(loader.report())
+
+
+def _endless_samples(provider: DataProvider) -> Iterator[Any]:
+    while True:
+        for sample_index in range(provider.get_number_of_samples()):
+            yield provider.get_data(sample_index)
+
+
+def _check(subject: Any, options: argparse.Namespace, say: Callable[[str], None]) -> None:
+    from accvlab.dali_pipeline_framework.testing import check_provider
+
+    provider = subject if isinstance(subject, DataProvider) else getattr(subject, "dataset", None)
+    if isinstance(provider, DataProvider):
+        figures = check_provider(provider)
+        say(f"{figures}\n" * bool(figures) + f"The provider keeps the rules: {provider!r}")
+    if isinstance(subject, PipelineDefinition):
+        subject.check_and_get_output_data_structure()
+        say("The steps fit the data.")
+    if isinstance(subject, DataLoader):
+        if next(iter(subject), None) is None:
+            raise SettingError("The loader delivers no batch in an epoch.")
+        say("The loader delivers.")
+
+
+_COMMANDS: Final[Mapping[str, Callable[[Any, argparse.Namespace, Callable[[str], None]], None]]] = {
+    "describe": _describe,
+    "show": _show,
+    "bench": _bench,
+    "check": _check,
+}

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recipes: the data of published models, for training and evaluation, of any `DrivingProvider`.
+
+Each module has the steps, the order and the loader of one model::
+
+    streampetr             StreamPETR: one frame per slot and step, or sliding windows
+    sparsedrive            SparseDrive and Sparse4D
+    bevformer              BEVFormer: queues of frames
+    bevfusion              BEVFusion: lidar sweeps and cameras
+    detection_2d           objects in images, as heatmaps
+    reference_orders       the orders of the published training code, index by index
+    image_augmentation     images resized, cropped, mirrored, rotated as in the published code
+    mmdet_batches          batches as arguments of ``forward``
+"""
+
+from accvlab.dali_pipeline_framework.public_names import public_names
+
+__getattr__, __dir__ = public_names(__name__, __file__)

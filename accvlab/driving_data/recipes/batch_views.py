@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches of the recipes as pictures: what the model is given, drawn with the matrices that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from accvlab.dali_pipeline_framework.checks import index_in, number_list
+from accvlab.dali_pipeline_framework.errors import SettingError
+
+from ..viewing.scene_views import CameraView, SceneView
+from .bevformer import BEVFormerSettings
+from .bevfusion import BEVFusionSettings
+from .detection_2d import Detection2DSettings
+from .mmdet_boxes import LAYOUTS
+from .sparsedrive import SparseDriveSettings
+from .streampetr import StreamPETRSettings
+
+Array = npt.NDArray[Any]
+Settings = StreamPETRSettings | SparseDriveSettings | BEVFormerSettings | BEVFusionSettings | Detection2DSettings
+
+
+def batch_view(
+    batch: Mapping[str, Any],
+    settings: Settings,
+    sample: int = 0,
+    *,
+    frame: int = -1,
+    camera_names: Sequence[str] = (),
+    ahead: Sequence[float] = (0.0, 1.0),
+) -> SceneView:
+    """Take what can be shown out of a batch of a recipe; give it to `show` or `save_animation`.
+
+    Boxes are those that the model learns, and they are drawn with the projection matrices that it is given.
+
+    Args:
+        batch: A batch of the recipe's loader.
+        settings: The settings of the recipe: they tell which model it is, and how images were normalized.
+        sample: Number of the sample in the batch.
+        frame: Number of the frame of a queue. Where the model learns the boxes of the last one only, the others
+            have none.
+        camera_names: Names of the cameras.
+        ahead: Where the vehicle looks, along x and y of the lidar; that of nuScenes looks along y.
+
+    Raises:
+        SettingError: The batch is that of another recipe, or has no such sample.
+    """
+    if not isinstance(settings, Settings):
+        raise SettingError(f"`settings` must be those of a recipe, got {type(settings).__name__}.")
+    images_key = "input" if isinstance(settings, Detection2DSettings) else "img"
+    if images_key not in batch or "token" not in batch:
+        raise SettingError(
+            f"The batch must be one of the recipe of {type(settings).__name__}: it has no {images_key!r}. There "
+            f"are: {', '.join(map(repr, batch))}."
+        )
+    sample = index_in(sample, "sample", len(batch["token"]))
+    title = f"{_of_frame(batch['scene'][sample], frame)}   token {_of_frame(batch['token'][sample], frame)}"
+    if isinstance(settings, Detection2DSettings):
+        return SceneView(title=title, cameras=_with_heatmaps(batch, settings, sample, camera_names))
+    images = _array(_of_frame(batch["img"][sample], frame, num_axes=4))  # (C, 3, H, W)
+    projections = _projections(batch, settings, sample, frame)
+    axes = projections[:, 2, :2]  # of the cameras, as depth grows
+    x, y = number_list(ahead, "ahead", "two numbers", count=2)
+    names = camera_names or [f"camera {number}" for number in range(len(images))]
+    cameras = [
+        CameraView(
+            name=name,
+            image=_picture(image, settings),
+            image_from_reference=projection[:3],
+            bearing=float(np.arctan2(x * axis[1] - y * axis[0], x * axis[0] + y * axis[1])),
+        )
+        for name, image, projection, axis in zip(names, images, projections, axes, strict=True)
+    ]
+    points = _array(batch["points"][sample])[:, :3] if "points" in batch else np.zeros((0, 3))
+    length = float(np.hypot(x, y))
+    view: dict[str, Any] = {
+        "title": title,
+        "cameras": cameras,
+        "points": points,
+        "ahead": np.array([x, y]) / length,
+    }
+    num_frames = count_frames(batch, sample)
+    is_last = frame in (-1, num_frames - 1) or not num_frames
+    # Lists have the boxes of each frame.
+    if "gt_bboxes_3d" in batch and (is_last or isinstance(batch["gt_bboxes_3d"][sample], list)):
+        view |= _boxes(batch, settings, sample, -1 if is_last else frame)
+    return SceneView(**view)
+
+
+def _boxes(batch: Mapping[str, Any], settings: Any, sample: int, frame: int) -> dict[str, Any]:
+    boxes = _array(_of_frame(batch["gt_bboxes_3d"][sample], frame, num_axes=2)).astype(np.float64)
+    labels = _array(_of_frame(batch["gt_labels_3d"][sample], frame, num_axes=1))
+    centers, sizes, yaws = boxes[:, :3].copy(), boxes[:, 3:6], boxes[:, 6]
+    if getattr(settings, "box_layout", LAYOUTS[0]) == LAYOUTS[1]:
+        sizes, yaws = sizes[:, [1, 0, 2]], -yaws - np.pi / 2
+    is_of_center = isinstance(settings, SparseDriveSettings) or (
+        isinstance(settings, BEVFusionSettings) and settings.emulates_reference
+    )
+    if not is_of_center:
+        centers[:, 2] += sizes[:, 2] / 2
+    return {
+        "centers": centers,
+        "sizes": sizes,
+        "yaws": yaws,
+        "velocities": boxes[:, 7:9],
+        "categories": labels.astype(np.int64),
+        "class_names": tuple(settings.classes),
+    }
+
+
+def _projections(batch: Mapping[str, Any], settings: Settings, sample: int, frame: int) -> Array:
+    """From the scene as the boxes are in it to pixels times depth, ``(C, 4, 4)`` float64."""
+    if isinstance(settings, BEVFusionSettings):
+        image, lidar, scene = (
+            _array(batch[name][sample]).astype(np.float64)
+            for name in ("img_aug_matrix", "lidar2image", "lidar_aug_matrix")
+        )
+        # `img_aug_matrix` maps pixels; its translation is in the last column, not in that of the depth.
+        change = np.tile(np.eye(4), (len(image), 1, 1))
+        change[:, :2, :2], change[:, :2, 2] = image[:, :2, :2], image[:, :2, 3]
+        return np.asarray(change @ lidar @ np.linalg.inv(scene))
+    name = "projection_mat" if isinstance(settings, SparseDriveSettings) else "lidar2img"
+    return _array(_of_frame(batch[name][sample], frame, num_axes=3)).astype(np.float64)
+
+
+def _with_heatmaps(
+    batch: Mapping[str, Any], settings: Detection2DSettings, sample: int, camera_names: Sequence[str]
+) -> list[CameraView]:
+    num_cameras = len(batch["input"]) // len(batch["token"])
+    rows = range(sample * num_cameras, (sample + 1) * num_cameras)
+    names = camera_names or [f"camera {number}" for number in range(num_cameras)]
+    return [
+        CameraView(
+            name=name,
+            image=_picture(_array(batch["input"][row]), settings),
+            heatmap=_array(batch["hm"][row]).max(axis=0) if "hm" in batch else None,
+        )
+        for name, row in zip(names, rows, strict=True)
+    ]
+
+
+def count_frames(batch: Mapping[str, Any], sample: int = 0) -> int:
+    """Count the frames of a sample of a batch of a recipe; 0 where images have no axis of frames."""
+    if "img" not in batch:
+        return 0
+    images = batch["img"][index_in(sample, "sample", len(batch["token"]))]
+    return len(images) if isinstance(images, list) or images.ndim == 5 else 0
+
+
+def _of_frame(value: Any, frame: int, num_axes: int | None = None) -> Any:
+    """Take the frame of a queue out of a list, or out of an array with one more axis."""
+    if isinstance(value, list) or (num_axes is not None and value.ndim == num_axes + 1):
+        return value[index_in(frame + len(value) if frame < 0 else frame, "frame", len(value))]
+    return value
+
+
+def _array(value: Any) -> Array:
+    return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+
+
+def _picture(image: Array, settings: Settings) -> npt.NDArray[np.uint8]:
+    pixels = image.transpose(1, 2, 0) * np.array(settings.std_dev) + np.array(settings.mean)
+    return np.asarray(np.rint(pixels).clip(0, 255), np.uint8)

@@ -1,0 +1,440 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The data of BEVFormer: queues of frames with the motion of the vehicle between them."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nvidia.dali import types
+
+from accvlab.dali_pipeline_framework import (
+    ArrayStep,
+    DataGroupArrayWithNameElementsAppliedStep,
+    DataLoader,
+    DataProvider,
+    ImageContent,
+    ImageDecoder,
+    PipelineStepBase,
+    SampleDataGroup,
+)
+from accvlab.dali_pipeline_framework.checks import choice, flag, index_in, number, number_list, valid, whole_number
+from accvlab.dali_pipeline_framework.errors import FieldValueError
+from accvlab.dali_pipeline_framework.extension import PIXELS, FieldSearch, find_paths, leaf_at, needed_package
+from accvlab.dali_pipeline_framework.processing_steps import ImageUse
+from accvlab.dali_pipeline_framework.sample_data import LeafFormat
+
+from ..datasets.driving import poses
+from .frame_queues import QueueSampler, queue_frames, queue_states
+from .image_augmentation import image_size
+from .mmdet_boxes import LAYOUTS, bev_range_of, labels_of, mmdet_boxes
+from .recipe_parts import (
+    CLASSES,
+    MEAN,
+    PLACE,
+    STD_DEV,
+    checked_settings,
+    four_by_four,
+    provider_for,
+    recipe_loader,
+)
+from .scene_sampler import SceneSampler
+from .unclipped_photometric_distorter import UnclippedPhotometricDistorter
+
+_DT = types.DALIDataType
+
+
+@attrs.frozen(kw_only=True)
+class BEVFormerSettings:
+    """How the data of BEVFormer are made. The defaults are those of ``bevformer_tiny``.
+
+    Attributes:
+        queue_length: Frames of a queue in training.
+        scale: Factor of the size of images.
+        size_divisor: Height and width are filled up with 0 to multiples of this.
+        mean: Of red, green and blue.
+        std_dev: Of red, green and blue.
+        point_cloud_range: Least and greatest x, y, z of centers of boxes, meters; z does not count.
+        classes: ``class_names``: the order of ``gt_labels_3d``.
+        box_layout: Columns 3 to 6 of boxes: "w,l,h,-yaw-pi/2" (mmdetection3d before 1.0) or "l,w,h,yaw".
+        distorts_colors: Whether colors are distorted in training.
+        zero_can_bus: Whether messages of the CAN bus count as 0 where the data set has none; what is taken
+            from the pose is there in any case. Otherwise such a data set is refused.
+        emulates_reference: Whether queues are made as by the published code, with its flaws:
+
+            - they run over the beginnings of scenes;
+            - ``can_bus[3:7]`` is the first component of the orientation, four times;
+            - differences of headings are not wrapped;
+            - where a frame is repeated, at the beginning of the data set, its entries are one array, which is
+              changed once for each of them.
+
+            Otherwise, queues stay in their scene, and repeat its first frame where it is too short; a repeated
+            frame begins the memory anew (``prev_bev_exists`` is False), so nothing is seen twice;
+            ``can_bus[3:7]`` is the orientation, w first and not negative; differences of headings are in
+            [-180, 180).
+    """
+
+    queue_length: int = attrs.field(default=3, validator=valid(whole_number, at_least=1))
+    scale: float = attrs.field(default=0.5, validator=valid(number, above=0))
+    size_divisor: int = attrs.field(default=32, validator=valid(whole_number, at_least=1))
+    mean: Sequence[float] = attrs.field(default=MEAN, validator=valid(number_list, what="3 numbers", count=3))
+    std_dev: Sequence[float] = attrs.field(
+        default=STD_DEV, validator=valid(number_list, what="3 numbers", count=3)
+    )
+    point_cloud_range: Sequence[float] = attrs.field(
+        default=(-51.2, -51.2, -5.0, 51.2, 51.2, 3.0),
+        validator=valid(number_list, what="least and greatest x, y, z: 6 numbers", count=6),
+    )
+    classes: Sequence[str] = CLASSES
+    box_layout: str = attrs.field(default=LAYOUTS[1], validator=valid(choice, allowed=LAYOUTS))
+    distorts_colors: bool = attrs.field(default=True, validator=valid(flag))
+    zero_can_bus: bool = attrs.field(default=False, validator=valid(flag))
+    emulates_reference: bool = attrs.field(default=False, validator=valid(flag))
+
+    def provider_fields(self, is_training: bool = True) -> dict[str, Any]:
+        """Settings of a `DrivingProvider` as the published model takes it, but its ``cameras``."""
+        fields = {"can_bus": not self.zero_can_bus, "boxes": is_training, "reference": "lidar"}
+        return {**fields, "classes": tuple(self.classes), "min_points": 1} if is_training else fields
+
+
+def bevformer_training(
+    provider: DataProvider,
+    batch_size: int,
+    settings: BEVFormerSettings | None = None,
+    *,
+    seed: int = 0,
+    **loader_arguments: Any,
+) -> DataLoader:
+    """Make the loader for training BEVFormer.
+
+    Batches, of B queues of Q frames and C cameras::
+
+        img              (B, Q, C, 3, H, W) float32
+        can_bus          (B, Q, 18) float64        see `BEVFormerSettings`
+        prev_bev_exists  (B, Q) bool
+        lidar2img        (B, Q, C, 4, 4) float64   from the reference frame, with the scale of images
+        lidar2cam        (B, Q, C, 4, 4) float64
+        timestamp        (B, Q) float64            seconds
+        gt_bboxes_3d     B tensors (n, 9) float32  of the last frame: x, y, z of the bottom, sizes and angle by
+                                                   `box_layout`, velocity
+        gt_labels_3d     B tensors (n,) int64
+        token, scene     B texts                   of the last frame
+        place                                      where the sample stands; ``sample_index`` is
+                                                   ``frame * queue_length``, and which frame is left out
+
+    `as_mmdet` makes the arguments of ``forward`` of it, with all but ``img`` and boxes in ``img_metas``.
+
+    Each frame ends one queue in each epoch, in shuffled order; which of the ``queue_length`` frames before it is
+    left out is drawn anew in each epoch. Colors are distorted for each image (`UnclippedPhotometricDistorter`).
+
+    Args:
+        provider: A `DrivingProvider` with cameras, boxes and ``can_bus=True``. `BEVFormerSettings.provider_fields`
+            tells what the published model takes: the frame of the lidar, and boxes with points.
+        batch_size: Samples per batch, on this rank.
+        settings: The settings; None for the defaults.
+        seed: Seed of the order and the draws.
+        **loader_arguments: Other arguments of `DataLoader`.
+
+    Raises:
+        SettingError: The provider lacks what is needed, or an argument is out of its range.
+    """
+    settings = checked_settings(settings, BEVFormerSettings)
+    queues = BEVFormerQueues(provider, settings)
+    sampler = QueueSampler(queues.num_frames, queue_length=settings.queue_length, seed=seed)
+    return recipe_loader(
+        queues,
+        sampler,
+        bevformer_steps(queues, settings),
+        batch_size,
+        functools.partial(_batch, queue=(settings.queue_length, queues.num_cameras)),
+        ("gt_bboxes_3d", "gt_labels_3d"),
+        {"seed": seed, **loader_arguments},
+        settings or BEVFormerSettings(),
+    )
+
+
+def bevformer_evaluation(
+    provider: DataProvider, batch_size: int = 1, settings: BEVFormerSettings | None = None, **loader_arguments: Any
+) -> DataLoader:
+    """Make the loader for evaluating BEVFormer: single frames, each once, in the order of time, scene by scene.
+
+    Batches are as those of `bevformer_training`, without the axis of the queue, without boxes, and with absolute
+    numbers in ``can_bus``, from which the model makes the differences. ``prev_bev_exists``, ``(B,)``, is False
+    where a scene begins in the slot. ``place`` tells by ``is_padding`` which samples only fill a batch, so that
+    all ranks have the same number of batches, and by ``sample_index`` to which frame a result belongs.
+
+    Args:
+        provider: A `DrivingProvider` with cameras and ``can_bus=True``.
+        batch_size: Number of scenes that are played side by side, on this rank.
+        settings: The settings; None for the defaults. ``queue_length`` does not count.
+        **loader_arguments: Other arguments of `DataLoader`.
+
+    Raises:
+        SettingError: The provider lacks what is needed, or an argument is out of its range.
+    """
+    settings = attrs.evolve(checked_settings(settings, BEVFormerSettings), queue_length=1)
+    queues = BEVFormerQueues(provider, settings, is_training=False)
+    return recipe_loader(
+        queues,
+        SceneSampler(queues.sequence_lengths),
+        bevformer_steps(queues, settings, is_training=False),
+        batch_size,
+        _batch,
+        (),
+        loader_arguments,
+        settings or BEVFormerSettings(),
+    )
+
+
+def bevformer_steps(
+    queues: BEVFormerQueues, settings: BEVFormerSettings | None = None, *, is_training: bool = True
+) -> list[PipelineStepBase]:
+    """Steps for samples of `BEVFormerQueues`: images are decoded, distorted in training, scaled and normalized."""
+    settings = checked_settings(settings, BEVFormerSettings)
+    steps: list[PipelineStepBase] = [] if queues.has_decoded_images else [ImageDecoder("image", False)]
+    if is_training and settings.distorts_colors:
+        steps.append(UnclippedPhotometricDistorter("image"))
+    steps.append(
+        ScaledImagePreparer(settings.scale, settings.size_divisor, mean=settings.mean, std_dev=settings.std_dev)
+    )
+    return [DataGroupArrayWithNameElementsAppliedStep(step, "images") for step in steps]
+
+
+class BEVFormerQueues(DataProvider):
+    """Sample ``frame * queue_length + left_out`` is the queue that leads to a frame.
+
+    ``left_out``, from 0 for the oldest, is the one of the ``queue_length`` frames before that is not in it.
+    Each frame of a queue is loaded once. Images of all frames are one array, those of the oldest frame first.
+    """
+
+    def __init__(
+        self, provider: DataProvider, settings: BEVFormerSettings | None = None, *, is_training: bool = True
+    ) -> None:
+        """Wrap a `DrivingProvider`.
+
+        Raises:
+            SettingError: It lacks something.
+        """
+        settings = checked_settings(settings, BEVFormerSettings)
+        wanted = {"boxes": True} if is_training else {}
+        if not settings.zero_can_bus:
+            wanted = {"can_bus": True, **wanted}
+        driving = provider_for(provider, "BEVFormer", wanted, settings.classes if is_training else ())
+        self._provider = driving
+        self._settings = settings if is_training else attrs.evolve(settings, queue_length=1)
+        self._is_training = is_training
+        lengths = driving.sequence_lengths
+        self._first_frame = np.repeat(np.cumsum([0, *lengths[:-1]]), lengths)
+
+    @property
+    def num_frames(self) -> int:
+        """Number of frames."""
+        return self._provider.get_number_of_samples()
+
+    @property
+    def num_cameras(self) -> int:
+        """Number of cameras."""
+        return len(self._provider.camera_names)
+
+    @property
+    def sequence_lengths(self) -> tuple[int, ...]:
+        """Number of frames of each scene."""
+        return self._provider.sequence_lengths
+
+    @property
+    def has_decoded_images(self) -> bool:
+        """Whether the images are pixels."""
+        return self._image_format.content.is_encoded is False
+
+    @property
+    def _image_format(self) -> LeafFormat:
+        return leaf_at(self._provider.sample_data_structure, ("cameras", 0, "image"))
+
+    def get_number_of_samples(self) -> int:
+        """Get the number of frames, times the ways to leave one out."""
+        return self._provider.get_number_of_samples() * self._settings.queue_length
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        """Blueprint of a queue."""
+        given = self._image_format
+        image = SampleDataGroup()
+        image.add_data_field("image", _DT.UINT8, ndim=given.ndim, content=given.content)
+        image.add_data_field("lidar2img", _DT.FLOAT64, ndim=2)
+        image.add_data_field("lidar2cam", _DT.FLOAT64, ndim=2)
+        num_images = self._settings.queue_length * self.num_cameras
+        sample = SampleDataGroup()
+        sample.add_data_field("token", _DT.STRING)
+        sample.add_data_field("scene", _DT.STRING)
+        sample.add_data_field("timestamp", _DT.FLOAT64, ndim=1)
+        sample.add_data_field("can_bus", _DT.FLOAT64, ndim=2)
+        sample.add_data_field("prev_bev_exists", _DT.BOOL, ndim=1)
+        sample.add_data_group_field_array("images", image, num_images)
+        if self._is_training:
+            sample.add_data_field("gt_bboxes_3d", _DT.FLOAT, ndim=2)
+            sample.add_data_field("gt_labels_3d", _DT.INT64, ndim=1)
+        return sample
+
+    def frames_of(self, sample_index: int) -> list[int]:
+        """Frames of a queue, the oldest first."""
+        length = self._settings.queue_length
+        frame, left_out = divmod(index_in(sample_index, "sample_index", self.get_number_of_samples()), length)
+        first = 0 if self._settings.emulates_reference else int(self._first_frame[frame])
+        return queue_frames(frame, left_out, length, first)
+
+    def describe_sample(self, sample_index: int) -> str:
+        """Describe the last frame."""
+        frames = self.frames_of(sample_index)
+        return f"queue of the frames {frames}; the last one: {self._provider.describe_sample(frames[-1])}"
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        """Load a queue."""
+        frames = self.frames_of(sample_index)
+        loaded = {frame: self._provider.get_data(frame) for frame in dict.fromkeys(frames)}
+        if not self.has_decoded_images:
+            self._require_one_size(loaded)
+        can_bus, has_memory = self._states(frames, loaded)
+        last = loaded[frames[-1]]
+        flat: list[Any] = [
+            _as_bytes(last["token"]),
+            _as_bytes(last["scene"]),
+            np.array([loaded[frame]["timestamp"] for frame in frames], np.float64),
+            can_bus,
+            has_memory,
+        ]
+        for frame in frames:
+            for camera in range(self.num_cameras):
+                flat += self._image(loaded[frame]["cameras"][camera])
+        if self._is_training:
+            flat += mmdet_boxes(
+                last["boxes"],
+                layout=self._settings.box_layout,
+                z="bottom",
+                bev_range=bev_range_of(self._settings.point_cloud_range),
+                label_of=labels_of(self._provider.class_names, self._settings.classes),
+            )
+        sample = self.sample_data_structure
+        sample.set_data(flat)
+        return sample
+
+    def _require_one_size(self, loaded: Mapping[int, SampleDataGroup]) -> None:
+        sizes = {
+            (frame, name): image_size(sample["cameras"][camera]["image"])
+            for frame, sample in loaded.items()
+            for camera, name in enumerate(self._provider.camera_names)
+        }
+        if len(set(sizes.values())) > 1:
+            first, *_ = sizes
+            other = next(place for place, size in sizes.items() if size != sizes[first])
+            told = ", ".join(
+                f"{name} of frame {frame}: {sizes[frame, name][0]} x {sizes[frame, name][1]}"
+                for frame, name in (first, other)
+            )
+            raise FieldValueError(
+                f"The images of all cameras and frames must have one size, since they are one array. Height and "
+                f"width: {told}. Leave cameras out (`cameras` of the provider), or bring the files to one size."
+            )
+
+    def states_of(self, sample_index: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+        """``can_bus`` and ``prev_bev_exists`` of a queue."""
+        frames = self.frames_of(sample_index)
+        return self._states(frames, {frame: self._provider.get_data(frame) for frame in dict.fromkeys(frames)})
+
+    def _states(
+        self, frames: list[int], loaded: Mapping[int, SampleDataGroup]
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+        can_bus = np.stack([self._can_bus(loaded[frame]) for frame in frames])
+        if not self._is_training:
+            return can_bus, np.zeros(1, bool)
+        scenes = [int(self._first_frame[frame]) for frame in frames]
+        states = queue_states(can_bus, frames, scenes, emulates_reference=self._settings.emulates_reference)
+        return states.can_bus, states.has_memory
+
+    def _can_bus(self, frame: SampleDataGroup) -> npt.NDArray[np.float64]:
+        """``(18,)``: what was measured, and place, orientation and heading of the vehicle in the world."""
+        ego = frame["ego"]
+        can_bus = np.zeros(18) if self._settings.zero_can_bus and "can_bus" not in ego else ego["can_bus"].copy()
+        world_from_ego = ego["world_from_ego"]
+        orientation = poses.quaternion_of_rotation(world_from_ego[:3, :3])
+        heading_deg = np.degrees(np.arctan2(world_from_ego[1, 0], world_from_ego[0, 0]))
+        heading_deg += 360 if heading_deg < 0 else 0
+        can_bus[:3] = world_from_ego[:3, 3]
+        can_bus[3:7] = orientation[0] if self._settings.emulates_reference else orientation
+        can_bus[-2:] = np.radians(heading_deg), heading_deg
+        return np.asarray(can_bus)
+
+    def _image(self, camera: SampleDataGroup) -> list[Any]:
+        lidar2cam = camera["camera_from_reference"]
+        scaling = np.diag([self._settings.scale, self._settings.scale, 1.0, 1.0])
+        return [camera["image"], scaling @ four_by_four(camera["intrinsics"]) @ lidar2cam, lidar2cam]
+
+
+class ScaledImagePreparer(ArrayStep):
+    """Scales images by one factor (bilinear), normalizes them, and fills them up with 0 on the right and below.
+
+    Input: ``(height, width, 3)`` uint8 or float32, RGB. Output: ``(3, H, W)`` float32.
+    """
+
+    array_form_needs = ("cv2",)
+
+    def __init__(
+        self, scale: float, size_divisor: int, *, mean: Sequence[float], std_dev: Sequence[float]
+    ) -> None:
+        """Create the step; see `BEVFormerSettings`."""
+        self._scale = scale
+        self._size_divisor = size_divisor
+        self._mean = tuple(mean)
+        self._std_dev = tuple(std_dev)
+
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        """Declare that images must be decoded."""
+        return [ImageUse("image", PIXELS, ImageContent(is_encoded=False, layout="CHW"))]
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        cv2 = needed_package("cv2")
+        for path in find_paths(data, ("image",)):
+            image = np.asarray(data.get_item_in_path(path), np.float32)
+            height, width = (int(size * self._scale) for size in image.shape[:2])
+            # Both are linear, so the order does not count; it is quicker to normalize fewer pixels.
+            scaled = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)
+            divisor = self._size_divisor
+            padded = np.zeros((3, -(-height // divisor) * divisor, -(-width // divisor) * divisor), np.float32)
+            factors = 1 / np.array(self._std_dev)
+            for channel in range(3):
+                offset = -self._mean[channel] * factors[channel]
+                part = scaled[..., channel] * np.float32(factors[channel])
+                part += np.float32(offset)
+                padded[channel, :height, :width] = part
+            data.change_type_of_data_and_remove_data(path, _DT.FLOAT, new_ndim=3)
+            data.set_item_in_path(path, padded)
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self)
+        for path in search.find("image", "an image", (_DT.UINT8, _DT.FLOAT), group_of="images"):
+            data_empty.change_type_of_data_and_remove_data(path, _DT.FLOAT, new_ndim=3)
+        return search.result()
+
+
+def _batch(batch: dict[str, Any], queue: tuple[int, int] | None = None) -> dict[str, Any]:
+    """Bring a batch into the form of `bevformer_training`, with queues of frames and cameras, or of evaluation."""
+    images, of_images = batch["images"], ("lidar2img", "lidar2cam")
+    result = {"img": images["image"]}
+    result |= {name: batch[name] for name in ("can_bus", "prev_bev_exists", "timestamp")}
+    result |= {name: images[name] for name in of_images}
+    if queue is None:
+        result |= {name: result[name][:, 0] for name in ("can_bus", "timestamp")}
+        result["prev_bev_exists"] = ~batch[PLACE]["is_first"]
+    else:  # (B, Q * C, ...) as (B, Q, C, ...)
+        for name in ("img", *of_images):
+            result[name] = result[name].reshape(len(result[name]), *queue, *result[name].shape[2:])
+    return {**result, **{name: value for name, value in batch.items() if name not in (*result, "images")}}
+
+
+def _as_bytes(text: Any) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(os.fsencode(str(text)), np.uint8)

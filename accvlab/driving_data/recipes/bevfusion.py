@@ -1,0 +1,466 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The data of BEVFusion: lidar sweeps and cameras, and the matrices of their augmentations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from accvlab.dali_pipeline_framework import (
+    ArrayStep,
+    DataLoader,
+    DataProvider,
+    ImageMeanStdDevNormalizer,
+    PipelineStepBase,
+    RandomAccessSampler,
+    SampleDataGroup,
+    SequentialSampler,
+    ShuffledSampler,
+    UniformDraw,
+    UnneededFieldRemover,
+)
+from accvlab.dali_pipeline_framework.checks import (
+    choice,
+    flag,
+    number,
+    number_list,
+    number_range,
+    probability,
+    valid,
+    whole_number,
+)
+from accvlab.dali_pipeline_framework.draws import DrawKey, IntegerDraw, NormalDraw, RandomDraw
+from accvlab.dali_pipeline_framework.extension import moved, no_images
+
+from ..steps.bev_mask_adder import BEVMaskAdder, Classes
+from ..steps.lidar_sweep_aggregator import LidarSweepAggregator
+from .image_augmentation import ImageAugmentation, PlannedImageAugmenter
+from .mmdet_boxes import LAYOUTS, bev_range_of, labels_of, mmdet_boxes
+from .recipe_parts import (
+    CLASSES,
+    DT,
+    MEAN,
+    PLACE,
+    STD_DEV,
+    checked_settings,
+    driving_provider,
+    four_by_four,
+    one_image_size,
+    provider_for,
+    recipe_loader,
+    require_filled_output,
+    sample_format,
+    sample_of,
+    turn_about_z,
+)
+
+Float64Array = npt.NDArray[np.float64]
+
+_OF_CAMERAS = ("camera_intrinsics", "camera2ego", "lidar2camera", "camera2lidar", "lidar2image", "img_aug_matrix")
+
+
+@attrs.frozen(kw_only=True)
+class BEVMasks:
+    """Masks of the map and of boxes, seen from above: ``gt_masks_bev``, see `BEVMaskAdder`.
+
+    Attributes:
+        x_range: Least and greatest x, meters: ``xbound``.
+        y_range: Least and greatest y, meters: ``ybound``.
+        cell_size: Meters.
+        lines: Categories of map lines drawn as lines, a mask each.
+        areas: Categories of map lines drawn as areas, a mask each.
+        boxes: Labels of boxes, a mask each.
+        line_width: Meters.
+    """
+
+    x_range: tuple[float, float] = (-50.0, 50.0)
+    y_range: tuple[float, float] = (-50.0, 50.0)
+    cell_size: float = 0.5
+    lines: Classes = ()
+    areas: Classes = ()
+    boxes: Classes = ()
+    line_width: float = 1.0
+
+    def step(self) -> BEVMaskAdder:
+        """The step that adds them."""
+        return BEVMaskAdder("gt_masks_bev", box_path="boxes", line_path="map_lines", **attrs.asdict(self))
+
+
+@attrs.frozen(kw_only=True)
+class BEVFusionSettings:
+    """What the configuration of BEVFusion says; the defaults are those of its camera and lidar detector.
+
+    Attributes:
+        images: ``augment2d``, drawn for each image; in evaluation the mean of each range.
+        num_sweeps: ``sweeps_num``.
+        num_loaded_sweeps: In training, ``num_sweeps`` are drawn among so many; the newest ones in evaluation.
+        age_column: Which column of the points becomes the age of the sweep; None for a new one.
+        close_distance: Points of sweeps nearer than this in x and in y are left out, meters.
+        fills_up: ``pad_empty_sweeps``.
+        shuffles_points: Whether points come in random order in training.
+        rotation_range: ``augment3d.rotate``, radians; clockwise, as there.
+        scale_range: ``augment3d.scale``.
+        translation_std: ``augment3d.translate``: standard deviation of the shift along each axis, before
+            the scaling, meters.
+        flip_prob: Probability that the scene is mirrored in x, and in y.
+        point_cloud_range: Points, and centers of boxes in x and y, on it or beyond are left out.
+        masks: What is drawn as masks; None for none.
+        classes: ``object_classes``: the order of ``gt_labels_3d``.
+        box_layout: Columns 3 to 6 of boxes: "w,l,h,-yaw-pi/2" (as there) or "l,w,h,yaw".
+        mean: Of red, green, blue.
+        std_dev: Of red, green, blue.
+        emulates_reference: Whether z of boxes is that of the center, although the boxes of the published code have
+            it at the bottom: its converter and its data set disagree, so boxes stand half their height too high.
+            Otherwise z is that of the bottom.
+        key: What the draws are held constant over.
+    """
+
+    images: ImageAugmentation = attrs.field(
+        factory=lambda: ImageAugmentation(scale_range=(0.38, 0.55), rotation_range_deg=(-5.4, 5.4))
+    )
+    num_sweeps: int = attrs.field(default=9, validator=valid(whole_number, at_least=0))
+    num_loaded_sweeps: int = attrs.field(default=10, validator=valid(whole_number, at_least=0))
+    age_column: int | None = 4
+    close_distance: float = attrs.field(default=1.0, validator=valid(number, at_least=0))
+    fills_up: bool = attrs.field(default=True, validator=valid(flag))
+    shuffles_points: bool = attrs.field(default=True, validator=valid(flag))
+    rotation_range: tuple[float, float] = attrs.field(
+        default=(-0.78539816, 0.78539816), validator=valid(number_range)
+    )
+    scale_range: tuple[float, float] = attrs.field(default=(0.9, 1.1), validator=valid(number_range, above=0))
+    translation_std: float = attrs.field(default=0.5, validator=valid(number, at_least=0))
+    flip_prob: float = attrs.field(default=0.5, validator=valid(probability))
+    point_cloud_range: Sequence[float] = attrs.field(
+        default=(-54.0, -54.0, -5.0, 54.0, 54.0, 3.0),
+        validator=valid(number_list, what="least and greatest x, y, z: 6 numbers", count=6),
+    )
+    masks: BEVMasks | None = None
+    classes: Sequence[str] = CLASSES
+    box_layout: str = attrs.field(default=LAYOUTS[1], validator=valid(choice, allowed=LAYOUTS))
+    mean: Sequence[float] = MEAN
+    std_dev: Sequence[float] = STD_DEV
+    emulates_reference: bool = attrs.field(default=False, validator=valid(flag))
+    key: DrawKey = "sample"
+
+    def provider_fields(self, is_training: bool = True) -> dict[str, Any]:
+        """Settings of a `DrivingProvider` that make it deliver what is needed, but its ``cameras``."""
+        num_sweeps = max(self.num_sweeps, self.num_loaded_sweeps) if is_training else self.num_sweeps
+        fields: dict[str, Any] = {"lidar": True, "reference": "lidar"}
+        if self.num_sweeps:
+            fields["num_sweeps"] = num_sweeps
+        has_lines = self.masks is not None and bool(self.masks.lines or self.masks.areas)
+        if has_lines:
+            fields["map_lines"] = True
+        if is_training or (self.masks is not None and self.masks.boxes):
+            return {**fields, "boxes": True, "classes": tuple(self.classes), "min_points": 1}
+        return {**fields, "boxes": False}
+
+
+class BEVFusionFormatter(ArrayStep):
+    """Makes what BEVFusion takes of a frame of a `DrivingProvider`: all but the images, which stay files.
+
+    In training it draws the augmentation of each image, and that of the scene, which moves points, boxes, and
+    lines: turned, shifted, scaled, mirrored.
+    """
+
+    def __init__(self, settings: BEVFusionSettings, class_names: Sequence[str], is_training: bool) -> None:
+        """Create the step.
+
+        Args:
+            settings: The settings.
+            class_names: Names of the categories of the provider.
+            is_training: Whether there are random changes.
+        """
+        self._settings = settings
+        self._is_training = is_training
+        self._images = settings.images if is_training else _mean_of(settings.images)
+        self._label_of = labels_of(class_names, settings.classes)
+
+    declare_images = no_images
+
+    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
+        """Declare the change of each image, and that of the scene."""
+        settings, key = self._settings, self._settings.key
+        shape = (len(data_empty["cameras"]),)
+        draws: list[RandomDraw] = [attrs.evolve(draw, shape=shape) for draw in self._images.draws(key)]
+        if self._is_training:
+            draws += [
+                UniformDraw("angle", *settings.rotation_range, key=key),
+                UniformDraw("size", *settings.scale_range, key=key),
+                NormalDraw("shift", 0.0, settings.translation_std, shape=(3,), key=key),
+                UniformDraw("mirrors", shape=(2,), key=key),
+                IntegerDraw("point_order", 0, 2**31 - 1, key=key),
+            ]
+        return draws
+
+    def _scene(self) -> Float64Array:
+        """``lidar_aug_matrix``, ``(4, 4)``."""
+        scene = np.eye(4)
+        if self._is_training:
+            scene = turn_about_z(-float(self.draw("angle")))
+            scene[:3, 3] = self.draw("shift")
+            scene[:3] *= float(self.draw("size"))
+            # First the y axis, then the x axis.
+            for axis, drawn in zip((1, 0), self.draw("mirrors"), strict=True):
+                if drawn < self._settings.flip_prob:
+                    scene[axis] *= -1
+        return scene
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        fields = {"points": (DT.FLOAT, 2), "lidar2ego": (DT.FLOAT, 2), "lidar_aug_matrix": (DT.FLOAT, 2)}
+        names = data_empty.contained_top_level_field_names
+        if "boxes" in names:
+            fields |= {"gt_bboxes_3d": (DT.FLOAT, 2), "gt_labels_3d": (DT.INT64, 1)}
+        sample = sample_format(data_empty, fields, dict.fromkeys(_OF_CAMERAS, (DT.FLOAT, 2)))
+        for name in self._kept_groups(data_empty):
+            sample.add_data_group_field(name, data_empty[name].get_empty_like_self())
+        return sample
+
+    def _kept_groups(self, data: SampleDataGroup) -> list[str]:
+        """Names of the groups that masks are made of."""
+        names = data.contained_top_level_field_names
+        return [name for name in ("boxes", "map_lines") if name in names and self._settings.masks is not None]
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        format = self._check_and_adjust_data_format_input_to_output(data)
+        cameras = [*data["cameras"].values()]
+        hw = one_image_size(cameras)
+        plans = [self._images.plan(hw, self._drawer(number)) for number in range(len(cameras))]
+        of_cameras = []
+        for camera, plan in zip(cameras, plans, strict=True):
+            matrix = np.eye(4)
+            matrix[:2, :2], matrix[:2, 3] = plan.matrix[:2, :2], plan.matrix[:2, 2]
+            intrinsics = four_by_four(camera["intrinsics"])
+            lidar2camera = camera["camera_from_reference"]
+            inverse, image = np.linalg.inv(lidar2camera), intrinsics @ lidar2camera
+            matrices = (intrinsics, camera["ego_from_camera"], lidar2camera, inverse, image, matrix)
+            of_cameras.append({"image_plan": plan.values, **dict(zip(_OF_CAMERAS, matrices, strict=True))})
+        scene = self._scene()
+        values: dict[str, Any] = {
+            "points": self._points(data["lidar"]["points"], scene),
+            "lidar2ego": data["ego"]["ego_from_reference"],
+            "lidar_aug_matrix": scene,
+        }
+        kept = self._kept_groups(data)
+        if "boxes" in data.contained_top_level_field_names:
+            boxes = _moved_boxes(data["boxes"], scene)
+            values["gt_bboxes_3d"], values["gt_labels_3d"] = mmdet_boxes(
+                boxes,
+                layout=self._settings.box_layout,
+                z="center" if self._settings.emulates_reference else "bottom",
+                bev_range=bev_range_of(self._settings.point_cloud_range),
+                label_of=self._label_of,
+            )
+            if "boxes" in kept:
+                format["boxes"] = self._with_labels(data["boxes"], boxes)
+        if "map_lines" in kept:
+            format["map_lines"] = _moved_lines(data["map_lines"], scene)
+        return sample_of(data, format, values, of_cameras, plans[0])
+
+    def _with_labels(self, group: SampleDataGroup, boxes: Mapping[str, npt.NDArray[Any]]) -> SampleDataGroup:
+        """A group of boxes where they are moved to, with labels as categories."""
+        changed = group.get_copy()
+        for name in ("centers", "sizes", "yaws", "velocities"):
+            changed[name] = boxes[name].astype(np.float32)
+        changed["categories"] = np.append(self._label_of, -1)[boxes["categories"]].astype(np.int32)
+        return changed
+
+    def _drawer(self, camera: int) -> Callable[[str], Any]:
+        return lambda name: self.draw(name)[camera]
+
+    def _points(self, points: npt.NDArray[np.float32], scene: Float64Array) -> npt.NDArray[np.float32]:
+        """Move points, keep those in range, and shuffle them."""
+        xyz = moved(scene, np.asarray(points[:, :3], np.float64)).astype(np.float32)
+        limits = np.asarray(self._settings.point_cloud_range, np.float32)
+        rows = np.flatnonzero(((xyz > limits[:3]) & (xyz < limits[3:])).all(axis=1))
+        if self._is_training and self._settings.shuffles_points:
+            rows = np.random.default_rng(int(self.draw("point_order"))).permutation(rows)
+        return np.concatenate([xyz[rows], points[rows, 3:]], axis=1)
+
+
+def _mean_of(images: ImageAugmentation) -> ImageAugmentation:
+    """As ``ImageAug3D`` in evaluation: the mean factor and the mean crop."""
+    scale = None if images.scale_range is None else (sum(images.scale_range) / 2,) * 2
+    return attrs.evolve(images.for_evaluation(), scale_range=scale)
+
+
+def _moved_boxes(boxes: SampleDataGroup, scene: Float64Array) -> dict[str, npt.NDArray[Any]]:
+    """Boxes in the scene as it is turned, shifted, scaled and mirrored."""
+    scale = np.cbrt(abs(np.linalg.det(scene[:3, :3])))
+    yaws = np.asarray(boxes["yaws"], np.float64)
+    ahead = np.stack([np.cos(yaws), np.sin(yaws)], axis=-1) @ scene[:2, :2].T
+    return {
+        "centers": moved(scene, np.asarray(boxes["centers"], np.float64)),
+        "sizes": np.asarray(boxes["sizes"], np.float64) * scale,
+        "yaws": np.arctan2(ahead[:, 1], ahead[:, 0]),
+        "velocities": np.asarray(boxes["velocities"], np.float64) @ scene[:3, :3].T,
+        "categories": boxes["categories"],
+    }
+
+
+def _moved_lines(lines: SampleDataGroup, scene: Float64Array) -> SampleDataGroup:
+    changed = lines.get_copy()
+    flat = np.column_stack([lines["points"], np.zeros(len(lines["points"]))])
+    changed["points"] = moved(scene, flat)[:, :2].astype(np.float32)
+    return changed
+
+
+# --- steps, order, loader -----------------------------------------------------------------------------------
+
+
+def bevfusion_steps(
+    provider: DataProvider,
+    settings: BEVFusionSettings | None = None,
+    *,
+    is_training: bool = True,
+    reduced_decoding: bool = False,
+) -> list[PipelineStepBase]:
+    """Steps for samples of a `DrivingProvider`.
+
+    Args:
+        provider: The provider.
+        settings: The settings; None for the defaults.
+        is_training: Whether there are random changes.
+        reduced_decoding: As for `PlannedImageAugmenter`: quicker, not the same pixels.
+
+    Raises:
+        SettingError: The provider lacks what is needed; all of it is told.
+    """
+    settings = checked_settings(settings, BEVFusionSettings)
+    wanted = settings.provider_fields(is_training)
+    needed = {name: value for name, value in wanted.items() if name not in ("classes", "min_points")}
+    has_boxes = bool(driving_provider(provider).fields.boxes)
+    driving = provider_for(provider, "BEVFusion", needed, settings.classes if has_boxes else ())
+    steps: list[PipelineStepBase] = []
+    if settings.num_sweeps:
+        steps.append(
+            LidarSweepAggregator(
+                "lidar",
+                num_sweeps=settings.num_sweeps,
+                age_column=settings.age_column,
+                close_distance=settings.close_distance,
+                fills_up=settings.fills_up,
+                selection="drawn" if is_training else "newest",
+                key=settings.key,
+            )
+        )
+    steps.append(BEVFusionFormatter(settings, driving.class_names if has_boxes else (), is_training))
+    if settings.masks is not None:
+        steps += [settings.masks.step(), UnneededFieldRemover(["boxes", "map_lines"]).with_run("workers")]
+    images = settings.images if is_training else _mean_of(settings.images)
+    require_filled_output(driving, settings.images)
+    return [
+        *steps,
+        PlannedImageAugmenter(
+            "image", "image_plan", images.output_hw, rotates=images.rotates, reduced_decoding=reduced_decoding
+        ),
+        ImageMeanStdDevNormalizer("image", settings.mean, settings.std_dev, output_layout="CHW"),
+        UnneededFieldRemover(["image_plan"]),
+    ]
+
+
+def bevfusion_training(
+    provider: DataProvider,
+    batch_size: int,
+    settings: BEVFusionSettings | None = None,
+    *,
+    sampler: RandomAccessSampler | None = None,
+    seed: int = 0,
+    reduced_decoding: bool = False,
+    **loader_arguments: Any,
+) -> DataLoader:
+    """Make the loader for training BEVFusion.
+
+    Batches, of B frames and C cameras; all matrices float32::
+
+        img                (B, C, 3, H, W) float32
+        points             B tensors (P, K) float32   with the age of their sweep
+        gt_bboxes_3d       B tensors (n, 9) float32
+        gt_labels_3d       B tensors (n,) int64
+        gt_masks_bev       (B, masks, cells in x, cells in y) int64     with `masks`
+        camera_intrinsics, camera2ego, lidar2camera, camera2lidar, lidar2image, img_aug_matrix    (B, C, 4, 4)
+        lidar2ego, lidar_aug_matrix                                                               (B, 4, 4)
+        token, scene       B texts
+        place              where the sample stands
+
+    ``img_aug_matrix`` moves pixels (x, y in the first two columns, the shift in the last one), and
+    ``lidar_aug_matrix`` points and boxes; the other matrices are those before the augmentations.
+
+    Args:
+        provider: A `DrivingProvider` with the fields that `BEVFusionSettings.provider_fields` tells.
+        batch_size: Samples per batch, on this rank.
+        settings: The settings; None for the defaults.
+        sampler: Another order than each frame once per epoch, shuffled; e.g. a `WeightedSampler` of
+            `class_balanced_weights`, for the classes that are rare (``CBGSDataset`` there).
+        seed: Seed of the order and the draws.
+        reduced_decoding: As for `bevfusion_steps`.
+        **loader_arguments: Other arguments of `DataLoader`.
+
+    Raises:
+        SettingError: The provider lacks what is needed, or an argument is out of its range.
+    """
+    settings = checked_settings(settings, BEVFusionSettings)
+    steps = bevfusion_steps(provider, settings, reduced_decoding=reduced_decoding)
+    return recipe_loader(
+        provider,
+        sampler or ShuffledSampler(provider.get_number_of_samples(), seed=seed),
+        steps,
+        batch_size,
+        _batch,
+        ("points", "gt_bboxes_3d", "gt_labels_3d"),
+        {"seed": seed, **loader_arguments},
+        settings or BEVFusionSettings(),
+    )
+
+
+def bevfusion_evaluation(
+    provider: DataProvider,
+    batch_size: int = 1,
+    settings: BEVFusionSettings | None = None,
+    *,
+    reduced_decoding: bool = False,
+    **loader_arguments: Any,
+) -> DataLoader:
+    """Make the loader for evaluating BEVFusion: each frame once, in the order of the provider, without chance.
+
+    Batches are as those of `bevfusion_training`; boxes are in them where the provider has them. ``place`` tells by
+    ``is_padding`` which samples only fill the last batch, so that all ranks have the same number of batches,
+    and by ``sample_index`` to which frame a result belongs.
+
+    Args:
+        provider: A `DrivingProvider` with the fields that ``BEVFusionSettings.provider_fields(False)`` tells.
+        batch_size: Samples per batch, on this rank.
+        settings: The settings; None for the defaults.
+        reduced_decoding: As for `bevfusion_steps`.
+        **loader_arguments: Other arguments of `DataLoader`.
+
+    Raises:
+        SettingError: The provider lacks what is needed, or an argument is out of its range.
+    """
+    steps = bevfusion_steps(provider, settings, is_training=False, reduced_decoding=reduced_decoding)
+    has_boxes = bool(driving_provider(provider).fields.boxes)
+    return recipe_loader(
+        provider,
+        SequentialSampler(provider.get_number_of_samples(), last_batch="pad"),
+        steps,
+        batch_size,
+        _batch,
+        ("points", "gt_bboxes_3d", "gt_labels_3d") if has_boxes else ("points",),
+        loader_arguments,
+        settings or BEVFusionSettings(),
+    )
+
+
+def _batch(batch: dict[str, Any]) -> dict[str, Any]:
+    """Bring a batch into the form of `bevfusion_training`."""
+    cameras = batch["cameras"]
+    result = {"img": cameras["image"], **{name: cameras[name] for name in _OF_CAMERAS}}
+    result |= {name: value for name, value in batch.items() if name != "cameras"}
+    if "gt_masks_bev" in result:
+        masks = result["gt_masks_bev"]
+        result["gt_masks_bev"] = masks.astype(np.int64) if isinstance(masks, np.ndarray) else masks.long()
+    return {**result, PLACE: batch[PLACE]}

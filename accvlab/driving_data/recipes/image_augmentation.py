@@ -1,0 +1,516 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resize, crop, mirror and rotate images as the published multi-camera models do, to the pixel.
+
+They resize an image to a size that is rounded down to whole pixels, crop at whole pixels, mirror, and rotate with
+the nearest neighbor; matrices contain the factor that was drawn, which is not rounded. So what is done to the
+pixels, and to the matrices, are two things: an `ImagePlan` holds both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import nvidia.dali.fn as fn
+from nvidia.dali import types
+
+from accvlab.dali_pipeline_framework import PipelineStepBase, SampleDataGroup, UniformDraw
+from accvlab.dali_pipeline_framework.checks import (
+    field_name,
+    flag,
+    number_range,
+    probability,
+    valid,
+    whole_number_list,
+)
+from accvlab.dali_pipeline_framework.draws import DrawKey, RandomDraw
+from accvlab.dali_pipeline_framework.errors import FieldValueError
+from accvlab.dali_pipeline_framework.extension import (
+    DECODED_IMAGE,
+    AxisScaling,
+    FieldSearch,
+    ImagePart,
+    Name,
+    Resampler,
+    Resampling,
+    constant,
+    do_not_convert,
+    functions,
+    image_arrays,
+    naming_field,
+    needed_package,
+    pipeline_has_gpu,
+    sizes_of_encoded,
+)
+from accvlab.dali_pipeline_framework.processing_steps import ImageUse
+from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
+
+_DT = types.DALIDataType
+Float64Array = npt.NDArray[np.float64]
+
+_FILTERS_DIFFER_BY = 0.25
+_LEAST_BLURRED = 0.7  # factor from which on images are blurred and interpolated cubically; it costs more below
+_NEIGHBORS_PX = 4  # on each side of a pixel that its value depends on
+_LEEWAY_PX = 48
+_LARGEST_SHIFT_PX = 0.03
+# The published settings leave 3 % black on average, and 14 % at most: images of 1600 x 900, scaled by 0.38.
+_MOST_BLACK = 0.15
+_SCALES = 21  # of which the average is taken
+_PUBLISHED_HW = (900, 1600)
+
+
+def _hw(value: Any) -> tuple[int, int]:
+    height, width = whole_number_list(value, "output_hw", "[height, width] of at least 1", count=2, at_least=1)
+    return height, width
+
+
+@attrs.frozen
+class ImagePlan:
+    """What is done to the images of a camera.
+
+    Attributes:
+        scaled_hw: Height and width that the whole image is resized to, whole pixels.
+        corner: Row and column of it where the output begins; beyond the image, the output is black.
+        is_flipped: Whether the crop is mirrored.
+        rotation_deg: By how much it is rotated then, counter-clockwise, about its middle.
+        scale: The factor that was drawn: that of the matrix.
+        output_hw: Height and width of the output.
+    """
+
+    scaled_hw: tuple[int, int]
+    corner: tuple[int, int]
+    is_flipped: bool
+    rotation_deg: float
+    scale: float
+    output_hw: tuple[int, int]
+
+    @property
+    def values(self) -> npt.NDArray[np.float32]:
+        """What `PlannedImageAugmenter` needs, ``(6,)``."""
+        return np.array([*self.scaled_hw, *self.corner, self.is_flipped, self.rotation_deg], np.float32)
+
+    @property
+    def matrix(self) -> Float64Array:
+        """``output_from_image`` as the published code has it, ``(3, 3)``: from pixels of the file."""
+        height, width = self.output_hw
+        top, left = self.corner
+        matrix = np.array([[self.scale, 0, -left], [0, self.scale, -top], [0, 0, 1.0]])
+        if self.is_flipped:
+            matrix = np.array([[-1, 0, width], [0, 1, 0], [0, 0, 1.0]]) @ matrix
+        if self.rotation_deg:
+            angle_rad = self.rotation_deg / 180 * np.pi
+            turn = np.array([[np.cos(angle_rad), np.sin(angle_rad)], [-np.sin(angle_rad), np.cos(angle_rad)]])
+            middle = np.array([width, height]) / 2
+            rotation = np.eye(3)
+            rotation[:2, :2], rotation[:2, 2] = turn, middle - turn @ middle
+            matrix = rotation @ matrix
+        return matrix
+
+
+@attrs.frozen(kw_only=True)
+class ImageAugmentation:
+    """How images are augmented: ``ida_aug_conf`` of StreamPETR, ``data_aug_conf`` of SparseDrive and Sparse4D.
+
+    Attributes:
+        output_hw: ``final_dim``: height and width of the output.
+        scale_range: ``resize_lim``: least and greatest factor, pixels of the output per pixel of the file. None:
+            what fills the output, as in evaluation. The defaults of recipes (StreamPETR, SparseDrive, Sparse4D,
+            BEVFusion) are those of the published configurations, for images of 1600 x 900: for 800 x 450, they
+            must be doubled. Images that leave more than 15 % of the output black on average are refused.
+        bottom_crop_range: ``bot_pct_lim``: least and greatest part of the height that is left out at the bottom.
+        crop_x_range: Least and greatest place of the crop in x; 0 is the left end, 1 the right end.
+        flip_prob: Probability that an image is mirrored.
+        rotation_range_deg: ``rot_lim``: least and greatest angle, degrees.
+        allows_black: Whether images may leave any part of the output black.
+    """
+
+    output_hw: Sequence[int] = attrs.field(default=(256, 704), converter=_hw)
+    scale_range: Sequence[float] | None = attrs.field(
+        default=None, validator=attrs.validators.optional(valid(number_range, above=0))
+    )
+    bottom_crop_range: Sequence[float] = attrs.field(
+        default=(0.0, 0.0), validator=valid(number_range, at_least=0, at_most=1)
+    )
+    crop_x_range: Sequence[float] = attrs.field(
+        default=(0.0, 1.0), validator=valid(number_range, at_least=0, at_most=1)
+    )
+    flip_prob: float = attrs.field(default=0.5, validator=valid(probability))
+    rotation_range_deg: Sequence[float] = attrs.field(default=(0.0, 0.0), validator=valid(number_range))
+    allows_black: bool = attrs.field(default=False, validator=valid(flag))
+
+    @property
+    def rotates(self) -> bool:
+        """Whether images are rotated."""
+        return tuple(self.rotation_range_deg) != (0.0, 0.0)
+
+    def for_evaluation(self) -> ImageAugmentation:
+        """Get the same without chance: what fills the output, the middle, not mirrored, not rotated."""
+        mean = sum(self.bottom_crop_range) / 2
+        return ImageAugmentation(
+            output_hw=self.output_hw,
+            bottom_crop_range=(mean, mean),
+            crop_x_range=(0.5, 0.5),
+            flip_prob=0.0,
+            allows_black=self.allows_black,
+        )
+
+    def misfit(self, hw: tuple[int, int]) -> str | None:
+        """Say how much of the output images of a size leave black, and which setting fits; None where they fit."""
+        share = self._black_share(hw)
+        if self.allows_black or share <= _MOST_BLACK:
+            return None
+        (height, width), (output_height, output_width) = hw, self.output_hw
+        least, most = self._scales(hw)
+        fits = "`bottom_crop_range=(0.0, 0.0)` fits"
+        if self.scale_range is not None:
+            kept = max(1 - sum(self.bottom_crop_range) / 2, 1e-3)
+            factors = [max(output_height / (kept * height), output_width / width) / least]
+            if self._black_share(_PUBLISHED_HW) <= _MOST_BLACK:
+                factors.append(max(published / given for published, given in zip(_PUBLISHED_HW, hw, strict=True)))
+            factor = min(factors)
+            fits = f"`scale_range=({least * factor:.4g}, {most * factor:.4g})` fits, {factor:.4g} times as much"
+        sizes = dict.fromkeys(f"{int(width * scale)} x {int(height * scale)}" for scale in (least, most))
+        return (
+            f"images of {width} x {height} pixels (width x height), scaled by {least:.4g} to {most:.4g}, have "
+            f"{' to '.join(sizes)} pixels and do not fill the output of {output_width} x {output_height}: on "
+            f"average {share:.0%} of it is black. {fits}; `allows_black=True` takes it as it is"
+        )
+
+    def require_fit(self, hw: tuple[int, int]) -> None:
+        """Check that images of a size fill most of the output.
+
+        Raises:
+            FieldValueError: They do not, and may not.
+        """
+        misfit = self.misfit(hw)
+        if misfit:
+            raise FieldValueError(f"With these settings, {misfit}.")
+
+    def _scales(self, hw: tuple[int, int]) -> tuple[float, float]:
+        """Least and greatest factor for images of a size."""
+        if self.scale_range is None:
+            return (max(self.output_hw[0] / hw[0], self.output_hw[1] / hw[1]),) * 2
+        least, most = self.scale_range
+        return least, most
+
+    def _black_share(self, hw: tuple[int, int]) -> float:
+        """Share of the output that is black on average, but for rotations."""
+        (height, width), (least, most) = self.output_hw, self._scales(hw)
+        kept = 1 - sum(self.bottom_crop_range) / 2
+        shares = []
+        for step in range(_SCALES):
+            scale = least + (most - least) * step / (_SCALES - 1)
+            shown = min(1.0, int(kept * int(hw[0] * scale)) / height) * min(1.0, int(hw[1] * scale) / width)
+            shares.append(1 - shown)
+        return sum(shares) / _SCALES
+
+    def draws(self, key: DrawKey) -> list[RandomDraw]:
+        """Draws that `plan` needs."""
+        is_open = 0 < self.flip_prob < 1
+        draws: list[RandomDraw] = [
+            UniformDraw("bottom", *self.bottom_crop_range, key=key),
+            UniformDraw("share", *self.crop_x_range, key=key),
+            UniformDraw("is_flipped", 0.0, 1.0 if is_open else 0.0, key=key),
+            UniformDraw("rotation_deg", *self.rotation_range_deg, key=key),
+        ]
+        if self.scale_range is not None:
+            draws.insert(0, UniformDraw("scale", *self.scale_range, key=key))
+        return draws
+
+    def plan(self, hw: tuple[int, int], draw: Callable[[str], Any]) -> ImagePlan:
+        """Make the plan for images of a size.
+
+        Args:
+            hw: Height and width of the images.
+            draw: Gives the number of a draw.
+
+        Raises:
+            FieldValueError: Images of this size leave much of the output black.
+        """
+        self.require_fit(hw)
+        height, width = self.output_hw
+
+        def number(name: str, limits: Sequence[float]) -> float:
+            # A draw is float32: a number that cannot vary is taken as it is, since its product is rounded down.
+            low, high = limits
+            return float(low) if low == high else float(draw(name))
+
+        scale = number("scale", self._scales(hw))
+        scaled = int(hw[0] * scale), int(hw[1] * scale)
+        top = int((1 - number("bottom", self.bottom_crop_range)) * scaled[0]) - height
+        left = int(number("share", self.crop_x_range) * max(0, scaled[1] - width))
+        is_flipped = bool(float(draw("is_flipped")) < self.flip_prob)
+        rotation_deg = number("rotation_deg", self.rotation_range_deg)
+        return ImagePlan(scaled, (top, left), is_flipped, rotation_deg, scale, (height, width))
+
+
+class PlannedImageAugmenter(PipelineStepBase):
+    """Decodes, resizes, crops, mirrors and rotates image files as a field beside each says, see ``ImagePlan``.
+
+    Input: the bytes of an image file, and ``(6,)`` float32, which is removed. Output: ``(height, width, 3)``
+    uint8, RGB; black where nothing is shown. A rotated pixel is its nearest neighbor in the resized image.
+
+    The published code resizes by Pillow's bicubic filter, which averages where images are made smaller. In a graph
+    the filter is the same: 55 dB. On arrays it is a quicker one, by the factor of the size:
+
+    - from 0.7 on, OpenCV's cubic interpolation after a slight blur: 49 dB or more for frames of cameras on
+      vehicles, 40 dB for any photograph;
+    - from 0.5 to 0.7, bilinear interpolation, and up to 0.5 halving and then cubic interpolation: 43 dB or more
+      for frames of cameras, 30 dB for photographs with much detail.
+    """
+
+    treats_elements_alike = True
+    priced_as = "ImageResizeCropFlipper"
+
+    def __init__(
+        self,
+        image_name: Name,
+        plan_name: Name,
+        output_hw: Sequence[int],
+        *,
+        rotates: bool = False,
+        reduced_decoding: bool = False,
+    ) -> None:
+        """Create the step.
+
+        Args:
+            image_name: Name of the images, anywhere in the sample.
+            plan_name: Name of the field beside each of them.
+            output_hw: Height and width of the output.
+            rotates: Whether an image may be rotated.
+            reduced_decoding: Whether JPEGs are decoded at a half of their size, or less, where they are shown no
+                larger: quicker, and no pixel is the same. On arrays only.
+
+        Raises:
+            SettingError: An argument is not of its form.
+        """
+        self._image_name = field_name(image_name, "image_name")
+        self._plan_name = field_name(plan_name, "plan_name")
+        self._output_hw = _hw(output_hw)
+        self._rotates = flag(rotates, "rotates")
+        self._reduced_decoding = flag(reduced_decoding, "reduced_decoding")
+        self._is_encoded = True
+
+    array_form_needs = image_arrays.DECODING_NEEDS
+
+    @property
+    def has_graph_form(self) -> bool:
+        """Not with ``reduced_decoding``, which DALI cannot do."""
+        return not self._reduced_decoding
+
+    @property
+    def image_tolerance(self) -> float:  # type: ignore[override]
+        """The two forms have different filters; of rotated images, a pixel may be that of the neighbor."""
+        return 1.0 if self._rotates else _FILTERS_DIFFER_BY
+
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        """Declare that images must be encoded, and are decoded."""
+        return [ImageUse(self._image_name, ENCODED_IMAGE, DECODED_IMAGE)]
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self)
+        for path in search.find(self._image_name, "the bytes of an image file", (_DT.UINT8,), group_of="images"):
+            search.find_at((*path[:-1], self._plan_name), "what is done to the image", (_DT.FLOAT,))
+        search.raise_problems()
+        self._declare(data_empty)
+        return data_empty
+
+    def _declare(self, data: SampleDataGroup) -> None:
+        for path in data.find_all_occurrences(self._image_name):
+            data.change_type_of_data_and_remove_data(path, _DT.UINT8, new_ndim=3)
+            data.get_parent_of_path(path).remove_field(self._plan_name)
+
+    def _of_images(self, data: SampleDataGroup) -> list[tuple[Any, Any, Any]]:
+        """Path, file and plan of each image."""
+        paths = data.find_all_occurrences(self._image_name)
+        return [
+            (path, data.get_item_in_path(path), data.get_item_in_path((*path[:-1], self._plan_name)))
+            for path in paths
+        ]
+
+    def _scaling(self, plan: Any, hw: Any) -> AxisScaling:
+        size, corner = plan[0:2], plan[2:4]
+        factor = size / hw
+        sign = plan[4] * np.float32(-2) + np.float32(1)
+        signs = functions.stack(constant(1, plan), sign)
+        mirrored = functions.stack(constant(0, plan), plan[4]) * constant(self._output_hw, plan)
+        scale = factor * signs
+        offset = mirrored - corner * signs
+        end = (constant(self._output_hw, plan) - offset) / scale
+        return AxisScaling(scale, offset, -offset / scale, end, self._output_hw)
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        images = self._of_images(data)
+        self._declare(data)
+        for path, encoded, plan in images:
+            with naming_field(path):
+                changed = self._changed(image_arrays.ImageFile.opened(encoded), plan)
+            if self._rotates and plan[5]:
+                changed = rotated(changed, float(plan[5]))
+            data.set_item_in_path(path, changed)
+        return data
+
+    def _changed(self, file: image_arrays.ImageFile, plan: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
+        """Decode a file, resize, crop and mirror it."""
+        scaling = self._scaling(plan, file.hw)
+        place = [int(each) for each in plan[:4]]
+        scale = float(np.abs(scaling.scale).min())
+        if scale >= _LEAST_BLURRED:
+            return _shown_part(file, place, bool(plan[4]), self._output_hw)
+        resampler = Resampler.resizing(Resampling.PASTED_REGION, scaling, file.hw)
+        if scale > 0.5:
+            decoded = file.decoded(resampler.needed_part(file.hw))
+            return np.asarray(resampler(decoded.image, decoded=decoded))
+        decoded = file.decoded(None, scale if self._reduced_decoding else 1.0)
+        image, reduction = decoded.image, decoded.reduction
+        while scale * reduction <= 0.5:
+            image, reduction = _halved(image), reduction * 2
+        if np.array_equal(np.array(image.shape[:2]) * reduction, file.hw):
+            return _cropped(image, place, bool(plan[4]), self._output_hw)
+        decoded = image_arrays.DecodedFile(image, reduction)  # an odd number of rows or columns
+        return np.asarray(attrs.evolve(resampler, is_antialiased=True)(image, decoded=decoded))
+
+    @do_not_convert
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        images = self._of_images(data)
+        self._declare(data)
+        for path, encoded, plan in images:
+            hw = fn.cast(sizes_of_encoded([encoded]), dtype=_DT.FLOAT)
+            resampler = Resampler.resizing(Resampling.PASTED_REGION, self._scaling(plan, hw), hw)
+            resampler = attrs.evolve(resampler, is_antialiased=True).of_encoded(hw)
+            changed: Any = resampler(resampler.decoded(encoded, "mixed" if pipeline_has_gpu() else "cpu"))
+            if self._rotates:
+                height, width = self._output_hw
+                turn = fn.transforms.rotation(angle=-plan[5], center=[width / 2, height / 2])
+                changed = fn.warp_affine(
+                    changed,
+                    matrix=turn,
+                    interp_type=types.DALIInterpType.INTERP_NN,
+                    fill_value=0,
+                    inverse_map=False,
+                )
+            data.set_item_in_path(path, changed)
+        return data
+
+
+def _halved(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """The means of four pixels each; of an odd row or column at the end, of two."""
+    cv2 = needed_package("cv2")
+    height, width = image.shape[0] + image.shape[0] % 2, image.shape[1] + image.shape[1] % 2
+    if (height, width) != image.shape[:2]:
+        below, beside = height - image.shape[0], width - image.shape[1]
+        image = cv2.copyMakeBorder(image, 0, below, 0, beside, cv2.BORDER_REPLICATE)
+    return np.asarray(cv2.resize(image, (width // 2, height // 2), interpolation=cv2.INTER_AREA))
+
+
+def _cropped(
+    image: npt.NDArray[np.uint8], place: Sequence[int], is_flipped: bool, output_hw: tuple[int, int]
+) -> npt.NDArray[np.uint8]:
+    """Resize all of an image, crop and mirror it; ``place``: height, width, first row and column."""
+    cv2 = needed_package("cv2")
+    scaled_height, scaled_width, top, left = place
+    height, width = output_hw
+    resized = cv2.resize(image, (scaled_width, scaled_height), interpolation=cv2.INTER_CUBIC)
+    crop = resized[max(top, 0) : max(top + height, 0), max(left, 0) : max(left + width, 0)]
+    return _pasted(crop, (top, left), is_flipped, output_hw)
+
+
+def _pasted(
+    crop: npt.NDArray[np.uint8], corner: tuple[int, int], is_flipped: bool, output_hw: tuple[int, int]
+) -> npt.NDArray[np.uint8]:
+    """Put the visible part of a resized image where it belongs in the output, which is mirrored then."""
+    cv2 = needed_package("cv2")
+    (height, width), (top, left) = output_hw, corner
+    if crop.shape[2] == 4 and crop.size:
+        crop = cv2.cvtColor(crop, cv2.COLOR_RGBA2RGB)
+    if crop.shape[:2] == output_hw:
+        return np.asarray(cv2.flip(crop, 1) if is_flipped else np.ascontiguousarray(crop))
+    result = np.zeros((height, width, 3), np.uint8)
+    first_row, first_column = max(-top, 0), max(-left, 0)
+    result[first_row : first_row + crop.shape[0], first_column : first_column + crop.shape[1]] = crop[..., :3]
+    return np.asarray(cv2.flip(result, 1) if is_flipped else result)
+
+
+class _Window(NamedTuple):
+    """Along one axis: the pixels of the file that are resized, and where the visible ones are then."""
+
+    given: slice
+    shown: slice
+
+    @classmethod
+    def around(cls, length: int, scaled: int, first: int, size: int) -> _Window:
+        """The window for pixels ``[first, first + size)`` of an axis that is resized to ``scaled``."""
+        begin, end = min(max(first, 0), scaled), max(min(first + size, scaled), 0)
+        step = length / scaled
+        # Windows of `cv2.resize` begin on whole pixels: of those before, the one that does so most nearly.
+        latest = max(begin - math.ceil(_NEIGHBORS_PX / step), 0)
+        places = range(latest, max(latest - _LEEWAY_PX, -1), -1)
+        shift_px, start = min((abs(at * step - round(at * step)), latest - at) for at in places)
+        start = latest - start if shift_px < _LARGEST_SHIFT_PX else 0
+        given = slice(round(start * step), min(math.ceil(end * step) + _NEIGHBORS_PX, length))
+        return cls(given, slice(begin - start, max(end - start, begin - start)))
+
+
+def _shown_part(
+    file: image_arrays.ImageFile, place: Sequence[int], is_flipped: bool, output_hw: tuple[int, int]
+) -> npt.NDArray[np.uint8]:
+    """Decode what is shown of a file, resize, crop and mirror it; ``place``: height, width, first row and column.
+
+    Pillow's cubic filter as OpenCV's, which has another shape and does not widen where an image is made smaller,
+    after a blur of three pixels that makes up for it.
+    """
+    cv2 = needed_package("cv2")
+    lengths = [int(length) for length in file.hw.tolist()]
+    rows, columns = map(_Window.around, lengths, place[:2], place[2:], output_hw)
+    if rows.shown.start == rows.shown.stop or columns.shown.start == columns.shown.stop:
+        return np.zeros((*output_hw, 3), np.uint8)
+    decoded = file.decoded(ImagePart(rows.given.start, columns.given.start, rows.given.stop, columns.given.stop))
+    image = decoded.image if decoded.corner is not None else decoded.image[rows.given, columns.given]
+    factor_y, factor_x = (scaled / length for scaled, length in zip(place, lengths, strict=False))
+    weights = _blur(factor_x), _blur(factor_y)
+    image = cv2.sepFilter2D(image, -1, *weights, dst=image, borderType=cv2.BORDER_REPLICATE)
+    resized = cv2.resize(image, None, fx=factor_x, fy=factor_y, interpolation=cv2.INTER_CUBIC)
+    corner = place[2], place[3]
+    return _pasted(resized[rows.shown, columns.shown], corner, is_flipped, output_hw)
+
+
+def _blur(factor: float) -> npt.NDArray[np.float64]:
+    """The weights of three pixels, fitted to photographs."""
+    share = 0.0 if factor == 1 else 0.022 + 0.55 * max(1 - factor, 0) ** 1.5
+    return np.array([share, 1 - 2 * share, share])
+
+
+def rotated(image: npt.NDArray[Any], angle_deg: float) -> npt.NDArray[Any]:
+    """Rotate an image, ``(H, W, 3)``, about its middle, counter-clockwise: the nearest neighbor, black outside.
+
+    Places are computed with 16 fractional bits, as by ``PIL.Image.rotate``, so the pixels are the same.
+    """
+    height, width = image.shape[:2]
+    angle_rad = -math.radians(angle_deg % 360.0)
+    cos, sin = round(math.cos(angle_rad), 15), round(math.sin(angle_rad), 15)
+    middle_x, middle_y = width / 2, height / 2
+    offset_x = -cos * middle_x - sin * middle_y + middle_x
+    offset_y = sin * middle_x - cos * middle_y + middle_y
+    fixed = [_fixed(value) for value in (cos, sin, offset_x + (cos + sin) / 2)]
+    columns, rows = np.arange(width), np.arange(height)[:, np.newaxis]
+    places_x = (fixed[0] * columns + fixed[1] * rows + fixed[2]) >> 16
+    fixed = [_fixed(value) for value in (-sin, cos, offset_y + (cos - sin) / 2)]
+    places_y = (fixed[0] * columns + fixed[1] * rows + fixed[2]) >> 16
+    places = np.stack([places_x, places_y], axis=-1).astype(np.int16)
+    cv2 = needed_package("cv2")
+    result = cv2.remap(image, places, None, cv2.INTER_NEAREST, borderMode=cv2.BORDER_CONSTANT, borderValue=0)
+    return np.asarray(result)
+
+
+def _fixed(value: float) -> int:
+    return math.floor(value * 65536 + 0.5)
+
+
+def image_size(encoded: npt.NDArray[np.uint8]) -> tuple[int, int]:
+    """Height and width of an image file, ``(num_bytes,)``."""
+    height, width = image_arrays.ImageFile.opened(encoded).hw.tolist()
+    return int(height), int(width)

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches of recipes as arguments of ``forward`` of models of the mmdetection3d family, without that package."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from accvlab.dali_pipeline_framework.checks import listed
+from accvlab.dali_pipeline_framework.errors import SettingError
+
+from .recipe_parts import PLACE
+
+if TYPE_CHECKING:
+    import torch
+
+
+class LidarBoxes:
+    """3D boxes with what models use of ``LiDARInstance3DBoxes``; its numbers, in its order.
+
+    Attributes:
+        tensor: ``(n, 9)``: x, y, z of the bottom, length, width, height, yaw, velocity x, y.
+    """
+
+    YAW_AXIS = 2
+    with_yaw = True
+
+    def __init__(self, tensor: torch.Tensor, box_dim: int = 9, with_yaw: bool = True, **_: Any) -> None:
+        """Hold boxes; other arguments are those of the class that it stands for."""
+        self.tensor = tensor.reshape(-1, box_dim)
+        self.box_dim = box_dim
+
+    @property
+    def bottom_center(self) -> torch.Tensor:
+        """Centers of the bottom faces, ``(n, 3)``."""
+        return self.tensor[:, :3]
+
+    center = bottom_center
+
+    @property
+    def gravity_center(self) -> torch.Tensor:
+        """Centers, ``(n, 3)``."""
+        centers = self.tensor[:, :3].clone()
+        centers[:, 2] += self.tensor[:, 5] * 0.5
+        return centers
+
+    @property
+    def dims(self) -> torch.Tensor:
+        """Length, width, height, ``(n, 3)``."""
+        return self.tensor[:, 3:6]
+
+    @property
+    def volume(self) -> torch.Tensor:
+        """``(n,)``."""
+        return self.tensor[:, 3] * self.tensor[:, 4] * self.tensor[:, 5]
+
+    @property
+    def yaw(self) -> torch.Tensor:
+        """``(n,)``, radians."""
+        return self.tensor[:, 6]
+
+    @property
+    def height(self) -> torch.Tensor:
+        """``(n,)``."""
+        return self.tensor[:, 5]
+
+    @property
+    def bottom_height(self) -> torch.Tensor:
+        """z of the bottom, ``(n,)``."""
+        return self.tensor[:, 2]
+
+    @property
+    def top_height(self) -> torch.Tensor:
+        """z of the top, ``(n,)``."""
+        return self.bottom_height + self.height
+
+    @property
+    def bev(self) -> torch.Tensor:
+        """x, y, length, width, yaw, ``(n, 5)``."""
+        return self.tensor[:, [0, 1, 3, 4, 6]]
+
+    @property
+    def corners(self) -> torch.Tensor:
+        """``(n, 8, 3)``; the first four have the lower x of the box."""
+        import torch
+
+        steps = torch.tensor(
+            [[0, 0, 0], [0, 0, 1], [0, 1, 1], [0, 1, 0], [1, 0, 0], [1, 0, 1], [1, 1, 1], [1, 1, 0]]
+        ).to(self.tensor)
+        corners = self.dims[:, None] * (steps - self.tensor.new_tensor([0.5, 0.5, 0.0]))
+        cos, sin = torch.cos(self.yaw)[:, None], torch.sin(self.yaw)[:, None]
+        x, y, z = corners.unbind(-1)
+        return torch.stack([cos * x - sin * y, sin * x + cos * y, z], dim=-1) + self.tensor[:, None, :3]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the boxes are."""
+        return self.tensor.device
+
+    def to(self, device: Any, *arguments: Any, **settings: Any) -> LidarBoxes:
+        """Get them on another device."""
+        return LidarBoxes(self.tensor.to(device, *arguments, **settings), self.box_dim)
+
+    def clone(self) -> LidarBoxes:
+        """Get a copy."""
+        return LidarBoxes(self.tensor.clone(), self.box_dim)
+
+    def new_box(self, data: Any) -> LidarBoxes:
+        """Get other boxes, of numbers, on the same device."""
+        import torch
+
+        return LidarBoxes(torch.as_tensor(data, dtype=self.tensor.dtype, device=self.device), self.box_dim)
+
+    def limit_yaw(self, offset: float = 0.5, period: float = 2 * math.pi) -> None:
+        """Bring yaw into a period, ``[-offset * period, (1 - offset) * period)``."""
+        self.tensor[:, 6] -= (self.tensor[:, 6] / period + offset).floor() * period
+
+    def in_range_bev(self, box_range: Any) -> torch.Tensor:
+        """Which boxes have their center in x1, y1, x2, y2, ``(n,)`` bool."""
+        x, y = self.tensor[:, 0], self.tensor[:, 1]
+        is_inside: torch.Tensor = (x > box_range[0]) & (y > box_range[1]) & (x < box_range[2]) & (y < box_range[3])
+        return is_inside
+
+    def __len__(self) -> int:
+        return len(self.tensor)
+
+    def __getitem__(self, rows: Any) -> LidarBoxes:
+        """Get some boxes; of a number, one."""
+        return LidarBoxes(self.tensor[rows], self.box_dim)
+
+    def __repr__(self) -> str:
+        return f"LidarBoxes(\n{self.tensor})"
+
+
+class _Held:
+    """What StreamPETR looks into as into a ``DataContainer``."""
+
+    def __init__(self, data: Any) -> None:
+        self._data = self.data = data
+
+
+def as_mmdet(batch: Mapping[str, Any], device: Any = None) -> dict[str, Any]:
+    """Make the arguments of ``forward`` of a batch of a recipe, as mmcv's ``scatter`` hands them over.
+
+    Training: ``model(return_loss=True, **as_mmdet(batch))``; evaluation: ``return_loss=False``. Boxes of
+    StreamPETR and BEVFormer are `LidarBoxes`. ``img_metas`` hold what the models use, and ``sample_token`` and
+    ``is_padding``, to gather results; neither names of files nor the size of the files.
+
+    A camera without labels has ``gt_bboxes`` of shape (0, 4); in the published code also (0,).
+
+    Args:
+        batch: The batch, of a loader with ``output_type="torch"``.
+        device: Where tensors are moved to; None leaves them.
+
+    Raises:
+        SettingError: The batch is of another recipe.
+    """
+    moved = _moved({name: value for name, value in batch.items() if name not in _BESIDE}, device)
+    if "ego_pose" in moved:
+        return _of_streampetr(batch, moved) if "prev_exists" in moved else _of_evaluation(batch, moved)
+    if "projection_mat" in moved:
+        return _of_sparsedrive(batch, moved)
+    if "prev_bev_exists" in moved:
+        return _of_bevformer(batch, moved)
+    raise SettingError(
+        f"This is no batch of StreamPETR, SparseDrive, Sparse4D or BEVFormer: it has {listed(batch)}. Give what "
+        "the loader of their recipe delivers."
+    )
+
+
+_BESIDE = ("token", "scene", PLACE)
+_METAS_OF_SPARSEDRIVE = ("T_global", "T_global_inv", "timestamp", "instance_id")
+
+
+def _moved(value: Any, device: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _moved(each, device) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_moved(each, device) for each in value]
+    return value if device is None else value.to(device, non_blocking=True)
+
+
+def _meta(scene: str, token: str, is_padding: Any, images: Any) -> dict[str, Any]:
+    """What models of mmdetection3d look up of a sample; ``images``: ``(cameras, 3, H, W)``."""
+    shapes = [(*images.shape[-2:], images.shape[-3])] * len(images)
+    return {
+        "scene_token": scene,
+        "sample_token": token,
+        "is_padding": bool(is_padding),
+        "img_shape": shapes,
+        "pad_shape": shapes,
+        "scale_factor": 1.0,
+        "box_type_3d": LidarBoxes,
+        "box_mode_3d": 0,
+    }
+
+
+def _of_streampetr(batch: Mapping[str, Any], moved: dict[str, Any]) -> dict[str, Any]:
+    metas, boxes_3d = [], []
+    for sample, images in enumerate(moved["img"]):
+        boxes = [LidarBoxes(tensor) for tensor in moved["gt_bboxes_3d"][sample]]
+        of_frames = []
+        for frame, image in enumerate(images):
+            scene, token = (_of_frame(batch[name][sample], frame) for name in ("scene", "token"))
+            meta = _meta(scene, token, batch[PLACE]["is_padding"][sample], image)
+            meta["gt_bboxes_3d"] = _Held(boxes[frame])
+            meta["gt_labels_3d"] = _Held(moved["gt_labels_3d"][sample][frame])
+            of_frames.append(meta)
+        metas.append(of_frames)
+        boxes_3d.append(boxes)
+    return {**moved, "gt_bboxes_3d": boxes_3d, "img_metas": metas}
+
+
+def _of_frame(names: Any, frame: int) -> str:
+    """Name of a frame: of the sample, or of each frame of a window."""
+    return names if isinstance(names, str) else str(names[frame])
+
+
+def _of_evaluation(batch: Mapping[str, Any], moved: dict[str, Any]) -> dict[str, Any]:
+    metas = [
+        _meta(batch["scene"][sample], batch["token"][sample], batch[PLACE]["is_padding"][sample], images)
+        for sample, images in enumerate(moved["img"])
+    ]
+    others = {name: [list(value)] for name, value in moved.items() if name != "img"}
+    return {"img": [moved["img"]], "img_metas": [metas], **others}
+
+
+def _of_sparsedrive(batch: Mapping[str, Any], moved: dict[str, Any]) -> dict[str, Any]:
+    metas = []
+    for sample, (scene, token) in enumerate(zip(batch["scene"], batch["token"], strict=True)):
+        meta: dict[str, Any] = {"scene_token": scene, "sample_token": token}
+        meta["is_padding"] = bool(batch[PLACE]["is_padding"][sample])
+        for name in _METAS_OF_SPARSEDRIVE:
+            if name in batch:
+                value = batch[name][sample].cpu().numpy()
+                meta[name] = value if value.ndim else float(value)
+        metas.append(meta)
+    given = {name: value for name, value in moved.items() if name not in _METAS_OF_SPARSEDRIVE[:2]}
+    given.pop("instance_id", None)
+    return {**given, "img_metas": metas}
+
+
+_METAS_OF_BEVFORMER = ("can_bus", "prev_bev_exists", "lidar2img", "lidar2cam")
+
+
+def _of_bevformer(batch: Mapping[str, Any], moved: dict[str, Any]) -> dict[str, Any]:
+    """Training: a dict of the frames of the queue for each sample; evaluation: a list of one list."""
+    is_training = "gt_bboxes_3d" in batch
+    arrays = {name: batch[name].cpu().numpy() for name in _METAS_OF_BEVFORMER}
+    metas: list[Any] = []
+    for sample, images in enumerate(moved["img"]):
+        names = batch["scene"][sample], batch["token"][sample], batch[PLACE]["is_padding"][sample]
+        of_sample = {name: value[sample] for name, value in arrays.items()}
+        if is_training:
+            frames = [
+                {**_meta(*names, image), **{name: value[frame] for name, value in of_sample.items()}}
+                for frame, image in enumerate(images)
+            ]
+            metas.append(dict(enumerate(frames)))
+        else:
+            metas.append({**_meta(*names, images), **of_sample})
+    if not is_training:
+        return {"img": [moved["img"]], "img_metas": [metas]}
+    boxes = [LidarBoxes(tensor) for tensor in moved["gt_bboxes_3d"]]
+    return {"img": moved["img"], "gt_bboxes_3d": boxes, "gt_labels_3d": moved["gt_labels_3d"], "img_metas": metas}

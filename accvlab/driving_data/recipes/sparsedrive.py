@@ -1,0 +1,467 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SparseDrive and Sparse4D: samples as their training and evaluation code takes them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import attrs
+import numpy as np
+
+from accvlab.dali_pipeline_framework import (
+    ArrayStep,
+    DataGroupArrayWithNameElementsAppliedStep,
+    DataGroupInPathAppliedStep,
+    DataLoader,
+    DataProvider,
+    ImageMeanStdDevNormalizer,
+    PipelineStepBase,
+    RandomAccessSampler,
+    SampleDataGroup,
+    StreamingSequenceSampler,
+    UniformDraw,
+    UnneededFieldRemover,
+)
+from accvlab.dali_pipeline_framework.checks import (
+    choice,
+    flag,
+    number,
+    number_range,
+    probability,
+    valid,
+    whole_number,
+)
+from accvlab.dali_pipeline_framework.draws import DrawKey, RandomDraw
+from accvlab.dali_pipeline_framework.extension import Name, no_images
+
+from ..steps.future_trajectory_adder import FutureTrajectoryAdder
+from ..steps.lidar_depth_map_adder import LidarDepthMapAdder
+from ..steps.map_line_vectorizer import MapLineVectorizer
+from .image_augmentation import ImageAugmentation, PlannedImageAugmenter
+from .mmdet_boxes import labels_of
+from .recipe_parts import (
+    CLASSES,
+    DT,
+    MEAN,
+    PLACE,
+    STD_DEV,
+    Fields,
+    checked_settings,
+    driving_provider,
+    four_by_four,
+    one_image_size,
+    provider_for,
+    recipe_loader,
+    require_filled_output,
+    sample_format,
+    sample_of,
+    turn_about_z,
+)
+from .reference_orders import (
+    AugmentationRanges,
+    ChunkSampler,
+    EndlessGroupSampler,
+    SkippingGroupSampler,
+    split_lengths,
+)
+from .scene_sampler import SceneSampler
+from .unclipped_photometric_distorter import UnclippedPhotometricDistorter
+
+Order = Literal["epochs", "published"]
+
+_IMAGES = ImageAugmentation(scale_range=(0.40, 0.47), rotation_range_deg=(-5.4, 5.4))
+
+_LISTED = ("gt_bboxes_3d", "gt_labels_3d", "instance_id")
+_LISTED_OF_PLANNING = ("gt_agent_fut_trajs", "gt_agent_fut_masks", "gt_map_labels", "gt_map_pts")
+
+
+@attrs.frozen(kw_only=True)
+class SparseDriveSettings:
+    """What the configuration of SparseDrive says; the defaults are those of ``sparsedrive_small_stage2``.
+
+    Attributes:
+        images: ``data_aug_conf``, of images.
+        rotation_3d_range: ``rot3d_range`` of it, radians.
+        has_planning: Whether there are map lines, futures and the state of the vehicle; Sparse4D has none.
+        has_map: Whether the data set has map lines; without, samples have none of them.
+        zero_ego_status: Whether the state of the vehicle counts as 0, for data sets without messages of the CAN
+            bus.
+        depth_strides: ``strides`` of the depth maps, as many as ``num_depth_layers``; () for none.
+        circle_range: ``class_dist_thred``: boxes whose center is farther in x and y are left out, meters.
+        classes: ``class_names``.
+        num_line_points: ``num_sample``: points of a map line.
+        num_future_frames: ``fut_ts``: of objects.
+        num_ego_future_frames: ``ego_fut_ts``: of the vehicle.
+        distorts: Whether the colors of images are changed at random.
+        mean: ``img_norm_cfg``, of RGB.
+        std_dev: ``img_norm_cfg``, of RGB.
+        skip_prob: ``skip_prob``: of the published order only.
+        flip_prob: ``sequence_flip_prob``: of the published order only.
+        key: What the draws are held constant over but those of the colors; ``"sequence"`` as there
+            (``keep_consistent_seq_aug``).
+    """
+
+    images: ImageAugmentation = _IMAGES
+    rotation_3d_range: Sequence[float] = attrs.field(default=(0.0, 0.0), validator=valid(number_range))
+    has_planning: bool = attrs.field(default=True, validator=valid(flag))
+    has_map: bool = attrs.field(default=True, validator=valid(flag))
+    zero_ego_status: bool = attrs.field(default=False, validator=valid(flag))
+    depth_strides: Sequence[int] = attrs.field(
+        default=(4, 8, 16), validator=attrs.validators.deep_iterable(valid(whole_number, at_least=1))
+    )
+    circle_range: float = attrs.field(default=55.0, validator=valid(number, above=0))
+    classes: Sequence[str] = CLASSES
+    num_line_points: int = attrs.field(default=20, validator=valid(whole_number, at_least=2))
+    num_future_frames: int = attrs.field(default=12, validator=valid(whole_number, at_least=1))
+    num_ego_future_frames: int = attrs.field(default=6, validator=valid(whole_number, at_least=1))
+    distorts: bool = attrs.field(default=True, validator=valid(flag))
+    mean: Sequence[float] = MEAN
+    std_dev: Sequence[float] = STD_DEV
+    skip_prob: float = attrs.field(default=0.0, validator=valid(probability))
+    flip_prob: float = attrs.field(default=0.0, validator=valid(probability))
+    key: DrawKey = "sequence"
+
+    @classmethod
+    def sparse4d(cls, **changes: Any) -> SparseDriveSettings:
+        """Settings of Sparse4D (``sparse4dv3_temporal_r50_1x8_bs6_256x704``), with changes."""
+        of_model = {"rotation_3d_range": (-0.3925, 0.3925), "has_planning": False, "skip_prob": 0.5}
+        return cls(**{**of_model, "flip_prob": 0.1, **changes})
+
+    @property
+    def model(self) -> str:
+        """Name of the model, for messages."""
+        return "SparseDrive" if self.has_planning else "Sparse4D"
+
+    def provider_fields(self, is_training: bool = True) -> dict[str, Any]:
+        """Settings of a `DrivingProvider` that make it deliver what is needed, but its ``cameras``."""
+        fields: dict[str, Any] = {"boxes": is_training, "reference": "lidar"}
+        if self.has_planning:
+            fields |= {"ego_status": not self.zero_ego_status, "num_ego_future_frames": self.num_ego_future_frames}
+        if is_training:
+            fields |= {"classes": tuple(self.classes), "min_points": 1}
+            if self.depth_strides:
+                fields["lidar"] = True
+            if self.has_planning:
+                fields |= {"num_future_frames": self.num_future_frames, "map_lines": self.has_map}
+        return fields
+
+
+class SparseDriveFormatter(ArrayStep):
+    """Makes what SparseDrive and Sparse4D take of a frame of a `DrivingProvider`: all but images and depth maps.
+
+    In training it draws the augmentation of the images, and the rotation of the scene. It runs behind the steps
+    that make trajectories and map lines, see `sparsedrive_steps`.
+    """
+
+    def __init__(self, settings: SparseDriveSettings, class_names: Sequence[str], is_training: bool) -> None:
+        """Create the step.
+
+        Args:
+            settings: The settings.
+            class_names: Names of the categories of the provider.
+            is_training: Whether there are boxes and random changes.
+        """
+        self._settings = settings
+        self._is_training = is_training
+        self._images = settings.images if is_training else settings.images.for_evaluation()
+        self._label_of = labels_of(class_names, settings.classes)
+        self._has_depth = is_training and bool(settings.depth_strides)
+
+    declare_images = no_images
+
+    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
+        """Declare the change of the images, and the rotation of the scene."""
+        draws = self._images.draws(self._settings.key)
+        if self._is_training:
+            draws.append(UniformDraw("rotation_3d", *self._settings.rotation_3d_range, key=self._settings.key))
+        return draws
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        fields: dict[str, Any] = dict(_FIELDS)
+        if self._settings.has_planning:
+            fields |= _FIELDS_OF_EGO
+        if self._is_training:
+            fields |= _FIELDS_OF_TRAINING
+            if self._settings.has_planning:
+                fields |= _FIELDS_OF_PLANNING
+        of_camera: Fields = {"depth_projection": (DT.FLOAT64, 2)} if self._has_depth else {}
+        format = sample_format(data_empty, fields, of_camera)
+        if self._has_depth:
+            format.add_data_group_field("lidar", data_empty["lidar"])
+        return format
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        cameras = [*data["cameras"].values()]
+        plan = self._images.plan(one_image_size(cameras), self.draw)
+        angle = float(self.draw("rotation_3d")) if self._is_training else 0.0
+        scene = turn_about_z(angle)
+        reference_from_scene = np.linalg.inv(scene)
+        projections = [
+            four_by_four(plan.matrix @ camera["intrinsics"]) @ camera["camera_from_reference"]
+            for camera in cameras
+        ]
+        world_from_scene = data["ego"]["world_from_reference"] @ reference_from_scene
+        height, width = self._images.output_hw
+        values: dict[str, Any] = {
+            "timestamp": data["timestamp"],
+            "projection_mat": np.stack(projections) @ reference_from_scene,
+            "image_wh": np.tile([width, height], (len(cameras), 1)),
+            "T_global": world_from_scene,
+            "T_global_inv": np.linalg.inv(world_from_scene),
+        }
+        if self._settings.has_planning:
+            is_zero = self._settings.zero_ego_status
+            values["ego_status"] = np.zeros(10, np.float32) if is_zero else data["ego"]["status"]
+            values["gt_ego_fut_cmd"] = data["ego"]["command"]
+        if self._is_training:
+            values["focal"] = [camera["intrinsics"][0, 0] * plan.scale for camera in cameras]
+            values |= self._boxes(data["boxes"], scene, angle)
+            if self._settings.has_planning:
+                values["gt_ego_fut_trajs"] = data["ego"]["offsets"]
+                values["gt_ego_fut_masks"] = data["ego"]["mask"]
+                values |= self._lines(data)
+        format = self._check_and_adjust_data_format_input_to_output(data)
+        if self._has_depth:
+            format["lidar"] = data["lidar"]
+        of_cameras = [{"depth_projection": matrix} if self._has_depth else {} for matrix in projections]
+        return sample_of(data, format, values, of_cameras, plan)
+
+    def _lines(self, data: SampleDataGroup) -> dict[str, Any]:
+        if self._settings.has_map:
+            lines = data["map_lines"]
+            return {"gt_map_labels": lines["categories"], "gt_map_pts": lines["vectors"]}
+        num_points = self._settings.num_line_points
+        shape_of_none = (0, 2 * (num_points - 1), num_points, 2)
+        return {"gt_map_labels": np.zeros(0, np.int64), "gt_map_pts": np.zeros(shape_of_none, np.float32)}
+
+    def _boxes(self, boxes: SampleDataGroup, scene: Any, angle: float) -> dict[str, Any]:
+        """Boxes in range: z of the center, yaw in [-pi, pi); and what belongs to them. Futures are not turned."""
+        centers = np.asarray(boxes["centers"], np.float64)
+        distances = np.linalg.norm(centers[:, :2], axis=1)
+        kept = (distances <= self._settings.circle_range) & (boxes["categories"] >= 0)
+        velocities = np.nan_to_num(np.asarray(boxes["velocities"], np.float64)[kept, :2], nan=0.0)
+        yaws = np.asarray(boxes["yaws"], np.float64)[kept] + angle
+        yaws -= np.floor(yaws / (2 * np.pi) + 0.5) * 2 * np.pi
+        columns = [
+            centers[kept] @ scene[:3, :3].T,
+            boxes["sizes"][kept],
+            yaws[:, np.newaxis],
+            velocities @ scene[:2, :2].T,
+        ]
+        values = {
+            "gt_bboxes_3d": np.concatenate(columns, axis=1),
+            "gt_labels_3d": self._label_of[boxes["categories"][kept]],
+            "instance_id": boxes["instances"][kept],
+        }
+        if self._settings.has_planning:
+            values["gt_agent_fut_trajs"] = boxes["offsets"][kept]
+            values["gt_agent_fut_masks"] = boxes["mask"][kept]
+        return values
+
+
+_FIELDS = {
+    "timestamp": (DT.FLOAT64, 0),
+    "projection_mat": (DT.FLOAT, 3),
+    "image_wh": (DT.FLOAT, 2),
+    "T_global": (DT.FLOAT64, 2),
+    "T_global_inv": (DT.FLOAT64, 2),
+}
+_FIELDS_OF_EGO = {"ego_status": (DT.FLOAT, 1), "gt_ego_fut_cmd": (DT.FLOAT, 1)}
+_FIELDS_OF_TRAINING = {
+    "focal": (DT.FLOAT, 1),
+    "gt_bboxes_3d": (DT.FLOAT, 2),
+    "gt_labels_3d": (DT.INT64, 1),
+    "instance_id": (DT.INT64, 1),
+}
+_FIELDS_OF_PLANNING = {
+    "gt_agent_fut_trajs": (DT.FLOAT, 3),
+    "gt_agent_fut_masks": (DT.FLOAT, 2),
+    "gt_ego_fut_trajs": (DT.FLOAT, 2),
+    "gt_ego_fut_masks": (DT.FLOAT, 1),
+    "gt_map_labels": (DT.INT64, 1),
+    "gt_map_pts": (DT.FLOAT, 4),
+}
+
+
+# --- steps, order, loader -----------------------------------------------------------------------------------
+
+
+def sparsedrive_steps(
+    provider: DataProvider,
+    settings: SparseDriveSettings | None = None,
+    *,
+    is_training: bool = True,
+    reduced_decoding: bool = False,
+) -> list[PipelineStepBase]:
+    """Steps for samples of a `DrivingProvider`.
+
+    Args:
+        provider: The provider.
+        settings: The settings; None for the defaults.
+        is_training: Whether there are labels and random changes.
+        reduced_decoding: As for `PlannedImageAugmenter`: quicker, not the same pixels.
+
+    Raises:
+        SettingError: The provider lacks what is needed; all of it is told.
+    """
+    settings = checked_settings(settings, SparseDriveSettings)
+    classes = settings.classes if is_training else ()
+    driving = provider_for(provider, settings.model, settings.provider_fields(is_training), classes)
+    added: dict[str, Any] = {"known_name": "is_future_known", "offset_name": "offsets", "mask_name": "mask"}
+    steps: list[PipelineStepBase] = []
+    if settings.has_planning:
+        steps.append(FutureTrajectoryAdder("future_positions", command_name="command", **added))
+        if is_training:
+            steps.append(FutureTrajectoryAdder("future_centers", present_name="centers", **added))
+        if is_training and settings.has_map:
+            vectorizer = MapLineVectorizer(
+                "points", count_name="num_points", vector_name="vectors", num_points=settings.num_line_points
+            )
+            steps.append(DataGroupInPathAppliedStep(vectorizer, "map_lines"))
+    steps.append(SparseDriveFormatter(settings, driving.class_names if is_training else (), is_training))
+    images = settings.images if is_training else settings.images.for_evaluation()
+    require_filled_output(driving, images)
+    if is_training and settings.depth_strides:
+        strides: dict[Name, int] = {f"depth_{place}": size for place, size in enumerate(settings.depth_strides)}
+        steps.append(
+            LidarDepthMapAdder(
+                "depth_projection",
+                point_path=("lidar", "points"),
+                matrix_path=("lidar", "reference_from_lidar"),
+                image_hw=images.output_hw,
+                strides=strides,
+            )
+        )
+        steps.append(UnneededFieldRemover(["depth_projection", "lidar"]))
+    steps.append(
+        PlannedImageAugmenter(
+            "image", "image_plan", images.output_hw, rotates=images.rotates, reduced_decoding=reduced_decoding
+        )
+    )
+    if is_training and settings.distorts:
+        steps.append(DataGroupArrayWithNameElementsAppliedStep(UnclippedPhotometricDistorter("image"), "cameras"))
+    return [*steps, ImageMeanStdDevNormalizer("image", settings.mean, settings.std_dev, output_layout="CHW")]
+
+
+def sparsedrive_training(
+    provider: DataProvider,
+    batch_size: int,
+    settings: SparseDriveSettings | None = None,
+    *,
+    split: int | str = 2,
+    order: Order = "epochs",
+    seed: int = 0,
+    reduced_decoding: bool = False,
+    **loader_arguments: Any,
+) -> DataLoader:
+    """Make the loader for training SparseDrive, or Sparse4D (``SparseDriveSettings.sparse4d()``).
+
+    One frame per slot and step, in the order of time. Each batch has the keys that ``forward_train`` takes, those
+    of its ``img_metas`` (``T_global``, ``T_global_inv``, ``instance_id``), and ``token``, ``scene`` and ``place``,
+    which tells where samples stand. `as_mmdet` makes its arguments of it.
+
+    Args:
+        provider: A `DrivingProvider` with the fields that `SparseDriveSettings.provider_fields` tells.
+        batch_size: Samples per batch, on this rank.
+        settings: The settings; None for the defaults.
+        split: ``sequences_split_num``: into how many pieces each scene is cut, or ``"all"``.
+        order: ``"epochs"``: each frame once per epoch. ``"published"``: the endless order of the published code,
+            index by index, see the page on recipes; the loader needs ``steps_per_epoch`` then.
+        seed: Seed of the order and the draws.
+        reduced_decoding: As for `sparsedrive_steps`.
+        **loader_arguments: Other arguments of `DataLoader`.
+
+    Raises:
+        SettingError: The provider lacks what is needed, or an argument is out of its range.
+    """
+    choice(order, "order", ("epochs", "published"))
+    settings = checked_settings(settings, SparseDriveSettings)
+    frames = driving_provider(provider)
+    steps = sparsedrive_steps(frames, settings, reduced_decoding=reduced_decoding)
+    pieces = split_lengths(frames.sequence_lengths, split, may_be_uneven=order != "published")
+    sampler: RandomAccessSampler
+    if order == "epochs":
+        sampler = StreamingSequenceSampler(pieces, seed=seed)
+    elif not settings.skip_prob and not settings.flip_prob:
+        sampler = EndlessGroupSampler(pieces, seed=seed)
+    else:
+        sampler = SkippingGroupSampler(
+            pieces,
+            seed=seed,
+            numpy_seed=seed,
+            skip_prob=settings.skip_prob,
+            flip_prob=settings.flip_prob,
+            augmentation=_ranges(frames, settings),
+        )
+    listed = [*_LISTED, *(_LISTED_OF_PLANNING if settings.has_planning else ())]
+    of_batch = functools.partial(_as_published, num_depth_maps=len(settings.depth_strides))
+    arguments = {"seed": seed, **loader_arguments}
+    return recipe_loader(
+        frames, sampler, steps, batch_size, of_batch, listed, arguments, settings or SparseDriveSettings()
+    )
+
+
+def _ranges(provider: Any, settings: SparseDriveSettings) -> AugmentationRanges:
+    """Ranges of the numbers that the published sampler draws beside the order."""
+    images = settings.images
+    return AugmentationRanges(
+        image_hw=one_image_size(provider.get_data(0)["cameras"].values()),
+        output_hw=images.output_hw,
+        scale_range=images.scale_range or (1.0, 1.0),
+        bottom_crop_range=images.bottom_crop_range,
+        rotation_range_deg=images.rotation_range_deg,
+        is_flipped_at_random=images.flip_prob > 0,
+        rotation_3d_range=settings.rotation_3d_range,
+    )
+
+
+def sparsedrive_evaluation(
+    provider: DataProvider,
+    batch_size: int = 1,
+    settings: SparseDriveSettings | None = None,
+    *,
+    order: Order = "epochs",
+    reduced_decoding: bool = False,
+    **loader_arguments: Any,
+) -> DataLoader:
+    """Make the loader for evaluating SparseDrive or Sparse4D: each frame once, by time, scene by scene.
+
+    ``place`` of a batch tells what belongs together: ``is_first`` where a scene begins, so that nothing may be
+    carried over; ``is_padding`` for samples that only fill a batch, which are not to be counted; and
+    ``sample_index``, by which the results of all ranks are gathered.
+
+    Args:
+        provider: A `DrivingProvider`; boxes are not needed.
+        batch_size: Number of scenes that are played side by side, on this rank.
+        settings: The settings; None for the defaults.
+        order: ``"epochs"``: each scene is played by one slot. ``"published"``: as the published code deals scenes
+            to ranks, which can lose some, see `ChunkSampler`.
+        reduced_decoding: As for `sparsedrive_steps`.
+        **loader_arguments: Other arguments of `DataLoader`.
+
+    Raises:
+        SettingError: The provider lacks what is needed, or an argument is out of its range.
+    """
+    choice(order, "order", ("epochs", "published"))
+    settings = checked_settings(settings, SparseDriveSettings)
+    frames = driving_provider(provider)
+    lengths = frames.sequence_lengths
+    sampler: RandomAccessSampler = SceneSampler(lengths)
+    if order == "published":
+        sampler = ChunkSampler(lengths, whole_sequences=True)
+    steps = sparsedrive_steps(frames, settings, is_training=False, reduced_decoding=reduced_decoding)
+    return recipe_loader(
+        frames, sampler, steps, batch_size, _as_published, (), loader_arguments, settings or SparseDriveSettings()
+    )
+
+
+def _as_published(batch: dict[str, Any], num_depth_maps: int = 0) -> dict[str, Any]:
+    """Give a batch the names of the published code."""
+    cameras = batch.pop("cameras")
+    result = {"img": cameras["image"], **batch}
+    if num_depth_maps:
+        result["gt_depth"] = [cameras[f"depth_{number}"] for number in range(num_depth_maps)]
+    result[PLACE] = result.pop(PLACE)
+    return result

@@ -1,0 +1,406 @@
+# SPDX-License-Identifier: Apache-2.0
+"""StreamPETR: samples as its training and evaluation code takes them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from accvlab.dali_pipeline_framework import (
+    ArrayStep,
+    DataGroupArrayWithNameElementsAppliedStep,
+    DataLoader,
+    DataProvider,
+    ImageMeanStdDevNormalizer,
+    PipelineStepBase,
+    RandomAccessSampler,
+    SampleDataGroup,
+    ShuffledSampler,
+    StreamingSequenceSampler,
+    UniformDraw,
+)
+from accvlab.dali_pipeline_framework.checks import choice, number, number_list, number_range, valid
+from accvlab.dali_pipeline_framework.draws import DrawKey, NormalDraw, RandomDraw
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.extension import no_images
+
+from .boxes_in_images import visible_boxes
+from .image_augmentation import ImageAugmentation, ImagePlan, PlannedImageAugmenter
+from .mmdet_boxes import bev_range_of, is_in_range, labels_of
+from .queue_provider import FRAMES, QueueProvider
+from .recipe_parts import (
+    CLASSES,
+    CLASSES_OF_CONVERTERS,
+    DT,
+    MEAN,
+    PLACE,
+    STD_DEV,
+    checked_settings,
+    driving_provider,
+    four_by_four,
+    has_place,
+    one_image_size,
+    provider_for,
+    recipe_loader,
+    require_filled_output,
+    sample_format,
+    sample_of,
+    turn_about_z,
+)
+from .reference_orders import ChunkSampler, EndlessGroupSampler, split_lengths
+from .scene_sampler import SceneSampler
+
+Order = Literal["epochs", "published"]
+
+_IMAGES = ImageAugmentation(scale_range=(0.38, 0.55))
+
+_LISTED = ("gt_bboxes_3d", "gt_labels_3d")
+
+
+@attrs.frozen(kw_only=True)
+class StreamPETRSettings:
+    """What the configuration of StreamPETR says; the defaults are those of ``stream_petr_r50_flash_704``.
+
+    Attributes:
+        images: ``ida_aug_conf``.
+        bev_rotation_range: ``rot_range`` of ``GlobalRotScaleTransImage``, radians.
+        bev_scale_range: ``scale_ratio_range``.
+        bev_translation_std: ``translation_std``, meters, along x, y, z.
+        point_cloud_range: ``point_cloud_range``; boxes whose center is beyond it in x or y are left out.
+        classes: ``class_names``: the order of ``gt_labels_3d``.
+        image_classes: The order of ``gt_labels``, the labels in the images: that of the converter.
+        min_box_size_px: Least width and height of a box in an image.
+        mean: ``img_norm_cfg``, of RGB.
+        std_dev: ``img_norm_cfg``, of RGB.
+        key: What the draws are held constant over; ``"sample"`` as there: each frame has its own.
+    """
+
+    images: ImageAugmentation = _IMAGES
+    bev_rotation_range: Sequence[float] = attrs.field(default=(-0.3925, 0.3925), validator=valid(number_range))
+    bev_scale_range: Sequence[float] = attrs.field(default=(0.95, 1.05), validator=valid(number_range, above=0))
+    bev_translation_std: Sequence[float] = attrs.field(
+        default=(0.0, 0.0, 0.0), validator=valid(number_list, what="three numbers", count=3)
+    )
+    point_cloud_range: Sequence[float] = attrs.field(
+        default=(-51.2, -51.2, -5.0, 51.2, 51.2, 3.0), validator=valid(number_list, what="six numbers", count=6)
+    )
+    classes: Sequence[str] = CLASSES
+    image_classes: Sequence[str] = CLASSES_OF_CONVERTERS
+    min_box_size_px: float = attrs.field(default=2.0, validator=valid(number, at_least=0))
+    mean: Sequence[float] = MEAN
+    std_dev: Sequence[float] = STD_DEV
+    key: DrawKey = "sample"
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse classes that one of the two orders lacks."""
+        missing = sorted({*self.classes} - {*self.image_classes})
+        if missing:
+            raise SettingError(f"`image_classes` must have all `classes`, it lacks {', '.join(missing)}.")
+
+    def provider_fields(self, is_training: bool = True) -> dict[str, Any]:
+        """Settings of a `DrivingProvider` that make it deliver what is needed, but its ``cameras``."""
+        if not is_training:
+            return {"boxes": False, "reference": "lidar"}
+        return {
+            "boxes": True,
+            "boxes_2d": True,
+            "classes": tuple(self.classes),
+            "min_points": 1,
+            "reference": "lidar",
+        }
+
+
+class StreamPETRFormatter(ArrayStep):
+    """Makes what StreamPETR takes of a frame of a `DrivingProvider`: all but the images, which stay files.
+
+    In training it draws the augmentation of the images, and that of the scene: boxes, matrices and poses are
+    turned, scaled and moved.
+    """
+
+    def __init__(self, settings: StreamPETRSettings, class_names: Sequence[str], is_training: bool) -> None:
+        """Create the step.
+
+        Args:
+            settings: The settings.
+            class_names: Names of the categories of the provider.
+            is_training: Whether there are boxes and random changes.
+        """
+        self._settings = settings
+        self._is_training = is_training
+        self._images = settings.images if is_training else settings.images.for_evaluation()
+        self._label_of = labels_of(class_names, settings.classes)
+        self._image_label_of = labels_of(class_names, settings.image_classes)
+
+    declare_images = no_images
+
+    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
+        """Declare the change of the images, and of the scene."""
+        draws = self._images.draws(self._settings.key)
+        if self._is_training:
+            settings, key = self._settings, self._settings.key
+            draws += [
+                UniformDraw("bev_angle", *settings.bev_rotation_range, key=key),
+                UniformDraw("bev_scale", *settings.bev_scale_range, key=key),
+            ]
+            draws += [
+                NormalDraw(f"bev_translation_{axis}", 0.0, std_dev, key=key)
+                for axis, std_dev in zip("xyz", settings.bev_translation_std, strict=True)
+            ]
+        return draws
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        if self._is_training:
+            return sample_format(data_empty, {**_FIELDS, **_FIELDS_OF_TRAINING}, _FIELDS_OF_CAMERAS)
+        return sample_format(data_empty, _FIELDS, {})
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        cameras = [*data["cameras"].values()]
+        plan = self._images.plan(one_image_size(cameras), self.draw)
+        scene = np.eye(4)
+        if self._is_training:
+            # The published code turns by the negative angle (``reverse_angle=True``).
+            scene = turn_about_z(-float(self.draw("bev_angle")))
+            scene[:3] *= float(self.draw("bev_scale"))
+            scene[:3, 3] = [float(self.draw(f"bev_translation_{axis}")) for axis in "xyz"]
+        reference_from_scene = np.linalg.inv(scene)
+        intrinsics = np.stack([four_by_four(plan.matrix @ camera["intrinsics"]) for camera in cameras])
+        extrinsics = np.stack([camera["camera_from_reference"] for camera in cameras])
+        ego_pose = data["ego"]["world_from_reference"] @ reference_from_scene
+        values: dict[str, Any] = {
+            "lidar2img": intrinsics @ extrinsics @ reference_from_scene,
+            "intrinsics": intrinsics,
+            "extrinsics": extrinsics,
+            "timestamp": data["timestamp"],
+            "img_timestamp": np.stack([camera["timestamp"] for camera in cameras]),
+            "ego_pose": ego_pose,
+            "ego_pose_inv": np.linalg.inv(ego_pose),
+        }
+        if self._is_training:
+            is_first = data[PLACE]["is_first"] if has_place(data) else data["is_first"]
+            values["prev_exists"] = 1.0 - np.float32(is_first)
+            values |= self._boxes(data["boxes"], scene)
+        of_cameras = [self._labels(camera, plan) for camera in cameras] if self._is_training else []
+        format = self._check_and_adjust_data_format_input_to_output(data)
+        return sample_of(data, format, values, of_cameras or [{}] * len(cameras), plan)
+
+    def _boxes(self, boxes: SampleDataGroup, scene: npt.NDArray[np.float64]) -> dict[str, Any]:
+        """Boxes in range, as ``LiDARInstance3DBoxes`` holds them: z of the bottom; and their labels."""
+        centers = np.asarray(boxes["centers"], np.float64)
+        kept = is_in_range(centers, bev_range_of(self._settings.point_cloud_range)) & (boxes["categories"] >= 0)
+        scale, angle = float(self.draw("bev_scale")), -float(self.draw("bev_angle"))
+        centers, sizes = centers[kept], np.asarray(boxes["sizes"], np.float64)[kept]
+        centers[:, 2] -= sizes[:, 2] / 2
+        velocities = np.nan_to_num(np.asarray(boxes["velocities"], np.float64)[kept, :2], nan=0.0)
+        yaws = np.asarray(boxes["yaws"], np.float64)[kept]
+        columns = [
+            centers @ scene[:3, :3].T + scene[:3, 3],
+            sizes * scale,
+            (yaws + angle)[:, np.newaxis],
+            velocities @ scene[:2, :2].T,
+        ]
+        return {
+            "gt_bboxes_3d": np.concatenate(columns, axis=1),
+            "gt_labels_3d": self._label_of[boxes["categories"][kept]],
+        }
+
+    def _labels(self, camera: SampleDataGroup, plan: ImagePlan) -> dict[str, Any]:
+        given = camera["boxes_2d"]
+        known = np.flatnonzero(given["categories"] >= 0)
+        boxes, centers, depths = (given[name][known] for name in ("boxes", "centers", "depths"))
+        boxes, centers, rows = visible_boxes(boxes, centers, depths, plan, self._settings.min_box_size_px)
+        labels = self._image_label_of[given["categories"][known][rows]]
+        return {"gt_bboxes": boxes, "gt_labels": labels, "centers2d": centers, "depths": depths[rows]}
+
+
+_FIELDS = {
+    "lidar2img": (DT.FLOAT, 3),
+    "intrinsics": (DT.FLOAT, 3),
+    "extrinsics": (DT.FLOAT, 3),
+    "timestamp": (DT.FLOAT64, 0),
+    "img_timestamp": (DT.FLOAT64, 1),
+    "ego_pose": (DT.FLOAT, 2),
+    "ego_pose_inv": (DT.FLOAT, 2),
+}
+_FIELDS_OF_TRAINING = {"prev_exists": (DT.FLOAT, 0), "gt_bboxes_3d": (DT.FLOAT, 2), "gt_labels_3d": (DT.INT64, 1)}
+_FIELDS_OF_CAMERAS = {
+    "gt_bboxes": (DT.FLOAT, 2),
+    "gt_labels": (DT.INT64, 1),
+    "centers2d": (DT.FLOAT, 2),
+    "depths": (DT.FLOAT, 1),
+}
+
+
+# --- steps, order, loader -----------------------------------------------------------------------------------
+
+
+def streampetr_steps(
+    provider: DataProvider,
+    settings: StreamPETRSettings | None = None,
+    *,
+    is_training: bool = True,
+    reduced_decoding: bool = False,
+) -> list[PipelineStepBase]:
+    """Steps for samples of a `DrivingProvider`, or of a `QueueProvider` of one.
+
+    Args:
+        provider: The provider.
+        settings: The settings; None for the defaults.
+        is_training: Whether there are labels and random changes.
+        reduced_decoding: As for `PlannedImageAugmenter`: quicker, not the same pixels.
+
+    Raises:
+        SettingError: The provider lacks what is needed; all of it is told.
+    """
+    settings = checked_settings(settings, StreamPETRSettings)
+    is_queue = isinstance(provider, QueueProvider)
+    frames = provider.provider if isinstance(provider, QueueProvider) else provider
+    classes = settings.classes if is_training else ()
+    driving = provider_for(frames, "StreamPETR", settings.provider_fields(is_training), classes)
+    names = driving.class_names if is_training else ()
+    formatter: PipelineStepBase = StreamPETRFormatter(settings, names, is_training)
+    if is_queue:
+        formatter = DataGroupArrayWithNameElementsAppliedStep(formatter, FRAMES)
+    images = settings.images if is_training else settings.images.for_evaluation()
+    require_filled_output(driving, images)
+    return [
+        formatter,
+        PlannedImageAugmenter(
+            "image", "image_plan", images.output_hw, rotates=images.rotates, reduced_decoding=reduced_decoding
+        ),
+        ImageMeanStdDevNormalizer("image", settings.mean, settings.std_dev, output_layout="CHW"),
+    ]
+
+
+def streampetr_training(
+    provider: DataProvider,
+    batch_size: int,
+    settings: StreamPETRSettings | None = None,
+    *,
+    queue_length: int | None = None,
+    num_random_frames: int = 0,
+    split: int | str = 2,
+    order: Order = "epochs",
+    seed: int = 0,
+    reduced_decoding: bool = False,
+    **loader_arguments: Any,
+) -> DataLoader:
+    """Make the loader for training StreamPETR.
+
+    Each batch has the keys that ``forward_train`` takes, with an axis of frames behind that of the samples; and
+    ``token``, ``scene`` and ``place``, which tells where samples stand. `as_mmdet` makes its arguments of it.
+
+    Args:
+        provider: A `DrivingProvider` with the fields that `StreamPETRSettings.provider_fields` tells.
+        batch_size: Samples per batch, on this rank.
+        settings: The settings; None for the defaults.
+        queue_length: None: one frame per slot and step, in the order of time (``seq_mode``). A number: windows of
+            so many frames that end at each frame (``queue_length``).
+        num_random_frames: ``random_length``: so many frames are left out of a longer window at random. Of use with
+            ``queue_length`` only.
+        split: ``seq_split_num``: into how many pieces each scene is cut, or ``"all"``. Windows of ``queue_length``
+            frames are not cut.
+        order: ``"epochs"``: each frame once per epoch. ``"published"``: the endless order of the published code,
+            index by index, see the page on recipes; the loader needs ``steps_per_epoch`` then.
+        seed: Seed of the order and the draws.
+        reduced_decoding: As for `streampetr_steps`.
+        **loader_arguments: Other arguments of `DataLoader`.
+
+    Raises:
+        SettingError: The provider lacks what is needed, or an argument is out of its range.
+    """
+    choice(order, "order", ("epochs", "published"))
+    frames = driving_provider(provider)
+    source: DataProvider = frames
+    sampler: RandomAccessSampler
+    if queue_length is not None:
+        source = QueueProvider(frames, queue_length, num_random_frames=num_random_frames, seed=seed)
+        if order == "published":
+            raise SettingError(
+                "`order='published'` is for one frame per step. For windows use ShuffledGroupSampler in a "
+                "PipelineDefinition of your own, with `streampetr_steps`."
+            )
+        sampler = ShuffledSampler(frames.get_number_of_samples(), seed=seed)
+    elif num_random_frames:
+        raise SettingError(
+            f"`num_random_frames` is for windows of frames, and without `queue_length` there are none, got "
+            f"{num_random_frames!r}. Pass `queue_length`, the number of frames of a window, as well."
+        )
+    else:
+        is_published = order == "published"
+        pieces = split_lengths(frames.sequence_lengths, split, may_be_uneven=not is_published)
+        sampler = (EndlessGroupSampler if is_published else StreamingSequenceSampler)(pieces, seed=seed)
+    steps = streampetr_steps(source, settings, reduced_decoding=reduced_decoding)
+    of_batch = functools.partial(_as_published, is_training=True, is_queue=queue_length is not None)
+    arguments = {"seed": seed, **loader_arguments}
+    return recipe_loader(
+        source,
+        sampler,
+        steps,
+        batch_size,
+        of_batch,
+        [*_LISTED, *_FIELDS_OF_CAMERAS],
+        arguments,
+        settings or StreamPETRSettings(),
+    )
+
+
+def streampetr_evaluation(
+    provider: DataProvider,
+    batch_size: int = 1,
+    settings: StreamPETRSettings | None = None,
+    *,
+    order: Order = "epochs",
+    reduced_decoding: bool = False,
+    **loader_arguments: Any,
+) -> DataLoader:
+    """Make the loader for evaluating StreamPETR: each frame once, in the order of time, scene by scene.
+
+    ``place`` of a batch tells what belongs together: ``is_first`` where a scene begins, so that nothing may be
+    carried over; ``is_padding`` for samples that only fill a batch, which are not to be counted; and
+    ``sample_index``, by which the results of all ranks are gathered.
+
+    Args:
+        provider: A `DrivingProvider`; boxes are not needed.
+        batch_size: Number of scenes that are played side by side, on this rank.
+        settings: The settings; None for the defaults.
+        order: ``"epochs"``: each scene is played by one slot. ``"published"``: each rank gets a chunk of the data
+            set, see `ChunkSampler`: scenes are cut, and some frames come twice.
+        reduced_decoding: As for `streampetr_steps`.
+        **loader_arguments: Other arguments of `DataLoader`.
+
+    Raises:
+        SettingError: The provider lacks what is needed, or an argument is out of its range.
+    """
+    choice(order, "order", ("epochs", "published"))
+    frames = driving_provider(provider)
+    lengths = frames.sequence_lengths
+    sampler = ChunkSampler(lengths) if order == "published" else SceneSampler(lengths)
+    steps = streampetr_steps(frames, settings, is_training=False, reduced_decoding=reduced_decoding)
+    of_batch = functools.partial(_as_published, is_training=False, is_queue=False)
+    return recipe_loader(
+        frames, sampler, steps, batch_size, of_batch, (), loader_arguments, settings or StreamPETRSettings()
+    )
+
+
+def _as_published(batch: dict[str, Any], is_training: bool, is_queue: bool) -> dict[str, Any]:
+    """Give a batch the names and axes of the published code: in training, labels and an axis of frames."""
+    frames = batch[FRAMES] if is_queue else batch
+    cameras = frames["cameras"]
+    result = {"img": cameras["image"], **{name: frames[name] for name in _FIELDS}}
+    if is_training:
+        result |= {name: frames[name] for name in ("prev_exists", *_LISTED)}
+        result |= {name: cameras[name] for name in _FIELDS_OF_CAMERAS}
+        if not is_queue:
+            result = {name: _with_frames(value) for name, value in result.items()}
+    beside = {name: frames[name] for name in ("token", "scene")}
+    return {**result, **beside, PLACE: batch[PLACE]}
+
+
+def _with_frames(value: Any) -> Any:
+    """Put an axis of one frame behind that of the samples."""
+    return [[each] for each in value] if isinstance(value, list) else value[:, None]

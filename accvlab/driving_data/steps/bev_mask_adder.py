@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Add masks of lines, areas and boxes, seen from above."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from nvidia.dali import types
+
+from accvlab.dali_pipeline_framework import ArrayStep, SampleDataGroup
+from accvlab.dali_pipeline_framework.checks import number, number_range, shown, whole_number
+from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
+from accvlab.dali_pipeline_framework.extension import (
+    FieldSearch,
+    Float64Array,
+    Path,
+    coordinates,
+    naming_field,
+    no_images,
+    normalized_path,
+    path_in_group,
+    put_beside,
+)
+from accvlab.dali_pipeline_framework.sample_data import GroupFormat
+
+_DT = types.DALIDataType
+_INTEGERS = (_DT.INT32, _DT.INT64)
+_REAL = (_DT.FLOAT, _DT.FLOAT64)
+_Mask: TypeAlias = npt.NDArray[np.bool_]
+
+Classes: TypeAlias = Sequence[int | Sequence[int]]
+"""Numbers of categories, one mask for each; a sequence of numbers makes one mask of several categories."""
+
+
+class BEVMaskAdder(ArrayStep):
+    """Adds masks of what is on the ground, seen from above: one for each class of lines, areas, and boxes.
+
+    Lines and boxes as `DrivingProvider` delivers them, see there. Added, as ``(masks, cells in x, cells in y)``
+    UINT8, 1 where a cell belongs to a class and 0 elsewhere, as BEVFusion has them. Cell ``[i, j]`` is the square
+    whose corner with the least coordinates is ``(x_range[0] + i * cell_size, y_range[0] + j * cell_size)``. It
+    belongs to
+
+    - a line, if its center is at most ``line_width / 2`` away from the line;
+    - an area, given by the line around it (closed, or closed by a straight line from its last to its first point),
+      if its center is inside, by the even-odd rule;
+    - a box, if its center is inside the footprint of the box, or on its border.
+
+    Masks stand in the order of ``lines``, ``areas``, ``boxes``. Boxes or lines of other categories are left out.
+    The step works on arrays only.
+
+    Example::
+
+        BEVMaskAdder("masks", x_range=(-50, 50), y_range=(-50, 50), cell_size=0.5, lines=[0, 1], boxes=[[0, 1]])
+    """
+
+    def __init__(
+        self,
+        mask_path: Path,
+        *,
+        x_range: Sequence[float],
+        y_range: Sequence[float],
+        cell_size: float,
+        lines: Classes = (),
+        areas: Classes = (),
+        boxes: Classes = (),
+        line_width: float = 1.0,
+        line_path: Path = "map_lines",
+        box_path: Path = "boxes",
+    ) -> None:
+        """Create the step.
+
+        Args:
+            mask_path: Name or path of the field to add.
+            x_range: Least and greatest x of the grid, meters.
+            y_range: Least and greatest y of the grid, meters.
+            cell_size: Length of a side of a cell, meters; the ranges are whole multiples of it.
+            lines: Categories of map lines that are drawn as lines: one mask for each, or for each list of them.
+            areas: Categories of map lines that are drawn as areas.
+            boxes: Categories of boxes.
+            line_width: Width of lines, meters.
+            line_path: Name or path of the group of map lines.
+            box_path: Name or path of the group of boxes.
+
+        Raises:
+            SettingError: A setting is not of this form, or there is nothing to draw.
+        """
+        self._mask_path = path_in_group(mask_path, "mask_path")
+        self._cell_size = number(cell_size, "cell_size", above=0)
+        self._x_range = number_range(x_range, "x_range")
+        self._y_range = number_range(y_range, "y_range")
+        self._shape = tuple(
+            _num_cells(extent, self._cell_size, name)
+            for extent, name in ((self._x_range, "x_range"), (self._y_range, "y_range"))
+        )
+        self._lines = _checked_classes(lines, "lines")
+        self._areas = _checked_classes(areas, "areas")
+        self._boxes = _checked_classes(boxes, "boxes")
+        self._line_width = number(line_width, "line_width", above=0)
+        self._line_path = normalized_path(line_path)
+        self._box_path = normalized_path(box_path)
+        if not self._lines and not self._areas and not self._boxes:
+            raise SettingError("One of `lines`, `areas` and `boxes` must name a category.")
+
+    declare_images = no_images
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        masks: list[_Mask] = []
+        if self._lines or self._areas:
+            group = data.get_item_in_path(self._line_path)
+            with naming_field((*self._line_path, "points")):
+                lines = _split(self._in_cells(group["points"]), group["num_points"], group["categories"])
+            masks += [self._drawn(of, lines, group["categories"], self._draw_line) for of in self._lines]
+            masks += [self._drawn(of, lines, group["categories"], _draw_area) for of in self._areas]
+        if self._boxes:
+            group = data.get_item_in_path(self._box_path)
+            with naming_field((*self._box_path, "centers")):
+                centers = self._in_cells(group["centers"])
+            sizes = np.asarray(group["sizes"], np.float64)[:, :2] / self._cell_size
+            boxes = list(zip(centers, sizes, group["yaws"], strict=True))
+            masks += [self._drawn(of, boxes, group["categories"], _draw_box) for of in self._boxes]
+        put_beside(data, self._mask_path, self._mask_path[-1], _DT.UINT8, np.stack(masks).astype(np.uint8), ndim=3)
+        return data
+
+    def _in_cells(self, points: npt.NDArray[Any]) -> Float64Array:
+        """x and y of points, in cells of the grid: ``(P, 2)``."""
+        xy = (coordinates(points, 2) - (self._x_range[0], self._y_range[0])) / self._cell_size
+        if not np.isfinite(xy).all():
+            raise FieldValueError("Coordinates must be finite numbers.")
+        return xy
+
+    def _drawn(
+        self,
+        of: Sequence[int],
+        elements: Sequence[Any],
+        categories: npt.NDArray[Any],
+        draw: Callable[[_Mask, Any], None],
+    ) -> _Mask:
+        mask = np.zeros(self._shape, bool)
+        for element, category in zip(elements, categories.tolist(), strict=True):
+            if category in of:
+                draw(mask, element)
+        return mask
+
+    def _draw_line(self, mask: _Mask, line: Float64Array) -> None:
+        distance = self._line_width / self._cell_size / 2
+        segments = itertools.pairwise(line) if len(line) > 1 else [(line[0], line[0])]
+        for start, end in segments:
+            window, centers = _window(mask, np.minimum(start, end) - distance, np.maximum(start, end) + distance)
+            along = end - start
+            share = (centers - start) @ along / max(along @ along, np.finfo(np.float64).tiny)
+            nearest = start + np.clip(share, 0, 1)[..., np.newaxis] * along
+            window |= ((centers - nearest) ** 2).sum(axis=-1) <= distance**2
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self)
+        if self._lines or self._areas:
+            search.find_at((*self._line_path, "points"), "points of lines", _REAL)
+            search.find_at((*self._line_path, "num_points"), "numbers of points", _INTEGERS)
+            search.find_at((*self._line_path, "categories"), "categories", _INTEGERS)
+        if self._boxes:
+            for name in ("centers", "sizes", "yaws"):
+                search.find_at((*self._box_path, name), f"{name} of boxes", _REAL)
+            search.find_at((*self._box_path, "categories"), "categories", _INTEGERS)
+        if isinstance(data_empty.format.get(self._mask_path[:-1]), GroupFormat):
+            search.add_beside(self._mask_path, [(self._mask_path[-1], _DT.UINT8, 3)], "the masks")
+        else:
+            search.add("there is no such group for the masks", self._mask_path[:-1], KeyError)
+        return search.result()
+
+
+def _window(mask: _Mask, least: Float64Array, greatest: Float64Array) -> tuple[_Mask, Float64Array]:
+    """The part of a mask whose cells may have a center between two corners, and these centers ``(w, h, 2)``."""
+    first = np.clip(np.floor(least - 0.5), 0, mask.shape).astype(int)
+    end = np.clip(np.ceil(greatest + 0.5), first, mask.shape).astype(int)
+    x, y = (np.arange(*ends) + 0.5 for ends in zip(first, end, strict=True))
+    centers = np.stack(np.meshgrid(x, y, indexing="ij"), axis=-1)
+    return mask[first[0] : end[0], first[1] : end[1]], centers
+
+
+def _draw_area(mask: _Mask, ring: Float64Array) -> None:
+    """Draw by the even-odd rule: each edge toggles all cells of a column above the place where it is crossed."""
+    toggles = np.zeros((mask.shape[0], mask.shape[1] + 1), np.int64)
+    for start, end in zip(ring, np.roll(ring, -1, axis=0), strict=True):
+        left, right = sorted((start, end), key=lambda point: float(point[0]))
+        # Columns whose center is in [left, right).
+        columns = np.arange(*np.clip(np.ceil([left[0] - 0.5, right[0] - 0.5]), 0, len(mask)).astype(int))
+        if len(columns):
+            share = (columns + 0.5 - left[0]) / (right[0] - left[0])
+            crossed = left[1] + share * (right[1] - left[1])
+            np.add.at(toggles, (columns, np.clip(np.ceil(crossed - 0.5), 0, mask.shape[1]).astype(int)), 1)
+    mask |= np.cumsum(toggles, axis=1)[:, :-1] % 2 == 1
+
+
+def _draw_box(mask: _Mask, box: tuple[Float64Array, Float64Array, float]) -> None:
+    center, size, yaw = box
+    turn = np.array([[np.cos(yaw), np.sin(yaw)], [-np.sin(yaw), np.cos(yaw)]])  # box_from_grid
+    reach = np.abs(turn.T) @ size / 2
+    window, centers = _window(mask, center - reach, center + reach)
+    window |= (np.abs((centers - center) @ turn.T) <= size / 2).all(axis=-1)
+
+
+def _split(points: Float64Array, counts: npt.NDArray[Any], categories: npt.NDArray[Any]) -> list[Float64Array]:
+    if counts.shape != categories.shape or counts.sum() != len(points) or (counts < 1).any():
+        raise FieldValueError(
+            f"There must be as many points as `num_points` counts, at least one for each line, and one category "
+            f"for each; got {len(points)} points for {len(counts)} lines of {int(counts.sum())} points, and "
+            f"{len(categories)} categories."
+        )
+    return np.split(points, np.cumsum(counts)[:-1]) if len(counts) else []
+
+
+def _num_cells(extent: tuple[float, float], cell_size: float, name: str) -> int:
+    cells = (extent[1] - extent[0]) / cell_size
+    if round(cells) < 1 or abs(cells - round(cells)) > 1e-6:
+        raise SettingError(f"`{name}` must be a whole multiple of `cell_size` {cell_size:g}, got {shown(extent)}.")
+    return round(cells)
+
+
+def _checked_classes(classes: object, name: str) -> tuple[tuple[int, ...], ...]:
+    rule = "numbers of categories, or sequences of such numbers for one mask each"
+    if isinstance(classes, str | bytes) or not isinstance(classes, Iterable):
+        raise SettingError(f"`{name}` must be {rule}, got {shown(classes)}.")
+    checked = []
+    for one in classes:
+        several = list(one) if isinstance(one, Iterable) and not isinstance(one, str | bytes) else [one]
+        if not several:
+            raise SettingError(f"`{name}` must be {rule}, got {shown(classes)}.")
+        checked.append(tuple(whole_number(each, name, at_least=0) for each in several))
+    return tuple(checked)

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What samples of driving data keep beyond their format: geometry, ranges, and numbers of elements."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from accvlab.dali_pipeline_framework import SampleDataGroup
+from accvlab.dali_pipeline_framework.checks import listed
+from accvlab.dali_pipeline_framework.extension import in_samples
+from accvlab.dali_pipeline_framework.testing import Finding
+
+from .driving_cameras import camera_findings
+from .driving_frames import drive_of, kept_of
+from .driving_motion import motion_findings
+
+if TYPE_CHECKING:
+    from ..datasets.driving.driving_provider import DrivingProvider
+
+# Of rotations: files with few digits, and float32.
+_TOLERANCE = 1e-3
+# Beyond these, times are in another unit than seconds.
+_LONGEST_STEP_S, _LONGEST_USUAL_STEP_S = 1000.0, 15.0
+_LONGEST_DELAY_S = 10.0
+# How far a camera may be from where it is mounted, beside the motion between the two times.
+_MOST_TURN_DEG, _MOST_TURN_DEG_PER_S = 20.0, 45.0
+_FARTHEST_M, _FASTEST_M_PER_S = 10.0, 70.0
+_MOST_RUNS, _MOST_FRAMES = 4, 6  # scenes, and consecutive frames of each, whose plausibility is looked at
+
+
+def contract_findings(
+    provider: DrivingProvider, samples: Mapping[int, SampleDataGroup], seed: int
+) -> Iterable[Finding]:
+    """See `DrivingProvider.contract_findings`."""
+    yield Finding("times must ascend in each scene", problems=scene_problems(provider))
+    yield Finding("times must be seconds", problems=unit_problems(provider))
+    found = {index: driving_problems(provider, sample) for index, sample in samples.items()}
+    yield Finding("samples of driving data must be as DrivingProvider says", problems=in_samples(found))
+    yield from plausibility(provider, seed)
+
+
+def scene_problems(provider: DrivingProvider) -> list[str]:
+    """Scenes whose times do not ascend."""
+    return [
+        f"{where}, timestamp: must be after the one before, got {time} after {before}"
+        for where, before, time in _steps_where(provider, lambda steps: ~(steps > 0))
+    ]
+
+
+def unit_problems(provider: DrivingProvider) -> list[str]:
+    """Scenes whose frames are so far apart that times cannot be seconds."""
+    return [
+        f"{where}, timestamp: is {time - before:g} s after the one before, got {time} after {before}. Give "
+        f"seconds (of milliseconds: times 1e-3; of microseconds: times 1e-6), and what was recorded at another "
+        f"time as a scene of its own."
+        for where, before, time in _steps_where(
+            provider,
+            lambda steps: steps > (_LONGEST_STEP_S if np.median([*steps, 0]) < _LONGEST_USUAL_STEP_S else 0),
+        )
+    ]
+
+
+def _steps_where(
+    provider: DrivingProvider, is_wrong: Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]
+) -> Iterator[tuple[str, Any, Any]]:
+    """Of each scene, the first wrong step from frame to frame: where, and the times before and after it."""
+    first = 0
+    for name, length in zip(provider.scene_names, provider.sequence_lengths, strict=True):
+        times = provider.timestamps[first : first + length]
+        wrong = np.flatnonzero(is_wrong(np.diff(times)))
+        if len(wrong):
+            frame = int(wrong[0]) + 1
+            yield f"scene {name!r}, sample {first + frame}", times[frame - 1], times[frame]
+        first += length
+
+
+def plausibility(provider: DrivingProvider, seed: int) -> list[Finding]:
+    """Measure some frames of some scenes, and find what cannot be right of them."""
+    rng, lengths = random.Random(seed), provider.sequence_lengths
+    runs = []
+    for scene in sorted(rng.sample(range(len(lengths)), min(len(lengths), _MOST_RUNS))):
+        count = min(lengths[scene], _MOST_FRAMES)
+        first = sum(lengths[:scene]) + rng.randrange(lengths[scene] - count + 1)
+        run = {}
+        loaded = provider.load_batch(range(first, first + count), range(count))
+        for number, sample in zip(range(first, first + count), loaded, strict=True):
+            if driving_problems(provider, sample):
+                break
+            run[number] = kept_of(sample)
+        runs += [run] if run else []
+    if not runs:
+        return []
+    drive = drive_of(runs, provider.class_names)
+    apart = np.diff(drive.time)[np.diff(drive.run) == 0]
+    apart_s = f", {np.median(apart):.3g} s apart" if len(apart) else ""
+    samples = Finding("", f"samples: {len(drive.time)} of {len(runs)} scene(s){apart_s}")
+    return [samples, *camera_findings(drive), *motion_findings(drive)]
+
+
+def driving_problems(provider: DrivingProvider, sample: SampleDataGroup) -> list[str]:
+    """What is wrong with a sample, in a line for each field."""
+    return list(_problems(provider, sample))
+
+
+def _problems(provider: DrivingProvider, sample: SampleDataGroup) -> Iterator[str]:
+    if bool(sample["is_first"]) != (int(sample["frame"]) == 0):
+        yield f"is_first: must be whether `frame` is 0, got {sample['is_first']} at frame {sample['frame']}"
+    ego = sample["ego"]
+    poses = ("world_from_ego", "ego_from_reference", "world_from_reference")
+    wrong = [problem for name in poses for problem in _of_pose(f"ego.{name}", ego[name])]
+    yield from wrong
+    if not wrong:
+        expected = ego["world_from_ego"] @ ego["ego_from_reference"]
+        if not np.allclose(ego["world_from_reference"], expected, atol=_TOLERANCE):
+            yield "ego.world_from_reference: must be world_from_ego @ ego_from_reference"
+    num_boxes = len(sample["boxes"]["centers"]) if "boxes" in sample else None
+    if "boxes" in sample:
+        yield from _of_boxes(provider, sample["boxes"])
+    for number, camera in enumerate(sample["cameras"].values() if "cameras" in sample else ()):
+        path = f"cameras[{number}]"
+        yield from _of_delay(path, camera["timestamp"], sample["timestamp"])
+        wrong_poses = [
+            problem
+            for name in ("camera_from_reference", "ego_from_camera")
+            for problem in _of_pose(f"{path}.{name}", camera[name])
+        ]
+        yield from wrong_poses
+        if not wrong and not wrong_poses:
+            yield from _of_mounting(path, camera, ego["ego_from_reference"], sample["timestamp"])
+        yield from _of_intrinsics(f"{path}.intrinsics", camera["intrinsics"])
+        if "boxes_2d" in camera:
+            centers = sample["boxes"]["centers"] if "boxes" in sample else np.zeros((0, 3))
+            yield from _of_boxes_2d(
+                f"{path}.boxes_2d", provider, camera["boxes_2d"], camera, centers, num_boxes or 0
+            )
+    records = [("lidar", sample["lidar"])] if "lidar" in sample else []
+    records += [
+        (f"sweeps[{k}]", one) for k, one in enumerate(sample["sweeps"].values() if "sweeps" in sample else ())
+    ]
+    for path, record in records:
+        if path == "lidar":
+            yield from _of_delay(path, record["timestamp"], sample["timestamp"])
+        yield from _of_pose(f"{path}.reference_from_lidar", record["reference_from_lidar"])
+        num_columns = record["points"].shape[1]
+        if num_columns != len(provider.point_columns):
+            yield (
+                f"{path}.points: must have {len(provider.point_columns)} columns "
+                f"({listed(provider.point_columns)}), got {num_columns}"
+            )
+    if "map_lines" in sample:
+        lines = sample["map_lines"]
+        yield from _of_lengths("map_lines", {name: lines[name] for name in ("num_points", "categories")})
+        total = int(lines["num_points"].sum())
+        if total != len(lines["points"]):
+            yield f"map_lines.num_points: must add up to {len(lines['points'])}, got {total}"
+        names = provider.line_category_names
+        yield from _of_range("map_lines.categories", lines["categories"], 0, len(names) - 1)
+
+
+def _of_pose(path: str, pose: npt.NDArray[Any]) -> Iterator[str]:
+    if pose.shape != (4, 4) or not np.isfinite(pose).all():
+        yield f"{path}: must be a finite (4, 4) matrix, got the shape {pose.shape}"
+    elif not np.array_equal(pose[3], [0, 0, 0, 1]):
+        yield f"{path}: its last row must be 0, 0, 0, 1, got {pose[3].tolist()}"
+    else:
+        rotation = pose[:3, :3]
+        off = float(np.abs(rotation @ rotation.T - np.eye(3)).max())
+        if off > _TOLERANCE or np.linalg.det(rotation) < 0:
+            what = "a mirror image" if off <= _TOLERANCE else f"off by {off:.2g}"
+            yield f"{path}: its rotation must be orthonormal, got {what}"
+
+
+def _of_delay(path: str, time: npt.NDArray[Any], time_of_frame: npt.NDArray[Any]) -> Iterator[str]:
+    delay = abs(float(time) - float(time_of_frame))
+    if not delay <= _LONGEST_DELAY_S:
+        yield (
+            f"{path}.timestamp: must be within {_LONGEST_DELAY_S:g} s of that of the frame, got {float(time)} and "
+            f"{float(time_of_frame)}. Give both in seconds (of microseconds: times 1e-6), of one clock."
+        )
+
+
+def _of_mounting(
+    path: str, camera: SampleDataGroup, ego_from_reference: npt.NDArray[Any], time_of_frame: npt.NDArray[Any]
+) -> Iterator[str]:
+    """The camera must be where it is mounted, but for what the vehicle drives between the two times."""
+    delay = abs(float(camera["timestamp"]) - float(time_of_frame))
+    if not delay <= _LONGEST_DELAY_S:
+        return
+    from_reference, mounted = camera["camera_from_reference"], camera["ego_from_camera"]
+
+    def difference(camera_from_reference: Any, ego_from_camera: Any) -> tuple[float, float]:
+        """Angle in degrees, and meters, between two places of the camera."""
+        moved = np.linalg.inv(ego_from_camera) @ ego_from_reference @ np.linalg.inv(camera_from_reference)
+        cosine = np.clip((np.trace(moved[:3, :3]) - 1) / 2, -1, 1)
+        return float(np.rad2deg(np.arccos(cosine))), float(np.linalg.norm(moved[:3, 3]))
+
+    def fits(turn: float, distance: float) -> bool:
+        most_turn = _MOST_TURN_DEG + _MOST_TURN_DEG_PER_S * delay
+        return turn <= most_turn and distance <= _FARTHEST_M + _FASTEST_M_PER_S * delay
+
+    found = difference(from_reference, mounted)
+    if fits(*found):
+        return
+    inverse_pose, inverse_mounted = np.linalg.inv(from_reference), np.linalg.inv(mounted)
+    others = {
+        "With the inverse of ego_from_camera they agree: give that.": (from_reference, inverse_mounted),
+        "With the inverse of camera_from_reference they agree: give that.": (inverse_pose, mounted),
+        "With the inverse of both they agree: give those.": (inverse_pose, inverse_mounted),
+    }
+    hints = [hint for hint, both in others.items() if fits(*difference(*both))]
+    general = (
+        "Check which of them is the inverse of what it should be, the order of quaternions (w first), and the "
+        "axes (cameras: x to the right, y down, z ahead)."
+    )
+    yield (
+        f"{path}.camera_from_reference: must be about inverse(ego_from_camera) @ ego_from_reference, but the two "
+        f"are {found[0]:.0f} degrees and {found[1]:.1f} m apart, {delay:.3g} s from the frame. "
+        f"{hints[0] if len(hints) == 1 else general}"
+    )
+
+
+def _of_intrinsics(path: str, matrix: npt.NDArray[Any]) -> Iterator[str]:
+    if matrix.shape != (3, 3) or not np.isfinite(matrix).all():
+        yield f"{path}: must be a finite (3, 3) matrix, got the shape {matrix.shape}"
+    elif not np.array_equal(matrix[2], [0, 0, 1]) or matrix[1, 0] != 0:
+        yield f"{path}: must be [[fx, skew, cx], [0, fy, cy], [0, 0, 1]], got {matrix.tolist()}"
+    elif min(matrix[0, 0], matrix[1, 1]) <= 0:
+        yield f"{path}: focal lengths must be above 0, got {matrix[0, 0]} and {matrix[1, 1]}"
+
+
+def _of_boxes(provider: DrivingProvider, boxes: SampleDataGroup) -> Iterator[str]:
+    fields = {str(name): boxes[name] for name in boxes}
+    yield from _of_lengths("boxes", fields)
+    for name in ("centers", "sizes", "velocities"):
+        if fields[name].shape[1:] != (3,):
+            yield f"boxes.{name}: must be (N, 3), got {fields[name].shape}"
+    if not np.isfinite(fields["centers"]).all():
+        yield f"boxes.centers: must be finite, {_row(~np.isfinite(fields['centers']))}"
+    if not (fields["sizes"] > 0).all():
+        yield f"boxes.sizes: must be above 0, {_row(~(fields['sizes'] > 0), fields['sizes'])}"
+    yaws = fields["yaws"]
+    if not (np.abs(yaws) <= np.float32(np.pi)).all():
+        yield f"boxes.yaws: must be in [-pi, pi], {_row(~(np.abs(yaws) <= np.float32(np.pi)), yaws)}. Give radians"
+    yield from _of_range("boxes.categories", fields["categories"], -1, len(provider.class_names) - 1)
+    yield from _of_range("boxes.attributes", fields["attributes"], -1, len(provider.attribute_names) - 1)
+    yield from _of_range("boxes.visibilities", fields["visibilities"], 0, 4)
+    known = fields["instances"][fields["instances"] >= 0]
+    if len(np.unique(known)) < len(known):
+        values, counts = np.unique(known, return_counts=True)
+        yield f"boxes.instances: must be there once in a frame, got {values[counts > 1][0]} several times"
+    if "future_centers" in fields:
+        expected = (*fields["is_future_known"].shape, 3)
+        if fields["future_centers"].shape != expected:
+            yield f"boxes.future_centers: must be {expected}, got {fields['future_centers'].shape}"
+
+
+def _of_boxes_2d(
+    path: str,
+    provider: DrivingProvider,
+    boxes: SampleDataGroup,
+    camera: SampleDataGroup,
+    centers: npt.NDArray[Any],
+    num_boxes: int,
+) -> Iterator[str]:
+    fields = {str(name): boxes[name] for name in boxes}
+    wrong = list(_of_lengths(path, fields))
+    wrong += _of_range(f"{path}.box_rows", fields["box_rows"], -1, num_boxes - 1)
+    yield from wrong
+    corners = fields["boxes"]
+    if corners.shape[1:] != (4,):
+        yield f"{path}.boxes: must be (M, 4), got {corners.shape}"
+    elif not (corners[:, :2] <= corners[:, 2:]).all():
+        is_wrong = ~(corners[:, :2] <= corners[:, 2:])
+        yield f"{path}.boxes: must be x1 <= x2 and y1 <= y2, {_row(is_wrong, corners)}"
+    yield from _of_range(f"{path}.categories", fields["categories"], -1, len(provider.class_names) - 1)
+    if wrong:
+        return
+    of_box = fields["box_rows"] >= 0
+    seen = centers[fields["box_rows"][of_box]]
+    depths = seen @ camera["camera_from_reference"][2, :3] + camera["camera_from_reference"][2, 3]
+    if not (depths > 0).all():
+        row = int(np.flatnonzero(of_box)[np.flatnonzero(~(depths > 0))[0]])
+        yield (
+            f"{path}.box_rows: the centers of these boxes must be in front of the camera, that of the 2D box "
+            f"{row} has the depth {float(depths[~(depths > 0)][0]):.3f} by camera_from_reference"
+        )
+
+
+def _of_lengths(path: str, fields: dict[str, npt.NDArray[Any]]) -> Iterator[str]:
+    lengths = {name: len(value) for name, value in fields.items()}
+    if len(set(lengths.values())) > 1:
+        written = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+        yield f"{path}: all fields must have one number of elements, got {written}"
+
+
+def _of_range(path: str, values: npt.NDArray[Any], least: int, most: int) -> Iterator[str]:
+    is_wrong = (values < least) | (values > most)
+    if is_wrong.any():
+        yield f"{path}: must be in [{least}, {most}], {_row(is_wrong, values)}"
+
+
+def _row(is_wrong: npt.NDArray[np.bool_], values: npt.NDArray[Any] | None = None) -> str:
+    row = int(np.flatnonzero(is_wrong.reshape(len(is_wrong), -1).any(axis=1))[0])
+    return f"row {row} is not" if values is None else f"got {values[row].tolist()} in row {row}"

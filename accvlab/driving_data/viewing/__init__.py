@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""See what you train on: pictures of samples and batches, as they come out of a provider or of a loader.
+
+The modules::
+
+    scene_views   what a sample shows: images, boxes, points, where the cameras are
+    projection    boxes as lines in images and from above
+    pictures      one sample as a picture
+    animations    several, as an animated file
+    recordings    several, for the viewer of rerun.io
+"""
+
+from accvlab.dali_pipeline_framework.public_names import public_names
+
+__getattr__, __dir__ = public_names(__name__, __file__)

@@ -1,0 +1,491 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What there is to see in a sample: images with their cameras, boxes, points, lines, in the reference frame."""
+
+from __future__ import annotations
+
+import functools
+import io
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from accvlab.dali_pipeline_framework import SampleDataGroup
+from accvlab.dali_pipeline_framework.checks import did_you_mean, index_in, number_list, shown, text
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.extension import decoded
+
+Array = npt.NDArray[Any]
+UInt8Array = npt.NDArray[np.uint8]
+
+_MOST_FRAMES = 16  # in one picture
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class CameraView:
+    """The image of a camera.
+
+    Attributes:
+        name: Name of the camera.
+        image: ``(H, W, 3)`` uint8, RGB.
+        image_from_reference: ``(3, 4)``, the reference frame to pixels times depth; None where it is not known.
+        boxes_2d: ``(M, 4)``, x1, y1, x2, y2, pixels, or None.
+        heatmap: ``(h, w)`` in [0, 1], or None.
+        bearing: Where the camera looks, radians to the left of ahead; None where it is not known.
+    """
+
+    name: str
+    image: UInt8Array
+    image_from_reference: Array | None = None
+    boxes_2d: Array | None = None
+    heatmap: Array | None = None
+    bearing: float | None = None
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class SceneView:
+    """What there is to see in a sample. Arrays are in the reference frame, meters.
+
+    Attributes:
+        title: Where the sample comes from.
+        cameras: The images.
+        centers: Of boxes, ``(N, 3)``.
+        sizes: ``(N, 3)``: length, width, height.
+        yaws: ``(N,)``.
+        velocities: ``(N, 2)``, or None.
+        categories: ``(N,)`` int64, indices into ``class_names``.
+        class_names: Names of the categories.
+        points: ``(P, 3)``, lidar.
+        lines: Of a map, ``(n, 2)`` each.
+        ahead: ``(2,)``: where the vehicle looks.
+        timestamp: Seconds, or None.
+    """
+
+    title: str = ""
+    cameras: Sequence[CameraView] = ()
+    centers: Array = attrs.field(factory=lambda: np.zeros((0, 3)))
+    sizes: Array = attrs.field(factory=lambda: np.zeros((0, 3)))
+    yaws: Array = attrs.field(factory=lambda: np.zeros(0))
+    velocities: Array | None = None
+    categories: Array | None = None
+    class_names: Sequence[str] = ()
+    points: Array = attrs.field(factory=lambda: np.zeros((0, 3)))
+    lines: Sequence[Array] = ()
+    ahead: Array = attrs.field(factory=lambda: np.array([1.0, 0.0]))
+    timestamp: float | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ViewFields:
+    """Names of the fields that are shown; a field that a sample does not have is not shown.
+
+    Of clips without ``cameras``, each group with an ``image`` or ``frames`` is a camera, or the sample is one.
+
+    The defaults are those of `DrivingProvider`, and of batches that the recipes make of it.
+
+    Attributes:
+        cameras: Array of groups, one for each camera.
+        image: Image of a camera: the bytes of a file, or ``HWC`` or ``CHW``; of a clip, frames are stacked.
+        frames: Of clips: array of groups, one for each frame, of the sample or of a camera; or stacked frames.
+        name: Name of a camera.
+        intrinsics: ``(3, 3)`` or ``(4, 4)`` of a camera.
+        camera_from_reference: ``(4, 4)`` of a camera.
+        projection: ``(3, 4)`` or ``(4, 4)`` of a camera, reference frame to pixels times depth; used in place of
+            the two where it is there.
+        boxes_2d: Group or field of a camera with ``boxes``.
+        heatmap: ``(K, h, w)`` of a camera.
+        boxes: Group of the 3D boxes.
+        centers: Of boxes.
+        sizes: Of boxes; length, width, height.
+        yaws: Of boxes.
+        velocities: Of boxes.
+        categories: Of boxes.
+        lidar: Group with ``points``.
+        points: Of the lidar, the first three columns are x, y, z.
+        map_lines: Group with ``points``, ``num_points``.
+        ego: Group with ``ego_from_reference``.
+    """
+
+    cameras: str = "cameras"
+    image: str = "image"
+    frames: str = "frames"
+    name: str = "name"
+    intrinsics: str = "intrinsics"
+    camera_from_reference: str = "camera_from_reference"
+    projection: str = "image_from_reference"
+    boxes_2d: str = "boxes_2d"
+    heatmap: str = "heatmap"
+    boxes: str = "boxes"
+    centers: str = "centers"
+    sizes: str = "sizes"
+    yaws: str = "yaws"
+    velocities: str = "velocities"
+    categories: str = "categories"
+    lidar: str = "lidar"
+    points: str = "points"
+    map_lines: str = "map_lines"
+    ego: str = "ego"
+
+    def __attrs_post_init__(self) -> None:
+        """Check the names."""
+        for field in attrs.fields(ViewFields):
+            text(getattr(self, field.name), field.name)
+
+
+def scene_view(
+    data: SampleDataGroup | Mapping[Any, Any],
+    sample: int = 0,
+    *,
+    frame: int = -1,
+    fields: ViewFields | None = None,
+    class_names: Sequence[str] = (),
+    image_mean: Sequence[float] | float | None = None,
+    image_std: Sequence[float] | float | None = None,
+) -> SceneView:
+    """Take what can be shown out of a sample, or out of a sample of a batch; of clips, out of one frame.
+
+    Args:
+        data: A sample of a provider, or a batch of a loader.
+        sample: Number of the sample in a batch.
+        frame: Number of the frame in a clip; negative ones count from the end.
+        fields: Names of the fields.
+        class_names: Names of the categories of boxes.
+        image_mean: What was subtracted from the channels of a normalized image.
+        image_std: What they were divided by then. Without the two, such images are stretched to their extremes.
+
+    Raises:
+        SettingError: There is nothing that can be shown, or a field cannot be shown.
+    """
+    fields = fields or ViewFields()
+    whole = _Tree(data, sample)
+    num_frames = _count_frames(whole, fields)
+    if num_frames or frame != -1:
+        frame = index_in(frame + num_frames if frame < 0 else frame, "frame", max(num_frames, 1))
+    tree = whole.below(fields.frames, frame)
+    pixels = _Pixels.of(image_mean, image_std)
+    ego_from_reference = tree.array(fields.ego, "ego_from_reference")
+    ahead = np.array([1.0, 0.0])
+    if ego_from_reference is not None:
+        ahead = ego_from_reference[0, :2] / np.linalg.norm(ego_from_reference[0, :2])
+    cameras = [_camera(camera, frame, fields, pixels, ahead) for camera in _cameras(tree, fields)]
+    centers = tree.array(fields.boxes, fields.centers)
+    points = tree.array(fields.lidar, fields.points)
+    if not cameras and centers is None and points is None:
+        if "img" in tree.names() or "input" in tree.names():
+            raise SettingError(
+                "Batches of recipes have names of their own: `show(batch_view(batch, settings))` draws them, with "
+                "`batch_view` of `recipes` and the settings of the recipe."
+            )
+        raise SettingError(
+            f"There is nothing to show: no field {shown(fields.cameras)}, {shown(fields.boxes)} or "
+            f"{shown(fields.lidar)}. There are: {', '.join(map(shown, tree.names()))}."
+            f"{did_you_mean(fields.cameras, tree.names())} Give their names: `fields=ViewFields(cameras=...)`."
+        )
+    no_boxes = np.zeros((0, 3))
+    centers = no_boxes if centers is None else centers
+    velocities = tree.array(fields.boxes, fields.velocities)
+    categories = tree.array(fields.boxes, fields.categories)
+    sizes, yaws = tree.array(fields.boxes, fields.sizes), tree.array(fields.boxes, fields.yaws)
+    # Batches may be padded with what is no box.
+    is_box = np.ones(len(centers), bool) if sizes is None else (sizes > 0).all(axis=1)
+    return SceneView(
+        title=_title(tree) or _title(whole),
+        cameras=cameras,
+        centers=centers[is_box],
+        sizes=np.ones_like(centers)[is_box] if sizes is None else sizes[is_box],
+        yaws=np.zeros(len(centers))[is_box] if yaws is None else yaws[is_box],
+        velocities=None if velocities is None else velocities[is_box, :2],
+        categories=None if categories is None else categories[is_box].astype(np.int64),
+        class_names=tuple(class_names),
+        points=no_boxes if points is None else points[:, :3],
+        lines=_lines(tree, fields),
+        ahead=ahead,
+        timestamp=tree.scalar("timestamp"),
+    )
+
+
+def frames_of(
+    data: SampleDataGroup | Mapping[Any, Any], sample: int = 0, fields: ViewFields | None = None
+) -> list[int]:
+    """Get the numbers of the frames of a clip to show, at most 16 of them; of what is no clip, only -1."""
+    number = _count_frames(_Tree(data, sample), fields or ViewFields())
+    return np.unique(np.linspace(0, number - 1, min(number, _MOST_FRAMES)).astype(int)).tolist() or [-1]
+
+
+# --- fields ---------------------------------------------------------------------------------------------
+
+
+class _Tree:
+    """A sample, or one of a batch, as nested values that are there or not."""
+
+    def __init__(self, data: SampleDataGroup | Mapping[Any, Any], sample: int) -> None:
+        if not isinstance(data, SampleDataGroup | Mapping):
+            raise SettingError(
+                f"A sample (`provider.get_data(0)`) or a batch (`next(iter(loader))`) is needed, got "
+                f"{type(data).__name__}."
+            )
+        self._data, self._sample, self._is_batch = data, sample, isinstance(data, Mapping)
+        self.is_frame = False  # of a clip
+
+    def names(self) -> list[str]:
+        return [str(name) for name in _names(self._data)]
+
+    def _value(self, *path: str | int) -> Any:
+        value: Any = self._data
+        for name in path:
+            if value is None:
+                return None
+            value = value[name] if name in _names(value) else None
+        return None if value is None or _names(value) else self._of_sample(value, path)
+
+    def _of_sample(self, value: Any, path: tuple[str | int, ...]) -> Any:
+        if not self._is_batch:
+            return value
+        return value[index_in(self._sample, "sample", len(value))]
+
+    def array(self, *path: str | int) -> Array | None:
+        """A field as an array, or None."""
+        value = self._value(*path)
+        if value is None:
+            return None
+        if hasattr(value, "detach"):
+            value = value.detach().cpu()
+        return np.asarray(value)
+
+    def scalar(self, *path: str | int) -> float | None:
+        value = self.array(*path)
+        return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
+
+    def text(self, *path: str | int) -> str | None:
+        value = self._value(*path)
+        if value is None or isinstance(value, str):
+            return value
+        value = np.asarray(value)
+        return str(decoded(value)) if value.dtype == np.uint8 else str(value)
+
+    def below(self, name: str, number: int) -> _Tree:
+        """An element of an array of groups; the whole where there is no such array."""
+        if not self.has_groups(name):
+            return self
+        frame = _Tree(self._data[name][number], self._sample)
+        frame.is_frame = True
+        return frame
+
+    def has_groups(self, *path: str | int) -> bool:
+        """Whether there is an array of groups."""
+        value: Any = self._data
+        for name in path:
+            value = value[name] if name in _names(value) else None
+        return self._is_numbered(_names(value)) and len(_names(value)) > 0
+
+    def count(self, *path: str | int) -> int:
+        """Number of elements of an array of groups."""
+        value: Any = self._data
+        for name in path:
+            value = value[name]
+        return len(_names(value))
+
+    # Elements of an array of groups, also where they are stacked: one entry per field, with an axis for them.
+
+    def num_elements(self, name: str) -> int:
+        group: Any = self._data[name] if name in _names(self._data) else None
+        names = _names(group)
+        if not names or self._is_numbered(names):
+            return len(names)
+        return max(
+            len(self._of_sample(group[field], (name, field))) for field in names if not _names(group[field])
+        )
+
+    def of_element(self, name: str, number: int, *path: str | int) -> Array | None:
+        if self._is_numbered(_names(self._data[name])):
+            return self.array(name, number, *path)
+        stacked = self.array(name, *path)
+        return None if stacked is None else stacked[number]
+
+    def text_of_element(self, name: str, number: int, field: str) -> str | None:
+        if self._is_numbered(_names(self._data[name])):
+            return self.text(name, number, field)
+        stacked = self._value(name, field)
+        return None if stacked is None else str(stacked[number])
+
+    @staticmethod
+    def _is_numbered(names: Sequence[Any]) -> bool:
+        return all(isinstance(name, int) for name in names)
+
+
+def _names(group: Any) -> Sequence[Any]:
+    if isinstance(group, SampleDataGroup):
+        return group.format.names
+    return list(group) if isinstance(group, Mapping) else ()
+
+
+def _title(tree: _Tree) -> str:
+    parts = [tree.text("scene")]
+    for name in ("frame", "token"):
+        text = tree.text(name) if name == "token" else tree.scalar(name)
+        parts.append(None if text is None else f"{name} {text if isinstance(text, str) else int(text)}")
+    return "   ".join(part for part in parts if part)
+
+
+def _lines(tree: _Tree, fields: ViewFields) -> list[Array]:
+    points, counts = tree.array(fields.map_lines, "points"), tree.array(fields.map_lines, "num_points")
+    if points is None or counts is None:
+        return []
+    return np.split(points, np.cumsum(counts)[:-1]) if len(counts) else []
+
+
+# --- cameras --------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class _Camera:
+    """Where the fields of a camera are."""
+
+    label: str
+    array: Callable[..., Array | None]
+    text: Callable[[str], str | None]
+    frames: int = 0  # number of groups of frames in it
+
+
+def _cameras(tree: _Tree, fields: ViewFields) -> list[_Camera]:
+    number_of_cameras = tree.num_elements(fields.cameras)
+    if number_of_cameras:
+        return [
+            _Camera(
+                f"{fields.cameras}[{number}]",
+                functools.partial(tree.of_element, fields.cameras, number),
+                functools.partial(tree.text_of_element, fields.cameras, number),
+                tree.count(fields.cameras, number, fields.frames)
+                if tree.has_groups(fields.cameras, number, fields.frames)
+                else 0,
+            )
+            for number in range(number_of_cameras)
+        ]
+    found = []
+    places: list[tuple[str, ...]] = [*((name,) for name in tree.names()), ()]
+    for place in places:
+        images = (tree.array(*place, fields.image), tree.array(*place, fields.frames))
+        has_frames = bool(place) and tree.has_groups(*place, fields.frames)
+        if has_frames or any(image is not None and (image.ndim == 4 or tree.is_frame) for image in images):
+            found.append(place)
+    return [
+        _Camera(
+            place[0] if place else "",
+            functools.partial(tree.array, *place),
+            functools.partial(tree.text, *place),
+            tree.count(*place, fields.frames) if tree.has_groups(*place, fields.frames) else 0,
+        )
+        for place in found
+    ]
+
+
+def _count_frames(tree: _Tree, fields: ViewFields) -> int:
+    """Number of frames of a clip; 0 of a single frame."""
+    if tree.has_groups(fields.frames):
+        return tree.count(fields.frames)
+    counts = [0]
+    for camera in _cameras(tree, fields):
+        image = camera.array(fields.image)
+        image = camera.array(fields.frames) if image is None else image
+        counts.append(camera.frames if image is None else len(image) if image.ndim == 4 else 0)
+    return max(counts)
+
+
+def _camera(camera: _Camera, frame: int, fields: ViewFields, pixels: _Pixels, ahead: Array) -> CameraView:
+    def array(*path: str) -> Array | None:
+        if camera.frames:
+            of_frame = camera.array(fields.frames, frame, *path)
+            return camera.array(*path) if of_frame is None else of_frame
+        return camera.array(*path)
+
+    def matrix(name: str) -> Array | None:
+        value = array(name)
+        return value[frame] if value is not None and value.ndim == 3 else value
+
+    image = array(fields.image)
+    if image is None and not camera.frames:
+        image = array(fields.frames)
+    if image is None:
+        raise SettingError(
+            f"{camera.label} has no image {shown(fields.image)}. Give its name: `fields=ViewFields(image=...)`."
+        )
+    if image.ndim == 4:
+        image = image[frame]
+    projection, intrinsics, extrinsics = map(
+        matrix, (fields.projection, fields.intrinsics, fields.camera_from_reference)
+    )
+    if projection is None and intrinsics is not None and extrinsics is not None:
+        projection = intrinsics[:3, :3].astype(np.float64) @ extrinsics[:3].astype(np.float64)
+    boxes_2d = array(fields.boxes_2d, "boxes")
+    heatmap = array(fields.heatmap)
+    bearing = None
+    if projection is not None:
+        axis = projection[2, :2]  # depth grows along it
+        bearing = float(np.arctan2(ahead[0] * axis[1] - ahead[1] * axis[0], ahead @ axis))
+    return CameraView(
+        name=camera.text(fields.name) or camera.label,
+        image=pixels.of_image(image, f"{camera.label}.{fields.image}".lstrip(".")),
+        image_from_reference=None if projection is None else projection[:3],
+        boxes_2d=boxes_2d if boxes_2d is None else boxes_2d.reshape(-1, 4),
+        heatmap=None if heatmap is None else heatmap.max(axis=0) if heatmap.ndim == 3 else heatmap,
+        bearing=bearing,
+    )
+
+
+@attrs.frozen
+class _Pixels:
+    """How images of a batch become pictures."""
+
+    mean: Array | None
+    std: Array | None
+
+    @classmethod
+    def of(cls, mean: Any, std: Any) -> _Pixels:
+        def checked(value: Any, name: str) -> Array | None:
+            if value is None:
+                return None
+            what = "a number, or one for each of the three channels"
+            return np.array(number_list(value, name, what, may_be_one=True), np.float64)
+
+        return cls(checked(mean, "image_mean"), checked(std, "image_std"))
+
+    def of_image(self, image: Array, path: str) -> UInt8Array:
+        """Make an ``(H, W, 3)`` uint8 picture of a file, or of pixels."""
+        if image.ndim == 1 and image.dtype == np.uint8:
+            return _decoded(image, path)
+        if image.ndim == 3 and image.shape[0] in (1, 3) and image.shape[2] not in (1, 3):
+            image = image.transpose(1, 2, 0)
+        if image.ndim != 3 or image.shape[2] not in (1, 3):
+            raise SettingError(
+                f"{path}: must be the bytes of a file, or an image with one or three channels, got {image.dtype} "
+                f"{image.shape}."
+            )
+        if image.dtype == np.uint8:
+            picture = image
+        else:
+            values = image.astype(np.float64)
+            if self.mean is not None or self.std is not None:
+                values = values * (1 if self.std is None else self.std) + (0 if self.mean is None else self.mean)
+            elif values.min() < 0 or values.max() > 255:  # normalized in a way that is not known
+                values = (values - values.min()) / max(np.ptp(values), 1e-9) * 255
+            elif values.max() <= 1:
+                values = values * 255
+            picture = np.rint(values).clip(0, 255).astype(np.uint8)
+        return np.ascontiguousarray(np.broadcast_to(picture, (*picture.shape[:2], 3)))
+
+
+def _decoded(content: UInt8Array, path: str) -> UInt8Array:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise SettingError(
+            "Encoded images are shown with Pillow, which is not installed: pip install "
+            '"accvlab.dali_pipeline_framework[viz]".'
+        ) from error
+    try:
+        with Image.open(io.BytesIO(content.tobytes())) as image:
+            return np.asarray(image.convert("RGB"))
+    except (OSError, ValueError) as error:
+        raise SettingError(f"{path}: cannot be decoded: {error}") from error

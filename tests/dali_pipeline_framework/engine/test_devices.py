@@ -1,0 +1,306 @@
+"""The same definition with and without a GPU."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from nvidia.dali import fn
+from nvidia.dali.tensors import TensorListCPU, TensorListGPU
+from support.arrays import DT, ArrayProvider, encoded_image, gradient
+from support.pipelines import indices, make_iterator, shuffled
+from support.providers import IndexProvider, NumberProvider
+from support.steps import Doubler, Renamer
+
+from accvlab.dali_pipeline_framework.engine import gpu
+from accvlab.dali_pipeline_framework.engine.gpu import num_usable_gpus
+from accvlab.dali_pipeline_framework.errors import DeviceError
+from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
+from accvlab.dali_pipeline_framework.processing_steps import (
+    DataGroupInPathAppliedStep,
+    ImageDecoder,
+    LambdaStep,
+    PipelineStepBase,
+)
+from accvlab.dali_pipeline_framework.testing import run_step
+
+needs_no_gpu = pytest.mark.skipif(num_usable_gpus() > 0, reason="is about a machine without a GPU")
+EIGHT = [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+class OnGpu(PipelineStepBase):
+    """Does something to a field that needs a GPU."""
+
+    def __init__(self, name: str, what: str) -> None:
+        self.name = name
+        self.what = what
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        data[self.name] = getattr(self, self.what)(data[self.name])
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        return data_empty
+
+    def moved(self, value: Any) -> Any:
+        return value.gpu()
+
+    def computed(self, value: Any) -> Any:
+        return value.gpu() + 1
+
+    def computed_and_back(self, value: Any) -> Any:
+        return (value.gpu() + 1).cpu()
+
+    def drawn(self, value: Any) -> Any:
+        return fn.random.uniform(range=[1, 2], device="gpu", dtype=DT.INT64)
+
+    def named_input(self, value: Any) -> Any:
+        shift = fn.random.uniform(range=[1, 2], device="gpu").cpu()
+        return value + fn.cast(fn.random.normal(mean=shift) * 0, dtype=DT.INT64)
+
+    def read(self, value: Any) -> Any:
+        return fn.external_source(source=lambda info: np.array(3), batch=False, device="gpu", dtype=DT.INT64)
+
+
+def image_provider(num_samples: int = 4) -> ArrayProvider:
+    images = [encoded_image(gradient(48, 64, phase)) for phase in range(num_samples)]
+    return ArrayProvider({"index": (DT.INT64, [*range(num_samples)]), "image": (DT.UINT8, images)})
+
+
+@pytest.fixture
+def _nothing_was_logged_yet() -> Iterator[None]:
+    gpu.log_cpu_fallback_once.cache_clear()
+    yield
+    gpu.log_cpu_fallback_once.cache_clear()
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@needs_no_gpu
+@pytest.mark.usefixtures("_nothing_was_logged_yet")
+class TestWithoutGpu:
+    def test_what_needs_none_runs_on_the_cpu_and_says_so_once(self, caplog: pytest.LogCaptureFixture) -> None:
+        definition = PipelineDefinition(shuffled(NumberProvider(8)), [Doubler("gain")])
+        for _ in range(3):
+            pipeline = definition.get_dali_pipeline(num_threads=1, py_num_workers=0, device_id=0)
+            assert pipeline.device_id is None
+            outputs = pipeline.run()
+            assert {type(output) for output in outputs} == {TensorListCPU}
+            pipeline.close()
+        assert warnings_of(caplog) == [
+            "device_id=0 was asked for, but no GPU is usable. No step needs one, so everything runs on the CPU. "
+            "Pass device_id=None to choose the CPU."
+        ]
+        assert caplog.records[0].name.startswith("accvlab.dali_pipeline_framework")
+
+    @pytest.mark.parametrize("device_id", [None, -1])
+    def test_without_a_device_id_nothing_is_said(
+        self, device_id: int | None, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with make_iterator(shuffled(IndexProvider(8)), device_id=device_id) as iterator:
+            assert indices(iterator) == EIGHT
+        assert warnings_of(caplog) == []
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [{}, {"py_start_method": "forkserver"}, {"py_num_workers": 0}, {"enable_conditionals": True}, {"seed": 3}],
+    )
+    def test_the_data_are_the_same(self, arguments: dict[str, Any]) -> None:
+        with make_iterator(shuffled(IndexProvider(8)), [Doubler("index")], device_id=0, **arguments) as iterator:
+            assert indices(iterator) == [[0, 2, 4, 6], [8, 10, 12, 14]]
+            assert indices(iterator) == [[0, 2, 4, 6], [8, 10, 12, 14]]
+
+    def test_by_position(self) -> None:
+        pipeline = PipelineDefinition(shuffled(IndexProvider(8))).get_dali_pipeline(4, 1, 0)
+        assert pipeline.device_id is None
+        pipeline.close()
+
+    @pytest.mark.parametrize("what", ["moved", "computed", "computed_and_back", "drawn", "named_input", "read"])
+    def test_the_step_that_needs_one_is_named(self, what: str, caplog: pytest.LogCaptureFixture) -> None:
+        steps = [Renamer("index", "number"), OnGpu("number", what), Doubler("pair")]
+        definition = PipelineDefinition(shuffled(NumberProvider(8)), steps)
+        with pytest.raises(DeviceError) as caught:
+            definition.get_dali_pipeline(num_threads=1, py_num_workers=0, device_id=0).build()
+        message = str(caught.value)
+        assert isinstance(caught.value, RuntimeError)
+        assert "device_id=0 was asked for, but no GPU is usable here" in message
+        assert "\n  - step 1 (OnGpu)" in message
+        assert message.count("\n  - ") == 1
+        assert "device_id=None" in message
+        assert warnings_of(caplog) == []
+
+    def test_a_decoder_on_the_gpu_is_named(self) -> None:
+        steps = [Doubler("index"), ImageDecoder("image", use_device_mixed=True), Doubler("index")]
+        definition = PipelineDefinition(shuffled(image_provider()), steps)
+        with pytest.raises(DeviceError, match=r"step 1 \(ImageDecoder\): fn\.decoders\.image\n") as caught:
+            definition.get_dali_pipeline(num_threads=1, device_id=0)
+        assert str(caught.value).count("\n  - ") == 1
+
+    @pytest.mark.parametrize("device_id", [None, 0])
+    def test_own_operators_on_a_gpu_are_named_however_the_pipeline_is_made(self, device_id: int | None) -> None:
+        def decoded(image: Any) -> Any:
+            return fn.decoders.image(image, device="mixed").cpu()
+
+        steps = [Doubler("index"), LambdaStep(decoded, input_names="image", output_types={"image": DT.UINT8})]
+        definition = PipelineDefinition(shuffled(image_provider()), steps)
+        sample = image_provider().get_data(0)
+
+        def in_a_loader() -> None:
+            next(iter(DataLoader(definition, num_workers=0, device_id=device_id)))
+
+        for make in (
+            lambda: definition.get_dali_pipeline(num_threads=1, py_num_workers=0, device_id=device_id),
+            in_a_loader,
+            lambda: run_step(steps, sample, device_id=device_id),
+        ):
+            with pytest.raises(
+                DeviceError, match="no GPU is usable here" if device_id == 0 else "No GPU"
+            ) as caught:
+                make()
+            assert "\n  - step 1 (LambdaStep): fn.decoders.image\n" in str(caught.value)
+
+    def test_each_of_several_steps_is_named(self) -> None:
+        steps = [OnGpu("index", "drawn"), ImageDecoder("image", use_device_mixed=True)]
+        with pytest.raises(DeviceError) as caught:
+            PipelineDefinition(shuffled(image_provider()), steps).get_dali_pipeline(device_id=0)
+        assert "\n  - step 0 (OnGpu): fn.random.uniform\n  - step 1 (ImageDecoder): fn.decoders.image\n" in str(
+            caught.value
+        )
+
+    def test_a_step_that_is_wrapped_is_named_by_its_wrapper(self) -> None:
+        provider = ArrayProvider({"front": {"image": (DT.UINT8, [[1]])}, "index": (DT.INT64, [0])})
+        steps = [DataGroupInPathAppliedStep(ImageDecoder("image", use_device_mixed=True), "front")]
+        with pytest.raises(DeviceError, match=r"step 0 \(DataGroupInPathAppliedStep\): fn\.decoders\.image\n"):
+            PipelineDefinition(shuffled(provider, 1), steps).get_dali_pipeline(device_id=0)
+
+    def test_nothing_is_loaded_or_started_for_it(self) -> None:
+        class Exploding(ArrayProvider):
+            def get_data(self, sample_index: int) -> SampleDataGroup:
+                raise ZeroDivisionError
+
+        provider = Exploding(image_provider().fields)
+        steps = [ImageDecoder("image", use_device_mixed=True)]
+        with pytest.raises(DeviceError):
+            PipelineDefinition(shuffled(provider), steps).get_dali_pipeline(device_id=0)
+
+    @pytest.mark.parametrize("arguments", [{}, {"device_id": None}, {"device_id": -1}])
+    def test_without_a_device_id_the_cpu_decodes(self, arguments: dict[str, Any]) -> None:
+        def images(use_device_mixed: bool) -> np.ndarray:
+            steps = [ImageDecoder("image", use_device_mixed)]
+            with make_iterator(shuffled(image_provider()), steps, **arguments) as iterator:
+                [batch] = iterator
+            return batch["image"]
+
+        assert (images(True) == images(False)).all()
+        assert images(True).shape == (4, 48, 64, 3)
+
+    def test_with_debug_nothing_crashes(self, tmp_path: Path) -> None:
+        script = tmp_path / "debug.py"
+        script.write_text(
+            textwrap.dedent(f"""
+                import sys
+                sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+                from support.pipelines import shuffled
+                from support.providers import IndexProvider
+                from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
+
+                definition = PipelineDefinition(shuffled(IndexProvider(8)))
+                pipeline = definition.get_dali_pipeline(debug=True, device_id=0, num_threads=1, py_num_workers=0)
+                print(pipeline.run()[0].as_tensor())
+            """)
+        )
+        result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+        assert result.returncode in (0, 1), result.stderr
+        assert result.returncode == 0 or "DeviceError" in result.stderr
+
+
+# Once CUDA runs in a process, DALI does not fork workers from it.
+HERE = {"py_num_workers": 0}
+
+
+@pytest.mark.gpu
+class TestWithGpu:
+    def test_the_gpu_decodes_close_to_the_cpu(self) -> None:
+        provider = image_provider()
+        steps = [ImageDecoder("image", use_device_mixed=True)]
+        with make_iterator(shuffled(provider), steps, **HERE) as iterator:
+            [on_cpu] = iterator
+        torch_output = {"output_type": "torch"}
+        with make_iterator(shuffled(provider), steps, iterator=torch_output, device_id=0, **HERE) as iterator:
+            [on_gpu] = iterator
+        assert on_gpu["image"].device == torch.device("cuda", 0)
+        assert on_gpu["image"].dtype == torch.uint8
+        assert on_gpu["index"].device == torch.device("cpu")  # stays where it was made
+        difference = on_gpu["image"].cpu().numpy().astype(int) - on_cpu["image"].astype(int)
+        assert np.abs(difference).max() <= 5
+
+    @pytest.mark.parametrize("as_bgr", [False, True])
+    def test_numpy_output_is_copied_to_the_host(self, as_bgr: bool) -> None:
+        provider = image_provider()
+        steps = [ImageDecoder("image", use_device_mixed=True, as_bgr=as_bgr)]
+        with make_iterator(shuffled(provider), steps, device_id=0, **HERE) as iterator:
+            [on_gpu] = iterator
+        with make_iterator(shuffled(provider), steps, **HERE) as iterator:
+            [on_cpu] = iterator
+        assert isinstance(on_gpu["image"], np.ndarray)
+        assert np.abs(on_gpu["image"].astype(int) - on_cpu["image"].astype(int)).max() <= 5
+
+    def test_the_kind_of_the_outputs(self) -> None:
+        steps = [ImageDecoder("image", use_device_mixed=True)]
+        pipeline = PipelineDefinition(shuffled(image_provider()), steps).get_dali_pipeline(
+            num_threads=1, device_id=0, **HERE
+        )
+        assert pipeline.device_id == 0
+        assert [type(output) for output in pipeline.run()] == [TensorListCPU, TensorListGPU]
+        pipeline.close()
+
+    @pytest.mark.parametrize("output_type", ["torch", "numpy"])
+    def test_held_batches_stay_as_they_are(self, output_type: str) -> None:
+        steps = [OnGpu("index", "computed")]
+        arguments = {"iterator": {"output_type": output_type}, "device_id": 0, **HERE}
+        with make_iterator(shuffled(IndexProvider(40), 1), steps, **arguments) as iterator:
+            held = [batch["index"] for batch in iterator]
+        assert [batch.tolist() for batch in held] == [[index + 1] for index in range(40)]
+
+    @pytest.mark.parametrize("what", ["moved", "computed"])
+    def test_a_step_may_move_data_to_the_gpu(self, what: str) -> None:
+        arguments = {"iterator": {"output_type": "torch"}, "device_id": 0, **HERE}
+        with make_iterator(shuffled(IndexProvider(8)), [OnGpu("index", what)], **arguments) as iterator:
+            batches = [*iterator]
+        assert {batch["index"].device.type for batch in batches} == {"cuda"}
+        shift = 1 if what == "computed" else 0
+        assert [batch["index"].tolist() for batch in batches] == [[i + shift for i in row] for row in EIGHT]
+
+    def test_without_a_device_id_the_cpu_decodes(self) -> None:
+        steps = [ImageDecoder("image", use_device_mixed=True)]
+        with make_iterator(
+            shuffled(image_provider()), steps, iterator={"output_type": "torch"}, **HERE
+        ) as iterator:
+            [batch] = iterator
+        assert batch["image"].device == torch.device("cpu")
+
+    def test_ragged_images_are_a_list_on_the_gpu(self) -> None:
+        images = [encoded_image(gradient(16 + 8 * index, 32)) for index in range(2)]
+        steps = [ImageDecoder("image", use_device_mixed=True)]
+        arguments = {"iterator": {"output_type": "torch", "ragged": "list"}, "device_id": 0, **HERE}
+        provider = ArrayProvider({"image": (DT.UINT8, images)})
+        with make_iterator(shuffled(provider, 2), steps, **arguments) as iterator:
+            [batch] = iterator
+        assert [tuple(image.shape) for image in batch["image"]] == [(16, 32, 3), (24, 32, 3)]
+        assert {image.device.type for image in batch["image"]} == {"cuda"}
+
+    def test_nothing_is_logged(self, caplog: pytest.LogCaptureFixture) -> None:
+        with make_iterator(shuffled(IndexProvider(8)), device_id=0, **HERE) as iterator:
+            assert indices(iterator) == EIGHT
+        assert warnings_of(caplog) == []

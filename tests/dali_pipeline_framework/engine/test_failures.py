@@ -1,0 +1,596 @@
+"""What a user sees when something is wrong: the message names rule, field, sample and cause; nothing hangs."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+import pickle
+import re
+import subprocess
+import sys
+import textwrap
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import pipelines
+from support.laws import each_value
+from support.pipelines import indices, shuffled
+from support.providers import CustomError, FaultyProvider, IndexProvider, NumberProvider, UnpicklableProvider
+from support.samplers import EpochSampler
+from support.start_methods import START_METHODS
+from support.steps import ImageUser, WrongTypeStep
+
+from accvlab.dali_pipeline_framework import DataLoader
+from accvlab.dali_pipeline_framework.errors import (
+    FieldNotFoundError,
+    FileError,
+    SettingError,
+    SourceError,
+    SourcePicklingError,
+    WorkerDiedError,
+    WorkerStartError,
+)
+from accvlab.dali_pipeline_framework.inputs import (
+    CallableBase,
+    IterableBase,
+    SamplerInputCallable,
+    SamplerInputIterable,
+    SequenceSampler,
+)
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
+from accvlab.dali_pipeline_framework.processing_steps import UnneededFieldRemover
+from accvlab.dali_pipeline_framework.providers import FrameDataProvider, FrameFolders, FrameSequenceDataProvider
+from accvlab.dali_pipeline_framework.providers.files.storage import Storage
+
+pytestmark = pytest.mark.timeout(30)  # nothing may hang
+
+ADVICE = re.escape(
+    "pass cloudpickle as pickler (`py_callback_pickler=cloudpickle` to get_dali_pipeline, "
+    '`pipeline_arguments={"py_callback_pickler": cloudpickle}` to DataLoader), or fork the workers '
+    "(`py_start_method='fork'` to get_dali_pipeline, `start_method='fork'` to DataLoader)."
+)
+
+FAULTS = {
+    "none": (TypeError, r"FaultyProvider\.get_data\(6\) must return a filled SampleDataGroup, got None"),
+    "no_group": (TypeError, r"must return a filled SampleDataGroup, got dict"),
+    "missing_field": (
+        ValueError,
+        r"another format than .*, which must declare all fields:\n  - cameras\[1\]\.boxes: missing",
+    ),
+    "surplus_field": (ValueError, r"  - extra: not in the blueprint"),
+    "declared_dtype": (ValueError, r"  - cameras\[0\]\.image: must be UINT8, got FLOAT"),
+    "dtype": (
+        ValueError,
+        r"Sample 6 does not fit .*slot 2\):\n  - cameras\[0\]\.image: expected dtype uint8, got float32 \(shape",
+    ),
+    "big_endian": (ValueError, r"  - index: expected dtype int64, got >i8"),
+    "not_set": (ValueError, r"  - index: is not set"),
+    "declared_rank": (
+        ValueError,
+        r"Sample 6 .*\n  - cameras\[1\]\.boxes: expected 2 dimension\(s\) as declared, got 1 \(shape \(4,\)\)",
+    ),
+    "unknown_field": (
+        FieldNotFoundError,
+        r"No field with name 'imdex'\. Did you mean 'index'\?.* must first be declared in `sample_data_structure`",
+    ),
+    "value_error": (ValueError, r"Loading sample 6 failed with ValueError: calibration is missing"),
+    "file_not_found": (FileNotFoundError, r"Loading sample 6 failed with FileNotFoundError: .*exist\.jpg"),
+    "custom_error": (CustomError, r"Loading sample 6 failed with CustomError: no luck"),
+    "stop_iteration": (RuntimeError, r"FaultyProvider\.get_data\(6\) raised StopIteration"),
+    "exit": (SourceError, r"Loading sample 6 failed with SystemExit: 3"),
+    "cancelled": (SourceError, r"Loading sample 6 failed with CancelledError: shut down"),
+    "panic": (SourceError, r"Loading sample 6 failed with Panic: index out of bounds"),
+    "generator_exit": (SourceError, r"Loading sample 6 failed with GeneratorExit\n"),
+}
+
+# What fails in one worker must not depend on what the other one does.
+make_iterator = functools.partial(pipelines.make_iterator, py_num_workers=2)
+
+
+@pytest.mark.parametrize(
+    ("mode", "fault"),
+    [
+        *itertools.product(["fork", "here"], FAULTS),
+        ("forkserver", "custom_error"),
+        ("forkserver", "file_not_found"),
+        *(
+            pytest.param(mode, fault, marks=pytest.mark.wide)
+            for mode, fault in itertools.product(["forkserver", "spawn"], FAULTS)
+            if mode == "spawn" or fault not in ("custom_error", "file_not_found")
+        ),
+    ],
+)
+def test_a_fault_of_the_provider_is_named(fault: str, mode: str) -> None:
+    error_class, message = FAULTS[fault]
+    arguments = (
+        {"definition": {"use_parallel_external_source": False}} if mode == "here" else {"py_start_method": mode}
+    )
+    with make_iterator(shuffled(FaultyProvider(fault)), **arguments) as iterator:
+        epoch = iter(iterator)
+        assert next(epoch)["index"].tolist() == [0, 1, 2, 3]  # the good batch before it is not lost
+        with pytest.raises(error_class, match=message) as caught:
+            next(epoch)
+        assert isinstance(caught.value, SourceError)
+        assert caught.value.sample_index == 6
+        with pytest.raises(error_class, match=message):  # and again, instead of wrong data
+            next(epoch)
+        with pytest.raises(error_class, match=message):
+            iter(iterator)
+
+
+@pytest.mark.parametrize("mode", ["fork", "here"])
+@pytest.mark.parametrize("fault", ["none", "dtype", "declared_rank", "rank", "file_not_found", "panic"])
+def test_a_fault_of_the_provider_is_named_with_an_iterable(fault: str, mode: str) -> None:
+    data_input = SamplerInputIterable(FaultyProvider(fault), EpochSampler(16, 4))
+    with make_iterator(data_input, definition={"use_parallel_external_source": mode == "fork"}) as iterator:
+        epoch = iter(iterator)
+        next(epoch)
+        with pytest.raises(SourceError, match="ample 6 ") as caught:
+            next(epoch)
+        assert caught.value.sample_index == 6
+
+
+@pytest.mark.parametrize("policy", ["raise", "replace"])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_interrupt_is_ctrl_c_in_this_process_and_a_fault_in_a_worker(num_workers: int, policy: str) -> None:
+    arguments = {"num_workers": num_workers, "start_method": "fork", "output_type": "numpy", "faults": policy}
+    with DataLoader(FaultyProvider("interrupt"), 4, **arguments) as loader:
+        received = contextlib.nullcontext()
+        if num_workers == 0:
+            received = pytest.raises(KeyboardInterrupt)
+        elif policy == "raise":
+            received = pytest.raises(SourceError, match="sample 6 failed with KeyboardInterrupt")
+        with received as caught:
+            list(loader)
+        assert not hasattr(getattr(caught, "value", None), "__notes__")
+        assert len(loader.failed_samples) == num_workers // 2
+
+
+def test_the_traceback_shows_the_user_s_code() -> None:
+    with (
+        make_iterator(shuffled(FaultyProvider("value_error", 0))) as iterator,
+        pytest.raises(ValueError, match="calibration is missing") as caught,
+    ):
+        next(iter(iterator))
+    error = caught.value
+    assert error.original_type == "ValueError"
+    assert 'raise ValueError("calibration is missing")' in error.worker_traceback
+    assert "worker_source.py" not in str(error)
+    assert "Traceback of the process that loads the data" in str(error)
+
+
+class RefusingProvider(FaultyProvider):
+    """A value that does not fit, set as people do."""
+
+    def in_a_loop(self, sample):
+        for number, camera in enumerate(sample["cameras"].values()):
+            camera["image"] = np.full((4, 4), 254 + 2 * number)
+        return sample
+
+    def in_a_function(self, sample):
+        set_image(sample["cameras"])
+        return sample
+
+    def by_path(self, sample):
+        sample.set_item_in_path(("cameras", 1, "image"), 0.5)
+        return sample
+
+    def at_the_top(self, sample):
+        sample["index"] = "a"
+        return sample
+
+
+def set_image(cameras: SampleDataGroup) -> None:
+    cameras[1]["image"] = -1
+
+
+@pytest.mark.parametrize(
+    ("way", "begin"),
+    [
+        ("in_a_loop", r"image: values 256 .*\n  group: cameras\[1\]\n"),
+        ("in_a_function", r"image: values -1 .*\n  group: cameras\[1\]\n"),
+        ("by_path", r"cameras\[1\]\.image: .*\n  where: "),
+        ("at_the_top", r"index: .*\n  where: "),
+    ],
+)
+def test_the_group_that_refuses_a_value_is_named(way: str, begin: str) -> None:
+    with (
+        make_iterator(shuffled(RefusingProvider(way, 0)), py_start_method="fork") as iterator,
+        pytest.raises(SourceError, match=rf"^Loading sample 0 failed with FieldValueError.*: {begin}"),
+    ):
+        next(iter(iterator))
+
+
+@each_value(bad_sample=[4, 5, 6, 7, 13], num_workers=[1, 2, 4])
+def test_a_sample_of_another_rank_is_named(bad_sample: int, num_workers: int) -> None:
+    provider = FaultyProvider("rank", bad_sample)
+    with make_iterator(shuffled(provider), py_num_workers=num_workers) as iterator:
+        with pytest.raises(SourceError) as caught:
+            indices(iterator)
+        assert caught.value.sample_index == bad_sample
+        message = str(caught.value)
+        assert f"Sample {bad_sample} does not fit" in message
+        assert "cameras[1].image: expected 2 dimension(s) as in sample" in message
+        assert "got 3" in message
+
+
+@pytest.mark.parametrize(
+    ("method", "num_workers"), [("fork", 1), ("fork", 2), ("forkserver", 1), ("forkserver", 2), ("spawn", 1)]
+)
+def test_a_killed_worker_is_named_with_its_sample(method: str, num_workers: int) -> None:
+    message = (
+        r"process \d+ was ended by SIGKILL \(often because memory ran out: .*\), "
+        r"while it loaded sample 6 \(epoch 0, batch 1, slot 2\)\."
+    )
+    with (
+        make_iterator(
+            shuffled(FaultyProvider("die")), py_start_method=method, py_num_workers=num_workers
+        ) as iterator,
+        pytest.raises(WorkerDiedError, match=message),
+    ):
+        indices(iterator)
+
+
+class TestOwnInputs:
+    class WrongNumberOfFields(CallableBase):
+        @property
+        def used_sample_data_structure(self) -> SampleDataGroup:
+            return FaultyProvider("none").sample_data_structure
+
+        def __call__(self, sample_info):
+            return (np.zeros(3, np.uint8), np.zeros((1, 4), np.float32))
+
+        @property
+        def length(self) -> None:
+            return None
+
+    class WrongBatch(IterableBase):
+        def __init__(self, batch):
+            self.batch = batch
+
+        @property
+        def used_sample_data_structure(self) -> SampleDataGroup:
+            return IndexProvider().sample_data_structure
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            return self.batch
+
+        @property
+        def length(self) -> None:
+            return None
+
+    def test_a_wrong_number_of_fields_is_named(self) -> None:
+        message = (
+            r"WrongNumberOfFields returned 2 fields, but its blueprint has 5: "
+            r"cameras\[0\]\.image, cameras\[0\]\.boxes, .* index\."
+        )
+        with (
+            make_iterator(self.WrongNumberOfFields(), batch_size=2) as iterator,
+            pytest.raises(ValueError, match=message),
+        ):
+            next(iter(iterator))
+
+    @pytest.mark.parametrize(
+        ("batch", "message"),
+        [
+            (None, r"one entry per field \(1: index\), each with the data of all samples, got NoneType"),
+            (([], []), r"one entry per field \(1: index\).*got 2 entries"),
+            (([np.int64(1).reshape(())] * 5,), r"1 to 4 samples per batch .* got \[5\]"),
+            (([],), r"1 to 4 samples per batch .* got \[0\]"),
+            ((3,), r"1 to 4 samples per batch .* got \['no list'\]"),
+            ((np.array(3),), r"1 to 4 samples per batch .* got \['no list'\]"),
+            (([np.zeros(2)],), r"slot 0\):\n  - index: expected dtype int64, got float64"),
+            (([3],), r"index: expected an array, got int"),
+        ],
+    )
+    def test_a_wrong_batch_is_named(self, batch: object, message: str) -> None:
+        with (
+            make_iterator(self.WrongBatch(batch), batch_size=4) as iterator,
+            pytest.raises(ValueError, match=message),
+        ):
+            next(iter(iterator))
+
+    def test_a_smaller_batch_is_delivered(self) -> None:
+        with make_iterator(self.WrongBatch(([np.array(7)],)), batch_size=4) as iterator:
+            assert next(iter(iterator))["index"].tolist() == [7]
+
+    @pytest.mark.parametrize(
+        ("data_input", "message"),
+        [
+            (3, "must be a callable .*, an iterable .*, a native reader .*, got int"),
+            (lambda info: info, "must have the property `used_sample_data_structure`.*function has none"),
+        ],
+    )
+    def test_what_is_no_input_is_refused(self, data_input: object, message: str) -> None:
+        with pytest.raises(SettingError, match=message):
+            PipelineDefinition(data_input)
+
+
+class TestSpawn:
+    def test_an_input_that_cannot_be_pickled_is_refused_with_the_attribute(self) -> None:
+        pipeline = PipelineDefinition(shuffled(UnpicklableProvider())).get_dali_pipeline(py_start_method="spawn")
+        message = r"ShuffledShardedInputCallable\._loader\.provider\.reader\['cache'\]\[0\]` \(_thread\.lock\)"
+        with pytest.raises(SourcePicklingError, match=message):
+            pipeline.build()
+
+    def test_it_works_with_fork(self) -> None:
+        with make_iterator(shuffled(UnpicklableProvider()), py_start_method="fork") as iterator:
+            assert indices(iterator, 1) == [[0, 1, 2, 3]]
+
+    def test_a_local_class_needs_another_pickler(self) -> None:
+        import cloudpickle
+
+        class LocalProvider(IndexProvider):
+            pass
+
+        data_input = shuffled(LocalProvider())
+        pipeline = PipelineDefinition(data_input).get_dali_pipeline(py_start_method="spawn")
+        with pytest.raises(SourcePicklingError, match=f"Define its class at the top level of a module.*{ADVICE}"):
+            pipeline.build()
+        with make_iterator(
+            data_input, py_start_method="forkserver", py_num_workers=1, py_callback_pickler=cloudpickle
+        ) as iterator:
+            assert indices(iterator, 1) == [[0, 1, 2, 3]]
+
+    def test_an_input_that_cannot_be_unpickled_in_the_worker_is_named(self, tmp_path: Path) -> None:
+        message = r"The input \(ShuffledShardedInputCallable\) could not be unpickled in the worker process: "
+        with (
+            make_iterator(
+                shuffled(UnloadableProvider()), py_start_method="forkserver", py_num_workers=1
+            ) as iterator,
+            pytest.raises(RuntimeError, match=message + r"ImportError: gone\n.*must be importable there"),
+        ):
+            next(iter(iterator))
+
+    @pytest.mark.parametrize("error", [FileError("The table was replaced."), KeyError("table")])
+    def test_advice_about_imports_is_given_only_where_it_helps(self, error: Exception) -> None:
+        provider = UnloadableProvider(error=error)
+        with (
+            make_iterator(shuffled(provider), py_start_method="forkserver") as iterator,
+            pytest.raises(SourceError) as caught,
+        ):
+            next(iter(iterator))
+        assert isinstance(caught.value, FileError) == isinstance(error, FileError)
+        assert str(error) in str(caught.value)
+        assert "importable" not in str(caught.value)
+
+    @pytest.mark.timeout(60)
+    @pytest.mark.parametrize(
+        ("loop", "most_lines"),
+        [
+            pytest.param(
+                'make_iterator(shuffled(IndexProvider()), py_start_method="spawn")', 30, marks=pytest.mark.wide
+            ),
+            ('make_loader(shuffled(IndexProvider()), num_workers=2, start_method="spawn")', 12),
+        ],
+    )
+    def test_a_missing_main_guard_is_named(self, loop: str, most_lines: int, tmp_path: Path) -> None:
+        script = tmp_path / "no_guard.py"
+        script.write_text(
+            textwrap.dedent(f"""
+                import sys
+                sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+                from support.loaders import make_loader
+                from support.pipelines import make_iterator, shuffled
+                from support.providers import IndexProvider
+                for batch in {loop}:
+                    print(batch)
+            """)
+        )
+        result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=50)
+        assert result.returncode == 1
+        last_error = result.stderr[result.stderr.rindex("WorkerStartError") :]
+        assert "The main script starts worker processes when it is imported" in last_error
+        assert 'if __name__ == "__main__":' in last_error
+        assert result.stderr.count("Traceback") == 1
+        assert len(result.stderr.splitlines()) <= most_lines
+        assert "{" not in result.stdout
+
+
+class UnloadableProvider(IndexProvider):
+    """Can be pickled, but not unpickled."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__()
+        self._error = error or ImportError("gone")
+
+    def __reduce__(self):
+        return _fail_to_load, (self._error,)
+
+
+def _fail_to_load(error: Exception) -> None:
+    raise error
+
+
+class TestSettings:
+    def test_batch_sizes_that_differ_are_refused(self) -> None:
+        definition = PipelineDefinition(SamplerInputCallable(IndexProvider(), SequenceSampler(4, [4, 4, 4, 4], 0)))
+        message = r"SamplerInputCallable is set up for 4 samples per batch .* batch_size=8"
+        with pytest.raises(SettingError, match=message):
+            definition.get_dali_pipeline(batch_size=8)
+        assert definition.get_dali_pipeline().max_batch_size == 4
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (
+                {"num_thread": 2},
+                r"`num_thread` is not an argument of a DALI pipeline\. Did you mean 'num_threads'",
+            ),
+            ({"batch_size": 0}, r"`batch_size` must be a whole number of at least 1, got 0"),
+            ({"batch_size": "4"}, r"`batch_size` must be a whole number of at least 1, got '4'"),
+            (
+                {"py_start_method": "thread"},
+                r"`py_start_method` must be 'fork', 'spawn' or 'forkserver', got 'thread'",
+            ),
+            ({"exec_pipelined": False}, r"`exec_pipelined=False` does not work with worker processes"),
+            ({"py_callback_pickler": pickle}, r"`py_callback_pickler` has no use with forked workers"),
+        ],
+    )
+    def test_bad_pipeline_arguments_are_refused(self, arguments: dict, message: str) -> None:
+        with pytest.raises(SettingError, match=message):
+            PipelineDefinition(shuffled(IndexProvider(), 4)).get_dali_pipeline(**arguments)
+
+    def test_the_batch_size_must_come_from_somewhere(self) -> None:
+        with pytest.raises(SettingError, match="`batch_size` must be given"):
+            PipelineDefinition(TestOwnInputs.WrongNumberOfFields()).get_dali_pipeline()
+
+    @pytest.mark.parametrize("depth", [0, -1, 2.0, None, True])
+    def test_a_bad_prefetch_depth_is_refused(self, depth: object) -> None:
+        with pytest.raises(SettingError, match="`prefetch_queue_depth` must be a whole number of at least 1"):
+            PipelineDefinition(shuffled(IndexProvider()), prefetch_queue_depth=depth)
+
+    def test_a_step_class_instead_of_an_object_is_refused(self) -> None:
+        with pytest.raises(SettingError, match=r"Step 1 must be a PipelineStepBase, got .*\(a class: create"):
+            PipelineDefinition(shuffled(IndexProvider()), [ImageUser("index"), ImageUser])
+
+
+class TestFormats:
+    def test_all_problems_are_reported_together(self) -> None:
+        steps = [ImageUser("image"), ImageUser("index"), ImageUser("nothing")]
+        definition = PipelineDefinition(shuffled(FaultyProvider("none")), steps)
+        with pytest.raises(KeyError) as caught:
+            definition.get_dali_pipeline()
+        assert isinstance(caught.value, ValueError)
+        message = str(caught.value)
+        assert "The processing steps do not fit the data: 2 problems." in message
+        assert "step 1 (ImageUser):\n    - index: must be UINT8, got INT64" in message
+        assert "step 2 (ImageUser), given the format from before the step that failed:\n    - No" in message
+        assert [problem.path for problem in caught.value.problems] == [("index",), None]
+
+    def test_nothing_is_loaded_or_started_for_it(self) -> None:
+        definition = PipelineDefinition(shuffled(FaultyProvider("die", 0)), [ImageUser("nothing")])
+        with pytest.raises(KeyError, match="No occurrences of images found"):
+            definition.check_and_get_output_data_structure()
+
+    @pytest.mark.parametrize("mode", ["fork", "here"])
+    def test_a_type_that_differs_from_the_declared_one_is_named(self, mode: str) -> None:
+        definition = {"use_parallel_external_source": mode == "fork"}
+        message = (
+            r"  - index: Expected type float32, but the actual data type is int32 "
+            r"\(last set by step 0 \(WrongTypeStep\)\)"
+        )
+        with (
+            make_iterator(shuffled(IndexProvider()), [WrongTypeStep("index")], definition) as iterator,
+            pytest.raises(RuntimeError, match=message),
+        ):
+            next(iter(iterator))
+        # The fragments that existing code looks for:
+        assert "Expected type" in message
+
+    def test_the_check_of_types_can_be_switched_off(self) -> None:
+        with make_iterator(
+            shuffled(IndexProvider()), [WrongTypeStep("index")], {"check_data_format": False}
+        ) as iterator:
+            assert next(iter(iterator))["index"].dtype == np.int32
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_nothing_is_left_of_a_failed_start(method: str) -> None:
+    with pytest.raises((SourceError, SourcePicklingError, WorkerStartError)):
+        next(iter(make_iterator(shuffled(FaultyProvider("none", 0)), py_start_method=method)))
+
+
+def test_a_pipeline_has_a_row_for_each_batch_in_flight() -> None:
+    definition = PipelineDefinition(shuffled(IndexProvider(200), 1), prefetch_queue_depth=90)
+    pipeline = definition.get_dali_pipeline(num_threads=1, py_num_workers=1, prefetch_queue_depth=10)
+    control = pipeline._context.control  # type: ignore[attr-defined]
+    control.note_loading(control.begin_batch(0, 5), 0)
+    for batch in range(6, 105):
+        row = control.begin_batch(0, batch)
+        control.note_loading(row, 0)
+        control.end_batch(batch)
+    assert control.find_loading(os.getpid()) == (0, 5, 0)
+    pipeline.close()  # type: ignore[attr-defined]
+
+
+def test_fields_that_nothing_uses_are_named_at_the_users_line() -> None:
+    steps = [UnneededFieldRemover(["pair", "gain"])]
+    pipeline = PipelineDefinition(shuffled(NumberProvider()), steps).get_dali_pipeline(py_num_workers=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        pipeline.build()
+    [warning] = [each for each in caught if "loaded" in str(each.message)]
+    assert str(warning.message) == (
+        "These fields are not used, though loaded for each sample: no step reads them, and they do not reach the "
+        "output: pair, cameras[0].gain, cameras[1].gain. Leave fields out of the blueprint of the data provider "
+        "(`sample_data_structure`), and draws out of what the step declares."
+    )
+    assert warning.filename == __file__
+    assert [*map(len, pipeline.run())] == [4] * 4
+
+
+needs_notes = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 knows no notes of errors")
+
+
+class MissingFileProvider(IndexProvider):
+    """Reads a file that is missing, by a function of the package or on its own."""
+
+    def __init__(self, root: Path, way: str) -> None:
+        super().__init__(4)
+        self.root, self.way = root, way
+
+    def describe_sample(self, sample_index: int) -> str:
+        return "front.jpg, rear.jpg, left.jpg"
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        if self.way == "package":
+            Storage(self.root).read_bytes("rear.jpg")
+        elif self.way == "note":
+            try:
+                (self.root / "rear.jpg").read_text()
+            except OSError as error:
+                error.add_note("the camera at the rear")
+                raise
+        elif self.way == "other":
+            raise OSError("a disk is gone")
+        (self.root / "rear.jpg").read_bytes()
+        return super().get_data(sample_index)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize("way", ["package", "own", pytest.param("note", marks=needs_notes), "other"])
+def test_a_missing_file_is_named_once(tmp_path: Path, way: str, num_workers: int) -> None:
+    provider = MissingFileProvider(tmp_path, way)
+    with (
+        DataLoader(provider, 2, num_workers=num_workers, start_method="fork") as loader,
+        pytest.raises(SourceError) as caught,
+    ):
+        next(iter(loader))
+    message = str(caught.value)
+    reason = {"package": "there is none.", "other": "a disk is gone"}.get(way, "No such file or directory")
+    assert message.splitlines()[0].count(reason) == 1
+    assert message.replace('raise OSError("a disk is gone")', "").count(reason) == 1
+    assert message.count(str(tmp_path / "rear.jpg")) == (way != "other")
+    assert ("front.jpg" in message) == (way == "other")  # the error does not name its file
+    assert "in get_data" in message  # the user's code
+    assert ("the camera at the rear" in message.splitlines()) == (way == "note")
+    assert reason in caught.value.worker_traceback
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_of_a_rig_only_the_missing_image_is_named(tmp_path: Path, num_workers: int) -> None:
+    for camera, name in itertools.product(("front", "rear"), ("0.jpg", "1.jpg")):
+        (tmp_path / "a" / camera).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "a" / camera / name).write_bytes(b"\xff\xd8\xff")
+    folders = FrameFolders(tmp_path, cameras={"front": "front", "rear": "rear"})
+    for provider in (FrameDataProvider(folders), FrameSequenceDataProvider(folders, sequence_length=2)):
+        (tmp_path / "a" / "rear" / "1.jpg").unlink(missing_ok=True)
+        with (
+            DataLoader(provider, 1, num_workers=num_workers, start_method="fork") as loader,
+            pytest.raises(FileError) as caught,
+        ):
+            list(loader)
+        message = str(caught.value)
+        assert message.count("1.jpg") == message.count("rear") == message.count("there is none") == 1
+        assert "front" not in message
+        assert "Traceback" not in message  # no code of the user led to it
+        assert "1.jpg" in caught.value.worker_traceback
+        (tmp_path / "a" / "rear" / "1.jpg").write_bytes(b"\xff\xd8\xff")

@@ -1,0 +1,374 @@
+"""Workers and shared memory go when they are not needed any more, whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing import forkserver
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from support.pipelines import indices, make_iterator, shuffled, worker_pids
+from support.providers import FaultyProvider, IndexProvider, NumberProvider
+from support.scripts import Script, start_script
+from support.start_methods import ALL_START_METHODS, START_METHODS
+
+from accvlab.dali_pipeline_framework.errors import ClosedError
+from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def shared_memory_kib() -> int:
+    """Size of the shared memory for data that this process maps; semaphores go with the objects."""
+    total = 0
+    for line in Path(f"/proc/{os.getpid()}/maps").read_text().splitlines():
+        if "/dev/shm/nvidia_dali" in line or "memfd:" in line:
+            start, end = (int(address, 16) for address in line.split()[0].split("-"))
+            total += (end - start) // 1024
+    return total
+
+
+def wait_until(condition, seconds: float = 5.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_close_ends_workers_and_frees_shared_memory(method: str) -> None:
+    if method == "forkserver":
+        forkserver.ensure_running()  # it has open files of its own
+    gc.collect()
+    memory_before = shared_memory_kib()
+    num_files_before = psutil.Process().num_fds()
+    iterator = make_iterator(shuffled(NumberProvider()), py_num_workers=2, py_start_method=method)
+    held = next(iter(iterator))
+    assert len(worker_pids()) == 2
+    assert shared_memory_kib() > memory_before + 1000
+    iterator.close()
+    assert worker_pids() == []
+    assert shared_memory_kib() <= memory_before
+    assert held["index"].tolist() == [0, 1, 2, 3]  # what was delivered stays
+    assert held["cameras"][1]["gain"].tolist() == [0.5, 1.5, 2.5, 3.5]
+    iterator.close()
+    del iterator
+    gc.collect()
+    assert psutil.Process().num_fds() <= num_files_before + 1
+
+
+def test_many_pipelines_leave_nothing_behind() -> None:
+    def once() -> None:
+        with make_iterator(shuffled(IndexProvider()), py_num_workers=2, py_start_method="fork") as iterator:
+            indices(iterator, 2)
+
+    once()
+    gc.collect()
+    files, memory = psutil.Process().num_fds(), shared_memory_kib()
+    for _ in range(5):
+        once()
+    gc.collect()
+    assert psutil.Process().num_fds() <= files
+    assert shared_memory_kib() <= memory
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_deleting_the_iterator_ends_the_workers_though_the_pipeline_is_held(method: str) -> None:
+    pipeline = PipelineDefinition(shuffled(IndexProvider())).get_dali_pipeline(
+        py_num_workers=2, py_start_method=method
+    )
+    first = DALIStructuredOutputIterator(None, pipeline, output_type="numpy")
+    second = DALIStructuredOutputIterator(None, pipeline, output_type="numpy")
+    next(iter(first))
+    del first
+    gc.collect()
+    assert len(worker_pids()) == 2  # there is another iterator over the pipeline
+    del second
+    gc.collect()
+    assert worker_pids() == []
+    with pytest.raises(ClosedError, match="together with the last iterator over it"):
+        pipeline.run()
+
+
+def test_a_closed_iterator_says_so() -> None:
+    iterator = make_iterator(shuffled(IndexProvider()), py_num_workers=2)
+    epoch = iter(iterator)
+    iterator.close()
+    for use in (lambda: next(epoch), lambda: iter(iterator), iterator.reset):
+        with pytest.raises(ClosedError, match="was closed"):
+            use()
+
+
+def test_after_a_failure_the_workers_are_gone_though_the_error_is_held() -> None:
+    iterator = make_iterator(shuffled(FaultyProvider("value_error")), py_num_workers=2)
+    with pytest.raises(ValueError, match="calibration") as caught:
+        indices(iterator)
+    assert wait_until(lambda: worker_pids() == [])
+    assert caught.value is not None
+
+
+def test_an_exception_in_the_loop_closes_through_the_context_manager() -> None:
+    def fail_in_loop() -> None:
+        with make_iterator(shuffled(IndexProvider()), py_num_workers=2) as iterator:
+            for _ in iterator:
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_in_loop()
+    assert worker_pids() == []
+
+
+@pytest.fixture
+def run_script(tmp_path: Path) -> Iterator[Callable[[str], Script]]:
+    """Starts a script as the leader of a process group of its own; nothing of it is left after the test."""
+    scripts: list[Script] = []
+
+    def run(body: str) -> Script:
+        scripts.append(started(tmp_path, body))
+        return scripts[-1]
+
+    yield run
+    for script in scripts:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(script.pid, signal.SIGKILL)
+        script.communicate()
+
+
+def started(tmp_path: Path, body: str) -> Script:
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+        "from support.pipelines import *\nfrom support.providers import *\n"
+        'if __name__ == "__main__":\n' + textwrap.indent(textwrap.dedent(body), "    ")
+    )
+    return start_script(script, start_new_session=True)
+
+
+def scripts(by_default: dict[str, list[str]]) -> pytest.MarkDecorator:
+    """What happens to a script, by start method; all by all in a wide run."""
+    return pytest.mark.parametrize(
+        ("method", "what"),
+        [
+            pytest.param(method, what, marks=() if what in kept else pytest.mark.wide)
+            for method, kept in by_default.items()
+            for what in by_default["fork"]
+        ],
+    )
+
+
+ENDINGS = {"": 0, "raise RuntimeError": 1, "sys.exit(3)": 3, "import torch": 0}
+
+
+@scripts({"fork": [*ENDINGS], "spawn": [""], "forkserver": ["raise RuntimeError"]})
+def test_a_script_that_closes_nothing_ends(method: str, what: str, run_script: Callable[[str], Script]) -> None:
+    script = run_script(
+        f"""
+        iterator = make_iterator(shuffled(IndexProvider()), py_num_workers=2, py_start_method={method!r})
+        for batch in iterator:
+            break
+        print(*worker_pids())
+        {what}
+        """
+    )
+    stdout, _ = script.communicate(timeout=40)
+    assert script.returncode == ENDINGS[what]
+    pids = [int(pid) for pid in stdout.split()]
+    assert len(pids) == 2
+    assert wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+
+
+SLOW_LOOP = """
+        iterator = make_iterator(shuffled(SlowIndexProvider(10_000)), py_num_workers=2, py_start_method={method!r})
+        first = True
+        for batch in iterator:
+            if first:
+                print(*worker_pids())
+            first = False
+        """
+
+
+@scripts(
+    {
+        "fork": ["ctrl_c", "terminate", "kill", "kill_before_first_batch"],
+        "spawn": ["ctrl_c", "kill_before_first_batch"],
+        "forkserver": ["kill"],
+    }
+)
+def test_no_worker_outlives_its_parent(method: str, what: str, run_script: Callable[[str], Script]) -> None:
+    if what == "kill_before_first_batch":
+        body = f"""
+        pipeline = make_iterator(shuffled(IndexProvider()), py_num_workers=2, py_start_method={method!r})
+        print(*worker_pids())
+        import time
+        time.sleep(100)
+        """
+    else:
+        body = SLOW_LOOP.format(method=method)
+    script = run_script(body)
+    pids = [int(pid) for pid in script.stdout.readline().split()]
+    assert len(pids) == 2
+    time.sleep(0.2)
+    if what == "ctrl_c":
+        os.killpg(script.pid, signal.SIGINT)  # the whole process group, as a terminal does
+    elif what == "terminate":
+        script.send_signal(signal.SIGTERM)
+    else:
+        script.kill()
+    _, stderr = script.communicate(timeout=20)
+    assert wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+    if what == "ctrl_c":
+        assert script.returncode == -signal.SIGINT, stderr
+        assert stderr.rstrip().endswith("KeyboardInterrupt")
+        assert stderr.count("Traceback") == 1  # none from the workers
+
+
+SILENT_LOOP = """
+        import signal
+        if {handles}:
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
+        iterator = make_iterator(
+            shuffled(SilentProvider({is_stopped})), py_num_workers=2, py_start_method={method!r}
+        )
+        for batch in iterator:
+            print(*worker_pids())
+        """
+
+
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["native code", "stopped"])
+@pytest.mark.parametrize(
+    ("method", "what"),
+    [
+        ("fork", "kill"),
+        ("fork", "handle"),
+        ("forkserver", "kill"),
+        pytest.param("fork", "terminate", marks=pytest.mark.wide),
+        pytest.param("spawn", "kill", marks=pytest.mark.wide),
+        pytest.param("spawn", "terminate", marks=pytest.mark.wide),
+        pytest.param("spawn", "handle", marks=pytest.mark.wide),
+        pytest.param("forkserver", "terminate", marks=pytest.mark.wide),
+        pytest.param("forkserver", "handle", marks=pytest.mark.wide),
+    ],
+)
+def test_no_worker_outlives_its_parent_though_it_does_not_run(
+    method: str, what: str, is_stopped: bool, run_script: Callable[[str], Script]
+) -> None:
+    body = SILENT_LOOP.format(handles=what == "handle", is_stopped=is_stopped, method=method)
+    script = run_script(body)
+    pids = [int(pid) for pid in script.stdout.readline().split()]
+    assert len(pids) == 2
+    asleep = (psutil.STATUS_STOPPED if is_stopped else psutil.STATUS_SLEEPING,)
+    assert wait_until(lambda: all(psutil.Process(pid).status() in asleep for pid in pids))
+    time.sleep(0.3)
+    script.send_signal(signal.SIGKILL if what == "kill" else signal.SIGTERM)
+    assert script.wait(10) == {"kill": -signal.SIGKILL, "terminate": -signal.SIGTERM, "handle": 5}[what]
+    assert wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_semaphores_have_no_names_that_a_killed_process_would_leave(method: str) -> None:
+    def named() -> set[str]:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+        return {line for line in lines if "/dev/shm/" in line and "(deleted)" not in line}
+
+    before = named()
+    with make_iterator(shuffled(IndexProvider()), py_num_workers=2, py_start_method=method) as iterator:
+        assert indices(iterator, 1) == [[0, 1, 2, 3]]
+        assert named() == before
+
+
+def test_workers_that_end_by_themselves_are_not_waited_for() -> None:
+    iterators = [make_iterator(shuffled(IndexProvider()), py_num_workers=2) for _ in range(5)]
+    for iterator in iterators:
+        indices(iterator, 1)
+    begun = time.monotonic()
+    for iterator in iterators:
+        iterator.close()
+    assert time.monotonic() - begun < 5  # each has 2 s, of which it needs some milliseconds
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_stopped_workers_are_ended(method: str) -> None:
+    iterator = make_iterator(shuffled(IndexProvider()), py_num_workers=3, py_start_method=method)
+    indices(iterator, 1)
+    for pid in worker_pids():
+        os.kill(pid, signal.SIGSTOP)
+    begun = time.monotonic()
+    iterator.close()
+    assert worker_pids() == []
+    assert time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_workers_outlive_the_thread_that_has_started_them(method: str) -> None:
+    iterators = []
+
+    def start() -> None:
+        iterators.append(make_iterator(shuffled(IndexProvider()), py_num_workers=2, py_start_method=method))
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    time.sleep(0.1)
+    with iterators[0] as iterator:
+        assert np.concatenate(indices(iterator)).tolist() == [*range(20)]
+
+
+def test_ctrl_c_can_be_caught_and_the_iterator_closed(run_script: Callable[[str], Script]) -> None:
+    script = run_script(
+        """
+        iterator = make_iterator(shuffled(SlowIndexProvider(10_000)), py_num_workers=2)
+        try:
+            for number, batch in enumerate(iterator):
+                if number == 0:
+                    print("started")
+        except KeyboardInterrupt:
+            pass
+        try:
+            next(iter(iterator))
+        except Exception as error:
+            print(type(error).__name__)
+        else:
+            print("goes on")
+        iterator.close()
+        print("left:", worker_pids())
+        """
+    )
+    assert script.stdout.readline() == "started\n"
+    time.sleep(0.3)
+    os.killpg(script.pid, signal.SIGINT)
+    stdout, stderr = script.communicate(timeout=20)
+    assert stdout in ("ClosedError\nleft: []\n", "goes on\nleft: []\n"), stderr
+    assert script.returncode == 0
+
+
+@pytest.mark.parametrize("method", ALL_START_METHODS)
+def test_ctrl_c_ends_the_wait_for_a_worker_that_is_stuck(method: str, run_script: Callable[[str], Script]) -> None:
+    script = run_script(
+        f"""
+        for batch in make_iterator(shuffled(BlockedProvider()), py_num_workers=2, py_start_method={method!r}):
+            print(*worker_pids())
+        """
+    )
+    pids = [int(pid) for pid in script.stdout.readline().split()]
+    time.sleep(0.5)
+    os.killpg(script.pid, signal.SIGINT)
+    _, stderr = script.communicate(timeout=20)
+    assert stderr.rstrip().endswith("KeyboardInterrupt")
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def test_held_batches_are_never_overwritten() -> None:
+    with make_iterator(shuffled(IndexProvider(400), 4), py_num_workers=2) as iterator:
+        held = [batch["index"] for batch in iterator]
+    assert np.concatenate(held).tolist() == [*range(400)]

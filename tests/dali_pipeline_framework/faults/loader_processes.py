@@ -1,0 +1,132 @@
+"""Scripts with a loader that are ended, or have little shared memory."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+from support.scripts import Script, start_script
+
+GONE_WITHIN_S = 10.0
+
+
+def script(tmp_path: Path, body: str, before: Sequence[str] = ()) -> Script | subprocess.Popen[str]:
+    """Run lines with a loader of large samples; ``before`` is a command that runs the rest."""
+    path = tmp_path / "script.py"
+    path.write_text(
+        f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+        "from support.fault_providers import *\nfrom support.pipelines import worker_pids\n"
+        "from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy\n"
+        "from accvlab.dali_pipeline_framework.engine.watching.pool import queues_of\n"
+        "def loader(method, **arguments):\n"
+        "    return DataLoader(LargeProvider(400), 4, num_workers=2, start_method=method, output_type='numpy',\n"
+        "                      **arguments)\n"
+        'if __name__ == "__main__":\n' + textwrap.indent(textwrap.dedent(body), "    ")
+    )
+    if not before:
+        return start_script(path, start_new_session=True)
+    return subprocess.Popen(
+        [*before, sys.executable, "-u", str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def seconds_until_gone(pids: list[int], semaphores: list[str], since: float) -> float:
+    """How long after a time (`time.monotonic`) neither processes nor semaphores are left."""
+    names = [f"sem.{name.lstrip('/')}" for name in semaphores]
+    while any(map(psutil.pid_exists, pids)) or not set(os.listdir("/dev/shm")).isdisjoint(names):
+        seconds = time.monotonic() - since
+        assert seconds < GONE_WITHIN_S, "something is left"
+        time.sleep(0.05)
+    return time.monotonic() - since
+
+
+ENDS = {
+    "SIGKILL": "",
+    "SIGTERM": "",
+    "SIGINT": "",
+    "SIGTERM, handled": "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))",
+    "exception in the loop": "raise ZeroDivisionError",
+    "deleted": "del loop, used; print(worker_pids()); os._exit(0)",
+    "end of the script": "sys.exit(0)",
+}
+
+
+def end_loader(folder: Path, method: str, end: str) -> float:
+    """End a process with a loader. Returns how long after that nothing was left of its workers."""
+    waits = end.startswith("SIG")
+    started = script(
+        folder,
+        f"""
+        {ENDS[end] if waits else ""}
+        used = loader({method!r})
+        loop = iter(used)
+        next(loop)
+        queues = queues_of(used._run.pipeline._py_pool.pool)
+        print(*worker_pids(), *[queue.lock._semlock.name for queue in queues])
+        {"time.sleep(100)" if waits else ENDS[end]}
+        """,
+    )
+    try:
+        *pids, first, second = started.stdout.readline().split()
+        assert len(pids) == 2
+        since = time.monotonic()
+        if waits:
+            started.send_signal(getattr(signal, end.partition(",")[0]))
+        stdout, _ = started.communicate(timeout=30)
+        seconds = seconds_until_gone([*map(int, pids)], [first, second], since)
+        if end == "deleted":
+            assert stdout == "[]\n"
+        return seconds
+    finally:
+        started.kill()
+        started.communicate()
+
+
+def can_mount() -> bool:
+    return subprocess.run([*with_shared_memory("64k"), "true"], capture_output=True, check=False).returncode == 0
+
+
+def outcome(tmp_path: Path, before: Sequence[str]) -> str:
+    """What becomes of a loader of batches of 4 MiB, in a process that may have little shared memory.
+
+    Number of batches or the error, and a line that tells after how long.
+    """
+    body = """
+    start = time.monotonic()
+    with loader("fork", faults=FaultPolicy(restarts=1)) as used:
+        try:
+            print(len([batch["index"][0] for batch in used]))
+        except Exception as error:
+            print(type(error).__name__, error)
+        print(f"after {time.monotonic() - start:.2f} s")
+    print(worker_pids())
+    """
+    started = script(tmp_path, body, before)
+    try:
+        stdout, stderr = started.communicate(timeout=50)
+    finally:
+        started.kill()
+    assert started.returncode == 0, (started.returncode, stdout, stderr)
+    assert stdout.endswith("\n[]\n")
+    return stdout
+
+
+def with_shared_memory(size: str) -> list[str]:
+    """The command that runs another one with a `/dev/shm` of that size."""
+    return ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec "$0" "$@"']
+
+
+def with_file_limit(kib: int) -> list[str]:
+    """The command that runs another one whose files may not be larger."""
+    return ["sh", "-c", f'ulimit -f {2 * kib}; exec "$0" "$@"']

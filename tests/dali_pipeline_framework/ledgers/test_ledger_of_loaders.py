@@ -1,0 +1,189 @@
+"""Ledgers of real loaders, and of ranks that are killed and started again."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.full_disks import fills_the_disk
+from support.inputs import NumberCallable, NumberIterable
+from support.killed_ranks import TRAINING, ledger_of_killed_ranks
+from support.loaders import by_sampler, make_loader
+from support.providers import IndexProvider
+from support.samplers import EndlessSampler
+from support.scripts import run_script
+
+from accvlab.dali_pipeline_framework import DataLoader
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.ledgers import appended_file
+from accvlab.dali_pipeline_framework.ledgers.certificate import certify
+from accvlab.dali_pipeline_framework.ledgers.ledger_file import ledgers_in
+from accvlab.dali_pipeline_framework.ledgers.marks import DELIVERED, PADDING
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
+
+
+def noted(folder: Path) -> list[list[int]]:
+    """Samples of each batch in the ledgers of a folder."""
+    found = []
+    for ledger in ledgers_in([folder]):
+        for part in ledger.parts:
+            found += [part.indices[part.batch_of == number].tolist() for number in range(len(part.epochs))]
+    return found
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"num_workers": 0},
+        {"num_workers": 2, "start_method": "fork"},
+        pytest.param({"num_workers": 2, "start_method": "spawn"}, marks=pytest.mark.wide),
+        {"num_workers": 3, "start_method": "fork", "batch_size": 1},
+    ],
+    ids=str,
+)
+def test_a_ledger_tells_what_was_delivered(tmp_path: Path, settings: dict[str, Any]) -> None:
+    settings = {"batch_size": 4, "shuffle": True, "last_batch": "partial", "output_type": "numpy", **settings}
+    delivered = []
+    with DataLoader(IndexProvider(203), ledger=tmp_path, **settings) as loader:
+        for _ in range(2):
+            delivered += [batch["index"].tolist() for batch in loader]
+        delivered += [batch["index"].tolist() for batch in itertools.islice(loader, 3)]
+        loader.set_epoch(7)
+        delivered += [batch["index"].tolist() for batch in itertools.islice(loader, 3)]
+    assert noted(tmp_path) == delivered
+    assert certify([tmp_path], epochs=[0, 1]).is_exact
+    assert not certify([tmp_path]).is_exact
+
+
+def test_padding_is_marked(tmp_path: Path) -> None:
+    with make_loader(by_sampler(ShuffledSampler(22, last_batch="pad")), 4, ledger=tmp_path) as loader:
+        for _ in loader:
+            pass
+    (ledger,) = ledgers_in([tmp_path])
+    assert Counter(ledger.parts[0].marks.tolist()) == {DELIVERED: 22, PADDING: 2}
+    assert certify([tmp_path]).is_exact
+
+
+def test_all_inputs_that_know_their_samples(tmp_path: Path) -> None:
+    with make_loader(NumberCallable(10), 2, ledger=tmp_path / "callable") as loader:
+        for _ in loader:
+            pass
+    ledger = ledgers_in([tmp_path / "callable"])[0]
+    assert ledger.header.num_samples == -1
+    assert ledger.parts[0].is_known.tolist() == [False] * 5  # it does not tell
+    with make_loader(by_sampler(EndlessSampler()), 4, steps_per_epoch=2, ledger=tmp_path / "endless") as loader:
+        delivered = [batch["index"].tolist() for _ in range(3) for batch in loader]
+    assert noted(tmp_path / "endless") == delivered
+    with make_loader(NumberIterable(10, 2), 2, ledger=tmp_path / "iterable") as loader:
+        for _ in range(2):
+            for _ in loader:
+                pass
+    assert len(noted(tmp_path / "iterable")) == 10
+
+
+def test_a_loader_that_goes_on_within_a_process(tmp_path: Path) -> None:
+    with make_loader(by_sampler(ShuffledSampler(22, last_batch="pad")), 4, ledger=tmp_path) as loader:
+        states = [loader.state_dict() for _ in loader]
+        loader.load_state_dict(states[1])
+        for _ in loader:
+            pass
+    assert certify([tmp_path]).is_exact
+    with make_loader(by_sampler(ShuffledSampler(22, last_batch="pad")), 2, ledger=tmp_path) as loader:
+        loader.load_state_dict(states[2])  # another batch size
+        for _ in loader:
+            pass
+        for _ in loader:
+            pass
+    certificate = certify([tmp_path])
+    assert certificate.is_exact, str(certificate)
+
+
+def test_refusals_and_a_folder_that_cannot_be_made(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(SettingError, match="`ledger` must be"):
+        make_loader(by_sampler(ShuffledSampler(22)), 4, ledger=7)
+    (tmp_path / "file").write_text("")
+    with make_loader(by_sampler(ShuffledSampler(22)), 4, ledger=tmp_path / "file" / "ledger") as loader:
+        assert len([*loader]) == 5
+    assert "Nothing more is noted in it" in caplog.text
+
+
+def test_a_full_disk_ends_the_ledger_and_not_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(appended_file, "_is_safe_to_map", lambda file: False)
+    with make_loader(by_sampler(ShuffledSampler(22)), 4, ledger=tmp_path) as loader:
+        batches = iter(loader)
+        next(batches)
+        with fills_the_disk(monkeypatch):
+            next(batches)
+        assert len([*batches]) == 3
+    assert len(noted(tmp_path)) == 1
+    assert caplog.text.count("No space left on device. Make room, or name another folder: `ledger`.") == 1
+    assert not certify([tmp_path]).is_exact
+
+
+def run_rank(folder: Path, kill_at: int) -> int:
+    """Run the only rank of a training; returns how it has ended."""
+    env = {**os.environ, "RANK": "0", "WORLD_SIZE": "1", "MASTER_PORT": "1234"}
+    env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
+    return run_script(TRAINING, str(folder), str(kill_at), env=env, timeout=60).returncode
+
+
+def test_ranks_that_are_killed_and_started_again_deliver_each_sample_once(tmp_path: Path) -> None:
+    # The ranks do not wait for each other here: only one that runs alone may save while others are behind.
+    codes = [run_rank(tmp_path, kill_at) for kill_at in (10, 17, -1)]
+    assert codes == [-signal.SIGKILL, -signal.SIGKILL, 0]
+    certificate = certify([tmp_path / "ledger"])
+    assert certificate.is_exact, str(certificate)
+    assert certificate.notes[0].startswith("3 ledgers, 3 runs: 52 batches count, ")
+    assert " 0 were superseded" not in certificate.notes[0]
+
+
+@pytest.mark.wide
+def test_ranks_under_torchrun_are_certified_also_on_other_numbers_of_ranks(tmp_path: Path) -> None:
+    told = ledger_of_killed_ranks(tmp_path)
+    assert "7 ledgers, 4 runs: " in told
+    assert " 0 were superseded" not in told
+    assert "Each of the 203 samples was delivered exactly once in each of the epochs 0, 1." in told
+    state = json.loads((tmp_path / "loader.json").read_text())
+    assert (state["epoch"], state["batch"]) == (2, 0)
+
+
+class Failing(IndexProvider):
+    """Samples 3 and 17 cannot be loaded."""
+
+    def get_data(self, sample_index: int) -> Any:
+        if sample_index in (3, 17):
+            raise OSError("gone")
+        return super().get_data(sample_index)
+
+
+@pytest.mark.parametrize("policy", ["skip", "replace"])
+def test_samples_that_failed_are_told(tmp_path: Path, policy: Any) -> None:
+    settings: dict[str, Any] = {"num_workers": 0, "output_type": "numpy", "last_batch": "partial"}
+    settings["shuffle"] = True
+    delivered: Counter[int] = Counter()
+    with DataLoader(Failing(22), 4, faults=policy, ledger=tmp_path, **settings) as loader:
+        for batch in loader:
+            delivered.update(batch["index"].tolist())
+    problems = certify([tmp_path]).problems
+    if policy == "skip":
+        assert problems == ("epoch 0: missing: 3, 17",)
+        return
+    twice = sorted(index for index, count in delivered.items() if count == 2)
+    assert len(twice) == 2
+    assert problems[0].startswith("epoch 0: missing: 3 (sample ")
+    assert problems[1] == f"epoch 0: delivered twice: {twice[0]}, {twice[1]}"
+
+
+def test_a_file_is_no_folder_for_ledgers(tmp_path: Path) -> None:
+    (tmp_path / "ledger").write_text("")
+    with pytest.raises(SettingError, match=r"`ledger` must be a folder.*got the file '.*/ledger'"):
+        DataLoader(IndexProvider(4), 2, num_workers=0, ledger=tmp_path / "ledger")

@@ -1,0 +1,410 @@
+"""What files may have and claim: more is refused before memory is reserved for it, and the limit is named."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tarfile
+import time
+import tracemalloc
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from driving_support.clip_data import write_lerobot
+from support.optional_packages import has
+
+from accvlab.dali_pipeline_framework import DataLoader, limits
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
+from accvlab.dali_pipeline_framework.limits import file_limits
+from accvlab.dali_pipeline_framework.loader.states.state import _checkpoint
+from accvlab.dali_pipeline_framework.providers.files.storage import Storage
+from accvlab.dali_pipeline_framework.sources import WebDatasetReader
+from accvlab.dali_pipeline_framework.video.video_decoding import VideoDecoder
+from accvlab.driving_data.datasets.arrow_logs.lidar_content import read_points
+from accvlab.driving_data.datasets.clips.lerobot_files import LeRobotFiles
+from accvlab.driving_data.datasets.driving.arrow_files import ArrowFile, read_columns
+from accvlab.driving_data.datasets.driving.driving_index import _mapped
+from accvlab.driving_data.datasets.kitti.text_files import read_rows
+from accvlab.driving_data.datasets.nuscenes import tables
+from accvlab.driving_data.datasets.nuscenes.can_bus import _messages
+from accvlab.driving_data.datasets.nuscenes.splits import _scenes_in_file
+
+pytestmark = pytest.mark.timeout(60)
+
+LARGE = (1 << 33) + 1
+READERS: dict[str, Callable[[Path], Any]] = {
+    "file": lambda path: Storage(path.parent).read_bytes(path.name),
+    "table of nuScenes": lambda path: tables.read_table(path, {"token": tables.TOKEN}),
+    "CAN messages": lambda path: _messages(path, {"pos": 3}),
+    "split": _scenes_in_file,
+    "KITTI": lambda path: read_rows(path, 12, "a pose"),
+    "LeRobot": lambda path: LeRobotFiles(path.parents[1]).info,
+    "Feather": lambda path: read_columns(path, {"x": "number"}),
+    "Arrow": lambda path: ArrowFile(str(path)),
+}
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(file_limits.UNPACKED_BYTES, "_most", 1 << 20)
+    return 1 << 20
+
+
+def refusal(read: Callable[[], Any], error: type[Exception] = FileError) -> str:
+    """What a reader says; it must be fast, and reserve little."""
+    tracemalloc.start()
+    began = time.process_time()
+    try:
+        with pytest.raises(error) as caught:
+            read()
+        assert time.process_time() - began < 5
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_files_that_are_too_large(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "meta" / "info.json"
+    path.parent.mkdir()
+    with path.open("wb") as file:
+        os.truncate(file.fileno(), LARGE)  # without a block on the disk
+    message = refusal(lambda: READERS[name](path))
+    assert repr(str(path)) in message
+    assert f"it has {LARGE} bytes, more than the limit of {1 << 33}" in message
+    assert "`limits.set_most_file_bytes`, or $ACCVLAB_MOST_FILE_BYTES" in message
+
+
+@pytest.mark.parametrize("name", [name for name in READERS if name != "file"])
+def test_pipes_are_not_waited_for(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "meta" / "info.json"
+    path.parent.mkdir()
+    os.mkfifo(path)
+    assert re.search("it is no (regular )?file", refusal(lambda: READERS[name](path)))
+
+
+def test_limits_are_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (limits.most_file_bytes(), limits.most_unpacked_bytes()) == (2**33, 2**31)
+    for limit, name in (
+        (file_limits.FILE_BYTES, "file_bytes"),
+        (file_limits.UNPACKED_BYTES, "unpacked_bytes"),
+    ):
+        variable = f"ACCVLAB_MOST_{name.upper()}"
+        monkeypatch.setattr(limit, "_most", None)
+        monkeypatch.setenv(variable, "77")
+        assert getattr(limits, f"most_{name}")() == 77
+        getattr(limits, f"set_most_{name}")(78)
+        assert (getattr(limits, f"most_{name}")(), os.environ[variable]) == (78, "78")
+        monkeypatch.setattr(limit, "_most", None)
+        monkeypatch.setenv(variable, "many")
+        with pytest.raises(SettingError, match=rf"\${variable} must be a whole number of at least 1, got 'many'"):
+            getattr(limits, f"most_{name}")()
+        with pytest.raises(SettingError, match="`count` must be"):
+            getattr(limits, f"set_most_{name}")(0)
+
+
+# --- archives -------------------------------------------------------------------------------------------------
+
+
+def test_a_file_in_an_archive_that_unpacks_to_gigabytes(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("train/a.jpg", bytes(1000))
+    content = bytearray(path.read_bytes())
+    entry = content.index(b"PK\1\2")
+    content[entry + 24 : entry + 28] = struct.pack("<I", 2**32 - 16)  # its size, in the index
+    path.write_bytes(content)
+    message = refusal(lambda: Storage(f"zip://train::{path}").read_bytes("a.jpg"))
+    assert f"it has {2**32 - 16} bytes, more than the limit of {2**31}" in message
+    assert "a.jpg" in message
+
+
+def test_a_file_with_holes_in_an_archive(tmp_path: Path) -> None:
+    with (tmp_path / "a.jpg").open("wb") as file:
+        os.truncate(file.fileno(), 3 << 30)
+    if shutil.which("tar") is None:
+        pytest.skip("needs tar")
+    command = ["tar", "-cSf", "a.tar", "--format=gnu", "a.jpg"]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=50)
+    assert (tmp_path / "a.tar").stat().st_size < 1 << 20
+    message = refusal(lambda: Storage(f"tar://::{tmp_path / 'a.tar'}").read_bytes("a.jpg"))
+    assert f"it has {3 << 30} bytes, more than the limit of {2**31}" in message
+
+
+def webdataset(size: bytes | None) -> bytes:
+    """An archive of eight files; where a size is given, the first one claims it."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        for number in range(8):
+            info = tarfile.TarInfo(f"{number}.bin")
+            info.size = 1000
+            archive.addfile(info, io.BytesIO(bytes([number]) * 1000))
+    header = bytearray(content.getvalue())
+    if size is not None:
+        header[124:136] = size
+        header[148:156] = b" " * 8
+        header[148:156] = b"%06o\0 " % sum(header[:512])
+    return bytes(header)
+
+
+@pytest.mark.parametrize("size", [None, b"77777777777\0"])  # 8 GiB
+def test_archives_that_dali_reads(tmp_path: Path, size: bytes | None) -> None:
+    path = tmp_path / "a.tar"
+    path.write_bytes(webdataset(size)[: 5000 if size is None else None])
+    reader = WebDatasetReader(paths=[str(path)], ext=["bin"])
+    message = refusal(lambda: DataLoader(reader, 2, num_workers=0, output_type="numpy").start(), SettingError)
+    assert str(path) in message
+    assert "DALI reports" in message
+
+
+# --- tables of Arrow ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not has("pyarrow"), reason="needs pyarrow")
+class TestArrow:
+    def table(self, count: int = 1 << 20) -> Any:
+        import pyarrow as pa
+
+        return pa.table({"x": np.zeros(count), "name": pa.array(["n"]).take(pa.array(np.zeros(count, int)))})
+
+    @pytest.mark.parametrize(("columns", "of_feather"), [({"x": "number"}, 8 << 20), ({"name": "text"}, 5 << 20)])
+    def test_a_table_that_unpacks_to_more(self, tmp_path: Path, columns: Any, of_feather: int, small: int) -> None:
+        import pyarrow.feather as feather
+        import pyarrow.parquet as pq
+
+        pq.write_table(self.table(), tmp_path / "a.parquet", compression="zstd")
+        feather.write_feather(self.table(), str(tmp_path / "a.feather"), compression="zstd")
+        for path, count in ((tmp_path / "a.parquet", 8 << 20), (tmp_path / "a.feather", of_feather)):
+            message = refusal(lambda path=path: read_columns(path, columns))
+            assert repr(str(path)) in message
+            assert f"unpacked it has {count} bytes, more than the limit of {small}" in message
+
+    def test_a_text_that_is_as_long_as_the_table(self, tmp_path: Path, small: int) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.table({"name": ["n" * 10_000, *["n"] * 1000]}), tmp_path / "a.parquet")
+        message = refusal(lambda: read_columns(tmp_path / "a.parquet", {"name": "text"}))
+        assert f"as an array it needs {1001 * 40_000} bytes, more than the limit of {small}" in message
+
+    def test_a_log_that_unpacks_to_more(self, tmp_path: Path, small: int) -> None:
+        import pyarrow.feather as feather
+
+        path = tmp_path / "a.arrow"
+        feather.write_feather(self.table(), str(path), compression="lz4", chunksize=1 << 20)
+        for read in (lambda: ArrowFile(str(path)).num_rows, lambda: ArrowFile(str(path)).column("x")):
+            message = refusal(read)
+            assert repr(str(path)) in message
+            assert re.search(rf"unpacked it has \d+ bytes, more than the limit of {small}", message)
+
+    def test_many_batches_that_unpack_to_more_together(self, tmp_path: Path, small: int) -> None:
+        import pyarrow.feather as feather
+
+        path = tmp_path / "a.arrow"
+        feather.write_feather(self.table(), str(path), compression="zstd", chunksize=1 << 14)
+        assert ArrowFile(str(path)).num_rows == 1 << 20
+        message = refusal(lambda: ArrowFile(str(path)).column("x"))
+        assert re.search(rf"the column 'x' has \d+ bytes, more than the limit of {small}", message)
+
+    def test_points_that_unpack_to_more(self, tmp_path: Path, small: int) -> None:
+        import pyarrow as pa
+        import pyarrow.feather as feather
+
+        batch = pa.record_batch({name: np.zeros(1 << 18, np.float32) for name in "xyz"})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+            stream.write_batch(batch)
+        table = pa.table({"lidar": [sink.getvalue().to_pybytes()]})
+        feather.write_feather(table, str(tmp_path / "a.arrow"), compression="uncompressed")
+        file = ArrowFile(str(tmp_path / "a.arrow"))
+        message = refusal(lambda: read_points(file, "lidar", 0, "xyz"))
+        assert f"The points in row 0 of {str(tmp_path / 'a.arrow')!r}" in message
+        assert f"unpacked it has {3 << 20} bytes, more than the limit of {small}" in message
+
+    def test_a_buffer_that_claims_terabytes(self, tmp_path: Path) -> None:
+        import pyarrow.feather as feather
+
+        path = tmp_path / "a.arrow"
+        feather.write_feather(self.table(1000), str(path), compression="zstd")
+        content = path.read_bytes()
+        claimed = struct.pack("<q", 8000)
+        assert claimed in content
+        path.write_bytes(content.replace(claimed, struct.pack("<q", 1 << 42)))
+        assert f"{str(path)!r} cannot be read" in refusal(lambda: ArrowFile(str(path)).column("x"))
+
+    @pytest.mark.parametrize("claimed", [1001, 1 << 30, 1 << 60])
+    def test_columns_that_are_shorter_than_they_claim(self, tmp_path: Path, claimed: int) -> None:
+        import pyarrow as pa
+        import pyarrow.feather as feather
+
+        path = tmp_path / "a.arrow"
+        table = pa.table({"cells": [b"content"] * 1000, "x": np.zeros(1000)})
+        feather.write_feather(table, str(path), compression="uncompressed")
+        path.write_bytes(path.read_bytes().replace(struct.pack("<q", 1000), struct.pack("<q", claimed)))
+        reads = (
+            lambda: ArrowFile(str(path)).num_rows,
+            lambda: ArrowFile(str(path)).content("cells", 0),
+            lambda: ArrowFile(str(path)).column("x"),
+            lambda: read_columns(path, {"x": "number"}),
+        )
+        for read in reads:
+            assert repr(str(path)) in refusal(read)
+
+
+# --- text -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '[{"token": ' + "9" * 5000 + "}]", '[{"token": ' + "[" * 100_000])
+def test_values_of_json_without_end(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "meta" / "info.json"
+    path.parent.mkdir()
+    path.write_text(text)
+    for name in ("table of nuScenes", "CAN messages", "split", "LeRobot"):
+        assert repr(str(path)) in refusal(lambda name=name: READERS[name](path))
+
+
+def test_a_record_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_PIECE", 1 << 10)
+    monkeypatch.setattr(tables, "_LONGEST_RECORD", 1 << 12)
+    (tmp_path / "a.json").write_text('[{"token": "' + "a" * 10_000 + '"}, {"token": "b"}]')
+    message = refusal(lambda: READERS["table of nuScenes"](tmp_path / "a.json"))
+    assert "no record ends within 5119 characters" in message
+
+
+def test_a_token_that_is_as_long_as_the_table(tmp_path: Path, small: int) -> None:
+    records = [{"token": "a" * 10_000}, *({"token": f"b{number}"} for number in range(1000))]
+    (tmp_path / "a.json").write_text(json.dumps(records))
+    message = refusal(lambda: READERS["table of nuScenes"](tmp_path / "a.json"))
+    assert f"1001 texts, one of 10000 bytes, need 10010000 bytes, more than the limit of {small}" in message
+
+
+@pytest.mark.parametrize(
+    "pattern", ["{chunk_index:999999999999d}", "{video_key.__class__}", "{0}", "{chunk_index!r:>9}"]
+)
+def test_names_of_files_with_formats_of_their_own(tmp_path: Path, pattern: str) -> None:
+    files = LeRobotFiles(write_lerobot(tmp_path / "data", data_path=pattern))
+    assert "must be a name with {video_key}" in refusal(lambda: files.data_file(1, 2))
+
+
+# --- arrays and states ----------------------------------------------------------------------------------------
+
+
+def test_an_array_that_claims_terabytes(tmp_path: Path) -> None:
+    header = io.BytesIO()
+    shape = {"descr": "<f8", "fortran_order": False, "shape": (10**12,)}
+    np.lib.format.write_array_header_1_0(header, shape)
+    (tmp_path / "a.npy").write_bytes(header.getvalue())
+    assert "mmap" in refusal(lambda: _mapped(tmp_path / "a.npy"), ValueError)  # which the index translates
+
+
+def test_a_checkpoint_that_unpacks_to_more(small: int) -> None:
+    text = base64.b85encode(zlib.compress(bytes(2 * small))).decode()
+    assert f"more than {small} bytes" in refusal(lambda: _checkpoint(text), ValueError)
+
+
+# --- videos ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not has("av"), reason="needs PyAV")
+class TestVideos:
+    @pytest.fixture
+    def video(self, tmp_path: Path) -> Path:
+        from support.videos import make_video
+
+        return make_video(tmp_path / "a.mp4", 14, "libx264")
+
+    def test_frames_of_gigapixels(self, video: Path) -> None:
+        with VideoDecoder(video) as decoder:
+            assert decoder.width * decoder.height == 96 * 64
+        before = limits.most_image_pixels()
+        limits.set_most_image_pixels(96 * 64 - 1)
+        try:
+            message = refusal(lambda: VideoDecoder(video).next_frame(), VideoError)
+            assert f"{str(video)!r} is not decoded: it claims frames of 96 x 64 pixels, more than the" in message
+        finally:
+            limits.set_most_image_pixels(before)
+            del os.environ["ACCVLAB_MOST_IMAGE_PIXELS"]
+
+
+TAR_BOMBS = """
+import resource, sys
+from accvlab.dali_pipeline_framework.errors import FileError
+from accvlab.dali_pipeline_framework.providers.files.storage import Storage
+most = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + (256 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (most, most))
+for name in sys.argv[1:]:
+    try:
+        Storage(f"tar://::{name}").read_bytes("a")
+    except FileError as error:
+        print(name, error)
+print("end")
+"""
+
+
+@pytest.mark.skipif(not has("fsspec"), reason="needs fsspec")
+@pytest.mark.timeout(120)
+def test_compressed_tar_archives_are_not_unpacked_without_end(tmp_path: Path) -> None:
+    """16 GB of zeros, a header of 4 GB, a million files; each in 17 MB at most, in a process of 256 MB more."""
+
+    def header(name: str, size: int, kind: bytes = tarfile.REGTYPE) -> bytes:
+        member = tarfile.TarInfo(name)
+        member.size, member.type = size, kind
+        return member.tobuf(tarfile.GNU_FORMAT)
+
+    zeros = zlib_member(bytes(1 << 24))
+    files = zlib_member(b"".join(header(f"{number}", 0) for number in range(1 << 10)))
+    bombs = {
+        "zeros": [zlib_member(header("a", 16 << 30)), *[zeros] * 1024],
+        "name": [zlib_member(header("a", 4 << 30, tarfile.GNUTYPE_LONGNAME)), *[zeros] * 256],
+        "rest": [zlib_member(header("b", 1)), *[zeros] * 1024],
+        "files": [files] * (1 << 10),
+    }
+    for name, members in bombs.items():
+        (tmp_path / f"{name}.tar.gz").write_bytes(b"".join(members))
+    environment = {**os.environ, "ACCVLAB_MOST_UNPACKED_BYTES": str(16 << 20)}
+    names = [f"{name}.tar.gz" for name in bombs]
+    ended = subprocess.run(
+        [sys.executable, "-c", TAR_BOMBS, *names],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert ended.stdout.splitlines()[-1:] == ["end"], ended.stderr
+    told = dict(line.split(" ", 1) for line in ended.stdout.splitlines()[:-1])
+    unpacked = (16 << 30) + 511
+    assert f"unpacked it has at least {unpacked} bytes, more than the limit of {1 << 33}" in told["zeros.tar.gz"]
+    assert f"a header in it claims {4 << 30} bytes" in told["name.tar.gz"]
+    assert told["rest.tar.gz"] == "The file 'tar://a::rest.tar.gz' cannot be read: there is none."
+    assert f"its headers take {(16 << 20) + 2048} bytes of memory, more than the limit of" in told["files.tar.gz"]
+
+
+def zlib_member(content: bytes) -> bytes:
+    """A part of a gzip file: these can be put behind each other."""
+    packer = zlib.compressobj(1, zlib.DEFLATED, 31)
+    return packer.compress(content) + packer.flush()
+
+
+@pytest.mark.skipif(not has("fsspec"), reason="needs fsspec")
+@pytest.mark.parametrize("suffix", ["gz", "bz2", "xz"])
+def test_compressed_tar_archives_are_read(tmp_path: Path, suffix: Any) -> None:
+    contents = {f"{number}/{'long' * number}.bin": bytes([number]) * 1000 * number for number in range(1, 60)}
+    with tarfile.open(tmp_path / f"all.tar.{suffix}", f"w:{suffix}") as archive:
+        for name, content in contents.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    storage = Storage(f"tar://::{tmp_path}/all.tar.{suffix}")
+    for name, content in reversed(contents.items()):
+        assert storage.read_bytes(name).tobytes() == content
+        assert storage.open_binary(name).read() == content

@@ -1,0 +1,743 @@
+"""Loops, epochs, settings and the end of a loader, with real pipelines."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.inputs import CountedCallable, NumberCallable, NumberIterable
+from support.laws import each_value
+from support.loaders import LENGTHS, by_sampler, edited, make_loader
+from support.pipelines import indices, shuffled, worker_pids
+from support.providers import FaultyProvider, IndexProvider, NumberProvider
+from support.samplers import EndlessSampler, EpochSampler
+from support.start_methods import START_METHODS
+from support.steps import Doubler
+
+from accvlab.dali_pipeline_framework.engine.structured_pipeline import StructuredPipeline
+from accvlab.dali_pipeline_framework.errors import (
+    ClosedError,
+    NotSupportedError,
+    OutputError,
+    SettingError,
+    SourceError,
+)
+from accvlab.dali_pipeline_framework.inputs import (
+    SamplerInputCallable,
+    SamplerInputIterable,
+    SequenceSampler,
+    ShuffledShardedInputCallable,
+)
+from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
+from accvlab.dali_pipeline_framework.sampling import SampleCounts, ShuffledSampler, StreamingSequenceSampler
+from accvlab.dali_pipeline_framework.sources import Shard
+
+LOGGER = "accvlab.dali_pipeline_framework.loader.data_loader"
+
+
+@pytest.fixture(autouse=True)
+def _single_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name in ("RANK", "WORLD_SIZE") or name.startswith(("OMPI_COMM_", "SLURM_")):
+            monkeypatch.delenv(name)
+
+
+def expected(epoch: int) -> list[list[int]]:
+    sampler = ShuffledSampler(22, 4, seed=3)
+    return [sampler.get_batch_indices(epoch, batch).tolist() for batch in range(5)]
+
+
+def loader_22(**arguments: Any) -> DataLoader:
+    return make_loader(by_sampler(ShuffledSampler(22, seed=3)), 4, **arguments)
+
+
+WORKERS: list[dict[str, Any]] = [
+    {},
+    {"num_workers": 2},
+    {"num_workers": 3, "pipeline_arguments": {"prefetch_queue_depth": 3}},
+    {"definition": {"use_parallel_external_source": False}},
+]
+
+
+# --- loops -----------------------------------------------------------------------------------------------
+
+
+class TestLoops:
+    @pytest.mark.parametrize("arguments", [*WORKERS, {"num_workers": 2, "start_method": "forkserver"}])
+    def test_each_loop_is_an_epoch(self, arguments: dict[str, Any]) -> None:
+        with loader_22(**arguments) as loader:
+            for epoch in range(3):
+                assert loader.epoch == epoch
+                assert indices(loader) == expected(epoch)
+            assert loader.epoch == 3
+
+    @each_value(arguments=WORKERS, num_before=[1, 2, 4, 5])
+    def test_behind_a_break_comes_the_next_epoch_from_its_beginning(
+        self, arguments: dict[str, Any], num_before: int
+    ) -> None:
+        with loader_22(**arguments) as loader:
+            for epoch in range(3):
+                assert indices(loader, num_before) == expected(epoch)[:num_before]
+            assert indices(loader) == expected(3)
+
+    def test_begun_loops_from_which_nothing_was_taken_skip_nothing(self) -> None:
+        with loader_22(num_workers=1) as loader:
+            for epoch in range(2):
+                iter(loader)
+                iter(loader)
+                assert loader.epoch == epoch
+                assert indices(loader) == expected(epoch)
+
+    def test_a_new_loop_ends_the_old_one(self) -> None:
+        with loader_22(num_workers=1) as loader:
+            old = iter(loader)
+            next(old)
+            new = iter(loader)
+            with pytest.raises(ClosedError, match="This loop over the loader has ended: another loop has begun"):
+                next(old)
+            assert indices(new) == expected(1)
+            with pytest.raises(ClosedError):
+                next(old)
+
+    @pytest.mark.parametrize("arguments", WORKERS[:2])
+    def test_next_behind_the_end_keeps_raising(self, arguments: dict[str, Any]) -> None:
+        with loader_22(**arguments) as loader:
+            loop = iter(loader)
+            assert iter(loop) is loop
+            assert indices(loop) == expected(0)
+            for _ in range(3):
+                with pytest.raises(StopIteration):
+                    next(loop)
+            assert indices(loader) == expected(1)
+
+    def test_training_and_validation_take_turns(self) -> None:
+        with (
+            loader_22(num_workers=1) as train,
+            make_loader(by_sampler(ShuffledSampler(12, shuffle=False)), 3, num_workers=1) as validate,
+        ):
+            delivered = []
+            for batch in train:
+                delivered.append(batch["index"].tolist())
+                assert indices(validate, 2) == [[0, 1, 2], [3, 4, 5]]
+                assert validate.state_dict()["batch"] == 2
+            assert delivered == expected(0)
+            assert (train.epoch, validate.epoch) == (1, 4)
+
+    def test_a_loader_without_a_name_lives_as_long_as_its_loop(self) -> None:
+        assert [batch["index"].tolist() for batch in loader_22(num_workers=1)] == expected(0)
+
+    @pytest.mark.parametrize("parallel", [True, False])
+    def test_iterables(self, parallel: bool) -> None:
+        source = SamplerInputIterable(IndexProvider(10), EpochSampler())
+        with make_loader(source, num_workers=1, definition={"use_parallel_external_source": parallel}) as loader:
+            assert indices(loader) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+            assert indices(loader, 1) == [[1, 2, 3, 4]]
+            assert loader.epoch == 1
+            assert indices(loader) == [[2, 3, 4, 5], [6, 7, 8, 9]]
+            assert (loader.epoch, len(loader), loader.batch_size) == (3, 2, 4)
+
+    @pytest.mark.parametrize("arguments", WORKERS)
+    def test_an_endless_stream_goes_on_behind_a_break_and_loses_nothing(self, arguments: dict[str, Any]) -> None:
+        with make_loader(by_sampler(EndlessSampler(100), IndexProvider(100)), **arguments) as loader:
+            delivered = indices(loader, 2) + indices(loader, 3) + indices(loader, 1)
+            assert [index for batch in delivered for index in batch] == [*range(24)]
+            assert loader.epoch == 0
+            assert loader.state_dict()["batch"] == 6
+            with pytest.raises(TypeError, match="Pass `steps_per_epoch`"):
+                len(loader)
+            with pytest.raises(NotSupportedError, match="has no epochs"):
+                loader.set_epoch(1)
+
+    @pytest.mark.parametrize("arguments", WORKERS)
+    def test_an_endless_stream_in_steps(self, arguments: dict[str, Any]) -> None:
+        def from_to(start: int, stop: int) -> list[list[int]]:
+            return [[*range(4 * batch, 4 * batch + 4)] for batch in range(start, stop)]
+
+        with make_loader(
+            by_sampler(EndlessSampler(100), IndexProvider(100)), steps_per_epoch=3, **arguments
+        ) as loader:
+            assert len(loader) == 3
+            assert indices(loader) == from_to(0, 3)
+            assert indices(loader) == from_to(3, 6)
+            assert indices(loader, 1) == from_to(6, 7)
+            assert loader.epoch == 2
+            assert indices(loader) == from_to(9, 12)  # what the break left of epoch 2 is left out
+            loader.set_epoch(1)
+            assert indices(loader) == from_to(3, 6)
+
+    def test_an_endless_stream_loads_nothing_twice(self) -> None:
+        source = NumberCallable(has_epochs=False)
+        with make_loader(source, 4) as loader:
+            assert [len(indices(loader, number)) for number in (2, 1, 3)] == [2, 1, 3]
+        assert source.asked == [*range(len(source.asked))]
+
+    def test_a_limited_stream_ends_and_stays_at_its_end(self) -> None:
+        source = SamplerInputCallable(IndexProvider(10), EndlessSampler(), 3)
+        with make_loader(source, num_workers=1) as loader:
+            assert len(loader) == 3
+            assert [len(indices(loader, 2)), len(indices(loader))] == [2, 1]
+            assert [indices(loader), indices(loader)] == [[], []]
+            assert loader.state_dict()["batch"] == 3
+
+    def test_a_batch_that_cannot_be_converted_does_not_shift_the_others(self) -> None:
+        def post_process(batch: Any) -> list[int]:
+            if batch["index"][0] == expected(0)[1][0]:
+                raise ValueError("not this one")
+            return batch["index"].tolist()
+
+        with loader_22(num_workers=1, post_process_func=post_process) as loader:
+            loop = iter(loader)
+            assert next(loop) == expected(0)[0]
+            with pytest.raises(ValueError, match="not this one"):
+                next(loop)
+            assert loader.state_dict()["batch"] == 1  # it was not received
+            assert next(loop) == expected(0)[2]
+            state = loader.state_dict()
+            assert state["batch"] == 3
+            assert [*loop] == expected(0)[3:]
+            loader.load_state_dict(state)
+            assert [*loader] == expected(0)[3:]
+            assert [*loader] == expected(1)
+
+    def test_a_sample_that_cannot_be_loaded_is_named_and_does_not_count(self) -> None:
+        source = SamplerInputCallable(FaultyProvider("value_error"), ShuffledSampler(16, shuffle=False))
+        with make_loader(source, 4, num_workers=1) as loader:
+            assert [batch["index"].tolist() for _, batch in zip(range(1), loader, strict=False)] == [[0, 1, 2, 3]]
+            with pytest.raises(SourceError, match="sample 6"):
+                indices(loader)
+        with make_loader(source, 4, num_workers=1) as loader:
+            loop = iter(loader)
+            next(loop)
+            with pytest.raises(SourceError, match="sample 6"):
+                next(loop)
+            state = loader.state_dict()
+        repaired = SamplerInputCallable(FaultyProvider("value_error", 99), ShuffledSampler(16, shuffle=False))
+        with make_loader(repaired, 4) as loader:
+            loader.load_state_dict(state)
+            assert indices(loader) == [[4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]]
+
+
+class TestSetEpoch:
+    def test_before_the_first_loop_and_between(self) -> None:
+        with loader_22(num_workers=2) as loader:
+            for epoch in (7, 8, 8, 3, 0):
+                loader.set_epoch(epoch)
+                assert loader.epoch == epoch
+                assert loader.state_dict()["epoch"] == epoch
+                assert indices(loader) == expected(epoch)
+            assert indices(loader) == expected(1)
+
+    @pytest.mark.parametrize("epoch", [0, 1, 5])
+    @pytest.mark.parametrize("leaves", [True, False])
+    def test_during_a_loop_it_is_for_the_next_one(self, epoch: int, leaves: bool) -> None:
+        with loader_22(num_workers=1) as loader:
+            for number, batch in enumerate(loader):
+                assert batch["index"].tolist() == expected(0)[number]
+                assert loader.epoch == (0 if number < 4 else 1)
+                if number == 1:
+                    loader.set_epoch(epoch)
+                if number == 3 and leaves:
+                    break
+            assert indices(loader) == expected(epoch)
+            assert indices(loader) == expected(epoch + 1)
+
+    def test_behind_a_break_the_same_epoch_begins_anew(self) -> None:
+        with loader_22(num_workers=1) as loader:
+            assert indices(loader, 2) == expected(0)[:2]
+            loader.set_epoch(0)
+            assert loader.state_dict()["batch"] == 0
+            assert indices(loader) == expected(0)
+
+    def test_behind_a_break_the_next_epoch_is_where_the_loader_stands(self) -> None:
+        with loader_22() as loader:
+            indices(loader, 2)
+            assert (loader.epoch, loader.state_dict()["batch"]) == (0, 2)
+            loader.set_epoch(1)
+            assert (loader.epoch, loader.state_dict()["batch"]) == (1, 0)
+
+    def test_of_a_loaded_state_keeps_its_position(self) -> None:
+        with loader_22(num_workers=1) as loader:
+            state = edited(loader.state_dict(), {"epoch": 4, "batch": 3})
+            loader.load_state_dict(state)
+            for epoch in range(loader.epoch, 6):  # as training loops are written
+                loader.set_epoch(epoch)
+                assert indices(loader) == (expected(4)[3:] if epoch == 4 else expected(epoch))
+            loader.load_state_dict(state)
+            loader.set_epoch(2)
+            assert indices(loader) == expected(2)
+            loader.load_state_dict(state)
+            loader.set_epoch(2)
+            loader.set_epoch(4)  # changed away and back: from its beginning
+            assert indices(loader) == expected(4)
+
+    @pytest.mark.parametrize("during", [True, False])
+    def test_an_epoch_that_was_begun_with_another_batch_size_is_planned_anew(self, during: bool) -> None:
+        with loader_22(num_workers=1) as loader:
+            state = edited(loader.state_dict(), {"epoch": 2, "batch": 2, "total_batch_size": 3})
+            loader.load_state_dict(state)
+            order = [index for batch in expected(2) for index in batch]
+            following = [order[start : start + 4] for start in range(6, 18, 4)]
+            received = []
+            for batch in loader:
+                if during and not received:
+                    loader.set_epoch(2)
+                received.append(batch["index"].tolist())
+            assert received[:3] == following
+            assert len(received) == 4
+            if not during:
+                loader.set_epoch(2)
+            assert len(loader) == 5
+            assert indices(loader) == expected(2)
+            assert indices(loader) == expected(3)
+
+    @pytest.mark.parametrize("value", [-1, 1.5, "1", None, True])
+    def test_must_be_a_whole_number(self, value: Any) -> None:
+        with (
+            loader_22() as loader,
+            pytest.raises(SettingError, match="`epoch` must be a whole number of at least 0"),
+        ):
+            loader.set_epoch(value)
+
+    @pytest.mark.parametrize("source", [NumberCallable(10), CountedCallable(10)])
+    def test_of_a_user_s_callable(self, source: Any) -> None:
+        with make_loader(source, 4, num_workers=2) as loader:
+            loader.set_epoch(6)
+            assert indices(loader) == [[6000, 6001, 6002, 6003], [6004, 6005, 6006, 6007]]
+
+
+# --- what it tells ---------------------------------------------------------------------------------------
+
+
+class TestAttributes:
+    def test_of_a_sampler(self) -> None:
+        provider = IndexProvider(22)
+        sampler = StreamingSequenceSampler(LENGTHS, seed=1)
+        with make_loader(by_sampler(sampler, provider), 2, shard=(1, 2), num_workers=2) as loader:
+            bound = sampler.with_settings(total_batch_size=4)
+            assert len(loader) == bound.num_batches(0) == len(indices(loader))
+            assert loader.sample_counts() == bound.sample_counts(1)
+            assert loader.sample_counts(5) == bound.sample_counts(5)
+            assert loader.shard == Shard(1, 2)
+            assert loader.dataset is provider
+            assert (loader.batch_size, loader.num_workers) == (2, 2)
+            assert loader.sample_data_structure.field_names_flat[:2] == ("index", "position.epoch")
+
+    def test_of_a_shuffled_data_set(self) -> None:
+        with make_loader(shuffled(IndexProvider(22))) as loader:
+            assert (len(loader), loader.batch_size) == (5, 4)
+            assert loader.shard == Shard(0, 1)
+            assert loader.sample_counts() == SampleCounts(5, 22, 20, 2, 0, 0)
+
+    def test_of_a_user_s_callable(self) -> None:
+        source = CountedCallable(22)
+        with make_loader(source) as loader:
+            assert (len(loader), loader.batch_size) == (5, 4)
+            assert loader.dataset is source
+            assert loader.sample_counts() is None
+
+    def test_of_a_user_s_callable_that_tells_nothing(self) -> None:
+        with make_loader(NumberCallable(), 3) as loader:
+            assert loader.batch_size == 3
+            with pytest.raises(TypeError, match="is not known"):
+                len(loader)
+        with make_loader(CountedCallable(22), last_batch="pad") as loader:  # five batches, or six?
+            with pytest.raises(TypeError, match="is not known"):
+                len(loader)
+            assert len(indices(loader)) == 6
+
+    def test_of_a_user_s_iterable(self) -> None:
+        with make_loader(NumberIterable(8), 4) as loader:
+            assert len(loader) == 2 == len(indices(loader))
+
+    def test_the_format_is_that_of_the_batches(self) -> None:
+        steps = [Doubler("gain")]
+        with make_loader(by_sampler(ShuffledSampler(8), NumberProvider(8), None), 4, steps=steps) as loader:
+            assert loader.sample_data_structure.field_names_flat == (
+                "index", "pair", "name", "cameras.[0].label", "cameras.[0].gain", "cameras.[1].label",
+                "cameras.[1].gain",
+            )  # fmt: skip
+            batch = next(iter(loader))
+            assert batch["cameras"][1]["gain"].tolist() == [2 * index + 1 for index in batch["index"].tolist()]
+
+
+class TestLogging:
+    def test_the_account_is_told_once(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.INFO, LOGGER)
+        with loader_22() as loader:
+            assert caplog.messages == []
+            loader.set_epoch(3)
+            indices(loader, 1)
+            indices(loader)
+        assert caplog.messages == [
+            "epoch 3: 5 batches of 4 (all shards together) deliver 20 of 22 samples, 2 dropped"
+        ]
+
+    @pytest.mark.parametrize(
+        ("policy", "end"),
+        [
+            ("pad", "6 batches of 4 (all shards together) deliver 22 of 22 samples, 2 slots padded"),
+            ("partial", "6 batches of 4 (all shards together) deliver 22 of 22 samples, 2 slots left out"),
+            ("wrap", "6 batches of 4 (all shards together) deliver 22 of 22 samples, 2 delivered once more"),
+        ],
+    )
+    def test_the_account_tells_the_policy(self, policy: Any, end: str, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.INFO, LOGGER)
+        for shard in range(2):
+            with make_loader(by_sampler(ShuffledSampler(22)), 2, shard=(shard, 2), last_batch=policy) as loader:
+                indices(loader, 1)
+        assert caplog.messages == [f"epoch 0: {end}"]  # only on the first shard
+
+    def test_ranks_that_load_all_the_same_are_warned_of(
+        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("RANK", "1")
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        loader_22().close()
+        make_loader(SamplerInputIterable(IndexProvider(10), EpochSampler())).close()
+        assert len(caplog.messages) == 2
+        for message in caplog.messages:
+            assert "rank 1 of 2 (torchrun)" in message
+            assert "every rank trains on the same batches" in message
+
+    def test_ranks_that_have_a_shard_are_not(
+        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("RANK", "1")
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        for shard in ("auto", "torchrun", (0, 1), Shard(1, 2)):
+            loader_22(shard=shard).close()
+        make_loader(shuffled(IndexProvider(22), shard_id=1, num_shards=2)).close()
+        make_loader(SamplerInputIterable(IndexProvider(10), EpochSampler(), 1, 2)).close()
+        make_loader(NumberCallable(), 4).close()
+        monkeypatch.delenv("RANK")  # half set
+        loader_22().close()
+        assert caplog.messages == []
+
+
+# --- starting and closing --------------------------------------------------------------------------------
+
+
+class TestLifetime:
+    def test_workers_start_with_the_first_loop(self) -> None:
+        before = len(worker_pids())
+        with loader_22(num_workers=2) as loader:
+            loader.state_dict()
+            assert len(worker_pids()) == before
+            assert indices(loader, 1) == expected(0)[:1]
+            assert len(worker_pids()) == before + 2
+        assert len(worker_pids()) == before
+
+    @pytest.mark.parametrize("method", START_METHODS)
+    def test_workers_can_be_started_ahead(self, method: str) -> None:
+        before = len(worker_pids())
+        with loader_22(num_workers=1, start_method=method) as loader:
+            loader.start()
+            assert len(worker_pids()) == before + 1
+            loader.start()
+            loader.load_state_dict(edited(loader.state_dict(), {"epoch": 1, "batch": 2}))
+            assert indices(loader) == expected(1)[2:]
+            assert len(worker_pids()) == before + 1
+
+    def test_a_state_of_another_batch_size_replaces_the_workers(self) -> None:
+        before = set(worker_pids())
+        with loader_22(num_workers=1) as loader:
+            loader.start()
+            first = set(worker_pids()) - before
+            loader.load_state_dict(edited(loader.state_dict(), {"batch": 2, "total_batch_size": 3}))
+            second = set(worker_pids()) - before
+            assert len(first) == len(second) == 1
+            assert first != second
+            assert loader.state_dict()["segments"] == [[1, 3, 2]]
+        assert set(worker_pids()) == before
+
+    def test_close(self) -> None:
+        before = set(worker_pids())
+        loader = loader_22(num_workers=2)
+        loop = iter(loader)
+        held = next(loop)["index"]
+        loader.close()
+        loader.close()
+        assert set(worker_pids()) == before
+        assert held.tolist() == expected(0)[0]
+        for use in (loader.start, lambda: iter(loader), lambda: next(loop), lambda: loader.load_state_dict({})):
+            with pytest.raises(ClosedError, match="The loader was closed"):
+                use()
+
+    def test_a_loader_that_never_ran_can_be_closed(self) -> None:
+        loader_22(num_workers=2).close()
+
+    def test_with_closes_also_after_an_error(self) -> None:
+        before = set(worker_pids())
+
+        def fail_while_training() -> None:
+            with loader_22(num_workers=2) as loader:
+                for _ in loader:
+                    raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            fail_while_training()
+        assert set(worker_pids()) == before
+
+    @pytest.mark.parametrize("is_in_loop", [True, False])
+    def test_a_loader_that_is_dropped_is_closed_at_once(self, is_in_loop: bool) -> None:
+        before = set(worker_pids())
+        loader = loader_22(num_workers=1)
+        loop = iter(loader)
+        next(loop)
+        if not is_in_loop:
+            indices(loop)
+        gc.collect()
+        gc.disable()
+        try:
+            del loop, loader
+            assert set(worker_pids()) == before
+        finally:
+            gc.enable()
+
+
+# --- how the batches come out ----------------------------------------------------------------------------
+
+
+class TestOutput:
+    def test_torch_unless_told_otherwise(self) -> None:
+        definition = PipelineDefinition(by_sampler(ShuffledSampler(22, seed=3), NumberProvider(22)))
+        with DataLoader(definition, 4, num_workers=0, num_threads=1) as loader:
+            batch = next(iter(loader))
+        assert isinstance(batch["index"], torch.Tensor)
+        assert batch["index"].tolist() == expected(0)[0]
+        assert batch["position"]["is_padding"].dtype == torch.bool
+        assert batch["name"] == ["x" * (index % 3) for index in expected(0)[0]]
+
+    def test_numpy(self) -> None:
+        with loader_22(output_type="numpy") as loader:
+            assert isinstance(next(iter(loader))["index"], np.ndarray)
+
+    def test_ragged(self) -> None:
+        source = SamplerInputCallable(RaggedProvider(8), ShuffledSampler(8, shuffle=False))
+        with make_loader(source, 4, ragged={"values": "list"}) as loader:
+            batches = [batch["values"] for batch in loader]
+        assert [[len(each) for each in batch] for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        with make_loader(source, 4) as loader, pytest.raises(OutputError, match="values"):
+            next(iter(loader))
+
+    def test_post_processed(self) -> None:
+        with loader_22(post_process_func=lambda batch: batch["index"].sum()) as loader:
+            assert [*loader] == [sum(batch) for batch in expected(0)]
+
+    def test_arguments_of_the_pipeline_arrive(self) -> None:
+        arguments = {"prefetch_queue_depth": 4, "exec_dynamic": True}
+        with loader_22(pipeline_arguments=arguments, seed=5, num_threads=3) as loader:
+            pipeline = loader._run.pipeline
+            assert isinstance(pipeline, StructuredPipeline)
+            assert (pipeline.prefetch_queue_depth, pipeline.seed, pipeline.num_threads) == (4, 5, 3)
+            assert indices(loader) == expected(0)
+
+
+class RaggedProvider(IndexProvider):
+    """Sample ``i`` has ``i`` values."""
+
+    @property
+    def sample_data_structure(self) -> Any:
+        blueprint = super().sample_data_structure
+        blueprint.add_data_field("values", blueprint.get_type_of_field("index"))
+        return blueprint
+
+    def get_data(self, sample_index: int) -> Any:
+        sample = self.sample_data_structure
+        sample["index"] = sample_index
+        sample["values"] = np.arange(sample_index)
+        return sample
+
+
+# --- settings --------------------------------------------------------------------------------------------
+
+
+def definition_of(source: Any = None) -> PipelineDefinition:
+    return PipelineDefinition(source or by_sampler(ShuffledSampler(22)))
+
+
+NO_CONTEXT = by_sampler(ShuffledSampler(22), context_name=None)
+NUMBERS: dict[str, tuple[Any, ...]] = {
+    "batch_size": (0, -1, 1.5, "4", True),
+    "num_workers": (-1, 1.5, "2"),
+    "num_threads": (0, -1, 1.5),
+    "seed": (-1, 1.5, None),
+    "steps_per_epoch": (0, -1, 1.5),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name in NUMBERS for value in NUMBERS[name]])
+def test_numbers_are_checked(name: str, value: Any) -> None:
+    with pytest.raises(SettingError, match=f"`{name}` must be a whole number"):
+        DataLoader(definition_of(), **{"batch_size": 4, name: value})
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "no source": (
+        {"source": 3},
+        "The first argument must be a DataProvider (or an input, such as a CallableBase or a native reader, or a "
+        "PipelineDefinition), got int.",
+    ),
+    "no batch size": ({"batch_size": None}, "`batch_size` must be given: neither the input nor its sampler"),
+    "an empty epoch": ({"batch_size": 23}, "An epoch must have at least one batch"),
+    "a seed": ({"seed": 2**63}, "`seed` must be less than 2**63"),
+    "a policy": ({"last_batch": "keep"}, "`last_batch` must be 'drop', 'pad'"),
+    "a name": ({"source": definition_of(NO_CONTEXT), "context_name": ""}, "`context_name` must be a text"),
+    "a name that is used": (
+        {"source": definition_of(NO_CONTEXT), "context_name": "index"},
+        "`context_name` must be a name that is free",
+    ),
+    "another name": ({"context_name": "at"}, "created with context_name='position', the loader with 'at'"),
+    "steps for true epochs": ({"steps_per_epoch": 3}, "an epoch of this input has 5 batches. Leave it out"),
+    "a start method": (
+        {"start_method": "thread"},
+        "`start_method` must be 'spawn', 'fork' or 'forkserver', got 'thread'",
+    ),
+    "an output": (
+        {"output_type": "tensorflow"},
+        "`output_type` must be one of ['numpy', 'torch'], got 'tensorflow'",
+    ),
+    "a ragged policy": ({"ragged": "pad"}, "`ragged` must be 'raise' or 'list', or a dict of these by field, got"),
+    "a ragged field": ({"ragged": {"boxes": "list"}}, "`ragged` names 'boxes', but the output has no such field"),
+    "a device": ({"device_id": -2}, "`device_id` must be None (the CPU) or the number of a GPU, got -2"),
+    "a shard": ({"shard": 3}, "`shard` must be a Shard, a pair (shard id, number of shards), or the name"),
+    "a triple": ({"shard": (0, 1, 2)}, "`shard` must be a Shard, a pair"),
+    "a shard too many": ({"shard": (2, 2)}, "`shard_id` must be in [0, 1]"),
+    "a source of shards": (
+        {"shard": "auto8"},
+        "`shard` must be one of 'auto', 'accelerate', 'torch', 'torchrun', 'openmpi', 'slurm', 'jax', got "
+        "'auto8'. Did you mean 'auto'?",
+    ),
+    "a source that is not there": (
+        {"shard": "torchrun"},
+        "`shard='torchrun'` is asked for, but RANK and WORLD_SIZE are not set: start the program with `torchrun`, "
+        "or use `shard='auto'`.",
+    ),
+    "an argument twice": (
+        {"pipeline_arguments": {"batch_size": 4}},
+        "`pipeline_arguments` has `batch_size`, which is an argument of the loader itself",
+    ),
+    "threads twice": (
+        {"num_threads": 1, "pipeline_arguments": {"num_threads": 2}},
+        "`pipeline_arguments` has `num_thr",
+    ),
+    "an unknown argument": (
+        {"pipeline_arguments": {"prefetch_queue_dept": 2}},
+        "Did you mean 'prefetch_queue_depth'?",
+    ),
+    "DALI's debug mode": ({"pipeline_arguments": {"debug": True}}, "cannot use DALI's debug mode"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_wrong_settings_are_refused_by_the_constructor(what: str) -> None:
+    arguments, message = WRONG[what]
+    with pytest.raises(SettingError) as caught:
+        DataLoader(**{"source": definition_of(), "batch_size": 4, "num_workers": 0, **arguments})
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["num_threads", "prefetch_queue_depth"])
+def test_pipeline_arguments_take_what_the_loader_does_not_have_or_was_not_given(name: str) -> None:
+    definition = definition_of()
+    with DataLoader(definition, 4, num_workers=0, output_type="numpy", pipeline_arguments={name: 3}) as loader:
+        assert getattr(loader._run.pipeline, name) == 3
+
+
+def sampler_loader(total: int | None, size: int | None, shard: Any = None) -> DataLoader:
+    return make_loader(by_sampler(ShuffledSampler(22, total, seed=3)), size, shard=shard)
+
+
+class TestNoValueTwice:
+    def test_the_same_batch_size_in_sampler_and_loader(self) -> None:
+        for total, size, shard in [
+            (4, 4, None),
+            (4, None, None),
+            (None, 4, None),
+            (8, 4, (1, 2)),
+            (8, None, (1, 2)),
+        ]:
+            with sampler_loader(total, size, shard) as loader:
+                assert loader.batch_size == 4
+
+    @pytest.mark.parametrize(("total", "size", "shard"), [(4, 2, None), (4, 4, (0, 2)), (8, 8, (1, 2))])
+    def test_another_batch_size_in_sampler_and_loader(self, total: int, size: int, shard: Any) -> None:
+        with pytest.raises(SettingError, match=f"total_batch_size={total}, but batch_size={size} on each of"):
+            sampler_loader(total, size, shard)
+
+    def test_a_batch_size_that_cannot_be_dealt(self) -> None:
+        with pytest.raises(SettingError, match=r"batches of 5 for 2 shard\(s\)"):
+            sampler_loader(5, None, (0, 2))
+
+    def test_batch_size_of_published_inputs(self) -> None:
+        with make_loader(shuffled(IndexProvider(22)), 4) as loader:
+            assert loader.batch_size == 4
+        with make_loader(shuffled(IndexProvider(22)), shard=(1, 2)) as loader:
+            assert loader.batch_size == 4  # there it is that of a shard
+            assert loader.sample_counts() == SampleCounts(2, 22, 16, 6, 0, 0)
+        with pytest.raises(SettingError, match="created with batch_size=4, the loader with batch_size=2"):
+            make_loader(shuffled(IndexProvider(22)), 2)
+        for size in (None, 4):
+            with make_loader(by_sampler(SequenceSampler(4, LENGTHS, 1)), size) as loader:
+                assert loader.batch_size == 4
+        with pytest.raises(SettingError, match="total_batch_size=4, but batch_size=2 on each of 1"):
+            make_loader(by_sampler(SequenceSampler(4, LENGTHS, 1)), 2)
+        with pytest.raises(SettingError, match="total_batch_size=4, but batch_size=2 on each of 1"):
+            make_loader(by_sampler(EpochSampler()), 2)
+
+    @pytest.mark.parametrize(
+        "make",
+        [CountedCallable, lambda: SamplerInputIterable(IndexProvider(10), EpochSampler())],
+        ids=["callable", "iterable"],
+    )
+    def test_batch_size_of_one_s_own_inputs(self, make: Any) -> None:
+        for size in (None, 4):
+            with make_loader(make(), size) as loader:
+                assert loader.batch_size == 4
+        with pytest.raises(SettingError, match="created for 4 samples per batch, the loader for batch_size=3"):
+            make_loader(make(), 3)
+        with pytest.raises(SettingError, match="the input does not tell its batch size"):
+            make_loader(NumberCallable())
+
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda **shard: shuffled(IndexProvider(22), 2, **shard),
+            lambda **shard: SamplerInputCallable(IndexProvider(22), ShuffledSampler(22, 4), **shard),
+            lambda **shard: SamplerInputIterable(IndexProvider(10), EpochSampler(), **shard),
+        ],
+        ids=["published", "sampler", "iterable"],
+    )
+    def test_shard_in_input_and_loader(self, make: Any) -> None:
+        for shard in (None, (1, 2), [1, 2], Shard(1, 2)):
+            with make_loader(make(shard_id=1, num_shards=2), shard=shard) as loader:
+                assert loader.shard == Shard(1, 2)
+                assert loader.batch_size == 2
+        for other in ((0, 2), (1, 4), (0, 1)):
+            with pytest.raises(SettingError, match="created for shard 1 of 2, the loader for"):
+                make_loader(make(shard_id=1, num_shards=2), shard=other)
+
+    def test_an_iterable_cannot_be_told_its_shard_later(self) -> None:
+        with pytest.raises(SettingError, match="created for shard 0 of 1, the loader for shard 1 of 2"):
+            make_loader(SamplerInputIterable(IndexProvider(10), EpochSampler()), shard=(1, 2))
+
+    def test_context_and_policy_of_input_or_loader(self) -> None:
+        for in_input, in_loader in [("at", None), (None, "at"), ("at", "at")]:
+            source = ShuffledShardedInputCallable(IndexProvider(22), 4, last_batch="pad", context_name=in_input)
+            with make_loader(source, context_name=in_loader) as loader:
+                assert "at.epoch" in loader.sample_data_structure.field_names_flat
+                assert len(loader) == 6
+        with make_loader(source, last_batch="drop") as loader:  # the loader has the last word
+            assert len(loader) == 5
+
+    def test_the_definition_can_be_used_again(self) -> None:
+        definition = definition_of(by_sampler(ShuffledSampler(22, seed=3)))
+        for size in (4, 2):
+            with DataLoader(definition, size, num_workers=0, output_type="numpy") as loader:
+                assert indices(loader, 1) == [expected(0)[0][:size]]

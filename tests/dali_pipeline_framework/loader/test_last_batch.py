@@ -1,0 +1,471 @@
+"""Last batches that are not full, in real pipelines: what is delivered, dropped, padded and repeated."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from contextlib import ExitStack
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+from support.inputs import CountedCallable, NumberCallable, NumberIterable
+from support.laws import each_value, some
+from support.loaders import CLIPS, LENGTHS, PLANNED, by_sampler, make_loader
+from support.pipelines import indices
+from support.providers import IndexProvider, NumberProvider
+from support.samplers import EpochSampler
+from support.start_methods import START_METHODS
+
+from accvlab.dali_pipeline_framework.errors import SourceError
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, ShuffledShardedInputCallable
+from accvlab.dali_pipeline_framework.sampling import SampleCounts, StreamingSequenceSampler
+from accvlab.dali_pipeline_framework.sources import Shard
+
+POLICIES = ("drop", "pad", "partial", "wrap")
+
+
+@attrs.frozen
+class Delivery:
+    """What the loaders of all shards deliver in an epoch.
+
+    Attributes:
+        steps: Per shard the batches.
+        sample_counts: What was announced.
+    """
+
+    steps: list[list[Any]]
+    sample_counts: SampleCounts
+
+    def column(self, name: str) -> list[Any]:
+        """A field of all batches of all shards."""
+        return [value for shard in self.steps for batch in shard for value in batch["position"][name].tolist()]
+
+    @property
+    def num_steps(self) -> list[int]:
+        return [len(batches) for batches in self.steps]
+
+
+def epoch_of(
+    make: Any, num_shards: int, total: int, last_batch: Any, epoch: int = 0, **arguments: Any
+) -> Delivery:
+    with ExitStack() as stack:
+        loaders = [
+            stack.enter_context(
+                make_loader(make(), total // num_shards, shard=(k, num_shards), last_batch=last_batch, **arguments)
+            )
+            for k in range(num_shards)
+        ]
+        for loader in loaders:
+            loader.set_epoch(epoch)
+        sample_counts = loaders[0].sample_counts()
+        assert sample_counts is not None
+        assert all(loader.sample_counts() == sample_counts for loader in loaders)
+        lengths = [len(loader) for loader in loaders]
+        assert max(lengths) == sample_counts.num_batches
+        got = Delivery([[*loader] for loader in loaders], sample_counts)
+        assert got.num_steps == lengths
+        return got
+
+
+# --- samplers --------------------------------------------------------------------------------------------
+
+# Those in which no two slots of an epoch hold the same sample, unless it is repeated or padded.
+DISTINCT = ["shuffled", "streams", "streams, cut", "frames of clips", "frames of clips, streamed"]
+
+
+NUM_SHARDS_AND_TOTAL = [(2, 4), (3, 6), (1, 4), (2, 10)]
+ACCOUNTS = [(name, policy, *shards) for name in DISTINCT for policy in POLICIES for shards in NUM_SHARDS_AND_TOTAL]
+
+
+# Each order with each policy, on two shards or on three in turn.
+@some(
+    ("name", "policy", "num_shards", "total"),
+    ACCOUNTS,
+    {4 * pair + (pair + pair // len(POLICIES)) % 2 for pair in range(len(DISTINCT) * len(POLICIES))},
+)
+def test_samplers_deliver_what_the_account_tells(name: str, policy: Any, num_shards: int, total: int) -> None:
+    got = epoch_of(PLANNED[name], num_shards, total, policy, epoch=1)
+    sample_counts = got.sample_counts
+    places = [*zip(*map(got.column, ("is_padding", "sample_index", "sequence", "clip")), strict=True)]
+    delivered = {place for place in places if not place[0]}
+    # Of the padding that a clip has at its end, and the repetitions that fill batches, the former counts.
+    num_padded = np.zeros(CLIPS.num_clips, int)
+    if "clips" in name:
+        num_padded = CLIPS.frames(CLIPS.first_frames(np.arange(CLIPS.num_clips)))[1].sum(axis=1)
+    padded = Counter(clip for is_padding, _, _, clip in places if is_padding and clip >= 0)
+    num_in_clips = sum(min(count, int(num_padded[clip])) for clip, count in padded.items())
+    assert sample_counts.num_delivered == len(delivered) + num_in_clips
+    assert sample_counts.num_samples == sample_counts.num_delivered + sample_counts.num_dropped
+    num_slots = sample_counts.num_batches * total
+    if policy == "partial":
+        assert sample_counts.num_dropped == sample_counts.num_repeated == 0
+        assert len(got.column("slot")) == sample_counts.num_delivered == num_slots - sample_counts.num_padded
+        assert max(got.num_steps) == sample_counts.num_batches
+    else:
+        assert (
+            got.num_steps == [sample_counts.num_batches] * num_shards
+        )  # all shards make the same number of steps
+        assert len(got.column("slot")) == num_slots
+        assert num_slots == sample_counts.num_delivered + sample_counts.num_repeated + sample_counts.num_padded
+    if policy == "wrap":
+        assert sample_counts.num_padded == 0
+        assert not any(got.column("is_padding")) or "clips" in name
+    elif policy == "pad":
+        assert sample_counts.num_dropped == sample_counts.num_repeated == 0
+        if "clips" not in name:
+            assert sum(got.column("is_padding")) == sample_counts.num_padded
+    if policy == "drop":
+        assert sample_counts.num_repeated == 0
+    else:
+        assert sample_counts.num_dropped == 0
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("num_shards", [1, 2, 3])
+def test_shuffled_samples_exactly(num_shards: int, policy: Any) -> None:
+    got = epoch_of(PLANNED["shuffled"], num_shards, 6, policy)  # 22 samples: 3 batches of 6, 4 are left
+    num_steps, counts = {
+        "drop": (3, SampleCounts(3, 22, 18, 4, 0, 0)),
+        "pad": (4, SampleCounts(4, 22, 22, 0, 0, 2)),
+        "partial": (4, SampleCounts(4, 22, 22, 0, 0, 2)),
+        "wrap": (4, SampleCounts(4, 22, 22, 0, 2, 0)),
+    }[policy]
+    assert got.sample_counts == counts
+    assert got.num_steps == [num_steps] * num_shards
+    order = Counter(got.column("sample_index"))
+    if policy == "drop":
+        assert sorted(order.values()) == [1] * 18
+        return
+    assert len(order) == 22
+    sizes = [len(shard[-1]["position"]["slot"]) for shard in got.steps]
+    if policy == "partial":
+        assert set(order.values()) == {1}
+        assert sizes == {1: [4], 2: [2, 2], 3: [1, 1, 2]}[num_shards]  # what is left is dealt evenly
+        assert [[*shard[-1]["index"].shape] for shard in got.steps] == [[size] for size in sizes]
+        return
+    assert sizes == [6 // num_shards] * num_shards
+    surplus = [shard[-1]["position"] for shard in got.steps]
+    slots = {
+        int(slot): int(index)
+        for position in surplus
+        for slot, index in zip(position["slot"], position["sample_index"], strict=True)
+    }
+    padding = [
+        int(slot)
+        for position in surplus
+        for slot, is_padding in zip(position["slot"], position["is_padding"], strict=True)
+        if is_padding
+    ]
+    first = [int(index) for shard in got.steps for index in shard[0]["position"]["sample_index"]]
+    if policy == "pad":
+        assert padding == [4, 5]
+        assert slots[4] == slots[5] == slots[3]  # the last sample
+    else:
+        assert padding == []
+        assert [slots[4], slots[5]] == first[:2]
+
+
+@pytest.mark.parametrize("total", [2, 4, 10])
+def test_partial_batches_of_streams_are_smaller_slot_by_slot(total: int) -> None:
+    for num_shards in (1, 2):
+        got = epoch_of(PLANNED["streams"], num_shards, total, "partial")
+        keys = Counter(zip(got.column("sequence"), got.column("frame"), strict=True))
+        assert keys == Counter((number, frame) for number, size in enumerate(LENGTHS) for frame in range(size))
+        for number, shard in enumerate(got.steps):
+            assert [batch["position"]["batch"][0] for batch in shard] == [*range(len(shard))]
+            own = range(number * total // num_shards, (number + 1) * total // num_shards)
+            for batch in shard:
+                slots = batch["position"]["slot"].tolist()
+                assert set(slots) <= set(own)  # a slot stays on its shard
+                assert slots == sorted(slots)
+                assert not batch["position"]["is_padding"].any()
+                assert batch["index"].shape == (len(slots),)
+
+
+def test_partial_batches_are_smaller_in_every_field() -> None:
+    source = SamplerInputCallable(NumberProvider(22), StreamingSequenceSampler(LENGTHS, seed=1))
+    with make_loader(source, 3, last_batch="partial", num_workers=2) as loader:
+        for batch in loader:
+            size = len(batch["index"])
+            assert batch["pair"].shape == (size, 2)
+            assert len(batch["name"]) == size
+            assert batch["cameras"][1]["gain"].shape == (size,)
+        assert size < 3
+
+
+@each_value(policy=POLICIES, method=START_METHODS)
+def test_with_workers_the_same_is_delivered(policy: Any, method: str) -> None:
+    here = epoch_of(PLANNED["streams"], 2, 4, policy, epoch=2)
+    there = epoch_of(PLANNED["streams"], 2, 4, policy, epoch=2, num_workers=2, start_method=method)
+    for name in ("sample_index", "slot", "is_padding", "is_first"):
+        assert here.column(name) == there.column(name)
+
+
+# --- the published shuffle -------------------------------------------------------------------------------
+
+
+def published(num_samples: int, size: int) -> Any:
+    return lambda: ShuffledShardedInputCallable(
+        IndexProvider(num_samples), size, shuffle=True, context_name="position"
+    )
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(("num_samples", "num_shards", "size"), [(22, 1, 4), (22, 2, 4), (22, 3, 4), (25, 3, 4)])
+def test_published_shuffle(num_samples: int, num_shards: int, size: int, policy: Any) -> None:
+    got = epoch_of(published(num_samples, size), num_shards, num_shards * size, policy, epoch=1)
+    order = np.random.default_rng(21 + 1).permutation(num_samples).tolist()
+    bounds = [shard * num_samples // num_shards for shard in range(num_shards + 1)]
+    if policy == "drop":
+        bounds = [shard * (num_samples // num_shards) for shard in range(num_shards + 1)]
+    shares = [order[start:stop] for start, stop in itertools.pairwise(bounds)]
+    num_steps = max(len(share) for share in shares)
+    num_steps = num_steps // size if policy == "drop" else -(-num_steps // size)
+    sample_counts = got.sample_counts
+    assert sample_counts.num_batches == num_steps
+    for share, shard in zip(shares, got.steps, strict=True):
+        delivered = [index for batch in shard for index in batch["index"].tolist()]
+        padding = [flag for batch in shard for flag in batch["position"]["is_padding"].tolist()]
+        num_slots = num_steps * size
+        missing = num_slots - len(share)
+        assert (
+            delivered
+            == {
+                "drop": share[:num_slots],
+                "partial": share,
+                "pad": share + share[-1:] * missing,
+                "wrap": (share * 2)[:num_slots],
+            }[policy]
+        )
+        assert padding == [policy == "pad" and slot >= len(share) for slot in range(len(delivered))]
+        if policy != "partial":
+            assert len(shard) == num_steps
+    num_surplus = num_shards * num_steps * size - num_samples
+    if policy == "drop":
+        assert (sample_counts.num_delivered, sample_counts.num_dropped) == (
+            num_samples + num_surplus,
+            -num_surplus,
+        )
+    else:
+        counts = (
+            sample_counts.num_delivered,
+            sample_counts.num_dropped,
+            sample_counts.num_padded,
+            sample_counts.num_repeated,
+        )
+        assert counts == (
+            num_samples,
+            0,
+            0 if policy == "wrap" else num_surplus,
+            num_surplus if policy == "wrap" else 0,
+        )
+
+
+# --- stateful samplers -----------------------------------------------------------------------------------
+
+
+class ShortEndSampler(EpochSampler):
+    """Its last batch has what is left."""
+
+    def get_next_batch_indices(self) -> list[int]:
+        if self.position >= self.num_samples:
+            raise StopIteration
+        size = min(self.total_batch_size, self.num_samples - self.position)
+        start = self.position + self.epoch
+        self.position += size
+        return [(start + slot) % self.num_samples for slot in range(size)]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize(
+    ("policy", "end", "padding"),
+    [
+        ("drop", [], []),
+        ("pad", [[8, 9, 9, 9], [9, 0, 0, 0]], [False, False, True, True]),
+        ("partial", [[8, 9], [9, 0]], [False, False]),
+        ("wrap", [[8, 9, 0, 1], [9, 0, 1, 2]], [False] * 4),
+    ],
+)
+def test_stateful_sampler(policy: Any, end: list[list[int]], padding: list[bool], num_workers: int) -> None:
+    full = [[[0, 1, 2, 3], [4, 5, 6, 7]], [[1, 2, 3, 4], [5, 6, 7, 8]]]
+    source = by_sampler(ShortEndSampler(10, 4))
+    with make_loader(source, last_batch=policy, num_workers=num_workers) as loader:
+        for epoch in range(2):
+            assert len(loader) == (3 if end else 2)
+            batches = [*loader]
+            expected = full[epoch] + ([end[epoch]] if end else [])
+            assert [batch["index"].tolist() for batch in batches] == expected
+            flags = [flag for batch in batches for flag in batch["position"]["is_padding"].tolist()]
+            assert flags == [False] * 8 + padding
+
+
+@pytest.mark.parametrize(
+    ("policy", "ends"), [("pad", [[8, 9], [9, 9]]), ("partial", [[8], [9]]), ("wrap", [[8, 9], [0, 1]])]
+)
+def test_stateful_sampler_on_two_shards(policy: Any, ends: list[list[int]]) -> None:
+    for shard in range(2):
+        with make_loader(by_sampler(ShortEndSampler(10, 4)), shard=(shard, 2), last_batch=policy) as loader:
+            assert [batch["index"].tolist() for batch in loader][-1] == ends[shard]
+
+
+def test_a_stateful_sampler_without_a_policy_may_not_have_a_short_end() -> None:
+    with (
+        make_loader(by_sampler(ShortEndSampler(10, 4))) as loader,
+        pytest.raises(
+            SourceError, match=r"All batches of a sampler must have the same size.* last_batch='partial'"
+        ),
+    ):
+        indices(loader)
+
+
+# --- inputs of one's own ---------------------------------------------------------------------------------
+
+
+def epoch_batches(loader: Any, epoch: int) -> list[list[int]]:
+    batches = [batch["index"].tolist() for batch in loader]
+    assert all(number // 1000 == epoch for batch in batches for number in batch)
+    return [[number % 1000 for number in batch] for batch in batches]
+
+
+FULL = [[0, 1, 2, 3], [4, 5, 6, 7]]
+OWN_ENDS: dict[Any, list[list[int]]] = {
+    "drop": [],
+    "pad": [[8, 9, 9, 9]],
+    "partial": [[8, 9]],
+    "wrap": [[8, 9, 0, 1]],
+}
+SOURCES = {
+    "callable": lambda size=10: NumberCallable(size),
+    "counted callable": lambda size=10: CountedCallable(size),
+    "iterable": lambda size=10: NumberIterable(size),
+}
+
+
+@pytest.mark.parametrize("num_workers", [0, pytest.param(2, marks=pytest.mark.wide)])
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("kind", SOURCES)
+def test_own_inputs(kind: str, policy: Any, num_workers: int) -> None:
+    with make_loader(SOURCES[kind](), 4, last_batch=policy, num_workers=num_workers) as loader:
+        for epoch in range(3):
+            assert epoch_batches(loader, epoch) == FULL + OWN_ENDS[policy]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("kind", SOURCES)
+def test_own_inputs_that_fill_their_batches(kind: str, policy: Any) -> None:
+    with make_loader(SOURCES[kind](8), 4, last_batch=policy) as loader:
+        for epoch in range(2):
+            assert epoch_batches(loader, epoch) == FULL
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("kind", SOURCES)
+def test_own_inputs_that_do_not_fill_one_batch(kind: str, policy: Any) -> None:
+    ends = {"drop": [], "pad": [[0, 1, 1, 1]], "partial": [[0, 1]], "wrap": [[0, 1, 0, 1]]}
+    with make_loader(SOURCES[kind](2), 4, last_batch=policy) as loader:
+        assert epoch_batches(loader, 0) == ends[policy]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("kind", SOURCES)
+def test_own_inputs_with_context(kind: str, policy: Any) -> None:
+    arguments = {"last_batch": policy, "context_name": "at", "shard": (1, 3)}
+    source = SOURCES[kind]()
+    source.shard = (1, 3)
+    with make_loader(source, 4, **arguments) as loader:
+        for epoch in range(2):
+            for number, batch in enumerate(loader):
+                at = batch["at"]
+                assert at["epoch"].tolist() == [epoch] * len(batch["index"])
+                assert at["batch"].tolist() == [number] * len(batch["index"])
+                assert at["slot"].tolist() == [4, 5, 6, 7][: len(batch["index"])]
+                assert at["is_padding"].tolist() == [
+                    policy == "pad" and number == 2 and slot >= 2 for slot in range(len(batch["index"]))
+                ]
+
+
+STEPS: dict[tuple[Any, int], list[list[int]]] = {
+    ("drop", 1): FULL[:1],
+    ("drop", 2): FULL,
+    ("pad", 2): FULL,
+    ("pad", 3): [*FULL, [8, 9, 9, 9]],
+    ("pad", 5): [*FULL, [8, 9, 9, 9], [9] * 4, [9] * 4],
+    ("partial", 2): FULL,
+    ("partial", 3): [*FULL, [8, 9]],
+    ("wrap", 1): FULL[:1],
+    ("wrap", 3): [*FULL, [8, 9, 0, 1]],
+    ("wrap", 6): [*FULL, [8, 9, 0, 1], [2, 3, 4, 5], [6, 7, 8, 9], [0, 1, 2, 3]],
+}
+
+
+STEPS_WITH_WORKERS = [("pad", 5), ("partial", 3), ("wrap", 6)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "steps", "num_workers"),
+    [
+        *((*each, 0) for each in STEPS),
+        *((*each, 3) for each in STEPS_WITH_WORKERS),
+        *(pytest.param(*each, 1, marks=pytest.mark.wide) for each in STEPS),
+        *(pytest.param(*each, 3, marks=pytest.mark.wide) for each in STEPS if each not in STEPS_WITH_WORKERS),
+    ],
+)
+@pytest.mark.parametrize("kind", SOURCES)
+def test_steps_per_epoch(kind: str, policy: Any, steps: int, num_workers: int) -> None:
+    with make_loader(
+        SOURCES[kind](), 4, last_batch=policy, steps_per_epoch=steps, num_workers=num_workers
+    ) as loader:
+        assert len(loader) == steps
+        expected = STEPS[policy, steps]
+        if kind == "iterable" and steps == 6:  # it cannot go back further than to its first batch
+            expected = [*expected[:3], *FULL[:1] * 3]
+        for epoch in range(3):
+            assert epoch_batches(loader, epoch) == expected
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize("policy", ["drop", None])
+@pytest.mark.parametrize("kind", SOURCES)
+def test_more_steps_than_there_are_full_batches(kind: str, policy: Any, num_workers: int) -> None:
+    with make_loader(SOURCES[kind](), 4, last_batch=policy, steps_per_epoch=3, num_workers=num_workers) as loader:
+        loop = iter(loader)
+        for batch in FULL:
+            assert next(loop)["index"].tolist() == batch
+        with pytest.raises(SourceError) as caught:
+            next(loop)
+    message = str(caught.value)
+    assert "ended after 2 full batch(es) of 4, but steps_per_epoch=3 was asked for" in message
+    assert "last_batch='pad' or 'wrap'" in message
+
+
+@pytest.mark.parametrize("policy", ["pad", "wrap"])
+@pytest.mark.parametrize("kind", ["callable", "iterable"])
+def test_unequal_shards_make_the_same_number_of_steps(kind: str, policy: Any) -> None:
+    for shard, size in enumerate([10, 3]):
+        source = SOURCES[kind](size)
+        source.shard = (shard, 2)
+        with make_loader(source, 4, last_batch=policy, steps_per_epoch=3, context_name="at") as loader:
+            assert loader.shard == Shard(shard, 2)
+            for epoch in range(2):
+                batches = [*loader]
+                assert len(batches) == len(loader) == 3
+                numbers = [number % 1000 for batch in batches for number in batch["index"].tolist()]
+                expected = [*range(size), *[size - 1] * 12] if policy == "pad" else [*range(size)] * 4
+                if kind == "iterable" and policy == "wrap" and size == 3:
+                    expected = [0, 1, 2, 0] * 3  # it cannot go back further than to its first batch
+                assert numbers == expected[:12]
+                flags = [flag for batch in batches for flag in batch["at"]["is_padding"].tolist()]
+                assert flags == [policy == "pad" and position >= size for position in range(12)]
+                assert {int(number) for batch in batches for number in batch["at"]["epoch"]} == {epoch}
+
+
+def test_breaks_do_not_disturb_the_ends() -> None:
+    for kind in SOURCES:
+        with make_loader(SOURCES[kind](), 4, last_batch="pad", steps_per_epoch=4, num_workers=1) as loader:
+            for number, batch in enumerate(loader):
+                if number == 2:
+                    assert batch["index"].tolist() == [8, 9, 9, 9]
+                    break
+            assert epoch_batches(loader, 1) == [*FULL, [8, 9, 9, 9], [9] * 4]

@@ -1,0 +1,690 @@
+"""Stopping and continuing a loader: with real pipelines, at every position."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+from support.inputs import NumberCallable, NumberIterable
+from support.laws import examples, spread
+from support.loaders import (
+    LENGTHS,
+    ORDERS,
+    PLANNED,
+    Order,
+    by_sampler,
+    deliveries,
+    edited,
+    json_copy,
+    loop,
+    make_loader,
+)
+from support.providers import IndexProvider, NumberProvider
+from support.samplers import EpochSampler
+
+from accvlab.dali_pipeline_framework.errors import ClosedError, NotSupportedError, StateError
+from accvlab.dali_pipeline_framework.inputs import (
+    SamplerInputCallable,
+    SamplerInputIterable,
+    SequenceSampler,
+    ShuffledShardedInputCallable,
+)
+from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
+from accvlab.dali_pipeline_framework.sampling import (
+    Clips,
+    ClipSampler,
+    MixedSampler,
+    ShuffledSampler,
+    StreamingSequenceSampler,
+    WeightedSampler,
+)
+
+# --- the same run ----------------------------------------------------------------------------------------
+
+
+def loops_with_states(order: Order, **arguments: Any) -> tuple[list[list[Any]], list[tuple[int, int, Any]]]:
+    """The batches of some loops, and the state at all positions: loop, batches received in it, state."""
+    loops, states = [], []
+    with order.loader(**arguments) as loader:
+        for number in range(order.num_loops):
+            states.append((number, 0, json_copy(loader.state_dict())))
+            batches = []
+            for batch in loader:
+                batches += loop([batch])
+                states.append((number, len(batches), json_copy(loader.state_dict())))
+                if len(batches) == order.num_max:
+                    break
+            loops.append(batches)
+        states.append((order.num_loops, 0, json_copy(loader.state_dict())))
+        loops.append(loop(loader, order.num_max))
+    return loops, states
+
+
+def is_continued(order: Order, loops: list[list[Any]], position: tuple[int, int, Any], **arguments: Any) -> bool:
+    number, num_received, state = position
+    expected = [loops[number][num_received:], *loops[number + 1 :]]
+    if not expected[0] and order.has_known_length:
+        del expected[0]
+    if order.num_max is not None:
+        expected = [[batch for batches in expected for batch in batches]]
+    with order.loader(**arguments) as loader:
+        loader.load_state_dict(state)
+        assert json_copy(loader.state_dict()) == state
+        got = [loop(loader, order.num_max and len(expected[0])) for _ in expected]
+    return got == expected
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_goes_on_from_every_position(name: str) -> None:
+    order = ORDERS[name]
+    loops, states = loops_with_states(order)
+    assert len(states) > 6
+    every = examples(5, 1)  # and in the next order other ones
+    for position in states[[*ORDERS].index(name) % every :: every]:
+        assert is_continued(order, loops, position), position
+
+
+OTHER_WORKERS = [
+    {"num_workers": 1, "definition": {"prefetch_queue_depth": 1}},
+    {"num_workers": 2, "pipeline_arguments": {"prefetch_queue_depth": 5}},
+    {"num_workers": 3, "definition": {"prefetch_queue_depth": 6}, "num_threads": 2},
+    {"pipeline_arguments": {"prefetch_queue_depth": 1}},
+    {"definition": {"use_parallel_external_source": False}},
+    {"pipeline_arguments": {"exec_dynamic": False, "prefetch_queue_depth": {"cpu_size": 3, "gpu_size": 1}}},
+]
+
+
+@spread("name", ORDERS, 6)  # each of the workers with two orders or more
+def test_workers_and_depths_do_not_matter(name: str) -> None:
+    order = ORDERS[name]
+    loops, states = loops_with_states(order)
+    start = 3 * [*ORDERS].index(name)
+    # What was prefetched when the state was saved does not count.
+    assert loops_with_states(order, **OTHER_WORKERS[start % 9 // 3]) == (loops, states)
+    for turn in range(start, start + 3):
+        arguments = OTHER_WORKERS[turn % len(OTHER_WORKERS)]
+        position = states[(3 * turn + 2) % len(states)]
+        assert is_continued(order, loops, position, **arguments), arguments
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("mixture", "forkserver"),
+        ("stateful sampler", "forkserver"),
+        pytest.param("mixture", "spawn", marks=pytest.mark.wide),
+    ],
+)
+def test_the_start_method_does_not_matter(name: str, method: str) -> None:
+    order = ORDERS[name]
+    loops, states = loops_with_states(order, num_workers=1)
+    assert is_continued(order, loops, states[3], num_workers=2, start_method=method)
+
+
+def test_a_loader_that_runs_goes_back_and_forth() -> None:
+    order = ORDERS["shuffled"]
+    loops, states = loops_with_states(order)
+    with order.loader(num_workers=2) as loader:
+        for number, num_received, state in [*states[::-2], *states[::3]]:
+            if num_received == len(loops[number]):
+                continue
+            loader.load_state_dict(state)
+            assert loop(loader, 1) == [loops[number][num_received]]
+        running = iter(loader)
+        next(running)
+        loader.load_state_dict(states[1][2])
+        with pytest.raises(
+            ClosedError, match="or a state was loaded"
+        ):  # a mere end would look like that of the epoch
+            next(running)
+        assert loop(loader) == loops[0][1:]
+        assert loop(loader) == loops[1]
+
+
+# --- other shards, other batch sizes ---------------------------------------------------------------------
+
+
+@attrs.define
+class Stage:
+    """A part of a run on some shards.
+
+    Attributes:
+        num_shards: Number of shards.
+        total: Samples per batch, all shards together.
+        num_batches: How many batches to take; None for the rest of the epoch.
+    """
+
+    num_shards: int
+    total: int
+    num_batches: int | None = None
+
+
+def stages(order: Order, *parts: Stage, state: Any = None, **arguments: Any) -> tuple[list[list[Any]], Any]:
+    """Go through parts of an epoch, each in new loaders.
+
+    Returns:
+        Per step the batches of all shards; the state behind it.
+    """
+    steps: list[list[Any]] = []
+    for part in parts:
+        with ExitStack() as stack:
+            shards = [(number, part.num_shards) for number in range(part.num_shards)]
+            loaders = [stack.enter_context(order.loader(shard, part.total, **arguments)) for shard in shards]
+            for loader in loaders:
+                if state is not None:
+                    loader.load_state_dict(state)
+            taken = zip(*loaders, strict=False) if part.num_batches is None else _some(loaders, part.num_batches)
+            for batches in taken:
+                steps.append([*batches])
+                states = [loader.state_dict() for loader in loaders]
+                assert all(each == states[0] for each in states)
+                state = json_copy(states[0])
+    return steps, state
+
+
+def _some(loaders: list[Any], count: int) -> Iterator[tuple[Any, ...]]:
+    loops = [iter(loader) for loader in loaders]
+    for _ in range(count):
+        yield tuple(next(each) for each in loops)
+
+
+def one_by_one(steps: list[list[Any]]) -> list[tuple[int, int, int]]:
+    return deliveries([batch for batches in steps for batch in batches])
+
+
+DEALT_BY_SLOT = [*PLANNED, "stateful sampler"]
+SAME_TOTAL = [(2, 1), (1, 2), (2, 4), (4, 2)]
+
+
+@pytest.mark.parametrize("name", DEALT_BY_SLOT)
+def test_another_number_of_shards_delivers_the_same_batches(name: str) -> None:
+    order = ORDERS[name]
+    expected, last = stages(order, Stage(1, 4))
+    every = examples(4, 1)  # each of them with two orders or more
+    for before, after in SAME_TOTAL[DEALT_BY_SLOT.index(name) % every :: every]:
+        steps, state = stages(order, Stage(before, 4, 1), Stage(after, 4))
+        assert [deliveries(batches) for batches in steps] == [deliveries(batches) for batches in expected]
+        assert edited(state, {"num_shards": 1}) == edited(last)
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 2)])
+def test_two_and_three_shards(before: int, after: int) -> None:
+    order = ORDERS["streams"]
+    expected, _ = stages(order, Stage(1, 6))
+    steps, _ = stages(order, Stage(before, 6, 2), Stage(after, 6))
+    assert [deliveries(batches) for batches in steps] == [deliveries(batches) for batches in expected]
+
+
+RESIZED: dict[str, list[Stage]] = {
+    "2 shards, then 1": [Stage(2, 4, 2), Stage(1, 3)],
+    "1 shard, then 3": [Stage(1, 4, 1), Stage(3, 6)],
+    "2 shards, then 3": [Stage(2, 6, 1), Stage(3, 3, 1), Stage(3, 3)],
+    "back to the first size": [Stage(1, 3, 2), Stage(1, 5, 1), Stage(1, 3)],
+    "many times": [Stage(1, 1, 2), Stage(2, 2, 1), Stage(3, 3, 1), Stage(1, 1, 1), Stage(2, 2, 1), Stage(1, 4)],
+}
+RESIZABLE = [*PLANNED, "published shuffle, padded"]
+IN_ORDER = ["shuffled", "shuffled, padded", "weighted", "clips", "mixture"]  # no slot plays anything
+
+
+@functools.cache
+def whole_epoch(name: str) -> list[tuple[int, int, int]]:
+    return one_by_one(stages(ORDERS[name], Stage(1, 4), last_batch="pad")[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        # Each order with one of the ways, each way with two orders or more; all by all in a wide run.
+        pytest.param(name, parts, marks=() if (number - turn) % 5 == 0 else pytest.mark.wide)
+        for turn, name in enumerate(RESIZABLE)
+        for number, parts in enumerate(RESIZED)
+    ],
+)
+def test_another_batch_size_delivers_exactly_what_is_left(name: str, parts: str) -> None:
+    order = ORDERS[name]
+    steps, state = stages(order, *RESIZED[parts], last_batch="pad")
+    assert Counter(one_by_one(steps)) == Counter(whole_epoch(name))
+    if name in IN_ORDER:
+        assert one_by_one(steps) == whole_epoch(name)
+    assert state["epoch"] == 1
+    assert (state["batch"], state["segments"]) == (0, [])
+    following, _ = stages(order, Stage(1, 4), state=state, last_batch="pad")
+    with order.loader(last_batch="pad") as loader:
+        loader.set_epoch(1)
+        assert one_by_one(following) == deliveries(loader)
+
+
+def test_frames_follow_each_other_also_behind_a_change_of_the_batch_size() -> None:
+    steps, _ = stages(ORDERS["streams"], *RESIZED["many times"])
+    last_frames: dict[int, int] = {}
+    for _, sequence, frame in one_by_one(steps):
+        assert frame == last_frames.get(sequence, -1) + 1
+        last_frames[sequence] = frame
+    assert last_frames == {sequence: length - 1 for sequence, length in enumerate(LENGTHS)}
+
+
+def test_published_shuffle_on_other_shards_delivers_what_is_left() -> None:
+    for before, after in [(2, 1), (1, 2), (2, 4)]:
+        steps, state = stages(
+            ORDERS["published shuffle, padded"], Stage(before, 4, 1), Stage(after, 4, 1), Stage(after, 4)
+        )
+        assert Counter(index for index, _, _ in one_by_one(steps)) == Counter(range(22))
+        assert state["epoch"] == 1
+
+
+def test_a_state_tells_what_was_delivered_with_other_batch_sizes() -> None:
+    order = ORDERS["shuffled, padded"]
+    _, state = stages(order, Stage(1, 4, 2), Stage(3, 6, 1), Stage(3, 3, 1))
+    assert (state["epoch"], state["batch"]) == (0, 4)
+    assert state["segments"] == [[1, 4, 2], [3, 6, 1]]
+    assert (state["num_shards"], state["total_batch_size"]) == (3, 3)
+    with order.loader((2, 3), 3) as loader:
+        loader.load_state_dict(state)
+        assert len(loader) == 4 + 2  # 22 - 8 - 6 - 3 samples are left
+        assert [batch["position"]["batch"].tolist() for batch in loader] == [[4], [5]]
+        assert len(loader) == 8
+
+
+class DefinedOnce(PipelineStepBase):
+    """Defines nothing, and that only once."""
+
+    is_defined = False
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        if self.is_defined:
+            raise LookupError("no licence left")
+        self.is_defined = True
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        return data_empty
+
+
+def test_a_loader_whose_new_pipeline_cannot_be_made_goes_on_with_the_old_one() -> None:
+    _, state = stages(Order(lambda: by_sampler(ShuffledSampler(22))), Stage(1, 4, 2))
+    with make_loader(by_sampler(ShuffledSampler(22)), 2, steps=[DefinedOnce()]) as loader:
+        running = iter(loader)
+        first = next(running)["index"].tolist()
+        with pytest.raises(LookupError, match="no licence left"):
+            loader.load_state_dict(state)
+        assert loader.state_dict()["segments"] == []
+        found = [first, *(batch["index"].tolist() for batch in running)]
+    with make_loader(by_sampler(ShuffledSampler(22)), 2) as loader:
+        assert found == [batch["index"].tolist() for batch in loader]
+
+
+def test_the_batch_size_may_change_before_each_batch() -> None:
+    order = Order(lambda: by_sampler(ShuffledSampler(22, last_batch="partial")))
+    steps, state = stages(order, *(Stage(1, size, 1) for size in [1, 2] * 7))
+    assert state["segments"] == [[1, 1, 1], [1, 2, 1]] * 6 + [[1, 1, 1]]
+    rest, _ = stages(order, Stage(1, 4), state=state)
+    assert sorted(index for index, _, _ in one_by_one([*steps, *rest])) == [*range(22)]
+
+
+# --- what a state is -------------------------------------------------------------------------------------
+
+
+def test_a_state_is_a_small_value() -> None:
+    with ORDERS["shuffled"].loader(seed=7) as loader:
+        loop(loader, 2)
+        state = loader.state_dict()
+    assert {name: value for name, value in state.items() if name not in ("blueprint", "checksum")} == {
+        "version": 1,
+        "epoch": 0,
+        "batch": 2,
+        "num_shards": 1,
+        "total_batch_size": 4,
+        "segments": [],
+        "seed": 7,
+        "plan": {
+            "sampler": "ShuffledSampler",
+            "num_samples": 22,
+            "seed": 3,
+            "shuffle": True,
+            "data_set_size": 22,
+            "last_batch": "drop",
+        },
+    }
+
+
+def test_a_state_is_small_also_for_a_mixture_of_clips() -> None:
+    provider = IndexProvider(10**9)
+    samplers = [ClipSampler(Clips([10**6] * 100, 40, step=7, jitter=3), seed=2**60 + i) for i in range(8)]
+    offsets = [10**8 * i for i in range(8)]
+    sampler = MixedSampler(samplers, [1 / 8] * 8, offsets=offsets, last_batch="pad")
+    with make_loader(by_sampler(sampler, provider), 10**4, shard=(0, 1), seed=2**62) as loader:
+        state = loader.state_dict()
+        assert len(json.dumps(state)) < 8000
+
+
+def test_settings_of_each_sampler_of_a_mixture_are_compared() -> None:
+    def mixture(seed: int) -> Any:
+        samplers = [ShuffledSampler(10**6, seed=seed if number == 7 else number) for number in range(8)]
+        return make_loader(by_sampler(MixedSampler(samplers, [1 / 8] * 8), IndexProvider(10**6)), 4)
+
+    with mixture(7) as saved, mixture(7) as same, mixture(8) as other:
+        same.load_state_dict(saved.state_dict())
+        with pytest.raises(StateError) as caught:
+            other.load_state_dict(saved.state_dict())
+    assert caught.value.differences == ("samplers[7].seed: 7 in the state, 8 here",)
+
+
+def test_json_text_and_bytes_are_read_too() -> None:
+    order = ORDERS["streams, cut"]
+    loops, states = loops_with_states(order)
+    text = json.dumps(states[2][2])
+    for written in (text, text.encode(), bytearray(text.encode())):
+        with order.loader() as loader:
+            loader.load_state_dict(written)
+            assert loop(loader) == loops[0][2:]
+
+
+def test_the_state_does_not_change_with_the_loader() -> None:
+    with ORDERS["shuffled"].loader() as loader:
+        loop(loader, 2)
+        state = loader.state_dict()
+        kept = json_copy(state)
+        loop(loader, 1)
+        assert state == kept
+        state["plan"]["seed"] = 100  # nor the loader with it
+        assert loader.state_dict()["plan"]["seed"] == 3
+
+
+# --- the cost of continuing ------------------------------------------------------------------------------
+
+
+class RecordingProvider(IndexProvider):
+    """Takes note of what it loads, in this process."""
+
+    def __init__(self, num_samples: int) -> None:
+        super().__init__(num_samples)
+        self.loaded: list[int] = []
+
+    def get_data(self, sample_index: int) -> Any:
+        self.loaded.append(sample_index)
+        return super().get_data(sample_index)
+
+
+@pytest.mark.parametrize("start", [0, 1, 5_000, 99_000])
+def test_only_what_follows_is_loaded(start: int) -> None:
+    provider = RecordingProvider(1_000_000)
+    sampler = ShuffledSampler(1_000_000, seed=1)
+    with make_loader(by_sampler(sampler, provider), 10) as loader:
+        state = edited(loader.state_dict(), {"epoch": 3, "batch": start})
+        loader.load_state_dict(state)
+        assert provider.loaded == []
+        assert len(loop(loader, 2)) == 2
+    plan = sampler.with_settings(total_batch_size=10)
+    following = [index for batch in range(start, start + 8) for index in plan.get_batch_indices(3, batch).tolist()]
+    assert 20 <= len(provider.loaded) <= 60
+    assert provider.loaded == following[: len(provider.loaded)]
+
+
+@pytest.mark.parametrize("start", [0, 1, 5_000, 99_000])
+def test_a_user_s_callable_is_asked_only_for_what_follows(start: int) -> None:
+    source = NumberCallable(1_000_000)
+    with make_loader(source, 10) as loader:
+        loader.load_state_dict(edited(loader.state_dict(), {"epoch": 3, "batch": start}))
+        assert len(loop(loader, 2)) == 2
+    assert source.asked == [*range(10 * start, 10 * start + len(source.asked))]
+    assert 20 <= len(source.asked) <= 60
+
+
+class CountingSampler(EpochSampler):
+    """Counts, over all copies, how many batches were asked for."""
+
+    num_asked = 0
+
+    def get_next_batch_indices(self) -> list[int]:
+        CountingSampler.num_asked += 1
+        return super().get_next_batch_indices()
+
+
+def test_a_stateful_sampler_is_not_played_anew_for_each_state() -> None:
+    with make_loader(by_sampler(CountingSampler(800, 4), IndexProvider(800))) as loader:
+        loop(loader)
+        CountingSampler.num_asked = 0
+        for number, _ in enumerate(loader, 1):
+            assert loader.state_dict()["batch"] == number % 200
+    assert CountingSampler.num_asked <= 4 * 2 * 201  # both epochs, a few times
+
+
+# --- what is refused -------------------------------------------------------------------------------------
+
+
+def refusal(loader: Any, state: Any) -> StateError:
+    with loader:
+        before = loader.state_dict()
+        with pytest.raises(StateError) as caught:
+            loader.load_state_dict(state)
+        assert loader.state_dict() == before
+    return caught.value
+
+
+def saved_state(source: Any, batch_size: int | None = 4, **arguments: Any) -> dict[str, Any]:
+    with make_loader(source, batch_size, **arguments) as loader:
+        loop(loader, 2)
+        return json_copy(loader.state_dict())
+
+
+def streams(lengths: list[int] = LENGTHS, provider: Any = None, **arguments: Any) -> Any:
+    return by_sampler(StreamingSequenceSampler(lengths, **{"seed": 1, **arguments}), provider)
+
+
+DIFFERENT: dict[str, tuple[Any, list[str]]] = {
+    "seed": (streams(seed=2), ["seed: 1 in the state, 2 here"]),
+    "setting": (streams(cut_sequences=True), ["cut_sequences: False in the state, True here"]),
+    "lengths": (streams([5, 2, 7, 1, 3, 4]), ["sequence_lengths: "]),
+    "number of sequences": (
+        streams([5, 2, 7, 1, 7]),
+        ["num_sequences: 6 in the state, 5 here", "sequence_lengths: ", "num_per_epoch: 6 in the state, 5 here"],
+    ),
+    "data set": (streams(provider=IndexProvider(23)), ["data_set_size: 22 in the state, 23 here"]),
+    "policy": (streams(last_batch="drop"), ["last_batch: 'pad' in the state, 'drop' here"]),
+    "blueprint": (streams(provider=NumberProvider(22)), ["fields of the samples (names, types, order): "]),
+    "context": (
+        by_sampler(StreamingSequenceSampler(LENGTHS, seed=1), None, None),
+        ["fields of the samples (names, types, order): "],
+    ),
+    "sampler": (
+        by_sampler(ShuffledSampler(22, seed=1, last_batch="pad")),
+        [
+            "sampler: 'StreamingSequenceSampler' in the state, 'ShuffledSampler' here",
+            "num_sequences: 6 in the state, nothing here",
+            "sequence_lengths: ",
+            "cut_sequences: False in the state, nothing here",
+            "num_per_epoch: 6 in the state, nothing here",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", DIFFERENT)
+def test_other_data_and_orders_are_refused_with_all_differences(what: str) -> None:
+    source, expected = DIFFERENT[what]
+    error = refusal(make_loader(source, 4), saved_state(streams()))
+    assert "belongs to other data or another order" in str(error)
+    assert len(error.differences) == len(expected)
+    for difference in expected:
+        assert sum(each.startswith(difference) for each in error.differences) == 1
+        assert f"  - {difference}" in str(error)
+
+
+def test_another_seed_of_the_draws_is_refused() -> None:
+    error = refusal(make_loader(streams(), 4, seed=8), saved_state(streams(), seed=7))
+    assert error.differences == ("seed of the random draws: 7 in the state, 8 here",)
+
+
+def test_a_callable_of_another_class_or_description_is_refused() -> None:
+    state = saved_state(NumberCallable(10))
+
+    class Described(NumberCallable):
+        def describe(self) -> dict[str, Any]:
+            return {"numbers": self.num_samples}
+
+    Described.__name__ = "NumberCallable"
+    differences = refusal(make_loader(Described(11), 4), saved_state(Described(10))).differences
+    assert differences == ("numbers: 10 in the state, 11 here",)
+    differences = refusal(make_loader(NumberCallable(10), 4, last_batch="pad"), state).differences
+    assert differences == ("last_batch: nothing in the state, 'pad' here",)
+
+    class OtherCallable(NumberCallable):
+        pass
+
+    assert refusal(make_loader(OtherCallable(10), 4), state).differences == (
+        "input: 'NumberCallable' in the state, 'OtherCallable' here",
+    )
+    steps = refusal(make_loader(NumberCallable(10), 4, steps_per_epoch=2), state)
+    assert steps.differences == ("steps_per_epoch: nothing in the state, 2 here",)
+
+
+def test_another_stateful_sampler_is_refused() -> None:
+    class ShiftedSampler(EpochSampler):
+        def get_next_batch_indices(self) -> list[int]:
+            return super().get_next_batch_indices()[::-1]
+
+    ShiftedSampler.__name__ = "EpochSampler"
+    error = refusal(make_loader(by_sampler(ShiftedSampler())), saved_state(by_sampler(EpochSampler()), None))
+    assert [each.split(":")[0] for each in error.differences] == ["first_batch"]
+
+
+BROKEN: dict[str, tuple[dict[str, Any], str]] = {
+    "another version": ({"version": 2}, "version 2, this release of the package reads version 1"),
+    "no version": ({"version": None}, "Is it the state of a loader?"),
+    "a negative epoch": ({"epoch": -1}, "`epoch` must be a whole number of at least 0, got -1"),
+    "a negative batch": ({"batch": -1}, "`batch` must be a whole number of at least 0, got -1"),
+    "a fractional batch": ({"batch": 1.5}, "`batch` must be a whole number of at least 0, got 1.5"),
+    "a truth value": ({"epoch": True}, "`epoch` must be a whole number of at least 0, got True"),
+    "a text": ({"batch": "2"}, "`batch` must be a whole number of at least 0, got '2'"),
+    "no shards": ({"num_shards": 0}, "`num_shards` must be a whole number of at least 1, got 0"),
+    "an empty batch": ({"total_batch_size": 0}, "`total_batch_size` must be a whole number of at least 1, got 0"),
+    "no seed": ({"seed": None}, "`seed` must be a whole number of at least 0, got None"),
+    "segments that are no list": (
+        {"segments": 3},
+        "`segments` must be a list of lists of three whole numbers, got 3",
+    ),
+    "short segments": ({"segments": [[1, 4]]}, "`segments` must be a list of lists of three whole numbers"),
+    "segments without a batch": (
+        {"segments": [[1, 4, 0]]},
+        "`segments` must be a list of lists of three whole numbers",
+    ),
+    "segments of texts": (
+        {"segments": [["1", 4, 1]]},
+        "`segments` must be a list of lists of three whole numbers",
+    ),
+    "more segments than batches": ({"segments": [[1, 3, 3]]}, "`segments` have more batches than `batch` tells"),
+    "segments with parts of samples": ({"segments": [[2, 3, 1]]}, "cannot be dealt evenly to"),
+    "batches with parts of samples": ({"num_shards": 3}, "cannot be dealt evenly to"),
+    "segments beyond the epoch": ({"segments": [[1, 7, 9]], "batch": 9}, "only"),
+    "a batch beyond the epoch": ({"batch": 9}, "only"),
+    "no plan": ({"plan": None}, "`plan` must be a dict, got None"),
+    "a plan of another kind": ({"plan": [1]}, "`plan` must be a dict"),
+    "a blueprint of another kind": ({"blueprint": 3}, "`blueprint` must be a text, got 3"),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_damaged_states_are_refused(what: str) -> None:
+    changes, message = BROKEN[what]
+    error = refusal(make_loader(streams(), 4), edited(saved_state(streams()), changes))
+    assert message in str(error)
+    assert error.differences == ()
+
+
+@pytest.mark.parametrize("name", ["epoch", "batch", "num_shards", "total_batch_size", "segments", "seed", "plan"])
+def test_missing_entries_are_named(name: str) -> None:
+    state = saved_state(streams())
+    del state[name], state["blueprint"]
+    error = refusal(make_loader(streams(), 4), state)
+    assert f"  - `{name}` is missing" in str(error)
+    assert "  - `blueprint` is missing" in str(error)
+
+
+@pytest.mark.parametrize("text", ['{"version": 1, "epo', "", b"\xff\xfe{}", "nothing"])
+def test_damaged_text_is_refused(text: str | bytes) -> None:
+    error = refusal(make_loader(streams(), 4), text)
+    assert "not valid JSON" in str(error)
+    assert "written to its end" in str(error)
+    assert ("load_state(loader, path)" in str(error)) == (text == "nothing")
+
+
+@pytest.mark.parametrize("value", [None, 3, [1, 2], "[]", b"3"])
+def test_what_is_no_state_is_refused(value: Any) -> None:
+    assert "must be a dict" in str(refusal(make_loader(streams(), 4), value))
+
+
+def sequences(batch_size: int, shard: tuple[int, int] = (0, 1), **arguments: Any) -> Any:
+    return make_loader(by_sampler(SequenceSampler(batch_size, LENGTHS, 1)), shard=shard, **arguments)
+
+
+@pytest.mark.parametrize("steps", [None, 3, 1])
+def test_published_sequences_cannot_go_on_with_another_total_batch_size(steps: int | None) -> None:
+    with sequences(4, steps_per_epoch=steps) as loader:
+        loop(loader, 2)
+        state = loader.state_dict()
+    error = refusal(sequences(2, steps_per_epoch=steps), state)
+    assert "The order of the SequenceSampler depends on the batch size" in str(error)
+    assert "batches of 4 cannot be continued with batches of 2" in str(error)
+    with sequences(4, (1, 2), steps_per_epoch=steps) as loader:
+        loader.load_state_dict(state)  # another number of shards is no obstacle
+
+
+def test_a_stateful_sampler_cannot_go_on_with_another_total_batch_size() -> None:
+    state = edited(saved_state(by_sampler(EpochSampler(20, 4)), None), {"total_batch_size": 2})
+    error = refusal(make_loader(by_sampler(EpochSampler(20, 4))), state)
+    assert "batches of 2 cannot be continued with batches of 4" in str(error)
+
+
+@pytest.mark.parametrize("changes", [{"total_batch_size": 2}, {"num_shards": 2}])
+def test_a_user_s_callable_goes_on_only_with_the_same_batches(changes: dict[str, int]) -> None:
+    state = edited(saved_state(NumberCallable()), changes)
+    error = refusal(make_loader(NumberCallable(), 4), state)
+    assert "NumberCallable knows only its own order" in str(error)
+    with make_loader(NumberCallable(), 4) as loader:  # from an epoch's beginning it can
+        loader.load_state_dict(edited(state, {"epoch": 1, "batch": 0}))
+        assert next(iter(loader))["index"].tolist() == [1000, 1001, 1002, 1003]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [SamplerInputIterable(IndexProvider(10), EpochSampler()), NumberIterable(8)],
+    ids=["sampler", "user's"],
+)
+def test_iterables_have_no_state(source: Any) -> None:
+    with make_loader(source, 4) as loader:
+        for use in (loader.state_dict, lambda: loader.load_state_dict({}), lambda: loader.set_epoch(1)):
+            with pytest.raises(NotSupportedError, match="is an iterable"):
+                use()
+
+
+def test_a_closed_loader_refuses_a_state() -> None:
+    loader = make_loader(streams(), 4)
+    loop(loader, 1)
+    loader.close()
+    state = loader.state_dict()  # what was delivered can still be saved
+    assert state["batch"] == 1
+    with pytest.raises(ClosedError, match="The loader was closed"):
+        loader.load_state_dict(state)
+
+
+def test_context_tells_the_position_in_the_whole_run() -> None:
+    sampler = WeightedSampler(np.ones(22), num_per_epoch=12)
+    with make_loader(SamplerInputCallable(IndexProvider(22), sampler, context_name="at"), 4) as loader:
+        loader.load_state_dict(edited(loader.state_dict(), {"epoch": 2, "batch": 1}))
+        places = [(batch["at"]["epoch"].tolist(), batch["at"]["batch"].tolist()) for batch in loader]
+    assert places == [([2] * 4, [1] * 4), ([2] * 4, [2] * 4)]
+
+
+def test_published_shuffle_is_the_published_one_behind_a_stop() -> None:
+    order = np.random.default_rng(21 + 1).permutation(22).tolist()
+    with make_loader(ShuffledShardedInputCallable(IndexProvider(22), 4, shuffle=True)) as loader:
+        loader.load_state_dict(edited(loader.state_dict(), {"epoch": 1, "batch": 3}))
+        assert [batch["index"].tolist() for batch in loader] == [order[12:16], order[16:20]]

@@ -1,0 +1,187 @@
+"""The state of a loader as a value: as text, what differs between two, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.loaders import edited
+
+from accvlab.dali_pipeline_framework.errors import StateError
+from accvlab.dali_pipeline_framework.loader.states.state import (
+    LoaderState,
+    ReaderState,
+    parse_state,
+    require_same_run,
+)
+from accvlab.dali_pipeline_framework.sampling import (
+    Clips,
+    ClipSampler,
+    MixedSampler,
+    ShuffledSampler,
+    WeightedSampler,
+)
+from accvlab.dali_pipeline_framework.sampling.random_access_sampler import Description, EpochSegment
+
+
+def state_of(plan: Description, **changes: Any) -> LoaderState:
+    values: dict[str, Any] = {
+        "epoch": 0,
+        "batch": 3,
+        "segments": (),
+        "num_shards": 1,
+        "total_batch_size": 4,
+        "seed": 7,
+        "blueprint": "0" * 12,
+        **changes,
+    }
+    return LoaderState(plan=plan, **values)
+
+
+def differences(saved: Description, own: Description) -> tuple[str, ...]:
+    """What differs, after the saved one was written as text and read."""
+    read = parse_state(json.dumps(state_of(saved).to_dict()))
+    try:
+        require_same_run(read, state_of(own))
+    except StateError as error:
+        return error.differences
+    return ()
+
+
+def clip_mixture(changed: int | None = None, num_samplers: int = 8) -> Description:
+    samplers = [
+        ClipSampler(Clips([10**4] * 10, 40, step=7, jitter=3), seed=2**60 + number + 100 * (number == changed))
+        for number in range(num_samplers)
+    ]
+    return MixedSampler(samplers, [1 / num_samplers] * num_samplers).describe()
+
+
+def nested_mixture(seed: int = 0) -> MixedSampler:
+    parts = [ShuffledSampler(100, seed=number) for number in range(30)]
+    parts[3] = ShuffledSampler(100, seed=seed)
+    inner = [MixedSampler(parts, [1 / 30] * 30) for _ in range(3)]
+    return MixedSampler([*inner, ShuffledSampler(10, seed=seed)], [1 / 4] * 4)
+
+
+class TestText:
+    @given(
+        st.dictionaries(
+            st.text("ab.[]\u00e9", max_size=30),
+            st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(),
+            max_size=60,
+        )
+    )
+    @settings(deadline=None)
+    def test_every_description_can_be_read_again(self, plan: Description) -> None:
+        state = state_of(plan)
+        assert parse_state(json.dumps(state.to_dict())) == state
+        assert differences(plan, plan) == ()
+
+    def test_the_largest_numbers_can_be_read_again(self) -> None:
+        state = state_of(
+            {"a": 1},
+            epoch=2**31 - 1,
+            batch=2**62 - 1,
+            segments=tuple(EpochSegment(1024, 1048576, 10**9) for _ in range(100)),
+            num_shards=1024,
+            total_batch_size=1048576,
+            seed=2**63 - 1,
+            reader=ReaderState(3, 2**40, bytes(range(256))),
+        )
+        assert parse_state(json.dumps(state.to_dict())) == state
+
+    def test_states_grow_only_with_the_number_of_samplers(self) -> None:
+        weighted = [WeightedSampler(np.arange(1.0, 10**5 + 1)) for _ in range(8)]
+        weighted_mixture = MixedSampler(weighted, [1 / 8] * 8)
+        for plan, num_samplers in [
+            (weighted[0].describe(), 1),
+            (clip_mixture(), 8),
+            (weighted_mixture.describe(), 8),
+            (nested_mixture().describe(), 94),
+        ]:
+            assert len(json.dumps(state_of(plan).to_dict())) < 1000 * (1 + num_samplers)
+
+
+class TestDifferences:
+    @pytest.mark.parametrize("changed", [0, 1, 7])
+    def test_the_setting_that_differs_is_named(self, changed: int) -> None:
+        here, there = 2**60 + changed, 2**60 + changed + 100
+        assert differences(clip_mixture(), clip_mixture(changed)) == (
+            f"samplers[{changed}].seed: {here} in the state, {there} here",
+        )
+
+    def test_differences_in_a_nested_mixture_are_named(self) -> None:
+        named = differences(nested_mixture(1).describe(), nested_mixture().describe())
+        assert named == tuple(
+            f"samplers[{path}].seed: 1 in the state, 0 here"
+            for path in ("0].samplers[3", "1].samplers[3", "2].samplers[3", "3")
+        )
+
+    def test_no_value_is_the_same_as_none(self) -> None:
+        assert differences({"seed": 1, "weights": None}, {"seed": 1}) == ()
+        assert differences({"weights": None}, {"weights": "a"}) == ("weights: nothing in the state, 'a' here",)
+
+
+def broken(**changes: Any) -> dict[str, Any]:
+    return edited(state_of({"seed": 1}).to_dict(), changes)
+
+
+BROKEN: dict[str, tuple[dict[str, Any], str]] = {
+    "a truth value as version": (broken(version=True), "version True, this release of the package reads"),
+    "a fraction as version": (broken(version=1.0), "version 1.0, this release of the package reads"),
+    "a large epoch": (broken(epoch=2**31), r"`epoch` must be less than 2\*\*31, got a number of 32 bits"),
+    "a large batch": (broken(batch=2**62), r"`batch` must be less than 2\*\*62, got a number of 63 bits"),
+    "a huge batch": (broken(batch=10**9999), r"`batch` must be less than 2\*\*62, got a number of \d+ bits"),
+    "a large seed": (broken(seed=2**63), r"`seed` must be less than 2\*\*63"),
+    "many shards": (broken(num_shards=2**31), r"`num_shards` must be less than 2\*\*31"),
+    "large batches": (broken(total_batch_size=2**31), r"`total_batch_size` must be less than 2\*\*31"),
+    "large batches in segments": (broken(segments=[[1, 2**31, 1]]), r"`segments` must .* less than 2\*\*31"),
+    "several": (
+        broken(epoch=-1, seed="a", plan=[]),
+        r"`epoch` must be .*, got -1\n  - `seed` must be .*, got 'a'\n  - `plan` must be a dict, got \[\]$",
+    ),
+    "names that are no texts": (broken(plan={3: 4}), "`plan` must be a dict that JSON can hold"),
+    "values that are no values": (broken(plan={"a": object()}), "`plan` must be a dict that JSON can hold"),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_damaged_states_are_refused(what: str) -> None:
+    state, message = BROKEN[what]
+    with pytest.raises(StateError, match=message):
+        parse_state(state)
+
+
+def test_the_largest_numbers_are_read() -> None:
+    state = broken(epoch=2**31 - 1, batch=2**62 - 1, seed=2**63 - 1, segments=[[1, 2**31 - 1, 10**18]])
+    assert parse_state(state).batch == 2**62 - 1
+
+
+DEEP = 100_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * DEEP, "[" * DEEP + "]" * DEEP, '{"a":' * DEEP, '{"version": 1, "epoch": ' + "9" * 10_000 + "}"],
+    ids=["open brackets", "brackets", "dicts", "digits"],
+)
+def test_text_that_is_no_state_is_refused(text: str) -> None:
+    with pytest.raises(StateError, match=r"not valid JSON|damaged"):
+        parse_state(text)
+
+
+@pytest.mark.parametrize("name", ["version", "epoch", "segments", "plan", "blueprint"])
+def test_nested_values_are_refused(name: str) -> None:
+    nested: list[Any] = []
+    for _ in range(DEEP):
+        nested = [nested]
+    with pytest.raises(StateError, match=r"got \[\[|version \[\["):
+        parse_state(broken(**{name: nested}))
+    with pytest.raises(StateError, match="JSON can hold"):
+        parse_state(broken(plan={"a": nested}))
+    while nested:  # freeing it at once would be deeply nested, too
+        (nested,) = nested

@@ -1,0 +1,390 @@
+"""Ranks whose settings differ are told so at their first batch, and nobody waits for anybody."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import types
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch.distributed as dist
+from support.loaders import make_loader
+from support.providers import IndexProvider
+from support.rank_processes import run_ranks
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
+from accvlab.dali_pipeline_framework.loader import DataLoader, rank_agreement
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
+from accvlab.dali_pipeline_framework.sources.shards import Shard
+
+AsRank = Callable[..., None]
+
+TESTS = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def as_rank() -> Iterator[AsRank]:
+    """Makes this process one of several ranks, which have only a store in common."""
+    shared = dist.HashStore()
+
+    def become(rank: int, num_ranks: int = 2, store: Any = None) -> None:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        dist.init_process_group("fake", store=store or shared, rank=rank, world_size=num_ranks)
+        rank_agreement._num_made.clear()  # what another process has made
+
+    yield become
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def loader_of(batch_size: int = 2, num_samples: int = 16, seed: int = 0, **arguments: Any) -> DataLoader:
+    sampler = ShuffledSampler(num_samples, seed=seed)
+    source = SamplerInputCallable(IndexProvider(num_samples), sampler)
+    return make_loader(source, batch_size, **{"shard": "torch", **arguments})
+
+
+def begin(loader: DataLoader) -> Any:
+    loop = iter(loader)
+    next(loop)
+    return loop
+
+
+def test_equal_ranks_agree(as_rank: AsRank) -> None:
+    for rank in range(3):
+        as_rank(rank, 3)
+        with loader_of() as loader:
+            assert [len(batch["index"]) for batch in loader] == [2, 2]
+            assert next(iter(loader)) is not None
+
+
+# What rank 1 has in another way, and what the error says then.
+DIFFERENT: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "batch size": ({"batch_size": 3}, ["batch_size: 2 on rank 0, 3 on rank 1"]),
+    "seed of the sampler": ({"seed": 5}, ["seed: 0 on rank 0, 5 on rank 1"]),
+    "data": (
+        {"num_samples": 12},
+        ["num_samples: 16 on rank 0, 12 on rank 1", "data_set_size: 16 on rank 0, 12 on rank 1"],
+    ),
+    "number of shards": ({"shard": (0, 1)}, ["number of shards: 2 on rank 0, 1 on rank 1"]),
+    "last batch": ({"last_batch": "pad"}, ["last_batch: drop on rank 0, pad on rank 1"]),
+}
+
+
+@pytest.mark.parametrize("what", DIFFERENT)
+def test_a_difference_is_named_on_both_ranks(what: str, as_rank: AsRank) -> None:
+    arguments, lines = DIFFERENT[what]
+    loaders = []
+    for others in ({}, arguments):
+        as_rank(len(loaders))
+        loaders.append(_at_one_place(others))
+    as_rank(0)
+    loop = iter(loaders[0])  # has not seen the other one yet
+    as_rank(1)
+    with pytest.raises(SettingError) as at_one:
+        iter(loaders[1])
+    as_rank(0)
+    with pytest.raises(SettingError) as at_zero:
+        next(loop)
+    assert str(at_zero.value) == str(at_one.value)
+    assert str(at_one.value).splitlines() == [
+        "Ranks that share the data of a loader have different settings:",
+        *(f"  - {line}" for line in lines),
+        "Give all of them the same, and load the same state on all of them.",
+    ]
+    for loader in loaders:
+        loader.close()
+
+
+def _at_one_place(arguments: dict[str, Any]) -> DataLoader:
+    return loader_of(**arguments)
+
+
+def test_the_other_order_of_ranks_is_named_alike(as_rank: AsRank) -> None:
+    loaders = {}
+    for rank, size in ((1, 3), (0, 2)):
+        as_rank(rank)
+        loaders[rank] = _at_one_place({"batch_size": size})
+    as_rank(1)
+    loop = iter(loaders[1])
+    as_rank(0)
+    with pytest.raises(SettingError, match="batch_size: 3 on rank 1, 2 on rank 0"):
+        iter(loaders[0])
+    as_rank(1)
+    with pytest.raises(SettingError, match="batch_size: 3 on rank 1, 2 on rank 0"):
+        next(loop)
+    for loader in loaders.values():
+        loader.close()
+
+
+def test_a_state_that_one_rank_has_loaded_is_seen(as_rank: AsRank) -> None:
+    loaders = []
+    for rank in range(2):
+        as_rank(rank)
+        loaders.append(_at_one_place({}))
+    as_rank(0)
+    begin(loaders[0])
+    state = loaders[0].state_dict()
+    as_rank(1)
+    loaders[1].load_state_dict(state)
+    with pytest.raises(SettingError, match="first batch of the first loop: 0 on rank 0, 1 on rank 1"):
+        iter(loaders[1])
+    for loader in loaders:
+        loader.close()
+
+
+def test_steps_are_compared_whatever_the_order_of_sets_and_addresses() -> None:
+    same = rank_agreement._is_same
+    assert same("Step(names={'a', 'b'}, x=1.5)", "Step(names={'b', 'a'}, x=1.5)")
+    assert not same("Step(x=1.5)", "Step(x=1.50001)")
+    assert not same("Step(x=[1, 2])", "Step(x=[1, -2])")
+    text = rank_agreement._ADDRESS.sub("", "Step(f=<function g at 0x7f00aa>)")
+    assert text == "Step(f=<function g>)"
+
+
+# --- starts of one job that share a store -------------------------------------------------------------------
+
+
+def _start_job(as_rank: AsRank, begin_at: Any, **arguments: Any) -> None:
+    """Ranks that go on from a state."""
+    loaders = []
+    for rank in range(2):
+        as_rank(rank)
+        loaders.append(loader_of(**arguments))
+        if begin_at is not None:
+            loaders[rank].load_state_dict(begin_at)
+    for rank in (1, 0):
+        as_rank(rank)
+        with loaders[rank] as loader:
+            begin(loader)
+
+
+def _state_behind_a_batch() -> dict[str, Any]:
+    with loader_of(shard=(0, 2)) as loader:
+        begin(loader)
+        return loader.state_dict()
+
+
+def test_what_ranks_have_left_that_a_launcher_has_restarted_is_not_compared(
+    as_rank: AsRank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for restart, state in enumerate([None, _state_behind_a_batch()]):
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(restart))
+        _start_job(as_rank, state)
+
+
+def test_what_was_left_before_this_process_was_started_is_not_compared(
+    as_rank: AsRank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart that counts on another machine only."""
+    now, start = time.time(), psutil.Process().create_time()
+    assert abs(rank_agreement._time_of_start() - start) < 0.5
+    for written_at, state in [(start - 1, None), (now, _state_behind_a_batch())]:
+        monkeypatch.setattr(rank_agreement, "_time_of_start", lambda: start)
+        monkeypatch.setattr(time, "time", lambda written_at=written_at: written_at)
+        _start_job(as_rank, state)
+
+
+def test_what_is_left_of_an_earlier_start_does_not_hide_a_difference(
+    as_rank: AsRank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = psutil.Process().create_time()
+    monkeypatch.setattr(rank_agreement, "_time_of_start", lambda: start)
+    loaders = []
+    for number, (rank, written_at) in enumerate([(1, start - 1), (0, start + 1), (1, start + 2)]):
+        monkeypatch.setattr(time, "time", lambda written_at=written_at: written_at)
+        as_rank(rank)
+        loaders.append(loader_of(seed=number))
+        if number < 2:
+            begin(loaders[number])
+        else:
+            with pytest.raises(SettingError, match="seed: 1 on rank 0, 2 on rank 1"):
+                iter(loaders[number])
+    for loader in loaders:
+        loader.close()
+
+
+# --- what is no difference --------------------------------------------------------------------------------
+
+
+def test_loaders_of_other_places_are_not_compared(as_rank: AsRank) -> None:
+    as_rank(0)
+    with loader_of(num_samples=8) as validation:  # which only rank 0 has
+        begin(validation)
+    with loader_of() as training:
+        begin(training)
+    as_rank(1)
+    with loader_of() as training:
+        begin(training)
+
+
+def test_loaders_of_one_place_are_compared_by_their_number(as_rank: AsRank) -> None:
+    for rank in range(2):
+        as_rank(rank)
+        for size in (2, 4):
+            with _at_one_place({"batch_size": size}) as loader:
+                begin(loader)
+
+
+def test_each_rank_may_have_data_of_its_own(as_rank: AsRank) -> None:
+    for rank in range(2):
+        as_rank(rank)
+        with _at_one_place({"num_samples": 8 + rank, "shard": (0, 1)}) as loader:
+            begin(loader)
+
+
+def test_groups_of_ranks_that_were_made_by_hand_may_differ(as_rank: AsRank) -> None:
+    for rank in range(4):
+        as_rank(rank, 4)
+        with _at_one_place({"seed": rank // 2, "shard": Shard(rank % 2, 2)}) as loader:
+            begin(loader)
+
+
+def test_a_store_that_cannot_compare_is_left_alone(as_rank: AsRank) -> None:
+    for rank in range(2):
+        as_rank(rank, store=FakeStore())
+        with _at_one_place({"batch_size": 2 + rank}) as loader:
+            begin(loader)
+
+
+def test_it_costs_microseconds_per_loop(as_rank: AsRank) -> None:
+    store = dist.TCPStore("127.0.0.1", 0, 2, True, wait_for_workers=False)
+    as_rank(0, store=store)
+    with loader_of() as loader:
+        begin(loader)
+        begun = time.thread_time()
+        for _ in range(100):
+            loader._agreement.begin_loop(loader.shard, dict)
+            loader._agreement.look()
+        assert (time.thread_time() - begun) / 100 < 2e-3
+
+
+class FakeClient:
+    """Stands for the client of the coordinator of `jax.distributed`."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, str] = {}
+
+    def key_value_set(self, key: str, value: str, allow_overwrite: bool = False) -> None:
+        if key in self._values and not allow_overwrite:
+            raise RuntimeError("ALREADY_EXISTS")
+        self._values[key] = value
+
+    def key_value_try_get(self, key: str) -> str:
+        if key not in self._values:
+            raise RuntimeError("NOT_FOUND")
+        return self._values[key]
+
+
+def test_processes_of_jax_are_compared_by_its_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = types.SimpleNamespace(client=FakeClient(), num_processes=2, process_id=0)
+    monkeypatch.setitem(sys.modules, "jax._src.distributed", types.SimpleNamespace(global_state=state))
+    loaders = []
+    for rank in range(2):
+        state.process_id = rank
+        rank_agreement._num_made.clear()
+        loaders.append(_at_one_place({"batch_size": 2 + rank, "shard": "jax"}))
+    state.process_id = 0
+    loop = iter(loaders[0])
+    state.process_id = 1
+    message = "batch_size: 2 on rank 0, 3 on rank 1"
+    with pytest.raises(SettingError, match=message):
+        iter(loaders[1])
+    state.process_id = 0
+    with pytest.raises(SettingError, match=message):
+        next(loop)
+    for loader in loaders:
+        loader.close()
+
+
+JAX_RANKS = """
+import sys
+import jax
+from jax._src import distributed
+from test_rank_agreement import found_by, loader_of
+
+rank, port = int(sys.argv[1]), sys.argv[2]
+jax.distributed.initialize(f"127.0.0.1:{port}", 2, rank)
+client = distributed.global_state.client
+with loader_of(2 + rank, shard="jax") as loader:
+    print(found_by(loader, lambda: client.wait_at_barrier("begun", 30_000)))
+client.wait_at_barrier("found", 30_000)
+jax.distributed.shutdown()
+"""
+
+
+@pytest.mark.wide
+def test_two_processes_of_jax_see_it() -> None:
+    pytest.importorskip("jax")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", JAX_RANKS, str(rank), port],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=_environment(),
+        )
+        for rank in range(2)
+    ]
+    try:
+        outputs = [process.communicate(timeout=60)[0].strip() for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    a, b = ("batch_size: 2 on rank 0, 3 on rank 1", "batch_size: 3 on rank 1, 2 on rank 0")
+    assert outputs in ([f"- {a}"] * 2, [f"- {b}"] * 2)
+
+
+def _environment() -> dict[str, str]:
+    paths = os.pathsep.join([str(TESTS), str(TESTS / "dali_pipeline_framework" / "loader"), *sys.path])
+    return {**os.environ, "PYTHONPATH": paths, "GLOO_SOCKET_IFNAME": "lo", "JAX_PLATFORMS": "cpu"}
+
+
+def found_by(loader: DataLoader, wait_for_others: Callable[[], Any]) -> str:
+    """Begin a loop, as all ranks do, and return what one finds, at once or at its first batch."""
+    loop = None
+    try:
+        loop = iter(loader)
+        wait_for_others()
+        next(loop)
+    except SettingError as error:
+        if loop is None:
+            wait_for_others()
+        return str(error).splitlines()[1].strip()
+    return "nothing"
+
+
+# --- real ranks -------------------------------------------------------------------------------------------
+
+
+def what_is_found() -> str:
+    """Begin a loop with settings that differ from those of the other rank."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=30))
+    rank = dist.get_rank()
+    if rank == 0:
+        with loader_of() as only_here:
+            begin(only_here)
+    dist.barrier()
+    with loader_of(2 + rank) as loader:
+        found = found_by(loader, dist.barrier)
+    dist.barrier()
+    dist.destroy_process_group()
+    return found
+
+
+def test_two_processes_see_it_and_do_not_hang() -> None:
+    a, b = ("batch_size: 2 on rank 0, 3 on rank 1", "batch_size: 3 on rank 1, 2 on rank 0")
+    assert run_ranks(2, what_is_found) in ([f"- {a}"] * 2, [f"- {b}"] * 2)

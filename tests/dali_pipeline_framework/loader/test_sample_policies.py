@@ -1,0 +1,589 @@
+"""Samples that fail: skipped or replaced, the same for any workers, shards and place of the steps."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import itertools
+import re
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from nvidia.dali.types import DALIDataType
+from support.laws import some
+from support.loaders import edited
+from support.providers import Panic
+
+from accvlab.dali_pipeline_framework import (
+    DataLoader,
+    DataProvider,
+    FaultPolicy,
+    ImageDecoder,
+    PhotoMetricDistorter,
+    SampleDataGroup,
+    SequenceSampler,
+    SequentialSampler,
+    ShuffledSampler,
+    StreamingSequenceSampler,
+    WeightedSampler,
+)
+from accvlab.dali_pipeline_framework.errors import (
+    GraphError,
+    MissingPackageError,
+    QuarantineError,
+    SettingError,
+    SourceError,
+    TooManyFailedError,
+)
+from accvlab.dali_pipeline_framework.faults import read_quarantine
+from accvlab.dali_pipeline_framework.inputs import CallableBase, SamplerInputCallable
+
+NUM_SAMPLES = 16
+POLICIES = ("skip", "replace")
+
+
+def encoded(value: int, kind: str = ".png") -> np.ndarray:
+    return cv2.imencode(kind, np.full((4, 6, 3), value, np.uint8))[1].ravel()
+
+
+class Provider(DataProvider):
+    """Samples whose values tell their index; some cannot be loaded, some hold a broken image, some are odd."""
+
+    def __init__(
+        self,
+        bad: Iterable[int] = (),
+        broken: Iterable[int] = (),
+        odd: Iterable[int] = (),
+        num_samples: int = NUM_SAMPLES,
+        error: type[BaseException] = ValueError,
+    ) -> None:
+        self.error = error
+        self.bad, self.broken, self.odd = frozenset(bad), frozenset(broken), frozenset(odd)
+        self.num_samples = num_samples
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        sample = SampleDataGroup()
+        sample.add_data_field("index", DALIDataType.INT64)
+        sample.add_data_field("boxes", DALIDataType.FLOAT)
+        camera = SampleDataGroup()
+        camera.add_data_field("image", DALIDataType.UINT8)
+        sample.add_data_group_field_array("cameras", camera, 2)
+        return sample
+
+    def get_number_of_samples(self) -> int:
+        return self.num_samples
+
+    def describe_sample(self, sample_index: int) -> str:
+        return f"drive_{sample_index}.jpg"
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        if sample_index in self.bad:
+            raise self.error(f"calibration of {sample_index} is missing")
+        sample = self.sample_data_structure
+        sample["index"] = np.array(sample_index)
+        sample["boxes"] = np.full((4,) if sample_index in self.odd else (2, 4), 1 + sample_index, np.float32)
+        for number, camera in enumerate(sample["cameras"].values()):
+            image = encoded(8 * sample_index + number + 1)
+            camera["image"] = image[:50] if number == 1 and sample_index in self.broken else image
+        return sample
+
+
+class LoadingTogether(Provider):
+    """Loads the samples of a batch together: a bad one spoils all of them."""
+
+    loads_batches = True
+
+    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
+        samples = [self.get_data(index) for index in sample_indices]
+        return iter(samples)
+
+
+def make(provider: DataProvider, faults: Any = None, batch_size: int = 4, **arguments: Any) -> DataLoader:
+    settings: dict[str, Any] = {
+        "steps": [ImageDecoder("image", use_device_mixed=False)],
+        "run": "graph",
+        "num_workers": 0,
+        "start_method": "fork",
+        "output_type": "numpy",
+        "context_name": "place",
+        **arguments,
+    }
+    if "sampler" not in settings:
+        settings = {"shuffle": True, "seed": 5, "last_batch": "partial", **settings}
+    return DataLoader(provider, batch_size, faults=faults, **settings)
+
+
+def delivered(loader: DataLoader, num_epochs: int = 2) -> list[list[int]]:
+    """The indices of each batch, after a check that all fields are of that sample."""
+    batches = []
+    for _ in range(num_epochs):
+        for batch in loader:
+            indices = batch["index"]
+            assert batch["place"]["sample_index"].tolist() == indices.tolist()
+            for number in range(2):
+                values = 8 * indices + number + 1
+                assert (batch["cameras"][number]["image"] == values[:, None, None, None]).all()
+            assert (batch["boxes"] == (1 + indices)[:, None, None]).all()
+            batches.append(indices.tolist())
+    return batches
+
+
+def clean() -> list[list[int]]:
+    with make(Provider()) as loader:
+        return delivered(loader)
+
+
+def changed(expected: list[list[int]], batches: list[list[int]]) -> list[tuple[int, int]]:
+    both = zip(itertools.chain(*expected), itertools.chain(*batches), strict=True)
+    return [(index, other) for index, other in both if index != other]
+
+
+# Sample and substitute, in two epochs: 3 and 7 cannot be loaded, and the image of 5 is broken.
+SUBSTITUTES = [(7, 2), (5, 2), (3, 4), (5, 13), (7, 11), (3, 15)]
+
+
+_WHERE = [("graph", 0), ("graph", 2), ("workers", 0), ("workers", 2)]
+
+
+# A fault in the graph costs a second; how the policies differ has nothing to do with where it is found.
+@some(
+    ("run", "num_workers", "policy", "error"),
+    [
+        (*where, policy, error)
+        for (where, policy), error in zip(
+            itertools.product(_WHERE, POLICIES),
+            itertools.cycle([ValueError, Panic, asyncio.CancelledError]),
+            strict=False,
+        )
+    ],
+    {0, 1, 2, 4, 5, 7},
+)
+def test_all_other_samples_stay_where_they_are(
+    run: str, num_workers: int, policy: str, error: type[BaseException]
+) -> None:
+    with make(Provider([3, 7], [5], error=error), policy, run=run, num_workers=num_workers) as loader:
+        batches = delivered(loader)
+        failed = loader.failed_samples
+    expected = clean()
+    if policy == "skip":
+        assert batches == [[index for index in batch if index not in (3, 5, 7)] for batch in expected]
+    else:
+        for batch, other in zip(batches, expected, strict=True):
+            assert [a for a, b in zip(batch, other, strict=True) if b not in (3, 5, 7)] == [
+                b for b in other if b not in (3, 5, 7)
+            ]
+        # A change of these numbers is a change of order, and belongs into the changelog.
+        assert changed(expected, batches) == SUBSTITUTES
+    assert sorted(sample.sample_index for sample in failed) == [3, 5, 7]
+    assert sorted(failed, key=lambda sample: (sample.epoch, sample.batch)) == list(failed)
+    by_index = {sample.sample_index: sample for sample in failed}
+    assert by_index[3].reason == f"{error.__name__}: calibration of 3 is missing"
+    assert by_index[3].file == "drive_3.jpg"
+    assert by_index[5].stage == ("graph" if run == "graph" else "steps")
+    for sample in failed:
+        assert expected[sample.batch][sample.slot] == sample.sample_index
+
+
+@pytest.mark.parametrize("run", ["workers", "graph"])
+def test_shards_deliver_the_same_as_one(run: str) -> None:
+    provider = Provider([3, 7, 8, 9], [5, 6])
+    with make(provider, "replace", run=run) as whole:
+        expected = delivered(whole)
+    batches: list[list[int]] = [[] for _ in expected]
+    for shard in range(2):
+        with make(provider, "replace", batch_size=2, shard=(shard, 2), run=run) as loader:
+            for batch, part in zip(batches, delivered(loader), strict=True):
+                batch += part
+    assert batches == expected
+
+
+def test_a_substitute_that_fails_is_replaced_as_well() -> None:
+    bad, broken = range(0, 16, 3), range(1, 16, 3)  # a third is good
+    with make(Provider(bad, broken), "replace") as loader:
+        batches = delivered(loader)
+        assert {sample.sample_index for sample in loader.failed_samples} == {*bad, *broken}
+        first = loader.failed_samples
+    assert {index for batch in batches for index in batch} == set(range(2, 16, 3))
+    with make(Provider(bad, broken), "replace", run="workers", num_workers=2) as loader:
+        assert delivered(loader) == batches
+        outcomes = [sample.outcome for sample in loader.failed_samples]
+    assert any(outcome.startswith("was to take the place of sample ") for outcome in outcomes)
+    assert len(first) == len(outcomes)
+
+
+def test_where_nothing_is_left_the_first_fault_is_raised_with_a_note() -> None:
+    with (
+        make(Provider(range(16)), "replace") as loader,
+        pytest.raises(SourceError, match=r"(?s)^No other sample could take the place of sample .*calibration of"),
+    ):
+        next(iter(loader))
+
+
+def test_a_batch_of_failed_samples_only_is_filled_with_one() -> None:
+    """No rank may have fewer batches than the others."""
+    expected = clean()
+    gone = expected[1]
+    with make(Provider(gone), "skip") as loader:
+        batches = delivered(loader, 1)
+    assert [len(batch) for batch in batches] == [4, 1, 4, 4]
+    assert batches[1][0] not in gone
+    with make(Provider((), gone), "skip", run="workers") as loader:
+        assert delivered(loader, 1) == batches
+    with make(Provider((), gone), "skip", run="graph") as loader:
+        assert delivered(loader, 1) == batches
+
+
+@pytest.mark.parametrize(
+    ("run", "positions"),
+    [("workers", (1, 3, 4, 6)), ("graph", (3,)), pytest.param("graph", (1, 4, 6), marks=pytest.mark.wide)],
+)
+def test_the_state_goes_on_behind_a_fault(run: str, positions: Sequence[int]) -> None:
+    provider = Provider([3, 7], [5])
+    with make(provider, "replace", run=run) as loader:
+        expected = delivered(loader)
+    for num_delivered in positions:
+        with make(provider, "replace", run=run) as loader:
+            batches = iter([])
+            for _ in range(num_delivered):
+                batch = next(batches, None)
+                if batch is None:
+                    batches = iter(loader)
+                    next(batches)
+            state = loader.state_dict()
+        with make(provider, "replace", run=run) as loader:
+            loader.load_state_dict(state)
+            rest = [batch["index"].tolist() for _ in range(loader.epoch, 2) for batch in loader]
+        assert rest == expected[num_delivered:]
+
+
+def test_draws_are_those_of_the_place() -> None:
+    """All other samples are augmented as without faults, and the substitute as the sample that it replaces."""
+    steps = [
+        ImageDecoder("image", use_device_mixed=False),
+        PhotoMetricDistorter("image", [-32, 32], [-18, 18], [0.5, 1.5], [0.5, 1.5], enforce_process_on_gpu=False),
+    ]
+
+    def images(faults: Any, run: str, bad: Sequence[int], broken: Sequence[int]) -> list[Any]:
+        with make(Provider(bad, broken), faults, steps=steps, run=run) as loader:
+            return [(batch["index"], np.array(batch["cameras"][1]["image"])) for batch in loader]
+
+    for run in ("graph", "workers"):
+        expected = images(None, run, (), ())
+        for (index, image), (other, with_faults) in zip(expected, images("replace", run, [3], [5]), strict=True):
+            same = ~np.isin(index, (3, 5))
+            np.testing.assert_array_equal(other[same], index[same])
+            np.testing.assert_array_equal(with_faults[same], image[same])
+
+
+def test_a_sample_of_another_rank_is_treated_like_that() -> None:
+    with make(Provider(odd=[6]), "replace") as loader:
+        batches = delivered(loader)
+        (failed,) = loader.failed_samples
+    assert (failed.sample_index, failed.stage) == (6, "checks")
+    assert "boxes: expected 2 dimension(s)" in failed.reason
+    assert [index for index, _ in changed(clean(), batches)] == [6, 6]
+
+
+def test_a_provider_that_loads_batches_is_asked_one_by_one_for_a_batch_that_fails() -> None:
+    with make(Provider([3, 7], [5]), "replace") as loader:
+        expected = delivered(loader)
+    with make(LoadingTogether([3, 7], [5]), "replace") as loader:
+        assert delivered(loader) == expected
+        assert sorted(sample.sample_index for sample in loader.failed_samples) == [3, 5, 7]
+
+
+class FailingOnce(Provider):
+    """Notes what is loaded. Some samples fail the first time only."""
+
+    loaded: list[int]
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        self.loaded.append(sample_index)
+        if sample_index in self.bad and self.loaded.count(sample_index) == 1:
+            raise OSError("the network is gone")
+        return Provider(odd=self.odd).get_data(sample_index)
+
+
+@pytest.mark.parametrize("run", ["graph", "workers"])
+def test_what_was_loaded_before_a_fault_is_kept_and_what_has_failed_is_not_tried_again(run: str) -> None:
+    provider = FailingOnce([3, 7], odd=[6])
+    provider.loaded = []
+    with make(provider, "skip", run=run) as loader:
+        batches = delivered(loader, 1)
+        assert {sample.sample_index for sample in loader.failed_samples} == {3, 6, 7}
+    assert batches == [[index for index in batch if index not in (3, 6, 7)] for batch in clean()[:4]]
+    assert sorted(provider.loaded[:NUM_SAMPLES]) == [*range(NUM_SAMPLES)]
+
+
+@pytest.mark.parametrize(
+    "sampler", [SequenceSampler(2, [8, 8], 0), StreamingSequenceSampler([8, 8], 2, shuffle=False)]
+)
+def test_a_frame_of_a_sequence_is_replaced_by_one_beside_it(sampler: Any) -> None:
+    bad, instead = {3: 2, 8: 9, 12: 13, 11: 13}, {}
+    with make(Provider(bad), "replace", 2, sampler=sampler) as loader:
+        for batch, _ in zip(loader, range(8), strict=False):
+            place = batch["place"]
+            for sequence, frame, index in zip(place["sequence"], place["frame"], batch["index"], strict=True):
+                planned = int(8 * sequence + frame)
+                if planned != index:
+                    instead[planned] = int(index)
+    assert instead == {3: 2, 8: 9, 12: 10, 11: 10} | {12: 13}
+
+
+def test_substitutes_of_a_weighted_order_are_those_of_its_weights() -> None:
+    sampler = WeightedSampler([0.0, 1.0, 1.0, 2.0] * 4, 4)
+    with make(Provider([1, 5]), "replace", sampler=sampler) as loader:
+        indices = [index for batch in delivered(loader, 3) for index in batch]
+    assert not {index % 4 for index in indices} & {0}
+    assert not {1, 5} & {*indices}
+
+
+# --- refused ----------------------------------------------------------------------------------------------
+
+
+class OwnCallable(CallableBase):
+    """Is no input of this package."""
+
+    used_sample_data_structure = Provider().sample_data_structure
+    length = None
+
+    def __call__(self, sample_info: Any) -> Any:
+        raise StopIteration
+
+
+class OwnLoading(SamplerInputCallable):
+    """Loads in a way of its own."""
+
+    def __call__(self, sample_info: Any) -> Any:
+        return super().__call__(sample_info)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"faults": "skip", "sampler": ShuffledSampler(16, last_batch="drop")}, "last_batch='drop' does"),
+        ({"faults": "skip", "sampler": SequenceSampler(4, [4] * 4, 0)}, "SequenceSampler delivers sequences"),
+        ({"faults": "skp"}, "`faults` must be one of 'raise', 'skip', 'replace', got 'skp'"),
+        ({"faults": 3}, "`faults` must be a FaultPolicy, or"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        make(Provider(), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (OwnCallable(), "needs to know which samples form a batch.*got OwnCallable"),
+        (OwnLoading(Provider(), SequentialSampler(16)), "OwnLoading loads samples in a way of its own"),
+    ],
+)
+def test_inputs_that_cannot_are_refused(source: Any, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        DataLoader(source, 4, faults="replace")
+
+
+# --- budgets ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("run", ["graph", "workers"])
+def test_a_budget_ends_the_run_with_a_summary(run: str) -> None:
+    provider = Provider([1, 2], [3, 4])
+    with make(provider, FaultPolicy(samples="replace", max_failed=4), run=run) as loader:
+        delivered(loader)
+    with make(provider, FaultPolicy(samples="replace", max_failed=3), run=run) as loader:
+        with pytest.raises(
+            TooManyFailedError, match=r"(?s)^4 samples have failed \(2 x .*, 2 x .*there may be: max_failed=3"
+        ):
+            delivered(loader)
+        assert len(loader.failed_samples) == 4
+        with pytest.raises(TooManyFailedError):
+            next(iter(loader))
+
+
+def test_a_share_counts_of_a_thousand_samples_at_least() -> None:
+    provider = Provider([1, 2])
+    with make(provider, FaultPolicy(samples="replace", max_failed_share=0.002)) as loader:
+        delivered(loader)
+    message = r"max_failed_share=0\.0015 of 1000 samples"
+    with (
+        make(provider, FaultPolicy(samples="replace", max_failed_share=0.0015)) as loader,
+        pytest.raises(TooManyFailedError, match=message),
+    ):
+        delivered(loader)
+
+
+# --- raised -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("run", ["graph", "workers"])
+def test_after_an_error_the_loop_goes_on_behind_the_batch(run: str, caplog: pytest.LogCaptureFixture) -> None:
+    expected = clean()
+    with make(Provider([7], [5]), run=run) as loader:
+        batches: list[Any] = []
+        for _ in range(2):
+            loop = iter(loader)
+            while True:
+                try:
+                    batch = next(loop, None)
+                except (SourceError, GraphError) as error:
+                    batches.append(type(error).__mro__)
+                    continue
+                if batch is None:
+                    break
+                batches.append(batch["index"].tolist())
+        assert {sample.sample_index for sample in loader.failed_samples} == {5, 7}
+    assert not caplog.records  # the errors say it all
+    for batch, other in zip(batches, expected, strict=True):
+        assert (batch == other) == (not {5, 7} & {*other})
+
+
+# --- quarantine, exclusion --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("run", ["graph", "workers"])
+def test_what_fails_is_listed_and_left_out_in_a_later_run(run: str, tmp_path: Path) -> None:
+    path = tmp_path / "failed.jsonl"
+    provider = Provider([3, 7], [5])
+    with make(provider, FaultPolicy(samples="replace", quarantine=path), run=run) as loader:
+        expected = delivered(loader)
+        failed = loader.failed_samples
+    entries = read_quarantine(str(path))
+    assert [(entry.sample_index, entry.reason, entry.step) for entry in entries] == [
+        (sample.sample_index, sample.reason, sample.stage) for sample in failed
+    ]
+    # The good samples of that list are not tried either; nothing fails, so nothing is found out again.
+    later = FaultPolicy(samples="replace", exclude=path, max_failed=0)
+    with make(Provider(), later, run=run) as loader:
+        assert delivered(loader) == expected
+        assert loader.failed_samples == ()
+    with (
+        make(Provider([11]), later, run=run) as loader,
+        pytest.raises(TooManyFailedError, match="calibration of 11"),
+    ):
+        delivered(loader)
+    with make(Provider(), FaultPolicy(samples="skip", exclude=path), run=run) as loader:
+        batches = delivered(loader)
+    assert batches == [[index for index in batch if index not in (3, 5, 7)] for batch in clean()]
+
+
+def test_a_list_of_other_data_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "failed.jsonl").write_text('{"sample": 16}')
+    with pytest.raises(QuarantineError, match=r"lists sample 16, but the data set has the samples 0 \.\. 15"):
+        make(Provider(), FaultPolicy(samples="skip", exclude=tmp_path / "failed.jsonl"))
+
+
+def test_a_run_goes_on_with_another_policy_and_list(tmp_path: Path) -> None:
+    """The plan is the same, so a state of one belongs to the other."""
+    expected = clean()
+    with make(Provider()) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    (tmp_path / "failed.jsonl").write_text('{"sample": 3}')
+    with make(Provider([7]), FaultPolicy(samples="skip", exclude=tmp_path / "failed.jsonl")) as loader:
+        loader.load_state_dict(state)
+        batches = delivered(loader, 1)
+        assert batches == [[i for i in batch if i not in (3, 7)] for batch in expected[1:4]]
+        assert edited(loader.state_dict()) == edited(state, {"epoch": 1, "batch": 0})
+
+
+def test_raised_faults_are_listed_too(tmp_path: Path) -> None:
+    with make(Provider([7], [5]), FaultPolicy(quarantine=tmp_path / "failed.jsonl"), batch_size=1) as loader:
+        loop = iter(loader)
+        for _ in range(NUM_SAMPLES):
+            with contextlib.suppress(SourceError, GraphError):
+                next(loop)
+    entries = read_quarantine(str(tmp_path / "failed.jsonl"))
+    assert sorted((entry.sample_index, entry.step) for entry in entries) == [(5, "graph"), (7, "loading")]
+
+
+def test_the_message_tells_all_that_is_known() -> None:
+    sampler = StreamingSequenceSampler([8, 8], 2, shuffle=False)
+    with make(Provider([3]), batch_size=2, sampler=sampler, num_workers=1) as loader:
+        loop = iter(loader)
+        for _ in range(3):
+            next(loop)
+        with pytest.raises(ValueError, match="calibration of 3") as caught:
+            next(loop)
+    error: Any = caught.value
+    lines = str(error).splitlines()
+    assert lines[:4] == [
+        "Loading sample 3 failed with ValueError: calibration of 3 is missing",
+        "  where: epoch 0, batch 3, slot 0",
+        "  sequence: 0, frame: 3",
+        "  file: drive_3.jpg",
+    ]
+    assert re.fullmatch(r"  worker: 0 \(process \d+\)", lines[4])
+    trace = "\n".join(lines[5:])
+    assert 'raise self.error(f"calibration of {sample_index} is missing")' in trace
+    assert "accvlab" not in trace.replace(str(Path(__file__).parents[3]), "")
+    assert (error.sample_index, error.worker) == (3, 0)
+    frames = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+    assert frames == ["test_the_message_tells_all_that_is_known", "__next__"]
+    assert len("".join(traceback.format_exception(error)).splitlines()) <= 22
+
+
+class WithoutPackage(Provider):
+    """From sample 5 on, a package is imported that is not there."""
+
+    def __init__(self, module: str, wrapped: bool = False) -> None:
+        super().__init__()
+        self.module, self.wrapped = module, wrapped
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        if sample_index >= 5:
+            try:
+                importlib.import_module(self.module)
+            except ImportError as error:
+                if self.wrapped:
+                    raise ValueError("no calibration") from error
+                raise
+        return super().get_data(sample_index)
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, "raise"])
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_missing_package_is_no_fault_of_a_sample(policy: str, num_workers: int, tmp_path: Path) -> None:
+    faults = FaultPolicy(samples=policy, quarantine=tmp_path / "failed.jsonl")
+    with make(WithoutPackage("no_such_package.part"), faults, shuffle=False, num_workers=num_workers) as loader:
+        loop = iter(loader)
+        next(loop)
+        message = r"\n  A package is missing, .*: pip install no_such_package\."
+        with pytest.raises(MissingPackageError, match=message) as caught:
+            next(loop)
+        assert loader.failed_samples == ()
+    assert isinstance(caught.value, SourceError)
+    assert caught.value.original_type == "ModuleNotFoundError"
+    assert (tmp_path / "failed.jsonl").read_bytes() == b""
+    with make(WithoutPackage("no_such_package", True), policy, num_workers=num_workers) as loader:
+        with pytest.raises(SourceError, match=r"no calibration(.|\n)*A package is missing"):
+            list(loader)
+        assert loader.failed_samples == ()
+
+
+@pytest.mark.parametrize("package", ["cv2", "simplejpeg"])
+def test_a_missing_decoder_ends_the_run(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = {"cv2": ".png", "simplejpeg": ".jpg"}[package]
+
+    class Jpegs(Provider):
+        def get_data(self, sample_index: int) -> SampleDataGroup:
+            sample = super().get_data(sample_index)
+            for camera in range(2):
+                sample["cameras"][camera]["image"] = images[kind]
+            return sample
+
+    images = {each: encoded(3, each) for each in (".png", ".jpg")}
+    with make(Jpegs(), "skip", run="workers") as loader:
+        monkeypatch.setitem(sys.modules, package, None)  # after the definition, which looks for it
+        with pytest.raises(MissingPackageError, match=r"pip install .*\[cpu\]"):
+            list(loader)
+        assert loader.failed_samples == ()

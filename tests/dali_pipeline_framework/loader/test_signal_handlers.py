@@ -1,0 +1,281 @@
+"""Signal handlers that raise at any moment of `next`: no batch is lost by that, and none comes twice."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.inputs import NumberIterable
+from support.loaders import by_sampler, json_copy, make_loader
+from support.pipelines import indices, shuffled
+from support.providers import IndexProvider
+from support.reader_data import number_of, numbered_files
+
+from accvlab.dali_pipeline_framework.errors import SourceError
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
+from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
+from accvlab.dali_pipeline_framework.sources import FileReader
+
+SAMPLES, BATCH = 1200, 4
+
+
+class RungError(Exception):
+    """Raised by a handler."""
+
+
+@pytest.fixture
+def alarm() -> Iterator[Callable[[float], None]]:
+    """Sets a timer, whose signal raises."""
+
+    def ring(number: int, frame: object) -> None:
+        raise RungError
+
+    before = signal.signal(signal.SIGALRM, ring)
+    yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds) and None
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def received(
+    loop: Iterator[Any], alarm: Callable[[float], None], seed: int, seen: Callable[[int], None] = lambda num: None
+) -> tuple[list[Any], int]:
+    """Take all batches, with a timer running at most calls; returns them, and how many calls were interrupted."""
+    moments, batches, num_raised = random.Random(seed), [], 0
+    while True:
+        batch = None
+        try:
+            try:
+                alarm(moments.uniform(1e-5, 8e-4))
+                for batch in loop:  # noqa: B007  # which stores it before anything can be raised
+                    break
+                else:
+                    return batches, num_raised
+            finally:
+                with contextlib.suppress(RungError):
+                    alarm(0)
+                alarm(0)
+        except RungError:
+            num_raised += 1
+        if batch is not None:
+            batches.append(batch)
+        seen(len(batches))
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_stream_is_that_of_an_undisturbed_run(
+    num_workers: int, seed: int, alarm: Callable[[float], None], tmp_path: Path
+) -> None:
+    sampler = ShuffledSampler(SAMPLES, BATCH, seed=3)
+    expected = [sampler.get_batch_indices(0, batch).tolist() for batch in range(SAMPLES // BATCH)]
+    arguments: dict[str, Any] = {"ledger": tmp_path} if seed == 2 else {}
+    with make_loader(
+        by_sampler(ShuffledSampler(SAMPLES, seed=3), IndexProvider(SAMPLES)),
+        BATCH,
+        num_workers=num_workers,
+        **arguments,
+    ) as loader:
+        loader.start()
+
+        def agrees(num_received: int) -> None:
+            state = loader.state_dict()
+            assert state["epoch"] * len(expected) + state["batch"] == num_received
+
+        batches, num_raised = received(iter(loader), alarm, seed, agrees)
+        assert [batch["index"].tolist() for batch in batches] == expected
+        assert num_raised > 50
+        assert loader.epoch == 1
+        sampled = [sampler.get_batch_indices(1, batch).tolist() for batch in range(2)]
+        assert indices(loader, 2) == sampled
+
+
+def test_batches_of_an_input_that_cannot_go_back_come_once(alarm: Callable[[float], None]) -> None:
+    with make_loader(NumberIterable(SAMPLES), BATCH) as loader:
+        batches, num_raised = received(iter(loader), alarm, 5)
+    assert np.concatenate([batch["index"] for batch in batches]).tolist() == [*range(SAMPLES)]
+    assert num_raised > 20
+
+
+def test_states_of_native_readers_are_those_of_the_batches_received(
+    alarm: Callable[[float], None], tmp_path: Path
+) -> None:
+    files = numbered_files(tmp_path / "files", {"a": 150, "b": 150})
+
+    def loader_of() -> DataLoader:
+        return make_loader(FileReader(file_root=files, random_shuffle=True), 2)
+
+    def numbers(batch: Any) -> list[int]:
+        return [number_of(data) for data in batch["data"]]
+
+    with loader_of() as loader:
+        undisturbed = [numbers(batch) for batch in loader]
+        states: dict[int, Any] = {}
+
+        def note(num_received: int) -> None:
+            if num_received not in states:
+                states[num_received] = json_copy(loader.state_dict())
+            else:  # the batch was made, and is still to be received
+                states[-num_received] = json_copy(loader.state_dict())
+
+    with loader_of() as loader:
+        batches, _ = received(iter(loader), alarm, 6, note)
+    assert [numbers(batch) for batch in batches] == undisturbed
+    pending = [number for number in states if number < 0][:3]
+    assert len(pending) == 3
+    for number in pending:
+        with loader_of() as loader:
+            loader.load_state_dict(states[number])
+            assert [numbers(batch) for batch in loader] == undisturbed[-number:]
+
+
+def test_an_iterator_without_a_loader_loses_nothing(alarm: Callable[[float], None]) -> None:
+    source = shuffled(IndexProvider(SAMPLES), BATCH)
+    pipeline = PipelineDefinition(source, use_parallel_external_source=False).get_dali_pipeline()
+    with DALIStructuredOutputIterator(None, pipeline, output_type="numpy") as iterator:
+        batches, num_raised = received(iter(iterator), alarm, 4)
+        assert np.concatenate([batch["index"] for batch in batches]).tolist() == [*range(SAMPLES)]
+    assert num_raised > 50
+
+
+def test_what_a_loop_has_not_received_is_not_behind_it(alarm: Callable[[float], None]) -> None:
+    """A batch that is made, and waits, does not count: neither in the state nor for the next loop."""
+
+    def ring(batch: Any) -> Any:
+        signal.raise_signal(signal.SIGALRM)
+        return batch
+
+    sampler = ShuffledSampler(SAMPLES, BATCH, seed=3)
+    first = sampler.get_batch_indices(2, 0).tolist()
+    with make_loader(
+        by_sampler(ShuffledSampler(SAMPLES, seed=3), IndexProvider(SAMPLES)), BATCH, post_process_func=ring
+    ) as loader:
+        loader.set_epoch(2)
+        for _ in range(2):  # the first loop has received nothing, so the next one runs in the same epoch
+            loop = iter(loader)
+            with pytest.raises(RungError):
+                next(loop)
+            assert (loader.epoch, loader.state_dict()["batch"]) == (2, 0)
+        assert next(loop)["index"].tolist() == first
+        assert loader.state_dict()["batch"] == 1
+        with pytest.raises(RungError):
+            next(loop)
+        state = loader.state_dict()
+        assert state["batch"] == 1
+        loader.set_epoch(7)
+        assert next(loop)["index"].tolist() == sampler.get_batch_indices(2, 1).tolist()
+        loader.load_state_dict(state)
+        loop = iter(loader)
+        with pytest.raises(RungError):
+            next(loop)
+        assert next(loop)["index"].tolist() == sampler.get_batch_indices(2, 1).tolist()
+
+
+def test_an_error_of_a_batch_is_not_lost_either(alarm: Callable[[float], None]) -> None:
+    class Bad(IndexProvider):
+        def get_data(self, sample_index: int) -> Any:
+            if sample_index == 5:
+                signal.raise_signal(signal.SIGALRM)
+                raise ValueError("not this one")
+            return super().get_data(sample_index)
+
+    source = SamplerInputCallable(Bad(16), ShuffledSampler(16, shuffle=False))
+    with make_loader(source, 4, pipeline_arguments={"prefetch_queue_depth": 1}) as loader:
+        loop = iter(loader)
+        assert next(loop)["index"].tolist() == [0, 1, 2, 3]
+        with pytest.raises(RungError):
+            next(loop)
+        with pytest.raises(SourceError, match="not this one"):
+            next(loop)
+        assert [batch["index"].tolist() for batch in loop] == [[8, 9, 10, 11], [12, 13, 14, 15]]
+
+
+def test_handlers_run_at_once_and_are_back_afterwards(alarm: Callable[[float], None]) -> None:
+    calls: list[str] = []
+
+    def note(number: int, frame: object) -> None:
+        calls.append("handler")
+
+    class Provider(IndexProvider):
+        def get_data(self, sample_index: int) -> Any:
+            signal.raise_signal(signal.SIGUSR1)
+            calls.append("sample")
+            if sample_index == 1:
+                signal.signal(signal.SIGUSR2, note)  # stays as it was set
+            return super().get_data(sample_index)
+
+    before = [signal.signal(number, note) for number in (signal.SIGUSR1, signal.SIGUSR2)]
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    try:
+        source = SamplerInputCallable(Provider(4), ShuffledSampler(4, shuffle=False))
+        with make_loader(source, 2, pipeline_arguments={"prefetch_queue_depth": 1}) as loader:
+            assert [*indices(loader)] == [[0, 1], [2, 3]]
+        assert calls == ["handler", "sample"] * 4
+        assert [signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGUSR2)] == [note, note]
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        for number, handler in zip((signal.SIGUSR1, signal.SIGUSR2), before, strict=True):
+            signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_wait_without_end_is_ended_and_what_was_due_comes_next(
+    num_workers: int, alarm: Callable[[float], None], tmp_path: Path
+) -> None:
+    source = SamplerInputCallable(OnceBlocked(tmp_path / "was blocked"), ShuffledSampler(24, shuffle=False))
+    with make_loader(source, 4, num_workers=num_workers, start_method="fork") as loader:
+        loop = iter(loader)
+        batches, num_raised = [], 0
+        while True:
+            alarm(0.3)
+            try:
+                batches.append(next(loop)["index"].tolist())
+                alarm(0)
+            except RungError:
+                num_raised += 1
+            except StopIteration:
+                alarm(0)
+                break
+        assert np.concatenate(batches).tolist() == [*range(24)]
+        assert num_raised >= 1
+
+
+class OnceBlocked(IndexProvider):
+    """Waits without end when its tenth sample is loaded for the first time."""
+
+    def __init__(self, mark: Path) -> None:
+        super().__init__(24)
+        self._mark = mark
+
+    def get_data(self, sample_index: int) -> Any:
+        if sample_index == 10 and not self._mark.exists():
+            self._mark.touch()
+            time.sleep(1000)
+        return super().get_data(sample_index)
+
+
+def test_in_another_thread_handlers_are_left_alone() -> None:
+    handlers: list[Any] = []
+
+    class Provider(IndexProvider):
+        def get_data(self, sample_index: int) -> Any:
+            handlers.append(signal.getsignal(signal.SIGINT))
+            return super().get_data(sample_index)
+
+    with make_loader(SamplerInputCallable(Provider(4), ShuffledSampler(4, shuffle=False)), 2) as loader:
+        loaded: list[Any] = []
+        thread = threading.Thread(target=lambda: loaded.extend(indices(loader)))
+        thread.start()
+        thread.join()
+    assert loaded == [[0, 1], [2, 3]]
+    assert {*handlers} == {signal.default_int_handler}

@@ -1,0 +1,493 @@
+"""What training frameworks and programs around a loader touch works on real loaders."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import copy
+import gc
+import itertools
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import attrs
+import psutil
+import pytest
+import torch
+from support.loaders import make_loader
+from support.providers import IndexProvider
+
+from accvlab.dali_pipeline_framework.errors import ClosedError, SettingError
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
+from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.dali_pipeline_framework.loader.pinned_memory import pinned, with_pinning
+from accvlab.dali_pipeline_framework.sampling import SequentialSampler, ShuffledSampler
+
+NUM_SAMPLES = 11
+
+
+def loader_of(
+    num_samples: int = NUM_SAMPLES, batch_size: int = 4, last_batch: Any = "pad", **arguments: Any
+) -> DataLoader:
+    sampler = ShuffledSampler(num_samples, seed=1, last_batch=last_batch)
+    return make_loader(SamplerInputCallable(IndexProvider(num_samples), sampler), batch_size, **arguments)
+
+
+def in_order(num_samples: int, **arguments: Any) -> DataLoader:
+    sampler = SequentialSampler(num_samples, last_batch="partial")
+    return make_loader(SamplerInputCallable(IndexProvider(num_samples), sampler), 4, **arguments)
+
+
+def indices(batch: Any) -> list[int]:
+    return [int(index) for index in batch["index"]]
+
+
+def epochs_of(loader: DataLoader, num_epochs: int) -> list[list[list[int]]]:
+    return [[indices(batch) for batch in loader] for _ in range(num_epochs)]
+
+
+@pytest.fixture
+def loader() -> Iterator[DataLoader]:
+    with loader_of(output_type="torch") as made:
+        yield made
+
+
+# --- attributes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("last_batch", "num_batches", "num_seen"), [("drop", 2, 8), ("pad", 3, 12), ("partial", 3, 11)]
+)
+def test_sizes(last_batch: str, num_batches: int, num_seen: int) -> None:
+    with loader_of(last_batch=last_batch) as loader:
+        assert (len(loader), len(loader.sampler), len(loader.batch_sampler)) == (
+            num_batches,
+            num_seen,
+            num_batches,
+        )
+        assert (len(loader.dataset), loader.batch_size, loader.batch_sampler.batch_size) == (NUM_SAMPLES, 4, 4)
+        assert loader.drop_last is loader.batch_sampler.drop_last is (last_batch == "drop")
+        delivered = [indices(batch) for batch in loader]
+        assert (len(delivered), sum(map(len, delivered))) == (num_batches, num_seen)
+        loader.set_epoch(0)
+        assert [*loader.batch_sampler] == delivered
+        assert [*loader.sampler] == [index for batch in delivered for index in batch]
+
+
+def test_attributes_of_the_data_set_are_at_hand(loader: DataLoader) -> None:
+    loader.dataset.metainfo = {"classes": ("car",)}  # as the runner of mmengine reads it
+    assert loader.dataset.metainfo["classes"] == ("car",)
+    assert isinstance(loader.dataset, IndexProvider)
+
+
+def test_set_epoch_of_loader_and_sampler_choose_the_epoch(loader: DataLoader) -> None:
+    epochs = epochs_of(loader, 3)
+    assert len({str(epoch) for epoch in epochs}) == 3
+    for setter in (loader.set_epoch, loader.sampler.set_epoch, loader.batch_sampler.sampler.set_epoch):
+        for epoch in (1, 0, 2):
+            setter(epoch)
+            assert [indices(batch) for batch in loader] == epochs[epoch]
+    loader.set_epoch(1)
+    assert epochs_of(loader, 2) == epochs[1:]  # and goes on from there
+
+
+def test_set_epoch_moves_a_loop_that_has_no_batch_yet(loader: DataLoader) -> None:
+    """Lightning begins a loop, then sets the epoch that a checkpoint tells, then asks for batches."""
+    epochs = epochs_of(loader, 4)
+    loader.set_epoch(0)
+    loop = iter(loader)
+    loader.sampler.set_epoch(2)
+    assert (loader.epoch, loader.state_dict()["epoch"], loader.state_dict()["batch"]) == (2, 2, 0)
+    assert [indices(batch) for batch in loop] == epochs[2]
+    assert epochs_of(loader, 1) == epochs[3:]  # it has been the epoch of that loop, not of the next one
+    loader.set_epoch(1)
+    loop = iter(loader)
+    assert indices(next(loop)) == epochs[1][0]
+    loader.set_epoch(3)  # now it is that of the next one
+    assert [indices(batch) for batch in loop] == epochs[1][1:]
+    assert epochs_of(loader, 1) == epochs[3:]
+
+
+def test_set_epoch_keeps_the_place_of_a_loaded_state(loader: DataLoader) -> None:
+    epochs = epochs_of(loader, 3)
+    loader.set_epoch(1)
+    next(iter(loader))
+    state = loader.state_dict()
+    for num_shards in (1, 2):  # on two shards, the rest of the epoch is dealt anew
+        with loader_of(shard=(0, num_shards)) as other:
+            other.load_state_dict(state)
+            loop = iter(other)
+            other.set_epoch(1)
+            rest = [indices(batch) for batch in loop]
+            assert rest == epochs[1][1:] if num_shards == 1 else len(rest) == 1
+            other.load_state_dict(state)
+            loop = iter(other)
+            other.set_epoch(2)
+            moved = [indices(batch) for batch in loop]
+            assert moved == epochs[2] if num_shards == 1 else len(moved) == 2
+
+
+def test_state_dict_is_that_of_a_stateful_object(loader: DataLoader) -> None:
+    stateful = pytest.importorskip("torch.distributed.checkpoint.stateful")
+    assert isinstance(loader, stateful.Stateful)
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
+def test_the_state_goes_through_the_distributed_checkpoint(loader: DataLoader, tmp_path: Path) -> None:
+    checkpoint = pytest.importorskip("torch.distributed.checkpoint")
+    epochs = epochs_of(loader, 1)
+    loader.set_epoch(0)
+    next(iter(loader))
+    checkpoint.save({"loader": loader}, checkpoint_id=tmp_path, no_dist=True)
+    with loader_of(output_type="torch") as another:
+        checkpoint.load({"loader": another}, checkpoint_id=tmp_path, no_dist=True)
+        assert epochs_of(another, 1) == [epochs[0][1:]]
+
+
+def test_is_instance_where_that_is_asked() -> None:
+    with loader_of(as_torch_data_loader=True) as masked, loader_of() as plain:
+        assert isinstance(masked, torch.utils.data.DataLoader)
+        assert not isinstance(plain, torch.utils.data.DataLoader)
+        assert isinstance(masked, DataLoader)
+        assert epochs_of(masked, 2) == epochs_of(plain, 2)
+        assert (len(masked), masked.batch_size, masked.pin_memory) == (len(plain), plain.batch_size, False)
+
+
+# --- itertools and loops ----------------------------------------------------------------------------------
+
+
+def test_islice_takes_what_it_asks_for_and_no_more(loader: DataLoader) -> None:
+    epochs = epochs_of(loader, 2)
+    loader.set_epoch(0)
+    assert [indices(batch) for batch in itertools.islice(loader, 2)] == epochs[0][:2]
+    assert (loader.state_dict()["epoch"], loader.state_dict()["batch"]) == (0, 2)
+    loop = iter(loader)  # the next epoch, from its beginning
+    assert [indices(batch) for batch in itertools.islice(loop, 1)] == epochs[1][:1]
+    assert [indices(batch) for batch in loop] == epochs[1][1:]  # a loop goes on
+
+
+def test_zip_ends_with_the_shorter_loader() -> None:
+    with in_order(10) as longer, in_order(5) as shorter:
+        pairs = [(indices(a), indices(b)) for a, b in zip(shorter, longer, strict=False)]
+        assert pairs == [([0, 1, 2, 3], [0, 1, 2, 3]), ([4], [4, 5, 6, 7])]
+        assert [indices(batch) for batch in longer] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+        assert len([*zip(longer, shorter, strict=False)]) == 2  # and has taken a third batch of `longer`
+        assert (longer.epoch, shorter.epoch) == (3, 2)
+
+
+def test_chain_goes_through_loaders_and_epochs(loader: DataLoader) -> None:
+    epochs = epochs_of(loader, 2)
+    loader.set_epoch(0)
+    with in_order(5, output_type="torch") as other:
+        chained = [indices(batch) for batch in itertools.chain(loader, other, loader)]
+    assert chained == [*epochs[0], [0, 1, 2, 3], [4], *epochs[1]]
+
+
+def test_cycle_repeats_the_first_epoch_and_its_batches_stay_valid(loader: DataLoader) -> None:
+    epochs = epochs_of(loader, 1)
+    loader.set_epoch(0)
+    assert [indices(batch) for batch in itertools.islice(itertools.cycle(loader), 7)] == [
+        *epochs[0] * 2,
+        epochs[0][0],
+    ]
+
+
+class CountsIterations:
+    """Goes through epochs as the loop of MMEngine does that counts iterations."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._loader = loader
+        self._loop = iter(loader)
+        self._epoch = 0
+
+    def __next__(self) -> Any:
+        try:
+            return next(self._loop)
+        except StopIteration:
+            self._epoch += 1
+            self._loader.sampler.set_epoch(self._epoch)
+            self._loop = iter(self._loader)
+            return next(self._loop)
+
+
+def test_a_loop_that_counts_iterations_goes_on_behind_those_that_it_skips() -> None:
+    with loader_of() as loader, loader_of() as continued:
+        batches = CountsIterations(loader)
+        whole = [indices(next(batches)) for _ in range(10)]
+        batches = CountsIterations(continued)
+        for _ in range(7):
+            next(batches)
+        assert [indices(next(batches)) for _ in range(3)] == whole[7:]
+        loader.set_epoch(0)
+        assert [batch for epoch in epochs_of(loader, 4) for batch in epoch][:10] == whole
+
+
+def test_a_copy_of_settings_with_a_loader_has_a_loader_of_its_own(loader: DataLoader) -> None:
+    """As runners copy their configuration."""
+    epochs = epochs_of(loader, 1)
+    copied = copy.deepcopy({"train_dataloader": loader, "max_epochs": 2})
+    with copied["train_dataloader"] as another:
+        assert another is not loader
+        assert epochs_of(another, 1) == epochs
+
+
+def test_enumerate_list_and_next(loader: DataLoader) -> None:
+    epochs = epochs_of(loader, 3)
+    loader.set_epoch(0)
+    assert [(number, indices(batch)) for number, batch in enumerate(loader)] == [*enumerate(epochs[0])]
+    assert [indices(batch) for batch in list(loader)] == epochs[1]
+    assert indices(next(iter(loader))) == epochs[2][0]
+    assert next(iter([]), None) is None
+
+
+def test_an_early_break_begins_the_next_epoch(loader: DataLoader) -> None:
+    epochs = epochs_of(loader, 4)
+    loader.set_epoch(0)
+    seen = []
+    for _ in range(4):
+        for batch in loader:
+            seen.append(indices(batch))
+            break
+    assert seen == [epoch[0] for epoch in epochs]
+
+
+def test_a_loop_that_is_left_by_an_exception_is_like_a_break(loader: DataLoader) -> None:
+    epochs = epochs_of(loader, 2)
+    loader.set_epoch(0)
+    with contextlib.suppress(ZeroDivisionError):
+        for batch in loader:
+            assert indices(batch) == epochs[0][0]
+            raise ZeroDivisionError
+    assert epochs_of(loader, 1) == epochs[1:]
+
+
+# --- several loaders at once ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_training_and_validation_alternate(num_workers: int) -> None:
+    with loader_of(num_workers=num_workers) as training, in_order(6, num_workers=num_workers) as validation:
+        epochs = epochs_of(training, 2)
+        training.set_epoch(0)
+        seen = []
+        for _ in range(2):
+            for batch in training:  # validated in the middle of the epoch, and at its end
+                seen.append(indices(batch))
+                assert epochs_of(validation, 1) == [[[0, 1, 2, 3], [4, 5]]]
+        assert seen == epochs[0] + epochs[1]
+
+
+def test_loaders_run_in_threads_of_their_own() -> None:
+    num_loops = 6
+    with loader_of(num_workers=1) as training, in_order(6) as validation, loader_of(23) as third:
+        loaders = {"training": training, "validation": validation, "third": third}
+        expected = {name: epochs_of(loader, num_loops) for name, loader in loaders.items()}
+        training.set_epoch(0)
+        third.set_epoch(0)
+        barrier = threading.Barrier(len(loaders))
+
+        def go(name: str) -> Any:
+            barrier.wait(20)
+            return epochs_of(loaders[name], num_loops)
+
+        with ThreadPoolExecutor(len(loaders)) as threads:
+            found = dict(zip(loaders, threads.map(go, loaders), strict=True))
+    assert found == expected
+
+
+def test_a_loop_can_be_gone_through_in_another_thread(loader: DataLoader) -> None:
+    """As a thread that copies batches to the GPU does."""
+    epochs = epochs_of(loader, 1)
+    loader.set_epoch(0)
+    queue: collections.deque[Any] = collections.deque()
+    thread = threading.Thread(target=lambda: queue.extend(loader))
+    thread.start()
+    thread.join(30)
+    assert [indices(batch) for batch in queue] == epochs[0]
+
+
+# --- nothing is left --------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Held:
+    """What this process holds.
+
+    Attributes:
+        processes: Child processes.
+        threads: Threads.
+        files: Open file descriptors.
+        shared: Mappings of shared memory; that of DALI has no name any more when it is there.
+        memory_mib: Resident memory.
+    """
+
+    processes: int
+    threads: int
+    files: int
+    shared: int
+    memory_mib: float
+
+    @classmethod
+    def now(cls) -> Held:
+        gc.collect()
+        process = psutil.Process()
+        children = [child for child in process.children() if "resource_tracker" not in " ".join(child.cmdline())]
+        memory_mib = process.memory_info().rss / 2**20
+        mappings = Path("/proc/self/maps").read_text().count("/dev/shm/")
+        return cls(len(children), process.num_threads(), process.num_fds(), mappings, memory_mib)
+
+
+def leave_nothing(num_times: int, how: Callable[[int], None], most_growth_mib: float) -> None:
+    """Do something often, and compare what is held; the first times warm up what is kept for good."""
+    for number in range(5):
+        how(number)
+    before = Held.now()
+    for number in range(num_times):
+        how(number)
+    after = Held.now()
+    assert (after.processes, after.threads, after.files) == (before.processes, before.threads, before.files)
+    assert after.shared <= before.shared
+    assert after.memory_mib - before.memory_mib < most_growth_mib
+
+
+def make_and_close(num_workers: int, **arguments: Any) -> Callable[[int], None]:
+    def how(number: int) -> None:
+        loader = loader_of(num_workers=num_workers, **arguments)
+        if number % 5 != 4:  # each fifth one is never started
+            loop = iter(loader)
+            for _ in range(number % 5):  # or left at another place
+                next(loop, None)
+        if number % 2:
+            loader.close()
+
+    return how
+
+
+def test_a_hundred_loaders_leave_nothing() -> None:
+    leave_nothing(100, make_and_close(0), 12)
+
+
+def test_loaders_with_forked_workers_leave_nothing() -> None:
+    leave_nothing(30, make_and_close(1), 12)
+
+
+@pytest.mark.wide
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_a_hundred_loaders_with_workers_leave_nothing(start_method: str) -> None:
+    leave_nothing(100, make_and_close(1, start_method=start_method), 24)
+
+
+def test_a_loader_that_was_closed_says_so(loader: DataLoader) -> None:
+    loop = iter(loader)
+    next(loop)
+    loader.close()
+    loader.close()
+    for again in (lambda: next(loop), lambda: iter(loader), lambda: loader.load_state_dict("{}")):
+        with pytest.raises(ClosedError, match="The loader was closed"):
+            again()
+
+
+# --- pinned memory ----------------------------------------------------------------------------------------
+
+
+class Pinned(torch.Tensor):
+    """Stands for a tensor in pinned memory, which needs CUDA."""
+
+
+def as_pinned(tensor: torch.Tensor) -> Any:
+    return tensor.clone().as_subclass(Pinned)
+
+
+Pair = collections.namedtuple("Pair", ["left", "right"])
+
+
+class PinsItself:
+    def __init__(self, is_pinned: bool = False) -> None:
+        self.was_pinned = is_pinned
+
+    def pin_memory(self) -> PinsItself:
+        return PinsItself(True)
+
+
+def test_all_tensors_of_a_batch_are_pinned_and_all_else_stays() -> None:
+    text, elsewhere = "a", torch.ones(1, device="meta")
+    batch = {
+        "image": torch.arange(3),
+        "cameras": [{"image": torch.ones(2)}, {"image": torch.zeros(2)}],
+        "pair": Pair(torch.ones(1), "b"),
+        "tuple": (torch.ones(1), 3),
+        "names": [text],
+        "own": PinsItself(),
+        "ordered": collections.OrderedDict(x=torch.ones(1)),
+        "elsewhere": elsewhere,
+    }
+    found = pinned(batch, as_pinned)
+    leaves = [
+        found["image"],
+        *(camera["image"] for camera in found["cameras"]),
+        found["pair"].left,
+        found["tuple"][0],
+        found["ordered"]["x"],
+    ]
+    assert [type(leaf) for leaf in leaves] == [Pinned] * 6
+    assert found["image"].tolist() == [0, 1, 2]
+    assert {name: type(value) for name, value in found.items()} == {
+        name: Pinned if name == "image" else type(value) for name, value in batch.items()
+    }
+    assert (found["pair"].right, found["tuple"][1], found["names"][0]) == ("b", 3, text)
+    assert found["own"].was_pinned
+    assert found["elsewhere"] is elsewhere
+    assert type(batch["image"]) is torch.Tensor  # what was delivered stays what it was
+
+
+def test_pinning_comes_behind_what_the_user_makes_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", as_pinned)
+    arguments = {"output_type": "torch", "pin_memory": True}
+    with loader_of(**arguments) as plain, loader_of(**arguments, post_process_func=dict.values) as mapped:
+        assert plain.pin_memory is True
+        batch = next(iter(plain))
+        assert {type(value) for value in batch.values()} <= {Pinned, dict}
+        assert type(batch["index"]) is Pinned
+        with loader_of(output_type="torch") as unpinned:
+            assert indices(batch) == indices(next(iter(unpinned)))
+        assert mapped.pin_memory is True
+    assert with_pinning(len, False, "torch") is len
+    pin = with_pinning(lambda batch: [batch["x"] + 1], True, "torch")
+    assert pin is not None
+    (found,) = pin({"x": torch.zeros(1)})
+    assert (type(found), found.item()) == (Pinned, 1)
+
+
+def test_without_cuda_nothing_changes(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with caplog.at_level(logging.INFO), loader_of(output_type="torch", pin_memory=True) as loader:
+        assert type(next(iter(loader))["index"]) is torch.Tensor
+    assert "`pin_memory=True` changes nothing here: there is no CUDA device to copy to." in caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"output_type": "numpy"}, r"pins tensors of PyTorch, got output_type='numpy'"),
+        ({"pin_memory": 1}, r"`pin_memory` must be True or False, got 1"),
+    ],
+)
+def test_what_cannot_be_pinned_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        loader_of(**{"output_type": "torch", "pin_memory": True, **arguments})
+
+
+@pytest.mark.gpu
+def test_a_gpu_fetches_pinned_batches() -> None:
+    with loader_of(output_type="torch", pin_memory=True, num_workers=1) as loader:
+        for _ in range(2):
+            for batch, expected in zip(loader, loader.batch_sampler, strict=True):
+                assert batch["index"].is_pinned()
+                fetched = batch["index"].to("cuda", non_blocking=True)
+                assert fetched.tolist() == expected

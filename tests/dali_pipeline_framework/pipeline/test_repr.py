@@ -1,0 +1,52 @@
+"""What loaders and definitions say of themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.inputs import NumberCallable
+from support.loaders import make_loader
+from support.providers import IndexProvider
+from support.reader_data import numbered_files
+
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SamplerInputIterable
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
+from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
+from accvlab.dali_pipeline_framework.providers import FileDataProvider
+from accvlab.dali_pipeline_framework.providers.summary import summary
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
+from accvlab.dali_pipeline_framework.sources import FileReader, JoinedInput
+
+SAMPLER = "ShuffledSampler(num_samples=6, seed=3, shuffle=True, total_batch_size=None, last_batch='drop')"
+
+
+def test_of_a_definition_and_its_loader(tmp_path: Path) -> None:
+    root = numbered_files(tmp_path / "root", {"a": 6})
+    data_input = SamplerInputCallable(FileDataProvider(root), ShuffledSampler(6, seed=3))
+    step = ImageDecoder("data", use_device_mixed=True)
+    chain = f"\n  input: SamplerInputCallable({FileDataProvider(root)!r}, {SAMPLER})\n  step 0: {step!r}"
+    assert repr(PipelineDefinition(data_input, [None, step])) == f"PipelineDefinition{chain}"
+    with make_loader(data_input, 2, steps=[step], shard=(1, 2)) as loader:
+        head = "DataLoader(batch_size=2, num_workers=0, device=CPU, shard=1 of 2, epoch="
+        assert repr(loader) == f"{head}0){chain}"
+        loader.set_epoch(4)
+        assert repr(loader) == f"{head}4){chain}"
+    assert repr(loader) == f"{head}4, closed){chain}"
+
+
+def test_of_inputs(tmp_path: Path) -> None:
+    root = numbered_files(tmp_path / "root", {"a": 6})
+    reader = FileReader(file_root=root)
+    iterable = SamplerInputIterable(IndexProvider(6), ShuffledSampler(6, seed=3))
+    assert repr(iterable) == f"SamplerInputIterable(IndexProvider(6 samples), {SAMPLER})"
+    assert (
+        repr(JoinedInput({"a": reader, "b": iterable})) == f"JoinedInput({{'a': {reader!r}, 'b': {iterable!r}}})"
+    )
+    assert repr(PipelineDefinition(reader)) == f"PipelineDefinition\n  input: {reader!r}"
+    assert repr(PipelineDefinition(NumberCallable(8, 4))) == "PipelineDefinition\n  input: NumberCallable"
+
+
+def test_a_summary_is_one_line_that_is_not_too_long() -> None:
+    assert summary("a\n  b") == "'a\\n b'"
+    assert len(summary("x" * 500)) == 400
+    assert summary(["a"]) == "['a']"

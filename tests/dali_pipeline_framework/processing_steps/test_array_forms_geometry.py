@@ -1,0 +1,395 @@
+"""Steps that decode and move images do the same to arrays as in the graph."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from support.arrays import DT
+from support.laws import each_value, examples
+
+from accvlab.dali_pipeline_framework.errors import FieldValueError, NotSupportedError, SettingError
+from accvlab.dali_pipeline_framework.extension import image_arrays
+from accvlab.dali_pipeline_framework.operators import array_packages
+from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+from accvlab.dali_pipeline_framework.processing_steps import (
+    AffineTransformer,
+    CoordinateCropper,
+    HorizontalFlipper,
+    ImageDecoder,
+    ImageResizeCropFlipper,
+    ImageResizer,
+    ImageToTileSizePadder,
+    PipelineStepBase,
+    TensorSizeAdder,
+)
+from accvlab.dali_pipeline_framework.testing import run_step, sample_differences
+
+T = AffineTransformer
+FIELDS = {"point_names": ["points", "places"], "box_names": "boxes", "mask_names": "mask", "hw_names": "hw"} | {
+    "projection_names": ["projection", "projections"]
+}
+OF_TRANSFORMER = {
+    "image_field_names": "image",
+    "mask_names": "mask",
+    "box_names": "boxes",
+    "point_field_names": ["points", "places"],
+    "image_hw_field_names": "hw",
+    "projection_matrix_field_names": ["projection", "projections"],
+}
+
+
+def sample_of(values: dict[str, tuple[DT, Any]]) -> SampleDataGroup:
+    sample = SampleDataGroup()
+    for name, (dtype, value) in values.items():
+        sample.add_data_field(name, dtype)
+        sample[name] = value
+    return sample
+
+
+def encoded(image: np.ndarray, format: str = "JPEG", **how: Any) -> np.ndarray:
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, format, **how)
+    return np.frombuffer(file.getvalue(), np.uint8)
+
+
+def smooth(random: np.random.Generator, height: int, width: int) -> np.ndarray:
+    coarse = random.integers(0, 256, (height // 8 + 2, width // 8 + 2, 3), np.uint8)
+    return cv2.resize(coarse, (width, height), interpolation=cv2.INTER_LINEAR)
+
+
+def pixel_sample(
+    random: np.random.Generator, dtype: DT = DT.UINT8, hw: tuple[int, int] = (40, 60), **image: Any
+) -> SampleDataGroup:
+    """An image and all that is given in its pixels."""
+    shape = (*image.get("frames", ()), *hw, image.get("channels", 3))
+    numpy_type = {DT.UINT8: np.uint8, DT.INT16: np.int16, DT.FLOAT: np.float32}[dtype]
+    boxes = np.sort(random.normal(size=(3, 2, 2)) * 100, axis=1).reshape(3, 4)
+    return sample_of(
+        {
+            "image": (dtype, random.integers(0, 256, shape).astype(numpy_type)),
+            "mask": (DT.UINT8, random.integers(0, 256, (*hw, 1)).astype(np.uint8)),
+            "hw": (DT.INT32, np.array(hw, np.int32)),
+            "points": (DT.FLOAT, (random.normal(size=(5, 4)) * 100).astype(np.float32)),
+            "places": (DT.INT32, (random.normal(size=(5, 2)) * 100).astype(np.int32)),
+            "boxes": (DT.FLOAT, boxes.astype(np.float32)),
+            "projection": (DT.FLOAT, (random.normal(size=(3, 4)) * 100).astype(np.float32)),
+            "projections": (DT.FLOAT64, random.normal(size=(2, 4, 4)) * 100),
+        }
+    )
+
+
+def check_forms_agree(step: PipelineStepBase, sample: SampleDataGroup, seed: int = 0) -> None:
+    in_graph = run_step(step, sample, seed=seed)
+    on_arrays = run_step(step, sample, draws=in_graph.draws, run="workers")
+    differences = sample_differences(
+        in_graph.output,
+        on_arrays.output,
+        tolerance=lambda path: step.image_tolerance * 255 if path == ("image",) else 0.0,
+    )
+    assert not differences, differences
+
+
+Steps = Callable[[tuple[int, int], float], PipelineStepBase]
+
+
+def transformer(mode: str, anchor: str | None, *steps: Any) -> Steps:
+    of_anchor = None if anchor is None else T.ResizingAnchor[anchor]
+    return lambda output_hw, fill: T(
+        output_hw, T.ResizingMode[mode], of_anchor, transformation_steps=steps, fill_value=fill, **OF_TRANSFORMER
+    )
+
+
+def resizer(mode: str, anchor: str = "center") -> Steps:
+    return lambda hw, fill: ImageResizer(
+        "image", output_hw=hw, mode=mode, anchor=anchor, fill_value=fill, **FIELDS
+    )
+
+
+def crop_flipper(**how: Any) -> Steps:
+    return lambda hw, fill: ImageResizeCropFlipper("image", output_hw=hw, fill_value=fill, **how, **FIELDS)
+
+
+MOVING: dict[str, Steps] = {
+    "stretch": resizer("stretch"),
+    "pad": resizer("pad", "bottom_or_right"),
+    "crop": resizer("crop"),
+    "crop and flip": crop_flipper(scale_range=(0.3, 1.8), bottom_crop_range=(0, 0.3)),
+    "crop and flip inside": crop_flipper(scale_range=(0.3, 1.8), is_kept_inside=True),
+    "crop what fills": crop_flipper(scale_range=None),
+    "flip": lambda hw, fill: HorizontalFlipper("image", **FIELDS),
+    "rotate": transformer(
+        "CROP",
+        "CENTER",
+        T.Rotation(1.0, -180.0, 180.0),
+        T.Shearing(0.7, [-20, -20], [30, 30]),
+        T.UniformScaling(0.8, 0.5, 1.5),
+    ),
+    "move": transformer(
+        "PAD",
+        "TOP_OR_LEFT",
+        T.Translation(0.9, [-20, -20], [20, 10]),
+        T.NonUniformScaling(0.5, [-1.5, 0.5], [1.5, 0.9]),
+        T.ShiftInsideOriginalImage(0.5, True, True),
+    ),
+    "select": transformer(
+        "STRETCH",
+        None,
+        T.Selection(
+            0.9,
+            [0.5, 0.5],
+            [
+                T.Rotation(1.0, 5.0, 30.0),
+                T.ShiftToAlignWithOriginalImageBorder(1.0, T.ShiftToAlignWithOriginalImageBorder.Border.BOTTOM),
+            ],
+        ),
+    ),
+    "zoom": transformer(
+        "STRETCH", None, T.UniformScaling(1.0, 1.2, 2.2), T.ShiftInsideOriginalImage(1, True, True)
+    ),
+    "constant": transformer("STRETCH", None, T.UniformScaling(1.0, 0.75), T.Translation(1.0, [3, -2])),
+}
+
+
+class TestMovingSteps:
+    @pytest.mark.parametrize("steps", MOVING.values(), ids=MOVING)
+    @settings(max_examples=examples(2, 8))
+    @given(
+        seed=st.integers(0, 1 << 30),
+        hw=st.tuples(st.integers(2, 80), st.integers(2, 80)),
+        output_hw=st.tuples(st.integers(1, 70), st.integers(1, 70)),
+        dtype=st.sampled_from([DT.UINT8, DT.INT16, DT.FLOAT]),
+        channels=st.sampled_from([1, 2, 3, 4, 6]),
+        frames=st.sampled_from([(), (2,)]),
+        fill=st.integers(0, 255),
+    )
+    def test_both_forms_agree(
+        self, steps: Steps, seed: int, hw: Any, output_hw: Any, dtype: DT, channels: int, frames: Any, fill: int
+    ) -> None:
+        # A padded image that ends at the center of a pixel: DALI takes the label of this pixel from any row.
+        extent = np.array(hw) * min(np.array(output_hw) / hw)
+        assume(not (np.abs(extent % 1 - 0.5) < 1e-3).any())
+        random = np.random.default_rng(seed)
+        sample = pixel_sample(random, dtype, hw, channels=channels, frames=frames)
+        check_forms_agree(steps(output_hw, float(fill)), sample, seed)
+
+    def test_a_view_is_a_view_of_nothing_that_is_given(self) -> None:
+        sample = pixel_sample(np.random.default_rng(0))
+        before = sample["image"].copy()
+        run_step(MOVING["move"]((30, 30), 9.0), sample, run="workers")
+        assert np.array_equal(sample["image"], before)
+
+    def test_images_of_different_sizes_are_refused(self) -> None:
+        sample = pixel_sample(np.random.default_rng(0))
+        sample["mask"] = np.zeros((41, 60, 1), np.uint8)
+        step = ImageResizer("image", output_hw=[8, 8], mask_names="mask")
+        with pytest.raises(
+            FieldValueError, match=r"differ in size; wrap the step\. Sizes: \[\[40\.0, 60\.0\], \[41"
+        ):
+            run_step(step, sample, run="workers")
+
+    @pytest.mark.parametrize("shape", [(0, 4, 3), (4, 0, 3), (4, 4)])
+    def test_images_without_pixels_are_refused(self, shape: tuple[int, ...]) -> None:
+        sample = sample_of({"image": (DT.UINT8, np.zeros(shape, np.uint8))})
+        with pytest.raises(FieldValueError, match=r"is it decoded before\?"):
+            run_step(ImageResizer("image", output_hw=[8, 8]), sample, run="workers")
+
+    def test_wrong_points_are_refused(self) -> None:
+        sample = pixel_sample(np.random.default_rng(0))
+        sample["points"] = np.zeros((4, 3), np.float32)
+        with pytest.raises(FieldValueError, match="Points must be x, y pairs"):
+            run_step(MOVING["crop"]((8, 8), 0.0), sample, run="workers")
+
+
+FORMATS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "jpeg 444": lambda image: encoded(image, subsampling=0, quality=90),
+    "jpeg 420": lambda image: encoded(image, subsampling=2, quality=90),
+    "jpeg progressive": lambda image: encoded(image, progressive=True),
+    "jpeg gray": lambda image: encoded(image[..., 0]),
+    "png": lambda image: encoded(image, "PNG"),
+    "png alpha": lambda image: encoded(np.dstack([image, image[..., :1]]), "PNG"),
+    "png 16 bits": lambda image: cv2.imencode(".png", image[..., 0].astype(np.uint16) * 255)[1],
+    "tiff 16 bits": lambda image: cv2.imencode(".tiff", image.astype(np.uint16) * 250)[1],
+    "tiff reals": lambda image: cv2.imencode(".tiff", image.astype(np.float32) / 200)[1],
+    "webp": lambda image: encoded(image, "WEBP"),
+    "bmp": lambda image: encoded(image, "BMP"),
+    "ppm": lambda image: encoded(image, "PPM"),
+}
+
+
+def turned(image: np.ndarray, orientation: int, format: str) -> np.ndarray:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return encoded(image, format, exif=exif.tobytes())
+
+
+class TestDecoding:
+    @each_value(format=FORMATS, as_bgr=[False, True])
+    def test_every_pixel_is_that_of_the_graph(self, format: str, as_bgr: bool) -> None:
+        for hw in ((65, 97), (17, 2), (1, 1)):
+            image = FORMATS[format](smooth(np.random.default_rng(3), *hw))
+            check_forms_agree(ImageDecoder("image", False, as_bgr=as_bgr), sample_of({"image": (DT.UINT8, image)}))
+
+    def test_cmyk(self) -> None:
+        file = io.BytesIO()
+        Image.fromarray(smooth(np.random.default_rng(3), 65, 97)).convert("CMYK").save(file, "JPEG")
+        image = np.frombuffer(file.getvalue(), np.uint8)
+        check_forms_agree(ImageDecoder("image", False), sample_of({"image": (DT.UINT8, image)}))
+
+    @pytest.mark.parametrize("format", ["JPEG", "PNG"])
+    @pytest.mark.parametrize("orientation", range(1, 9))
+    def test_images_are_turned_as_exif_data_say(self, format: str, orientation: int) -> None:
+        image = turned(smooth(np.random.default_rng(3), 33, 70), orientation, format)
+        check_forms_agree(ImageDecoder("image", False), sample_of({"image": (DT.UINT8, image)}))
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (np.arange(50, dtype=np.uint8), r"No image file that can be decoded: shape \(50,\), begins with"),
+            (np.zeros(0, np.uint8), r"No image file that can be decoded: shape \(0,\), begins with b''"),
+            (
+                encoded(np.zeros((90, 90, 3), np.uint8))[:300],
+                r"The JPEG file \(300 bytes\) cannot be decoded: .*\.",
+            ),
+            (
+                encoded(np.zeros((9, 9, 3), np.uint8), "PNG")[:40],
+                "The image file .* is broken, or of an unknown kind",
+            ),
+        ],
+        ids=["none", "empty", "half a JPEG", "half a PNG"],
+    )
+    def test_what_is_no_image_is_refused(self, content: np.ndarray, message: str) -> None:
+        sample = sample_of({"image": (DT.UINT8, content)})
+        with pytest.raises(FieldValueError, match=message):
+            run_step(ImageDecoder("image", False), sample, run="workers")
+
+    def test_a_missing_package_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(array_packages.sys.modules, "cv2", None)
+        with pytest.raises(
+            SettingError, match=r'need OpenCV.*pip install "accvlab.dali_pipeline_framework\[cpu\]"'
+        ):
+            array_packages.needed_package("cv2")
+
+
+class TestEncodedImages:
+    @pytest.mark.parametrize(
+        "step",
+        [
+            ImageResizer("image", output_hw=[30, 50], mode="crop", is_encoded=True),
+            ImageResizer("image", output_hw=[30, 50], mode="pad", is_encoded=True, fill_value=9),
+            ImageResizeCropFlipper("image", output_hw=[30, 50], scale_range=(0.4, 0.6), is_encoded=True),
+        ],
+        ids=["crop", "pad", "crop and flip"],
+    )
+    @pytest.mark.parametrize("orientation", [1, 6])
+    def test_both_forms_agree(self, step: PipelineStepBase, orientation: int) -> None:
+        image = turned(smooth(np.random.default_rng(2), 90, 140), orientation, "JPEG")
+        for seed in range(examples(2, 4)):
+            check_forms_agree(step, sample_of({"image": (DT.UINT8, image)}), seed)
+
+    def test_the_cheaper_decoding_shows_the_same(self) -> None:
+        # A ramp, which means over pixels leave as it is.
+        columns, rows = np.meshgrid(np.arange(1283), np.arange(723))
+        image = np.stack([columns / 6, rows / 4, (columns + rows) / 10], -1).astype(np.uint8)
+        how: dict[str, Any] = {"output_hw": [60, 80], "scale_range": (0.1, 0.3), "is_encoded": True}
+        full = ImageResizeCropFlipper("image", **how, projection_names="projection")
+        reduced = ImageResizeCropFlipper("image", **how, reduced_decoding=True, projection_names="projection")
+        for orientation in (1, 6):
+            values = {"image": (DT.UINT8, turned(image, orientation, "JPEG")), "projection": (DT.FLOAT, np.eye(3))}
+            for seed in range(5):
+                expected, found = (
+                    run_step(step, sample_of(values), seed=seed, run="workers").output for step in (full, reduced)
+                )
+                assert np.array_equal(expected["projection"], found["projection"])
+                difference = found["image"].astype(int) - expected["image"]
+                assert np.abs(difference).max() <= 4
+                assert abs(difference.mean()) < 0.3
+                assert difference.any() == (orientation == 1)  # turned images are decoded at their size
+
+    @pytest.mark.parametrize(("scale", "factor"), [(0.6, 1), (0.5, 2), (0.26, 2), (0.25, 4), (0.12, 8), (0.01, 8)])
+    def test_as_many_pixels_as_the_output_needs_are_decoded(self, scale: float, factor: int) -> None:
+        file = image_arrays.ImageFile.opened(encoded(smooth(np.random.default_rng(2), 101, 150)))
+        decoded = file.decoded(least_scale=scale)
+        assert decoded.reduction == factor
+        assert decoded.image.shape[:2] == (-(-101 // factor), -(-150 // factor))
+
+    def test_the_cheaper_decoding_has_no_form_for_the_graph(self) -> None:
+        step = ImageResizer("image", output_hw=[8, 8], is_encoded=True, reduced_decoding=True)
+        assert (step.has_array_form, step.has_graph_form) == (True, False)
+        with pytest.raises(SettingError, match="needs `is_encoded=True`"):
+            ImageResizer("image", output_hw=[8, 8], reduced_decoding=True)
+
+
+class TestOtherSteps:
+    @pytest.mark.parametrize("dtype", [DT.UINT8, DT.BOOL, DT.FLOAT, DT.INT64], ids=lambda dtype: dtype.name)
+    @pytest.mark.parametrize("hw", [(5, 7), (8, 8), (1, 9)])
+    def test_padding_to_tiles(self, dtype: DT, hw: tuple[int, int]) -> None:
+        values = np.random.default_rng(0).integers(0, 2, (*hw, 3))
+        sample = sample_of({"image": (dtype, values), "hw": (DT.FLOAT, np.array(hw))})
+        check_forms_agree(ImageToTileSizePadder("image", (4, 8), hw_names="hw", fill_value=1.0), sample)
+        clip = sample_of({"image": (dtype, np.stack([values] * 2))})
+        check_forms_agree(ImageToTileSizePadder("image", 8), clip)
+
+    @pytest.mark.parametrize("dtype", [DT.INT32, DT.FLOAT, DT.UINT8], ids=lambda dtype: dtype.name)
+    def test_adding_sizes(self, dtype: DT) -> None:
+        for shape in ((300, 5, 3), (2, 5, 400, 1)):
+            sample = sample_of({"image": (DT.UINT8, np.zeros(shape, np.uint8))})
+            check_forms_agree(TensorSizeAdder("image", "_hw", dtype), sample)
+
+    def test_sizes_of_what_is_no_image_are_refused(self) -> None:
+        sample = sample_of({"image": (DT.UINT8, np.zeros(5, np.uint8))})
+        with pytest.raises(FieldValueError, match=r"An image is \(\.\.\., height, width, channels\)"):
+            run_step(TensorSizeAdder("image", "_hw"), sample, run="workers")
+        with pytest.raises(FieldValueError, match="An image has height, width, channels"):
+            run_step(ImageToTileSizePadder("image", 8), sample, run="workers")
+
+    @pytest.mark.parametrize("dtype", [DT.FLOAT, DT.FLOAT16, DT.INT32, DT.UINT8, DT.FLOAT64, DT.INT64])
+    def test_cropping_coordinates(self, dtype: DT) -> None:
+        values = np.array([[-5, 1000], [3, 4], [250, -0.0]]).clip(0 if dtype == DT.UINT8 else -5, 250)
+        step = CoordinateCropper("points", [-1.5, 0], [100.25, np.inf])
+        check_forms_agree(step, sample_of({"points": (dtype, values)}))
+        check_forms_agree(step, sample_of({"points": (dtype, np.zeros((0, 2)))}))
+        if dtype in (DT.FLOAT, DT.FLOAT16, DT.FLOAT64):
+            check_forms_agree(
+                step, sample_of({"points": (dtype, np.array([[np.nan, np.inf], [-np.inf, np.nan]]))})
+            )
+        with pytest.raises(FieldValueError, match="Points must have one number for each limit"):
+            run_step(step, sample_of({"points": (dtype, np.zeros((2, 3)))}), run="workers")
+
+
+def test_a_step_of_the_graph_only_says_so() -> None:
+    class Own(ImageDecoder):
+        def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+            return super()._process(data)
+
+    sample = sample_of({"image": (DT.UINT8, encoded(np.zeros((8, 8, 3), np.uint8)))})
+    with pytest.raises(NotSupportedError, match="cannot be applied to arrays"):
+        run_step(Own("image", False), sample, run="workers")
+
+
+def test_a_process_that_is_forked_after_opencv_was_used_can_use_it() -> None:
+    script = """
+        import os
+        import cv2, numpy as np
+        from accvlab.dali_pipeline_framework.engine.worker_process import use_one_thread_of_opencv
+
+        image = np.zeros((2000, 2000, 3), np.uint8)
+        cv2.setNumThreads(2)
+        cv2.warpAffine(image, np.eye(2, 3), (1500, 1500))
+        if os.fork():
+            os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
+        use_one_thread_of_opencv()
+        cv2.warpAffine(image, np.eye(2, 3), (1500, 1500))
+        os._exit(7)
+    """
+    assert subprocess.run([sys.executable, "-c", textwrap.dedent(script)], timeout=60).returncode == 7

@@ -1,0 +1,449 @@
+"""Sequences of frames, decoded in the graph: those of DALI's reader, and each frame only once."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nvidia.dali import fn, pipeline_def, types
+from PIL import ExifTags, Image
+from support.array_samples import group_of
+from support.frame_trees import pixels_of, samples_of, sequences, write_frame, write_frames
+from support.laws import each_value, examples
+from support.loaders import frozen, make_loader
+from support.start_methods import START_METHODS
+
+from accvlab.dali_pipeline_framework.errors import FileError, FormatError, GraphError, SettingError, SourceError
+from accvlab.dali_pipeline_framework.inputs import (
+    SamplerInputCallable,
+    SamplerInputIterable,
+    ShuffledShardedInputCallable,
+)
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
+from accvlab.dali_pipeline_framework.processing_steps import FrameSequenceDecoder, ImageDecoder
+from accvlab.dali_pipeline_framework.providers import ConcatDataProvider, FrameFolders, FrameSequenceDataProvider
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler, StreamingSequenceSampler, WeightedSampler
+
+DT = types.DALIDataType
+
+
+def by_dali(root, sequence_length, **arguments):
+    """All sequences of DALI's reader; none where it refuses since there are none."""
+
+    @pipeline_def(batch_size=1, num_threads=1, device_id=None)
+    def reader():
+        return fn.readers.sequence(
+            file_root=str(root), sequence_length=sequence_length, name="reader", **arguments
+        )
+
+    with warnings.catch_warnings(record=True):  # DALI shows that the reader is deprecated whatever the filters
+        pipeline = reader()
+    try:
+        pipeline.build()
+    except RuntimeError as error:
+        if "number of input samples: 0" not in str(error):
+            raise
+        return []
+    size = pipeline.epoch_size("reader")
+    return [np.array(pipeline.run()[0][0]) for _ in range(size)]
+
+
+names = st.one_of(
+    st.from_regex(r"[0-9]{1,3}\.png", fullmatch=True),
+    st.from_regex(r"[aB_. -]{1,2}[0-9]\.(png|PNG)", fullmatch=True),
+).filter(lambda name: not name.startswith("."))
+folders = st.from_regex(r"[aB0-9_-]{1,3}", fullmatch=True)
+trees = st.dictionaries(folders, st.sets(names, max_size=9), min_size=1, max_size=4).filter(
+    lambda tree: any(tree.values())
+)
+
+
+@settings(max_examples=examples(7, 40), deadline=None)
+@given(trees, st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.integers(1, 5), st.booleans())
+def test_sequences_are_those_of_dali(tree, length, step, stride, batch_size, share_frames):
+    with tempfile.TemporaryDirectory() as folder:
+        root = write_frames(Path(folder), tree)
+        expected = by_dali(root, length, step=step, stride=stride)
+        if not expected:
+            with pytest.raises(SettingError, match="There must be at least one complete clip"):
+                FrameSequenceDataProvider(root, length, step=step, stride=stride)
+            return
+        provider = FrameSequenceDataProvider(root, length, step=step, stride=stride, share_frames=share_frames)
+        assert provider.get_number_of_samples() == len(expected)
+        found = sequences(provider, batch_size)
+    assert len(found) == len(expected)
+    for sample, sequence in zip(found, expected, strict=True):
+        assert np.array_equal(sample["frames"], sequence)
+
+
+@pytest.mark.parametrize("image_type", [types.RGB, types.BGR, types.GRAY])
+@pytest.mark.parametrize("share_frames", [False, True])
+def test_image_types(tmp_path, image_type, share_frames):
+    write_frames(tmp_path, {"a": 6})
+    provider = FrameSequenceDataProvider(tmp_path, 3, share_frames=share_frames)
+    found = sequences(provider, steps=[FrameSequenceDecoder(image_type=image_type)])
+    expected = by_dali(tmp_path, 3, image_type=image_type)
+    for sample, sequence in zip(found, expected, strict=True):
+        # DALI's reader decodes with another decoder, whose gray values are rounded differently.
+        assert np.abs(sample["frames"].astype(int) - sequence).max() <= (1 if image_type == types.GRAY else 0)
+        assert sample["frames"].shape == sequence.shape
+
+
+def test_the_output_has_a_layout(tmp_path):
+    provider = FrameSequenceDataProvider(write_frames(tmp_path, {"a": 5}), 3)
+    data_input = ShuffledShardedInputCallable(provider, 3, shuffle=False)
+    pipeline = PipelineDefinition(data_input, [FrameSequenceDecoder()]).get_dali_pipeline(
+        batch_size=3, num_threads=1, py_num_workers=0
+    )
+    (output,) = pipeline.run()
+    assert output.layout() == "FHWC"
+    assert output.shape() == [(3, 4, 5, 3)] * 3
+
+
+# --- sharing ---------------------------------------------------------------------------------------------
+
+
+PLACES = {"paths_name": "paths", "recording_name": "recording", "first_frame_number_name": "first"}
+
+
+def check(samples, length, sizes=None):
+    for sample in samples:
+        paths = [sample["paths"][position] for position in range(length)]
+        size = (sizes or {}).get(sample["recording"], (4, 5))
+        assert np.array_equal(sample["frames"], np.stack([pixels_of(path, *size) for path in paths]))
+    return samples
+
+
+def mixed_tree(root):
+    sizes = {"a": (4, 5), "b": (7, 3), "c": (2, 9)}
+    for (stream, size), number in zip(sizes.items(), (9, 6, 14), strict=True):
+        write_frames(root, {stream: number}, *size)
+    return sizes
+
+
+@settings(max_examples=examples(3, 12), deadline=None)
+@given(
+    st.integers(1, 5),
+    st.integers(1, 3),
+    st.integers(1, 4),
+    st.integers(1, 9),
+    st.sampled_from(["drop", "repeat", "mark"]),
+    st.integers(0, 3),
+)
+def test_streams_of_different_sizes_in_any_order(length, stride, step, batch_size, tail, seed):
+    with tempfile.TemporaryDirectory() as folder:
+        sizes = mixed_tree(Path(folder))
+        provider = FrameSequenceDataProvider(
+            folder,
+            length,
+            stride=stride,
+            step=step,
+            tail=tail,
+            share_frames=True,
+            padding_name="padding",
+            **PLACES,
+        )
+        # By weight, so that sequences occur several times in a batch.
+        sampler = WeightedSampler([1.0] * provider.get_number_of_samples(), num_per_epoch=20, seed=seed)
+        data_input = SamplerInputCallable(provider, sampler)
+        steps = [FrameSequenceDecoder()]
+        with make_loader(data_input, batch_size, steps=steps, last_batch="partial", ragged="list") as loader:
+            samples = [sample for batch in loader for sample in samples_of(batch)]
+        assert len(check(samples, length, sizes)) == 20
+        if tail != "mark":
+            assert not any(sample["padding"].any() for sample in samples)
+
+
+@pytest.fixture
+def read_names(monkeypatch):
+    """Names of the files that are read in this process."""
+    from accvlab.dali_pipeline_framework.providers.files.storage import Storage
+
+    names = []
+    read = Storage.read_bytes
+    monkeypatch.setattr(Storage, "read_bytes", lambda self, name: names.append(name) or read(self, name))
+    return names
+
+
+def num_sent(provider, indices):
+    """Number of encoded frames in the samples of a batch that are no placeholders."""
+    samples = provider.load_batch(indices, range(len(indices)))
+    return sum(image.size > 20 for sample in samples for image in sample["frames"]["encoded"].values())
+
+
+def test_each_frame_of_a_batch_is_read_and_sent_once(tmp_path, read_names):
+    write_frames(tmp_path, {"a": 12})
+    provider = FrameSequenceDataProvider(tmp_path, 4)
+    assert provider.loads_batches
+    assert num_sent(provider, [0, 1, 2, 5]) == 9
+    assert sorted(read_names) == [f"a/{number:05}.png" for number in range(9)]
+    read_names.clear()
+    assert num_sent(provider, [5, 3, 5]) == 6
+    assert len(read_names) == 6
+    alone = FrameSequenceDataProvider(tmp_path, 4, share_frames=False)
+    assert not alone.loads_batches
+    assert num_sent(alone, [0, 1, 2, 5]) == 16
+
+
+@pytest.mark.parametrize(("step", "stride", "shares"), [(1, 1, True), (3, 1, True), (4, 1, False), (2, 4, True)])
+def test_frames_are_shared_where_sequences_can_overlap(tmp_path, step, stride, shares):
+    write_frames(tmp_path, {"a": 20})
+    provider = FrameSequenceDataProvider(tmp_path, 4, step=step, stride=stride)
+    assert provider.loads_batches == shares
+    assert ("frames.places" in provider.sample_data_structure.field_names_flat) == shares
+    assert repr(provider).endswith("1 recording(s), frames are shared)") == shares
+
+
+def test_samples_of_get_data_are_good_in_any_batch(tmp_path):
+    sizes = mixed_tree(tmp_path)
+    parts = [FrameSequenceDataProvider(tmp_path, 3, share_frames=True, **PLACES) for _ in range(2)]
+    whole = ConcatDataProvider(parts)
+    samples = check(sequences(whole, 5, shuffle=True, seed=2), 3, sizes)
+    assert len(samples) == 2 * parts[0].get_number_of_samples()
+
+
+def test_an_iterable_input_shares_too(tmp_path, read_names):
+    write_frames(tmp_path, {"a": 11})
+    provider = FrameSequenceDataProvider(tmp_path, 4, **PLACES)
+    data_input = SamplerInputIterable(provider, ShuffledSampler(8, 4, shuffle=False))
+    with make_loader(data_input, 4, steps=[FrameSequenceDecoder()]) as loader:
+        samples = [sample for batch in loader for sample in samples_of(batch)]
+    assert [sample["first"] for sample in check(samples, 4)] == [*range(8)]
+    assert len(read_names) == 7 + 7
+
+
+def test_conditionals_and_one_sample_per_batch(tmp_path):
+    write_frames(tmp_path, {"a": 6})
+    provider = FrameSequenceDataProvider(tmp_path, 3, tail="repeat", **PLACES)
+    assert provider.get_number_of_samples() == 4
+    for arguments in ({"enable_conditionals": True}, {}):
+        for batch_size in (1, 4):
+            data_input = ShuffledShardedInputCallable(provider, batch_size, shuffle=False)
+            pipeline = PipelineDefinition(data_input, [FrameSequenceDecoder()]).get_dali_pipeline(
+                batch_size=batch_size, num_threads=1, py_num_workers=0, **arguments
+            )
+            first = np.array(pipeline.run()[0][0])
+            assert np.array_equal(
+                first, np.stack([pixels_of(tmp_path / "a" / f"{number:05}.png") for number in range(3)])
+            )
+
+
+def test_long_sequences(tmp_path):
+    write_frames(tmp_path, {"a": 70})
+    for length, shares in ((64, True), (65, False)):
+        provider = FrameSequenceDataProvider(tmp_path, length, **PLACES)
+        assert provider.loads_batches == shares
+        assert len(check(sequences(provider), length)) == 70 - length + 1
+    with pytest.raises(SettingError, match="more than 64 frames cannot share them, got `sequence_length=65`"):
+        FrameSequenceDataProvider(tmp_path, 65, share_frames=True)
+
+
+def test_rigs(tmp_path):
+    write_frames(tmp_path, {"s/F": [f"{number}.png" for number in (1, 2, 3, 4, 6, 7, 8)]})
+    write_frames(tmp_path, {"s/R": [f"{number}.png" for number in range(1, 9)]}, 3, 8)
+    cameras = {"front": "F", "rear": "R"}
+    provider = FrameSequenceDataProvider(FrameFolders(tmp_path, cameras=cameras), 2, **PLACES)
+    assert [(each.camera, each.time) for each in provider.missing_frames] == [("front", "5")]
+    samples = sequences(provider, 3)
+    assert [int(sample["first"]) for sample in samples] == [0, 1, 2, 5, 6]  # none over the gap
+    for sample in samples:
+        for camera, size in (("front", (4, 5)), ("rear", (3, 8))):
+            paths = [sample[camera]["paths"][position] for position in range(2)]
+            expected = np.stack([pixels_of(path, *size) for path in paths])
+            assert np.array_equal(sample[camera]["frames"], expected)
+            assert [Path(path).stem for path in paths] == [str(sample["first"] + 1), str(sample["first"] + 2)]
+
+
+# --- with samplers and loaders -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_workers_shards_and_resume(tmp_path, start_method):
+    write_frames(tmp_path, {"a": 9, "b": 3, "c": 8})
+    provider = FrameSequenceDataProvider(tmp_path, 3, **PLACES)
+
+    def make(shard):
+        sampler = ShuffledSampler(provider.get_number_of_samples(), seed=4, last_batch="partial")
+        return make_loader(
+            SamplerInputCallable(provider, sampler),
+            2,
+            steps=[FrameSequenceDecoder()],
+            shard=shard,
+            num_workers=2,
+            start_method=start_method,
+        )
+
+    delivered = []
+    for shard in ((0, 2), (1, 2)):
+        with make(shard) as loader:
+            batches = [*loader]
+            samples = [sample for batch in batches for sample in samples_of(batch)]
+            delivered += [(sample["recording"], int(sample["first"])) for sample in check(samples, 3)]
+        with make(shard) as loader:
+            for _, _batch in zip(range(2), loader, strict=False):
+                state = loader.state_dict()
+        with make(shard) as loader:
+            loader.load_state_dict(state)
+            assert [frozen(batch) for batch in loader] == [frozen(batch) for batch in batches[2:]]
+    expected = [(stream, first) for stream, count in (("a", 7), ("b", 1), ("c", 6)) for first in range(count)]
+    assert sorted(delivered) == expected
+
+
+def test_sequences_of_streams_are_played_in_order(tmp_path):
+    write_frames(tmp_path, {"a": 9, "b": 5, "c": 8})
+    provider = FrameSequenceDataProvider(tmp_path, 3, step=2, **PLACES)
+    assert provider.samples_per_recording.tolist() == [4, 2, 3]
+    sampler = StreamingSequenceSampler(provider.samples_per_recording, seed=1)
+    data_input = SamplerInputCallable(provider, sampler, context_name="place")
+    with make_loader(data_input, 2, steps=[FrameSequenceDecoder()]) as loader:
+        samples = check([sample for batch in loader for sample in samples_of(batch)], 3)
+    for stream, number in zip("abc", (4, 2, 3), strict=True):
+        firsts = [
+            int(sample["first"])
+            for sample in samples
+            if sample["recording"] == stream and not sample["place"]["is_padding"]
+        ]
+        assert firsts == [0, 2, 4, 6][:number]
+
+
+# --- bad input ----------------------------------------------------------------------------------------------
+
+
+def loaded(provider, batch_size=4):
+    data_input = ShuffledShardedInputCallable(provider, batch_size, shuffle=False)
+    with make_loader(data_input, batch_size, steps=[FrameSequenceDecoder()]) as loader:
+        return [*loader]
+
+
+def test_too_few_frames(tmp_path):
+    write_frames(tmp_path, {"a": 2, "longest": 5, "c": 1})
+    with pytest.raises(
+        SettingError, match=r"needs 7 frames .*longest sequence of frames, 5, is in recording 'longest'"
+    ):
+        FrameSequenceDataProvider(tmp_path, 3, stride=3)
+
+
+@pytest.mark.parametrize("share_frames", [False, True])
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_frames_of_different_sizes(tmp_path, share_frames, kind):
+    write_frames(tmp_path, {"a": 5})
+    Image.fromarray(np.zeros((4, 6, 3), np.uint8)).save(tmp_path / "a" / "00003.png", kind)
+    for number in (0, 1, 2, 4):
+        Image.fromarray(np.zeros((4, 5, 3), np.uint8)).save(tmp_path / "a" / f"{number:05}.png", kind)
+    provider = FrameSequenceDataProvider(tmp_path, 2, share_frames=share_frames)
+    message = r"in recording 'a' '.*00002.png' has 5 x 4 and '.*00003.png' has 6 x 4 pixels"
+    with pytest.raises(SourceError, match=message):
+        loaded(provider)
+    with pytest.raises(FileError, match=message):
+        provider.get_data(2)
+    assert provider.get_data(1) is not None
+
+
+@each_value(orientation=[5, 6, 7, 8], share_frames=[False, True])
+def test_frames_of_different_sizes_that_only_the_decoder_knows(tmp_path, share_frames, orientation):
+    write_frames(tmp_path, {"a": 6})
+    for number in range(6):
+        exif = Image.Exif()
+        exif[ExifTags.Base.Orientation] = orientation if number == 3 else 1  # the decoder turns it by 90 degrees
+        image = Image.fromarray(np.zeros((4, 5, 3), np.uint8))
+        image.save(tmp_path / "a" / f"{number:05}.png", "JPEG", exif=exif)
+    provider = FrameSequenceDataProvider(tmp_path, 2, share_frames=share_frames)
+    with pytest.raises(GraphError, match=r"sample 2 \(.*\), field frames") as caught:
+        loaded(provider, 5)
+    assert caught.value.sample_indices == (2, 3)
+
+
+@pytest.mark.parametrize("share_frames", [False, True])
+def test_unreadable_frames_are_named(tmp_path, share_frames):
+    write_frames(tmp_path, {"a": 9})
+    (tmp_path / "a" / "00004.png").write_bytes(b"no image")
+    provider = FrameSequenceDataProvider(tmp_path, 3, share_frames=share_frames)
+    with pytest.raises(GraphError) as caught:
+        loaded(provider, 7)
+    assert caught.value.sample_indices == (2, 3, 4)
+    (tmp_path / "a" / "00004.png").write_bytes(b"")
+    with pytest.raises(SourceError, match=r"00004.png' is empty"):
+        loaded(provider, 7)
+    os.unlink(tmp_path / "a" / "00004.png")
+    with pytest.raises(SourceError, match=r"00004.png' cannot be read: there is none") as caught:
+        loaded(provider, 7)
+    assert caught.value.sample_index == 2
+
+
+def test_sample_indices(tmp_path):
+    provider = FrameSequenceDataProvider(write_frames(tmp_path, {"s": 4}), 2)
+    for index in (-1, 3):
+        with pytest.raises(SettingError, match=rf"must be in \[0, 2\], got {index}"):
+            provider.get_data(index)
+        with pytest.raises(SettingError, match=rf"must be in \[0, 2\], got {index}"):
+            list(provider.load_batch([0, index], [0, 1]))
+
+
+# --- the format ---------------------------------------------------------------------------------------------
+
+
+def test_the_field_stands_where_the_group_stood(tmp_path):
+    write_frame(tmp_path / "s" / "F" / "1.png")
+    provider = FrameSequenceDataProvider(FrameFolders(tmp_path, cameras=["F"]), 1, **PLACES)
+    output = FrameSequenceDecoder().check_input_data_format_and_set_output_data_format(
+        provider.sample_data_structure
+    )
+    assert output.field_names_flat == ("F.frames", "F.paths.[0]", "recording", "first")
+    assert output.get_type_of_item_in_path(("F", "frames")) == DT.UINT8
+
+
+def test_the_decoder_of_single_images_names_this_one(tmp_path):
+    write_frame(tmp_path / "s" / "1.png")
+    blueprint = FrameSequenceDataProvider(tmp_path, 1).sample_data_structure
+    with pytest.raises(
+        FormatError, match=r"frames: must be a data field .* is a group; .* by FrameSequenceDecoder"
+    ):
+        ImageDecoder("frames", False).check_input_data_format_and_set_output_data_format(blueprint)
+
+
+def test_a_group_that_is_no_sequence_of_frames_is_just_a_group():
+    blueprint = group_of(frames=group_of(encoded=DT.UINT8))
+    with pytest.raises(FormatError) as caught:
+        ImageDecoder("frames", False).check_input_data_format_and_set_output_data_format(blueprint)
+    assert "frames: must be a data field with an encoded image, is a group" in str(caught.value)
+    assert "FrameSequenceDecoder" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("blueprint", "message"),
+    [
+        (group_of(frames=DT.UINT8), "frames: must be a group of encoded frames, is a data field"),
+        (group_of(frames=group_of(image=DT.UINT8)), "has no array 'encoded' of encoded images"),
+        (group_of(frames=group_of(encoded=group_of())), "has no array 'encoded' of encoded images"),
+        (
+            group_of(frames=group_of(encoded=SampleDataGroup.create_data_field_array(DT.FLOAT, 2))),
+            "its 'encoded' must be UINT8 .*got FLOAT, FLOAT",
+        ),
+        (
+            group_of(
+                frames=group_of(encoded=SampleDataGroup.create_data_field_array(DT.UINT8, 2), places=DT.UINT8)
+            ),
+            "its 'places' must be an INT32 field",
+        ),
+        (
+            group_of(other=group_of(a=DT.UINT8)),
+            "No occurrences of encoded frames found: no field has the name 'frames'. Fields: other",
+        ),
+    ],
+)
+def test_refuses_formats(blueprint, message):
+    with pytest.raises(FormatError, match=message):
+        FrameSequenceDecoder().check_input_data_format_and_set_output_data_format(blueprint)
+
+
+def test_refuses_settings():
+    with pytest.raises(SettingError, match=r"`image_type` must be one of .*RGB.*got .*ANY_DATA"):
+        FrameSequenceDecoder(image_type=types.ANY_DATA)
+    with pytest.raises(SettingError, match="`hw_decoder_load` must be in"):
+        FrameSequenceDecoder(hw_decoder_load=2.0)

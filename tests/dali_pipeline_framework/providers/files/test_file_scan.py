@@ -1,0 +1,437 @@
+"""Which files are found, in which order, with which labels: as DALI's reader finds them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import strategies as st
+from support.laws import examples
+from support.native_files import native_files
+
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError
+from accvlab.dali_pipeline_framework.providers import FileDataProvider
+from accvlab.dali_pipeline_framework.providers.files.file_scan import (
+    DEFAULT_FILE_FILTERS,
+    read_list_file,
+    scan_folders,
+)
+from accvlab.dali_pipeline_framework.providers.files.file_table import FileTable
+from accvlab.dali_pipeline_framework.providers.files.name_filter import NameFilter
+from accvlab.dali_pipeline_framework.providers.files.storage import Storage
+
+slow_but_fine = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=examples(20, 300))
+
+
+def make_tree(root: Path, files: list[str]) -> None:
+    """Make files whose content is their name; a name that ends with a slash is a folder."""
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    for name in files:
+        path = os.path.join(os.fsencode(root), os.fsencode(name))
+        os.makedirs(path if name.endswith("/") else os.path.dirname(path), exist_ok=True)
+        if not name.endswith("/"):
+            with open(path, "wb") as file:
+                file.write(os.fsencode(name))
+
+
+def found(**arguments: Any) -> list[tuple[bytes, list[int]]] | None:
+    """What the provider finds, in the form of `native_files`."""
+    try:
+        provider = FileDataProvider(**arguments)
+        samples = [provider.get_data(i) for i in range(provider.get_number_of_samples())]
+    except (FileError, SettingError):
+        return None
+    return [(sample["data"].tobytes(), sample["label"].tolist()) for sample in samples]
+
+
+_texts = st.text(st.sampled_from("abAB019._- äÄß\uff5e😀[]*?!^\\\n\udcff"), min_size=1, max_size=5)
+_names = st.one_of(_texts, st.sampled_from([".h", "a b", "-", "A", "a", "B", "10", "9"])).filter(
+    lambda name: name not in (".", "..")
+)
+# So that several files share a folder.
+_classes = st.one_of(st.sampled_from(["a", "B", "b", "ä", ".h"]), _names)
+_stems = st.one_of(st.sampled_from(["a", "B", "b", "A", "10", "9", "_", "\uff5e", "\U0001f600", "\udcff"]), _names)
+_endings = st.sampled_from([".jpg", ".JPG", ".jpeg", ".WebP", ".txt", "", ".jpg ", ".wav", "jpg"])
+_trees = st.lists(
+    st.one_of(
+        st.tuples(_classes, _stems, _endings).map(lambda parts: f"{parts[0]}/{parts[1]}{parts[2]}"),
+        st.tuples(_classes, _stems).map(lambda parts: f"{parts[0]}/{parts[1]}/deep.jpg"),
+        _names.map(lambda name: f"{name}/"),
+    ),
+    min_size=1,
+    max_size=12,
+)
+_patterns = st.one_of(
+    st.text(st.sampled_from("aAbB09*?[]!^-\\.ä"), max_size=6),
+    st.sampled_from(
+        ["*", "*.jpg", "*.JPG", "?*.jpg", "[a-b]*", "[!a]*", "[^A-Z]*", "[[:upper:]]*", ".*", "*[", "Ä*"]
+    ),
+)
+
+
+def _consistent(tree: list[str]) -> list[str]:
+    """Leave out files where a folder of that name is."""
+    folders = {"/".join(name.split("/")[:depth]) for name in tree for depth in range(1, name.count("/") + 1)}
+    return [name for name in dict.fromkeys(tree) if name not in folders]
+
+
+class TestFoldersAgainstNativeReader:
+    @slow_but_fine
+    @given(tree=_trees)
+    @example(tree=["b/1.jpg", "B/2.jpg", "a/10.jpg", "a/9.jpg", "a/A.JPG", "a b/x.jpg", "a.b/x.jpg", "a-b/x.jpg"])
+    @example(tree=["ä/x.jpg", "Z/x.jpg", "\udcff/x.jpg", "\uff5e/x.jpg", "\U0001f600/x.jpg", "ﬀ/x.jpg"])
+    @example(tree=["c/b.jpg", "c/B.jpg", "c/a.jpg", "c/\uff5e.jpg", "c/\U0001f600.jpg", "c/\udcff.jpg"])
+    @example(tree=["empty/", "full/x.jpg", "other/x.txt", "z/.jpg", "z/.h.jpg", ".hidden/x.jpg"])
+    def test_default_filters(self, tmp_path: Path, tree: list[str]) -> None:
+        make_tree(tmp_path / "root", _consistent(tree))
+        expected = native_files(file_root=str(tmp_path / "root"))
+        assert found(file_root=tmp_path / "root") == expected
+
+    @slow_but_fine
+    @given(
+        tree=_trees,
+        file_filters=st.lists(_patterns, min_size=1, max_size=3),
+        dir_filters=st.none() | st.lists(_patterns, min_size=1, max_size=3),
+        case_sensitive=st.booleans(),
+    )
+    @example([], ["*.jpg"], None, True)
+    @example([], ["*.JPG"], None, False)
+    @example([], ["*\\.jpg"], None, True)
+    @example([], ["*.[jJ]PG", "*.j?g"], ["[!a-z]", "a"], True)
+    @example([], ["*"], ["b", "Ä"], False)
+    def test_filters(
+        self,
+        tmp_path: Path,
+        tree: list[str],
+        file_filters: list[str],
+        dir_filters: list[str] | None,
+        case_sensitive: bool,
+    ) -> None:
+        make_tree(tmp_path / "root", _consistent([*tree, "a/x.jpg", "B/y.JPG", "ä/Ä.jpg", "a/x-y"]))
+        arguments: dict[str, Any] = {"file_filters": file_filters, "case_sensitive_filter": case_sensitive}
+        if dir_filters is not None:
+            arguments["dir_filters"] = dir_filters
+        expected = native_files(file_root=str(tmp_path / "root"), **arguments)
+        assert found(file_root=tmp_path / "root", **arguments) == expected
+
+    def test_the_default_filters_are_those_of_the_native_reader(self) -> None:
+        from nvidia.dali.ops import readers
+
+        shown = readers.File.__init__.__doc__ or readers.File.__doc__ or ""
+        for pattern in DEFAULT_FILE_FILTERS:
+            assert f"'{pattern}'" in shown
+        assert shown.count("'*.") == len(DEFAULT_FILE_FILTERS)
+
+    @pytest.mark.parametrize(
+        ("link", "target"),
+        [
+            ("linked", "../other"),  # a link to a folder is a label folder
+            ("loop", "."),
+            ("a/l.jpg", "../../other/q.jpg"),
+            ("a/l.txt", "nowhere"),
+            ("a/loop", "../a"),
+        ],
+    )
+    def test_links(self, tmp_path: Path, link: str, target: str) -> None:
+        make_tree(tmp_path / "other", ["q.jpg", "w.png"])
+        make_tree(tmp_path / "root", ["a/x.jpg", "z/y.jpg", "top.jpg"])
+        (tmp_path / "root" / link).symlink_to(target)
+        expected = native_files(file_root=str(tmp_path / "root"))
+        assert expected is not None
+        assert found(file_root=tmp_path / "root") == expected
+
+    @pytest.mark.parametrize(("link", "target"), [("gone", "nowhere"), ("self", "self")])
+    def test_a_link_in_the_root_that_leads_nowhere_is_refused(
+        self, tmp_path: Path, link: str, target: str
+    ) -> None:
+        # Left out, it would shift the labels after it.
+        make_tree(tmp_path, ["a/x.jpg"])
+        (tmp_path / link).symlink_to(target)
+        assert native_files(file_root=str(tmp_path)) is None
+        with pytest.raises(FileError, match=f"The link '.*/{link}' leads nowhere"):
+            FileDataProvider(tmp_path)
+
+    @pytest.mark.timeout(20)
+    @pytest.mark.parametrize(
+        ("make", "reason"),
+        [
+            (lambda path: path.symlink_to("nowhere"), "it is a link that leads nowhere"),
+            (lambda path: path.symlink_to(path.name), "Too many levels of symbolic links"),
+            (lambda path: path.symlink_to("."), "it is a folder"),
+            (lambda path: os.mkfifo(path), "it is no regular file"),
+        ],
+    )
+    def test_what_is_no_file_is_listed_and_refused_when_it_is_read(self, tmp_path: Path, make, reason) -> None:
+        make_tree(tmp_path, ["a/x.jpg"])
+        make(tmp_path / "a" / "l.jpg")
+        provider = FileDataProvider(tmp_path)
+        assert list(provider.file_table) == ["a/l.jpg", "a/x.jpg"]
+        with pytest.raises(FileError, match=f"Sample 0: The file '.*/a/l.jpg' cannot be read: {reason}"):
+            provider.get_data(0)
+        assert provider.get_data(1)["data"].tobytes() == b"a/x.jpg"
+
+
+class TestListsAgainstNativeReader:
+    _lines = st.lists(
+        st.one_of(
+            st.text(st.sampled_from("ab 1\t\r\x0b\x0c-+ä#0"), max_size=8),
+            st.tuples(st.text(st.sampled_from("ab \tä1"), min_size=1, max_size=4), st.integers(0, 2**31 - 1)).map(
+                lambda parts: f"{parts[0]} {parts[1]}"
+            ),
+        ),
+        max_size=5,
+    )
+
+    @slow_but_fine
+    @given(
+        lines=_lines, end=st.sampled_from(["", "\n", "\r\n", "\n\n"]), separator=st.sampled_from(["\n", "\r\n"])
+    )
+    def test_lines(self, tmp_path: Path, lines: list[str], end: str, separator: str) -> None:
+        root = tmp_path / "root"
+        make_tree(root, [])
+        with open(tmp_path / "list", "wb") as file:
+            file.write((separator.join(lines) + end).encode())
+        try:
+            table = read_list_file(Storage(tmp_path), "list")
+        except SettingError:
+            assert native_files(file_root=str(root), file_list=str(tmp_path / "list")) is None
+            return
+        make_tree(root, list(table))
+        expected = native_files(file_root=str(root), file_list=str(tmp_path / "list"))
+        assert expected is not None
+        assert found(file_root=root, file_list=tmp_path / "list") == expected
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            {"file_list": "list"},
+            {"file_list": "lists/list"},
+            {"file_list": "lists/list", "file_root": "."},
+            {"file_list": "lists/list", "file_root": "root"},
+            {"file_list": "lists/absolute", "file_root": "nowhere"},
+            {"files": ["root/a.jpg", "b c.txt"]},
+            {"files": ["a.jpg", "../b c.txt", "a.jpg"], "file_root": "root"},
+            {"files": ["a.jpg", "./a.jpg"], "file_root": "root", "labels": [7, -3]},
+            {"files": "b c.txt"},
+            {"files": "b c.txt", "labels": 5},
+        ],
+    )
+    def test_where_names_lead(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any]
+    ) -> None:
+        make_tree(tmp_path, ["root/a.jpg", "a.jpg", "b c.txt", "lists/a.jpg"])
+        (tmp_path / "list").write_text("a.jpg 4\nb c.txt 0")
+        (tmp_path / "lists" / "list").write_text("a.jpg 4")
+        (tmp_path / "lists" / "absolute").write_text(f"{tmp_path}/a.jpg 4")
+        monkeypatch.chdir(tmp_path)
+        expected = native_files(**arguments)
+        assert expected is not None
+        assert found(**arguments) == expected
+
+    @pytest.mark.parametrize(
+        ("content", "line", "message"),
+        [
+            (b"a 0\n\nb\nc 2", 3, "expected a file name, white space, and a label .* got 'b'"),
+            (b"5", 1, "got '5'"),
+            (b"a -1", 1, "got 'a -1'"),
+            (b"a 1.5", 1, "got 'a 1.5'"),
+            (b"a +3", 1, "got"),
+            (b"a 0x10", 1, "got"),
+            (b"a 1_0", 1, "got"),
+            ("a ٣".encode(), 1, "got"),
+            (b"a \xb2", 1, "got"),
+            (b"# comment\na 0", 1, "got '# comment'"),
+            (b"x" * 5000 + b" y", 1, r"got 'xxx.*\.\.\."),
+        ],
+    )
+    def test_bad_lines(self, tmp_path: Path, content: bytes, line: int, message: str) -> None:
+        (tmp_path / "list").write_bytes(content)
+        assert native_files(file_list=str(tmp_path / "list")) is None
+        with pytest.raises(SettingError, match=f"/list', line {line}: .*{message}") as caught:
+            FileDataProvider(file_list=tmp_path / "list")
+        assert len(str(caught.value)) < 500
+
+    @pytest.mark.parametrize("content", [b"", b"\n \r\n\t\n"])
+    def test_a_list_without_lines(self, tmp_path: Path, content: bytes) -> None:
+        (tmp_path / "list").write_bytes(content)
+        assert native_files(file_list=str(tmp_path / "list")) is None
+        with pytest.raises(SettingError, match="/list' names no file"):
+            FileDataProvider(file_list=tmp_path / "list")
+
+    def test_differences(self, tmp_path: Path) -> None:
+        # What the native reader makes of these cannot be meant.
+        make_tree(tmp_path, ["a"])
+        path = tmp_path / "list"
+        path.write_bytes(b"\xef\xbb\xbfa 3\n")
+        assert native_files(file_list=str(path)) is None
+        assert found(file_list=path) == [(b"a", [3])]
+        path.write_bytes(b"a 2147483648")
+        assert native_files(file_list=str(path)) == [(b"a", [-(2**31)])]
+        with pytest.raises(SettingError, match=r"line 1: a label must be at most 2147483647, got '2147483648'"):
+            FileDataProvider(file_list=path)
+        path.write_bytes(b"a " + b"9" * 5000)
+        with pytest.raises(SettingError, match=r"line 1: a label must be at most"):
+            FileDataProvider(file_list=path)
+        path.write_bytes(b"a 1\0 2")
+        assert native_files(file_list=str(path)) == [(b"a", [1])]
+        with pytest.raises(SettingError, match="line 1: expected"):
+            FileDataProvider(file_list=path)
+        for labels in ([1.5], [2**31], ["1"]):
+            with pytest.raises(SettingError, match=r"`labels` must be whole numbers in \[-2\*\*31, 2\*\*31 - 1\]"):
+                FileDataProvider(files=["a"], labels=labels)  # type: ignore[arg-type]
+
+    def test_a_name_of_any_bytes(self, tmp_path: Path) -> None:
+        make_tree(tmp_path, ["ä\udcff\udc80 \x01"])
+        (tmp_path / "list").write_bytes("ä".encode() + b"\xff\x80 \x01 7\n")
+        expected = native_files(file_list=str(tmp_path / "list"))
+        assert expected is not None
+        assert found(file_list=tmp_path / "list") == expected
+
+
+class TestNothingFound:
+    def test_says_what_was_seen(self, tmp_path: Path) -> None:
+        make_tree(tmp_path / "flat", ["a.jpg", "b.jpg"])
+        with pytest.raises(SettingError, match=r"No file is found in '.*/flat'.* has none, but 2 file"):
+            FileDataProvider(tmp_path / "flat")
+        make_tree(tmp_path / "empty", [])
+        with pytest.raises(SettingError, match=r"It is empty, and must have a subfolder for each label"):
+            FileDataProvider(tmp_path / "empty")
+        make_tree(tmp_path / "texts", ["a/1.txt", "b/2.txt", "b/3"])
+        with pytest.raises(SettingError, match=r"2 label folder\(s\) have 3 file\(s\).*: \*.jpg, \*.jpeg, "):
+            FileDataProvider(tmp_path / "texts")
+        with pytest.raises(SettingError, match=r"None of its 2 subfolder\(s\) matches the `dir_filters`"):
+            FileDataProvider(tmp_path / "texts", dir_filters="c*")
+
+    def test_a_root_one_level_too_high(self, tmp_path: Path) -> None:
+        make_tree(tmp_path / "all", ["train/a/1.jpg", "train/b/2.jpg"])
+        with pytest.raises(SettingError, match=r"e.g. 'train/.'.* the root is one level deeper: '.*/all/train'"):
+            FileDataProvider(tmp_path / "all")
+        with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+            archive.write(tmp_path / "all" / "train" / "a" / "1.jpg", "train/a/1.jpg")
+        with pytest.raises(SettingError) as caught:
+            FileDataProvider(f"zip://::{tmp_path}/all.zip")
+        (root,) = re.findall("one level deeper: '(.*)'", str(caught.value))
+        assert FileDataProvider(root).class_names == ("a",)
+
+    def test_missing_and_unreadable_roots(self, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError, match=r"The folder '.*/none' cannot be read: there is none"):
+            FileDataProvider(tmp_path / "none")
+        (tmp_path / "file").touch()
+        with pytest.raises(NotADirectoryError, match=r"The folder '.*/file' cannot be read: Not a directory"):
+            FileDataProvider(tmp_path / "file")
+        with pytest.raises(FileNotFoundError, match=r"The file '.*/none' cannot be read: there is none"):
+            FileDataProvider(file_list=tmp_path / "none")
+        with pytest.raises(IsADirectoryError, match="cannot be read: it is a folder"):
+            FileDataProvider(file_list=tmp_path)
+
+    def test_what_may_not_be_read(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            root = Path(name)
+            root.chmod(0o755)
+            make_tree(root / "tree", ["a/x.jpg", "b/y.jpg"])
+            provider = FileDataProvider(root / "tree")
+            (root / "tree" / "a").chmod(0)
+            (root / "tree" / "b" / "y.jpg").chmod(0)
+            folder, file = (
+                as_nobody(lambda: FileDataProvider(root / "tree")),
+                as_nobody(lambda: provider.get_data(1)),
+            )
+            (root / "tree" / "a").chmod(0o755)
+        assert (
+            folder == f"FileError[PermissionError]: The folder '{name}/tree/a' cannot be read: Permission denied."
+        )
+        path = f"{name}/tree/b/y.jpg"
+        assert (
+            file == f"FileError[PermissionError]: Sample 1: The file '{path}' cannot be read: Permission denied."
+        )
+
+
+def as_nobody(action: Callable[[], object]) -> str:
+    """Do something in a process that is not root's; return its error as text."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            if os.geteuid() == 0:
+                os.setuid(65534)
+            action()
+        except Exception as error:
+            os.write(writer, f"{type(error).__name__}: {error}".encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(pid, 0)
+    with os.fdopen(reader, "rb") as file:
+        return file.read().decode()
+
+
+class TestArguments:
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({}, "Give `file_root`"),
+            ({"files": ["a"], "file_list": "b"}, "by `files` or by `file_list`, got both"),
+            ({"file_root": "a", "labels": [1]}, "labels without files"),
+            ({"file_list": "a", "labels": [1]}, "labels without files"),
+            ({"files": []}, "`files` must name at least one file, got none"),
+            ({"files": ["a"], "labels": [1, 2]}, "more labels"),
+            ({"files": ["a"], "labels": []}, "fewer labels"),
+            ({"files": [5]}, "Name 0 must be a str, bytes or a path, got 5"),
+            ({"file_root": ""}, "`file_root` must not be empty"),
+            ({"file_root": 5}, "`file_root` must be a str or a Path, got 5"),
+            ({"file_list": 5}, "`file_list` must be a str or a Path, got 5"),
+            ({"file_root": ".", "file_filters": []}, "`file_filters` must have at least one pattern"),
+            ({"file_root": ".", "dir_filters": []}, "`dir_filters` must have at least one pattern"),
+            ({"file_root": ".", "file_filters": [5]}, "`file_filters` must be texts such as '[*].jpg', got 5"),
+            ({"file_root": ".", "file_filters": ["a\0"]}, "`file_filters` must be texts"),
+        ],
+    )
+    def test_bad_ones_are_named(self, arguments: dict[str, Any], message: str) -> None:
+        with pytest.raises(SettingError, match=message):
+            FileDataProvider(**arguments)
+
+
+class TestNameFilter:
+    @given(
+        name=st.text(st.characters(codec="utf-8", exclude_characters="\0/")),
+        patterns=st.lists(_patterns, min_size=1, max_size=4),
+        case_sensitive=st.booleans(),
+    )
+    @example("a.\u212a", ["*.k"], False)  # the Kelvin sign folds to k
+    def test_the_short_way_gives_what_the_library_gives(
+        self, name: str, patterns: list[str], case_sensitive: bool
+    ) -> None:
+        assume("\0" not in "".join(patterns))
+        all_ways = NameFilter(patterns, case_sensitive=case_sensitive, argument="x")
+        the_long_way = NameFilter(patterns, case_sensitive=case_sensitive, argument="x")
+        the_long_way._suffixes, the_long_way._others = (), the_long_way._encoded
+        assert all_ways.matches(name) == the_long_way.matches(name)
+
+
+class TestMemory:
+    def test_a_scan_keeps_little_per_file(self, tmp_path: Path) -> None:
+        count = examples(5000, 20_000)
+        for folder in range(10):
+            (tmp_path / str(folder)).mkdir()
+            for number in range(count // 10):
+                (tmp_path / str(folder) / f"{number:08}.jpg").touch()
+        file_filter = NameFilter(DEFAULT_FILE_FILTERS, case_sensitive=False, argument="file_filters")
+        tracemalloc.start()
+        table = scan_folders(Storage(tmp_path), file_filter)
+        kept, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert isinstance(table, FileTable)
+        assert len(table) == count
+        assert table.num_bytes == count * (14 + 8 + 4) + 8
+        assert kept / count < 50
+        assert peak / count < 150  # of which the names of one folder at a time

@@ -1,0 +1,369 @@
+"""Storage that fails, delays, and shortens; and a real HTTP server."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import sys
+import time
+import tracemalloc
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import attrs
+import fsspec
+import numpy as np
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from support.file_server import FileServer
+
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError
+from accvlab.dali_pipeline_framework.providers import FileDataProvider
+from accvlab.dali_pipeline_framework.providers.files import storage
+from accvlab.dali_pipeline_framework.providers.files.remote_reading import RemoteReading, may_pass, within
+from accvlab.dali_pipeline_framework.providers.files.storage import Storage
+
+FAST = RemoteReading(attempts=4, first_wait_s=0.001, most_wait_s=0.002, timeout_s=30)
+CONTENT = bytes(range(256)) * 8192  # 2 MiB
+
+
+class UnreliableFileSystem(MemoryFileSystem):
+    """A file system in memory; before each call, the next fault is done to it."""
+
+    protocol = "unreliable"
+    cachable = False
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    faults: ClassVar[list[Callable[[bytes], bytes]]] = []
+    calls: ClassVar[list[str]] = []
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        stripped: str = super()._strip_protocol(path.replace("unreliable://", "memory://"))
+        return stripped
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **arguments: Any) -> bytes:
+        self.calls.append("cat_file")
+        content: bytes = super().cat_file(path, start, end, **arguments)
+        return self.faults.pop(0)(content) if self.faults else content
+
+    def info(self, path: str, **arguments: Any) -> dict[str, Any]:
+        self.calls.append("info")
+        found: dict[str, Any] = super().info(path, **arguments)
+        return found
+
+
+fsspec.register_implementation("unreliable", UnreliableFileSystem, clobber=True)
+
+
+@pytest.fixture
+def store() -> Iterator[type[UnreliableFileSystem]]:
+    file_system = UnreliableFileSystem()
+    with file_system.open("/train/a.bin", "wb") as file:
+        file.write(CONTENT)
+    UnreliableFileSystem.faults.clear()
+    UnreliableFileSystem.calls.clear()
+    yield UnreliableFileSystem
+    UnreliableFileSystem.store.clear()
+
+
+def fails(error: Exception) -> Callable[[bytes], bytes]:
+    def fault(content: bytes) -> bytes:
+        raise error
+
+    return fault
+
+
+def cut(content: bytes) -> bytes:
+    return content[:-7]
+
+
+def rewritten(size: int) -> Callable[[bytes], bytes]:
+    def fault(content: bytes) -> bytes:
+        with UnreliableFileSystem().open("/train/a.bin", "wb") as file:
+            file.write(b"n" * size)
+        return content
+
+    return fault
+
+
+def of(store: Any, **changes: Any) -> Storage:
+    settings = {name: getattr(FAST, name) for name in ("attempts", "first_wait_s", "most_wait_s", "timeout_s")}
+    return Storage("unreliable://train", {"reading": RemoteReading(**{**settings, **changes})})
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        fails(ConnectionResetError("reset by peer")),
+        fails(TimeoutError("too slow")),
+        fails(OSError("503 Slow Down")),
+        fails(EOFError()),
+        cut,
+    ],
+)
+def test_what_may_pass_is_tried_again(store: Any, fault: Any) -> None:
+    store.faults[:] = [fault] * 3
+    assert of(store).read_bytes("a.bin").tobytes() == CONTENT
+    assert store.calls.count("cat_file") == 4
+
+
+def test_what_does_not_pass_is_an_error(store: Any) -> None:
+    store.faults[:] = [fails(ConnectionResetError("reset by peer"))] * 4
+    with pytest.raises(ConnectionResetError, match=r"train/a.bin' cannot be read: reset by peer") as failed:
+        of(store).read_bytes("a.bin")
+    assert isinstance(failed.value, FileError)
+    store.faults[:] = [cut] * 4
+    with pytest.raises(FileError, match=rf"{len(CONTENT) - 7} bytes were read, but it has {len(CONTENT)}"):
+        of(store).read_bytes("a.bin")
+    assert of(store, checks_length=False).read_bytes("a.bin").tobytes() == CONTENT
+    store.faults[:] = [cut]
+    assert len(of(store, checks_length=False).read_bytes("a.bin")) == len(CONTENT) - 7
+
+
+@pytest.mark.parametrize("error", [PermissionError(), FileNotFoundError(), ValueError("bad"), KeyError("k")])
+def test_what_will_not_pass_is_tried_once(store: Any, error: Exception) -> None:
+    store.faults[:] = [fails(error)] * 4
+    with pytest.raises(FileError):
+        of(store).read_bytes("a.bin")
+    assert store.calls.count("cat_file") == 1
+
+
+def test_answers_of_http_that_may_pass() -> None:
+    class AnswerError(OSError):
+        status = 0
+
+    for status, expected in ((403, False), (404, False), (408, True), (429, True), (500, True), (503, True)):
+        error = AnswerError()
+        error.status = status
+        assert may_pass(error) == expected
+    assert not may_pass(KeyboardInterrupt())
+
+
+def test_one_that_does_not_answer(store: Any) -> None:
+    def hangs(content: bytes) -> bytes:
+        time.sleep(2)
+        return content
+
+    store.faults[:] = [hangs]
+    begin_s = time.monotonic()
+    assert of(store, timeout_s=0.1).read_bytes("a.bin").tobytes() == CONTENT
+    assert time.monotonic() - begin_s < 1.5
+    store.faults[:] = [hangs] * 2
+    with pytest.raises(TimeoutError, match=r"there was no answer within 0\.1 s"):
+        of(store, timeout_s=0.1, attempts=2).read_bytes("a.bin")
+
+
+def test_waits_grow(store: Any) -> None:
+    store.faults[:] = [fails(OSError("busy"))] * 3
+    begin_s = time.monotonic()
+    of(store, first_wait_s=0.05, most_wait_s=0.2).read_bytes("a.bin")
+    assert 0.05 + 0.1 + 0.2 <= time.monotonic() - begin_s < 3
+
+
+def test_a_file_that_changes_while_it_is_read(store: Any) -> None:
+    store.faults[:] = [rewritten(100)]
+    assert of(store).read_bytes("a.bin").tobytes() == b"n" * 100  # the new one, as a whole
+    store.faults[:] = [rewritten(size) for size in (1, 2, 3, 4)]
+    with pytest.raises(FileError, match="changed while it was read"):
+        of(store).read_bytes("a.bin")
+
+
+def test_ranges_of_an_open_file(store: Any) -> None:
+    store.faults[:] = [cut, fails(OSError("busy"))]
+    with of(store).open_binary("a.bin") as file:
+        assert isinstance(file, io.BufferedIOBase)
+        assert file.seek(-5, io.SEEK_END) == len(CONTENT) - 5
+        assert file.read() == CONTENT[-5:]
+        assert file.read(1) == b""
+        assert file.seek(1000) == 1000
+        assert (file.read(10), file.tell()) == (CONTENT[1000:1010], 1010)
+        with pytest.raises((OSError, ValueError)):
+            file.seek(-1)
+    with of(store).open_binary("a.bin") as file:
+        assert file.read() == CONTENT
+    with pytest.raises(FileNotFoundError, match="there is none"):
+        of(store).open_binary("none")
+
+
+@pytest.mark.parametrize("size", [len(CONTENT), 5])
+def test_an_open_file_that_changes_is_an_error(store: Any, size: int) -> None:
+    with of(store).open_binary("a.bin") as file:
+        file.read(10)
+        rewritten(size)(b"")
+        file.seek(1_500_000)
+        with pytest.raises(OSError, match="changed while it was read"):
+            file.read(10)
+
+
+def test_without_tenacity_nothing_is_tried_again(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.faults[:] = [fails(OSError("busy"))]
+    monkeypatch.setitem(sys.modules, "tenacity", None)
+    with pytest.raises(FileError, match="busy") as failed:
+        of(store).read_bytes("a.bin")
+    cause = failed.value.__cause__
+    assert cause is not None
+    assert "pip install 'accvlab.dali_pipeline_framework[remote]'" in str(cause.__cause__)
+
+
+def test_settings() -> None:
+    for wrong in ({"attempts": 0}, {"timeout_s": 0}, {"first_wait_s": -1}, {"most_wait_s": float("inf")}):
+        with pytest.raises(SettingError, match=f"`{next(iter(wrong))}` must be"):
+            RemoteReading(**wrong)
+    with pytest.raises(SettingError, match=r"`storage_options\['reading'\]` must be a RemoteReading, got dict"):
+        Storage("memory://x", {"reading": {}, "other": 1})
+    assert Storage("memory://x", {"reading": FAST}) != Storage("memory://x")
+    with pytest.raises(ZeroDivisionError):
+        within(5, lambda: 1 // 0)
+
+
+def test_a_local_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"old" * 1000)
+    readv = os.readv
+
+    def changing(descriptor: int, buffers: Any) -> int:
+        count = readv(descriptor, buffers)
+        with path.open("r+b") as file:
+            file.write(b"new")
+        os.utime(path, ns=(1, 1))
+        return count
+
+    monkeypatch.setattr(storage.os, "readv", changing)
+    with pytest.raises(FileError, match="it was changed while it was read: 3000 bytes before, 3000 after"):
+        Storage(tmp_path).read_bytes("a.bin")
+    monkeypatch.undo()
+    assert Storage(tmp_path).read_bytes("a.bin").tobytes() == b"new" + b"old" * 999
+
+
+# --- a real server ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[FileServer]:
+    with FileServer(tmp_path) as started:
+        yield started
+
+
+def test_over_http(server: FileServer, tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(CONTENT)
+    server.faults[:] = ["503", "cut", "429"]
+    remote = Storage(server.url, {"reading": FAST})
+    assert remote.read_bytes("a.bin").tobytes() == CONTENT
+    with pytest.raises(FileNotFoundError, match="there is none"):
+        remote.read_bytes("none.bin")
+    server.faults[:] = ["403"] + ["500"] * 9
+    with pytest.raises(FileError, match="403"):
+        remote.read_bytes("a.bin")
+    assert len(server.faults) == 9  # it was asked once
+    with pytest.raises(FileError, match="500"):
+        remote.read_bytes("a.bin")
+    assert len(server.faults) == 5
+    server.faults.clear()
+    with remote.open_binary("a.bin") as file:
+        file.seek(1_000_000)
+        assert file.read(100) == CONTENT[1_000_000:1_000_100]
+        assert server.ranges == [f"bytes=1000000-{1_000_000 + 2**20 - 1}"]
+        (tmp_path / "a.bin").write_bytes(CONTENT[::-1])
+        file.seek(0)
+        with pytest.raises(OSError, match="changed while it was read"):
+            file.read(100)
+
+
+def test_a_server_that_sends_only_whole_files(server: FileServer, tmp_path: Path) -> None:
+    """As ``python -m http.server``."""
+    (tmp_path / "a.bin").write_bytes(CONTENT)
+    (tmp_path / "list.txt").write_text("a.bin 3\n")
+    (tmp_path / "empty").touch()
+    server.serves_ranges = False
+    remote = Storage(server.url, {"reading": FAST})
+    with remote.open_binary("a.bin") as file:
+        assert file.read(10) == CONTENT[:10]
+        file.seek(-10, io.SEEK_END)
+        assert file.read() == CONTENT[-10:]
+        assert server.num_reads == 2  # the first one asked for a part
+        (tmp_path / "a.bin").write_bytes(CONTENT[1:])
+        assert file.seek(0) == 0
+        assert file.read() == CONTENT
+    with remote.open_binary("a.bin") as file:
+        (tmp_path / "a.bin").write_bytes(CONTENT)
+        with pytest.raises(OSError, match="2097152 bytes were read, but it has 2097151"):
+            file.read()
+    assert remote.open_binary("empty").read() == b""
+    provider = FileDataProvider(server.url, file_list=f"{server.url}/list.txt")
+    assert provider.get_data(0)["data"].tobytes() == CONTENT
+
+
+@pytest.mark.parametrize(("fault", "reason"), [("stall", "there was no answer within 0.3 s"), ("503", "503")])
+def test_an_archive_whose_server_fails(server: FileServer, tmp_path: Path, fault: str, reason: str) -> None:
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.writestr("a.bin", CONTENT)
+    hasty = RemoteReading(attempts=2, first_wait_s=0.001, timeout_s=0.3)
+    remote = Storage(f"zip://::{server.url}/all.zip", {"reading": hasty})
+    server.faults[:] = [fault] * 2
+    with pytest.raises(FileError, match=rf"all\.zip' cannot be .*{reason}"):
+        remote.read_bytes("a.bin")
+    server.faults[:] = [fault]
+    assert remote.read_bytes("a.bin").tobytes() == CONTENT
+
+
+def test_no_answer_is_unpacked(server: FileServer, tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(gzip.compress(bytes(2**27), 1))
+    (tmp_path / "list.txt").write_text("a.bin 3\n")
+    remote = Storage(server.url, {"reading": FAST})
+    message = r"its server sends it compressed \(Content-Encoding: gzip\)"
+    server.lasting_fault = "gzip"
+    tracemalloc.start()
+    try:
+        for _ in range(2):
+            with pytest.raises(FileError, match=message):
+                remote.read_bytes("a.bin")
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
+    assert server.num_reads == 2  # it was not tried again
+    with pytest.raises(OSError, match=message):
+        remote.open_binary("list.txt").read()
+    server.lasting_fault = ""
+    assert remote.open_binary("list.txt").read() == b"a.bin 3\n"
+
+
+def test_more_than_was_asked_for(server: FileServer, tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(CONTENT)
+    remote = Storage(server.url, {"reading": attrs.evolve(FAST, attempts=1)})
+    with remote.open_binary("a.bin") as file:
+        server.lasting_fault = "more"
+        with pytest.raises(OSError, match="bytes came"):
+            file.read(10)
+
+
+@pytest.mark.parametrize("path", ["a.bin", "all.zip"])
+def test_after_the_time_limit_connections_are_closed(server: FileServer, tmp_path: Path, path: str) -> None:
+    (tmp_path / "a.bin").write_bytes(CONTENT)
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.writestr("b.bin", CONTENT)
+    hasty = {"reading": RemoteReading(attempts=2, first_wait_s=0.001, timeout_s=0.3)}
+    remote = Storage(server.url, hasty)
+    slow = Storage(f"zip://::{server.url}/all.zip", hasty) if path == "all.zip" else remote
+    server.faults[:] = ["drip"] * 2
+    with pytest.raises(TimeoutError, match=r"no answer within 0\.3 s"):
+        slow.read_bytes("b.bin" if path == "all.zip" else path)
+    assert remote.read_bytes("a.bin").tobytes() == CONTENT  # meanwhile
+    end_s = time.monotonic() + 5
+    while server.num_hung_up < 2 and time.monotonic() < end_s:
+        time.sleep(0.02)
+    assert server.num_hung_up == 2
+
+
+def test_a_provider_over_http(server: FileServer, tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.bin").write_bytes(bytes([number]) * 10)
+    (tmp_path / "list.txt").write_text("".join(f"{number}.bin {number}\n" for number in range(3)))
+    server.faults[:] = ["500", "cut"]
+    provider = FileDataProvider(server.url, file_list=f"{server.url}/list.txt", storage_options={"reading": FAST})
+    found = [provider.get_data(number)["data"].tolist() for number in range(3)]
+    assert found == [[number] * 10 for number in range(3)]
+    assert np.array_equal(provider.labels, [0, 1, 2])

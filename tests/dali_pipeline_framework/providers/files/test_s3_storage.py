@@ -1,0 +1,155 @@
+"""Files, tables of files, and videos in S3, by s3fs itself, from a server that fails."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.videos import make_video
+
+from accvlab.dali_pipeline_framework import DataLoader, RemoteReading
+from accvlab.dali_pipeline_framework.errors import FileError, SourceError, VideoError
+from accvlab.dali_pipeline_framework.providers import FileDataProvider
+from accvlab.dali_pipeline_framework.providers.files.storage import Storage
+from accvlab.dali_pipeline_framework.video import VideoDataProvider, Videos
+
+pytest.importorskip("s3fs")
+pytest.importorskip("moto.server")
+
+from support.s3_server import SECRET, S3Server
+
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.filterwarnings("ignore"),  # of packages that this project does not choose
+]
+
+FAST = RemoteReading(attempts=3, first_wait_s=0.001, most_wait_s=0.002, timeout_s=30)
+CONTENT = bytes(range(256)) * 8192  # 2 MiB
+
+
+@pytest.fixture
+def server() -> Iterator[S3Server]:
+    with S3Server() as started:
+        yield started
+
+
+@pytest.fixture
+def options(server: S3Server) -> dict[str, Any]:
+    return {**server.options, "reading": FAST}
+
+
+def refusal(read: Callable[[], Any], error: type[Exception] = FileError) -> str:
+    """What is said, which has no secrets in it, nor have the errors behind it."""
+    with pytest.raises(error) as caught:
+        read()
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+    return str(caught.value)
+
+
+def test_files_are_read_listed_and_found(server: S3Server, options: dict[str, Any]) -> None:
+    for name in ("train/bus/10.jpg", "train/bus/9.jpg", "train/car/1.jpg"):
+        server.put(name, name.encode())
+    server.put("list.txt", b"bus/9.jpg 1\ncar/1.jpg 0\n")
+    provider = FileDataProvider("s3://bucket/train", storage_options=options)
+    assert list(provider.file_table) == ["bus/10.jpg", "bus/9.jpg", "car/1.jpg"]
+    assert bytes(provider.get_data(1)["data"]) == b"train/bus/9.jpg"
+    listed = FileDataProvider("s3://bucket/train", file_list="s3://bucket/list.txt", storage_options=options)
+    assert [int(listed.get_data(index)["label"][0]) for index in range(2)] == [1, 0]
+    storage = Storage("s3://bucket/train", options)
+    assert sorted(entry.name for entry in storage.list_folder("bus")) == ["10.jpg", "9.jpg"]
+    assert sorted(storage.find("*/1*.jpg")) == ["bus/10.jpg", "car/1.jpg"]
+
+
+def test_workers_read_what_this_process_reads(server: S3Server, options: dict[str, Any]) -> None:
+    for number in range(6):
+        server.put(f"train/a/{number}.bin", bytes([number]) * 100)
+    provider = FileDataProvider("s3://bucket/train", file_filters="*.bin", storage_options=options)
+    with DataLoader(provider, 2, num_workers=2, start_method="forkserver", output_type="numpy") as loader:
+        read = [batch["data"][:, 0].tolist() for batch in loader]
+    assert read == [[0, 1], [2, 3], [4, 5]]
+
+
+@pytest.mark.parametrize("fault", ["503", "cut"])
+def test_what_may_pass_is_tried_again(server: S3Server, options: dict[str, Any], fault: str) -> None:
+    server.put("a.bin", CONTENT)
+    storage = Storage("s3://bucket", options)
+    server.faults = [fault, fault]
+    assert storage.read_bytes("a.bin").tobytes() == CONTENT
+    with storage.open_binary("a.bin") as file:
+        server.faults = [fault]
+        file.seek(1 << 20)
+        assert file.read(300_000) == CONTENT[1 << 20 :][:300_000]
+    server.faults = [fault] * 40
+    assert "'s3://bucket/a.bin' cannot be read: " in refusal(lambda: storage.read_bytes("a.bin"))
+
+
+def test_what_is_not_there_or_not_allowed(server: S3Server, options: dict[str, Any]) -> None:
+    server.put("a.bin", CONTENT)
+    missing = refusal(lambda: Storage("s3://bucket", options).read_bytes("b.bin"), FileNotFoundError)
+    assert missing == "The file 's3://bucket/b.bin' cannot be read: there is none."
+    assert "there is none" in refusal(lambda: Storage("s3://other-bucket", options).read_bytes("b.bin"))
+    server.needs_credentials = True
+    wrong = {**options, "key": "AKIAOTHEROTHEROTHERA"}
+    assert "'s3://bucket/a.bin' cannot be read: " in refusal(
+        lambda: Storage("s3://bucket", wrong).read_bytes("a.bin"), PermissionError
+    )
+    assert Storage("s3://bucket", options).read_bytes("a.bin").tobytes() == CONTENT
+
+
+def test_an_object_that_is_replaced_while_it_is_read(server: S3Server, options: dict[str, Any]) -> None:
+    server.put("a.bin", CONTENT)
+    storage = Storage("s3://bucket", options)
+    for other in (CONTENT[::-1], CONTENT[:-1]):
+        server.put("a.bin", CONTENT)
+        with storage.open_blocks("a.bin", storage.version("a.bin")) as file:
+            assert file.read(1000) == CONTENT[:1000]
+            server.put("a.bin", other)
+            file.seek(1 << 20)
+            with pytest.raises(OSError, match="it was changed while it was read"):
+                file.read(1000)
+
+
+def test_videos_are_read_by_parts(server: S3Server, options: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "a.mp4"
+    bitrate = "keyint=12:nal-hrd=cbr:filler=1:bitrate=8000:vbv-maxrate=8000:vbv-bufsize=4000"
+    make_video(path, 150, "libx264", options={"preset": "ultrafast", "x264-params": bitrate})
+    server.put("drives/a.mp4", path.read_bytes())
+    videos = Videos("s3://bucket/drives/*.mp4", storage_options=options, index_cache=tmp_path / "indices")
+    remote, local = (VideoDataProvider(each, sequence_length=8, step=8) for each in (videos, Videos(path)))
+    server.ranges = []
+    assert np.array_equal(remote.get_data(9)["frames"], local.get_data(9)["frames"])
+    parts = [[*map(int, each.removeprefix("bytes=").split("-"))] for each in server.ranges]
+    assert 0 < sum(end + 1 - begin for begin, end in parts) < path.stat().st_size // 2
+    server.faults = ["cut", "503"]
+    for sample in (0, 17):
+        assert np.array_equal(remote.get_data(sample)["frames"], local.get_data(sample)["frames"])
+    assert not server.faults
+    server.put("drives/a.mp4", path.read_bytes()[::-1])
+    message = refusal(lambda: VideoDataProvider(videos, sequence_length=8).get_data(0), (FileError, VideoError))
+    assert "s3://bucket/drives/a.mp4" in message
+
+
+def test_archives(server: S3Server, options: dict[str, Any], tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.writestr("train/a/1.jpg", CONTENT)
+    server.put("all.zip", (tmp_path / "all.zip").read_bytes())
+    of_store = {name: value for name, value in options.items() if name != "reading"}
+    storage = Storage("zip://train::s3://bucket/all.zip", {"s3": of_store, "reading": FAST})
+    assert storage.read_bytes("a/1.jpg").tobytes() == CONTENT
+
+
+def test_secrets_are_not_shown(
+    server: S3Server, options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    server.put("train/a/1.bin", b"1")
+    provider = FileDataProvider("s3://bucket/train", file_filters="*.bin", storage_options=options)
+    server.client.delete_object(Bucket="bucket", Key="train/a/1.bin")
+    with caplog.at_level(logging.INFO, "accvlab"), DataLoader(provider, 1, num_workers=0) as loader:
+        assert "train/a/1.bin" in refusal(lambda: next(iter(loader)), SourceError)
+        assert SECRET not in repr(loader) + repr(provider) + caplog.text

@@ -1,0 +1,405 @@
+"""Folders of recordings as single frames: what is found, in which order, and how cameras are aligned."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.frame_trees import pixels_of, samples_of, write_frame, write_frames
+from support.loaders import frozen, make_loader
+from support.reader_data import frame_folders
+from support.recordings import frame_provider
+
+from accvlab.dali_pipeline_framework.errors import FileError, GraphError, SettingError, SourceError
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
+from accvlab.dali_pipeline_framework.processing_steps import FrameSequenceDecoder, ImageDecoder
+from accvlab.dali_pipeline_framework.providers import (
+    ClipDataProvider,
+    ConcatDataProvider,
+    FrameDataProvider,
+    FrameFolders,
+    FrameSequenceDataProvider,
+    MissingFrame,
+)
+from accvlab.dali_pipeline_framework.sampling import Clips, ClipSampler, ShuffledSampler, StreamingSequenceSampler
+
+NAMES = {
+    "path_name": "path",
+    "recording_name": "recording",
+    "recording_number_name": "recording_number",
+    "frame_number_name": "number",
+}
+
+
+def names_in(provider: FrameDataProvider) -> list[str]:
+    """Stream and file name of each frame of a provider with `NAMES`."""
+    samples = [provider.get_data(index) for index in range(provider.get_number_of_samples())]
+    return ["/".join(sample["path"].split("/")[-2:]) for sample in samples]
+
+
+def test_a_sample_is_a_file_with_its_place(tmp_path):
+    write_frames(tmp_path, {"b": ["2.png", "1.png"], "a": ["x.png"]})
+    provider = FrameDataProvider(tmp_path, **NAMES)
+    sample = provider.get_data(2)
+    assert sample["image"].tobytes() == (tmp_path / "b" / "2.png").read_bytes()
+    assert sample["path"] == str(tmp_path / "b" / "2.png")
+    assert sample["recording"] == "b"
+    assert (sample["recording_number"], sample["number"]) == (1, 1)
+    assert names_in(provider) == ["a/x.png", "b/1.png", "b/2.png"]
+    assert provider.sequence_lengths.tolist() == [1, 2]
+    assert provider.recording_names == ("a", "b")
+    assert provider.camera_names == ()
+    assert repr(provider) == f"FrameDataProvider({str(tmp_path)!r}: 3 frames in 2 recording(s), 2 sequence(s))"
+
+
+def test_order_and_selection(tmp_path, caplog):
+    streams = ["a", "a-b", "a b", "B", "10", "9", "é"]
+    write_frames(tmp_path, {stream: ["1.png"] for stream in streams})
+    write_frames(tmp_path / "9", {"": ["10.png", "9.PNG", "B.png", ".hidden.png"], "folder.png": ["1.png"]})
+    write_frames(tmp_path, {".hidden": ["1.png"], "empty": []})
+    (tmp_path / "9" / "notes.txt").write_text("no image")
+    (tmp_path / "file.png").write_text("")
+    provider = FrameDataProvider(tmp_path, **NAMES)
+    expected = ["10/1.png", "9/1.png", "9/10.png", "9/9.PNG", "9/B.png", "B/1.png", "a b/1.png", "a-b/1.png"]
+    assert names_in(provider) == [*expected, "a/1.png", "é/1.png"]  # as DALI's reader, see the tests of sequences
+    assert provider.sequence_lengths.tolist() == [1, 4, 1, 1, 1, 1, 1]
+    assert "2 file(s) or folder(s) among the frames" in caplog.text
+
+
+def test_names_need_not_be_utf_8(tmp_path):
+    write_frames(tmp_path, {"a": 2})
+    (tmp_path / "a").rename(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    sample = FrameDataProvider(tmp_path, **NAMES).get_data(1)
+    assert sample["recording"] == r"\xff"
+    assert sample["path"].startswith(str(tmp_path) + r"/\xff/")
+    names = {"recording_name": "recording", "paths_name": "paths"}
+    sequence = FrameSequenceDataProvider(tmp_path, 2, **names).get_data(0)
+    assert sequence["recording"] == r"\xff"
+    assert sequence["paths"][1] == sample["path"]
+
+
+def test_links_end(tmp_path):
+    write_frames(tmp_path, {"a": 2})
+    (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "again").symlink_to(tmp_path / "a")
+    (tmp_path / "a" / "self.png").symlink_to(tmp_path / "a" / "self.png")
+    provider = FrameDataProvider(tmp_path)
+    assert provider.recording_names == ("a", "again")
+    with pytest.raises(FileError, match=r"a/self.png' cannot be read: Too many levels of symbolic links"):
+        provider.get_data(2)
+
+
+# --- rigs -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", ["recording/camera", "camera/recording"])
+def test_cameras_are_groups(tmp_path, layout):
+    for stream in ("s0", "s1"):
+        for camera in ("F", "R"):
+            folder = f"{stream}/{camera}" if layout == "recording/camera" else f"{camera}/{stream}"
+            write_frames(tmp_path, {folder: 3})
+    cameras = {"front": "F", "rear": "R"}
+    provider = FrameDataProvider(FrameFolders(tmp_path, cameras=cameras, layout=layout), **NAMES)
+    assert provider.sequence_lengths.tolist() == [3, 3]
+    assert provider.camera_names == ("front", "rear")
+    sample = provider.get_data(4)
+    assert sample.field_names_flat == (
+        *("front.image", "front.path", "rear.image", "rear.path"),
+        *("recording", "recording_number", "number"),
+    )
+    stream = tmp_path / ("s1/R" if layout == "recording/camera" else "R/s1")
+    assert sample["rear"]["path"] == str(stream / "00001.png")
+    assert sample["rear"]["image"].tobytes() == (stream / "00001.png").read_bytes()
+    assert (sample["recording"], sample["number"]) == ("s1", 1)
+
+
+def test_rigs_are_aligned_by_name(tmp_path, caplog):
+    write_frames(tmp_path, {"s/F": ["1.png", "2.png", "3.png", "5.png"], "s/R": ["1.png", "3.png", "4.png"]})
+    write_frames(tmp_path, {"t/F": ["1.png"]})
+    cameras = ["F", "R"]
+    with caplog.at_level(logging.WARNING):
+        provider = FrameDataProvider(FrameFolders(tmp_path, cameras=cameras), frame_number_name="number")
+    missing = [("s", "R", 1, "2"), ("s", "F", 3, "4"), ("s", "R", 4, "5"), ("t", "R", 0, "1")]
+    assert provider.missing_frames == tuple(MissingFrame(*each) for each in missing)
+    assert provider.sequence_lengths.tolist() == [1, 1]  # cut at the gap
+    assert provider.recording_of_sequence.tolist() == [0, 0]
+    assert [int(provider.get_data(index)["number"]) for index in range(2)] == [0, 2]
+    assert "Not all cameras have a frame at 4 of 6 points in time" in caplog.text
+    assert "  - s: 2 frame(s) of R missing, 1 frame(s) of F missing" in caplog.text
+    assert "  - t: 1 frame(s) of R missing, no folder of R" in caplog.text
+
+    bridged = FrameDataProvider(FrameFolders(tmp_path, cameras=cameras, missing="bridge"))
+    assert bridged.sequence_lengths.tolist() == [2]
+    with pytest.raises(SettingError, match=r"at 4 of 6 points in time in .*:\n  - s: 2 frame\(s\) of R missing"):
+        FrameDataProvider(FrameFolders(tmp_path, cameras=cameras, missing="raise"))
+
+
+def test_rigs_are_aligned_by_time(tmp_path, caplog):
+    # The rear camera runs 3 units later, lacks a frame near 200, and has one that is too far from 400.
+    write_frames(tmp_path, {"s/F": [f"F_{time}.png" for time in (0, 100, 200, 300, 400)]})
+    write_frames(tmp_path, {"s/R": [f"R_{time}.png" for time in (3, 103, 303, 420)]})
+    settings = {"cameras": {"front": "F", "rear": "R"}, "align": "time", "timestamp": r"_(\d+)\."}
+    provider = FrameDataProvider(
+        FrameFolders(tmp_path, **settings, tolerance_s=10), timestamp_name="time", **NAMES
+    )
+    assert provider.sequence_lengths.tolist() == [2, 1]
+    assert provider.missing_frames == (
+        MissingFrame("s", "rear", 2, "F_200.png"),
+        MissingFrame("s", "rear", 4, "F_400.png"),
+    )
+    assert provider.num_unused_frames == {("s", "rear"): 1}
+    assert "1 frame(s) of rear near no point in time" in caplog.text
+    assert provider.timestamps.tolist() == [[0, 3], [100, 103], [300, 303]]
+    sample = provider.get_data(2)
+    assert (int(sample["front"]["time"]), int(sample["rear"]["time"]), int(sample["number"])) == (300, 303, 3)
+    assert sample["rear"]["path"].endswith("R_303.png")
+
+    by_rear = FrameDataProvider(
+        FrameFolders(tmp_path, **settings, tolerance_s=20, reference_camera="rear"), timestamp_name="t"
+    )
+    assert by_rear.timestamps.tolist() == [[0, 3], [100, 103], [300, 303], [400, 420]]
+    assert by_rear.sequence_lengths.tolist() == [4]
+    assert by_rear.num_unused_frames == {("s", "front"): 1}
+
+
+def test_tolerance_of_time_stamps_in_other_units(tmp_path):
+    # 30 Hz in microseconds; the rear camera is 1000, 10000 and 10001 microseconds late.
+    write_frames(tmp_path, {"s/F": ["100000.png", "133333.png", "166667.png"]})
+    write_frames(tmp_path, {"s/R": ["101000.png", "143333.png", "176668.png"]})
+    folders = FrameFolders(tmp_path, cameras=["F", "R"], align="time", timestamp_unit_s=1e-6, tolerance_s=0.01)
+    assert FrameDataProvider(folders).timestamps.tolist() == [[100000, 101000], [133333, 143333]]
+    usual = FrameDataProvider(FrameFolders(tmp_path, cameras=["F", "R"], align="time"))  # half of 33333.5
+    assert usual.timestamps.tolist() == [[100000, 101000], [133333, 143333], [166667, 176668]]
+
+
+def test_time_stamps_give_the_order_by_time_only(tmp_path):
+    write_frames(tmp_path, {"s": ["9.png", "10.png", "8.5.png"]})
+    by_name = FrameDataProvider(tmp_path, timestamp_name="time")
+    assert by_name.timestamps[:, 0].tolist() == [10.0, 8.5, 9.0]
+    by_time = FrameDataProvider(FrameFolders(tmp_path, align="time"), timestamp_name="time")
+    assert by_time.timestamps[:, 0].tolist() == [8.5, 9.0, 10.0]
+    assert by_time.get_data(0)["time"] == 8.5
+    assert (
+        Clips(by_time.sequence_lengths, 2, timestamps=by_time.timestamps[:, 0], stride_interval=0.5).num_clips == 1
+    )
+
+
+def test_workers_get_providers_with_any_rule(tmp_path):
+    write_frames(tmp_path, {"s": ["9.png", "10.png"]})
+    provider = FrameDataProvider(
+        FrameFolders(tmp_path, align="time", timestamp=lambda name: int(name[:-4])), **NAMES
+    )
+    assert names_in(pickle.loads(pickle.dumps(provider))) == ["s/9.png", "s/10.png"]
+
+
+# --- bad input ----------------------------------------------------------------------------------------------
+
+
+def test_roots_that_are_not_as_expected(tmp_path):
+    with pytest.raises(FileError, match=r"'.*nowhere' cannot be read: there is none") as caught:
+        FrameDataProvider(tmp_path / "nowhere")
+    assert isinstance(caught.value, FileNotFoundError)
+    with pytest.raises(
+        SettingError, match=r"There is no recording in .*<recording>/<frame>.jpg'. The root is empty"
+    ):
+        FrameDataProvider(tmp_path)
+    write_frame(tmp_path / "1.png")
+    with pytest.raises(
+        SettingError, match=r"has 1 file\(s\), e.g. '1.png': put the frames of each recording into"
+    ):
+        FrameDataProvider(tmp_path)
+    (tmp_path / "s").mkdir()
+    with pytest.raises(SettingError, match=r"There is no frame in the 1 recording\(s\).*The folders are empty"):
+        FrameDataProvider(tmp_path)
+    write_frames(tmp_path, {"s/F": 2, "s/R": 2})
+    with pytest.raises(SettingError, match=r"name them with `cameras=\['F', 'R'\]`; if they .* root is '.*'"):
+        FrameDataProvider(tmp_path)
+    with pytest.raises(SettingError, match=r"`cameras` are \['L'\]; in 's' are 2 folders: 'F', 'R'"):
+        FrameDataProvider(FrameFolders(tmp_path, cameras=["L"]))
+    with pytest.raises(SettingError, match=r"no folder 'L' \(`cameras`\) in .*There are 1 folders: 's'"):
+        FrameDataProvider(FrameFolders(tmp_path, cameras=["L"], layout="camera/recording"))
+    write_frames(tmp_path, {"u/F": ["1.png"], "u/R": ["2.png"]})
+    with pytest.raises(SettingError, match=r"At no point in time all of the cameras \['F', 'R'\] have a frame"):
+        FrameDataProvider(FrameFolders(_only(tmp_path, "u"), cameras=["F", "R"]))
+
+
+def _only(root, stream):
+    other = root.parent / f"only {stream}"
+    other.mkdir()
+    (other / stream).symlink_to(root / stream)
+    return other
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"cameras": "F"}, "`cameras` must be a dict such as"),
+        ({"cameras": {"front": "F/"}}, "without a '/' at their ends"),
+        ({"cameras": {"a": "F", "b": "F"}}, "each with a folder of its own"),
+        ({"cameras": []}, "at least one"),
+        ({"layout": "camera"}, "`layout` must be one of 'recording/camera', 'camera/recording', got 'camera'"),
+        ({"align": "index"}, "`align` must be one of 'name', 'time', got 'index'"),
+        ({"missing": "skip"}, "`missing` must be one of 'drop', 'bridge', 'raise', got 'skip'"),
+        ({"timestamp": r"(\d+)"}, "`timestamp` is for `align='time'` and `timestamp_name`"),
+        ({"tolerance_s": 1}, "are for `align='time'`"),
+        ({"align": "time", "tolerance_s": -1}, "`tolerance_s` must be a number of at least 0, got -1"),
+        ({"timestamp_unit_s": 0}, "`timestamp_unit_s` must be a number above 0, got 0"),
+        (
+            {"cameras": ["F"], "align": "time", "reference_camera": "R"},
+            r"`reference_camera` must name one of `cameras` \('F'\), got 'R'",
+        ),
+        (
+            {"align": "time", "timestamp": r"_(\d+)"},
+            r"finds no time stamp in the file name '00000.png'.*folder is",
+        ),
+    ],
+)
+def test_refuses_settings(tmp_path, arguments, message):
+    write_frames(tmp_path, {"s": 2})
+    with pytest.raises(SettingError, match=message):
+        frame_provider(file_root=tmp_path, **arguments)
+
+
+def test_ambiguous_frames(tmp_path):
+    write_frames(tmp_path, {"s/F": ["1.png", "1.PNG"], "s/R": ["1.png"], "t/F": ["1.png", "01.png"]})
+    with pytest.raises(SettingError, match=r"got '1.PNG' and '1.png' in '.*s/F'"):
+        FrameDataProvider(FrameFolders(tmp_path, cameras=["F", "R"]))
+    with pytest.raises(SettingError, match=r"time stamps of a camera must differ, got 1 for both .* in '.*s/F'"):
+        FrameDataProvider(FrameFolders(tmp_path, cameras=["F"], align="time"))
+
+
+def test_sample_indices(tmp_path):
+    provider = FrameDataProvider(write_frames(tmp_path, {"s": 2}))
+    for index in (-1, 2):
+        with pytest.raises(SettingError, match=rf"must be in \[0, 1\], got {index}") as caught:
+            provider.get_data(index)
+        assert isinstance(caught.value, IndexError)
+
+
+def test_a_vanished_frame_is_named(tmp_path):
+    provider = FrameDataProvider(write_frames(tmp_path, {"s": 4}))
+    os.unlink(tmp_path / "s" / "00002.png")
+    data_input = SamplerInputCallable(provider, ShuffledSampler(4, 2, shuffle=False))
+    with make_loader(data_input, 2, steps=[ImageDecoder("image", False)]) as loader:
+        with pytest.raises(SourceError, match=r"00002.png' cannot be read: there is none") as caught:
+            list(loader)
+        assert caught.value.sample_index == 2
+
+
+# --- with samplers -------------------------------------------------------------------------------------------
+
+
+LENGTHS = {"a": 5, "b": 2, "c": 7, "d": 3}
+DECODE = [ImageDecoder("image", use_device_mixed=False)]
+
+
+def frame_loader(root, sampler, batch_size=2, **arguments):
+    provider = FrameDataProvider(root, **NAMES)
+    data_input = SamplerInputCallable(provider, sampler(provider), context_name="place")
+    return make_loader(data_input, batch_size, steps=DECODE, **arguments)
+
+
+def check_pixels(batches):
+    samples = [sample for batch in batches for sample in samples_of(batch)]
+    for sample in samples:
+        assert np.array_equal(sample["image"], pixels_of(sample["path"]))
+    return samples
+
+
+@pytest.mark.parametrize("shard", [(0, 1), (0, 2), (1, 2)])
+def test_streams_are_played_in_order_on_each_shard(tmp_path, shard):
+    write_frames(tmp_path, LENGTHS)
+    played: dict[int, list[int]] = {}
+    with frame_loader(
+        tmp_path, lambda p: StreamingSequenceSampler(p.sequence_lengths, seed=1), shard=shard
+    ) as loader:
+        for sample in check_pixels(loader):
+            if not sample["place"]["is_padding"]:
+                played.setdefault(int(sample["recording_number"]), []).append(int(sample["number"]))
+    assert all(numbers == [*range([*LENGTHS.values()][stream])] for stream, numbers in played.items())
+    assert played
+
+
+def test_a_stopped_run_goes_on_with_workers_of_a_fork_server(tmp_path):
+    write_frames(tmp_path, LENGTHS)
+
+    def make(**arguments):
+        return frame_loader(
+            tmp_path,
+            lambda provider: ClipSampler(Clips(provider.sequence_lengths, 2), seed=3),
+            num_workers=2,
+            start_method="forkserver",
+            **arguments,
+        )
+
+    with make() as loader:
+        whole = [frozen(batch) for batch in loader]
+    with make() as loader:
+        for _, _batch in zip(range(3), loader, strict=False):
+            state = loader.state_dict()
+    with make() as loader:
+        loader.load_state_dict(state)
+        assert [frozen(batch) for batch in loader] == whole[3:]
+
+
+def test_clips_of_frames(tmp_path):
+    write_frames(tmp_path, LENGTHS)
+    provider = FrameDataProvider(tmp_path, **NAMES)
+    clips = Clips(provider.sequence_lengths, 3, step=2)
+    sampler = ClipSampler(clips, deliver="clips", seed=5)
+    data_input = SamplerInputCallable(ClipDataProvider(provider, clips), sampler)
+    with make_loader(data_input, 2, steps=DECODE) as loader:
+        samples = [sample for batch in loader for sample in samples_of(batch)]
+    assert len(samples) == clips.num_clips // 2 * 2
+    for sample in samples:
+        frames = [sample["frames"][position] for position in range(3)]
+        assert [int(frame["number"]) - int(frames[0]["number"]) for frame in frames] == [0, 1, 2]
+        assert len({frame["recording"] for frame in frames}) == 1
+        assert all(np.array_equal(frame["image"], pixels_of(frame["path"])) for frame in frames)
+
+
+def test_data_sets_are_joined(tmp_path):
+    parts = [FrameDataProvider(write_frames(tmp_path / name, {"s": 2, "t": 3}), **NAMES) for name in "xy"]
+    whole = ConcatDataProvider(parts)
+    assert whole.sequence_lengths.tolist() == [2, 3, 2, 3]
+    assert whole.get_data(6)["path"] == str(tmp_path / "y" / "s" / "00001.png")
+
+
+def test_steps_count_forward(tmp_path):
+    root = write_frames(tmp_path / "root", {"s": 3})
+    with pytest.raises(SettingError, match=r"`step` must be .* got -1\. It counts forward; with"):
+        FrameSequenceDataProvider(root, 2, step=-1)
+
+
+def test_images_that_cannot_be_decoded_are_named(tmp_path):
+    root = frame_folders(tmp_path / "root", {"0": 3, "1": 4})
+    (root / "1" / "00002.png").write_bytes(b"this is no image, only some text that is long enough")
+    sequences = FrameSequenceDataProvider(root, 2, step=2)
+    frames = FrameDataProvider(root)
+    for provider, step, size, wanted in (
+        (sequences, FrameSequenceDecoder(), 3, r"sample 2 \(.*1/00002.png, .*1/00003.png\), field frames"),
+        (frames, ImageDecoder("image", False), 7, r"sample 5 \(.*1/00002.png\), field image"),
+    ):
+        data_input = SamplerInputCallable(provider, ShuffledSampler(size, shuffle=False))
+        with make_loader(data_input, size, steps=[step]) as loader, pytest.raises(GraphError, match=wanted):
+            list(loader)
+
+
+@pytest.mark.parametrize("share_frames", [True, False])
+@pytest.mark.parametrize("name", ["1.bmp", "1.png"])  # whose header is not read; one that could be turned
+def test_other_sizes_that_only_decoding_tells(tmp_path, name, share_frames):
+    write_frames(tmp_path, {"a": ["0.png", "2.png"]}, height=4, width=5)
+    Image.fromarray(np.zeros((5, 4, 3), np.uint8)).save(tmp_path / "a" / name)
+    data_input = SamplerInputCallable(
+        FrameSequenceDataProvider(tmp_path, 2, share_frames=share_frames), ShuffledSampler(2, shuffle=False)
+    )
+    message = rf"sample 0 \(.*0.png, .*{name}\).*: the frames of a sequence must have the same size"
+    with (
+        make_loader(data_input, 1, steps=[FrameSequenceDecoder()]) as loader,
+        pytest.raises(GraphError, match=message),
+    ):
+        list(loader)

@@ -1,0 +1,127 @@
+"""Providers that load the samples of a batch together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from nvidia.dali.types import SampleInfo
+from support.loaders import make_loader
+from support.providers import IndexProvider
+
+from accvlab.dali_pipeline_framework.errors import SourceError
+from accvlab.dali_pipeline_framework.inputs import (
+    DataProvider,
+    SamplerInputCallable,
+    SamplerInputIterable,
+    ShuffledShardedInputCallable,
+)
+from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
+
+
+class BatchProvider(IndexProvider):
+    """Loads batches: a sample is its index, its slot, and the size of the batch that it was loaded in."""
+
+    def __init__(self, num_samples: int = 10, fails: str = "") -> None:
+        super().__init__(num_samples)
+        self.fails = fails
+
+    @property
+    def loads_batches(self) -> bool:
+        return True
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        blueprint = super().sample_data_structure
+        blueprint.add_data_field("slot", blueprint.get_type_of_field("index"))
+        blueprint.add_data_field("size", blueprint.get_type_of_field("index"))
+        return blueprint
+
+    def _sample(self, index: int, slot: int, size: int) -> SampleDataGroup:
+        sample = self.sample_data_structure
+        sample["index"], sample["slot"], sample["size"] = index, slot, size
+        return sample
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        return self._sample(sample_index, -1, -1)
+
+    def load_batch(self, sample_indices, slots):
+        for number, (index, slot) in enumerate(zip(sample_indices, slots, strict=True)):
+            if number == 2 and self.fails == "raises":
+                raise LookupError("no such thing")
+            if number == 2 and self.fails == "other sample":
+                error = LookupError("no such thing")
+                error.sample_index_in_data_set = 7
+                raise error
+            if number == 2 and self.fails == "short":
+                return
+            if number == 2 and self.fails == "None":
+                yield None
+            yield self._sample(index, slot, len(sample_indices))
+
+
+def rows(batches):
+    return [np.stack([batch[name] for name in ("index", "slot", "size")], axis=1).tolist() for batch in batches]
+
+
+def callable_of(provider, **arguments):
+    sampler = ShuffledSampler(provider.num_samples, shuffle=False, last_batch="partial")
+    return SamplerInputCallable(provider, sampler, **arguments)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"num_workers": 2, "start_method": "forkserver"}])
+def test_batches_are_loaded_as_a_whole(arguments):
+    with make_loader(callable_of(BatchProvider()), 4, **arguments) as loader:
+        expected = [[[4 * batch + slot, slot, 4] for slot in range(4)] for batch in range(2)]
+        assert rows(loader) == [*expected, [[8, 0, 2], [9, 1, 2]]]
+
+
+def test_on_each_shard_and_with_context():
+    for shard in range(2):
+        data_input = callable_of(BatchProvider(), context_name="place")
+        with make_loader(data_input, 2, shard=(shard, 2)) as loader:
+            batches = [*loader]
+        assert [batch["index"].tolist() for batch in batches[:2]] == [
+            [2 * shard, 2 * shard + 1],
+            [4 + 2 * shard, 5 + 2 * shard],
+        ]
+        for batch in batches:
+            assert batch["slot"].tolist() == [*range(len(batch["slot"]))]
+            assert batch["place"]["sample_index"].tolist() == batch["index"].tolist()
+
+
+def test_other_inputs():
+    provider = BatchProvider(8)
+    expected = [[[4 * batch + slot, slot, 4] for slot in range(4)] for batch in range(2)]
+    with make_loader(ShuffledShardedInputCallable(provider, 4), 4) as loader:
+        assert rows(loader) == expected
+    with make_loader(SamplerInputIterable(provider, ShuffledSampler(8, 4, shuffle=False)), 4) as loader:
+        assert rows(loader) == expected
+
+
+def test_a_sample_alone_is_asked_for_with_get_data():
+    data_input = callable_of(BatchProvider()).with_settings(batch_size=4)
+    assert [int(value) for value in data_input(SampleInfo(5, 1, 1, 0))] == [5, -1, -1]
+
+
+@pytest.mark.parametrize(
+    ("fails", "index", "message"),
+    [
+        ("raises", 2, "LookupError: no such thing"),
+        ("other sample", 7, "LookupError: no such thing"),
+        ("short", 2, r"BatchProvider.load_batch of 4 samples, for sample 2, raised StopIteration"),
+        ("None", 2, "must return a filled SampleDataGroup, got None"),
+    ],
+)
+def test_failures_name_the_sample(fails, index, message):
+    with make_loader(callable_of(BatchProvider(fails=fails)), 4) as loader:
+        with pytest.raises(SourceError, match=message) as caught:
+            next(iter(loader))
+        assert caught.value.sample_index == index
+
+
+def test_by_default_samples_are_loaded_one_by_one():
+    provider = IndexProvider(5)
+    assert not provider.loads_batches
+    assert [int(sample["index"]) for sample in provider.load_batch([3, 1, 3], [0, 1, 2])] == [3, 1, 3]
+    assert isinstance(provider, DataProvider)

@@ -1,0 +1,277 @@
+"""The contract of providers that wrap others: they lose nothing of what the wrapped ones can do."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nvidia.dali import types
+from support.frame_trees import sequences, write_frames
+from support.laws import each_value, examples
+from support.loaders import make_loader
+from support.providers import IndexProvider
+
+from accvlab.dali_pipeline_framework.errors import GraphError, SourceError
+from accvlab.dali_pipeline_framework.inputs import DataProvider, SamplerInputCallable
+from accvlab.dali_pipeline_framework.processing_steps import FrameSequenceDecoder, ImageDecoder
+from accvlab.dali_pipeline_framework.providers import (
+    ClipDataProvider,
+    ConcatDataProvider,
+    FileDataProvider,
+    FrameSequenceDataProvider,
+    ReplayedDrawsProvider,
+)
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data.value_queries import nested_dictionary
+from accvlab.dali_pipeline_framework.sampling import Clips, ShuffledSampler
+from accvlab.dali_pipeline_framework.testing import check_provider
+
+
+class Source(IndexProvider):
+    """Sample ``i`` is ``first + i``, and the slot that it was loaded for (-1: alone); sample ``bad`` fails."""
+
+    tells_slots = True
+
+    def __init__(self, num_samples: int, first: int = 0, bad: int | None = None, together: bool = True) -> None:
+        super().__init__(num_samples)
+        self.first = first
+        self.bad = bad
+        self.together = together
+        self.calls: list[list[int]] = []
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        blueprint = super().sample_data_structure
+        blueprint.add_data_field("slot", types.DALIDataType.INT64)
+        return blueprint
+
+    def describe_sample(self, sample_index: int) -> str:
+        return f"file {self.first + sample_index}"
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        if not 0 <= sample_index < self.num_samples:
+            raise IndexError(sample_index)
+        if sample_index == self.bad:
+            raise LookupError(f"file {self.first + sample_index} is gone")
+        sample = self.sample_data_structure
+        sample["index"], sample["slot"] = self.first + sample_index, -1
+        return sample
+
+    @property
+    def loads_batches(self) -> bool:
+        return self.together
+
+    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
+        self.calls.append([*sample_indices])
+        read_at = min((n for n, index in enumerate(sample_indices) if index == self.bad), default=0)
+        for number, (index, slot) in enumerate(zip(sample_indices, slots, strict=True)):
+            if number == 0 and self.bad in sample_indices:  # read ahead, as shared frames are
+                error = LookupError(f"file {self.first + self.bad} is gone")
+                error.sample_index_in_data_set = sample_indices[read_at]  # type: ignore[attr-defined]
+                raise error
+            sample = self.get_data(index)
+            sample["slot"] = slot if self.tells_slots else -1
+            yield sample
+
+
+def _concat(**settings: Any) -> ConcatDataProvider:
+    return ConcatDataProvider([Source(3), Source(5, 3, **settings), Source(4, 8)])
+
+
+def _replayed(provider: DataProvider, indices: Sequence[int]) -> ReplayedDrawsProvider:
+    return ReplayedDrawsProvider(provider, [{"angle": np.float32(index)} for index in indices], indices)
+
+
+CLIPS = Clips([5, 7], 3, tail="mark")
+
+# Wrappers of twelve samples in all; the `Source` that the settings belong to has the samples 3 to 7 of them.
+WRAPPERS: dict[str, Callable[..., DataProvider]] = {
+    "concat": _concat,
+    "concat in concat": lambda **settings: ConcatDataProvider(
+        [ConcatDataProvider([Source(3), Source(5, 3, **settings)]), Source(4, 8)]
+    ),
+    "clips": lambda **settings: ClipDataProvider(_concat(**settings), CLIPS, padding_name="is_padding"),
+    "concat of clips": lambda **settings: ConcatDataProvider(
+        [
+            ClipDataProvider(ConcatDataProvider([Source(3), Source(5, 3, **settings)]), Clips([5, 3], 3)),
+            ClipDataProvider(Source(4, 8), Clips([4], 3)),
+        ]
+    ),
+    "replayed draws": lambda **settings: _replayed(_concat(**settings), range(12)),
+    "concat of replayed draws": lambda **settings: ConcatDataProvider(
+        [
+            _replayed(Source(3), range(3)),
+            _replayed(Source(5, 3, **settings), range(5)),
+            _replayed(Source(4, 8), range(4)),
+        ]
+    ),
+}
+every_wrapper = pytest.mark.parametrize("name", WRAPPERS)
+
+
+def numbers_of(sample: SampleDataGroup, field: str) -> list[int]:
+    """The indices or slots of a sample, of the frames of a clip."""
+    frames = sample["frames"].values() if sample.has_child("frames") else [sample]
+    return [int(frame[field]) for frame in frames]
+
+
+def values_of(sample: SampleDataGroup) -> str:
+    found = nested_dictionary(sample.format, [np.asarray(value).tolist() for value in sample.get_data()])
+    return str(found)
+
+
+@every_wrapper
+class TestEveryWrapper:
+    def test_fulfils_the_contract_of_providers(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Source, "tells_slots", False)
+        check_provider(WRAPPERS[name](), num_samples=12, num_workers=0)
+
+    def test_describes_samples(self, name: str) -> None:
+        wrapper = WRAPPERS[name]()
+        for index in range(12):
+            described = wrapper.describe_sample(index)
+            frames = [*dict.fromkeys(numbers_of(wrapper.get_data(index), "index"))]
+            prefix = f"sample {index} of the data set: " if name == "replayed draws" else ""
+            if name == "concat of replayed draws":
+                assert described.endswith(f": file {index}")
+            else:
+                assert described == prefix + ", ".join(f"file {frame}" for frame in frames)
+
+    def test_loads_batches_where_the_wrapped_one_does(self, name: str) -> None:
+        assert WRAPPERS[name]().loads_batches
+        assert pickle.loads(pickle.dumps(WRAPPERS[name]())).loads_batches
+
+    @settings(max_examples=examples(5, 10), deadline=None)
+    @given(indices=st.lists(st.integers(0, 11), min_size=1, max_size=9), first_slot=st.integers(0, 3))
+    def test_batches_hold_what_samples_hold(self, name: str, indices: list[int], first_slot: int) -> None:
+        wrapper = WRAPPERS[name](together=False)  # one part loads batches, another one does not
+        slots = [first_slot + 2 * number for number in range(len(indices))]
+        loaded = [*wrapper.load_batch(indices, slots)]
+        for index, slot, sample in zip(indices, slots, loaded, strict=True):
+            alone = wrapper.get_data(index)
+            assert numbers_of(sample, "index") == numbers_of(alone, "index")
+            assert sample.format == alone.format
+            for frame, of_slot in zip(numbers_of(sample, "index"), numbers_of(sample, "slot"), strict=True):
+                assert of_slot == (-1 if 3 <= frame <= 7 else slot)
+
+    def test_an_error_is_put_down_to_its_sample(self, name: str) -> None:
+        wrapper = WRAPPERS[name](bad=2)  # file 5
+        indices = [0, 3, 9, 5, 10, 5]
+        with pytest.raises(LookupError, match="file 5 is gone") as caught:
+            list(wrapper.load_batch(indices, range(6)))
+        assert caught.value.sample_index_in_data_set == 5  # type: ignore[attr-defined]
+
+    def test_the_loader_names_the_sample_and_what_it_is(self, name: str) -> None:
+        wrapper = WRAPPERS[name](bad=2)
+        loader = make_loader(SamplerInputCallable(wrapper, ShuffledSampler(12, shuffle=False)), 4)
+        with loader, pytest.raises(SourceError, match="file 5 is gone") as caught:
+            list(loader)
+        assert caught.value.sample_index == 5
+
+    def test_nothing_is_loaded_in_batches_where_the_wrapped_one_does_not(self, name: str) -> None:
+        if name.startswith(("clips", "concat")):
+            source = Source(12, together=False)
+            wrapper: DataProvider = ConcatDataProvider([source])
+            if "clips" in name:
+                wrapper = ConcatDataProvider([ClipDataProvider(wrapper, CLIPS)])
+        else:
+            wrapper = _replayed(Source(12, together=False), range(12))
+        assert not wrapper.loads_batches
+        assert [numbers_of(sample, "slot")[0] for sample in wrapper.load_batch([3, 0], [0, 1])] == [-1, -1]
+
+
+def test_one_call_for_each_part() -> None:
+    parts = [Source(3), Source(5, 3)]
+    loaded = [*ConcatDataProvider(parts).load_batch([4, 0, 7, 1, 4], range(5))]
+    assert [int(sample["index"]) for sample in loaded] == [4, 0, 7, 1, 4]
+    assert [part.calls for part in parts] == [[[0, 1]], [[1, 4, 1]]]
+
+
+def test_clips_load_one_batch_for_each_position() -> None:
+    frames = Source(12)
+    loaded = [*ClipDataProvider(frames, CLIPS).load_batch([0, 10], [2, 3])]
+    assert [numbers_of(sample, "index") for sample in loaded] == [[0, 1, 2], [10, 11, 11]]
+    assert [numbers_of(sample, "slot") for sample in loaded] == [[2, 2, 2], [3, 3, 3]]
+    assert frames.calls == [[0, 10], [1, 11], [2, 11]]
+
+
+def test_many_frames_of_a_clip_are_described_by_two() -> None:
+    provider = ClipDataProvider(Source(12), Clips([12], 9))
+    assert provider.describe_sample(1) == "file 1 to file 9"
+
+
+class _Short(Source):
+    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
+        return iter([self.get_data(sample_indices[0])])
+
+
+@pytest.mark.parametrize("wrap", [lambda each: ConcatDataProvider([each]), lambda each: _replayed(each, range(5))])
+def test_too_few_samples_are_no_end_of_the_epoch(wrap: Callable[[DataProvider], DataProvider]) -> None:
+    with pytest.raises(RuntimeError, match=r"_Short.* delivered no sample for .*4: it must"):
+        list(wrap(_Short(5)).load_batch([3, 4], [0, 1]))
+
+
+@pytest.mark.parametrize("as_clips", [False, True])
+def test_a_file_that_cannot_be_decoded_is_named(tmp_path: Any, as_clips: bool) -> None:
+    write_frames(tmp_path, {"a/s": 3, "b/s": 3})
+    bad = tmp_path / "b" / "s" / "00001.png"
+    bad.write_bytes(b"no image")
+    provider: DataProvider = ConcatDataProvider([FileDataProvider(tmp_path / name) for name in "ab"])
+    if as_clips:
+        provider = ClipDataProvider(provider, Clips([6], 2, tail="repeat"))
+    loader = make_loader(
+        SamplerInputCallable(provider, ShuffledSampler(6, shuffle=False)), 6, steps=[ImageDecoder("data", False)]
+    )
+    with loader, pytest.raises(GraphError) as caught:
+        list(loader)
+    assert caught.value.sample_indices == ((3, 4) if as_clips else (4,))
+    assert str(bad) in str(caught.value)
+
+
+class TestSharedFrames:
+    """Frames that sequences of a batch share are shared behind wrappers too."""
+
+    @pytest.fixture
+    def folders(self, tmp_path: Any) -> list[Any]:
+        return [write_frames(tmp_path / name, {name: number}) for name, number in (("a", 9), ("b", 7), ("c", 8))]
+
+    @each_value(batch_size=[1, 3, 5, 8], shuffle=[False, True])
+    def test_of_several_data_sets_in_a_batch(self, folders: list[Any], batch_size: int, shuffle: bool) -> None:
+        def joined(share_frames: bool) -> ConcatDataProvider:
+            return ConcatDataProvider(
+                [
+                    FrameSequenceDataProvider(folder, 3, share_frames=share_frames, paths_name="paths")
+                    for folder in folders
+                ]
+            )
+
+        assert joined(True).loads_batches
+        shared, alone = (sequences(joined(shares), batch_size, shuffle=shuffle) for shares in (True, False))
+        assert len(shared) == len(alone) == 18
+        for sample, expected in zip(shared, alone, strict=True):
+            assert sample["paths"] == expected["paths"]
+            np.testing.assert_array_equal(sample["frames"], expected["frames"])
+
+    def test_each_frame_is_sent_once(self, folders: list[Any]) -> None:
+        whole = ConcatDataProvider([FrameSequenceDataProvider(folder, 3) for folder in folders[:2]])
+        samples = whole.load_batch([0, 7, 1, 8, 2], range(5))  # frames 0 to 4 of a, 0 to 3 of b
+        sizes = [image.size for sample in samples for image in sample["frames"]["encoded"].values()]
+        assert sum(size > 20 for size in sizes) == 5 + 4
+
+    def test_in_clips_of_sequences(self, folders: list[Any]) -> None:
+        def clips(share_frames: bool) -> ClipDataProvider:
+            provider = FrameSequenceDataProvider(folders[0], 3, share_frames=share_frames)
+            return ClipDataProvider(provider, Clips([7], 2, tail="repeat"), "steps")
+
+        assert clips(True).loads_batches
+        shared, alone = (sequences(clips(shares), 3, steps=[FrameSequenceDecoder()]) for shares in (True, False))
+        for sample, expected in zip(shared, alone, strict=True):
+            for position in range(2):
+                np.testing.assert_array_equal(
+                    sample["steps"][position]["frames"], expected["steps"][position]["frames"]
+                )

@@ -1,0 +1,225 @@
+"""The permutation that is computed item by item: it is one, and it looks like a random one."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.chi_square import FAR_OUT, chi_square_deviate
+from support.laws import each_value, examples, some
+
+from accvlab.dali_pipeline_framework.draws.keyed_random import derive_key
+from accvlab.dali_pipeline_framework.sampling import MixedSampler, ShuffledSampler
+from accvlab.dali_pipeline_framework.sampling.arithmetic.keyed_permutation import (
+    KeyedPermutation,
+    PermutationTable,
+)
+
+KEYS = st.integers(0, 2**64 - 1)
+LARGEST_SIZE = 2**62
+
+
+def all_items(size: int, key: int) -> list[int]:
+    return KeyedPermutation(size, key)[np.arange(size)].tolist()
+
+
+class TestIsAPermutation:
+    @pytest.mark.parametrize(
+        "sizes", [range(1, 301), range(500, 620), [1023, 1024, 1025, 4095, 4096, 4097, 65537]]
+    )
+    def test_each_item_stands_once(self, sizes: range | list[int]) -> None:
+        for size in sizes:
+            assert sorted(all_items(size, derive_key("test", size))) == list(range(size))
+
+    @given(size=st.integers(1, 3000), key=KEYS)
+    @settings(deadline=None, max_examples=examples(20, 50))
+    def test_each_item_stands_once_with_any_key(self, size: int, key: int) -> None:
+        assert sorted(all_items(size, key)) == list(range(size))
+
+    @given(
+        size=st.integers(3001, LARGEST_SIZE) | st.integers(1, 60).map(lambda bits: LARGEST_SIZE >> bits),
+        key=KEYS,
+        data=st.data(),
+    )
+    @settings(deadline=None, max_examples=examples(20, 50))
+    def test_different_positions_have_different_items(self, size: int, key: int, data: st.DataObject) -> None:
+        near = st.integers(0, min(size - 1, 1000))
+        positions = data.draw(st.sets(near | near.map(lambda p: size - 1 - p) | st.integers(0, size - 1)))
+        items = KeyedPermutation(size, key)[np.array(sorted(positions), dtype=np.int64)]
+        assert items.dtype == np.int64
+        assert len(set(items.tolist())) == len(positions)
+        assert all(0 <= item < size for item in items.tolist())
+
+    @given(size=st.integers(1, 2000) | st.integers(1, LARGEST_SIZE), key=KEYS, data=st.data())
+    @settings(deadline=None, max_examples=examples(40, 100))
+    def test_one_by_one_and_many_at_once_agree(self, size: int, key: int, data: st.DataObject) -> None:
+        positions = data.draw(st.lists(st.integers(0, size - 1), max_size=40))
+        permutation = KeyedPermutation(size, key)
+        one_by_one = [permutation[position] for position in positions]
+        assert permutation[np.array(positions, dtype=np.int64)].tolist() == one_by_one
+        assert all(type(item) is int for item in one_by_one)
+
+    def test_positions_are_left_as_they_are(self) -> None:
+        positions = np.arange(30)
+        KeyedPermutation(10**6, 3)[positions]
+        assert positions.tolist() == list(range(30))
+
+    @pytest.mark.parametrize(
+        ("size", "expected"),
+        [
+            (10, [1, 0, 8, 9, 3, 6, 7, 2, 5, 4]),
+            (1000, [618, 923, 884, 568, 655, 399, 24, 20, 58, 269]),
+            (
+                2**62,
+                [
+                    2467296299076952547,
+                    2818540604235476309,
+                    828756161735340457,
+                    2103998698524772264,
+                    1697907697254330324,
+                    890682293692782245,
+                    397542981363319542,
+                    3919391410695512286,
+                    3814095290876837058,
+                    280002067875245103,
+                ],
+            ),
+        ],
+    )
+    def test_ten_pinned_numbers(self, size: int, expected: list[int]) -> None:
+        # The order is part of the contract: a change of it changes everybody's runs.
+        assert KeyedPermutation(size, derive_key("test", 0))[np.arange(10)].tolist() == expected
+
+
+@functools.cache
+def many_permutations(size: int, num_keys: int, num_positions: int) -> npt.NDArray[np.int64]:
+    """The first items of permutations with different keys, ``(num_keys, num_positions)``."""
+    positions = np.arange(num_positions)
+    return np.stack([KeyedPermutation(size, derive_key("test", key))[positions] for key in range(num_keys)])
+
+
+SMALL_SIZES = [2, 3, 5, 7, 10, 64, 65, 66, 100, 512, 513]
+OF_ALL_KINDS = range(SMALL_SIZES.index(100))  # the others take as long as these together
+LARGE_SIZES = [1000, 10**6, 10**9]
+NUM_KEYS = examples(2500, 10_000)
+NUM_BINS = 37  # divides 1000 - 1, 10**6 - 1 and 10**9 - 1
+
+
+class TestLooksRandom:
+    """Chi-square tests over many keys, each of which a random permutation fails once in 10,000 times."""
+
+    @some("size", SMALL_SIZES, OF_ALL_KINDS)
+    def test_each_item_is_everywhere_equally_often(self, size: int) -> None:
+        num_keys = 4000
+        items = many_permutations(size, num_keys, size)
+        counts = np.bincount((np.arange(size) * size + items).reshape(-1), minlength=size**2)
+        # Rows and columns of the table of counts have fixed sums.
+        deviate = chi_square_deviate(counts, num_keys / size, num_free=(size - 1) ** 2, factor=(size - 1) / size)
+        assert deviate < FAR_OUT
+
+    @some("size", SMALL_SIZES, OF_ALL_KINDS)
+    def test_neighbours_are_any_pair_equally_often(self, size: int) -> None:
+        num_keys = 4000
+        items = many_permutations(size, num_keys, size)
+        pairs = [(x, y) for x in range(size) for y in range(size) if x != y]
+        is_pair = np.array([x * size + y for x, y in pairs])
+        for first in {0, size // 2 - 1, size - 2}:
+            counts = np.bincount(items[:, first] * size + items[:, first + 1], minlength=size**2)
+            assert chi_square_deviate(counts[is_pair], num_keys / len(pairs)) < FAR_OUT
+
+    def test_all_orders_of_few_items_are_equally_frequent(self) -> None:
+        items = many_permutations(5, 4000, 5)
+        _, counts = np.unique(items @ 5 ** np.arange(5), return_counts=True)
+        assert len(counts) == 120
+        assert chi_square_deviate(counts, 4000 / 120) < FAR_OUT
+
+    @each_value(size=[65, 513, 512, 529, 100, 600], stride=["1", "root"])
+    def test_distances_are_uniform(self, size: int, stride: str) -> None:
+        # A network of few rounds shows first in items that share one of their halves: those `root` apart.
+        step = 1 if stride == "1" else -(-size // (int((size - 1) ** 0.5) + 1))
+        items = many_permutations(size, examples(1000, 4000), size)
+        distances = (items[:, step:] - items[:, :-step]) % size
+        counts = np.bincount(distances.reshape(-1), minlength=size)
+        assert counts[0] == 0
+        assert chi_square_deviate(counts[1:], distances.size / (size - 1)) < FAR_OUT
+
+    @pytest.mark.parametrize("size", LARGE_SIZES)
+    def test_items_at_consecutive_positions_are_uniform_and_unrelated(self, size: int) -> None:
+        num_keys = NUM_KEYS
+        items = many_permutations(size, num_keys, 16)
+        bins = items // (size // 10)
+        for position in (0, 7, 14):
+            assert chi_square_deviate(np.bincount(bins[:, position]), num_keys / 10) < FAR_OUT
+            both = np.bincount(10 * bins[:, position] + bins[:, position + 1], minlength=100)
+            assert chi_square_deviate(both, num_keys / 100) < FAR_OUT
+            correlation = np.corrcoef(items[:, position], items[:, position + 1])[0, 1]
+            assert abs(correlation) * num_keys**0.5 < 3.891  # two-sided
+
+    @pytest.mark.parametrize("size", LARGE_SIZES)
+    def test_distances_of_consecutive_items_are_uniform(self, size: int) -> None:
+        items = many_permutations(size, NUM_KEYS, 16)
+        distances = np.diff(items, axis=1) % size
+        assert distances.min() > 0
+        counts = np.bincount((distances.reshape(-1) - 1) // ((size - 1) // NUM_BINS), minlength=NUM_BINS)
+        assert chi_square_deviate(counts, distances.size / NUM_BINS) < FAR_OUT
+
+    @pytest.mark.parametrize("size", LARGE_SIZES)
+    def test_one_permutation_is_uniform_along_its_positions(self, size: int) -> None:
+        for key in range(10):
+            items = KeyedPermutation(size, derive_key("test", key))[np.arange(min(size, 50_000))]
+            distances = (np.diff(items) % size - 1) // ((size - 1) // NUM_BINS)
+            counts = np.bincount(distances, minlength=NUM_BINS)
+            assert chi_square_deviate(counts, len(distances) / NUM_BINS) < FAR_OUT
+            if size > 1000:  # of 1000 items all were taken
+                in_bins = np.bincount(items // (size // 100), minlength=100)
+                assert chi_square_deviate(in_bins, len(items) / 100) < FAR_OUT
+
+    def test_neighbouring_keys_have_unrelated_permutations(self) -> None:
+        positions = np.arange(1000)
+        items = np.stack([KeyedPermutation(1000, key)[positions] for key in range(200)])
+        agreeing = (items[1:] == items[:-1]).sum()  # Poisson: one per pair of permutations
+        assert abs(agreeing - 199) < 3.891 * 199**0.5
+
+
+@given(
+    sizes=st.lists(st.integers(513, 3000), min_size=1, max_size=4),
+    data=st.data(),
+)
+@settings(deadline=None, max_examples=examples(12, 30))
+def test_a_table_of_permutations_looks_up_what_each_of_them_does(sizes: list[int], data: st.DataObject) -> None:
+    permutations = [KeyedPermutation(size, key) for key, size in enumerate(sizes)]
+    table = PermutationTable(len(sizes))
+    for number, permutation in enumerate(permutations):
+        table[number] = permutation
+    numbers = np.array(data.draw(st.lists(st.integers(0, len(sizes) - 1), min_size=1, max_size=40)))
+    positions = np.array([data.draw(st.integers(0, sizes[number] - 1)) for number in numbers])
+    wanted = [permutations[number][int(at)] for number, at in zip(numbers, positions, strict=True)]
+    assert table.items(numbers, positions).tolist() == wanted
+
+
+def test_a_table_sends_through_again_what_lands_outside() -> None:
+    size = 530  # of 24 * 23 = 552 pairs
+    permutation = KeyedPermutation(size, 7)
+    table = PermutationTable(1)
+    table[0] = permutation
+    assert sorted(table.items(np.zeros(size, np.int64), np.arange(size)).tolist()) == list(range(size))
+
+
+@pytest.mark.parametrize("sizes", [(600, 700), (600, 40), (20, 30)])
+def test_mixtures_go_on_in_the_next_epoch_of_each_component(sizes: tuple[int, int]) -> None:
+    parts = [ShuffledSampler(size, seed=size) for size in sizes]
+    mixture = MixedSampler(parts, [0.5, 0.5], 10, offsets=[0, sizes[0]])
+    delivered: dict[int, list[int]] = {0: [], 1: []}
+    for epoch in range(8):
+        for batch in range(mixture.num_batches(epoch)):
+            for index in mixture.get_batch_indices(epoch, batch).tolist():
+                delivered[int(index >= sizes[0])].append(index - (sizes[0] if index >= sizes[0] else 0))
+    for size, got in zip(sizes, delivered.values(), strict=True):
+        passes = [got[at : at + size] for at in range(0, len(got) - size + 1, size)]
+        assert len(passes) >= 2
+        assert all(sorted(each) == list(range(size)) for each in passes)
+        assert passes[0] != passes[1]

@@ -1,0 +1,1100 @@
+"""The contract of samplers: laws that hold for every one of them."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import pickle
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from nvidia.dali.types import SampleInfo
+from support.laws import examples
+from support.providers import IndexProvider
+from support.sampler_cases import (
+    OTHERS,
+    STREAMS,
+    WITH_EPOCHS,
+    BackwardSampler,
+    Case,
+    batches_of,
+    delivered,
+    draw_case,
+    has_batches,
+    positions_of,
+    values,
+)
+from support.samplers import EpochSampler
+
+from accvlab.dali_pipeline_framework.draws import SamplePlace
+from accvlab.dali_pipeline_framework.errors import NotSupportedError, SettingError
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SequenceSampler
+from accvlab.dali_pipeline_framework.sampling import (
+    Clips,
+    ClipSampler,
+    MixedSampler,
+    PlannedBatch,
+    RandomAccessSampler,
+    ShuffledSampler,
+    StreamingSequenceSampler,
+    WeightedSampler,
+)
+from accvlab.dali_pipeline_framework.sampling.planned_sampler import PlannedSampler
+from accvlab.dali_pipeline_framework.sampling.random_access_sampler import EpochSegment
+from accvlab.dali_pipeline_framework.sampling.sampler_replay import ReplayedSampler
+from accvlab.dali_pipeline_framework.sampling.sharded_permutation_sampler import ShardedPermutationSampler
+
+every_kind = pytest.mark.parametrize("kind", [*WITH_EPOCHS, *OTHERS])
+every_kind_with_epochs = pytest.mark.parametrize("kind", WITH_EPOCHS)
+every_stream = pytest.mark.parametrize("kind", STREAMS)
+law = settings(deadline=None, max_examples=examples(2, 12))
+drawn = given(data=st.data())
+
+
+class TestCoverage:
+    @every_kind_with_epochs
+    @law
+    @drawn
+    def test_each_sample_is_delivered_once_or_accounted_for(self, kind: str, data: Any) -> None:
+        case = draw_case(data, kind)
+        sampler = case.sampler
+        for epoch in (0, 2):
+            batches, sample_counts = list(batches_of(sampler, epoch)), sampler.sample_counts(epoch)
+            contents, found = case.contents(epoch), delivered(batches)
+            assert found <= contents
+            assert sample_counts.num_samples == contents.total()
+            assert sample_counts.num_delivered == found.total()
+            assert sample_counts.num_dropped == (contents - found).total()
+            assert sample_counts.num_repeated == sum(int((batch.visit < 0).sum()) for batch in batches)
+            assert sample_counts.num_padded == sum(int(batch.is_over.sum()) for batch in batches)
+            assert sample_counts.num_batches == len(batches) == sampler.num_batches(epoch)
+            assert len(batches) * sampler.total_batch_size == (
+                sample_counts.num_delivered + sample_counts.num_repeated + sample_counts.num_padded
+            )
+            if sampler.last_batch == "drop":
+                assert sample_counts.num_repeated == sample_counts.num_padded == 0
+            else:
+                assert found == contents
+                assert sample_counts.num_padded == 0 or sampler.last_batch != "wrap"
+                assert sample_counts.num_repeated == 0 or sampler.last_batch == "wrap"
+            assert all((batch.is_padding | ~batch.is_over).all() for batch in batches)
+
+    @every_kind_with_epochs
+    @law
+    @drawn
+    def test_a_policy_changes_only_the_end_of_the_epoch(self, kind: str, data: Any) -> None:
+        case = draw_case(data, kind, policies=("drop",))
+        if kind == "sharded permutation":
+            case.sampler._num_shards = 1
+        dropped = list(batches_of(case.sampler, 0))
+        for policy in ("pad", "partial", "wrap"):
+            others = batches_of(case.sampler.with_settings(last_batch=policy), 0)
+            for batch, other in zip(dropped, others, strict=False):
+                assert values(batch) == values(other)
+
+    @law
+    @drawn
+    def test_what_fills_up_repeats_the_last_or_the_first_samples(self, data: Any) -> None:
+        size, batch_size = data.draw(st.integers(1, 20)), data.draw(st.integers(1, 30))
+        padded = ShuffledSampler(size, batch_size, seed=3, last_batch="pad")
+        flat = np.concatenate([batch.indices for batch in batches_of(padded, 0)]).tolist()
+        assert flat[size:] == [flat[size - 1]] * (len(flat) - size)
+        wrapped = padded.with_settings(last_batch="wrap")
+        again = np.concatenate([batch.indices for batch in batches_of(wrapped, 0)]).tolist()
+        assert again == (flat[:size] * len(flat))[: len(flat)]
+
+    @every_kind_with_epochs
+    @law
+    @drawn
+    def test_wrapping_repeats_deliveries_of_the_epoch(self, kind: str, data: Any) -> None:
+        batches = list(batches_of(draw_case(data, kind, policies=("wrap",)).sampler, 0))
+        fields = [(batch.visit, batch.indices, batch.sequence, batch.frame, batch.clip) for batch in batches]
+        rows = [row for each in fields for row in zip(*(field.tolist() for field in each), strict=True)]
+        repeated = {(-1 - visit, *what) for visit, *what in rows if visit < 0}
+        assert repeated <= {row for row in rows if row[0] >= 0}
+
+    @law
+    @drawn
+    def test_an_endless_sampler_plays_each_sequence_once_per_cycle(self, data: Any) -> None:
+        case = draw_case(data, "published sequences")
+        batches = [case.sampler.plan_batch(0, batch) for batch in range(3 * case.data_set_size)]
+        visits = Counter(
+            visit
+            for batch in batches
+            for visit in zip(batch.visit.tolist(), batch.sequence.tolist(), batch.frame.tolist(), strict=True)
+        )
+        assert set(visits.values()) == {1}
+        frames = {(sequence, frame) for cycle, sequence, frame in visits if cycle == 0}
+        assert len(frames) == case.data_set_size
+
+
+class TestPurity:
+    @every_kind
+    @law
+    @drawn
+    def test_any_order_of_asking_gives_the_same(self, kind: str, data: Any) -> None:
+        sampler = draw_case(data, kind).sampler
+        positions = positions_of(sampler, num_epochs=3)
+        expected = {position: values(sampler.plan_batch(*position)) for position in positions}
+        shuffled = positions * 2
+        random.Random(data.draw(st.integers(0, 99))).shuffle(shuffled)
+        clones = (sampler, copy.deepcopy(sampler), pickle.loads(pickle.dumps(sampler)), copy.copy(sampler))
+        for number, clone in enumerate(clones):
+            for position in shuffled[number :: len(clones)]:
+                assert values(clone.plan_batch(*position)) == expected[position]
+
+    @every_kind
+    @law
+    @drawn
+    def test_stepping_equals_random_access(self, kind: str, data: Any) -> None:
+        sampler = draw_case(data, kind).sampler
+        stepped = copy.deepcopy(sampler)
+        assert stepped.is_epoch_based == (sampler.num_batches(0) is not None)
+        assert stepped.length == sampler.num_batches(0)
+        if not stepped.is_epoch_based:
+            for epoch, batch in positions_of(sampler):
+                assert stepped.get_next_batch_indices() == sampler.get_batch_indices(epoch, batch).tolist()
+            with pytest.raises(NotSupportedError, match="not epoch-based"):
+                stepped.reset()
+            return
+        for epoch in range(3):
+            for batch in range(sampler.num_batches(epoch)):
+                assert stepped.get_next_batch_indices() == sampler.get_batch_indices(epoch, batch).tolist()
+            for _ in range(2):
+                with pytest.raises(StopIteration):
+                    stepped.get_next_batch_indices()
+            stepped.reset()
+        stepped.reset()  # an epoch can be left out
+        assume(sampler.num_batches(4) > 0)  # of drawn sequences there may be too few for a batch
+        assert stepped.get_next_batch_indices() == sampler.get_batch_indices(4, 0).tolist()
+
+    @every_kind
+    @law
+    @drawn
+    def test_arrays_have_one_entry_per_slot(self, kind: str, data: Any) -> None:
+        case = draw_case(data, kind)
+        sampler = case.sampler
+        for position in positions_of(sampler, 1):
+            batch = sampler.plan_batch(*position)
+            for name in ("indices", "sequence", "frame", "clip", "visit"):
+                assert getattr(batch, name).dtype == np.int64
+                assert getattr(batch, name).shape == (sampler.total_batch_size,)
+            for name in ("is_padding", "is_first", "is_last", "is_over"):
+                assert getattr(batch, name).dtype == np.bool_
+                assert getattr(batch, name).shape == (sampler.total_batch_size,)
+            assert batch.indices.min() >= 0
+            assert batch.indices.max() < case.data_set_size
+            assert sampler.get_batch_indices(*position).tolist() == batch.indices.tolist()
+            assert sampler.get_padding(*position).tolist() == batch.is_padding.tolist()
+
+    @every_kind
+    @law
+    @drawn
+    def test_positions_that_do_not_exist_are_refused(self, kind: str, data: Any) -> None:
+        sampler = draw_case(data, kind).sampler
+        if kind == "user-written":
+            return
+        bad = [-1]
+        if sampler.num_batches(0) is not None:
+            bad += [sampler.num_batches(0) + 1, sampler.num_batches(0) + 1000]
+        for batch in bad:
+            with pytest.raises(SettingError, match=rf"asked for was batch {batch}\b"):
+                sampler.plan_batch(0, batch)
+
+
+LENGTHS = [5, 3, 8, 2, 6, 4, 7, 5, 3, 9, 6, 4, 5, 8, 3, 7]
+CLIPS = Clips(LENGTHS, 2, step=2)
+Make = Callable[[int, bool], PlannedSampler]
+SHUFFLED: dict[str, Make] = {
+    "samples": lambda seed, shuffle: ShuffledSampler(60, 4, seed=seed, shuffle=shuffle),
+    "streams": lambda seed, shuffle: StreamingSequenceSampler(LENGTHS, 4, seed=seed, shuffle=shuffle),
+    "streams cut": lambda seed, shuffle: StreamingSequenceSampler(
+        LENGTHS, 4, seed=seed, shuffle=shuffle, cut_sequences=True
+    ),
+    "frames of clips": lambda seed, shuffle: ClipSampler(CLIPS, 4, seed=seed, shuffle=shuffle),
+    "clips": lambda seed, shuffle: ClipSampler(CLIPS, 4, seed=seed, shuffle=shuffle, deliver="clips"),
+    "clips, streamed": lambda seed, shuffle: ClipSampler(CLIPS, 4, seed=seed, shuffle=shuffle, arrange="streamed"),
+    "mixed": lambda seed, shuffle: MixedSampler(
+        [ShuffledSampler(40, seed=seed, shuffle=shuffle), ShuffledSampler(20, seed=seed + 1, shuffle=shuffle)],
+        [2 / 3, 1 / 3],
+        4,
+        offsets=[0, 40],
+    ),
+}
+
+
+def epoch_of(sampler: RandomAccessSampler, epoch: int) -> list[list[int]]:
+    return [batch.indices.tolist() for batch in batches_of(sampler, epoch)]
+
+
+class TestRandomness:
+    @pytest.mark.parametrize("kind", SHUFFLED)
+    def test_epochs_and_seeds_have_orders_of_their_own(self, kind: str) -> None:
+        orders = [epoch_of(SHUFFLED[kind](seed, True), epoch) for seed in (0, 1, 2**70) for epoch in (0, 1, 2)]
+        for one, other in itertools.combinations(orders, 2):
+            assert one != other
+
+    @pytest.mark.parametrize("kind", SHUFFLED)
+    def test_without_shuffling_all_are_the_same(self, kind: str) -> None:
+        orders = [epoch_of(SHUFFLED[kind](seed, False), epoch) for seed in (0, 7) for epoch in (0, 1, 5)]
+        assert orders.count(orders[0]) == len(orders)
+
+    def test_draws_differ_between_epochs_and_seeds(self) -> None:
+        orders = [
+            epoch_of(WeightedSampler(range(1, 31), 4, seed=seed), epoch) for seed in (0, 1) for epoch in (0, 1)
+        ]
+        for one, other in itertools.combinations(orders, 2):
+            assert one != other
+
+    def test_jitter_moves_clips_anew_in_each_epoch(self) -> None:
+        clips = Clips([50, 50], 3, step=10, jitter=7)
+        sampler = ClipSampler(clips, 2, shuffle=False)
+        firsts = clips.first_frames(np.arange(10)).reshape(5, 2)  # two slots
+        moves = [np.array(epoch_of(sampler, epoch))[::3] - firsts for epoch in range(3)]
+        assert all(((moved >= 0) & (moved <= 7)).all() for moved in moves)
+        assert len({tuple(moved.ravel().tolist()) for moved in moves}) == 3
+
+    @pytest.mark.parametrize("arrange", ["shuffled", "streamed"])
+    def test_jitter_moves_a_clip_anew_each_time_that_it_is_drawn(self, arrange: Any) -> None:
+        clips = Clips([1003], 4, step=1003, jitter=999)
+        sampler = ClipSampler(clips, 2, arrange=arrange, weights=[1], num_per_epoch=12, last_batch="drop")
+        played = np.array(epoch_of(sampler, 0)).reshape(6, 4, 2)  # (times, frames, slots)
+        assert (played - played[:, :1] == np.arange(4)[:, None]).all()
+        assert len(np.unique(played[:, 0])) >= 11
+
+    def test_jitter_moves_a_clip_anew_in_each_lap_of_a_mixture(self) -> None:
+        part = ClipSampler(Clips([1000], 1, step=1000, jitter=999), deliver="clips")
+        for sampler in (part, MixedSampler([part], [1.0])):  # also nested
+            mixed = MixedSampler([sampler, part], [0.5, 0.5], 2, num_per_epoch=12, last_batch="drop")
+            assert len(np.unique(epoch_of(mixed, 0))) >= 11
+
+
+class TestTenPinnedNumbers:
+    """They must not change: the orders are part of the contract, a change of them changes everybody's runs."""
+
+    @pytest.mark.parametrize(
+        ("sampler", "expected"),
+        [
+            (ShuffledSampler(100, 4, seed=1), [76, 6, 10, 55, 99, 47, 89, 33, 41, 79]),
+            (
+                ShuffledSampler(1_000_000_000, 4, seed=1),
+                [
+                    448105819,
+                    917379955,
+                    684875019,
+                    907749352,
+                    223119744,
+                    651331376,
+                    379965468,
+                    147544915,
+                    436231169,
+                    185908351,
+                ],
+            ),
+            (
+                WeightedSampler([5, 0, 1, 2, 8, 4, 3, 9], 2, num_per_epoch=20, seed=1),
+                [4, 3, 7, 7, 4, 0, 4, 7, 7, 5],
+            ),
+            (StreamingSequenceSampler([5, 3, 8, 2, 6, 4], 2, seed=1), [24, 16, 25, 17, 26, 0, 27, 1, 5, 2]),
+            (
+                StreamingSequenceSampler([5, 3, 8, 2, 6, 4], 2, seed=1, cut_sequences=True),
+                [24, 8, 25, 9, 26, 10, 27, 11, 16, 12],
+            ),
+            (
+                StreamingSequenceSampler([5, 3, 8, 2, 6, 4], 2, seed=1, weights=[1, 2, 3, 4, 5, 6]),
+                [16, 24, 17, 25, 8, 26, 9, 27, 10, 16],
+            ),
+            (ClipSampler(Clips([9, 3, 8, 6, 7], 2, step=2), 2, seed=1), [14, 22, 15, 23, 12, 20, 13, 21, 24, 26]),
+            (
+                ClipSampler(Clips([9, 3, 8, 6, 7], 2, step=2, jitter=1), 2, seed=1),
+                [14, 23, 15, 24, 13, 20, 14, 21, 24, 26],
+            ),
+            (
+                ClipSampler(Clips([9, 3, 8, 6, 7], 2, step=2), 2, seed=1, arrange="streamed"),
+                [9, 20, 10, 21, 0, 22, 1, 23, 2, 24],
+            ),
+            (
+                MixedSampler(
+                    [ShuffledSampler(30, seed=1), ShuffledSampler(20, seed=2)], [0.7, 0.3], 2, offsets=[0, 30]
+                ),
+                [19, 41, 9, 11, 28, 43, 21, 12, 32, 3],
+            ),
+            (
+                MixedSampler(
+                    [StreamingSequenceSampler([3, 4, 2], seed=1), StreamingSequenceSampler([5, 2], seed=2)],
+                    [0.6, 0.4],
+                    2,
+                ),
+                [0, 3, 1, 4, 2, 5, 3, 6, 4, 0],
+            ),
+        ],
+    )
+    def test_orders(self, sampler: RandomAccessSampler, expected: list[int]) -> None:
+        batches = (sampler.get_batch_indices(1, batch) for batch in range(5))
+        assert np.concatenate(list(batches))[:10].tolist() == expected
+
+
+# --- what is told about clips ----------------------------------------------------------------------------
+
+CLIPS_OF_THREE_SEQUENCES = Clips([5, 2, 4], 2, stride=2, backward=True)
+
+
+def told(sampler: RandomAccessSampler) -> list[tuple[Any, ...]]:
+    """Of an epoch in slot 0: sample index, sequence, frame, clip, and which end of the clip is told."""
+    return [
+        (
+            *(int(field[0]) for field in (batch.indices, batch.sequence, batch.frame, batch.clip)),
+            "<" * int(batch.is_first[0]) + ">" * int(batch.is_last[0]),
+        )
+        for batch in batches_of(sampler, 0)
+    ]
+
+
+class TestContextOfClips:
+    def test_frame_by_frame(self) -> None:
+        sampler = ClipSampler(CLIPS_OF_THREE_SEQUENCES, 1, shuffle=False)
+        expected = [
+            *[(2, 0, 2, 0, "<"), (0, 0, 0, 0, ">"), (3, 0, 3, 1, "<"), (1, 0, 1, 1, ">")],
+            *[(4, 0, 4, 2, "<"), (2, 0, 2, 2, ">")],
+            *[(9, 2, 2, 3, "<"), (7, 2, 0, 3, ">"), (10, 2, 3, 4, "<"), (8, 2, 1, 4, ">")],
+        ]
+        assert told(sampler) == expected
+        assert told(ClipSampler(CLIPS_OF_THREE_SEQUENCES, 1, shuffle=False, arrange="streamed")) == expected
+
+    def test_as_samples_the_frame_is_the_one_at_which_the_clip_starts(self) -> None:
+        sampler = ClipSampler(CLIPS_OF_THREE_SEQUENCES, 1, deliver="clips", shuffle=False)
+        numbers = [(0, 0, 0, 0), (1, 0, 1, 1), (2, 0, 2, 2), (7, 2, 0, 3), (8, 2, 1, 4)]
+        assert told(sampler) == [(*row, "<>") for row in numbers]
+
+    @pytest.mark.parametrize("kind", [kind for kind in WITH_EPOCHS if "clips" in kind and "mixed" not in kind])
+    @law
+    @drawn
+    def test_sequence_and_frame_are_those_of_the_sample(self, kind: str, data: Any) -> None:
+        sampler = draw_case(data, kind).sampler
+        for batch in batches_of(sampler, 0):
+            sequences, frames = sampler.clips.locate_frames(batch.indices)
+            assert (batch.sequence.tolist(), batch.frame.tolist()) == (sequences.tolist(), frames.tolist())
+            assert sampler.clips.sequence_of(batch.clip).tolist() == sequences.tolist()
+
+    @pytest.mark.parametrize("kind", ["samples", "streams", "mixed streams"])
+    def test_other_samplers_have_no_clips(self, kind: str) -> None:
+        sampler = SHUFFLED["streams" if "streams" in kind else "samples"](0, True)
+        if kind == "mixed streams":
+            sampler = MixedSampler([sampler, sampler], [0.5, 0.5], 4, offsets=[0, 100])
+        assert {clip for batch in batches_of(sampler, 0) for clip in batch.clip.tolist()} == {-1}
+
+    def test_several_data_sets_have_numbers_of_their_own(self) -> None:
+        parts = [
+            ClipSampler(CLIPS_OF_THREE_SEQUENCES, deliver="clips", shuffle=False),
+            ClipSampler(Clips([3, 3], 2), deliver="clips", shuffle=False),
+        ]
+        mixed = MixedSampler(parts, [0.5, 0.5], 1, offsets=[0, 20], num_per_epoch=8)
+        numbers = [(0, 0, 0, 0), (20, 3, 0, 5), (1, 0, 1, 1), (21, 3, 1, 6), (2, 0, 2, 2), (23, 4, 0, 7)]
+        assert told(mixed)[:6] == [(*row, "<>") for row in numbers]
+
+    def test_samplers_of_one_data_set_share_its_sequences(self) -> None:
+        part = ClipSampler(CLIPS_OF_THREE_SEQUENCES, deliver="clips", shuffle=False)
+        mixed = MixedSampler([part, part], [0.5, 0.5], 1, num_per_epoch=10)
+        assert told(mixed)[::2] == told(mixed)[1::2] == told(part.with_settings(total_batch_size=1))
+
+
+# --- time ------------------------------------------------------------------------------------------------
+
+
+def check_slots(batches: list[PlannedBatch], are_the_first: bool = True, clip_length: int | None = None) -> int:
+    """Each slot plays one thing after the other.
+
+    Returns the number of sequences that do not begin at frame 0, or of clips that end without having been played
+    in one piece, with their padding.
+    """
+    num_cut = 0
+    for slot in range(len(batches[0].indices)):
+        assert batches[0].is_first[slot] or batches[0].is_over[slot] or not are_the_first
+        num_played = 0
+        for now, after in itertools.pairwise([*batches, None]):
+            pads_clip = num_played and now.is_padding[slot] and not now.is_over[slot]
+            num_played = 1 if now.is_first[slot] and not pads_clip else num_played + 1
+            if not now.is_over[slot] and now.visit[slot] >= 0:
+                if clip_length is None:
+                    num_cut += int(now.is_first[slot] and now.frame[slot] != 0)
+                else:
+                    is_padded = after is not None and after.is_padding[slot] and not after.is_over[slot]
+                    num_cut += int(now.is_last[slot] and not is_padded and num_played != clip_length)
+            if after is None or after.is_over[slot] or (now.visit[slot] >= 0) != (after.visit[slot] >= 0):
+                continue
+            assert after.is_first[slot] == now.is_last[slot]
+            if not now.is_last[slot]:
+                assert (after.sequence[slot], after.clip[slot]) == (now.sequence[slot], now.clip[slot])
+                assert now.clip[slot] >= 0 or after.frame[slot] == now.frame[slot] + 1
+    return num_cut
+
+
+class TestTime:
+    @pytest.mark.parametrize("kind", ["streams", "streams in order", "streams cut"])
+    @settings(deadline=None, max_examples=examples(7, 40))
+    @drawn
+    def test_slots_play_sequences_in_time(self, kind: str, data: Any) -> None:
+        case = draw_case(data, kind)
+        lengths, sampler = np.array(case.lengths), case.sampler
+        starts = np.cumsum(lengths) - lengths
+        batches = list(batches_of(sampler, 1))
+        num_cuts = sampler.sample_counts(1).num_cuts
+        num_inside = check_slots(batches)
+        assert num_inside <= num_cuts
+        if sampler.last_batch != "drop":
+            assert num_inside == num_cuts
+        is_whole = kind != "streams cut" and len(lengths) >= sampler.total_batch_size
+        assert num_cuts == 0 if is_whole else num_cuts < sampler.total_batch_size
+        num_ends = 0
+        for batch in batches:
+            assert (batch.indices == starts[batch.sequence] + batch.frame).all()
+            assert (batch.is_first | (batch.frame > 0)).all()
+            assert (batch.is_last | (batch.frame < lengths[batch.sequence] - 1)).all()
+            num_ends += int((batch.is_last & ~batch.is_over & (batch.visit >= 0)).sum())
+            if is_whole:
+                assert len(set(batch.sequence.tolist())) == sampler.total_batch_size
+                assert (batch.is_first == (batch.is_over | (batch.frame == 0))).all()
+                assert (batch.is_last == (batch.frame == lengths[batch.sequence] - 1)).all()
+        if sampler.last_batch != "drop":
+            assert num_ends == len(lengths) + num_cuts
+
+    @every_stream
+    @law
+    @drawn
+    def test_all_streams_play_in_time(self, kind: str, data: Any) -> None:
+        sampler = draw_case(data, kind).sampler
+        if kind == "clips, streamed":
+            for batch, after in itertools.pairwise(batches_of(sampler, 0)):
+                goes_on = ~batch.is_last & ~after.is_over & ((batch.visit < 0) == (after.visit < 0))
+                assert (after.sequence[goes_on] == batch.sequence[goes_on]).all()
+                assert (after.clip[goes_on] == batch.clip[goes_on] + 1).all()
+                assert not after.is_first[goes_on].any()
+            return
+        check_slots(list(batches_of(sampler, 0)))
+
+    @pytest.mark.parametrize("kind", ["frames of clips", "frames of clips, streamed", "mixed clips"])
+    @law
+    @drawn
+    def test_clips_are_played_from_their_first_to_their_last_frame(self, kind: str, data: Any) -> None:
+        sampler = draw_case(data, kind).sampler
+        length = sampler.unit_table.grain if sampler.is_streamed else sampler.unit_table.uniform_length
+        assert check_slots(list(batches_of(sampler, 0)), clip_length=length) == 0
+
+    @settings(deadline=None, max_examples=examples(7, 40))
+    @drawn
+    def test_the_frames_of_a_clip_are_those_of_the_clip_that_starts_there(self, data: Any) -> None:
+        sampler = draw_case(
+            data, data.draw(st.sampled_from(["frames of clips", "frames of clips, streamed"]))
+        ).sampler
+        clips = sampler.clips
+        played: dict[tuple[int, int], list[tuple[int, bool]]] = {}
+        begins: dict[tuple[int, int], list[bool]] = {}
+        for batch in batches_of(sampler, 0):
+            for slot in np.flatnonzero(~batch.is_over & (batch.visit >= 0)).tolist():
+                what = int(batch.visit[slot]), int(batch.clip[slot])
+                shown_now = int(batch.indices[slot]), bool(batch.is_padding[slot])
+                played.setdefault(what, []).append(shown_now)
+                begins.setdefault(what, []).append(bool(batch.is_first[slot] and not batch.is_padding[slot]))
+        first_frames = clips.first_frames(np.arange(clips.num_clips))
+        for (_, clip), shown in played.items():
+            possible = [
+                list(zip(*(field[0].tolist() for field in clips.frames(np.array([first + move]))), strict=True))
+                for first in first_frames[clip : clip + 1]
+                for move in range(clips.jitter + 1)
+                if first + move < clips.num_frames
+            ]
+            assert shown in [each[: len(shown)] for each in possible]
+            assert len(shown) == clips.sequence_length or sampler.last_batch == "drop"
+        assert all(flags == [True] + [False] * (len(flags) - 1) for flags in begins.values())
+
+    @pytest.mark.parametrize("kind", ["published sequences"])
+    @law
+    @drawn
+    def test_endless_slots_play_in_time(self, kind: str, data: Any) -> None:
+        sampler = draw_case(data, kind).sampler
+        check_slots([sampler.plan_batch(0, batch) for batch in range(60)])
+
+
+class TestLoads:
+    @every_stream
+    @settings(deadline=None, max_examples=examples(5, 25))
+    @drawn
+    def test_slots_are_about_equally_long(self, kind: str, data: Any) -> None:
+        sampler = draw_case(data, kind, policies=("pad", "partial")).sampler
+        for epoch in (0, 1):
+            loads = sum((~batch.is_over).astype(int) for batch in batches_of(sampler, epoch))
+            difference = int(loads.max() - loads.min())
+            units = sampler.order.of_epoch(epoch).units(np.arange(sampler.order.num_positions))[0]
+            is_cut = sampler.cuts or len(units) < sampler.total_batch_size
+            assert difference <= (sampler.unit_table.grain if is_cut else sampler.unit_table.lengths(units).max())
+
+    @pytest.mark.parametrize("kind", ["streams", "streams in order", "streams cut"])
+    @law
+    @drawn
+    def test_all_epochs_have_the_same_number_of_batches(self, kind: str, data: Any) -> None:
+        sampler = draw_case(data, kind).sampler
+        assert len({sampler.num_batches(epoch) for epoch in range(6)}) == 1
+
+
+# --- shards ----------------------------------------------------------------------------------------------
+
+
+def shard_of(case: Case, shard: int, num_shards: int) -> list[list[SamplePlace]]:
+    """The batches of the first epoch (of an endless sampler some) on a shard, as its workers load them."""
+    data_input = SamplerInputCallable(
+        IndexProvider(case.data_set_size), case.sampler, shard_id=shard, num_shards=num_shards
+    )
+    size = data_input.batch_size
+    batches: list[list[SamplePlace]] = []
+    for number in range(20) if data_input.length is None else itertools.count():
+        places = []
+        for slot in range(size):
+            info = SampleInfo(number * size + slot, slot, number, 0)
+            place = data_input.get_place(info)
+            if place is None:
+                break
+            assert int(data_input(info)[0]) == place.sample_index
+            places.append(place)
+        if not places:
+            with pytest.raises(StopIteration):
+                data_input(SampleInfo(number * size, 0, number, 0))
+            break
+        batches.append(places)
+    return batches
+
+
+class TestShards:
+    @every_kind
+    @settings(deadline=None, max_examples=examples(2, 10))
+    @drawn
+    def test_shards_are_the_parts_of_the_global_batch(self, kind: str, data: Any) -> None:
+        num_shards = data.draw(st.integers(1, 4))
+        sizes = st.integers(1, 3).map(lambda size: size * num_shards)
+        case = draw_case(data, kind, policies=("drop", "pad", "wrap"), batch_sizes=sizes)
+        if kind == "sharded permutation":
+            case = Case(case.sampler.with_settings(num_shards=num_shards), case.data_set_size)
+            assume(has_batches(case.sampler, 0))
+        shards = [shard_of(case, shard, num_shards) for shard in range(num_shards)]
+        expected = [case.sampler.plan_batch(*position) for position in positions_of(case.sampler, 1)]
+        if case.sampler.num_batches(0) is None:
+            expected = expected[:20]
+        assert {len(shard) for shard in shards} == {len(expected)}
+        for number, batch in enumerate(expected):
+            places = [place for shard in shards for place in shard[number]]
+            assert {len(shard[number]) for shard in shards} == {len(batch.indices) // num_shards}
+            assert [place.slot for place in places] == list(range(len(batch.indices)))
+            for name in ("sequence", "frame", "clip", "is_first", "is_last", "is_padding", "visit"):
+                assert [getattr(place, name) for place in places] == getattr(batch, name).tolist()
+            assert [place.sample_index for place in places] == batch.indices.tolist()
+            assert {(place.epoch, place.batch) for place in places} == {(0, number)}
+
+    @every_kind_with_epochs
+    @settings(deadline=None, max_examples=examples(2, 10))
+    @drawn
+    def test_partial_batches_have_each_sample_once(self, kind: str, data: Any) -> None:
+        num_shards = data.draw(st.integers(1, 4))
+        sizes = st.integers(1, 3).map(lambda size: size * num_shards)
+        case = draw_case(data, kind, policies=("partial",), batch_sizes=sizes)
+        if kind == "sharded permutation":
+            sampler = case.sampler.with_settings(num_shards=num_shards)
+            case = Case(sampler, case.data_set_size, case.contents)
+        shards = [shard_of(case, shard, num_shards) for shard in range(num_shards)]
+        places = [place for shard in shards for batch in shard for place in batch]
+        found = Counter((place.sample_index, place.sequence, place.frame, place.clip) for place in places)
+        assert found == case.contents(0)
+        size = case.sampler.total_batch_size // num_shards
+        num_steps = [len(shard) for shard in shards]
+        assert max(num_steps) == case.sampler.num_batches(0)
+        for number, shard in enumerate(shards):
+            sizes_of_batches = [len(batch) for batch in shard]
+            assert sizes_of_batches == sorted(sizes_of_batches, reverse=True)
+            if case.sampler.has_slots and kind != "sharded permutation":
+                assert {place.slot // size for batch in shard for place in batch} <= {number}
+        if not case.sampler.has_slots:
+            assert max(num_steps) - min(num_steps) <= 1
+            last = [len(shard[-1]) if len(shard) == max(num_steps) else 0 for shard in shards]
+            assert max(last) - min(last) <= 1
+
+
+# --- continued with another batch size -------------------------------------------------------------------
+
+
+def play_in_segments(
+    sampler: RandomAccessSampler, epoch: int, sizes: list[int], choose: Callable[[int], int]
+) -> tuple[list[list[PlannedBatch]], RandomAccessSampler]:
+    """The batches of an epoch that is broken off and continued with other batch sizes."""
+    segments: list[EpochSegment] = []
+    parts: list[list[PlannedBatch]] = []
+    for size in sizes:
+        current = sampler.with_settings(total_batch_size=size).continued(epoch, segments)
+        before = sum(segment.num_batches for segment in segments)
+        assume(before or has_batches(current, epoch))
+        left = current.num_batches(epoch) - before
+        assert left >= 0
+        number = left if len(parts) == len(sizes) - 1 else choose(left)
+        parts.append([current.plan_batch(epoch, before + batch) for batch in range(number)])
+        segments.append(EpochSegment(1, size, number))
+    return parts, current
+
+
+class TestContinuing:
+    @every_kind_with_epochs
+    @settings(deadline=None, max_examples=examples(5, 25))
+    @drawn
+    def test_what_is_left_is_delivered_with_another_batch_size(self, kind: str, data: Any) -> None:
+        case = draw_case(data, kind)
+        sizes = [
+            case.sampler.total_batch_size,
+            *data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=3), label="sizes"),
+        ]
+        epoch = data.draw(st.integers(0, 2), label="epoch")
+        parts, last = play_in_segments(
+            case.sampler, epoch, sizes, lambda left: data.draw(st.integers(0, left), label="num_batches")
+        )
+        contents = case.contents(epoch)
+        found = delivered(itertools.chain(*parts))
+        assert found <= contents
+        sample_counts = last.sample_counts(epoch)
+        assert sample_counts.num_dropped == (contents - found).total()
+        if case.sampler.last_batch != "drop":
+            assert found == contents
+        assert (sample_counts.num_samples, sample_counts.num_delivered) == (contents.total(), found.total())
+        num_slots = sum(len(batch.indices) for batch in itertools.chain(*parts))
+        assert num_slots == sample_counts.num_delivered + sample_counts.num_repeated + sample_counts.num_padded
+
+    @every_kind_with_epochs
+    @settings(deadline=None, max_examples=examples(3, 6))
+    @drawn
+    def test_at_each_position(self, kind: str, data: Any) -> None:
+        case = draw_case(data, kind, policies=("pad", "partial", "wrap"))
+        size = data.draw(st.integers(1, 7), label="size")
+        contents = case.contents(1)
+        begun = list(batches_of(case.sampler, 1))
+        for number in range(len(begun) + 1):
+            segments = [EpochSegment(1, case.sampler.total_batch_size, number)]
+            continued = case.sampler.with_settings(total_batch_size=size).continued(1, segments)
+            rest = list(batches_of(continued, 1, start=number))
+            assert delivered([*begun[:number], *rest]) == contents
+            if rest and case.sampler.has_slots and kind not in ("clips, streamed", "sharded permutation"):
+                is_new = size != case.sampler.total_batch_size
+                clip_length = case.sampler.unit_table.grain if kind == "frames of clips, streamed" else None
+                num_inside = check_slots(rest, are_the_first=is_new, clip_length=clip_length)
+                if is_new and kind == "frames of clips, streamed":
+                    # Clips that were being played are finished, and no others are cut. With `tail="mark"`,
+                    # padding of the same clip may follow its last frame.
+                    is_playing = np.zeros(case.sampler.total_batch_size, np.bool_)
+                    if number:
+                        is_playing = ~begun[number - 1].is_last & ~begun[number - 1].is_over
+                    if number < len(begun):
+                        is_playing |= begun[number].is_padding & ~begun[number].is_over
+                    assert num_inside <= int(is_playing.sum())
+
+    @every_kind
+    @law
+    @drawn
+    def test_with_the_same_size_it_is_plain_iteration(self, kind: str, data: Any) -> None:
+        sampler = draw_case(data, kind).sampler
+        positions = positions_of(sampler, 1)
+        numbers = data.draw(st.lists(st.integers(0, len(positions)), min_size=1, max_size=2).map(sorted))
+        segments = [
+            EpochSegment(1, sampler.total_batch_size, number) for number in np.diff([0, *numbers]).tolist()
+        ]
+        for continued in (sampler.continued(0, segments), sampler.continued(0, segments).with_settings()):
+            assert continued.num_batches(0) == sampler.num_batches(0)
+            for position in positions[numbers[-1] :]:
+                assert values(continued.plan_batch(*position)) == values(sampler.plan_batch(*position))
+            for epoch, batch in positions[numbers[-1] :]:
+                assert continued.get_next_batch_indices() == sampler.get_batch_indices(epoch, batch).tolist()
+
+    @every_kind_with_epochs
+    @law
+    @drawn
+    def test_only_the_begun_epoch_is_affected(self, kind: str, data: Any) -> None:
+        sampler = draw_case(data, kind, policies=("pad", "wrap")).sampler
+        continued = sampler.with_settings(total_batch_size=5).continued(
+            1, [EpochSegment(1, sampler.total_batch_size, 1)]
+        )
+        plain = sampler.with_settings(total_batch_size=5)
+        for epoch in (0, 2):
+            assert epoch_of(continued, epoch) == epoch_of(plain, epoch)
+
+    @every_kind_with_epochs
+    @law
+    @drawn
+    def test_stepping_starts_behind_what_was_delivered(self, kind: str, data: Any) -> None:
+        sampler = draw_case(data, kind, policies=("pad", "wrap")).sampler
+        num_delivered = data.draw(st.integers(0, sampler.num_batches(1)))
+        segments = [EpochSegment(1, sampler.total_batch_size, num_delivered)]
+        continued = sampler.with_settings(total_batch_size=5).continued(1, segments)
+        stepped = pickle.loads(pickle.dumps(continued))
+        for batch in range(num_delivered, continued.num_batches(1)):
+            assert stepped.get_next_batch_indices() == continued.get_batch_indices(1, batch).tolist()
+        with pytest.raises(StopIteration):
+            stepped.get_next_batch_indices()
+        stepped.reset()
+        assert stepped.get_next_batch_indices() == continued.get_batch_indices(2, 0).tolist()
+
+    @settings(deadline=None, max_examples=examples(7, 40))
+    @drawn
+    def test_shards_of_a_permutation_can_become_more_or_fewer(self, data: Any) -> None:
+        case = draw_case(data, "sharded permutation", batch_sizes=st.sampled_from([2, 4, 6]))
+        segments: list[EpochSegment] = []
+        batches: list[PlannedBatch] = []
+        for last in (False, False, True):
+            num_shards, size = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3))
+            sampler = case.sampler.with_settings(total_batch_size=num_shards * size, num_shards=num_shards)
+            sampler = sampler.continued(0, segments)
+            assume(any(segment.num_batches for segment in segments) or has_batches(sampler, 0))
+            before = sum(segment.num_batches for segment in segments)
+            left = sampler.num_batches(0) - before
+            number = left if last else data.draw(st.integers(0, left))
+            batches += [sampler.plan_batch(0, before + batch) for batch in range(number)]
+            segments.append(EpochSegment(num_shards, num_shards * size, number))
+        contents, found = case.contents(0), delivered(batches)
+        assert found <= contents
+        if case.sampler.last_batch != "drop":
+            assert found == contents
+        sample_counts = sampler.sample_counts(0)
+        assert sample_counts.num_dropped == (contents - found).total()
+        assert (sample_counts.num_samples, sample_counts.num_delivered) == (contents.total(), found.total())
+
+    def test_what_was_to_be_dropped_is_delivered_where_it_fills_a_batch(self) -> None:
+        sampler = ShardedPermutationSampler(11, None, 0, False, "drop")
+        begun = sampler.with_settings(total_batch_size=4, num_shards=2)  # shards of 5, and one sample left over
+        assert begun.get_batch_indices(0, 0).tolist() == [0, 1, 5, 6]
+        rest = sampler.with_settings(total_batch_size=7).continued(0, [EpochSegment(2, 4, 1)])
+        assert rest.get_batch_indices(0, 1).tolist() == [2, 3, 4, 7, 8, 9, 10]
+        assert rest.num_batches(0) == 2
+
+    @pytest.mark.parametrize("kind", OTHERS)
+    def test_others_refuse_another_batch_size(self, kind: str) -> None:
+        samplers = {
+            "published sequences": SequenceSampler(2, [3, 4, 5], 0),
+            "replayed": ReplayedSampler(EpochSampler(10, 2), 10, 1, None),
+            "user-written": BackwardSampler(10, 2),
+        }
+        with pytest.raises(SettingError, match=r"depends on the batch size.*of 3 cannot be continued.*of 2"):
+            samplers[kind].continued(0, [EpochSegment(1, 3, 1)]).num_batches(0)
+
+
+# --- mixtures --------------------------------------------------------------------------------------------
+
+
+class TestMixtures:
+    @pytest.mark.parametrize("kind", ["mixed samples", "mixed clips", "mixed streams", "mixed samples, nested"])
+    @settings(deadline=None, max_examples=examples(5, 25))
+    @drawn
+    def test_counts_of_each_prefix_are_within_one_of_the_rates(self, kind: str, data: Any) -> None:
+        sampler = draw_case(data, kind).sampler
+        order, first_units = sampler.order, sampler.unit_table.first_units
+        units = np.concatenate(
+            [order.of_epoch(epoch).units(np.arange(order.num_positions))[0] for epoch in range(4)]
+        )
+        owners = np.searchsorted(first_units, units, side="right") - 1
+        lengths = np.arange(1, len(units) + 1)
+        for component, (rate, part) in enumerate(zip(sampler.rates, sampler.samplers, strict=True)):
+            assert (np.abs(np.cumsum(owners == component) - lengths * rate) < 1).all()
+            own = units[owners == component] - first_units[component]
+            size = part.order.num_positions
+            for lap in range(len(own) // size + 1):
+                expected = part.order.of_epoch(lap).units(np.arange(size))[0]
+                assert own[lap * size : (lap + 1) * size].tolist() == expected[: len(own) - lap * size].tolist()
+
+    def test_samples_are_delivered_in_the_order_of_the_components(self) -> None:
+        day, night = ShuffledSampler(6, seed=1), ShuffledSampler(3, seed=2)
+        mixed = MixedSampler([day, night], [0.5, 0.5], 2, offsets=[10, 20], num_per_epoch=12)
+        indices = np.array([epoch_of(mixed, epoch) for epoch in (0, 1)])  # (2 epochs, 6 batches, 2)
+        days = indices[:, :, 0].ravel() - 10
+        nights = indices[:, :, 1].ravel() - 20
+        day, night = day.with_settings(total_batch_size=6), night.with_settings(total_batch_size=3)
+        assert days.reshape(2, 6).tolist() == [day.get_batch_indices(lap, 0).tolist() for lap in range(2)]
+        assert nights.reshape(4, 3).tolist() == [night.get_batch_indices(lap, 0).tolist() for lap in range(4)]
+
+    def test_sequences_of_several_data_sets_have_numbers_of_their_own(self) -> None:
+        parts = [StreamingSequenceSampler([2, 3]), StreamingSequenceSampler([4])]
+        mixed = MixedSampler(parts, [0.5, 0.5], 1, offsets=[0, 5], num_per_epoch=4)
+        pairs = {
+            (int(batch.sequence[0]), int(batch.indices[0]) - int(batch.frame[0])) for batch in batches_of(mixed, 0)
+        }
+        assert pairs == {(0, 0), (1, 2), (2, 5)}
+
+    def test_samplers_of_one_data_set_share_the_numbers_of_its_sequences(self) -> None:
+        parts = [StreamingSequenceSampler([2, 3]), StreamingSequenceSampler([2, 3], weights=[0, 1])]
+        mixed = MixedSampler(parts, [0.5, 0.5], 1, num_per_epoch=4)
+        assert {int(sequence) for batch in batches_of(mixed, 0) for sequence in batch.sequence} == {0, 1}
+
+
+# --- pickles ---------------------------------------------------------------------------------------------
+
+MANY_LENGTHS = [5, 9] * 500
+
+
+@pytest.mark.parametrize(
+    ("sampler", "num_bytes"),
+    [
+        (ShuffledSampler(10**9, 16), 1500),
+        (MixedSampler([ShuffledSampler(10**9), ShuffledSampler(10**8)], [0.75, 0.25], 16), 3000),
+        (BackwardSampler(10**9, 16), 1000),
+        # 8 bytes per sequence: its length (and where its weight ends in the sum of all).
+        (StreamingSequenceSampler(MANY_LENGTHS, 16), 2500 + 8000),
+        (StreamingSequenceSampler(MANY_LENGTHS, 16, weights=MANY_LENGTHS), 2500 + 2 * 8000),
+        (SequenceSampler(16, MANY_LENGTHS, 0), 1500 + 2 * 8000),
+        (WeightedSampler(MANY_LENGTHS, 16), 1500 + 8000),
+        (ClipSampler(Clips(MANY_LENGTHS, 3), 16), 2500 + 2 * 8000),
+        (ClipSampler(Clips(MANY_LENGTHS, 3), 16, arrange="streamed"), 2500 + 2 * 8000),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, RandomAccessSampler) else None,
+)
+def test_pickles_hold_no_order(sampler: RandomAccessSampler, num_bytes: int) -> None:
+    fresh = len(pickle.dumps(sampler))
+    for batch in (0, 40, 3):
+        sampler.plan_batch(0, batch)
+    if not isinstance(sampler, SequenceSampler):
+        sampler.plan_batch(1, 0)
+    assert fresh <= num_bytes
+    assert abs(len(pickle.dumps(sampler)) - fresh) <= 10
+
+
+# --- bad input -------------------------------------------------------------------------------------------
+
+SAMPLES = ShuffledSampler(10)
+STREAM = StreamingSequenceSampler([3, 4])
+SOME_CLIPS = Clips([5, 6], 2)
+
+
+@pytest.mark.parametrize(
+    ("create", "message"),
+    [
+        # lengths
+        (lambda: StreamingSequenceSampler([3, 0, 2]), r"`sequence_lengths` must be at least 1, but length 1 is 0"),
+        (lambda: StreamingSequenceSampler([3, -4]), "at least 1, but length 1 is -4"),
+        (lambda: StreamingSequenceSampler([3, 1.5]), "whole numbers, but length 1 is 1.5"),
+        (lambda: StreamingSequenceSampler([float("nan"), 2]), "whole numbers, but length 0 is nan"),
+        (lambda: StreamingSequenceSampler(["3"]), "must hold whole numbers"),
+        (lambda: StreamingSequenceSampler([]), "at least one length, got shape"),
+        (lambda: StreamingSequenceSampler([[3, 4]]), "must be a flat list"),
+        (lambda: SequenceSampler(1, [3, 0], 0), "`sequence_lenghts` must be at least 1, but length 1 is 0"),
+        (lambda: ShuffledSampler(0), "`num_samples` must be a whole number of at least 1, got 0"),
+        (lambda: ShuffledSampler(2.0), "`num_samples` must be a whole number of at least 1, got 2.0"),
+        (lambda: ShuffledSampler(2**70), r"`num_samples` must be at most 2\*\*62, got 1180591620717411303424"),
+        (lambda: StreamingSequenceSampler(None), "at least one length, got an object of type NoneType"),
+        (lambda: Clips("345", 2), "at least one length, got an object of type str"),
+        # weights
+        (lambda: WeightedSampler([1, -1]), r"finite and at least 0, but weights\[1\] is -1"),
+        (lambda: WeightedSampler([1, float("nan")]), r"finite and at least 0, but weights\[1\] is nan"),
+        (lambda: WeightedSampler([float("inf"), 1]), r"finite and at least 0, but weights\[0\] is inf"),
+        (lambda: WeightedSampler([0, 0]), "0"),
+        (lambda: WeightedSampler([]), r"of shape \(N,\) with N > 0"),
+        (lambda: WeightedSampler([[1, 2]]), r"of shape \(N,\) with N > 0, got shape \(1, 2\)"),
+        (lambda: WeightedSampler("12"), "must be a sequence of numbers"),
+        (lambda: WeightedSampler([1], num_per_epoch=0), "`num_per_epoch` must be .* at least 1"),
+        (lambda: WeightedSampler([1], num_per_epoch=2**63), r"`num_per_epoch` must be at most 2\*\*62"),
+        (
+            lambda: StreamingSequenceSampler([3, 4], weights=[1, 2], shuffle=False),
+            "`weights` do not go with `shuffle=False`: draws by weight are random",
+        ),
+        (lambda: ClipSampler(SOME_CLIPS, weights=[1] * 9, shuffle=False), "do not go with `shuffle=False`"),
+        (lambda: StreamingSequenceSampler([3, 4], weights=[1]), "must have 2 weights, one per item, got 1"),
+        (lambda: StreamingSequenceSampler([3, 4], weights=[1, -2]), r"weights\[1\] is -2"),
+        (
+            lambda: StreamingSequenceSampler([3, 4], num_per_epoch=5),
+            "`num_per_epoch` goes with `weights`.*Got 5 without weights",
+        ),
+        (lambda: ClipSampler(SOME_CLIPS, weights=[1, 2]), "must have 9 weights"),
+        (lambda: ClipSampler(SOME_CLIPS, arrange="streamed", weights=[1]), "must have 2 weights"),
+        # flags
+        (lambda: Clips([9], 2, backward="no"), "`backward` must be True or False, got 'no'"),
+        (lambda: ShuffledSampler(9, shuffle="no"), "`shuffle` must be True or False, got 'no'"),
+        (lambda: StreamingSequenceSampler([3], shuffle=None), "`shuffle` must be True or False, got None"),
+        (lambda: StreamingSequenceSampler([3], cut_sequences=[0]), "`cut_sequences` must be True or False"),
+        (lambda: ClipSampler(SOME_CLIPS, shuffle=np.zeros(2)), "`shuffle` must be True or False, got array"),
+        (lambda: ClipSampler(SOME_CLIPS, cut_sequences="no"), "`cut_sequences` must be True or False, got 'no'"),
+        # mixtures
+        (lambda: MixedSampler([], []), "at least one sampler, got none"),
+        (lambda: MixedSampler(None, [1]), "must be a sequence of samplers, e.g. a list, got .* type NoneType"),
+        (lambda: MixedSampler(SAMPLES, [1]), "must be a sequence of samplers, .* got .* type ShuffledSampler"),
+        (lambda: MixedSampler("ab", [0.5, 0.5]), "Sampler 0 of a mixture must be one of .* got str"),
+        (lambda: MixedSampler([SAMPLES], [1.0], offsets=3), "`offsets` must be a sequence of .* got 3"),
+        (lambda: MixedSampler([SAMPLES], [1.0], offsets=np.array(3)), "must be a sequence of .* got array"),
+        (lambda: MixedSampler([SAMPLES], np.array(1.0)), "must be a sequence of numbers above 0, got array"),
+        (lambda: MixedSampler([SAMPLES] * 2, {0.3, 0.7}), "a sequence of numbers above 0, got {0."),
+        (lambda: MixedSampler([SAMPLES], [1.0], offsets=[2**63]), r"`offsets` must be at most 2\*\*62"),
+        (lambda: MixedSampler([SAMPLES], [1.0], num_per_epoch=2**63), r"`num_per_epoch` must be at most 2\*\*62"),
+        (
+            lambda: MixedSampler([ShuffledSampler(2**61), ShuffledSampler(2**62)], [0.5, 0.5], num_per_epoch=9),
+            r"at most 2\*\*62 samples, clips or sequences together, got 6917529027641081856",
+        ),
+        (
+            lambda: MixedSampler([WeightedSampler([1], num_per_epoch=2**62)] * 2, [0.5, 0.5]),
+            r"`num_per_epoch` must be at most 2\*\*62",
+        ),
+        (
+            lambda: MixedSampler([ClipSampler(SOME_CLIPS, deliver="clips"), SAMPLES], [0.5, 0.5]),
+            "all as samples.* got 0: clips of 2 frames as samples, 1: samples",
+        ),
+        (
+            lambda: MixedSampler(
+                [ClipSampler(Clips([9], length), deliver="clips") for length in (3, 7)], [0.5, 0.5]
+            ),
+            "got 0: clips of 3 frames as samples, 1: clips of 7 frames as samples",
+        ),
+        (
+            lambda: MixedSampler(
+                [MixedSampler([ClipSampler(SOME_CLIPS, deliver="clips")], [1.0]), ClipSampler(SOME_CLIPS)],
+                [0.5, 0.5],
+            ),
+            "got 0: clips of 2 frames as samples, 1: clips of 2 frames",
+        ),
+        (
+            lambda: MixedSampler(
+                [ClipSampler(SOME_CLIPS, arrange="streamed", deliver="clips"), STREAM], [0.5, 0.5]
+            ),
+            "got 0: streams of clips of 2 frames as samples, 1: streams",
+        ),
+        (lambda: MixedSampler([SAMPLES, SAMPLES], [0.5, 0.4]), "0.9"),
+        (lambda: MixedSampler([SAMPLES, SAMPLES], [1.0, 0.0]), "must be numbers above 0, but rate 1 is 0.0"),
+        (lambda: MixedSampler([SAMPLES, SAMPLES], [1.0]), r"one rate per sampler: got 1 rate\(s\) for 2"),
+        (lambda: MixedSampler([SAMPLES, STREAM], [0.5, 0.5]), "of one kind .* got 0: samples, 1: streams"),
+        (
+            lambda: MixedSampler([ClipSampler(SOME_CLIPS), ClipSampler(Clips([5], 3))], [0.5, 0.5]),
+            "of one kind .* got 0: clips of 2 frames, 1: clips of 3 frames",
+        ),
+        (
+            lambda: MixedSampler([STREAM, ClipSampler(SOME_CLIPS, arrange="streamed")], [0.5, 0.5]),
+            "of one kind .* got 0: streams, 1: streams of clips of 2 frames",
+        ),
+        (lambda: MixedSampler([BackwardSampler(9, 3)], [1.0]), "Sampler 0 of a mixture must be one of"),
+        (lambda: MixedSampler([SAMPLES], [1.0], offsets=[0, 10]), r"one offset per sampler: got 2 for 1"),
+        (lambda: MixedSampler([SAMPLES], [1.0], offsets=[-1]), "`offsets` must be a whole number of at least 0"),
+        (lambda: MixedSampler([SAMPLES], [1.0], num_per_epoch=0), "`num_per_epoch` must be .* at least 1"),
+        # the rest
+        (lambda: ShuffledSampler(9, 0), "`total_batch_size` must be a whole number of at least 1, got 0"),
+        (lambda: StreamingSequenceSampler([9], -2), "`total_batch_size` must be .* at least 1, got -2"),
+        (lambda: BackwardSampler(9, 1.5), "`total_batch_size` must be .* at least 1, got 1.5"),
+        (lambda: SAMPLES.with_settings(total_batch_size=0), "`total_batch_size` must be .* at least 1, got 0"),
+        (lambda: ShuffledSampler(9, seed=-1), "`seed` must be a whole number of at least 0, got -1"),
+        (lambda: ShuffledSampler(9, last_batch="fill"), "`last_batch` must be 'drop', .* got 'fill'"),
+        (lambda: ShuffledSampler(9, last_batch=np.array(["pad", "drop"])), r"`last_batch` must be .* got array\("),
+        (lambda: ShuffledSampler(9, last_batch=None), "`last_batch` must be 'drop', .* got None"),
+        (lambda: ClipSampler(SOME_CLIPS, last_batch=""), "`last_batch` must be 'drop', .* got ''"),
+        (lambda: MixedSampler([SAMPLES], [1.0], last_batch=""), "`last_batch` must be 'drop', .* got ''"),
+        (lambda: SAMPLES.with_settings(last_batch="keep"), "`last_batch` must be 'drop', .* got 'keep'"),
+        (
+            lambda: ClipSampler(SOME_CLIPS, deliver="frame"),
+            "`deliver` must be one of 'frames', 'clips', got 'frame'",
+        ),
+        (
+            lambda: ClipSampler(SOME_CLIPS, arrange="any"),
+            "`arrange` must be one of 'shuffled', 'streamed', got 'any'",
+        ),
+        (lambda: ClipSampler(SOME_CLIPS, cut_sequences=True), "`cut_sequences` goes with arrange='streamed'"),
+        (lambda: ClipSampler([5, 6]), "must be of the class Clips, got list"),
+        (
+            lambda: SequenceSampler(2, [3, 4], 0).with_settings(total_batch_size=1),
+            "created for batches of 2 .* asked for was 1",
+        ),
+        # asked too early, or for what is not there
+        (
+            lambda: SAMPLES.plan_batch(0, 0),
+            "batch size of the ShuffledSampler is not set.*Give `total_batch_size`",
+        ),
+        (lambda: STREAM.get_next_batch_indices(), "batch size of the StreamingSequenceSampler is not set"),
+        (lambda: ShuffledSampler(3, 4).num_batches(0), r"3 sample\(s\) for 4 slots with last_batch='drop'"),
+        (
+            lambda: StreamingSequenceSampler([2, 1], 4, last_batch="drop").num_batches(0),
+            r"3 sample\(s\) for 4 slots with last_batch='drop'",
+        ),
+        (lambda: ShuffledSampler(10, 4).plan_batch(0, 2), "has the batches 0 .. 1, asked for was batch 2"),
+        (lambda: ShuffledSampler(10, 4).plan_batch(0, -1), "has the batches 0 .. 1, asked for was batch -1"),
+        (lambda: SequenceSampler(1, [3], 0).plan_batch(1, 0), "no epoch but 0, asked for was 1"),
+        # what a user's sampler plans
+        (lambda: PlannedBatch([1.5, 2.0]), "must be whole numbers, got float64"),
+        (lambda: PlannedBatch([[1], [2]]), r"`indices` must be of shape \(B,\), got shape \(2, 1\)"),
+        (lambda: PlannedBatch([1, 2], frame=[0]), r"`frame` must have one entry per slot.* \(2,\), got .* \(1,\)"),
+        (lambda: PlannedBatch([1, 2], [False]), r"`is_padding` must have one entry per slot"),
+    ],
+)
+def test_bad_settings_are_refused(create: Callable[[], object], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        create()
+
+
+class Wrong(BackwardSampler):
+    """Plans whatever it is told."""
+
+    def __init__(self, indices: Any) -> None:
+        super().__init__(12, 4)
+        self.indices = indices
+
+    def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
+        return PlannedBatch(self.indices)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "arguments", "message"),
+    [
+        (
+            ShuffledSampler(12, 4),
+            {"num_shards": 3},
+            "multiple of the number of shards: ShuffledSampler .* of 4 for 3",
+        ),
+        (ShuffledSampler(12, 4), {"num_shards": 2, "shard_id": 2}, r"`shard_id` must be in \[0, 1\]"),
+        (ShuffledSampler(13, 4), {}, "set up for 13 samples, but the data set has only 12"),
+        (StreamingSequenceSampler([6, 7], 2), {}, "set up for 13 samples, but the data set has only 12"),
+        (WeightedSampler([1] * 13, 4), {}, "set up for 13 samples, but the data set has only 12"),
+        (ClipSampler(Clips([6, 7], 2), 2), {}, "set up for 13 samples, but the data set has only 12"),
+        (
+            MixedSampler([ShuffledSampler(6), ShuffledSampler(7)], [0.5, 0.5], 2, offsets=[0, 6]),
+            {},
+            "set up for 13 samples, but the data set has only 12",
+        ),
+        (ShuffledSampler(12, 16), {}, r"12 sample\(s\) for 16 slots with last_batch='drop'"),
+        (ShuffledSampler, {}, "`sampler` must be a SamplerBase, got .* create an object of it"),
+        (ShuffledSampler(12, 4), {"context_name": "index"}, "the blueprint has a field `index` already"),
+        (ShuffledSampler(12, 4), {"context_name": ""}, "`context_name` must be a text"),
+        (ShuffledSampler(12, 4), {"max_num_iterations": 0}, "`max_num_iterations` must be .* at least 1, got 0"),
+        (Wrong([1, 2, 3]), {}, r"Wrong.plan_batch must plan all 4 slots, got 3"),
+        (Wrong([1, 2, 3, 4, 5]), {}, r"Wrong.plan_batch must plan all 4 slots, got 5"),
+        (Wrong([]), {}, r"Wrong.plan_batch must plan all 4 slots, got 0"),
+        (Wrong([1, 2, 12, 3]), {}, r"Wrong chose sample 12, but the data set has the samples 0 .. 11"),
+        (Wrong([1, 2, 3, -1]), {}, r"Wrong chose sample -1, but the data set has the samples 0 .. 11"),
+        (Wrong([1, 2, 3, 0.5]), {}, "must be whole numbers, got float64"),
+    ],
+)
+def test_inputs_refuse_what_does_not_fit(sampler: Any, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        SamplerInputCallable(IndexProvider(12), sampler, **arguments)(SampleInfo(0, 0, 0, 0))
+
+
+class TestReports:
+    @staticmethod
+    def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+        return [record.getMessage() for record in caplog.records]
+
+    def test_cuts_for_want_of_sequences_are_reported_once(self, caplog: pytest.LogCaptureFixture) -> None:
+        sampler = StreamingSequenceSampler([5, 6], 4)
+        for epoch in range(3):
+            sampler.num_batches(epoch)
+        assert len(self.messages(caplog)) == 1
+        assert "fewer sequences than the 4 slots" in self.messages(caplog)[0]
+        assert "(2 cuts per epoch)" in self.messages(caplog)[0]
+
+    def test_also_where_the_batch_size_is_set_later(self, caplog: pytest.LogCaptureFixture) -> None:
+        data_input = SamplerInputCallable(IndexProvider(11), StreamingSequenceSampler([5, 6]))
+        changed = data_input.with_settings(batch_size=4)
+        changed.get_place(SampleInfo(0, 0, 0, 0))
+        assert len(self.messages(caplog)) == 1
+
+    def test_workers_report_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+        pickle.loads(pickle.dumps(StreamingSequenceSampler([5, 6], 4))).num_batches(0)
+        assert self.messages(caplog) == []
+
+    def test_cuts_that_were_asked_for_are_not_reported(self, caplog: pytest.LogCaptureFixture) -> None:
+        StreamingSequenceSampler([5, 6], 4, cut_sequences=True).num_batches(0)
+        assert self.messages(caplog) == []

@@ -1,0 +1,359 @@
+"""`SequenceSampler`, and the two inputs that use samplers."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nvidia.dali.types import SampleInfo
+from support.laws import examples
+from support.providers import IndexProvider
+from support.samplers import EndlessSampler, EpochSampler, ExhaustedSampler, GeneratorSampler, LockedSampler
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.inputs import (
+    SamplerBase,
+    SamplerInputCallable,
+    SamplerInputIterable,
+    SequenceSampler,
+)
+from accvlab.dali_pipeline_framework.sampling import (
+    LastBatch,
+    PlannedBatch,
+    RandomAccessSampler,
+    SampleCounts,
+    SequentialSampler,
+    ShuffledSampler,
+)
+
+
+def slot_by_slot(num_slots: int, lengths: list[int], seed: int | None) -> Iterator[list[int]]:
+    """The order as it is defined: one independent generator per slot."""
+
+    def play(slot: int) -> Iterator[int]:
+        rng = np.random.default_rng(seed=seed)
+        starts = np.cumsum([0, *lengths])
+        while True:
+            order = np.arange(len(lengths)) if seed is None else rng.permutation(len(lengths))
+            for sequence in order[slot::num_slots]:
+                yield from range(starts[sequence], starts[sequence + 1])
+
+    return (list(batch) for batch in zip(*(play(slot) for slot in range(num_slots)), strict=True))
+
+
+class CountingGenerator(np.random.Generator):
+    """The generator of ``numpy.random.default_rng``; counts, over all of them, the permutations drawn."""
+
+    num_permutations = 0
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(np.random.PCG64(seed))
+
+    def permutation(self, *arguments: Any, **settings: Any) -> Any:
+        CountingGenerator.num_permutations += 1
+        return super().permutation(*arguments, **settings)
+
+
+class TestSequenceSampler:
+    def test_plays_sequences_in_slots(self) -> None:
+        sampler = SequenceSampler(2, [3, 4, 2, 3], 0, randomize=False)
+        expected = [[0, 3], [1, 4], [2, 5], [7, 6], [8, 9], [0, 10], [1, 11], [2, 3]]
+        assert [sampler.get_next_batch_indices() for _ in range(8)] == expected
+
+    def test_ten_pinned_numbers(self) -> None:
+        # The order is part of the contract: a change of it changes everybody's runs.
+        sampler = SequenceSampler(1, [3, 4, 2, 3, 5], seed=21)
+        assert [sampler.get_next_batch_indices()[0] for _ in range(10)] == [0, 1, 2, 3, 4, 5, 6, 9, 10, 11]
+
+    @given(
+        num_slots=st.integers(1, 5),
+        lengths=st.lists(st.integers(1, 7), min_size=5, max_size=12),
+        seed=st.none() | st.integers(0, 1000),
+    )
+    @settings(deadline=None)
+    def test_follows_the_definition(self, num_slots: int, lengths: list[int], seed: int | None) -> None:
+        sampler = SequenceSampler(num_slots, lengths, seed or 0, randomize=seed is not None)
+        expected = slot_by_slot(num_slots, lengths, seed)
+        for _ in range(3 * sum(lengths)):
+            assert sampler.get_next_batch_indices() == next(expected)
+
+    @given(
+        num_slots=st.integers(1, 4),
+        lengths=st.lists(st.sampled_from([1, 2, 3, 30]), min_size=4, max_size=7),
+        seed=st.none() | st.integers(0, 1000),
+        batches=st.lists(st.integers(0, 150), min_size=1, max_size=15),
+    )
+    @settings(deadline=None)
+    def test_any_batch_can_be_asked_for_in_any_order(
+        self, num_slots: int, lengths: list[int], seed: int | None, batches: list[int]
+    ) -> None:
+        sampler = SequenceSampler(num_slots, lengths, seed or 0, randomize=seed is not None)
+        expected = list(itertools.islice(slot_by_slot(num_slots, lengths, seed), 151))
+        starts = np.cumsum([0, *lengths])
+        for batch in batches:
+            planned = sampler.plan_batch(0, batch)
+            assert planned.indices.tolist() == expected[batch]
+            assert (starts[planned.sequence] + planned.frame).tolist() == expected[batch]
+
+    def test_results_are_not_changed_by_later_batches_or_by_the_caller(self) -> None:
+        sampler, other = SequenceSampler(2, [3, 4, 2, 3], 5), SequenceSampler(2, [3, 4, 2, 3], 5)
+        for batch in range(50):
+            planned, same = sampler.plan_batch(0, batch), other.plan_batch(0, batch)
+            later = sampler.plan_batch(0, batch + 3)
+            assert (planned.sequence.tolist(), planned.visit.tolist()) == (
+                same.sequence.tolist(),
+                same.visit.tolist(),
+            )
+            for array in (later.indices, later.sequence, later.frame, later.visit):
+                array[:] = -7
+
+    def test_not_randomised_all_batches_are_equally_near(self) -> None:
+        sampler = SequenceSampler(2, [1, 1000], 0, randomize=False)
+        batch = 10**15 + 77
+        assert sampler.get_batch_indices(0, batch).tolist() == [0, 1 + batch % 1000]
+        assert sampler.plan_batch(0, batch).visit.tolist() == [batch, batch // 1000]
+        assert sampler.get_batch_indices(0, 5).tolist() == [0, 6]
+
+    @pytest.mark.parametrize("lengths", [[5] * 8, [1] * 7 + [1000], [1, 2, 3, 300] * 8])
+    def test_a_cycle_on_the_way_is_drawn_once(self, monkeypatch: pytest.MonkeyPatch, lengths: list[int]) -> None:
+        far = examples(20_000, 200_000)
+        monkeypatch.setattr(np.random, "default_rng", CountingGenerator)
+        CountingGenerator.num_permutations = 0
+        sampler = SequenceSampler(8, lengths, 3)
+        here = sampler.plan_batch(0, far // 10).visit
+        assert CountingGenerator.num_permutations == here.max() + 1
+        there = sampler.plan_batch(0, far).visit
+        assert CountingGenerator.num_permutations - here.max() - 1 <= there.max() - here.min()
+
+    def test_going_on_draws_no_more_than_a_generator_per_slot(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(np.random, "default_rng", CountingGenerator)
+        CountingGenerator.num_permutations = 0
+        sampler = SequenceSampler(8, [1] * 7 + [300], 3)
+        cycles = [sampler.plan_batch(0, batch).visit for batch in range(2000)][-1]
+        assert CountingGenerator.num_permutations <= cycles.sum() + 1
+        sampler = SequenceSampler(8, [20] * 100, 3)  # where slots stay together they share what is drawn
+        CountingGenerator.num_permutations = 0
+        cycles = [sampler.plan_batch(0, batch).visit for batch in range(2000)][-1]
+        assert CountingGenerator.num_permutations == cycles.max() + 1
+
+    def test_memory_does_not_grow_where_slots_drift_apart(self) -> None:
+        sampler = SequenceSampler(4, [1] * 1999 + [10**6], 0)
+        tracemalloc.start()
+        try:
+            cycles = [sampler.plan_batch(0, batch).visit for batch in range(0, 3 * 10**8, 10**7)]
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert max(np.ptp(each) for each in cycles) > 50
+        assert peak < 20 * 16_000  # an order has 16 kB: one per slot, and a few for what is computed
+
+    def test_is_endless(self) -> None:
+        sampler = SequenceSampler(2, [1, 2], 0)
+        assert sampler.length is None
+        assert not sampler.is_epoch_based
+        with pytest.raises(RuntimeError, match="SequencesSampler is not epoch-based"):
+            sampler.reset()
+
+    @pytest.mark.parametrize(
+        ("num_slots", "lengths", "message"),
+        [
+            (3, [2, 2], r"The number of sequences must be at least the total batch size\. Got 2.*3 slots"),
+            (1, [], "at least one length"),
+            (1, [3, 0, 2], r"at least 1, but length 1 is 0"),
+            (1, [3, -4], r"at least 1, but length 1 is -4"),
+            (1, [1.5], "whole numbers"),
+            (0, [1], "`total_batch_size` must be a whole number of at least 1"),
+        ],
+    )
+    def test_bad_settings_are_refused(self, num_slots: int, lengths: list[float], message: str) -> None:
+        with pytest.raises(AssertionError, match=message):
+            SequenceSampler(num_slots, lengths, 0)
+
+    def test_resumes_from_a_pickle(self) -> None:
+        sampler = SequenceSampler(2, [3, 4, 2, 3], 5)
+        for _ in range(9):
+            sampler.get_next_batch_indices()
+        copy = pickle.loads(pickle.dumps(sampler))
+        assert [copy.get_next_batch_indices() for _ in range(20)] == [
+            sampler.get_next_batch_indices() for _ in range(20)
+        ]
+
+
+def batch_of(data_input: SamplerInputCallable, batch: int, epoch: int = 0) -> list[int]:
+    size = data_input.batch_size
+    return [int(data_input(SampleInfo(batch * size + slot, slot, batch, epoch))[0]) for slot in range(size)]
+
+
+class TestSamplerInputCallable:
+    @pytest.mark.parametrize("sampler_class", [EpochSampler, LockedSampler])
+    def test_delivers_the_epochs_of_the_sampler(self, sampler_class: type[SamplerBase]) -> None:
+        data_input = SamplerInputCallable(IndexProvider(10), sampler_class(), 100, 2)
+        assert [batch_of(data_input, batch) for batch in (0, 1)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        with pytest.raises(StopIteration):
+            batch_of(data_input, 2)
+        assert [batch_of(data_input, batch, 1) for batch in (0, 1)] == [[1, 2, 3, 4], [5, 6, 7, 8]]
+        assert data_input.length == 2
+
+    def test_any_batch_can_be_asked_for(self) -> None:
+        data_input = SamplerInputCallable(IndexProvider(50), SequenceSampler(2, [20, 30], 3), None)
+        sampler = SequenceSampler(2, [20, 30], 3)
+        expected = [sampler.get_next_batch_indices() for _ in range(300)]
+        for batch in (250, 3, 299, 0, 120, 121):
+            assert batch_of(data_input, batch) == expected[batch]
+
+    def test_shards_take_their_slots(self) -> None:
+        shards = [SamplerInputCallable(IndexProvider(10), EpochSampler(), 9, 0, i, 2) for i in (0, 1)]
+        assert [batch_of(shard, 1) for shard in shards] == [[4, 5], [6, 7]]
+
+    def test_the_number_of_iterations_is_limited(self) -> None:
+        data_input = SamplerInputCallable(IndexProvider(10), EndlessSampler(), 5, 2)
+        assert data_input.length == 7
+        assert batch_of(data_input, 6) == [4, 5, 6, 7]
+        with pytest.raises(StopIteration):
+            batch_of(data_input, 7)
+        with pytest.raises(RuntimeError, match=r"maximum number of iterations is used up.*7 batches"):
+            batch_of(data_input, 0, 1)
+
+    def test_the_limit_counts_over_epochs(self) -> None:
+        data_input = SamplerInputCallable(IndexProvider(10), EpochSampler(), 3, 0)
+        assert batch_of(data_input, 0, 1) == [1, 2, 3, 4]
+        with pytest.raises(StopIteration):
+            batch_of(data_input, 1, 1)
+        with pytest.raises(RuntimeError, match="used up"):
+            batch_of(data_input, 0, 2)
+
+    def test_without_a_limit_an_endless_sampler_has_no_length(self) -> None:
+        data_input = SamplerInputCallable(IndexProvider(10), EndlessSampler())
+        assert data_input.length is None
+        assert batch_of(data_input, 1000) == [0, 1, 2, 3]
+
+    def test_the_sampler_itself_is_left_alone(self) -> None:
+        sampler = EndlessSampler()
+        batch_of(SamplerInputCallable(IndexProvider(10), sampler, 50, 2), 30)
+        assert sampler.next == 0
+
+    def test_the_pickle_does_not_grow_with_the_number_of_iterations(self) -> None:
+        sizes = []
+        for iterations in (10, 100_000):
+            sampler = SequenceSampler(4, [5] * 10, 1)
+            data_input = SamplerInputCallable(IndexProvider(50), sampler, iterations, 2)
+            batch_of(data_input, 7)
+            sizes.append(len(pickle.dumps(data_input)))
+        assert abs(sizes[1] - sizes[0]) < 10
+        assert sizes[1] < 1500
+
+    @pytest.mark.parametrize("sampler_class", [LockedSampler, GeneratorSampler])
+    def test_what_cannot_be_pickled_is_played_into_a_table(self, sampler_class: type[SamplerBase]) -> None:
+        data_input = SamplerInputCallable(IndexProvider(10), sampler_class(), 6, 0)
+        copy = pickle.loads(pickle.dumps(data_input))
+        assert [batch_of(copy, batch) for batch in (1, 0)] == [[4, 5, 6, 7], [0, 1, 2, 3]]
+        assert copy.length == data_input.length
+
+    @pytest.mark.parametrize(
+        ("sampler", "arguments", "message"),
+        [
+            (EpochSampler(), {"num_shards": 3}, "multiple of the number of shards.*batches of 4 for 3"),
+            (ExhaustedSampler(), {}, "ended epoch 0 without a single batch"),
+            (SequenceSampler(2, [5, 6], 0), {}, "set up for 11 samples, but the data set has only 10"),
+            (EpochSampler(30, 4), {}, "chose sample 10, but the data set has the samples 0 .. 9"),
+            (GeneratorSampler(), {"max_num_iterations": None}, "can neither be copied nor"),
+            (EpochSampler(), {"max_num_iterations": 0}, "`max_num_iterations` must be .* at least 1"),
+        ],
+    )
+    def test_bad_settings_are_refused(
+        self, sampler: SamplerBase, arguments: dict[str, object], message: str
+    ) -> None:
+        arguments = {"max_num_iterations": 20, "pre_fetch_queue_length": 0, **arguments}
+
+        def deliver() -> None:
+            data_input = SamplerInputCallable(IndexProvider(10), sampler, **arguments)
+            for batch in range(7):
+                batch_of(data_input, batch)
+
+        with pytest.raises(SettingError, match=message):
+            deliver()
+
+
+class TestSamplerInputIterable:
+    def test_delivers_batches_field_by_field(self) -> None:
+        data_input = SamplerInputIterable(IndexProvider(10), EpochSampler())
+        batches = [[int(value) for value in field] for (field,) in iter(data_input)]
+        assert batches == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        assert [int(value) for value in next(iter(data_input))[0]] == [1, 2, 3, 4]
+
+    def test_shards_take_their_slots(self) -> None:
+        shards = [SamplerInputIterable(IndexProvider(10), EpochSampler(), i, 2) for i in (0, 1)]
+        assert [[int(value) for value in next(iter(shard))[0]] for shard in shards] == [[0, 1], [2, 3]]
+        assert [shard.current_sample_indices for shard in shards] == [[0, 1], [2, 3]]
+
+    def test_an_endless_sampler_is_never_reset(self) -> None:
+        data_input = SamplerInputIterable(IndexProvider(10), EndlessSampler())
+        assert not data_input.has_epochs
+        first, second = next(iter(data_input)), next(iter(data_input))
+        assert [int(value) for value in first[0] + second[0]] == [0, 1, 2, 3, 4, 5, 6, 7]
+        assert data_input.length is None
+
+    def test_an_uneven_split_is_refused(self) -> None:
+        with pytest.raises(AssertionError, match="multiple of the number of shards"):
+            next(SamplerInputIterable(IndexProvider(10), EpochSampler(), 0, 3))
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("drop", SampleCounts(2, 10, 8, 2, 0, 0)),
+        ("pad", SampleCounts(3, 10, 10, 0, 0, 2)),
+        ("partial", SampleCounts(3, 10, 10, 0, 0, 2)),
+        ("wrap", SampleCounts(3, 10, 10, 0, 2, 0)),
+    ],
+)
+def test_account_of_a_sampler_with_a_smaller_last_batch(policy: LastBatch, expected: SampleCounts) -> None:
+    class WithRest(EpochSampler):
+        def get_next_batch_indices(self) -> list[int]:
+            if self.position >= self.num_samples:
+                raise StopIteration
+            batch = [*range(self.position, min(self.position + 4, self.num_samples))]
+            self.position += 4
+            return batch
+
+    source = SamplerInputCallable(IndexProvider(10), WithRest(10)).with_settings(last_batch=policy)
+    assert [source.sample_counts(epoch) for epoch in (0, 2, 1)] == [expected] * 3
+    assert SamplerInputCallable(IndexProvider(10), EndlessSampler()).sample_counts(0) is None
+
+
+def test_a_sampler_that_ends_an_epoch_elsewhere_is_refused() -> None:
+    class EndsEarly(RandomAccessSampler):
+        def num_batches(self, epoch: int) -> int:
+            return 3
+
+        def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
+            if batch == 1:
+                raise StopIteration
+            return PlannedBatch([0, 1])
+
+    data_input = SamplerInputCallable(IndexProvider(10), EndsEarly(2))
+    assert data_input(SampleInfo(0, 0, 0, 0))[0] == 0
+    with pytest.raises(SettingError, match=r"raised StopIteration for batch 1 of epoch 0.*told by num_batches"):
+        data_input(SampleInfo(2, 0, 1, 0))
+
+
+def test_a_sequential_sampler_delivers_each_sample_once_in_order() -> None:
+    shards = [
+        SamplerInputCallable(IndexProvider(11), SequentialSampler(11, 4), shard_id=shard, num_shards=2)
+        for shard in range(2)
+    ]
+    batches = [
+        [data_input.get_sample_index(SampleInfo(2 * batch + slot, slot, batch, 7)) for slot in range(2)]
+        for batch in range(3)
+        for data_input in shards
+    ]
+    assert batches == [[0, 1], [2, 3], [4, 5], [6, 7], [8, None], [9, 10]]
+    in_order = ShuffledSampler(11, 4, shuffle=False, last_batch="partial")
+    assert all(SequentialSampler(11, 4).plan_batch(3, k) == in_order.plan_batch(3, k) for k in range(3))

@@ -1,0 +1,99 @@
+"""Arguments that a class does not have: the error names the one that is meant."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from support.loaders import make_loader
+from support.providers import IndexProvider
+
+from accvlab.dali_pipeline_framework import FaultPolicy
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SamplerInputIterable
+from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.dali_pipeline_framework.loader.composition import LOADER_COUNTERPARTS
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
+from accvlab.dali_pipeline_framework.providers import (
+    FileDataProvider,
+    FrameDataProvider,
+    FrameSequenceDataProvider,
+)
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
+from accvlab.dali_pipeline_framework.video import (
+    VideoDataProvider,
+    VideoFrameDataProvider,
+    Videos,
+    VideoStreamInput,
+)
+
+
+@pytest.mark.parametrize(
+    ("made", "arguments", "name", "hint"),
+    [
+        (FileDataProvider, {"files": ["a.jpg"]}, "fiel_root", " Did you mean 'file_root'?"),
+        (FrameDataProvider, {"folders": "x"}, "zzz", ""),
+        (FrameSequenceDataProvider, {"folders": "x", "sequence_length": 2}, "stribe", " Did you mean 'stride'?"),
+        (VideoDataProvider, {"videos": "x", "sequence_length": 2}, "zzz", ""),
+        (VideoDataProvider, {"videos": "x"}, "pad_mode", " Use `tail`."),
+        (VideoFrameDataProvider, {}, "filenames", " Use `Videos(filenames=...)`."),
+        (FrameDataProvider, {}, "cameras", " Use `FrameFolders(cameras=...)`."),
+        (Videos, {"filenames": "x"}, "file_filter", " Did you mean 'file_filters'?"),
+        (SamplerInputCallable, {}, "zzz", ""),
+        (SamplerInputIterable, {}, "zzz", ""),
+        (VideoStreamInput, {}, "frame_name", " Did you mean 'frames_name'?"),
+        (PipelineDefinition, {}, "steps", " Use `preprocess_functors`."),
+        (PipelineDefinition, {}, "transforms", " Use `preprocess_functors`."),
+    ],
+)
+def test_each_class_names_what_is_meant(
+    made: Callable[..., Any], arguments: Mapping[str, Any], name: str, hint: str
+) -> None:
+    with pytest.raises(TypeError) as caught:
+        made(**arguments, **{name: 1})
+    assert str(caught.value) == f"`{name}` is not an argument of {made.__name__}.{hint}"
+    assert isinstance(caught.value, SettingError)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("drop_last", "Use `last_batch`."),
+        ("dataset", "Use `source`."),
+        ("collate_fn", "Use `post_process_func`."),
+        ("persistent_workers", "It is not needed."),
+        ("num_worker", "Did you mean 'num_workers'?"),
+    ],
+)
+def test_the_loader_knows_the_names_of_other_loaders(name: str, hint: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        make_loader(SamplerInputCallable(IndexProvider(4), ShuffledSampler(4)), 2, **{name: 1})
+    assert str(caught.value) == f"`{name}` is not an argument of DataLoader. {hint}"
+
+
+def test_the_names_of_other_loaders_are_up_to_date() -> None:
+    own = inspect.signature(DataLoader).parameters.keys()
+    assert not LOADER_COUNTERPARTS.keys() & own
+    policy = inspect.signature(FaultPolicy).parameters.keys()
+    for counterpart in {*LOADER_COUNTERPARTS.values()} - {None}:
+        name, _, setting = counterpart.partition("=FaultPolicy(")
+        assert name in own
+        assert not setting or setting.removesuffix("=...)") in policy
+
+
+class _OwnFiles(FileDataProvider):
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+
+
+def test_a_class_of_ones_own_is_named() -> None:
+    with pytest.raises(TypeError, match="`shuffle` is not an argument of _OwnFiles"):
+        _OwnFiles(files=["a.jpg"], shuffle=True)
+    assert len(_OwnFiles(files=["a.jpg"]).labels) == 1
+
+
+def test_a_missing_argument_is_told_by_python() -> None:
+    with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'sequence_length'"):
+        VideoDataProvider("x")  # type: ignore[call-arg]

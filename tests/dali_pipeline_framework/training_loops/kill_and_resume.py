@@ -1,0 +1,266 @@
+"""Kills the loops of `examples/training_loops`, resumes them, and compares with a run that nothing disturbs."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[3]
+SCRIPTS = ROOT / "examples" / "training_loops"
+SERVER = Path(__file__).with_name("rank_server.py")
+NUM_EVALUATED = 10  # frames of the validation set of `tiny_drives`
+_TIME_LIMIT_S = 100  # of a part, which takes seconds where nothing else runs
+
+
+@attrs.frozen
+class TrainingLoop:
+    """One of the examples.
+
+    Attributes:
+        name: The framework, as the table names it.
+        script: The script.
+        saved_by: What saves and loads the state of the loader, for the table.
+        ranks: Number of ranks at first, after the first kill, and so on.
+        imports: What the server of its ranks imports.
+        seed: Of the steps behind which it is killed.
+    """
+
+    name: str
+    script: str
+    saved_by: str
+    ranks: tuple[int, ...]
+    imports: tuple[str, ...]
+    seed: int = 0
+
+    @property
+    def kills(self) -> list[int]:
+        """Steps behind which it is killed, from a seed: one per resume."""
+        random = np.random.default_rng(zlib.crc32(self.name.encode()) + self.seed)
+        num_kills = len(self.ranks) - 1
+        bounds = np.linspace(5, 17, num_kills + 1).astype(int)  # of 18 steps; the first checkpoint is behind 4
+        return [int(random.integers(*bounds[number : number + 2])) for number in range(num_kills)]
+
+
+@attrs.frozen
+class Step:
+    """A step, over all ranks: for each slot of the batch its sample, a hash of its pixels, and its loss."""
+
+    ids: tuple[int, ...]
+    pixels: tuple[str, ...]
+    losses: tuple[float, ...]
+
+
+@attrs.frozen
+class Part:
+    """What was logged between start and end, or kill.
+
+    Attributes:
+        steps: By their number.
+        evaluations: By epoch: the frames that were evaluated, over all ranks.
+    """
+
+    steps: Mapping[int, Step]
+    evaluations: Mapping[int, Sequence[int]]
+
+
+@attrs.frozen
+class Difference:
+    """How a run that was killed and resumed differs from one that was not.
+
+    Attributes:
+        num_resumes: How often it was resumed.
+        num_repeated: Steps that were done again, since they were done after the last checkpoint.
+        loss: Largest difference of the loss of a sample.
+        num_samples: Slots of batches with other samples.
+        num_images: Slots of batches with other pixels, of the same samples or of others.
+        num_compared: Slots of batches compared.
+        wrongly_evaluated: Frames of evaluations that were not evaluated, or more than once.
+    """
+
+    num_resumes: int
+    num_repeated: int
+    loss: float
+    num_samples: int
+    num_images: int
+    num_compared: int
+    wrongly_evaluated: int
+
+    @property
+    def is_none(self) -> bool:
+        """Whether there is none."""
+        return (self.loss, self.num_samples, self.num_images, self.wrongly_evaluated) == (0, 0, 0, 0)
+
+
+class RankServer:
+    """A process that forks ranks, see `rank_server`."""
+
+    def __init__(self, imports: Sequence[str]) -> None:
+        """Start it."""
+        self.imports = imports
+        paths = [str(ROOT), str(SCRIPTS), os.environ.get("PYTHONPATH")]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        for name in ("RANK", "WORLD_SIZE"):
+            environment.pop(name, None)
+        self._process = subprocess.Popen(
+            [sys.executable, str(SERVER), *imports],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+
+    def run(self, **job: Any) -> dict[str, Any]:
+        """Have ranks run a script; returns what `rank_server.run` does."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{json.dumps(job)}\n")
+        readable, _, _ = select.select([self._process.stdout], [], [], _TIME_LIMIT_S + 50)
+        answer = self._process.stdout.readline() if readable else ""
+        if not answer:
+            raise AssertionError("the server of the ranks gave no answer")
+        return json.loads(answer)
+
+    def close(self) -> None:
+        """End it."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+
+class LogReader:
+    """Reads what ranks have added to their logs."""
+
+    def __init__(self, folder: Path) -> None:
+        """Keep the folder of the logs."""
+        self._folder = folder
+        self._num_read: dict[Path, int] = {}
+
+    def next_part(self, is_cut: bool = False) -> Part:
+        """What was added since the last call.
+
+        Args:
+            is_cut: Whether ranks were killed anywhere: steps and evaluations that not all have done are left out.
+        """
+        steps: dict[int, dict[int, Any]] = {}
+        evaluations: dict[int, list[int]] = {}
+        for path in sorted(self._folder.glob("log_rank*.jsonl")):
+            lines = path.read_text().splitlines()
+            for line in map(json.loads, lines[self._num_read.get(path, 0) :]):
+                if "step" in line:
+                    ranks = steps.setdefault(line["step"], {})
+                    assert line["rank"] not in ranks, "a step came twice without a break"
+                    ranks[line["rank"]] = line
+                else:
+                    evaluations.setdefault(line["evaluation"], []).extend(line["ids"])
+            self._num_read[path] = len(lines)
+        if is_cut:
+            num_ranks = max(line["num_ranks"] for ranks in steps.values() for line in ranks.values())
+            steps = {number: ranks for number, ranks in steps.items() if len(ranks) == num_ranks}
+            evaluations = {epoch: ids for epoch, ids in evaluations.items() if len(ids) >= NUM_EVALUATED}
+        return Part({number: _merged(ranks) for number, ranks in steps.items()}, evaluations)
+
+
+def _merged(ranks: Mapping[int, Any]) -> Step:
+    """A step of all ranks; each has the slots of the batch behind those of the rank before."""
+    lines = [ranks[rank] for rank in sorted(ranks)]
+    assert sorted(ranks) == list(range(lines[0]["num_ranks"])), "not all ranks have done the step"
+    return Step(
+        tuple(each for line in lines for each in line["ids"]),
+        tuple(each for line in lines for each in line["pixels"]),
+        tuple(float.fromhex(each) for line in lines for each in line["losses"]),
+    )
+
+
+def run_part(
+    server: RankServer, loop: TrainingLoop, folder: Path, num_ranks: int, kill_at: int | None, *arguments: str
+) -> None:
+    """Run a script to its end, or until it is killed.
+
+    Raises:
+        AssertionError: It ended in another way, or left processes.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    answer = server.run(
+        script=str(SCRIPTS / loop.script),
+        arguments=["--folder", str(folder), *arguments],
+        folder=str(folder),
+        num_ranks=num_ranks,
+        port=port,
+        kill_at=kill_at,
+        time_limit_s=_TIME_LIMIT_S,
+    )
+    assert not answer["is_over"], f"{loop.script} hangs:\n{answer['printed']}"
+    expected = 0 if kill_at is None else -signal.SIGKILL
+    assert answer["exit_codes"] == [expected] * num_ranks, f"{loop.script}:\n{answer['printed']}"
+    assert answer["num_left"] == 0, f"{loop.script} left worker processes"
+
+
+def run_undisturbed(server: RankServer, loop: TrainingLoop, folder: Path, *arguments: str) -> Part:
+    """Train from the beginning to the end."""
+    run_part(server, loop, folder, loop.ranks[0], None, *arguments)
+    return LogReader(folder).next_part()
+
+
+def run_killed(server: RankServer, loop: TrainingLoop, folder: Path, *arguments: str) -> list[Part]:
+    """Train, be killed and resume, on each number of ranks of the loop."""
+    log, parts = LogReader(folder), []
+    for num_ranks, kill_at in zip(loop.ranks, [*loop.kills, None], strict=True):
+        run_part(server, loop, folder, num_ranks, kill_at, *arguments)
+        parts.append(log.next_part())
+    return parts
+
+
+def difference(undisturbed: Part, parts: Sequence[Part]) -> Difference:
+    """Compare a run in parts with one that nothing disturbed.
+
+    Raises:
+        AssertionError: Steps are left out, or a part does not go on where there was a checkpoint.
+    """
+    done = {number for part in parts for number in part.steps}
+    assert done == set(undisturbed.steps) == set(range(1, len(done) + 1)), "steps are missing"
+    assert all(min(part.steps) > 1 for part in parts[1:]), "a run began anew"
+    loss, num_samples, num_images, num_compared = 0.0, 0, 0, 0
+    for part in parts:
+        for number, step in part.steps.items():
+            there = undisturbed.steps[number]
+            assert len(step.ids) == len(there.ids), "a batch has another size"
+            num_compared += len(step.ids)
+            num_samples += sum(map(int.__ne__, step.ids, there.ids))
+            num_images += sum(map(str.__ne__, step.pixels, there.pixels))
+            loss = max(loss, *(abs(a - b) for a, b in zip(step.losses, there.losses, strict=True)))
+    assert {epoch for part in parts for epoch in part.evaluations} == set(undisturbed.evaluations)
+    counts = [
+        np.bincount(ids, minlength=NUM_EVALUATED)
+        for part in [undisturbed, *parts]
+        for ids in part.evaluations.values()
+    ]
+    return Difference(
+        num_resumes=len(parts) - 1,
+        num_repeated=sum(len(part.steps) for part in parts) - len(done),
+        loss=loss,
+        num_samples=num_samples,
+        num_images=num_images,
+        num_compared=num_compared,
+        wrongly_evaluated=sum(int(np.abs(count - 1).sum()) for count in counts),
+    )

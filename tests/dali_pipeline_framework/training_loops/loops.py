@@ -1,0 +1,123 @@
+"""The training loops that are killed and resumed, and the table of the docs that tells how they differ then.
+
+Run this file, and it runs all of them and writes the table into `docs/training_loops.md`.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import attrs
+from kill_and_resume import (
+    NUM_EVALUATED,
+    ROOT,
+    Difference,
+    RankServer,
+    TrainingLoop,
+    difference,
+    run_killed,
+    run_undisturbed,
+)
+
+PAGE = ROOT / "docs" / "training_loops.md"
+NO_WORKERS = ("--num-workers", "0")
+COLUMNS = [
+    "framework, example",
+    "saved by",
+    "ranks",
+    "killed behind step",
+    "steps repeated",
+    "loss",
+    "other samples",
+    "other pixels",
+    "frames evaluated",
+]
+_BEGIN, _END = (
+    "<!-- begin of the table of tests/dali_pipeline_framework/training_loops/loops.py -->",
+    "<!-- end of the table -->",
+)
+
+_SHARED = ("torch._dynamo", "tiny_drives", "tiny_model", "step_log")
+_TORCH = (*_SHARED, "accelerate", "transformers.trainer", "pytorch_lightning", "mmengine.runner")
+_JAX = ("tiny_drives", "step_log", "jax", "orbax.checkpoint")
+
+# One row each. Those with the same imports share a server.
+LOOPS = [
+    TrainingLoop("PyTorch", "train_pytorch.py", "`torch.save`", (1, 1, 1), _TORCH),
+    TrainingLoop("DistributedDataParallel", "train_ddp.py", "`torch.save`, rank 0", (2, 1, 2), _TORCH),
+    TrainingLoop("Accelerate", "train_accelerate.py", "`Accelerator.save_state`", (2, 1, 2), _TORCH),
+    TrainingLoop("Hugging Face Trainer", "train_hugging_face.py", "`trainer_state.json`", (2, 1, 2), _TORCH),
+    TrainingLoop("Lightning", "train_lightning.py", "`ModelCheckpoint`", (2, 1, 2), _TORCH),
+    TrainingLoop("MMEngine", "train_mmengine.py", "`CheckpointHook`", (2, 1, 2), _TORCH),
+    TrainingLoop("JAX", "train_jax.py", "`orbax.checkpoint`", (2, 1, 2), _JAX),
+]
+# All but the first, killed once: half of them go on with fewer ranks, half with more.
+KILLED_ONCE = [
+    attrs.evolve(loop, ranks=(2, 1) if number % 2 else (1, 2)) for number, loop in enumerate(LOOPS) if number
+]
+
+
+def row(loop: TrainingLoop, found: Difference) -> str:
+    """The row of the table that tells what was found."""
+    cells = [
+        f"{loop.name}, `{loop.script}`",
+        loop.saved_by,
+        " → ".join(map(str, loop.ranks)),
+        ", ".join(map(str, loop.kills)),
+        str(found.num_repeated),
+        f"{found.loss:g}",
+        f"{found.num_samples} of {found.num_compared}",
+        f"{found.num_images} of {found.num_compared}",
+        f"{NUM_EVALUATED} of {NUM_EVALUATED} once"
+        if found.wrongly_evaluated == 0
+        else f"{found.wrongly_evaluated} wrong",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _head() -> list[str]:
+    return [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+
+
+def rows_of_page() -> list[str]:
+    """The rows of the table as the page has them."""
+    table = PAGE.read_text(encoding="utf-8").split(_BEGIN)[1].split(_END)[0].strip()
+    lines = table.splitlines()
+    assert lines[:2] == _head()
+    return lines[2:]
+
+
+def write_rows(rows: list[str]) -> None:
+    """Put rows into the table of the page."""
+    before, rest = PAGE.read_text(encoding="utf-8").split(_BEGIN)
+    after = rest.split(_END)[1]
+    table = "\n".join([*_head(), *rows])
+    PAGE.write_text(f"{before}{_BEGIN}\n{table}\n\n{_END}{after}", encoding="utf-8")
+
+
+def find_difference(server: RankServer, loop: TrainingLoop, folder: Path) -> Difference:
+    """Run a loop undisturbed, run it with kills, and compare."""
+    whole, killed = folder / "undisturbed", folder / "killed"
+    whole.mkdir()
+    killed.mkdir()
+    return difference(
+        run_undisturbed(server, loop, whole, *NO_WORKERS), run_killed(server, loop, killed, *NO_WORKERS)
+    )
+
+
+def main() -> None:
+    rows = []
+    servers = {imports: RankServer(imports) for imports in dict.fromkeys(loop.imports for loop in LOOPS)}
+    for loop in LOOPS:
+        with tempfile.TemporaryDirectory() as folder:
+            rows.append(row(loop, find_difference(servers[loop.imports], loop, Path(folder))))
+        print(rows[-1], file=sys.stderr)
+    for server in servers.values():
+        server.close()
+    write_rows(rows)
+
+
+if __name__ == "__main__":
+    main()

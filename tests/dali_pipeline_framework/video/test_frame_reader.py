@@ -1,0 +1,318 @@
+"""Any frame, exactly, and no more decoded than is needed."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.laws import each_value, examples, some
+from support.video_kinds import KINDS
+from support.videos import B_FRAMES, damage, make_video, read_numbers
+
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
+from accvlab.dali_pipeline_framework.video import VideoDataProvider, index_video
+from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader, KeptFrames
+from accvlab.dali_pipeline_framework.video.frame_reader_pool import FrameReaderPool
+from accvlab.dali_pipeline_framework.video.video_decoding import FrameConverter, VideoDecoder
+
+
+def all_frames(path: Path, stream: int = 0) -> npt.NDArray[np.uint8]:
+    converter = FrameConverter()
+    with VideoDecoder(path, stream=stream) as decoder:
+        return np.stack([converter.convert(frame) for frame in decoder])
+
+
+@each_value(kind=sorted(KINDS), num_threads=[1, 2])
+def test_frames_are_those_of_decoding_from_the_start(
+    video: Callable[[str], Path], kind: str, num_threads: int
+) -> None:
+    path = video(kind)
+    expected = all_frames(path)
+    reader = FrameReader(path, index_video(path), num_threads=num_threads)
+    order = np.random.default_rng(0).permutation(len(expected))
+    for number in order[:: examples(3, 1)]:
+        np.testing.assert_array_equal(reader.frames([number]), expected[[number]], err_msg=f"frame {number}")
+    np.testing.assert_array_equal(reader.frames(np.arange(len(expected))), expected)
+    reader.close()
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.mkv", "a.ts"])
+def test_pictures_that_are_refreshed_piece_by_piece(tmp_path: Path, name: str) -> None:
+    # The counter of frames in the stream is 0 at frames 16, 32 and 48.
+    options = {"preset": "veryfast", "x264-params": "keyint=16:intra-refresh=1:bframes=0"}
+    path = make_video(tmp_path / name, 64, "libx264", options=options)
+    expected = all_frames(path)
+    for number in range(14, 64, 3):
+        reader = FrameReader(path, index_video(path))
+        np.testing.assert_array_equal(reader.frames([number]), expected[[number]])
+        reader.close()
+
+
+@given(data=st.data())
+@settings(
+    max_examples=examples(12, 120), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_any_numbers_in_any_order(video: Callable[[str], Path], data: st.DataObject) -> None:
+    path = video(data.draw(st.sampled_from(["h264_open.mp4", "hevc_open.mkv", "h264_edit_list.mp4", "vp9.webm"])))
+    expected = all_frames(path)
+    numbers = st.lists(st.integers(0, len(expected) - 1), min_size=1, max_size=6)
+    reader = FrameReader(
+        path,
+        index_video(path),
+        kept=data.draw(st.builds(KeptFrames, st.integers(0, 5), st.booleans(), st.booleans())),
+    )
+    for wanted in data.draw(st.lists(numbers, min_size=1, max_size=5)):
+        np.testing.assert_array_equal(reader.frames(wanted), expected[wanted])
+    reader.close()
+
+
+@pytest.mark.parametrize("kind", ["h264_open.mkv", "h264_open.mp4", "hevc_open.mkv"])
+def test_frames_before_a_key_frame_are_not_kept_from_behind_it(video: Callable[[str], Path], kind: str) -> None:
+    expected = all_frames(video(kind))
+    reader = FrameReader(video(kind), index_video(video(kind)), kept=KeptFrames(20))
+    for number in (25, 22, 23, 21, 24, 26):
+        np.testing.assert_array_equal(reader.frames([number]), expected[[number]])
+
+
+class TestNumberOfDecodedFrames:
+    """Key frames of these videos are 0, 12, 24, 36."""
+
+    def reader(self, path: Path, **settings: Any) -> FrameReader:
+        return FrameReader(path, index_video(path), **settings)
+
+    def test_goes_on(self, video: Callable[[str], Path]) -> None:
+        reader = self.reader(video("vp9.webm"))
+        for start in range(0, 40, 5):
+            assert read_numbers(reader.frames(np.arange(start, start + 5))) == [*range(start, start + 5)]
+        assert (reader.num_decoded, reader.num_seeks, reader.num_delivered) == (40, 0, 40)
+
+    def test_goes_on_over_a_gap_without_key_frame(self, video: Callable[[str], Path]) -> None:
+        reader = self.reader(video("vp9.webm"))
+        reader.frames([1])
+        reader.frames([11])
+        assert (reader.num_decoded, reader.num_seeks) == (12, 0)
+
+    def test_goes_to_the_last_key_frame(self, video: Callable[[str], Path]) -> None:
+        reader = self.reader(video("vp9.webm"))
+        reader.frames([1])
+        reader.frames([26])
+        assert (reader.num_decoded, reader.num_seeks) == (2 + 3, 1)
+        reader.frames([12])
+        assert (reader.num_decoded, reader.num_seeks) == (2 + 3 + 1, 2)
+
+    def test_does_not_give_up_what_the_codec_has_begun(self, video: Callable[[str], Path]) -> None:
+        reader = self.reader(video("h264_b.mp4"))
+        reader.frames([11])
+        reader.frames([13])  # frame 12 is a key frame, and already decoded: frame 11 refers to it
+        assert (reader.num_decoded, reader.num_seeks) == (14, 0)
+
+    def test_key_frames_only(self, video: Callable[[str], Path]) -> None:
+        reader = self.reader(video("mjpeg.avi"))
+        for number in (30, 3, 17, 19):
+            assert read_numbers(reader.frames([number])) == [number]
+        assert (reader.num_decoded, reader.num_seeks) == (4, 4)
+
+    def test_kept_frames(self, video: Callable[[str], Path]) -> None:
+        reader = self.reader(video("vp9.webm"), kept=KeptFrames(3))
+        for start in range(37):
+            assert read_numbers(reader.frames(np.arange(start, start + 4))) == [*range(start, start + 4)]
+        assert (reader.num_decoded, reader.num_seeks) == (40, 0)
+
+    def test_kept_frames_that_were_passed(self, video: Callable[[str], Path]) -> None:
+        reader = self.reader(video("vp9.webm"), kept=KeptFrames(4))
+        assert read_numbers(reader.frames([0, 4])) == [0, 4]
+        assert read_numbers(reader.frames([1, 3, 5])) == [1, 3, 5]
+        assert (reader.num_decoded, reader.num_seeks) == (6, 0)
+
+    @pytest.mark.parametrize("pixels", [False, True])
+    def test_repeated_frames(self, video: Callable[[str], Path], pixels: bool) -> None:
+        reader = self.reader(video("vp9.webm"), kept=KeptFrames(3, passed=False, pixels=pixels))
+        first = reader.frames([1, 5, 9])
+        expected = first.copy()
+        first[:] = 0  # what was delivered is the caller's
+        np.testing.assert_array_equal(reader.frames([1, 5, 9]), expected)
+        assert (reader.num_decoded, reader.num_seeks) == (10, 0)
+
+    def test_repeated_numbers(self, video: Callable[[str], Path]) -> None:
+        reader = self.reader(video("vp9.webm"))
+        assert read_numbers(reader.frames([3, 1, 3, 1])) == [3, 1, 3, 1]
+        assert (reader.num_decoded, reader.num_delivered) == (4, 2)
+
+
+class TestErrors:
+    def test_no_such_frame(self, video: Callable[[str], Path]) -> None:
+        reader = FrameReader(video("vp9.webm"), index_video(video("vp9.webm")))
+        for number in (-1, 40):
+            with pytest.raises(SettingError, match=rf"vp9.webm' are numbered 0 to 39, got {number}"):
+                reader.frames([3, number])
+
+    def test_changed_file(self, tmp_path: Path) -> None:
+        path = make_video(tmp_path / "a.mp4", 40, "libx264", options=B_FRAMES["libx264"])
+        index = index_video(path)
+        make_video(path, 20, "libx264", options=B_FRAMES["libx264"])
+        with pytest.raises(
+            VideoError, match=r"'.*a.mp4' was changed after it was indexed \(\d+ bytes then, \d+ now"
+        ):
+            FrameReader(path, index)
+        reader = FrameReader(path, attrs.evolve(index, file_state=None))
+        with pytest.raises(
+            VideoError, match=r"Frame 30 of the video '.*a.mp4', at 1.200 s, cannot be decoded: .* changed after"
+        ):
+            reader.frames([30])
+
+    def test_another_video_with_the_same_times(self, tmp_path: Path) -> None:
+        path = make_video(tmp_path / "a.avi", 40, "mjpeg")
+        index = index_video(path)
+        reader = FrameReader(path, index)
+        assert read_numbers(reader.frames([0, 7])) == [0, 7]
+        content = path.read_bytes()
+        path.write_bytes(content)  # the same size
+        os.utime(path, ns=(0, 12345))
+        for again in (index, pickle.loads(pickle.dumps(index))):
+            with pytest.raises(VideoError, match=r"'.*a.avi' was changed .* \(it was written again\).*provider"):
+                FrameReader(path, again)
+        with pytest.raises(VideoError, match="was changed after it was indexed"):
+            reader.frames([3])  # by a seek in the decoder that is open
+        assert read_numbers(FrameReader(path, index_video(path)).frames([3])) == [3]
+        path.unlink()
+        with pytest.raises(FileError, match=r"Cannot open the video '.*a.avi': No such file"):
+            FrameReader(path, index)
+
+    def test_bytes_have_no_file_that_could_change(self, video: Callable[[str], Path]) -> None:
+        content = video("vp9.webm").read_bytes()
+        index = index_video(content)
+        assert index.file_state is None
+        assert read_numbers(FrameReader(content, index).frames([5])) == [5]
+
+    @pytest.mark.parametrize("codec", ["libx264", "libx265"])
+    def test_damage_concerns_the_frames_up_to_the_next_key_frame(self, tmp_path: Path, codec: str) -> None:
+        path = damage(make_video(tmp_path / "a.mp4", 40, codec, size=(192, 128)), 15)
+        reader = FrameReader(path, index_video(path))
+        assert read_numbers(reader.frames([0, 14, 24, 39])) == [0, 14, 24, 39]
+        for number in (15, 20):
+            with pytest.raises(VideoError, match=rf"Frame {number} of the video '.*', at .* s, cannot be decoded"):
+                reader.frames([number])
+        assert read_numbers(reader.frames([14, 24])) == [14, 24]
+
+
+class TestPool:
+    def pool(self, paths: list[Path], max_open: int) -> FrameReaderPool:
+        indices = [index_video(path) for path in paths]
+        return FrameReaderPool(lambda video: FrameReader(paths[video], indices[video]), max_open)
+
+    def read(self, pool: FrameReaderPool, video: int, start: int, count: int = 2) -> None:
+        frames = pool.read(video, np.arange(start, start + count))
+        assert read_numbers(frames) == [*range(start, start + count)]
+
+    def test_each_of_two_streams_goes_on(self, video: Callable[[str], Path]) -> None:
+        pool = self.pool([video("vp9.webm"), video("h264_b.mp4")], 4)
+        for step in range(0, 16, 2):
+            self.read(pool, 0, step)
+            self.read(pool, 0, 24 + step)
+            self.read(pool, 1, step)
+        statistics = pool.statistics
+        assert (statistics.num_delivered, statistics.num_decoded) == (48, 48)
+        assert (statistics.num_opened, statistics.num_seeks) == (3, 1)
+        pool.close()
+        assert pool.statistics == statistics
+        assert pool.num_open == 0
+
+    def test_the_closest_decoder_goes_on(self, video: Callable[[str], Path]) -> None:
+        pool = self.pool([video("vp9.webm")], 4)
+        for start in (0, 6, 2, 8, 4, 10):
+            self.read(pool, 0, start)
+        # The first decoder goes on from 2 to 6; so a second one begins anew to get 2.
+        assert (pool.statistics.num_decoded, pool.statistics.num_opened) == (2 + 6 + 4 + 2 + 2 + 2, 2)
+
+    def test_number_of_open_decoders(self, video: Callable[[str], Path]) -> None:
+        pool = self.pool([video("vp9.webm"), video("h264_b.mp4"), video("mjpeg.avi")], 2)
+        for number in (0, 1, 2, 0, 1, 2):
+            self.read(pool, number, 0)
+            assert pool.num_open <= 2
+        assert pool.statistics.num_opened == 6
+        assert pool.statistics.num_delivered == 12
+
+    def test_random_access_to_one_video_does_not_open_it_again(self, video: Callable[[str], Path]) -> None:
+        pool = self.pool([video("vp9.webm"), video("mjpeg.avi")], 3)
+        for start in np.random.default_rng(0).integers(0, 38, 30).tolist():
+            self.read(pool, 0, start)
+        assert pool.statistics.num_opened == 3
+
+    def test_failing_decoders_are_closed(self, video: Callable[[str], Path]) -> None:
+        pool = self.pool([video("vp9.webm")], 2)
+        with pytest.raises(SettingError):
+            pool.read(0, np.array([100]))
+        assert pool.num_open == 0
+        self.read(pool, 0, 0)
+
+    def test_threads(self, video: Callable[[str], Path]) -> None:
+        pool = self.pool([video("vp9.webm"), video("h264_b.mp4")], 4)
+        errors: list[BaseException] = []
+
+        def read_all(number: int) -> None:
+            try:
+                for start in range(0, 40, 2):
+                    self.read(pool, number % 2, start)
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=read_all, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert not errors
+        assert pool.num_open <= 4
+        assert pool.statistics.num_delivered == 160
+
+    @some("num_threads", [1, 2], {1})
+    def test_fork(self, video: Callable[[str], Path], num_threads: int) -> None:
+        script = [sys.executable, "-c", _FORKING, str(video("h264_b.mp4")), str(num_threads)]
+        done = subprocess.run(script, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout) == (0, "same in both\n"), done.stderr
+
+    def test_pickle_has_no_decoders(self, video: Callable[[str], Path]) -> None:
+        provider = VideoDataProvider(video("h264_b.mp4"), sequence_length=4)
+        size = len(pickle.dumps(provider))
+        frames = provider.get_data(3)["frames"]
+        assert len(pickle.dumps(provider)) == size < 4000
+        copy = pickle.loads(pickle.dumps(provider))
+        assert copy.statistics.num_opened == 0
+        np.testing.assert_array_equal(copy.get_data(3)["frames"], frames)
+
+
+# In a process of its own: a child of this one would have the threads' locks and the garbage of all other tests.
+_FORKING = """
+import os, sys
+import numpy as np
+from accvlab.dali_pipeline_framework.inputs import VideoDataProvider, Videos
+
+videos = Videos(sys.argv[1], num_decoder_threads=int(sys.argv[2]))
+provider = VideoDataProvider(videos, sequence_length=4)
+expected = [provider.get_data(sample)["frames"] for sample in range(10)]
+provider.get_data(0)
+child = os.fork()
+if not child:
+    code = 1
+    try:
+        same = [np.array_equal(provider.get_data(n)["frames"], expected[n]) for n in (1, 5, 2)]
+        provider.close()
+        code = 0 if all(same) else 2
+    finally:
+        os._exit(code)
+assert os.waitpid(child, 0)[1] == 0
+assert np.array_equal(provider.get_data(1)["frames"], expected[1])
+print("same in both")
+"""

@@ -1,0 +1,467 @@
+"""Videos in remote storage: read by ranges, from servers that fail, and changed meanwhile."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import shutil
+import tarfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import attrs
+import fsspec
+import numpy as np
+import pytest
+from support.file_server import FileServer
+from support.videos import make_video, read_numbers
+
+from accvlab.dali_pipeline_framework import DataLoader, RemoteReading
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError, SourceError, VideoError
+from accvlab.dali_pipeline_framework.video import VideoDataProvider, VideoFrameDataProvider, Videos, index_video
+from accvlab.dali_pipeline_framework.video.files.container import missing_bytes
+from accvlab.dali_pipeline_framework.video.files.video_file import is_empty
+from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader
+from accvlab.dali_pipeline_framework.video.remote_video import located
+from accvlab.dali_pipeline_framework.video.video_decoding import VideoDecoder
+
+FAST: dict[str, Any] = {"reading": RemoteReading(attempts=3, first_wait_s=0.001, most_wait_s=0.002, timeout_s=30)}
+PADDED = {
+    "preset": "ultrafast",
+    "x264-params": "keyint=12:min-keyint=12:bframes=3:b-adapt=0:scenecut=0:nal-hrd=cbr:filler=1:bitrate=8000:"
+    "vbv-maxrate=8000:vbv-bufsize=4000",
+}  # 40 kB per frame
+KINDS = ("h264_b.mp4", "h264_b.ts", "h264_open.mkv", "vp9.webm", "h264_b.avi", "h264_fragments.mp4")
+MIB = 1 << 20
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[FileServer]:
+    folder = tmp_path / "served"
+    folder.mkdir()
+    with FileServer(folder) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def long_videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of videos of 150 frames and 6 MB; frame ``n`` shows ``n``."""
+    folder = tmp_path_factory.mktemp("long")
+    make_video(folder / "a.mp4", 150, "libx264", options=PADDED, with_audio=True)
+    make_video(folder / "a.mkv", 150, "libx264", options=PADDED)
+    return folder
+
+
+def remote(url: str, *, storage_options: Any = FAST, **settings: Any) -> Videos:
+    return Videos(url, storage_options=storage_options, **settings)
+
+
+def frames_of(videos: Videos) -> list[Any]:
+    provider = VideoDataProvider(videos, sequence_length=7, step=5)
+    try:
+        return [provider.get_data(sample)["frames"] for sample in range(provider.get_number_of_samples())]
+    finally:
+        provider.close()
+
+
+def assert_same(frames: list[Any], expected: list[Any]) -> None:
+    assert len(frames) == len(expected) > 1
+    for one, other in zip(frames, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def served(server: FileServer, path: Path, name: str = "") -> str:
+    shutil.copyfile(path, server.folder / (name or path.name))
+    return f"{server.url}/{name or path.name}"
+
+
+# --- the same pixels ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pixels_are_those_of_the_local_file(server: FileServer, video: Callable[[str], Path], kind: str) -> None:
+    url = served(server, video(kind))
+    assert_same(frames_of(remote(url)), frames_of(Videos(video(kind))))
+    assert index_video(url, storage_options=FAST) == index_video(video(kind))
+
+
+@pytest.mark.parametrize("store", ["memory", "zip", "deflated", "tar", "zip over http", "file"])
+def test_stores(server: FileServer, video: Callable[[str], Path], tmp_path: Path, store: str) -> None:
+    path, name = video("h264_b.mp4"), "clips/a.mp4"
+    packed = server.folder / "all.pack"
+    if "zip" in store or store == "deflated":
+        method = zipfile.ZIP_DEFLATED if store == "deflated" else zipfile.ZIP_STORED
+        with zipfile.ZipFile(packed, "w", method) as archive:
+            archive.write(path, name)
+    elif store == "tar":
+        with tarfile.open(packed, "w") as tar:
+            tar.add(path, name)
+    elif store == "memory":
+        fsspec.filesystem("memory").pipe_file(f"/remote/{name}", path.read_bytes())
+    url = {
+        "memory": f"memory://remote/{name}",
+        "tar": f"tar://{name}::{packed}",
+        "file": f"file://{path}",
+        "zip over http": f"zip://{name}::{server.url}/all.pack",
+    }.get(store, f"zip://{name}::{packed}")
+    assert_same(frames_of(remote(url, num_batch_threads=2)), frames_of(Videos(path)))
+    if store == "tar":
+        os.utime(packed, ns=(1, 1))
+        provider = VideoFrameDataProvider(remote(url))
+        os.utime(packed, ns=(2, 2))
+        with pytest.raises(VideoError, match=r"all.pack' was changed after it was indexed \(it was written again"):
+            provider.get_data(0)
+
+
+def test_lists_folders_and_patterns(server: FileServer, video: Callable[[str], Path]) -> None:
+    content = video("h264_b.mp4").read_bytes()
+    memory = fsspec.filesystem("memory")
+    for name in ("bus/10.mp4", "bus/9.mp4", "car/1.MKV", "car/notes.txt"):
+        memory.pipe_file(f"/drives/{name}", content)
+    memory.pipe_file("/drives/list.txt", b"bus/9.mp4 4 8 12\nmemory://drives/car/1.MKV 5\n")
+
+    def found(**settings: Any) -> list[tuple[str, Any]]:
+        provider = VideoDataProvider(
+            Videos(**settings, storage_options=FAST), sequence_length=4, tail="repeat", path_name="path"
+        )
+        starts = np.cumsum([0, *provider.sequence_lengths[:-1]]).tolist()
+        return [
+            (sample["path"], int(sample["label"][0] if "label" in sample else read_numbers(sample["frames"])[0]))
+            for sample in map(provider.get_data, starts)
+        ]
+
+    bus, car = "memory://drives/bus", "memory://drives/car"
+    assert found(file_root="memory://drives") == [(f"{bus}/10.mp4", 0), (f"{bus}/9.mp4", 0), (f"{car}/1.MKV", 1)]
+    listed = {"file_list": "memory://drives/list.txt", "file_list_format": "frames"}
+    assert found(**listed) == [(f"{bus}/9.mp4", 4), (f"{car}/1.MKV", 5)]
+    assert found(filenames=bus) == [(f"{bus}/10.mp4", 0), (f"{bus}/9.mp4", 0)]
+    assert found(filenames="memory://drives/*/*.[mM]*") == [
+        (f"{bus}/10.mp4", 0),
+        (f"{bus}/9.mp4", 0),
+        (f"{car}/1.MKV", 0),
+    ]
+    with pytest.raises(FileNotFoundError, match=r"No file matches the pattern 'memory://drives/\*\.mp4'"):
+        found(filenames="memory://drives/*.mp4")
+    with pytest.raises(SettingError, match="There is no video in the folder 'memory://drives'"):
+        found(filenames="memory://drives")
+    with pytest.raises(FileError, match=r"memory://drives/none.mp4' cannot be read: there is none"):
+        found(filenames="memory://drives/none.mp4")
+    with pytest.raises(FileError, match=r"memory://drives/none.txt' cannot be read: there is none"):
+        found(file_list="memory://drives/none.txt")
+    (server.folder / "bus").mkdir()
+    (server.folder / "bus" / "9.mp4").write_bytes(content)
+    over_http = f"{server.url}/bus"
+    assert found(filenames=over_http) == found(filenames=f"{over_http}/*.mp4") == [(f"{over_http}/9.mp4", 0)]
+
+
+def test_cameras(server: FileServer, video: Callable[[str], Path]) -> None:
+    front, left = (served(server, video("h264_b.mp4"), name) for name in ("front.mp4", "left.mp4"))
+    rig = Videos(cameras={"front": front, "left": [left]}, storage_options=FAST)
+    sample = VideoDataProvider(rig, sequence_length=2).get_data(3)
+    assert read_numbers(sample["front"]["frames"]) == read_numbers(sample["left"]["frames"]) == [6, 7]
+
+
+# --- how much is read -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.mkv"])
+def test_what_is_read_of_a_long_video(long_videos: Path, server: FileServer, tmp_path: Path, name: str) -> None:
+    url = served(server, long_videos / name)
+    size = (server.folder / name).stat().st_size
+    assert size > 5 * MIB
+    videos = remote(url, index_cache=tmp_path / "indices")
+    provider = VideoDataProvider(videos, sequence_length=8)
+    assert server.num_bytes < 1.1 * size  # once, from the start to the end
+    assert server.num_reads <= 9
+    assert len(server.requests) == server.num_reads + 2
+    server.forget()
+    provider = VideoDataProvider(videos, sequence_length=8)
+    assert server.requests == [("HEAD", f"/{name}")]  # the index is there
+    server.forget()
+    assert read_numbers(provider.get_data(9)["frames"]) == [*range(72, 80)]
+    # Its end and its start, and up to twice what the 20 frames from a key frame on have.
+    assert server.num_bytes < 2.5 * MIB
+    assert server.num_reads <= 6
+    assert len(server.requests) == server.num_reads + 1  # no further ones for the version
+    server.forget()
+    assert read_numbers(provider.get_data(9)["frames"]) == [*range(72, 80)]
+    assert server.num_reads <= 1  # blocks are kept
+    provider.close()
+    server.forget()
+    for sample in range(provider.get_number_of_samples()):
+        provider.get_data(sample)
+    assert server.num_bytes < 1.1 * size
+    assert server.num_reads <= 9
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_members_of_archives_are_read_in_parts(long_videos: Path, server: FileServer, kind: str) -> None:
+    packed = server.folder / "all.pack"
+    if kind == "zip":
+        with zipfile.ZipFile(packed, "w") as archive:
+            archive.write(long_videos / "a.mkv", "clips/a.mkv")
+    else:
+        with tarfile.open(packed, "w") as tar:
+            tar.add(long_videos / "a.mkv", "clips/a.mkv")
+    provider = VideoDataProvider(remote(f"{kind}://clips/a.mkv::{server.url}/all.pack"), sequence_length=8)
+    provider.get_data(0)  # the list of members
+    provider.close()
+    server.forget()
+    assert read_numbers(provider.get_data(9)["frames"]) == [*range(72, 80)]
+    assert server.num_bytes < 2.5 * MIB
+    assert server.num_reads <= 7
+    reader = FrameReader(located(f"{kind}://clips/a.mkv::{server.url}/all.pack", FAST), provider.video_index(0))
+    reader.frames([2])
+    os.utime(packed, ns=(1, 1))
+    with pytest.raises(FileError, match=r"Frame 140 of the video .* cannot be read: .* changed while it was read"):
+        reader.frames([140])
+    reader.close()
+
+
+def test_helpers_read_little(long_videos: Path, server: FileServer) -> None:
+    for name in ("a.mp4", "a.mkv"):
+        source = located(served(server, long_videos / name), FAST)
+        for helper, expected in ((missing_bytes, 0), (is_empty, False)):
+            server.forget()
+            with source.open() as file:
+                assert helper(file) == expected
+            assert server.num_reads <= 3
+            assert server.num_bytes < MIB
+
+
+def test_a_video_that_breaks_off(long_videos: Path, server: FileServer) -> None:
+    url = served(server, long_videos / "a.mkv")
+    content = (server.folder / "a.mkv").read_bytes()
+    (server.folder / "a.mkv").write_bytes(content[: 4 * MIB])
+    with pytest.raises(VideoError, match=rf"'{url}' is incomplete \(\d+ bytes are missing at its end\)"):
+        index_video(url)
+    (server.folder / "a.mkv").write_bytes(b"")
+    with pytest.raises(VideoError, match=rf"'{url}' is empty"):
+        index_video(url)
+    (server.folder / "a.mkv").write_bytes(b"no video" * 100)
+    with pytest.raises(VideoError, match=rf"Cannot open '{url}' as a video"):
+        index_video(url)
+
+
+# --- changed meanwhile ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("has_versions", [True, False])
+def test_a_video_that_was_replaced_after_it_was_indexed(
+    server: FileServer, video: Callable[[str], Path], tmp_path: Path, has_versions: bool
+) -> None:
+    server.has_versions = has_versions  # if not, its size is all that tells
+    url = served(server, video("h264_b.mp4"))
+    videos = remote(url, index_cache=tmp_path / "indices")
+    provider = VideoFrameDataProvider(videos)
+    kept = pickle.dumps(provider)
+    served(server, video("h264_irregular.mp4"), "h264_b.mp4")
+    with pytest.raises(VideoError, match=rf"'{url}' was changed after it was indexed \(\d+ bytes then, \d+ now\)"):
+        provider.get_data(3)
+    assert VideoFrameDataProvider(videos).get_number_of_samples() == 20
+    with pytest.raises(VideoError, match=rf"'{url}' in '.*index' was made anew .* since the video was changed"):
+        pickle.loads(kept)
+
+
+def test_a_video_of_the_same_size_that_was_replaced(server: FileServer, video: Callable[[str], Path]) -> None:
+    url = served(server, video("h264_b.mp4"))
+    index = index_video(url)
+    assert index.file_state is not None
+    assert isinstance(index.file_state.version, str)
+    served(server, video("h264_b.mp4"))
+    with pytest.raises(VideoError, match=r"was changed after it was indexed \(it was written again\)"):
+        FrameReader(url, index)
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.mkv"])
+def test_a_video_that_is_replaced_while_it_is_read(long_videos: Path, server: FileServer, name: str) -> None:
+    url = served(server, long_videos / name)
+    reader = FrameReader(located(url, FAST), index_video(url))
+    reader.frames([2])
+    served(server, long_videos / name)  # the same bytes, which nobody knows before they are read
+    server.forget()
+    told = rf"Frame 140 of the video '{url}', at 5.600 s, cannot be read: .* changed while it was read"
+    with pytest.raises(FileError, match=told):
+        reader.frames([140])
+    assert server.num_reads <= 1  # it is not asked again: it would not change back
+    reader.close()
+
+
+# --- servers that fail ----------------------------------------------------------------------------------
+
+
+def test_what_passes_is_tried_again(server: FileServer, video: Callable[[str], Path]) -> None:
+    url = served(server, video("h264_b.mp4"))
+    expected = frames_of(Videos(video("h264_b.mp4")))
+    server.faults[:] = ["500", "cut", "", "429", "503"]
+    assert_same(frames_of(remote(url)), expected)
+    assert not server.faults
+
+
+@pytest.mark.parametrize(
+    ("fault", "error_type", "reason"),
+    [
+        ("500", OSError, "500, message='Internal Server Error'"),
+        ("cut", OSError, "Response payload is not completed|cut short"),
+        ("403", OSError, "403, message='Forbidden'"),
+        ("404", FileNotFoundError, "h264"),
+        ("stall", TimeoutError, r"there was no answer within 0\.3 s"),
+    ],
+)
+@pytest.mark.parametrize(
+    "kind",
+    ["h264_open.mkv", *(pytest.param(kind, marks=pytest.mark.wide) for kind in ("h264_b.mp4", "h264_b.ts"))],
+)
+def test_what_does_not_pass_is_the_error_that_it_was(
+    server: FileServer,
+    video: Callable[[str], Path],
+    fault: str,
+    error_type: type[Exception],
+    reason: str,
+    kind: str,
+) -> None:
+    url = served(server, video(kind))
+    hasty = {"reading": attrs.evolve(FAST["reading"], attempts=2, timeout_s=0.3 if fault == "stall" else 30)}
+    provider = VideoDataProvider(remote(url, storage_options=hasty), sequence_length=5)
+    server.lasting_fault = fault
+    begin_s = time.monotonic()
+    with pytest.raises(FileError, match=rf"Cannot read '{url}' after 0 decoded frames: .*({reason})") as failed:
+        provider.get_data(6)
+    assert time.monotonic() - begin_s < 20
+    assert isinstance(failed.value, error_type)
+    assert not isinstance(failed.value, VideoError)
+    assert failed.value.__cause__ is not None
+    server.lasting_fault = ""
+    assert read_numbers(provider.get_data(6)["frames"]) == [30, 31, 32, 33, 34]
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.mkv"])
+@pytest.mark.parametrize("num_good", [0, 1])
+def test_the_frame_is_named_where_reading_breaks_off(
+    long_videos: Path, server: FileServer, name: str, num_good: int
+) -> None:
+    url = served(server, long_videos / name)
+    reader = FrameReader(located(url, FAST), index_video(url))
+    reader.frames([0])
+    server.faults[:] = [""] * num_good
+    server.lasting_fault = "500"
+    told = rf"Frame \d+ of the video '{url}', at \d\.\d+ s, cannot be read: .* 500"
+    with pytest.raises(FileError, match=told) as failed:
+        reader.frames([*range(80, 140)])
+    assert not isinstance(failed.value, VideoError)
+    reader.close()
+
+
+def test_servers_that_do_not_send_parts(server: FileServer, video: Callable[[str], Path]) -> None:
+    url = served(server, video("h264_b.mp4"))
+    server.serves_ranges = False
+    with pytest.raises(
+        io.UnsupportedOperation, match=rf"'{url}' .* status 200 .* only be read as a whole"
+    ) as failed:
+        index_video(url)
+    assert isinstance(failed.value, FileError)
+    server.serves_ranges = True
+    server.refused = ("HEAD",)  # as URLs that were signed for one method
+    assert index_video(url) == index_video(video("h264_b.mp4"))
+
+
+def test_credentials_are_not_shown(server: FileServer, video: Callable[[str], Path]) -> None:
+    served(server, video("h264_b.mp4"))
+    url = f"{server.url.replace('://', '://me:hidden@')}/h264_b.mp4?X-Amz-Signature=hidden&part=1"
+    videos = remote(url, storage_options={**FAST, "headers": {"X-Key": "hidden"}})
+    provider = VideoFrameDataProvider(videos)
+    server.lasting_fault = "500"
+    with pytest.raises(FileError) as failed:
+        provider.get_data(3)
+    told = [str(failed.value), provider.describe_sample(3), repr(provider)]
+    assert not [text for text in told if "hidden" in text]
+    assert "X-Key" not in repr(videos)
+    assert told[1] == f"{server.url.replace('://', '://***@')}/h264_b.mp4?X-Amz-Signature=***&part=1, frame 3"
+
+
+class BrokenFile(io.BytesIO):
+    """Reading fails from some place on."""
+
+    def __init__(self, content: bytes, start: int, error: BaseException) -> None:
+        super().__init__(content)
+        self.start, self.error = start, error
+
+    def read(self, size: int | None = -1) -> bytes:
+        if self.tell() >= self.start:
+            raise self.error
+        return super().read(size)
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("key"), ConnectionResetError("reset"), VideoError("its own"), EOFError()]
+)
+@pytest.mark.parametrize("start", [0, 50_000, MIB, 5 * MIB])
+def test_errors_of_open_files_come_out_as_they_were(long_videos: Path, error: Exception, start: int) -> None:
+    content = (long_videos / "a.mkv").read_bytes()
+    file: BinaryIO = BrokenFile(content, start, error)
+    expected: type[Exception] = type(error) if isinstance(error, VideoError) else FileError
+    with pytest.raises(expected) as failed:
+        index_video(file)
+    assert failed.value is error or failed.value.__cause__ is error
+    assert index_video(io.BytesIO(content)).num_frames == 150  # nothing is left behind in this thread
+
+
+def test_an_interrupt_while_a_file_is_read(long_videos: Path) -> None:
+    file = BrokenFile((long_videos / "a.mkv").read_bytes(), MIB, KeyboardInterrupt())
+    decoder = VideoDecoder(file)
+    with pytest.raises(KeyboardInterrupt):
+        list(decoder)
+
+
+def test_an_open_file_is_read_from_its_start(video: Callable[[str], Path]) -> None:
+    for kind in ("h264_b.mp4", "h264_b.avi"):  # the second one is read twice
+        with video(kind).open("rb") as file:
+            file.seek(100)
+            assert index_video(file) == index_video(video(kind))
+
+
+# --- workers --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("start_method", "num_workers"), [("spawn", 1), ("fork", 2)])
+def test_workers_open_videos_themselves(
+    server: FileServer, video: Callable[[str], Path], tmp_path: Path, start_method: Any, num_workers: int
+) -> None:
+    urls = [served(server, video(kind)) for kind in ("h264_b.mp4", "vp9.webm")]
+    server.faults[:] = ["500"] * 2
+    videos = Videos(urls, storage_options=FAST, index_cache=tmp_path / "indices", num_batch_threads=2)
+    provider = VideoFrameDataProvider(videos)
+    provider.get_data(0)  # a connection of this process
+    server.faults[:] = ["cut", "", "500"]
+    with DataLoader(
+        provider, 8, num_workers=num_workers, start_method=start_method, output_type="numpy"
+    ) as loader:
+        numbers = [read_numbers(batch["image"]) for batch in loader]
+    assert numbers == [[number % 40 for number in range(first, first + 8)] for first in range(0, 80, 8)]
+    assert not server.faults
+
+
+def test_a_loader_names_sample_frame_and_url(server: FileServer, video: Callable[[str], Path]) -> None:
+    url = served(server, video("h264_b.mp4"))
+    provider = VideoFrameDataProvider(remote(url))
+    server.lasting_fault = "500"
+    loader = DataLoader(provider, 4, num_workers=1, start_method="fork", output_type="numpy")
+    with loader, pytest.raises(SourceError, match=rf"(?s)sample 0.*{url}.*500") as failed:
+        next(iter(loader))
+    assert failed.value.sample_index == 0
+
+
+# --- settings -------------------------------------------------------------------------------------------
+
+
+def test_settings() -> None:
+    with pytest.raises(SettingError, match=r"`storage_options\['reading'\]` must be a RemoteReading"):
+        Videos("s3://drives/a.mp4", storage_options={"reading": 3})
+    with pytest.raises(SettingError, match="`storage_options` must be a dict, got str"):
+        Videos("s3://drives/a.mp4", storage_options="key")
+    with pytest.raises(SettingError, match="`index_cache` must be a local folder, got 's3://drives'"):
+        VideoDataProvider(Videos("memory://a.mp4", index_cache="s3://drives"), sequence_length=1)

@@ -1,0 +1,474 @@
+"""Sequences of videos: those of DALI's reader, in its order, with its pixels."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from nvidia.dali import fn, types
+from nvidia.dali.pipeline import pipeline_def
+from support.laws import examples
+from support.recordings import video_provider
+from support.videos import make_video, read_numbers
+
+from accvlab.dali_pipeline_framework.errors import DuplicateFieldError, FileError, SettingError, VideoError
+from accvlab.dali_pipeline_framework.video import VideoDataProvider, VideoFrameDataProvider, Videos
+
+LENGTHS = {"a.webm": 10, "b.webm": 7, "irregular.webm": 8, "late.webm": 8, "thirds.webm": 12, "c.avi": 9}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("short")
+    make_video(folder / "a.webm", 10)
+    make_video(folder / "b.webm", 7, first_number=100)
+    make_video(folder / "irregular.webm", 8, first_number=200, times=[0, 10, 50, 55, 90, 200, 240, 260])
+    make_video(folder / "late.webm", 8, first_number=300, times=[500, 540, 580, 620, 660, 700, 740, 780])
+    make_video(folder / "thirds.webm", 12, first_number=400, times=[round(n * 100 / 3) for n in range(12)])
+    make_video(folder / "c.avi", 9, "mjpeg", first_number=500, size=(64, 48))
+    return folder
+
+
+def from_dali(**arguments: Any) -> list[list[np.ndarray]]:
+    @pipeline_def(batch_size=1, num_threads=1, device_id=None)
+    def pipeline() -> Any:
+        outputs = fn.experimental.readers.video(name="reader", **arguments)
+        return tuple(outputs) if isinstance(outputs, (list, tuple)) else outputs
+
+    made = pipeline()
+    made.build()
+    return [[np.array(output[0]) for output in made.run()] for _ in range(made.epoch_size("reader"))]
+
+
+TAILS = {
+    "none": "drop",
+    "edge": "repeat",
+    "repeat": "repeat",
+    "symmetric": "reflect_1001",
+    "reflect": "reflect_101",
+}
+
+
+def renamed(
+    pad_mode: str = "none", enable_frame_num: Any = False, enable_timestamps: bool = False, **others: Any
+) -> Any:
+    """The arguments of the provider that are those of DALI's reader."""
+    names = {
+        True: "first_frame_number_name",
+        "scalar": "first_frame_number_name",
+        "sequence": "frame_numbers_name",
+    }
+    if enable_frame_num in names:
+        others[names[enable_frame_num]] = "frame_num"
+    if enable_timestamps:
+        others["timestamps_name"] = "timestamps"
+    return {**others, "tail": TAILS.get(pad_mode, pad_mode)}
+
+
+def from_provider(**arguments: Any) -> list[list[np.ndarray]]:
+    provider = video_provider(**arguments)
+    return [list(provider.get_data(n).get_data()) for n in range(provider.get_number_of_samples())]
+
+
+def check_equal(**arguments: Any) -> int:
+    expected, got = from_dali(**arguments), from_provider(**renamed(**arguments))
+    assert len(got) == len(expected)
+    for sample, (ours, theirs) in enumerate(zip(got, expected, strict=True)):
+        assert [array.shape for array in ours] == [array.shape for array in theirs], sample
+        assert [array.dtype for array in ours] == [array.dtype for array in theirs], sample
+        for our, their in zip(ours, theirs, strict=True):
+            if our.dtype == np.float64:
+                np.testing.assert_allclose(our, their, rtol=0, atol=1e-12)
+            else:
+                np.testing.assert_array_equal(our, their)
+    return len(got)
+
+
+PAD_MODES = ["none", "constant", "edge", "repeat", "reflect_1001", "symmetric", "reflect_101", "reflect"]
+ROUNDINGS = ["start_down_end_up", "start_up_end_down", "all_up", "all_down"]
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> dict[str, Any]:
+    arguments: dict[str, Any] = {
+        "sequence_length": draw(st.integers(1, 7)),
+        "stride": draw(st.integers(1, 3)),
+        "pad_mode": draw(st.sampled_from(PAD_MODES)),
+        "enable_frame_num": draw(st.sampled_from(["none", "scalar", "sequence", True, False])),
+        "enable_timestamps": draw(st.booleans()),
+    }
+    if draw(st.booleans()):
+        arguments["step"] = draw(st.integers(1, 6))
+    if draw(st.integers(0, 4)) == 0:
+        arguments["uniform_sample"] = True
+    if arguments["pad_mode"] == "constant":
+        arguments["fill_value"] = draw(st.sampled_from([0, 9, [1, 2, 3]]))
+    return arguments
+
+
+DALI_ORACLE = settings(
+    max_examples=examples(12, 30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@given(arguments=windows(), data=st.data())
+@DALI_ORACLE
+def test_given_files(folder: Path, arguments: dict[str, Any], data: st.DataObject) -> None:
+    names = data.draw(st.lists(st.sampled_from([*LENGTHS]), min_size=1, max_size=4))
+    # Otherwise DALI fails on having no sequence.
+    names.append("thirds.webm" if arguments["sequence_length"] * arguments["stride"] <= 12 else "a.webm")
+    if arguments["sequence_length"] * arguments["stride"] > 12 and arguments["pad_mode"] == "none":
+        arguments["pad_mode"] = "edge"
+    arguments["filenames"] = [str(folder / name) for name in names]
+    if data.draw(st.booleans()):
+        arguments["labels"] = data.draw(st.lists(st.integers(-9, 9), min_size=len(names), max_size=len(names)))
+    assert check_equal(**arguments)
+
+
+@given(arguments=windows(), data=st.data())
+@DALI_ORACLE
+def test_listed_ranges(folder: Path, tmp_path: Path, arguments: dict[str, Any], data: st.DataObject) -> None:
+    is_frames = data.draw(st.booleans())
+    arguments["file_list_format"] = "frames" if is_frames else "timestamps"
+    arguments["file_list_rounding"] = data.draw(st.sampled_from(ROUNDINGS))
+    arguments["pad_mode"] = "edge" if arguments["pad_mode"] == "none" else arguments["pad_mode"]
+    lines = []
+    for name in data.draw(st.lists(st.sampled_from([*LENGTHS]), min_size=1, max_size=4)):
+        label = data.draw(st.integers(0, 9))
+        line = f"{folder / name} {label}"
+        if is_frames and data.draw(st.booleans()):
+            start = data.draw(st.integers(-6, 5))
+            line += f" {start} {-1 if -6 <= start < -1 else max(start, 0) + data.draw(st.integers(1, 8))}"
+            if start == -1:
+                line = line.replace(" -1 ", " 0 ")
+        elif not is_frames and name != "irregular.webm" and data.draw(st.booleans()):
+            offset = 0.5 if name == "late.webm" else 0
+            start_s = offset + data.draw(st.sampled_from([0, 0.04, 0.08, 0.033, 0.067, 0.05, 0.1199]))
+            line += f" {start_s:g} {start_s + data.draw(st.sampled_from([0.09, 0.1, 0.12, 0.1333])):g}"
+        lines.append(line)
+    lines.append(f"{folder / 'a.webm'} 0")  # ranges may hold no frame, and DALI fails on having no sequence
+    (tmp_path / "list.txt").write_text("\n".join(lines) + "\n")
+    arguments["file_list"] = str(tmp_path / "list.txt")
+    assert check_equal(**arguments)
+
+
+def test_label_folders(folder: Path, tmp_path: Path) -> None:
+    for number, name in enumerate(["B/2.webm", "B/10.webm", "a/x.WEBM", "a/inner/z.webm", "c/a.avi", "top.webm"]):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(
+            folder / ("c.avi" if name.endswith("avi") else ["a.webm", "b.webm"][number % 2]), tmp_path / name
+        )
+    assert check_equal(file_root=str(tmp_path), sequence_length=3, enable_frame_num=True) == 3 + 2 + 3 + 3
+    (tmp_path / "a" / "notes.txt").write_text("not a video")
+    provider = VideoDataProvider(Videos(file_root=tmp_path), sequence_length=3, path_name="path")
+    paths = [provider.get_data(n)["path"] for n in range(provider.get_number_of_samples())]
+    assert list(dict.fromkeys(Path(path).name for path in paths)) == ["10.webm", "2.webm", "x.WEBM", "a.avi"]
+
+
+def test_fields(folder: Path) -> None:
+    files = [folder / "b.webm", folder / "c.avi"]
+    provider = VideoDataProvider(
+        Videos(files, labels=[5, 6]),
+        sequence_length=3,
+        frame_numbers_name="n",
+        timestamps_name="t",
+        frames_name="clip",
+        label_name="class",
+        path_name="path",
+        recording_number_name="video",
+    )
+    assert list(provider.sample_data_structure.contained_top_level_field_names) == [
+        "clip",
+        "class",
+        "n",
+        "t",
+        "path",
+        "video",
+    ]
+    sample = provider.get_data(3)
+    assert sample["clip"].shape == (3, 48, 64, 3)
+    assert sample["class"].tolist() == [6]
+    assert sample["n"].tolist() == [3, 4, 5]
+    assert sample["t"].tolist() == pytest.approx([0.12, 0.16, 0.2])
+    assert sample["path"] == str(folder / "c.avi")
+    assert sample["video"] == 1
+    assert provider.sequence_lengths.tolist() == [2, 3]
+    assert provider.samples_per_recording.tolist() == [2, 3]
+    assert provider.video_index(1).codec_name == "mjpeg"
+
+
+def test_folders_and_patterns(folder: Path, tmp_path: Path) -> None:
+    for name in ("10.webm", "9.WEBM", "[1].webm", "sub/x.webm"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(folder / "b.webm", tmp_path / name)
+    (tmp_path / "notes.txt").touch()
+    for source, names in (
+        (tmp_path, ["10.webm", "9.WEBM", "[1].webm"]),
+        (tmp_path / "*.webm", ["10.webm", "[1].webm"]),
+        (tmp_path / "[1].webm", ["[1].webm"]),  # is there under this very name
+        ([tmp_path / "sub", tmp_path / "9*"], ["sub/x.webm", "9.WEBM"]),
+        (tmp_path / "**" / "*.webm", ["10.webm", "[1].webm", "sub/x.webm"]),
+    ):
+        provider = VideoDataProvider(source, sequence_length=7, path_name="path")
+        paths = [provider.get_data(n)["path"] for n in range(provider.get_number_of_samples())]
+        assert paths == [str(tmp_path / name) for name in names]
+    rig = Videos(cameras={"front": tmp_path / "[19]*", "left": [folder / "a.webm"] * 2}, labels=[4, 5])
+    assert VideoFrameDataProvider(rig).get_data(7)["label"].tolist() == [5]
+
+
+def test_short_videos_have_no_samples(folder: Path) -> None:
+    provider = VideoDataProvider([folder / name for name in ("b.webm", "a.webm", "c.avi")], sequence_length=9)
+    assert provider.samples_per_recording.tolist() == [0, 1, 1]
+    assert provider.sequence_lengths.tolist() == [1, 1]
+    assert read_numbers(provider.get_data(0)["frames"]) == [*range(9)]
+
+
+def test_end_of_a_range_may_be_included(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "list").write_text(
+        f"{folder / 'a.webm'} 0 2 5\n{folder / 'a.webm'} 0 7 9\n{folder / 'a.webm'} 0 8\n"
+    )
+    arguments: dict[str, Any] = {
+        "file_list": tmp_path / "list",
+        "sequence_length": 1,
+        "file_list_format": "frames",
+    }
+    for include, expected in ((False, [2, 3, 4, 7, 8, 8, 9]), (True, [2, 3, 4, 5, 7, 8, 9, 8, 9])):
+        samples = from_provider(**arguments, file_list_include_end=include)
+        assert [read_numbers(sample[0])[0] for sample in samples] == expected
+
+
+@pytest.mark.parametrize("image_type", [types.DALIImageType.BGR, types.DALIImageType.GRAY])
+def test_image_types(folder: Path, image_type: types.DALIImageType) -> None:
+    provider = VideoDataProvider(Videos(folder / "a.webm", image_type=image_type), sequence_length=4)
+    frames = provider.get_data(1)["frames"]
+    assert frames.shape[3] == (1 if image_type == types.DALIImageType.GRAY else 3)
+    assert read_numbers(frames) == [4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("kind", ["h264_b.mp4", "hevc_open.mkv", "h264_irregular.mp4", "two_streams.mkv"])
+def test_codecs_beyond_those_of_dali(video: Callable[[str], Path], kind: str) -> None:
+    provider = VideoDataProvider(video(kind), sequence_length=3, step=2, timestamps_name="timestamps")
+    times_s = provider.video_index(0).times_s
+    for sample in reversed(range(provider.get_number_of_samples())):
+        data = provider.get_data(sample)
+        assert read_numbers(data["frames"]) == [2 * sample + k for k in range(3)]
+        np.testing.assert_array_equal(data["timestamps"], times_s[2 * sample : 2 * sample + 3])
+
+
+def test_stream_of_the_container(video: Callable[[str], Path]) -> None:
+    provider = VideoDataProvider(Videos(video("two_streams.mkv"), stream=1), sequence_length=2)
+    assert read_numbers(provider.get_data(5)["frames"]) == [1010, 1011]
+
+
+def test_names(folder: Path, tmp_path: Path) -> None:
+    names = ["fährt 走る.webm", "with space.webm", f"{'long' * 50}.webm", "%d:x.webm"]
+    for name in names:
+        shutil.copy(folder / "b.webm", tmp_path / name)
+    (tmp_path / "list").write_text(
+        "".join(f"{tmp_path / name} {n}\n" for n, name in enumerate(names)), encoding="utf-8"
+    )
+    provider = VideoDataProvider(
+        Videos(file_list=tmp_path / "list", index_cache=tmp_path / "i"), sequence_length=7, path_name="path"
+    )
+    for number, name in enumerate(names):
+        sample = provider.get_data(number)
+        assert (sample["path"], sample["label"].tolist()) == (str(tmp_path / name), [number])
+        assert read_numbers(sample["frames"]) == [*range(100, 107)]
+
+
+def test_name_that_is_no_utf8(folder: Path, tmp_path: Path) -> None:
+    import os
+
+    path = os.fsencode(tmp_path) + b"/\xff\xfe.webm"
+    shutil.copy(folder / "b.webm", path)
+    provider = VideoDataProvider(
+        Videos(os.fsdecode(path), index_cache=tmp_path / "i"), sequence_length=2, path_name="path"
+    )
+    sample = provider.get_data(0)
+    assert sample["path"] == f"{tmp_path}/\\xff\\xfe.webm"
+    assert read_numbers(sample["frames"]) == [100, 101]
+
+
+def test_cache_serves_many(folder: Path, tmp_path: Path) -> None:
+    files = [folder / name for name in LENGTHS]
+    first = VideoDataProvider(Videos(files, index_cache=tmp_path), sequence_length=2)
+    again = VideoDataProvider(Videos(files, index_cache=tmp_path), sequence_length=2)
+    assert len(list(tmp_path.iterdir())) == len(LENGTHS)
+    for video in range(len(files)):
+        assert again.video_index(video) == first.video_index(video)
+
+
+def test_whole_batches_in_threads(folder: Path) -> None:
+    files = [folder / name for name in LENGTHS]
+    alone = VideoDataProvider(files, sequence_length=2)
+    together = VideoDataProvider(Videos(files, num_batch_threads=3), sequence_length=2)
+    assert (alone.loads_batches, together.loads_batches) == (False, True)
+    order = [3, 0, 3, 11, 7, 1, 14]
+    for sample, loaded in zip(order, together.load_batch(order, range(7)), strict=True):
+        np.testing.assert_array_equal(loaded["frames"], alone.get_data(sample)["frames"])
+
+
+def test_samples_are_described_by_file_and_frames(folder: Path) -> None:
+    files = [folder / name for name in LENGTHS]
+    short = VideoDataProvider(files, sequence_length=3, stride=2)
+    assert short.describe_sample(0) == f"{files[0]}, frames 0, 2, 4"
+    made_up = VideoDataProvider(
+        files[0], sequence_length=4, step=4, tail="constant", frame_numbers_name="frame_num"
+    )
+    assert made_up.get_data(2)["frame_num"].tolist() == [8, 9, -1, -1]
+    assert made_up.describe_sample(2) == f"{files[0]}, frames 8, 9"
+    long = VideoDataProvider(files[0], sequence_length=9)
+    assert long.describe_sample(0) == f"{files[0]}, frames 0 to 8"
+    frames = VideoFrameDataProvider(files)
+    assert frames.describe_sample(frames.sequence_lengths[0] + 1) == f"{files[1]}, frame 1"
+    for index in (-1, frames.get_number_of_samples()):
+        with pytest.raises(IndexError, match=f"got {index}"):
+            frames.describe_sample(index)
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("arguments", "rule"),
+        [
+            ({"sequence_length": 0}, "`sequence_length` must be a whole number of at least 1, got 0"),
+            ({"stride": 0}, "`stride` must be a whole number of at least 1"),
+            ({"step": -1}, "`step` must be a whole number of at least 1"),
+            ({"tail": "zero"}, "`tail` must be one of 'drop', 'repeat', 'constant'.* got 'zero'"),
+            ({"fill_value": 256}, r"`fill_value` must be at most 255, got 256"),
+            ({"fill_value": [1, 2]}, r"one for each of 3 channel\(s\), got \[1, 2\]"),
+            ({"image_type": types.DALIImageType.YCbCr}, "`image_type` must be RGB, BGR or GRAY"),
+            ({"stream": 1}, "`stream` must be the number of a video stream, 0 to 0"),
+            ({"stream": {"front": 0}}, "One `stream` per camera goes with `cameras`"),
+            ({"labels": [1, 2]}, r"as many `labels` as `filenames`, got 2 label\(s\) for 1"),
+            ({"labels": [1.5]}, "`labels` must be a whole number .* got 1.5. Labels are whole numbers of 32 bits"),
+            ({"labels": [2**31]}, "`labels` must be at most 2147483647, got 2147483648"),
+            ({"file_root": "x"}, "exactly one way.* Got `filenames` and `file_root`"),
+            ({"filenames": None}, "exactly one way.* Got none of them"),
+            ({"filenames": []}, "`filenames` must name at least one video"),
+            ({"filenames": [b"x"]}, "`filenames` must be the path of a file or folder .*, got b'x'"),
+            ({"filenames": b"x"}, "`filenames` must be paths of videos, got b'x'"),
+            ({"filenames": 3}, "`filenames` must be paths of videos, got 3"),
+            ({"file_list_format": "seconds"}, "`file_list_format` must be one of 'timestamps', 'frames'"),
+            ({"file_list_rounding": "up"}, "`file_list_rounding` must be one of"),
+            ({"num_decoder_threads": 0}, "`num_decoder_threads` must be"),
+            ({"num_batch_threads": 0}, "`num_batch_threads` must be"),
+            ({"max_open_decoders": 0}, "`max_open_decoders` must be"),
+            ({"cameras": {"front": ["x"]}}, "exactly one way.* Got `filenames` and `cameras`"),
+            ({"step": -1}, "`step` must be a whole number of at least 1, got -1. .* leave it out, or give None"),
+            (
+                {"sequence_length": 11},
+                "at least 11 contiguous frames .* the longest of 1 videos has 10, in '.*/a.webm'",
+            ),
+            ({"sequence_length": 4, "stride": 3}, "at least 12 contiguous frames"),
+        ],
+    )
+    def test_setting(self, folder: Path, arguments: dict[str, Any], rule: str) -> None:
+        with pytest.raises(SettingError, match=rule):
+            video_provider(**{"filenames": folder / "a.webm", "sequence_length": 2, **arguments})
+
+    @pytest.mark.parametrize(
+        ("line", "rule"),
+        [
+            ("{a}", "line 3 of '.*list' must be `path label "),
+            ("{a} x", "line 3 of '.*list' must be `path label "),
+            ("7", "line 3 of '.*list' must be `path label "),
+            ("{a} -1", "The label on line 3 .* must be a whole number from 0"),
+            ("{a} 1.5", "The label on line 3"),
+            ("{a}\0 1", "line 3 .* must be `path label"),
+            ("{a} 1 2.5 4", "The range on line 3 .* must be whole numbers of frames"),
+            (
+                "{a} 1 5 2",
+                r"at least one frame, but line 3 of '.*list' has 5 to 2 frames of '.*a.webm', which is from",
+            ),
+            (
+                "{a} 1 10",
+                "line 3 of .* has 10 frames of .* from frame 10 to before frame 10. The video has 10 frames",
+            ),
+            ("{a} 1 -20 5", "line 3 of"),
+            ("{a} 1 3 3", "line 3 of"),
+            ("{a} 1 0 0.1 5", "1 0' does not exist|No such file"),
+        ],
+    )
+    def test_line(self, folder: Path, tmp_path: Path, line: str, rule: str) -> None:
+        a = folder / "a.webm"
+        (tmp_path / "list").write_text(f"{a} 0\n\n{line.format(a=a)}\n")
+        file_format = "timestamps" if "0.1" in line else "frames"
+        with pytest.raises((SettingError, FileError), match=rule):
+            VideoDataProvider(Videos(file_list=tmp_path / "list", file_list_format=file_format), sequence_length=1)
+
+    def test_times(self, folder: Path, tmp_path: Path) -> None:
+        (tmp_path / "list").write_text(f"{folder / 'a.webm'} 0 0.5 0.6\n")
+        with pytest.raises(SettingError, match=r"line 1 .* has 0.5 to 0.6 s of .* 10 frames, at 0 to 0.36 s"):
+            VideoDataProvider(Videos(file_list=tmp_path / "list"), sequence_length=1)
+        (tmp_path / "list").write_text(f"{folder / 'a.webm'} 0 -0.5\n")
+        with pytest.raises(SettingError, match="times of at least 0 s"):
+            VideoDataProvider(Videos(file_list=tmp_path / "list"), sequence_length=1)
+
+    def test_lists(self, tmp_path: Path) -> None:
+        with pytest.raises(FileError, match=r"Cannot read the list of videos '.*none': No such file") as caught:
+            VideoDataProvider(Videos(file_list=tmp_path / "none"), sequence_length=1)
+        assert isinstance(caught.value, FileNotFoundError)
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(FileError, match=r"list of videos '.*pipe': it is no regular file"):
+            VideoDataProvider(Videos(file_list=tmp_path / "pipe"), sequence_length=1)
+        (tmp_path / "list").write_text("\n \n")
+        with pytest.raises(SettingError, match=r"The list of videos '.*list' is empty"):
+            VideoDataProvider(Videos(file_list=tmp_path / "list"), sequence_length=1)
+
+    def test_roots(self, folder: Path, tmp_path: Path) -> None:
+        with pytest.raises(FileError, match="none"):
+            VideoDataProvider(Videos(file_root=tmp_path / "none"), sequence_length=1)
+        with pytest.raises(SettingError):
+            VideoDataProvider(Videos(file_root=tmp_path), sequence_length=1)
+
+    @pytest.mark.parametrize("argument", ["filenames", "file_root", "file_list"])
+    def test_urls_of_unknown_stores(self, argument: str) -> None:
+        with pytest.raises(FileError, match=r"'none://drives/a?' cannot be opened: Protocol not known: none"):
+            video_provider(**{argument: "none://drives/a", "sequence_length": 1})
+
+    def test_folders_and_patterns(self, tmp_path: Path) -> None:
+        (tmp_path / "notes.txt").touch()
+        with pytest.raises(
+            SettingError, match=r"no video in the folder '.*': no name in it matches `file_filters`"
+        ):
+            VideoDataProvider(tmp_path, sequence_length=1)
+        with pytest.raises(FileNotFoundError, match=r"No file matches the pattern '.*/\*.mp4'\."):
+            VideoDataProvider(tmp_path / "*.mp4", sequence_length=1)
+
+    def test_empty_file(self, tmp_path: Path) -> None:
+        (tmp_path / "a.mp4").touch()
+        for cache in (None, tmp_path / "cache"):
+            with pytest.raises(VideoError, match=r"The video '.*a\.mp4' is empty: it has 0 bytes\."):
+                VideoDataProvider(Videos(tmp_path / "a.mp4", index_cache=cache), sequence_length=1)
+
+    def test_all_bad_files_are_named(self, folder: Path, tmp_path: Path) -> None:
+        (tmp_path / "text.mp4").write_text("no video")
+        files = [folder / "a.webm", tmp_path / "text.mp4", tmp_path / "none.mp4"]
+        with pytest.raises(VideoError, match=r"(?s)2 of 3 videos cannot be used:.*text.mp4.*none.mp4"):
+            VideoDataProvider(files, sequence_length=1)
+        with pytest.raises(FileNotFoundError, match=r"none\.mp4"):
+            VideoDataProvider([folder / "a.webm", tmp_path / "none.mp4"], sequence_length=1)
+
+    def test_vanished_file(self, folder: Path, tmp_path: Path) -> None:
+        shutil.copy(folder / "a.webm", tmp_path / "a.webm")
+        provider = VideoDataProvider(tmp_path / "a.webm", sequence_length=1)
+        (tmp_path / "a.webm").unlink()
+        with pytest.raises(FileNotFoundError, match=r"a\.webm"):
+            provider.get_data(0)
+
+    @pytest.mark.parametrize("sample", [-1, 5])
+    def test_sample(self, folder: Path, sample: int) -> None:
+        provider = VideoDataProvider(folder / "a.webm", sequence_length=2)
+        with pytest.raises(IndexError, match=rf"`sample_index` must be in \[0, 4\], got {sample}"):
+            provider.get_data(sample)
+
+    def test_names(self, folder: Path) -> None:
+        with pytest.raises(DuplicateFieldError):
+            VideoDataProvider(folder / "a.webm", sequence_length=2, timestamps_name="frames")

@@ -1,0 +1,324 @@
+"""Which frames there are, without decoding them: the same as decoding gives."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import attrs
+import av
+import numpy as np
+import pytest
+from support.video_kinds import KINDS
+from support.videos import HEIGHT, WIDTH, make_video
+
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
+from accvlab.dali_pipeline_framework.video import VideoIndex, index_video, video_index, video_index_cache
+from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader
+from accvlab.dali_pipeline_framework.video.video_index_cache import VideoIndexCache
+
+# Their containers do not tell when frames are shown.
+UNTIMED = {"h264_b.avi", "h264.h264"}
+# Or tell some times only.
+UNSEEKABLE = {*UNTIMED, "mpeg1.mpg"}
+# Or their packets need not be frames.
+DECODED = {*UNSEEKABLE, "h264_headless.ts", "h264_fields.mkv", "h264_fields.ts"}
+
+
+def decoded_times(path: Path, stream: int = 0) -> list[int | None]:
+    with av.open(str(path)) as container:
+        return [frame.pts for frame in container.decode(video=stream)]
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_frames_are_those_that_decoding_gives(video: Callable[[str], Path], kind: str) -> None:
+    path = video(kind)
+    index = index_video(path)
+    times = decoded_times(path)
+    assert index.num_frames == len(times)
+    assert index.is_seekable == (kind not in UNSEEKABLE)
+    if kind not in UNTIMED:
+        assert index.pts.tolist() == times
+    assert (index.width, index.height) == (WIDTH, HEIGHT)
+    assert (np.diff(index.pts) > 0).all()
+
+
+def test_facts(video: Callable[[str], Path]) -> None:
+    index = index_video(video("h264_b.mp4"))
+    assert index.codec_name == "h264"
+    assert index.average_rate == 25
+    assert index.time_base == Fraction(1, 12800)
+    assert np.flatnonzero(index.is_key_frame).tolist() == [0, 12, 24, 36]
+    np.testing.assert_allclose(index.times_s, np.arange(40) / 25)
+    assert index.duration_s == pytest.approx(1.6)
+    assert index.key_before(23) == 12 * 512
+    assert index.num_reordered == 2
+    assert index_video(video("mjpeg.avi")).is_key_frame.all()
+    assert index_video(video("one_frame.webm")).duration_s == pytest.approx(1 / 25)
+
+
+def test_times_begin_with_the_first_frame(tmp_path: Path) -> None:
+    index = index_video(make_video(tmp_path / "late.webm", 3, times=[500, 540, 600]))
+    assert index.pts.tolist() == [500, 540, 600]
+    assert index.times_s.tolist() == pytest.approx([0, 0.04, 0.1])
+
+
+def test_containers_that_tell_all_are_not_decoded(
+    video: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(decoder: object) -> VideoIndex:
+        raise AssertionError("decoded")
+
+    monkeypatch.setattr(video_index, "_index_by_decoding", fail)
+    for kind in sorted(KINDS.keys() - DECODED):
+        index_video(video(kind))
+    for kind in DECODED:
+        with pytest.raises(AssertionError, match="decoded"):
+            index_video(video(kind))
+
+
+def test_frames_that_are_only_referred_to_do_not_count(tmp_path: Path, video: Callable[[str], Path]) -> None:
+    with av.open(str(video("vp8.webm"))) as original, av.open(str(tmp_path / "a.webm"), "w") as copy:
+        target = copy.add_stream_from_template(original.streams.video[0])
+        for number, packet in enumerate(original.demux(video=0)):
+            if packet.dts is None:
+                continue
+            content = bytearray(packet)
+            if number in (3, 7, 13):
+                content[0] &= ~0x10  # "show_frame"
+            changed = av.Packet(bytes(content))
+            changed.pts, changed.dts, changed.time_base = packet.pts, packet.dts, packet.time_base
+            changed.is_keyframe, changed.stream = packet.is_keyframe, target
+            copy.mux(changed)
+    index = index_video(tmp_path / "a.webm")
+    assert index.num_frames == 37
+    assert index.pts.tolist() == decoded_times(tmp_path / "a.webm")
+
+
+def test_second_stream(video: Callable[[str], Path]) -> None:
+    path = video("two_streams.mkv")
+    assert index_video(path, 1).pts.tolist() == decoded_times(path, 1)
+    with pytest.raises(SettingError, match="`stream` must be the number of a video stream, 0 to 1"):
+        index_video(path, 2)
+
+
+@pytest.mark.parametrize("kind", ["h264_b.mp4", "h264_irregular.mp4", "h264_b.avi"])
+def test_pickled(video: Callable[[str], Path], kind: str) -> None:
+    index = index_video(video(kind))
+    assert pickle.loads(pickle.dumps(index)) == index
+    assert attrs.evolve(index, pts=index.pts + 1) != index
+
+
+def test_regular_times_are_pickled_as_three_numbers(tmp_path: Path) -> None:
+    short, long = (index_video(make_video(tmp_path / f"{n}.avi", n, "mjpeg", size=(16, 16))) for n in (10, 200))
+    extra = 8 * 190  # key frames
+    assert len(pickle.dumps(long)) < len(pickle.dumps(short)) + extra + 50
+
+
+class TestIncomplete:
+    def cut(self, path: Path, share: float) -> Path:
+        content = path.read_bytes()
+        target = path.with_name(f"cut_{path.name}")
+        target.write_bytes(content[: int(len(content) * share)])
+        return target
+
+    @pytest.mark.parametrize(
+        ("name", "codec", "options", "of_all"),
+        [
+            ("a.webm", "libvpx-vp9", {}, ""),
+            ("a.mkv", "libx264", {}, ""),
+            ("a.avi", "mjpeg", {}, " of 40"),
+            ("a.mp4", "libx264", {"movflags": "faststart"}, " of 40"),
+            ("b.mp4", "libx264", {"movflags": "frag_keyframe+empty_moov"}, ""),
+        ],
+    )
+    def test_tells_after_which_frame(
+        self, tmp_path: Path, name: str, codec: str, options: dict[str, str], of_all: str
+    ) -> None:
+        path = self.cut(make_video(tmp_path / name, 40, codec, container_options=options), 0.6)
+        readable = 0
+        with av.open(str(path)) as container:
+            try:
+                for _ in container.decode(video=0):
+                    readable += 1
+            except av.error.InvalidDataError:
+                pass
+        assert 15 < readable < 40
+        num_missing = (tmp_path / name).stat().st_size - path.stat().st_size if name != "b.mp4" else r"\d+"
+        with pytest.raises(
+            VideoError,
+            match=rf"cut_{name}' is incomplete \({num_missing} bytes are missing at its end\): it breaks off "
+            rf"after {readable}{of_all} frames, up to {(readable - 1) / 25:.3f} s",
+        ):
+            index_video(path)
+
+    def test_without_its_tables(self, tmp_path: Path) -> None:
+        path = self.cut(make_video(tmp_path / "a.mp4", 40, "libx264"), 0.6)
+        with pytest.raises(
+            VideoError, match=r"Cannot open .*cut_a.mp4' as a video: .*\d+ bytes are missing at its end"
+        ):
+            index_video(path)
+
+    def test_only_what_is_not_needed_is_missing(self, tmp_path: Path) -> None:
+        path = make_video(tmp_path / "a.webm", 40)
+        content = path.read_bytes()
+        path.write_bytes(content[:-3])  # the table of contents is the last thing
+        assert index_video(path).num_frames == 40
+
+
+class TestNoVideo:
+    def test_other_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "notes.mp4"
+        path.write_text("not a video " * 100)
+        with pytest.raises(VideoError, match=r"Cannot open '.*notes.mp4' as a video: .* Is it a video"):
+            index_video(path)
+
+    def test_empty_file(self, tmp_path: Path) -> None:
+        (tmp_path / "a.mp4").touch()
+        with pytest.raises(VideoError, match="is empty: it has 0 bytes"):
+            index_video(tmp_path / "a.mp4")
+
+    def test_missing_file(self, tmp_path: Path) -> None:
+        with pytest.raises(FileError, match=r"Cannot open the video '.*none.mp4': No such file") as caught:
+            index_video(tmp_path / "none.mp4")
+        assert isinstance(caught.value, FileNotFoundError)
+
+    def test_folder(self, tmp_path: Path) -> None:
+        with pytest.raises((FileError, VideoError), match="Cannot open"):
+            index_video(tmp_path)
+
+    @pytest.mark.parametrize("without_av", [False, True])
+    def test_pipe(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_av: bool) -> None:
+        os.mkfifo(tmp_path / "pipe.mp4")
+        if without_av:
+            monkeypatch.setitem(sys.modules, "av", None)
+        with pytest.raises(SettingError if without_av else FileError, match=r"PyAV|it is no regular file"):
+            index_video(tmp_path / "pipe.mp4")
+
+    def test_only_sound(self, tmp_path: Path) -> None:
+        with av.open(str(tmp_path / "a.mp4"), "w") as container:
+            stream = container.add_stream("aac", rate=48000)
+            sound = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+            sound.sample_rate = 48000
+            container.mux(stream.encode(sound))
+            container.mux(stream.encode(None))
+        with pytest.raises(VideoError, match=r"There is no video stream in .*; its streams are: audio"):
+            index_video(tmp_path / "a.mp4")
+
+    def test_unknown_codec(self, tmp_path: Path) -> None:
+        path = make_video(tmp_path / "a.mp4", 5, "libx264")
+        path.write_bytes(path.read_bytes().replace(b"avc1", b"zzzz"))
+        with pytest.raises(VideoError, match=r"PyAV .* does not know the codec of '.*a.mp4'\."):
+            index_video(path)
+
+
+class TestCache:
+    def test_is_used_until_the_video_changes(
+        self, tmp_path: Path, video: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made: list[object] = []
+
+        def counted(path: object, stream: int = 0) -> VideoIndex:
+            made.append(path)
+            return index_video(path, stream)
+
+        monkeypatch.setattr(video_index_cache, "make_index", counted)
+        path = tmp_path / "a.mp4"
+        path.write_bytes(video("h264_b.mp4").read_bytes())
+        cache = VideoIndexCache(tmp_path / "cache" / "videos")
+        first = cache.index(path)
+        assert first == index_video(path)
+        assert cache.index(path) == first
+        assert len(made) == 1
+        assert not first.pts.flags.writeable
+        os.utime(path, ns=(0, 12345))
+        cache.index(path)
+        assert len(made) == 2
+        path.write_bytes(video("h264_irregular.mp4").read_bytes())
+        assert cache.index(path).num_frames == 20
+        assert len(made) == 3
+        assert len(list((tmp_path / "cache" / "videos").iterdir())) == 1
+
+    def test_pickle_is_the_name_of_the_file(self, tmp_path: Path, video: Callable[[str], Path]) -> None:
+        index = VideoIndexCache(tmp_path).index(video("h264_irregular.mp4"))
+        pickled = pickle.dumps(index)
+        assert len(pickled) < 150 + len(str(tmp_path))
+        assert pickle.loads(pickled) == index
+
+    def test_a_changed_video_is_refused(self, tmp_path: Path, video: Callable[[str], Path]) -> None:
+        path = tmp_path / "a.mp4"
+        path.write_bytes(video("h264_b.mp4").read_bytes())
+        cache = VideoIndexCache(tmp_path / "cache")
+        pickled = pickle.dumps(cache.index(path))
+        os.utime(path, ns=(0, 12345))
+        with pytest.raises(VideoError, match=r"'.*a.mp4' was changed after it was indexed"):
+            FrameReader(path, pickle.loads(pickled))
+        cache.index(path)  # by another run
+        with pytest.raises(VideoError, match=r"'.*a.mp4' in '.*index' was made anew .* Make the provider .* anew"):
+            pickle.loads(pickled)
+
+    def test_no_file_stays_open(self, tmp_path: Path, video: Callable[[str], Path]) -> None:
+        num_before = len(os.listdir("/proc/self/fd"))
+        index = VideoIndexCache(tmp_path).index(video("h264_b.mp4"))
+        assert len(os.listdir("/proc/self/fd")) == num_before
+        assert index.num_frames == 40
+
+    def test_a_folder_that_was_removed_while_in_use(self, tmp_path: Path, video: Callable[[str], Path]) -> None:
+        pickled = pickle.dumps(VideoIndexCache(tmp_path).index(video("h264_b.mp4")))
+        (file,) = tmp_path.iterdir()
+        file.unlink()
+        with pytest.raises(FileError, match="Keep the folder `index_cache` while it is in use") as caught:
+            pickle.loads(pickled)
+        assert isinstance(caught.value, FileNotFoundError)
+
+    @pytest.mark.parametrize("position", [0, 30, 60, -1])
+    def test_damaged_file_is_made_anew(
+        self, tmp_path: Path, video: Callable[[str], Path], position: int, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        cache = VideoIndexCache(tmp_path)
+        index = cache.index(video("h264_b.mp4"))
+        (file,) = tmp_path.iterdir()
+        content = bytearray(file.read_bytes())
+        content[position] ^= 0xFF
+        file.write_bytes(content)
+        assert cache.index(video("h264_b.mp4")) == index
+        assert "is made anew" in caplog.text
+        file.write_bytes(b"")
+        assert cache.index(video("h264_b.mp4")) == index
+
+    def test_what_is_no_file_is_replaced_and_not_waited_for(
+        self, tmp_path: Path, video: Callable[[str], Path]
+    ) -> None:
+        cache = VideoIndexCache(tmp_path)
+        pickled = pickle.dumps(cache.index(video("h264_b.mp4")))
+        (file,) = tmp_path.iterdir()
+        file.unlink()
+        os.mkfifo(file)
+        with pytest.raises(FileError, match=r"index of a video in '.*' cannot be read: no regular file"):
+            pickle.loads(pickled)
+        assert cache.index(video("h264_b.mp4")) == pickle.loads(pickled)
+        assert file.is_file()
+        file.unlink()
+        file.mkdir()
+        with pytest.raises(SettingError, match=r"cannot be written to .*Is a directory.*`index_cache`"):
+            cache.index(video("h264_b.mp4"))
+
+    def test_streams_have_files_of_their_own(self, tmp_path: Path, video: Callable[[str], Path]) -> None:
+        cache = VideoIndexCache(tmp_path)
+        for stream in (0, 1):
+            assert cache.index(video("two_streams.mkv"), stream) == index_video(video("two_streams.mkv"), stream)
+        assert len(list(tmp_path.iterdir())) == 2
+
+    def test_no_folder(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(SettingError, match="`index_cache` must be a folder"):
+            VideoIndexCache(tmp_path / "file")
+
+    def test_missing_video(self, tmp_path: Path) -> None:
+        with pytest.raises(FileError, match="No such file") as caught:
+            VideoIndexCache(tmp_path).index(tmp_path / "none.mp4")
+        assert isinstance(caught.value, FileNotFoundError)

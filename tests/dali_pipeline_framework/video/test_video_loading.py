@@ -1,0 +1,208 @@
+"""Videos in a loader with workers: shuffled, streamed, continued."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.loaders import make_loader
+from support.video_counting import CountingProvider
+from support.videos import B_FRAMES, OPEN_GOP, damage, make_video, read_numbers
+
+from accvlab.dali_pipeline_framework.errors import SourceError, VideoError
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, ShuffledShardedInputCallable
+from accvlab.dali_pipeline_framework.providers import ClipDataProvider
+from accvlab.dali_pipeline_framework.sampling import Clips, ClipSampler, StreamingSequenceSampler
+from accvlab.dali_pipeline_framework.video import (
+    DecodingStatistics,
+    VideoDataProvider,
+    VideoFrameDataProvider,
+    Videos,
+)
+
+NUM_VIDEOS, NUM_FRAMES = 6, 30
+UNRELATED: dict[str, Any] = {"num_workers": 2, "start_method": "forkserver"}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Frame ``n`` of video ``v`` shows ``100 v + n``."""
+    folder = tmp_path_factory.mktemp("drives")
+    kinds: list[tuple[str, str, Any]] = [
+        ("mp4", "libx264", B_FRAMES["libx264"]),
+        ("webm", "libvpx-vp9", None),
+        ("mkv", "libx265", OPEN_GOP["libx265"]),
+    ]
+    made = []
+    for number in range(NUM_VIDEOS):
+        ending, codec, options = kinds[number % 3]
+        path = folder / f"{number}.{ending}"
+        made.append(make_video(path, NUM_FRAMES, codec, first_number=100 * number, options=options))
+    return made
+
+
+def numbers_of(batch: Any, name: str = "frames") -> list[list[int]]:
+    return [read_numbers(np.asarray(frames)) for frames in batch[name]]
+
+
+def expected_clip(sample: int, length: int, step: int) -> list[int]:
+    per_video = (NUM_FRAMES - length) // step + 1
+    video, clip = divmod(sample, per_video)
+    return [100 * video + clip * step + k for k in range(length)]
+
+
+def test_shuffled(files: list[Path], tmp_path: Path) -> None:
+    provider = VideoDataProvider(Videos(files, labels=range(NUM_VIDEOS), index_cache=tmp_path), sequence_length=5)
+    source = ShuffledShardedInputCallable(provider, 4, shuffle=True, seed=3)
+    order = np.random.default_rng(3).permutation(36)
+    with make_loader(source, 4, **UNRELATED) as loader:
+        seen = [clip for batch in loader for clip in numbers_of(batch)]
+    assert seen == [expected_clip(int(sample), 5, 5) for sample in order]
+
+
+@pytest.mark.parametrize("num_batch_threads", [1, 3])
+def test_continued_in_the_middle(files: list[Path], num_batch_threads: int) -> None:
+    def loader(num_workers: int) -> Any:
+        provider = VideoDataProvider(Videos(files, num_batch_threads=num_batch_threads), sequence_length=5)
+        sampler = StreamingSequenceSampler(provider.sequence_lengths, 3, seed=5)
+        source = SamplerInputCallable(provider, sampler)
+        return make_loader(source, 3, num_workers=num_workers, start_method="forkserver")
+
+    with loader(2) as whole:
+        expected = [numbers_of(batch) for batch in whole]
+    assert sorted(clip for batch in expected for clip in batch) == [expected_clip(n, 5, 5) for n in range(36)]
+    with loader(1) as first:
+        batches = iter(first)
+        seen = [numbers_of(next(batches)) for _ in range(5)]
+        state = first.state_dict()
+    with loader(2) as second:
+        second.load_state_dict(state)
+        seen += [numbers_of(batch) for batch in second]
+    assert seen == expected
+
+
+class TestStreaming:
+    """A pass decodes each frame once."""
+
+    def counts_of_stream(self, provider: VideoDataProvider, batch_size: int, num_workers: int) -> list[list[int]]:
+        sampler = StreamingSequenceSampler(provider.sequence_lengths, batch_size, seed=1)
+        source = SamplerInputCallable(CountingProvider(provider), sampler)
+        with make_loader(source, batch_size, num_workers=num_workers, start_method="forkserver") as loader:
+            rows = [row for batch in loader for row in np.asarray(batch["counts"]).tolist()]
+        last = {row[0]: row[1:] for row in rows}  # of each process
+        return list(last.values())
+
+    def test_one_worker(self, files: list[Path]) -> None:
+        provider = VideoDataProvider(files, sequence_length=5)
+        ((num_delivered, num_decoded, num_seeks),) = self.counts_of_stream(provider, 3, num_workers=1)
+        assert (num_delivered, num_decoded, num_seeks) == (NUM_VIDEOS * NUM_FRAMES, NUM_VIDEOS * NUM_FRAMES, 0)
+
+    def test_overlapping_sequences(self, files: list[Path]) -> None:
+        provider = VideoDataProvider(files, sequence_length=8, step=2)
+        ((num_delivered, num_decoded, num_seeks),) = self.counts_of_stream(provider, 2, num_workers=1)
+        assert num_delivered == NUM_VIDEOS * 12 * 8
+        assert (num_decoded, num_seeks) == (NUM_VIDEOS * NUM_FRAMES, 0)
+
+    @pytest.mark.parametrize("step", [1, 3, 4, 5, 9])
+    def test_slots_that_are_padded_decode_nothing(self, files: list[Path], tmp_path: Path, step: int) -> None:
+        short = make_video(tmp_path / "short.mp4", 15, "libx264", options=B_FRAMES["libx264"])
+        provider = VideoDataProvider([files[0], short], sequence_length=3, stride=2, step=step)
+        sampler = StreamingSequenceSampler(provider.sequence_lengths, 2, shuffle=False)
+        with make_loader(SamplerInputCallable(provider, sampler), 2, num_workers=0) as loader:
+            assert sum(1 for _ in loader) == provider.sequence_lengths.max() > provider.sequence_lengths.min()
+        last_frames = [(count - 1) * step + 4 for count in provider.samples_per_recording.tolist()]
+        assert provider.statistics.num_decoded == sum(last_frames) + 2
+        assert provider.statistics.num_opened == 2
+
+    def test_several_workers_decode_what_the_others_got(self, files: list[Path]) -> None:
+        provider = VideoDataProvider(files, sequence_length=5)
+        counts = np.array(self.counts_of_stream(provider, 3, num_workers=2))
+        assert counts[:, 0].sum() == NUM_VIDEOS * NUM_FRAMES
+        assert counts[:, 1].sum() > NUM_VIDEOS * NUM_FRAMES
+
+    def test_slots_in_the_same_video(self, files: list[Path]) -> None:
+        provider = VideoDataProvider(files[0], sequence_length=3)
+        sampler = StreamingSequenceSampler(provider.sequence_lengths, 2, cut_sequences=True, shuffle=False)
+        with make_loader(SamplerInputCallable(provider, sampler), 2, num_workers=0) as loader:
+            batches = [numbers_of(batch) for batch in loader]
+        assert batches == [[[n, n + 1, n + 2], [15 + n, 16 + n, 17 + n]] for n in range(0, 15, 3)]
+        # The second slot starts at 15, three frames behind a key frame; the first one passes that.
+        assert provider.statistics == DecodingStatistics(30, 33, 1, 2)
+
+    def test_frame_by_frame(self, files: list[Path]) -> None:
+        provider = VideoFrameDataProvider(files)
+        sampler = StreamingSequenceSampler(provider.sequence_lengths, 3, seed=1)
+        with make_loader(SamplerInputCallable(provider, sampler), 3, num_workers=0) as loader:
+            seen = [read_numbers(np.asarray(batch["image"])) for batch in loader]
+        assert sorted(np.concatenate(seen).tolist()) == [100 * v + n for v in range(6) for n in range(NUM_FRAMES)]
+        assert provider.statistics == DecodingStatistics(180, 180, 0, 6)
+
+    def test_slots_in_threads(self, files: list[Path]) -> None:
+        provider = VideoDataProvider(Videos(files, num_batch_threads=3), sequence_length=5)
+        sampler = StreamingSequenceSampler(provider.sequence_lengths, 3, seed=1)
+        with make_loader(SamplerInputCallable(provider, sampler), 3, num_workers=0) as loader:
+            seen = [clip for batch in loader for clip in numbers_of(batch)]
+        assert sorted(seen) == [expected_clip(n, 5, 5) for n in range(36)]
+        assert provider.statistics == DecodingStatistics(180, 180, 0, 6)
+
+    def test_cameras(self, files: list[Path]) -> None:
+        provider = VideoDataProvider(
+            Videos(cameras={"front": files[:3], "left": files[3:]}, tolerance_s=0.01), sequence_length=5
+        )
+        sampler = StreamingSequenceSampler(provider.sequence_lengths, 3, seed=1)
+        with make_loader(SamplerInputCallable(provider, sampler), 3, num_workers=0) as loader:
+            for batch in loader:
+                front, left = numbers_of(batch["front"]), numbers_of(batch["left"])
+                assert left == [[300 + n for n in clip] for clip in front]
+        assert provider.statistics == DecodingStatistics(180, 180, 0, 6)
+
+
+def test_clips_of_frames(files: list[Path]) -> None:
+    provider = VideoFrameDataProvider(files, num_kept_frames=4)
+    clips = Clips(provider.sequence_lengths, 4, step=3, tail="mark")
+    source = SamplerInputCallable(
+        ClipDataProvider(provider, clips),
+        ClipSampler(clips, 2, deliver="clips", arrange="streamed", shuffle=False),
+    )
+    with make_loader(source, 2, num_workers=0) as loader:
+        seen = []
+        for batch in loader:
+            clip = [read_numbers(np.asarray(batch["frames"][k]["image"])) for k in range(4)]
+            seen += np.transpose(clip).tolist()
+    assert {tuple(clip) for clip in seen} == {
+        tuple(100 * v + min(start + k, 29) for k in range(4)) for v in range(6) for start in range(0, 28, 3)
+    }
+    assert provider.statistics.num_decoded == 180
+
+
+def test_failure_names_video_and_frame(tmp_path: Path) -> None:
+    path = damage(make_video(tmp_path / "bad.mp4", 30, "libx264", size=(192, 128)), 15)
+    provider = VideoDataProvider(path, sequence_length=3)
+    source = SamplerInputCallable(provider, StreamingSequenceSampler(provider.sequence_lengths, 1, shuffle=False))
+    with make_loader(source, 1, num_workers=1, start_method="forkserver") as loader:
+        batches = iter(loader)
+        for _ in range(5):
+            next(batches)
+        with pytest.raises(
+            SourceError, match=r"(?s)Frame 15 of the video '.*bad.mp4', at 0.600 s, cannot be dec"
+        ) as e:
+            next(batches)
+    assert e.value.sample_index == 5
+    assert e.value.original_type == "VideoError"
+
+
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_a_video_that_was_replaced_is_refused_by_workers(tmp_path: Path, is_cached: bool) -> None:
+    path = make_video(tmp_path / "a.avi", 10, "mjpeg")
+    videos = Videos(path, index_cache=tmp_path / "cache" if is_cached else None)
+    source = ShuffledShardedInputCallable(VideoDataProvider(videos, sequence_length=2), 2, shuffle=False)
+    with make_loader(source, 2, num_workers=1, start_method="forkserver") as loader:
+        make_video(path, 10, "mjpeg", first_number=100)
+        VideoDataProvider(videos, sequence_length=2)  # another run, which makes the index anew
+        message = "index of the video '.*/a.avi' .* was made anew" if is_cached else "'.*/a.avi' was changed after"
+        with pytest.raises(SourceError, match=message) as caught:
+            next(iter(loader))
+    assert isinstance(caught.value, VideoError)
+    assert "importable" not in str(caught.value)

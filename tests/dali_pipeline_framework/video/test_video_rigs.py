@@ -1,0 +1,313 @@
+"""Several cameras, aligned by time, and frames as samples."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.loaders import make_loader
+from support.recordings import video_frame_provider, video_provider
+from support.videos import B_FRAMES, make_video, read_numbers
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.inputs import ShuffledShardedInputCallable
+from accvlab.dali_pipeline_framework.providers import ClipDataProvider
+from accvlab.dali_pipeline_framework.sampling import Clips
+from accvlab.dali_pipeline_framework.video import VideoDataProvider, VideoFrameDataProvider, Videos
+
+EVERY_40_MS = [40 * n for n in range(20)]
+
+
+def camera(folder: Path, name: str, first_number: int, times: list[int], **settings: Any) -> Path:
+    return make_video(
+        folder / name,
+        len(times),
+        "libx264",
+        first_number=first_number,
+        times=times,
+        time_base=Fraction(1, 1000),
+        options=B_FRAMES["libx264"],
+        **settings,
+    )
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
+    """Two recordings. In the first one, `left` lacks the frames at 200, 240 and 600 ms and has one more at 215."""
+    folder = tmp_path_factory.mktemp("rig")
+    left = [time + 7 for time in EVERY_40_MS if time not in (200, 240, 600)]
+    return {
+        "front": [
+            camera(folder, "front0.mkv", 0, EVERY_40_MS),
+            camera(folder, "front1.mkv", 100, EVERY_40_MS[:8]),
+        ],
+        "left": [
+            camera(folder, "left0.mkv", 200, sorted([*left, 225]), size=(64, 48)),
+            camera(folder, "left1.mkv", 300, EVERY_40_MS[:8], size=(64, 48)),
+        ],
+    }
+
+
+def test_repr(rig: dict[str, list[Path]]) -> None:
+    assert repr(VideoDataProvider(rig["front"], sequence_length=7)) == (
+        "VideoDataProvider(3 sequences of 7 frames, 2 videos)"
+    )
+    assert repr(VideoDataProvider(Videos(cameras=rig, tolerance_s=0.01), sequence_length=3)) == (
+        "VideoDataProvider(6 sequences of 3 frames, 2 recordings of 2 cameras in 4 files)"
+    )
+    same = {"front": rig["front"][0], "left": rig["front"][0]}
+    assert repr(VideoFrameDataProvider(Videos(cameras=same))) == (
+        "VideoFrameDataProvider(20 frames, 1 recordings of 2 cameras in 1 files)"
+    )
+
+
+def test_all_fields_in_a_loader(rig: dict[str, list[Path]]) -> None:
+    settings = {"cameras": rig, "tolerance_s": 0.01, "labels": [7, 8], "path_name": "path"}
+    settings["recording_number_name"] = "number"
+    sequences = video_provider(
+        sequence_length=4, first_frame_number_name="frame_num", timestamps_name="timestamps", **settings
+    )
+    frames = video_frame_provider(frame_number_name="frame", timestamp_name="time", **settings)
+    for provider, sample in ((sequences, 4), (frames, 17)):
+        data_input = ShuffledShardedInputCallable(provider, 1, shuffle=False)
+        with make_loader(data_input, 1) as loader:
+            batch = next(batch for number, batch in enumerate(loader) if number == sample)
+        assert batch["front"]["path"] == [str(rig["front"][1])]
+        assert batch["left"]["path"] == [str(rig["left"][1])]
+        assert (batch["label"].tolist(), batch["number"].tolist()) == ([[8]], [1])
+        assert [*batch["front"]] == [*provider.sample_data_structure["front"].keys()]
+
+
+def test_groups_of_cameras(rig: dict[str, list[Path]]) -> None:
+    provider = VideoDataProvider(
+        Videos(cameras=rig, tolerance_s=0.01, labels=[8, 9]),
+        sequence_length=3,
+        frame_numbers_name="frame_num",
+        timestamps_name="timestamps",
+        path_name="path",
+        recording_number_name="drive",
+    )
+    assert provider.sample_data_structure.contained_top_level_field_names == ("front", "left", "label", "drive")
+    # Recording 0 has three tracks: frames 0 to 4, 7 to 14, and 16 to 19.
+    assert provider.sequence_lengths.tolist() == [1, 2, 1, 2]
+    assert provider.samples_per_recording.tolist() == [4, 2]
+    sample = provider.get_data(1)
+    assert read_numbers(sample["front"]["frames"]) == [7, 8, 9]
+    assert sample["front"]["frame_num"].tolist() == [7, 8, 9]
+    assert sample["front"]["timestamps"].tolist() == pytest.approx([0.28, 0.32, 0.36])
+    # Before frame 7, `left` lacks two frames and has one of its own.
+    assert read_numbers(sample["left"]["frames"]) == [206, 207, 208]
+    assert sample["left"]["frames"].shape == (3, 48, 64, 3)
+    assert sample["left"]["frame_num"].tolist() == [6, 7, 8]
+    assert sample["left"]["timestamps"].tolist() == pytest.approx([0.287, 0.327, 0.367])
+    assert sample["left"]["path"] == str(rig["left"][0])
+    assert (sample["label"].tolist(), sample["drive"]) == ([8], 0)
+    last = provider.get_data(5)
+    assert read_numbers(last["left"]["frames"]) == [303, 304, 305]
+    assert (last["label"].tolist(), last["drive"]) == ([9], 1)
+
+
+def test_missing_frames_are_reported(rig: dict[str, list[Path]], caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        provider = VideoDataProvider(Videos(cameras=rig, tolerance_s=0.01), sequence_length=1)
+    assert [tuple(frame) for frame in provider.missing_frames] == [
+        (0, "left", 5, pytest.approx(0.2)),
+        (0, "left", 6, pytest.approx(0.24)),
+        (0, "left", 15, pytest.approx(0.6)),
+    ]
+    assert "recording 0: 3 frame(s) of left missing" in caplog.text
+    with pytest.raises(SettingError, match=r"(?s)recording 0: 3 frame\(s\) of left missing.*missing='drop'"):
+        VideoDataProvider(Videos(cameras=rig, tolerance_s=0.01, missing="raise"), sequence_length=1)
+
+
+def test_sequences_may_bridge_gaps(rig: dict[str, list[Path]]) -> None:
+    provider = VideoDataProvider(Videos(cameras=rig, tolerance_s=0.01, missing="bridge"), sequence_length=17)
+    assert provider.sequence_lengths.tolist() == [1]
+    sample = provider.get_data(0)
+    complete = [n for n in range(20) if n not in (5, 6, 15)]
+    assert read_numbers(sample["front"]["frames"]) == complete
+    assert read_numbers(sample["left"]["frames"]) == [n for n in range(200, 218) if n != 205]
+
+
+def test_usual_tolerance_is_half_an_interval(rig: dict[str, list[Path]]) -> None:
+    # Now the frame at 225 ms stands for 240 ms.
+    provider = VideoDataProvider(Videos(cameras=rig), sequence_length=1)
+    assert [frame.frame_number for frame in provider.missing_frames] == [5, 15]
+
+
+def test_reference_camera(rig: dict[str, list[Path]]) -> None:
+    provider = VideoDataProvider(Videos(cameras=rig, tolerance_s=0.01, reference_camera="left"), sequence_length=1)
+    assert [tuple(frame)[:3] for frame in provider.missing_frames] == [(0, "front", 5)]
+    assert read_numbers(provider.get_data(5)["left"]["frames"]) == [206]
+
+
+def test_clocks_with_offsets(rig: dict[str, list[Path]]) -> None:
+    provider = VideoDataProvider(
+        Videos(cameras=rig, tolerance_s=0.001, time_offsets_s={"left": [-0.007, 0.08]}),
+        sequence_length=2,
+        timestamps_name="timestamps",
+    )
+    assert {frame.recording for frame in provider.missing_frames if frame.frame_number in (0, 1)} == {1}
+    first = provider.get_data(int(provider.samples_per_recording[0]))
+    assert read_numbers(first["front"]["frames"]) == [102, 103]
+    assert read_numbers(first["left"]["frames"]) == [300, 301]
+    assert first["left"]["timestamps"].tolist() == pytest.approx([0.08, 0.12])
+
+
+def test_streams_of_one_container_are_cameras(tmp_path: Path) -> None:
+    path = make_video(tmp_path / "a.mkv", 8, "libx264", num_streams=2)
+    provider = VideoDataProvider(
+        Videos(cameras={"front": path, "left": path}, stream={"front": 0, "left": 1}), sequence_length=4
+    )
+    sample = provider.get_data(1)
+    assert read_numbers(sample["front"]["frames"]) == [4, 5, 6, 7]
+    assert read_numbers(sample["left"]["frames"]) == [1004, 1005, 1006, 1007]
+
+
+@pytest.mark.parametrize("tail", ["constant", "repeat", "reflect_101"])
+def test_padding(rig: dict[str, list[Path]], tail: Any) -> None:
+    provider = VideoDataProvider(
+        Videos(cameras={name: files[1] for name, files in rig.items()}),
+        sequence_length=6,
+        tail=tail,
+        fill_value=7,
+        frame_numbers_name="frame_num",
+    )
+    sample = provider.get_data(1)["left"]
+    numbers = {
+        "constant": [6, 7, -1, -1, -1, -1],
+        "repeat": [6, 7, 7, 7, 7, 7],
+        "reflect_101": [6, 7, 6, 5, 4, 3],
+    }[tail]
+    assert sample["frame_num"].tolist() == numbers
+    if tail == "constant":
+        assert (sample["frames"][2:] == 7).all()
+    else:
+        assert read_numbers(sample["frames"]) == [300 + n for n in numbers]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        ({"cameras": {}}, "`cameras` must map names"),
+        ({"cameras": ["front"]}, "`cameras` must map names"),
+        (
+            {"reference_camera": "back"},
+            r"`reference_camera` must name one of `cameras` \('front', 'left'\), got 'back'",
+        ),
+        ({"time_offsets_s": {"back": 1}}, "`time_offsets_s` must name one of `cameras`"),
+        ({"time_offsets_s": {"left": [1]}}, r"`time_offsets_s\['left'\]` must be a number, or one for each of 2"),
+        ({"tolerance_s": -1}, "`tolerance_s` must be a number of at least 0"),
+        ({"missing": "skip"}, "`missing` must be one of 'drop', 'bridge', 'raise', got 'skip'"),
+        ({"stream": {"front": 0}}, "one for each camera, got none for 'left'"),
+        ({"labels": [1]}, r"as many `labels` as `cameras`, got 1 label\(s\) for 2"),
+        (
+            {"time_offsets_s": {"left": 100}},
+            "(?s)At no point in time all of the cameras .'front', 'left'. have .*time_offsets_s",
+        ),
+        ({"sequence_length": 9, "tolerance_s": 0.01}, "at least 9 contiguous frames .* has 8"),
+    ],
+)
+def test_settings(rig: dict[str, list[Path]], arguments: dict[str, Any], rule: str) -> None:
+    with pytest.raises(SettingError, match=rule):
+        video_provider(**{"cameras": rig, "sequence_length": 1, **arguments})
+
+
+@pytest.mark.parametrize(("suffix", "rate", "base"), [("mkv", 10, 1000), ("mp4", 10, 90000), ("mp4", 20, 12800)])
+@pytest.mark.parametrize("is_offset", [False, True])
+def test_frames_exactly_as_far_apart_as_the_tolerance_match(
+    tmp_path: Path, suffix: str, rate: int, base: int, is_offset: bool
+) -> None:
+    late = base // 50  # 20 ms
+    paths = [
+        make_video(
+            tmp_path / f"{name}.{suffix}",
+            100,
+            "libx264",
+            size=(16, 16),
+            times=[base // rate * n + shift for n in range(100)],
+            time_base=Fraction(1, base),
+        )
+        for name, shift in (("a", 0), ("b", 0 if is_offset else late))
+    ]
+    settings: dict[str, Any] = {
+        "cameras": {"a": paths[0], "b": paths[1]},
+        "time_offsets_s": {"b": 0.02} if is_offset else None,
+    }
+    assert VideoFrameDataProvider(Videos(**settings, tolerance_s=0.02)).get_number_of_samples() == 100
+    with pytest.raises(SettingError, match="At no point in time"):
+        VideoFrameDataProvider(Videos(**settings, tolerance_s=0.0199))
+
+
+def test_lists_of_different_length(rig: dict[str, list[Path]]) -> None:
+    with pytest.raises(SettingError, match=r"equally long, got {'front': 2, 'left': 1}"):
+        VideoDataProvider(Videos(cameras={"front": rig["front"], "left": rig["left"][:1]}), sequence_length=1)
+
+
+class TestFramesAsSamples:
+    def test_fields(self, rig: dict[str, list[Path]]) -> None:
+        provider = VideoFrameDataProvider(
+            Videos([*rig["front"], *rig["left"]], labels=[1, 2, 3, 4]),
+            frame_number_name="number",
+            timestamp_name="time",
+            path_name="path",
+            recording_number_name="video",
+        )
+        assert provider.get_number_of_samples() == 20 + 8 + 18 + 8
+        assert provider.sequence_lengths.tolist() == [20, 8, 18, 8]
+        sample = provider.get_data(20 + 8 + 3)
+        assert sample["image"].shape == (48, 64, 3)
+        assert read_numbers(sample["image"][None]) == [203]
+        assert sample["label"].tolist() == [3]
+        assert (sample["number"], sample["video"]) == (3, 2)
+        assert sample["time"] == pytest.approx(0.12)
+        assert sample["path"] == str(rig["left"][0])
+        for wrong in (-1, 54):
+            with pytest.raises(IndexError, match=r"in \[0, 53\]"):
+                provider.get_data(wrong)
+
+    def test_cameras(self, rig: dict[str, list[Path]]) -> None:
+        provider = VideoFrameDataProvider(Videos(cameras=rig, tolerance_s=0.01))
+        assert provider.sequence_lengths.tolist() == [5, 8, 4, 8]
+        sample = provider.get_data(5)
+        assert read_numbers(sample["front"]["image"][None]) == [7]
+        assert read_numbers(sample["left"]["image"][None]) == [206]
+        assert len(provider.missing_frames) == 3
+
+    def test_clips_by_time(self, rig: dict[str, list[Path]]) -> None:
+        provider = VideoFrameDataProvider(rig["front"], frame_number_name="number", num_kept_frames=20)
+        np.testing.assert_allclose(provider.timestamps_s[:20], np.arange(20) * 0.04)
+        clips = Clips(provider.sequence_lengths, 3, timestamps=provider.timestamps_s, stride_interval=0.08, step=3)
+        sample = ClipDataProvider(provider, clips).get_data(3)
+        assert [int(sample["frames"][k]["number"]) for k in range(3)] == [3, 5, 7]
+
+    def test_ranges(self, rig: dict[str, list[Path]], tmp_path: Path) -> None:
+        (tmp_path / "list").write_text(f"{rig['front'][0]} 3 2 5\n{rig['front'][1]} 4 -2 -1\n")
+        provider = VideoFrameDataProvider(
+            Videos(file_list=tmp_path / "list", file_list_format="frames"), frame_number_name="n"
+        )
+        assert provider.sequence_lengths.tolist() == [3, 1]
+        samples = [provider.get_data(n) for n in range(4)]
+        assert [int(sample["n"]) for sample in samples] == [2, 3, 4, 6]
+        assert [read_numbers(sample["image"][None]) for sample in samples] == [[2], [3], [4], [106]]
+        assert provider.timestamps_s.tolist() == pytest.approx([0.08, 0.12, 0.16, 0.24])
+
+    def test_samples_are_described_by_all_cameras(self, rig: dict[str, list[Path]]) -> None:
+        provider = VideoFrameDataProvider(Videos(cameras=rig), frame_number_name="number")
+        sample = provider.get_data(4)
+        told = (f"{rig[camera][0]}, frame {int(sample[camera]['number'])}" for camera in rig)
+        assert provider.describe_sample(4) == "; ".join(told)
+
+    def test_pickled(self, rig: dict[str, list[Path]]) -> None:
+        provider = VideoFrameDataProvider(Videos(cameras=rig, num_batch_threads=2))
+        assert provider.loads_batches
+        copy = pickle.loads(pickle.dumps(provider))
+        for ours, theirs in zip(
+            provider.load_batch([3, 9, 3], range(3)), copy.load_batch([3, 9, 3], range(3)), strict=True
+        ):
+            np.testing.assert_array_equal(ours["left"]["image"], theirs["left"]["image"])

@@ -1,0 +1,768 @@
+"""The stream of fed videos, against DALI's operator, and while others feed, wait, interrupt and close."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import itertools
+import os
+import pickle
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import nvidia.dali.fn as fn
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nvidia.dali import types
+from nvidia.dali.pipeline import pipeline_def
+from support.damaged_videos import without_packets, zeroed
+from support.laws import each_value, examples, some
+from support.videos import HEIGHT, WIDTH, make_video, read_numbers
+
+from accvlab.dali_pipeline_framework.errors import (
+    ClosedError,
+    FieldValueError,
+    FileError,
+    GraphError,
+    NothingFedError,
+    NotSupportedError,
+    OutputError,
+    SettingError,
+    SourcePicklingError,
+    VideoError,
+)
+from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
+from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+from accvlab.dali_pipeline_framework.sources import FileReader, JoinedInput
+from accvlab.dali_pipeline_framework.video import VideoStreamInput
+
+SUFFIXES = {"libvpx-vp9": "webm", "libvpx": "webm", "mjpeg": "avi", "libx264": "mp4", "libx265": "mp4"}
+FOR_DALI = ("libvpx-vp9", "libvpx", "mjpeg")
+
+
+@pytest.fixture(scope="module")
+def video_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Makes a video of a number of frames, once."""
+    folder = tmp_path_factory.mktemp("videos")
+
+    @functools.cache
+    def make(num_frames: int, codec: str = "libvpx-vp9", **arguments: Any) -> Path:
+        name = "_".join(map(str, (num_frames, codec, *arguments.values()))).replace(" ", "")
+        return make_video(folder / f"{name}.{SUFFIXES[codec]}", num_frames, codec, **arguments)
+
+    return make
+
+
+def make_loader(stream: VideoStreamInput, batch_size: int = 3, steps: Sequence[Any] = (), **arguments: Any) -> Any:
+    definition = PipelineDefinition(stream, [*steps])
+    has_frames = definition.check_and_get_output_data_structure().has_child("frames")
+    ragged = {"frames": "list"} if has_frames else "raise"
+    arguments = {"output_type": "numpy", "num_threads": 1, "ragged": ragged, **arguments}
+    return DataLoader(definition, batch_size, **arguments)
+
+
+def numbers(batch: Any) -> list[list[int]]:
+    """The numbers that the frames of a batch show, sequence by sequence."""
+    return [read_numbers(np.asarray(frames)) for frames in batch["frames"]]
+
+
+def expected_batches(num_frames: int, length: int, batch_size: int, first: int = 0) -> list[list[list[int]]]:
+    frames = range(first, first + num_frames)
+    sequences = [[*frames[start : start + length]] for start in range(0, num_frames, length)]
+    return [sequences[start : start + batch_size] for start in range(0, len(sequences), batch_size)]
+
+
+def by_operator(path: Path, length: int, batch_size: int, policy: str) -> list[list[np.ndarray]]:
+    """What DALI's operator makes of a video, with as many runs as the numbers of frames say."""
+
+    @pipeline_def(batch_size=batch_size, num_threads=1, device_id=None, prefetch_queue_depth=1)
+    def pipeline() -> Any:
+        return fn.experimental.inputs.video(name="v", sequence_length=length, last_sequence_policy=policy)
+
+    made = pipeline()
+    made.build()
+    made.feed_input("v", np.fromfile(path, np.uint8)[None])
+    batches: list[list[np.ndarray]] = []
+    num_frames = int(path.name.split("_")[0])
+    for _ in expected_batches(num_frames, length, batch_size):
+        (frames,) = made.run()
+        batches.append([np.array(frames[index]) for index in range(len(frames))])
+    return batches
+
+
+def delivered(stream: VideoStreamInput, *videos: Any, batch_size: int = 3, **arguments: Any) -> list[Any]:
+    with make_loader(stream, batch_size, **arguments) as loader:
+        for video in videos:
+            stream.feed(video)
+        stream.close()
+        return list(loader)
+
+
+@pytest.fixture(autouse=True)
+def _threads_end() -> Iterator[None]:
+    yield
+    deadline = time.monotonic() + 10
+    while any(thread.name == "video stream" for thread in threading.enumerate()):
+        gc.collect()
+        assert time.monotonic() < deadline, "a thread is left behind"
+        time.sleep(0.01)
+
+
+def later(action: Callable[[], Any], seconds: float = 0.2) -> threading.Timer:
+    timer = threading.Timer(seconds, action)
+    timer.start()
+    return timer
+
+
+class TestFrames:
+    @some(
+        ("codec", "decoder"),
+        [
+            *itertools.product(FOR_DALI, ("auto", "dali", "pyav")),
+            *itertools.product(("libx264", "libx265"), ("auto", "pyav")),
+        ],
+        {0, 4, 8, 10, 11},  # each codec, each decoder
+    )
+    def test_the_example_of_the_reference(self, video_of: Any, codec: str, decoder: Any) -> None:
+        # 67 frames, 5 per sequence, 3 sequences per batch: 3, 3, 3, 3, 2; the last has 2 frames.
+        path = video_of(67, codec)
+        partial = delivered(VideoStreamInput(5, decoder=decoder), path)
+        assert [len(batch["frames"]) for batch in partial] == [3, 3, 3, 3, 2]
+        assert [len(frames) for frames in partial[-1]["frames"]] == [5, 2]
+        assert [sequence for batch in partial for sequence in numbers(batch)] == [
+            [*range(start, min(start + 5, 67))] for start in range(0, 67, 5)
+        ]
+        padded = delivered(VideoStreamInput(5, decoder=decoder, last_sequence_policy="pad"), path, ragged="raise")
+        assert [batch["frames"].shape for batch in padded] == [
+            (size, 5, HEIGHT, WIDTH, 3) for size in (3, 3, 3, 3, 2)
+        ]
+        assert not padded[-1]["frames"][1, 2:].any()
+        np.testing.assert_array_equal(padded[-1]["frames"][1, :2], partial[-1]["frames"][1])
+        np.testing.assert_array_equal(padded[0]["frames"], partial[0]["frames"])
+
+    @settings(max_examples=examples(10, 25), deadline=None)
+    @given(
+        num_frames=st.integers(1, 30),
+        length=st.integers(1, 12),
+        batch_size=st.integers(1, 4),
+        policy=st.sampled_from(["partial", "pad"]),
+        decoder=st.sampled_from(["dali", "pyav"]),
+    )
+    def test_are_those_of_the_operator(
+        self, video_of: Any, num_frames: int, length: int, batch_size: int, policy: Any, decoder: Any
+    ) -> None:
+        path = video_of(num_frames)
+        stream = VideoStreamInput(length, last_sequence_policy=policy, decoder=decoder, num_frames_name="count")
+        got = delivered(stream, path, batch_size=batch_size)
+        expected = by_operator(path, length, batch_size, policy)
+        assert [len(batch["frames"]) for batch in got] == [len(batch) for batch in expected]
+        for batch, sequences in zip(got, expected, strict=True):
+            for frames, sequence in zip(batch["frames"], sequences, strict=True):
+                np.testing.assert_array_equal(frames, sequence)
+        counts = [int(count) for batch in got for count in batch["count"]]
+        assert counts == [
+            len(each) for batch in expected_batches(num_frames, length, batch_size) for each in batch
+        ]
+
+    @pytest.mark.parametrize(
+        ("codec", "arguments"),
+        [
+            ("libvpx", {"options": "hidden"}),
+            ("libvpx-vp9", {"options": "hidden"}),
+            ("libvpx-vp9", {"size": (98, 66)}),
+            ("libvpx-vp9", {"pixel_format": "yuv444p"}),
+            ("mjpeg", {"size": (98, 66)}),
+        ],
+        ids=str,
+    )
+    def test_are_those_of_the_operator_for_any_video_of_it(
+        self, tmp_path: Path, codec: str, arguments: dict[str, Any]
+    ) -> None:
+        if "options" in arguments:  # frames that are decoded and not shown
+            hidden = {"deadline": "good", "cpu-used": "4", "auto-alt-ref": "1", "lag-in-frames": "16", "g": "60"}
+            arguments = {"options": hidden}
+        path = make_video(tmp_path / f"40_.{SUFFIXES[codec]}", 40, codec, **arguments)
+        expected = np.concatenate([*itertools.chain(*by_operator(path, 8, 2, "pad"))])
+        for decoder in ("auto", "dali", "pyav"):
+            got = delivered(VideoStreamInput(8, decoder=decoder), path)  # type: ignore[arg-type]
+            np.testing.assert_array_equal(
+                np.concatenate([*itertools.chain(*(b["frames"] for b in got))]), expected
+            )
+        assert read_numbers(expected) == [*range(40)]
+
+    def test_several_videos_are_never_mixed(self, video_of: Any) -> None:
+        first = video_of(7)
+        second = video_of(4, "libx264", first_number=100, size=(128, 96))
+        third = video_of(9, "mjpeg", first_number=200)
+        names = {"video_name": "video", "first_frame_name": "first", "num_frames_name": "count"}
+        for policy in ("partial", "pad"):
+            got = delivered(
+                VideoStreamInput(2, last_sequence_policy=policy, **names),  # type: ignore[arg-type]
+                first,
+                second.read_bytes(),
+                np.fromfile(third, np.uint8),
+            )
+            flat = [
+                (int(video), int(start), frames[: int(count)])
+                for batch in got
+                for video, start, count, frames in zip(
+                    batch["video"], batch["first"], batch["count"], batch["frames"], strict=True
+                )
+            ]
+            assert [read_numbers(frames) for _, _, frames in flat] == [
+                sequence
+                for num_frames, start in ((7, 0), (4, 100), (9, 200))
+                for batch in expected_batches(num_frames, 2, 3, start)
+                for sequence in batch
+            ]
+            assert [len(batch["frames"]) for batch in got] == [3, 1, 2, 3, 2]
+            assert [[*dict.fromkeys(batch["video"].tolist())] for batch in got] == [[0], [0], [1], [2], [2]]
+            assert [start for _, start, _ in flat] == [0, 2, 4, 6, 0, 2, 0, 2, 4, 6, 8]
+            assert got[2]["frames"][0].shape[1:] == (96, 128, 3)
+            assert got[0]["video"].dtype == np.int32
+            assert got[0]["video"].shape == (3,)
+
+    def test_stay_valid_as_long_as_they_are_held(self, video_of: Any) -> None:
+        for decoder in ("dali", "pyav"):
+            batches = delivered(VideoStreamInput(2, decoder=decoder), *[video_of(67)] * 2)  # type: ignore[arg-type]
+            shown = [number for batch in batches for sequence in numbers(batch) for number in sequence]
+            assert shown == [*range(67), *range(67)]
+
+    @pytest.mark.parametrize("image_type", ["BGR", "GRAY"])
+    def test_other_channels(self, video_of: Any, image_type: str) -> None:
+        path = video_of(5)
+        [rgb] = delivered(VideoStreamInput(5), path)[0]["frames"]
+        [got] = delivered(VideoStreamInput(5, image_type=getattr(types, image_type)), path)[0]["frames"]
+        if image_type == "BGR":
+            np.testing.assert_array_equal(got, rgb[..., ::-1])
+        else:
+            assert got.shape == (5, HEIGHT, WIDTH, 1)
+            assert read_numbers(got) == [0, 1, 2, 3, 4]
+
+    def test_another_stream_of_the_file(self, video_of: Any) -> None:
+        path = video_of(5, "libx264", num_streams=2)
+        assert numbers(delivered(VideoStreamInput(5, stream=1), path)[0]) == [[*range(1000, 1005)]]
+
+    def test_of_a_container_that_does_not_tell_its_codec(self, tmp_path: Path) -> None:
+        path = make_video(tmp_path / "live.ts", 12, "libx264")
+        batches = delivered(VideoStreamInput(5), path)
+        assert [numbers(batch) for batch in batches] == expected_batches(12, 5, 3)
+
+    def test_are_the_same_decoded_by_threads(self, video_of: Any) -> None:
+        path = video_of(30, "libx264")
+        one, two = (delivered(VideoStreamInput(4, num_threads=n), path) for n in (1, 2))
+        for first, second in zip(one, two, strict=True):
+            for a, b in zip(first["frames"], second["frames"], strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+class _Crop(PipelineStepBase):
+    """Crops the upper left corner of all frames."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        size = self._size
+        data["frames"] = fn.crop(data["frames"], crop=(size, size), crop_pos_x=0.0, crop_pos_y=0.0)
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        return data_empty
+
+
+class TestPipelines:
+    def test_steps_follow(self, video_of: Any) -> None:
+        path = video_of(7)
+        whole = delivered(VideoStreamInput(2), path)
+        cropped = delivered(VideoStreamInput(2), path, steps=[_Crop(32)])
+        for batch, smaller in zip(whole, cropped, strict=True):
+            for frames, part in zip(batch["frames"], smaller["frames"], strict=True):
+                np.testing.assert_array_equal(part, frames[:, :32, :32])
+
+    def test_a_failing_step_names_the_video(self, video_of: Any) -> None:
+        stream = VideoStreamInput(2)
+        with make_loader(stream, 2, [_Crop(HEIGHT + 1)]) as loader:
+            stream.feed(video_of(4, "libx264", first_number=100, size=(128, 96)))
+            small = stream.feed(video_of(7))
+            stream.close()
+            batches = iter(loader)
+            assert numbers(next(batches)) is not None
+            with pytest.raises(
+                GraphError, match=rf"frames 0 to 3 of the video '.*7_libvpx-vp9\.webm' \(video {small}\)"
+            ):
+                next(batches)
+
+    @each_value(
+        arguments=[
+            {"prefetch_queue_depth": 1},
+            {"prefetch_queue_depth": 4},
+            {"exec_dynamic": False},
+            {"exec_async": False, "exec_pipelined": False},
+            {"exec_async": False},
+            {"enable_conditionals": True},
+        ],
+        batch_size=[1, 2, 4],
+    )
+    def test_for_any_pipeline(self, video_of: Any, arguments: dict[str, Any], batch_size: int) -> None:
+        stream = VideoStreamInput(4, last_sequence_policy="pad", num_frames_name="count")
+        got = delivered(stream, video_of(30), video_of(9), batch_size=batch_size, pipeline_arguments=arguments)
+        sequences = [
+            numbers({"frames": [frames[:count]]})[0]
+            for batch in got
+            for frames, count in zip(batch["frames"], batch["count"], strict=True)
+        ]
+        assert sequences == [
+            each for n in (30, 9) for batch in expected_batches(n, 4, batch_size) for each in batch
+        ]
+
+    def test_of_ones_own(self, video_of: Any) -> None:
+        stream = VideoStreamInput(5, last_sequence_policy="pad")
+        pipeline = PipelineDefinition(stream).get_dali_pipeline(batch_size=3, num_threads=1)
+        stream.feed(video_of(67))
+        with DALIStructuredOutputIterator(pipeline=pipeline) as iterator:
+            sizes = []
+            for batch in iterator:
+                sizes.append(tuple(batch["frames"].shape))
+                if len(sizes) == 2:
+                    break
+            stream.close()
+            sizes += [tuple(batch["frames"].shape) for batch in iterator]  # goes on where the first loop stopped
+            assert sizes == [(size, 5, HEIGHT, WIDTH, 3) for size in (3, 3, 3, 3, 2)]
+            assert list(iterator) == []
+            with pytest.raises(TypeError, match="not known"):
+                len(iterator)
+
+    def test_that_is_deleted_without_being_closed(self, video_of: Any) -> None:
+        stream = VideoStreamInput(5)
+        pipeline = PipelineDefinition(stream).get_dali_pipeline(batch_size=3, num_threads=1)
+        stream.feed(video_of(67))
+        pipeline.build()
+        assert any(thread.name == "video stream" for thread in threading.enumerate())
+        del pipeline
+        # The fixture sees the thread end.
+
+    def test_fields_that_a_step_drops(self, video_of: Any) -> None:
+        class Drop(PipelineStepBase):
+            def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+                data.remove_field("video")
+                return data
+
+            _check_and_adjust_data_format_input_to_output = _process
+
+        stream = VideoStreamInput(5, video_name="video", first_frame_name="first")
+        with pytest.warns(Warning, match="is not used"):
+            got = delivered(stream, video_of(67), steps=[Drop()])
+        assert [batch["first"].tolist() for batch in got][-1] == [60, 65]
+
+
+class TestFeeding:
+    @pytest.mark.parametrize("decoder", ["dali", "pyav"])
+    @pytest.mark.parametrize("batch_size", [1, 2, 3])
+    def test_what_is_there_is_delivered_without_waiting_for_more(
+        self, video_of: Any, decoder: Any, batch_size: int
+    ) -> None:
+        stream = VideoStreamInput(5, decoder=decoder)
+        with make_loader(stream, batch_size) as loader:
+            batches = iter(loader)
+            timer = later(stream.close, 20)  # instead of hanging
+            for num_frames in (10, 1, 30, 12):
+                stream.feed(video_of(num_frames))
+                for expected in expected_batches(num_frames, 5, batch_size):
+                    assert numbers(next(batches)) == expected
+            assert timer.is_alive()
+            timer.cancel()
+            stream.close()
+            assert list(batches) == []
+
+    def test_from_threads_while_the_loop_runs(self, video_of: Any) -> None:
+        stream = VideoStreamInput(4, last_sequence_policy="pad", video_name="video", num_frames_name="count")
+        paths = [video_of(n, first_number=100 * n) for n in (3, 9, 13)]
+        fed: dict[int, int] = {}
+
+        def feed() -> None:
+            for path, n in zip(paths, (3, 9, 13), strict=True):
+                fed[stream.feed(path)] = n
+                time.sleep(0.02)
+
+        threads = [threading.Thread(target=feed) for _ in range(3)]
+        with make_loader(stream) as loader:
+            for thread in threads:
+                thread.start()
+
+            def close_after() -> None:
+                for thread in threads:
+                    thread.join()
+                stream.close()
+
+            closing = threading.Thread(target=close_after)
+            closing.start()
+            got: dict[int, list[int]] = {}
+            for batch in loader:
+                for video, count, frames in zip(batch["video"], batch["count"], batch["frames"], strict=True):
+                    got.setdefault(int(video), []).extend(read_numbers(frames[:count]))
+            closing.join()
+        assert list(got) == [*range(9)]
+        assert got == {video: [*range(100 * n, 101 * n)] for video, n in fed.items()}
+        assert stream.num_fed == 9
+
+    def test_waits_for_a_video(self, video_of: Any) -> None:
+        stream = VideoStreamInput(5)
+        with make_loader(stream) as loader:
+            batches = iter(loader)
+            path = video_of(7)
+            start = time.monotonic()
+            later(lambda: stream.feed(path))
+            assert numbers(next(batches)) == [[0, 1, 2, 3, 4], [5, 6]]
+            assert time.monotonic() - start >= 0.19
+            later(stream.close)
+            with pytest.raises(StopIteration):
+                next(batches)
+
+    def test_without_waiting(self, video_of: Any) -> None:
+        stream = VideoStreamInput(5, blocking=False)
+        with make_loader(stream) as loader:
+            with pytest.raises(NothingFedError, match="no video to decode: all 0 that were fed"):
+                next(iter(loader))
+            for num_fed in (1, 2):
+                stream.feed(video_of(67))
+                batches = iter(loader)
+                for expected in expected_batches(67, 5, 3):
+                    assert numbers(next(batches)) == expected
+                with pytest.raises(NothingFedError, match=f"all {num_fed} that were fed are used up"):
+                    next(batches)
+            stream.close()
+            assert list(loader) == []
+
+    @pytest.fixture
+    def interruptible(self) -> Iterator[None]:
+        previous = signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in the background
+        yield
+        signal.signal(signal.SIGINT, previous)
+
+    @pytest.mark.usefixtures("interruptible")
+    def test_can_be_interrupted_while_it_waits(self, video_of: Any) -> None:
+        stream = VideoStreamInput(5)
+        with make_loader(stream) as loader:
+            stream.feed(video_of(7))
+            batches = iter(loader)
+            next(batches)
+            later(lambda: os.kill(os.getpid(), signal.SIGINT))
+            timer = later(stream.close, 10)  # instead of hanging
+            with pytest.raises(KeyboardInterrupt):
+                next(batches)
+            timer.cancel()
+            stream.feed(video_of(7))  # nothing is lost by it
+            assert numbers(next(batches)) == [[0, 1, 2, 3, 4], [5, 6]]
+
+    def test_a_loader_that_is_closed_while_it_waits(self) -> None:
+        stream = VideoStreamInput(5)
+        loader = make_loader(stream)
+        later(loader.close)
+        timer = later(stream.close, 10)  # instead of hanging
+        with pytest.raises(ClosedError):
+            next(iter(loader))
+        timer.cancel()
+
+    def test_decodes_only_so_far_ahead(self, video_of: Any) -> None:
+        stream = VideoStreamInput(5, num_batches_ahead=2)
+        for _ in range(20):
+            stream.feed(video_of(5))
+        assert stream.num_waiting == 20
+        with make_loader(stream) as loader:
+            loader.start()
+            deadline = time.monotonic() + 5
+            while stream.num_waiting > 17 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            time.sleep(0.2)
+            assert stream.num_waiting == 17  # two are decoded, a third one waits for room
+            stream.close()
+            assert len(list(loader)) == 20
+
+    def test_goes_on_in_another_loader(self, video_of: Any) -> None:
+        stream = VideoStreamInput(5, num_batches_ahead=1)
+        for number in range(6):
+            stream.feed(video_of(5, first_number=10 * number))
+        with make_loader(stream) as loader:
+            next(iter(loader))
+            with pytest.raises(SettingError, match="by one pipeline at a time"):
+                make_loader(stream).start()
+        stream.close()
+        with make_loader(stream) as loader:
+            got = [numbers(batch)[0][0] for batch in loader]
+        assert got == [10 * number for number in range(6 - len(got), 6)]
+        assert got
+
+    def test_after_the_end(self, video_of: Any) -> None:
+        stream = VideoStreamInput(5)
+        with make_loader(stream) as loader:
+            stream.feed(video_of(5))
+            assert not stream.is_closed
+            stream.close()
+            stream.close()
+            assert stream.is_closed
+            assert len(list(loader)) == 1
+            assert list(loader) == []
+            with pytest.raises(ClosedError, match="no more videos can be fed"):
+                stream.feed(video_of(5))
+
+    def test_that_is_never_fed(self) -> None:
+        assert delivered(VideoStreamInput(5)) == []
+
+
+class TestLoops:
+    def test_go_on_where_the_last_one_was_left(self, video_of: Any) -> None:
+        stream = VideoStreamInput(5)
+        with make_loader(stream, 1) as loader:
+            stream.feed(video_of(30))
+            first = [numbers(batch)[0][0] for batch in itertools.islice(loader, 2)]
+            stream.close()
+            second = [numbers(batch)[0][0] for batch in loader]
+            assert first + second == [0, 5, 10, 15, 20, 25]
+
+    def test_of_so_many_batches(self, video_of: Any) -> None:
+        stream = VideoStreamInput(5)
+        with make_loader(stream, 1, steps_per_epoch=4) as loader:
+            stream.feed(video_of(30))
+            stream.close()
+            assert len(loader) == 4
+            assert [[numbers(batch)[0][0] for batch in loader] for _ in range(3)] == [[0, 5, 10, 15], [20, 25], []]
+
+    def test_need_no_workers(self, video_of: Any) -> None:
+        stream = VideoStreamInput(5)
+        with make_loader(stream, num_workers=2, start_method="spawn", output_type="torch") as loader:
+            stream.feed(video_of(5))
+            stream.close()
+            assert [[tuple(each.shape) for each in batch["frames"]] for batch in loader] == [
+                [(5, HEIGHT, WIDTH, 3)]
+            ]
+
+    def test_have_no_length_and_no_state(self) -> None:
+        stream = VideoStreamInput(5)
+        with make_loader(stream) as loader:
+            with pytest.raises(TypeError, match="not known"):
+                len(loader)
+            with pytest.raises(NotSupportedError, match=r"VideoStreamInput\(sequence.*cannot be continued"):
+                loader.state_dict()
+            with pytest.raises(NotSupportedError):
+                loader.set_epoch(1)
+            assert loader.sample_counts() is None
+
+    def test_of_short_sequences_say_what_to_do(self, video_of: Any) -> None:
+        stream = VideoStreamInput(5)
+        with make_loader(stream, ragged="raise") as loader:
+            stream.feed(video_of(7))
+            stream.feed(video_of(10))
+            stream.close()
+            batches = iter(loader)
+            with pytest.raises(OutputError, match="ragged='list' to the loader, or last_sequence_policy='pad'"):
+                next(batches)
+            assert numbers(next(batches)) == expected_batches(10, 5, 3)[0]
+
+    def test_end_with_a_deleted_loader(self, video_of: Any) -> None:
+        stream = VideoStreamInput(5)
+        loader = make_loader(stream)
+        stream.feed(video_of(67))
+        next(iter(loader))
+        del loader
+        gc.collect()
+        assert not any(thread.name == "video stream" for thread in threading.enumerate())
+
+
+class TestBadVideos:
+    def test_are_refused_when_they_are_fed(self, video_of: Any, tmp_path: Path) -> None:
+        stream = VideoStreamInput(5)
+        text = tmp_path / "notes.mp4"
+        text.write_text("no video\n" * 100)
+        empty = tmp_path / "empty.mp4"
+        empty.touch()
+        pipe = tmp_path / "pipe.mp4"
+        os.mkfifo(pipe)
+        cut = {}
+        for codec in ("libvpx-vp9", "mjpeg"):
+            whole = video_of(30, codec).read_bytes()
+            cut[codec] = whole[: len(whole) * 2 // 3]
+        fast = make_video(tmp_path / "fast.mp4", 30, "libx264", container_options={"movflags": "faststart"})
+        whole = fast.read_bytes()
+        cases: list[tuple[Any, type[Exception], str]] = [
+            (b"", VideoError, "at least one byte"),
+            (empty, VideoError, r"'.*empty\.mp4' is empty"),
+            (tmp_path / "missing.mp4", FileNotFoundError, r"Cannot read the video '.*missing\.mp4'"),
+            (tmp_path, FileError, "Cannot read the video"),
+            ("s3://drives/a.mp4", FileNotFoundError, "download it, or mount .* bytes can be fed"),
+            (pipe, FileError, "it is no regular file"),
+            ("a\0b", FileError, "Cannot read the video"),
+            (text, VideoError, r"notes\.mp4"),
+            (b"no video" * 100, VideoError, "'<800 bytes>' as a video"),
+            (cut["libvpx-vp9"], VideoError, "is incomplete"),
+            (cut["mjpeg"], VideoError, "is incomplete"),
+            (whole[: len(whole) * 2 // 3], VideoError, "is incomplete"),
+            (None, FieldValueError, "got NoneType"),
+            (7, FieldValueError, "got int"),
+            (["a.mp4"], FieldValueError, "got list"),
+            (np.zeros((1, 8), np.uint8), FieldValueError, r"shape \(1, 8\)"),
+            (np.zeros(8, np.int8), FieldValueError, "int8"),
+        ]
+        for video, error, message in cases:
+            with pytest.raises(error, match=message):
+                stream.feed(video)
+        assert stream.num_fed == 0
+        with pytest.raises(VideoError, match="'camera 4'"):
+            stream.feed(b"no video", name="camera 4")
+        assert [numbers(batch) for batch in delivered(stream, video_of(5))] == expected_batches(5, 5, 3)
+
+    @pytest.mark.parametrize(
+        ("codec", "decoder"), [("libx264", "pyav"), ("libvpx-vp9", "pyav"), ("libvpx-vp9", "dali")]
+    )
+    def test_frames_that_seem_to_be_missing(self, tmp_path: Path, codec: str, decoder: Any) -> None:
+        whole = make_video(tmp_path / "whole.mkv", 30, codec, options={"g": "1"})
+        path = without_packets(whole, tmp_path / "a.mkv", range(10, 15))
+        with pytest.warns(UserWarning, match=r"'.*a.mkv' \(video 0\) seem to be missing: 0.240 s between"):
+            batches = delivered(VideoStreamInput(5, decoder=decoder), path)
+        assert [len(batch["frames"]) for batch in batches] == [3, 2]
+
+    def test_damaged_frames(self, tmp_path: Path) -> None:
+        whole = make_video(tmp_path / "whole.mp4", 30, "libx264", size=(192, 128))
+        path = zeroed(whole, tmp_path / "a.mp4", whole.stat().st_size // 2, 100)
+        with pytest.raises(VideoError, match=r"The frame \d+ of the video '.*a.mp4' \(video 0\) is damaged"):
+            delivered(VideoStreamInput(5), path)
+
+    @pytest.mark.parametrize("decoder", ["auto", "dali", "pyav"])
+    @pytest.mark.parametrize("damage", ["cut", "gone", "text"])
+    def test_end_the_loop_with_their_name(self, video_of: Any, tmp_path: Path, decoder: Any, damage: str) -> None:
+        stream = VideoStreamInput(5, decoder=decoder, num_batches_ahead=1)
+        path = tmp_path / "later.webm"
+        shutil.copy(video_of(30), path)
+        stream.feed(video_of(30))
+        stream.feed(path)
+        stream.feed(video_of(7))
+        if damage == "gone":
+            path.unlink()
+        else:
+            whole = path.read_bytes()
+            path.write_bytes(whole[: len(whole) // 2] if damage == "cut" else b"no video" * 100)
+        with make_loader(stream) as loader:
+            batches = iter(loader)
+            assert [numbers(next(batches)) for _ in range(2)] == expected_batches(30, 5, 3)
+            for _ in range(2):
+                with pytest.raises((VideoError, FileError), match=r"'.*later\.webm' \(video 1\)"):
+                    next(batches)
+        stream.close()
+        with make_loader(stream) as loader:  # the rest, for who wants to go on
+            assert [numbers(batch) for batch in loader] == expected_batches(7, 5, 3)
+
+    def test_garbage_within_a_video(self, tmp_path: Path) -> None:
+        path = make_video(tmp_path / "noise.mp4", 30, "libx264", size=(320, 240))
+        whole = bytearray(path.read_bytes())
+        start = whole.index(b"mdat") + 4 + 1500
+        whole[start : start + 1500] = b"\xff" * 1500
+        with pytest.raises(VideoError, match=r"'<\d+ bytes>' \(video 0\)"):
+            delivered(VideoStreamInput(5), bytes(whole))
+
+    def test_of_other_codecs_for_dali(self, video_of: Any) -> None:
+        with pytest.raises(SettingError, match=r"the video '.*' \(video 0\) is of the codec h264.*\[video\]"):
+            delivered(VideoStreamInput(5, decoder="dali"), video_of(7, "libx264"))
+
+
+class TestWithoutPyAV:
+    @pytest.fixture(autouse=True)
+    def _no_pyav(self, monkeypatch: pytest.MonkeyPatch, video_of: Any) -> None:
+        video_of(67), video_of(7, "libx264")
+        monkeypatch.setitem(sys.modules, "av", None)
+
+    def test_dali_decodes(self, video_of: Any) -> None:
+        assert [numbers(batch) for batch in delivered(VideoStreamInput(5), video_of(67))] == expected_batches(
+            67, 5, 3
+        )
+
+    def test_other_codecs_need_it(self, video_of: Any) -> None:
+        with pytest.raises(VideoError, match=r"only VP8, VP9 and MJPEG are decoded on the CPU.*\[video\]"):
+            delivered(VideoStreamInput(5), video_of(7, "libx264"))
+
+    def test_what_is_no_video(self) -> None:
+        with pytest.raises(VideoError, match=r"DALI cannot decode the video '<800 bytes>' \(video 0\) after 0"):
+            delivered(VideoStreamInput(5), b"no video" * 100)
+
+    def test_an_incomplete_video(self, video_of: Any) -> None:
+        whole = video_of(67).read_bytes()
+        with pytest.raises(VideoError, match=r"The video '.*' is incomplete: 1000 bytes are missing"):
+            delivered(VideoStreamInput(5), whole[:-1000])
+
+    def test_what_needs_it(self) -> None:
+        for arguments in ({"decoder": "pyav"}, {"image_type": types.GRAY}, {"stream": 1}):
+            with pytest.raises(SettingError, match=r"\[video\]"):
+                VideoStreamInput(5, **arguments)
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"sequence_length": 0}, "`sequence_length` must be a whole number of at least 1, got 0"),
+            ({"sequence_length": 2.5}, "`sequence_length`"),
+            (
+                {"last_sequence_policy": "drop"},
+                "`last_sequence_policy` must be one of 'partial', 'pad', got 'drop'",
+            ),
+            ({"decoder": "ffmpeg"}, "`decoder` must be one of 'auto', 'dali', 'pyav', got 'ffmpeg'"),
+            ({"blocking": "no"}, "`blocking` must be True or False, got 'no'"),
+            ({"affine": None}, "`affine`"),
+            ({"stream": -1}, "`stream`"),
+            ({"num_threads": 0}, "`num_threads`"),
+            ({"num_batches_ahead": 0}, "`num_batches_ahead`"),
+            ({"bytes_per_sample_hint": -1}, "`bytes_per_sample_hint`"),
+            ({"image_type": types.YCbCr}, "`image_type`"),
+            ({"image_type": types.GRAY, "decoder": "dali"}, "as RGB, got image_type"),
+            ({"stream": 1, "decoder": "dali"}, "the first video stream"),
+        ],
+    )
+    def test_that_break_a_rule(self, arguments: dict[str, Any], message: str) -> None:
+        with pytest.raises(SettingError, match=message):
+            VideoStreamInput(**{"sequence_length": 5, **arguments})
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"shard": (1, 2)}, "feed each rank the videos"),
+            ({"last_batch": "drop"}, "last_batch='drop'"),
+            ({"context_name": "place"}, "a VideoStreamInput, which .* `video_name` and `first_frame_name`"),
+            ({"batch_size": None}, "`batch_size` must be given"),
+        ],
+    )
+    def test_of_the_loader(self, arguments: dict[str, Any], message: str) -> None:
+        with pytest.raises(SettingError, match=message):
+            make_loader(VideoStreamInput(5), **arguments)
+
+    def test_of_the_loader_that_change_nothing(self) -> None:
+        make_loader(VideoStreamInput(5), shard=(0, 1), last_batch="partial").close()
+
+    def test_the_number_of_batches_is_unknown_also_when_the_loader_is_closed(self) -> None:
+        loader = make_loader(VideoStreamInput(5))
+        for _ in range(2):
+            with pytest.raises(TypeError, match="number of batches per epoch is not known"):
+                len(loader)
+            assert loader.sample_counts() is None
+            loader.close()
+
+    def test_nothing_can_stand_beside_it(self) -> None:
+        reader = FileReader(files=["a.jpg"])
+        for inputs in (
+            {"a": VideoStreamInput(5), "b": reader},
+            {"a": VideoStreamInput(5), "b": VideoStreamInput(5)},
+        ):
+            with pytest.raises(SettingError, match="'a', a VideoStreamInput, makes batches of its own sizes"):
+                JoinedInput(inputs)
+
+    def test_cannot_be_pickled(self) -> None:
+        with pytest.raises(SourcePicklingError, match="cannot be pickled"):
+            pickle.dumps(VideoStreamInput(5))

@@ -1,0 +1,200 @@
+"""Sensor logs of Argoverse 2."""
+
+import numpy as np
+import pytest
+from driving_support.argoverse import AXES, IMAGE_TIMES, LIDAR_TIMES, START, ArgoverseData
+
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError
+from accvlab.dali_pipeline_framework.testing import check_provider
+from accvlab.driving_data.datasets import ArgoverseProvider
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+
+FRONT, LEFT = "ring_front_center", "ring_side_left"
+
+
+@pytest.fixture(autouse=True)
+def _index_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "indices"))
+
+
+def city_from_ego(time):
+    """As the data was made, without quaternions."""
+    part = (time - START) / 1e9
+    yaw = 0.3 + 0.2 * part
+    pose = np.eye(4)
+    pose[:2, :2] = [[np.cos(yaw), -np.sin(yaw)], [np.sin(yaw), np.cos(yaw)]]
+    pose[:3, 3] = [1000 + 10 * part, 2000 - 2 * part, 15 + part]
+    return pose
+
+
+class TestSamples:
+    def test_project_boxes_where_numpy_does(self, tmp_path):
+        ArgoverseData().write(tmp_path)
+        sample = ArgoverseProvider(tmp_path).get_data(0)
+        front = sample["cameras"][0]
+        taken = IMAGE_TIMES[FRONT][0]
+        ego_from_camera = np.eye(4)
+        ego_from_camera[:3] = np.c_[AXES, [1.6, 0, 1.4]]
+        points = np.array([[12.0, 2.0, 0.75, 1], [2.0, 20.0, 0.9, 1]]).T
+        in_camera = np.linalg.inv(city_from_ego(taken) @ ego_from_camera) @ city_from_ego(LIDAR_TIMES[0]) @ points
+        expected = in_camera[:2] / in_camera[2] * 80 + [[32], [24]]
+        order = np.argsort(-sample["boxes"]["centers"][:, 0])
+        centers = np.c_[sample["boxes"]["centers"][order], np.ones(2)].T
+        found = front["intrinsics"] @ (front["camera_from_reference"] @ centers)[:3]
+        np.testing.assert_allclose(found[:2] / found[2], expected, rtol=1e-6)
+        assert front["timestamp"] == taken / 1e9
+
+    def test_project_boxes_where_av2_does(self, tmp_path):
+        cameras = pytest.importorskip("av2.geometry.camera.pinhole_camera", reason="av2 is not installed")
+        from av2.utils.io import read_city_SE3_ego, read_lidar_sweep
+
+        folder = ArgoverseData().write(tmp_path)
+        city_se3_ego = read_city_SE3_ego(folder)
+        provider = ArgoverseProvider(tmp_path, lidar=True)
+        for frame in (0, 2):
+            sample = provider.get_data(frame)
+            for delivered, camera in zip(sample["cameras"].values(), (FRONT, LEFT), strict=True):
+                taken = int(IMAGE_TIMES[camera][np.argmin(np.abs(IMAGE_TIMES[camera] - LIDAR_TIMES[frame]))])
+                model = cameras.PinholeCamera.from_feather(folder, camera)
+                centers = sample["boxes"]["centers"].astype(np.float64)
+                pixels, in_camera, _ = model.project_ego_to_img_motion_compensated(
+                    centers, city_se3_ego[taken], city_se3_ego[int(LIDAR_TIMES[frame])]
+                )
+                moved = delivered["camera_from_reference"] @ np.c_[centers, np.ones(len(centers))].T
+                found = (delivered["intrinsics"] @ moved[:3]).T
+                np.testing.assert_allclose(found[:, 2], in_camera[:, 2], rtol=1e-7)
+                np.testing.assert_allclose(found[:, :2] / found[:, 2:], pixels, rtol=1e-7)
+            sweep = read_lidar_sweep(folder / f"sensors/lidar/{LIDAR_TIMES[frame]}.feather")
+            np.testing.assert_allclose(sample["lidar"]["points"][:, :3], sweep)
+
+    def test_hold_the_nearest_image_within_half_a_period(self, tmp_path):
+        folder = ArgoverseData().write(tmp_path)
+        provider = ArgoverseProvider(tmp_path, cameras=[FRONT])
+        for frame, image in ((0, 0), (1, 2), (2, 4)):
+            path = folder / f"sensors/cameras/{FRONT}/{IMAGE_TIMES[FRONT][image]}.jpg"
+            assert bytes(provider.get_data(frame)["cameras"][0]["image"]) == path.read_bytes()
+        left = ArgoverseProvider(tmp_path, cameras=[LEFT])  # 20 ms earlier
+        times = [left.get_data(frame)["cameras"][0]["timestamp"] for frame in range(3)]
+        np.testing.assert_allclose(times, (LIDAR_TIMES - 20_000_000) / 1e9)
+        strict = ArgoverseProvider(tmp_path, cameras=[LEFT], tolerance_s=0.015)
+        with pytest.raises(FileError, match=f"frame 'log-1/{LIDAR_TIMES[0]}' has no image of camera '{LEFT}'"):
+            strict.get_data(0)
+
+    def test_hold_boxes_with_tracks(self, tmp_path):
+        ArgoverseData().write(tmp_path)
+        provider = ArgoverseProvider(tmp_path, num_future_frames=2, classes=["REGULAR_VEHICLE"])
+        boxes = provider.get_data(0)["boxes"]
+        np.testing.assert_allclose(boxes["centers"], [[12, 2, 0.75]])
+        np.testing.assert_allclose(boxes["sizes"], [[4.5, 2, 1.6]])
+        np.testing.assert_allclose(boxes["yaws"], [0.25])
+        np.testing.assert_array_equal(boxes["num_lidar_points"], [30])
+        np.testing.assert_array_equal(boxes["is_future_known"], [[False, True]])
+        later = np.linalg.inv(city_from_ego(LIDAR_TIMES[0])) @ city_from_ego(LIDAR_TIMES[2]) @ [9, 2, 0.75, 1]
+        np.testing.assert_allclose(boxes["future_centers"][0, 1], later[:3], rtol=1e-5)
+        assert len(provider.get_data(1)["boxes"]["yaws"]) == 0
+        assert ArgoverseProvider(tmp_path, min_lidar_points=1).get_data(2)["boxes"]["yaws"].tolist() == []
+
+    def test_hold_points_in_the_vehicle(self, tmp_path):
+        data = ArgoverseData()
+        data.write(tmp_path)
+        provider = ArgoverseProvider(tmp_path, lidar=True, num_sweeps=1)
+        sample = provider.get_data(1)
+        expected = np.stack([column.astype(np.float32) for column in data.points(1).values()], axis=-1)
+        np.testing.assert_array_equal(sample["lidar"]["points"], expected)
+        np.testing.assert_allclose(sample["lidar"]["reference_from_lidar"], np.eye(4), atol=1e-9)
+        moved = np.linalg.inv(city_from_ego(LIDAR_TIMES[1])) @ city_from_ego(LIDAR_TIMES[0])
+        np.testing.assert_allclose(sample["sweeps"][0]["reference_from_lidar"], moved, atol=1e-6)
+        assert provider.point_columns == ("x", "y", "z", "intensity", "laser_number", "offset_ns")
+        check_provider(provider, start_method="fork")
+
+    def test_of_splits_are_scenes(self, tmp_path):
+        ArgoverseData().write(tmp_path / "train", "log-1")
+        ArgoverseData().write(tmp_path / "val", "log-2")
+        provider = ArgoverseProvider(tmp_path)
+        assert provider.scene_names == ("log-1", "log-2")
+        assert "val/log-2/sensors/cameras/ring_front_center/" in provider.describe_sample(3)
+        assert len(bytes(provider.get_data(3)["cameras"][0]["image"])) > 100
+        assert ArgoverseProvider(tmp_path / "val/log-2").scene_names == ("log-2",)
+
+    def test_without_lidar_are_those_with_boxes(self, tmp_path):
+        folder = ArgoverseData().write(tmp_path)
+        for path in (folder / "sensors/lidar").iterdir():
+            path.unlink()
+        provider = ArgoverseProvider(tmp_path)
+        np.testing.assert_array_equal(provider.timestamps, LIDAR_TIMES[[0, 2]] / 1e9)
+        with pytest.raises(SettingError, match="lidar: the data set has none"):
+            ArgoverseProvider(tmp_path, lidar=True)
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("left_out", "message"),
+        [
+            (
+                "annotations.feather:category",
+                r"annotations.feather' has no column 'category'\. It has: timestamp_ns",
+            ),
+            ("city_SE3_egovehicle.feather:qw", "has no column 'qw'"),
+            ("intrinsics.feather:fx_px", "has no column 'fx_px'"),
+        ],
+    )
+    def test_of_a_missing_column(self, tmp_path, left_out, message):
+        data = ArgoverseData()
+        data.left_out = {left_out}
+        data.write(tmp_path)
+        with pytest.raises(FileError, match=message):
+            ArgoverseProvider(tmp_path)
+
+    def test_of_a_missing_file(self, tmp_path):
+        folder = ArgoverseData().write(tmp_path)
+        (folder / "calibration/intrinsics.feather").unlink()
+        with pytest.raises(FileError, match=r"intrinsics.feather' cannot be read") as caught:
+            ArgoverseProvider(tmp_path)
+        assert isinstance(caught.value, FileNotFoundError)
+
+    def test_of_a_folder_without_logs(self, tmp_path):
+        with pytest.raises(FileError, match="There is no log of Argoverse 2"):
+            ArgoverseProvider(tmp_path)
+
+    def test_of_columns_of_another_type(self, tmp_path):
+        data = ArgoverseData()
+        data.boxes = [(*box[:2], 7, *box[3:]) for box in data.boxes]
+        data.write(tmp_path)
+        with pytest.raises(
+            FileError, match=r"column 'category' of .*annotations.feather' must hold texts, got int64"
+        ):
+            ArgoverseProvider(tmp_path)
+
+    def test_of_a_calibration_that_cannot_be_used(self, tmp_path):
+        data = ArgoverseData()
+        data.intrinsics[LEFT][0] = 0
+        data.write(tmp_path)
+        with pytest.raises(FileError, match=r"Row 1 of .*intrinsics.feather' must be a calibration.* fx 0\.0"):
+            ArgoverseProvider(tmp_path)
+        data = ArgoverseData()
+        data.intrinsics["ring_other"] = data.intrinsics.pop(LEFT)
+        data.write(tmp_path / "other")
+        with pytest.raises(FileError, match=r"has no sensor 'ring_side_left', which has images"):
+            ArgoverseProvider(tmp_path / "other")
+
+    def test_of_poses_that_are_none(self, tmp_path):
+        data = ArgoverseData()
+        data.quaternions[3] = 0
+        data.write(tmp_path)
+        with pytest.raises(FileError, match=r"Row 3 of .*must be a pose, whose quaternion has the length 1"):
+            ArgoverseProvider(tmp_path)
+
+    def test_of_names_that_are_no_times(self, tmp_path):
+        folder = ArgoverseData().write(tmp_path)
+        (folder / f"sensors/cameras/{LEFT}/first.jpg").write_bytes(b"")
+        with pytest.raises(FileError, match="must be named by their time in nanoseconds"):
+            ArgoverseProvider(tmp_path)
+
+    def test_of_a_point_file_that_is_damaged(self, tmp_path):
+        folder = ArgoverseData().write(tmp_path)
+        path = folder / f"sensors/lidar/{LIDAR_TIMES[0]}.feather"
+        provider = ArgoverseProvider(tmp_path, lidar=True)
+        path.write_bytes(path.read_bytes()[:100])
+        with pytest.raises(FileError, match=r"\.feather' cannot be read"):
+            provider.get_data(0)

@@ -1,0 +1,568 @@
+"""Logs of py123d."""
+
+import gc
+import pickle
+import re
+
+import numpy as np
+import pytest
+from driving_support.arrow_logs import CAMERAS, HEIGHT, NUM_FRAMES, WIDTH, ArrowLog, jpeg
+
+from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
+from accvlab.dali_pipeline_framework.testing import check_provider
+from accvlab.driving_data.datasets import ArrowLogProvider
+from accvlab.driving_data.datasets.arrow_logs.label_names import LABEL_NAMES
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+pytest.importorskip("msgpack", reason="msgpack is not installed")
+
+
+@pytest.fixture(autouse=True)
+def _index_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "indices"))
+
+
+def text_of(value):
+    return value if isinstance(value, str) else bytes(value).decode()
+
+
+def homogeneous(pose):
+    return np.vstack([pose, [0, 0, 0, 1]])
+
+
+class TestSamples:
+    def test_project_boxes_where_numpy_does(self, tmp_path):
+        log = ArrowLog()
+        log.write(tmp_path)
+        sample = ArrowLogProvider(tmp_path).get_data(2)
+        boxes = log.global_boxes(2)
+        for k, camera in enumerate(CAMERAS):
+            delivered = sample["cameras"][k]
+            world_from_camera = homogeneous(log.ego_at(int(log.camera_times[camera][2]))) @ homogeneous(
+                log.ego_from_camera[camera]
+            )
+            expected = (np.linalg.inv(world_from_camera) @ np.c_[boxes[:, :3], np.ones(len(boxes))].T)[:3].T
+            fx, fy, cx, cy, _ = log.camera_metadata[camera]["intrinsics"]
+            pixels = expected[:, :2] / expected[:, 2:] * [fx, fy] + [cx, cy]
+            centers = np.c_[sample["boxes"]["centers"], np.ones(len(boxes))]
+            found = (delivered["intrinsics"] @ delivered["camera_from_reference"][:3] @ centers.T).T
+            np.testing.assert_allclose(found[:, :2] / found[:, 2:], pixels, atol=1e-3)
+            np.testing.assert_allclose(found[:, 2], expected[:, 2], rtol=1e-6)
+            assert delivered["timestamp"] == log.camera_times[camera][2] / 1e6
+
+    def test_hold_boxes_in_the_vehicle(self, tmp_path):
+        log = ArrowLog()
+        log.write(tmp_path)
+        provider = ArrowLogProvider(tmp_path)
+        boxes = provider.get_data(2)["boxes"]
+        expected = np.array(log.boxes[2])
+        np.testing.assert_allclose(boxes["centers"], expected[:, :3], atol=1e-5)
+        np.testing.assert_allclose(boxes["yaws"], expected[:, 3], atol=1e-6)
+        np.testing.assert_allclose(boxes["sizes"], expected[:, 4:], rtol=1e-6)
+        rotation = log.ego_at_frames()[2][:, :3]
+        np.testing.assert_allclose(boxes["velocities"][0], rotation.T @ [1.0, 2.0, 0.5], rtol=1e-5)
+        assert np.isnan(boxes["velocities"][1]).all()
+        assert [provider.class_names[number] for number in boxes["categories"]] == [
+            "regular_vehicle",
+            "pedestrian",
+        ]
+        np.testing.assert_array_equal(boxes["num_lidar_points"], [7, -1])
+        instances = [provider.get_data(frame)["boxes"]["instances"].tolist() for frame in range(NUM_FRAMES)]
+        assert instances == [[0, 1], [0], [0, 1], [0]]
+
+    def test_hold_the_vehicle(self, tmp_path):
+        log = ArrowLog()
+        log.write(tmp_path)
+        sample = ArrowLogProvider(tmp_path, can_bus=True).get_data(1)
+        np.testing.assert_allclose(sample["ego"]["world_from_ego"][:3], log.ego_at_frames()[1], atol=1e-9)
+        np.testing.assert_array_equal(sample["ego"]["can_bus"][:3], sample["ego"]["world_from_ego"][:3, 3])
+        np.testing.assert_array_equal(sample["ego"]["can_bus"][7:16], log.motion[4][[3, 4, 5, 6, 7, 8, 0, 1, 2]])
+        np.testing.assert_allclose(sample["ego"]["can_bus"][16], 0.4 + 0.02 * 4)
+        assert sample["timestamp"] == log.times[1] / 1e6
+        assert text_of(sample["scene"]) == "made_train/log-a"
+        assert len(text_of(sample["token"])) == 36
+
+    def test_have_poses_between_those_of_the_vehicle_where_none_is_stored(self, tmp_path):
+        stored, composed = ArrowLog(), ArrowLog()
+        composed.stored_poses = False
+        stored.write(tmp_path / "stored")
+        composed.write(tmp_path / "composed")
+        one, other = (ArrowLogProvider(tmp_path / name).get_data(1) for name in ("stored", "composed"))
+        for k in range(2):
+            np.testing.assert_allclose(
+                one["cameras"][k]["camera_from_reference"], other["cameras"][k]["camera_from_reference"], atol=1e-9
+            )
+
+    def test_hold_points_and_earlier_ones(self, tmp_path):
+        log = ArrowLog()
+        log.write(tmp_path)
+        provider = ArrowLogProvider(tmp_path, lidar=True, num_sweeps=2)
+        assert provider.point_columns == ("x", "y", "z", "intensity")
+        sample = provider.get_data(1)
+        np.testing.assert_array_equal(sample["lidar"]["points"], log.points[1])
+        np.testing.assert_allclose(sample["lidar"]["reference_from_lidar"], np.eye(4), atol=1e-12)
+        np.testing.assert_array_equal(sample["sweeps"][0]["points"], log.points[0])
+        assert len(sample["sweeps"][1]["points"]) == 0
+        here, before = (homogeneous(log.ego_at_frames()[frame]) for frame in (1, 0))
+        np.testing.assert_allclose(
+            sample["sweeps"][0]["reference_from_lidar"], np.linalg.inv(here) @ before, atol=1e-9
+        )
+
+    def test_of_several_logs_are_scenes(self, tmp_path):
+        ArrowLog(name="log-b").write(tmp_path)
+        other = ArrowLog(seed=1, name="log-a")
+        other.label_class = "py123d.parser.registry.NuPlanBoxDetectionLabel"
+        other.labels = [[0, 2][: len(boxes)] for boxes in other.boxes]
+        other.write(tmp_path)
+        provider = ArrowLogProvider(tmp_path)
+        assert provider.scene_names == ("made_train/log-a", "made_train/log-b")
+        assert provider.sequence_lengths == (NUM_FRAMES, NUM_FRAMES)
+        names = [
+            [provider.class_names[c] for c in provider.get_data(frame)["boxes"]["categories"]] for frame in (0, 4)
+        ]
+        assert names == [["vehicle", "pedestrian"], ["regular_vehicle", "pedestrian"]]
+
+    def test_are_found_once_where_links_go_in_a_circle(self, tmp_path):
+        ArrowLog().write(tmp_path / "logs")
+        (tmp_path / "logs/again").symlink_to(tmp_path / "logs")
+        (tmp_path / "linked").symlink_to(tmp_path / "logs")
+        assert ArrowLogProvider(tmp_path / "linked").scene_names == ("made_train/log-a",)
+
+    def test_keep_the_rules_of_providers(self, tmp_path):
+        ArrowLog().write(tmp_path)
+        check_provider(ArrowLogProvider(tmp_path, lidar=True, num_sweeps=1), start_method="fork")
+
+
+class TestImages:
+    @pytest.mark.parametrize("compression", [None, "zstd"])
+    @pytest.mark.parametrize("extension", [".jpg", ".png"])
+    def test_are_the_bytes_in_the_file(self, tmp_path, compression, extension):
+        log = ArrowLog()
+        log.compression = compression
+        log.images["pcam_f0"] = [jpeg(n, extension) for n in range(NUM_FRAMES)]
+        log.write(tmp_path)
+        provider = ArrowLogProvider(tmp_path)
+        for frame in (3, 0, 2):
+            sample = provider.get_data(frame)
+            assert [bytes(camera["image"]) for camera in sample["cameras"].values()] == [
+                log.images[camera][frame] for camera in CAMERAS
+            ]
+
+    def test_are_not_copied_and_outlive_the_provider(self, tmp_path):
+        log = ArrowLog()
+        folder = log.write(tmp_path)
+        provider = ArrowLogProvider(tmp_path)
+        image = provider.get_data(0)["cameras"][0]["image"]
+        again = provider.get_data(0)["cameras"][0]["image"]
+        assert not image.flags.writeable
+        assert image.ctypes.data == again.ctypes.data  # the same place of the mapped file
+        del provider, again
+        gc.collect()
+        (folder / "camera.pcam_f0.arrow").unlink()
+        assert bytes(image) == log.images["pcam_f0"][0]
+
+    def test_reach_a_loader(self, tmp_path):
+        ArrowLog().write(tmp_path)
+        steps = [ImageDecoder("image", use_device_mixed=True)]
+        with DataLoader(
+            ArrowLogProvider(tmp_path, boxes=False),
+            2,
+            steps=steps,
+            num_workers=1,
+            start_method="fork",
+            output_type="numpy",
+            stack_arrays=True,
+        ) as loader:
+            values = [batch["cameras"]["image"][:, :, 0, 0, 0].tolist() for batch in loader]
+        assert values == [[[0, 1], [10, 11]], [[20, 21], [30, 31]]]
+
+    def test_are_files_where_paths_are_stored(self, tmp_path):
+        log = ArrowLog()
+        (tmp_path / "images").mkdir()
+        for number, content in enumerate(log.images["pcam_f0"]):
+            (tmp_path / f"images/{number}.jpg").write_bytes(content)
+        contents = log.images["pcam_f0"]
+        log.images["pcam_f0"] = [f"images/{number}.jpg" for number in range(NUM_FRAMES)]
+        log.write(tmp_path / "logs")
+        for root in (tmp_path, {"made": tmp_path}):
+            sample = ArrowLogProvider(tmp_path / "logs", sensor_root=root).get_data(1)
+            assert bytes(sample["cameras"][0]["image"]) == contents[1]
+        with pytest.raises(SettingError, match="`sensor_root` must say where the data set 'made' lies"):
+            ArrowLogProvider(tmp_path / "logs")
+        with pytest.raises(SettingError, match="'made'"):
+            ArrowLogProvider(tmp_path / "logs", sensor_root={"nuscenes": tmp_path})
+
+    def test_are_pixels_where_they_are_frames_of_a_video(self, tmp_path):
+        pytest.importorskip("av")
+        from support.videos import make_video, read_numbers
+
+        log = ArrowLog()
+        log.images["pcam_f0"] = [0, 3, 5, 8]
+        folder = log.write(tmp_path)
+        make_video(folder / "camera.pcam_f0.mp4", 10, "libx264")
+        provider = ArrowLogProvider(tmp_path, cameras=["pcam_f0"])
+        assert provider.loads_batches
+        samples = [provider.get_data(frame) for frame in range(NUM_FRAMES)]
+        images = np.stack([sample["cameras"][0]["image"] for sample in samples])
+        assert read_numbers(images) == [0, 3, 5, 8]
+        of_batch = provider.load_batch([3, 0, 3, 1], range(4))
+        assert read_numbers(np.stack([sample["cameras"][0]["image"] for sample in of_batch])) == [8, 0, 8, 3]
+        check_provider(provider, start_method="fork")
+        with pytest.raises(SettingError, match=r"all encoded or all of videos.*pcam_f0: videos, pcam_l0: files"):
+            ArrowLogProvider(tmp_path)
+        assert ArrowLogProvider(tmp_path, cameras=["pcam_l0"]).get_data(0)["cameras"][0]["image"].ndim == 1
+
+    def test_beyond_the_end_of_a_video_are_named(self, tmp_path):
+        pytest.importorskip("av")
+        from support.videos import make_video
+
+        log = ArrowLog()
+        log.images["pcam_f0"] = [0, 3, 5, 12]
+        folder = log.write(tmp_path)
+        make_video(folder / "camera.pcam_f0.mp4", 10, "libx264")
+        provider = ArrowLogProvider(tmp_path, cameras=["pcam_f0"])
+        with pytest.raises(VideoError, match=r"frame 12 of the video .*pcam_f0.mp4', whose frames are 0 to 9"):
+            provider.get_data(3)
+
+    def test_that_a_frame_lacks_are_named(self, tmp_path):
+        log = ArrowLog()
+        log.sync["camera.pcam_l0"] = [0, None, 2, 3]
+        log.write(tmp_path)
+        with pytest.raises(FileError, match="has no image of camera 'pcam_l0'"):
+            ArrowLogProvider(tmp_path).get_data(1)
+
+
+def test_is_pickled_without_its_files(tmp_path):
+    log = ArrowLog()
+    log.write(tmp_path)
+    provider = ArrowLogProvider(tmp_path, lidar=True)
+    provider.get_data(0)
+    content = pickle.dumps(provider)
+    assert len(content) < 1200
+    assert bytes(pickle.loads(content).get_data(1)["cameras"][0]["image"]) == log.images["pcam_f0"][1]
+
+
+@pytest.mark.parametrize(
+    ("camera", "matrix"),
+    [
+        ({"camera_model": "ftheta", "intrinsics": [30.0, 20.0, 0.0, 90.0, *[0.1] * 10]}, [90, 90, 30, 20]),
+        (
+            {"camera_model": "fisheye_mei", "projection": [90.0, 80.0, 30.0, 20.0], "mirror_parameter": 1.0},
+            [45, 40, 30, 20],
+        ),
+    ],
+)
+def test_fisheye_cameras_have_the_matrix_around_their_axis(tmp_path, camera, matrix):
+    log = ArrowLog()
+    log.camera_metadata["pcam_f0"].update(camera)
+    log.write(tmp_path)
+    provider = ArrowLogProvider(tmp_path)
+    fx, fy, cx, cy = matrix
+    intrinsics = provider.get_data(0)["cameras"][0]["intrinsics"]
+    np.testing.assert_allclose(intrinsics, [[fx, 0, cx], [0, fy, cy], [0, 0, 1]])
+    assert provider.origin["camera_models"]["pcam_f0"]["camera_model"] == camera["camera_model"]
+
+
+class TestErrors:
+    def error_of(self, log, tmp_path, error=FileError, **settings):
+        log.write(tmp_path)
+        with pytest.raises(error) as caught:
+            ArrowLogProvider(tmp_path, **settings)
+        return str(caught.value)
+
+    def test_of_a_folder_without_logs(self, tmp_path):
+        with pytest.raises(FileError, match=r"There is no log in .*sync\.arrow"):
+            ArrowLogProvider(tmp_path)
+
+    def test_of_a_log_without_poses(self, tmp_path):
+        log = ArrowLog()
+        log.left_out = {"ego_state_se3"}
+        log.sync = {"ego_state_se3": [None] * NUM_FRAMES}
+        assert "has no ego_state_se3.arrow" in self.error_of(log, tmp_path)
+
+    def test_of_a_missing_column(self, tmp_path):
+        log = ArrowLog()
+        log.left_out = {"camera.pcam_l0.data"}
+        message = self.error_of(log, tmp_path)
+        assert "camera.pcam_l0.arrow' has no column 'camera.pcam_l0.data'" in message
+        assert "camera.pcam_l0.timestamp_us" in message
+
+    def test_of_a_column_of_another_type(self, tmp_path):
+        log = ArrowLog()
+        log.images["pcam_l0"] = [1.5] * NUM_FRAMES
+        import pyarrow as pa
+
+        write = log._write
+
+        def with_float(folder, modality, metadata, columns, **settings):
+            if modality == "box_detections_se3":
+                columns["bounding_box_se3"] = ([1.0] * NUM_FRAMES, pa.float64())
+            write(folder, modality, metadata, columns, **settings)
+
+        log.images["pcam_l0"] = [jpeg(1)] * NUM_FRAMES
+        log._write = with_float
+        assert "'box_detections_se3.bounding_box_se3' of" in self.error_of(log, tmp_path)
+
+    def test_of_times_that_go_back(self, tmp_path):
+        log = ArrowLog()
+        log.times = log.times[[0, 2, 1, 3]]
+        message = self.error_of(log, tmp_path)
+        assert re.search(
+            r"'sync.timestamp_us' of .*times must not go back, got \d+ and then \d+ \(row 2\)", message
+        )
+
+    def test_of_a_row_that_is_not_there(self, tmp_path):
+        log = ArrowLog()
+        log.sync["camera.pcam_f0"] = [0, 1, 2, 9]
+        message = self.error_of(log, tmp_path)
+        assert "names row 9 at frame 3" in message
+        assert "has 4 rows" in message
+
+    def test_of_a_calibration_that_cannot_be_used(self, tmp_path):
+        log = ArrowLog()
+        log.camera_metadata["pcam_f0"]["intrinsics"] = [0.0, 60.0, 1.0, 1.0, 0.0]
+        assert "focal lengths must be above 0, got 0.0 and 60.0" in self.error_of(log, tmp_path)
+        log = ArrowLog(name="other")
+        log.camera_metadata["pcam_f0"]["camera_model"] = "orthographic"
+        assert "must be pinhole, fisheye_mei or ftheta, got 'orthographic'" in self.error_of(log, tmp_path / "b")
+
+    def test_of_labels_of_an_unknown_class(self, tmp_path):
+        log = ArrowLog()
+        log.label_class = "mine.MyLabel"
+        message = self.error_of(log, tmp_path, SettingError)
+        assert "label_names={'MyLabel':" in message
+        names = [f"thing-{number}" for number in range(20)]
+        assert ArrowLogProvider(tmp_path, label_names={"MyLabel": names}).class_names == tuple(names)
+        with pytest.raises(FileError, match="has the label 18, there are 2: a, b"):
+            ArrowLogProvider(tmp_path, label_names={"MyLabel": ["a", "b"]})
+
+    def test_of_a_file_that_is_cut_short(self, tmp_path):
+        folder = ArrowLog().write(tmp_path)
+        path = folder / "camera.pcam_f0.arrow"
+        path.write_bytes(path.read_bytes()[:-20])
+        with pytest.raises(FileError, match=r"camera.pcam_f0.arrow' cannot be read"):
+            ArrowLogProvider(tmp_path)
+
+    def test_of_an_unknown_camera(self, tmp_path):
+        message = self.error_of(ArrowLog(), tmp_path, SettingError, cameras=["pcam_f1"])
+        assert "there is no camera 'pcam_f1'. Did you mean 'pcam_f0'?" in message
+
+    def test_of_two_logs_of_one_name(self, tmp_path):
+        ArrowLog().write(tmp_path / "a")
+        assert "several are called made_train/log-a" in self.error_of(ArrowLog(), tmp_path, SettingError)
+
+    def test_of_points_in_another_form(self, tmp_path):
+        log = ArrowLog()
+        folder = log.write(tmp_path)
+        import pyarrow as pa
+
+        log._write(
+            folder,
+            "lidar.lidar_merged",
+            {},
+            {
+                "timestamp_us": (log.times.tolist(), pa.int64()),
+                "data": (["points/1.bin"] * NUM_FRAMES, pa.string()),
+            },
+        )
+        with pytest.raises(FileError, match="stored as paths of files of the data set"):
+            ArrowLogProvider(tmp_path, lidar=True).get_data(0)
+
+
+class TestAgainstPy123d:
+    """py123d writes and reads, we read the same."""
+
+    @pytest.fixture
+    def py123d(self):
+        return pytest.importorskip("py123d.api.scene.arrow.arrow_log_writer", reason="py123d is not installed")
+
+    def test_labels_have_its_names(self, py123d):
+        from py123d.datatypes.detections.box_detection_label import BOX_DETECTION_LABEL_REGISTRY
+
+        for name, labels in BOX_DETECTION_LABEL_REGISTRY.items():
+            assert LABEL_NAMES[name] == tuple(label.name.lower() for label in labels)
+
+    @pytest.mark.parametrize("images", ["jpeg_binary", "png_binary", "mp4"])
+    def test_what_it_writes(self, py123d, tmp_path, images):
+        log = ArrowLog()
+        api = written_by_py123d(log, tmp_path, images)
+        provider = ArrowLogProvider(tmp_path, lidar=True)
+        assert len(provider) == NUM_FRAMES
+        for frame in range(NUM_FRAMES):
+            sample = provider.get_data(frame)
+            compare_with_py123d(sample, api, frame, provider, images)
+
+    def test_what_it_writes_at_the_rates_of_the_sensors(self, py123d, tmp_path):
+        log = ArrowLog()
+        api = written_by_py123d(log, tmp_path, "jpeg_binary", at_own_rates=True)
+        provider = ArrowLogProvider(tmp_path, lidar=True)
+        for frame in range(NUM_FRAMES):
+            sample = provider.get_data(frame)
+            compare_with_py123d(sample, api, frame, provider, "jpeg_binary")
+            images = [bytes(camera["image"]) for camera in sample["cameras"].values()]
+            assert images == [log.images[camera][frame] for camera in CAMERAS]
+
+
+def written_by_py123d(log, root, images, at_own_rates=False):
+    """Write a log with py123d, and open it there.
+
+    At own rates, the vehicle is written at all its times, and cameras without poses; py123d makes the frames.
+    """
+    import cv2
+    from driving_support.arrow_logs import values_of
+    from py123d.api.scene.arrow.arrow_log_writer import ArrowLogWriter, SyncConfig
+    from py123d.api.scene.arrow.arrow_scene_api import ArrowSceneAPI
+    from py123d.api.scene.arrow.utils.log_writer_config import LogWriterConfig
+    from py123d.datatypes import (
+        BoxDetectionAttributes,
+        BoxDetectionSE3,
+        BoxDetectionsSE3,
+        CameraID,
+        EgoStateSE3,
+        Lidar,
+        LidarID,
+        LidarMetadata,
+        LogMetadata,
+        Timestamp,
+    )
+    from py123d.datatypes.detections.box_detections_metadata import BoxDetectionsSE3Metadata
+    from py123d.datatypes.metadata import SceneMetadata
+    from py123d.datatypes.sensors.base_camera import Camera
+    from py123d.datatypes.sensors.lidar import LidarMergedMetadata
+    from py123d.datatypes.sensors.pinhole_camera import PinholeCameraMetadata, PinholeIntrinsics
+    from py123d.datatypes.vehicle_state.dynamic_state import DynamicStateSE3
+    from py123d.datatypes.vehicle_state.ego_state_metadata import get_carla_lincoln_mkz_2020_metadata
+    from py123d.geometry import BoundingBoxSE3, PoseSE3, Vector3D
+    from py123d.parser.base_dataset_parser import ModalitiesSync, ParsedCamera
+    from py123d.parser.registry import AV2SensorBoxDetectionLabel
+
+    from accvlab.driving_data.datasets.driving import poses
+
+    config = LogWriterConfig(
+        camera_store_option=images, lidar_store_option="binary", lidar_codec="ipc_zstd", write_route=False
+    )
+    writer = ArrowLogWriter(config, root, root, sync_config=SyncConfig("lidar.lidar_merged.timestamp_us"))
+    head = LogMetadata("made", "made_train", "log-a", None)
+    assert writer.reset(head)
+    vehicle = get_carla_lincoln_mkz_2020_metadata()
+    lidar = LidarMergedMetadata({LidarID.LIDAR_TOP: LidarMetadata("top", LidarID.LIDAR_TOP)})
+    boxes_metadata = BoxDetectionsSE3Metadata(AV2SensorBoxDetectionLabel)
+    cameras = {
+        camera: PinholeCameraMetadata(
+            camera,
+            CameraID.deserialize(camera),
+            PinholeIntrinsics(*log.camera_metadata[camera]["intrinsics"]),
+            None,
+            WIDTH,
+            HEIGHT,
+            PoseSE3.from_list(log.camera_metadata[camera]["camera_to_imu_se3"]),
+            True,
+        )
+        for camera in CAMERAS
+    }
+
+    def ego_state(number):
+        return EgoStateSE3.from_imu(
+            imu_se3=PoseSE3.from_list(values_of(log.world_from_ego[number]).tolist()),
+            metadata=vehicle,
+            dynamic_state_se3=DynamicStateSE3.from_array(log.motion[number]),
+            timestamp=Timestamp.from_us(int(log.ego_times[number])),
+        )
+
+    for number in range(len(log.ego_times)) if at_own_rates else ():
+        writer.write_async(ego_state(number))
+    for frame, time in enumerate(log.times):
+        now = Timestamp.from_us(int(time))
+        modalities = [
+            BoxDetectionsSE3(
+                [
+                    BoxDetectionSE3(
+                        BoxDetectionAttributes(AV2SensorBoxDetectionLabel(label), track, 3),
+                        BoundingBoxSE3.from_list(box.tolist()),
+                        Vector3D(1.0, 2.0, 3.0) if number == 0 else None,
+                    )
+                    for number, (box, label, track) in enumerate(
+                        zip(log.global_boxes(frame), log.labels[frame], log.tracks[frame], strict=True)
+                    )
+                ],
+                now,
+                boxes_metadata,
+            ),
+            Lidar(
+                metadata=lidar,
+                timestamp=now,
+                timestamp_end=now,
+                point_cloud_3d=log.points[frame][:, :3].copy(),
+                point_cloud_features={"intensity": np.arange(len(log.points[frame]), dtype=np.uint8)},
+            ),
+        ]
+        for camera, metadata in cameras.items():
+            content = log.images[camera][frame]
+            taken = Timestamp.from_us(int(log.camera_times[camera][frame]))
+            if at_own_rates:
+                modalities.append(ParsedCamera(metadata, taken, None, byte_string=content))
+                continue
+            image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
+            pose = poses.joined(log.ego_at(taken.time_us), log.ego_from_camera[camera])
+            modalities.append(Camera(metadata, image, PoseSE3.from_list(values_of(pose).tolist()), taken))
+        if at_own_rates:
+            for modality in modalities:
+                writer.write_async(modality)
+        else:
+            writer.write_sync(ModalitiesSync(timestamp=now, modalities=[ego_state(2 + 2 * frame), *modalities]))
+    writer.close()
+    scene = SceneMetadata(
+        dataset="made",
+        split="made_train",
+        initial_uuid="",
+        initial_idx=0,
+        num_future_iterations=NUM_FRAMES - 1,
+        num_history_iterations=0,
+        future_duration_s=0.3,
+        history_duration_s=0.0,
+        iteration_duration_s=0.1,
+        target_iteration_stride=1,
+    )
+    return ArrowSceneAPI(log_dir=root / "made_train" / "log-a", scene_metadata=scene)
+
+
+def compare_with_py123d(sample, api, frame, provider, images):
+    from py123d.datatypes import CameraID
+
+    ego = api.get_ego_state_se3_at_iteration(frame)
+    np.testing.assert_allclose(
+        sample["ego"]["world_from_ego"], ego.imu_se3.transformation_matrix, rtol=1e-9, atol=1e-9
+    )
+    detections = api.get_box_detections_se3_at_iteration(frame)
+    ego_from_world = np.linalg.inv(ego.imu_se3.transformation_matrix)
+    boxes = sample["boxes"]
+    assert len(boxes["centers"]) == len(list(detections))
+    for number, box in enumerate(detections):
+        center = ego_from_world @ [*box.center_se3.point_3d.array, 1]
+        np.testing.assert_allclose(boxes["centers"][number], center[:3], atol=1e-4)
+        np.testing.assert_allclose(boxes["sizes"][number], box.bounding_box_se3.array[7:], rtol=1e-6)
+        name = provider.class_names[boxes["categories"][number]]
+        assert name == box.attributes.label.name.lower()
+        if box.velocity_3d is None:
+            assert np.isnan(boxes["velocities"][number]).all()
+        else:
+            velocity = ego_from_world[:3, :3] @ box.velocity_3d.array
+            np.testing.assert_allclose(boxes["velocities"][number], velocity, rtol=1e-5)
+    for k, name in enumerate(CAMERAS):
+        camera = api.get_camera_at_iteration(frame, CameraID.deserialize(name))
+        delivered = sample["cameras"][k]
+        centers = np.array([box.center_se3.point_3d.array for box in detections])
+        pixels, _, depths = camera.project_points_global(centers)
+        moved = delivered["camera_from_reference"] @ np.c_[boxes["centers"], np.ones(len(centers))].T
+        found = (delivered["intrinsics"] @ moved[:3]).T
+        np.testing.assert_allclose(found[:, :2] / found[:, 2:], pixels, atol=1e-2)
+        np.testing.assert_allclose(found[:, 2], depths, rtol=1e-5)
+        if images == "mp4":
+            assert delivered["image"].shape == camera.image.shape
+            difference = np.abs(delivered["image"].astype(int) - camera.image.astype(int))
+            assert difference.max() <= 4
+    points = sample["lidar"]["points"]
+    cloud = api.get_lidar_at_iteration(frame, "lidar_merged")
+    np.testing.assert_array_equal(points[:, :3], cloud.point_cloud_3d)
+    np.testing.assert_array_equal(points[:, 3], cloud.point_cloud_features["intensity"])

@@ -1,0 +1,336 @@
+"""The provider of driving data: an index and files in, samples of one format out."""
+
+import pickle
+import re
+
+import attrs
+import numpy as np
+import pytest
+from driving_support.driving_data import SCENES, write_driving_data
+
+from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError, UnknownArgumentError
+from accvlab.dali_pipeline_framework.testing import check_provider
+from accvlab.driving_data.datasets import DrivingFields, DrivingIndex, DrivingProvider
+from accvlab.driving_data.datasets.driving import poses
+
+ALL = {
+    "lidar": True,
+    "num_sweeps": 2,
+    "boxes_2d": True,
+    "num_future_frames": 2,
+    "num_ego_future_frames": 2,
+    "can_bus": True,
+    "ego_status": True,
+    "map_lines": True,
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    root = tmp_path_factory.mktemp("driving")
+    index = write_driving_data(root)
+    index.save(root / "index")
+    return root, index
+
+
+def text_of(value):
+    return value if isinstance(value, str) else bytes(value).decode()
+
+
+class TestSamples:
+    def test_hold_what_the_index_says(self, data):
+        root, index = data
+        sample = DrivingProvider(root / "index", root, **ALL).get_data(1)
+        assert text_of(sample["token"]) == "frame-1"
+        assert sample["frame"] == 1
+        assert not sample["is_first"]
+        assert sample["timestamp"] == 1.5e9 + 0.5
+        world_from_lidar = poses.as_matrix(
+            poses.joined(index.frames.world_from_ego[1], index.frames.ego_from_base[1])
+        )
+        np.testing.assert_allclose(sample["ego"]["world_from_reference"], world_from_lidar, rtol=1e-12)
+        left = sample["cameras"][1]
+        assert bytes(left["image"]) == (root / "images/1_LEFT.ppm").read_bytes()
+        np.testing.assert_array_equal(left["intrinsics"], index.cameras.intrinsics[1, 1])
+        np.testing.assert_array_equal(
+            left["camera_from_reference"], poses.as_matrix(index.cameras.camera_from_base[1, 1])
+        )
+        np.testing.assert_array_equal(sample["lidar"]["reference_from_lidar"], np.eye(4))
+        np.testing.assert_array_equal(sample["boxes"]["centers"], index.boxes.center[2:5].astype(np.float32))
+        np.testing.assert_array_equal(np.isnan(sample["boxes"]["velocities"][:, 0]), [False, False, True])
+        np.testing.assert_array_equal(sample["boxes"]["instances"], [8, 7, 9])
+
+    def test_have_the_future_in_the_reference_frame(self, data):
+        root, index = data
+        sample = DrivingProvider(root / "index", root, **ALL).get_data(0)
+        boxes = sample["boxes"]  # instances 7 and 8: rows 3 and 2 of the next frame; none in the frame after it
+        np.testing.assert_array_equal(boxes["is_future_known"], [[True, False], [True, False]])
+        world_from_here, world_from_next = (
+            poses.joined(index.frames.world_from_ego[frame], index.frames.ego_from_base[frame]) for frame in (0, 1)
+        )
+        expected = poses.moved(
+            poses.inverse(world_from_here), poses.moved(world_from_next, index.boxes.center[[3, 2]])
+        )
+        np.testing.assert_allclose(boxes["future_centers"][:, 0], expected, rtol=1e-5)
+        np.testing.assert_array_equal(boxes["future_centers"][:, 1], 0)
+        np.testing.assert_allclose(
+            sample["ego"]["future_positions"][0],
+            poses.moved(poses.inverse(world_from_here), world_from_next[:, 3]),
+            rtol=1e-5,
+        )
+        np.testing.assert_array_equal(sample["ego"]["is_future_known"], [True, True])
+
+    def test_end_with_the_scene(self, data):
+        root, _ = data
+        sample = DrivingProvider(root / "index", root, **ALL).get_data(2)
+        np.testing.assert_array_equal(sample["ego"]["is_future_known"], [False, False])
+        np.testing.assert_array_equal(sample["ego"]["future_positions"], 0)
+
+    def test_in_coordinates_of_the_vehicle_are_the_same_things(self, data):
+        root, index = data
+        in_lidar, in_ego = (
+            DrivingProvider(index, root, reference=reference, **ALL).get_data(1) for reference in ("lidar", "ego")
+        )
+        ego_from_lidar = in_lidar["ego"]["ego_from_reference"]
+        np.testing.assert_allclose(in_ego["ego"]["ego_from_reference"], np.eye(4), atol=1e-12)
+        np.testing.assert_allclose(
+            in_ego["boxes"]["centers"],
+            poses.moved(ego_from_lidar[:3], in_lidar["boxes"]["centers"]),
+            rtol=1e-4,
+            atol=1e-4,
+        )
+        for one, other in zip(in_lidar["cameras"].values(), in_ego["cameras"].values(), strict=True):
+            np.testing.assert_allclose(
+                one["camera_from_reference"], other["camera_from_reference"] @ ego_from_lidar, atol=1e-9
+            )
+        points = in_lidar["sweeps"][0]["points"][:, :3]
+        np.testing.assert_allclose(
+            poses.moved(ego_from_lidar[:3] @ in_lidar["sweeps"][0]["reference_from_lidar"], points),
+            poses.moved(in_ego["sweeps"][0]["reference_from_lidar"][:3], points),
+            rtol=1e-6,
+            atol=1e-6,
+        )
+
+    def test_have_empty_sweeps_before_the_scene(self, data):
+        root, _ = data
+        sample = DrivingProvider(root / "index", root, **ALL).get_data(1)
+        assert [len(sweep["points"]) for sweep in sample["sweeps"].values()] == [4, 0]
+
+    def test_have_classes_in_the_order_asked_for(self, data):
+        root, _ = data
+        provider = DrivingProvider(root / "index", root, classes=["barrier", "car"], boxes_2d=True)
+        sample = provider.get_data(1)
+        assert provider.class_names == ("barrier", "car")
+        np.testing.assert_array_equal(sample["boxes"]["categories"], [1, 0])
+        np.testing.assert_array_equal(sample["cameras"][0]["boxes_2d"]["categories"], [1])
+        np.testing.assert_array_equal(sample["cameras"][0]["boxes_2d"]["box_rows"], [0])
+
+    def test_have_joined_classes(self, data):
+        root, _ = data
+        provider = DrivingProvider(root / "index", root, classes={"car": "thing", "barrier": "thing"})
+        assert provider.class_names == ("thing",)
+        np.testing.assert_array_equal(provider.get_data(1)["boxes"]["categories"], [0, 0])
+
+    @pytest.mark.parametrize(
+        ("settings", "instances"), [({"min_lidar_points": 1}, [8, 7]), ({"min_points": 3}, [7])]
+    )
+    def test_leave_out_boxes_with_few_points(self, data, settings, instances):
+        root, _ = data
+        sample = DrivingProvider(root / "index", root, **settings).get_data(1)
+        np.testing.assert_array_equal(sample["boxes"]["instances"], instances)
+
+    def test_have_map_lines(self, data):
+        root, index = data
+        lines = DrivingProvider(root / "index", root, map_lines=True).get_data(2)["map_lines"]
+        np.testing.assert_array_equal(lines["num_points"], [2, 4])
+        np.testing.assert_array_equal(lines["categories"], [1, 1])
+        np.testing.assert_array_equal(lines["points"], index.lines.point[3:9].astype(np.float32))
+
+    def test_keep_the_rules_of_providers(self, data):
+        root, _ = data
+        check_provider(DrivingProvider(root / "index", root, **ALL), num_workers=1)
+
+    def test_reach_a_loader(self, data):
+        root, _ = data
+        provider = DrivingProvider(root / "index", root)
+        steps = [ImageDecoder("image", use_device_mixed=True)]
+        with DataLoader(
+            provider, 1, steps=steps, num_workers=1, start_method="fork", output_type="numpy", stack_arrays=True
+        ) as loader:
+            values = [batch["cameras"]["image"][0, :, 0, 0, 0].tolist() for batch in loader]
+        assert values == [[10 * frame, 10 * frame + 1] for frame in range(5)]
+
+    @pytest.mark.parametrize("boxes", [True, False])
+    def test_have_no_classes_that_the_data_set_does_not_have(self, data, boxes):
+        root, index = data
+        with pytest.raises(
+            SettingError, match=r"classes: there is no category 'bariier'\. Did you mean 'barrier'"
+        ):
+            DrivingProvider(index, root, classes=["bariier"], boxes=boxes, boxes_2d=True)
+
+
+class TestScenes:
+    def test_are_all_by_default(self, data):
+        root, _ = data
+        provider = DrivingProvider(root / "index", root)
+        assert (provider.scene_names, provider.sequence_lengths) == (tuple(SCENES), tuple(SCENES.values()))
+
+    def test_are_those_chosen(self, data):
+        root, _ = data
+        provider = DrivingProvider(root / "index", root, scenes=["scene-b"])
+        assert len(provider) == 2
+        assert text_of(provider.get_data(0)["token"]) == "frame-3"
+        assert provider.get_data(0)["is_first"]
+        np.testing.assert_array_equal(provider.timestamps, [1.5e9 + 1.5, 1.5e9 + 2])
+
+    def test_must_exist(self, data):
+        root, _ = data
+        with pytest.raises(SettingError, match=r"'scene-c'.*Did you mean.*\n.*There are 2: "):
+            DrivingProvider(root / "index", root, scenes=["scene-c"])
+
+
+def test_describe_tells_settings_and_origin(data):
+    root, index = data
+    origin = {"made by": "a test", "files": [f"{number}.json" for number in range(7)], "videos": [], "rate": None}
+    provider = DrivingProvider(attrs.evolve(index, origin=origin), root)
+    assert provider.describe().splitlines() == [
+        "DrivingProvider(5 frames in 2 scene(s), 2 camera(s), reference: lidar)",
+        "made by: a test",
+        "files: 7: 0.json, 1.json, 2.json, 3.json, 4.json and 2 more",
+        "videos: none",
+        "rate: None",
+    ]
+
+
+class TestIndex:
+    def test_comes_back_as_it_was(self, data):
+        root, index = data
+        found = DrivingIndex.open(root / "index")
+        assert found.origin == index.origin
+        for table in ("frames", "cameras", "lidar", "boxes", "boxes_2d", "lines"):
+            for name in getattr(index, table).__attrs_attrs__:
+                was, now = (getattr(getattr(one, table), name.name) for one in (index, found))
+                np.testing.assert_array_equal(was, now)
+
+    def test_is_pickled_as_its_folder(self, data):
+        root, _ = data
+        provider = DrivingProvider(root / "index", root)
+        provider.get_data(0)
+        content = pickle.dumps(provider)
+        assert len(content) < 1000
+        np.testing.assert_array_equal(
+            pickle.loads(content).get_data(1)["boxes"]["centers"], provider.get_data(1)["boxes"]["centers"]
+        )
+
+    def test_must_fit_together(self, data):
+        _, index = data
+        with pytest.raises(SettingError, match=re.escape("boxes.center: must have the shape (N, 3), got (7, 3)")):
+            attrs.evolve(index, boxes=attrs.evolve(index.boxes, center=index.boxes.center[:7]))
+
+    @pytest.mark.parametrize(
+        ("table", "number", "more", "message"),
+        [
+            ("boxes", 3, {}, "boxes.category: must be in [-1, 2], as `categories` has 3 names, got 3 in row 1"),
+            ("boxes", -2, {}, "boxes.category: must be in [-1, 2], as `categories` has 3 names, got -2 in row 1"),
+            (
+                "boxes_2d",
+                3,
+                {},
+                "boxes_2d.category: must be in [-1, 2], as `categories` has 3 names, got 3 in row 1",
+            ),
+            (
+                "boxes_2d",
+                4,
+                {"box2d_categories": ["car", "pedestrian", "barrier", "sign"]},
+                "boxes_2d.category: must be in [-1, 3], as `box2d_categories` has 4 names, got 4 in row 1",
+            ),
+            (
+                "lines",
+                2,
+                {},
+                "lines.category: must be in [-1, 1], as `line_categories` has 2 names, got 2 in row 1",
+            ),
+        ],
+    )
+    def test_must_have_a_name_for_each_category(self, data, table, number, more, message):
+        _, index = data
+        category = getattr(index, table).category.copy()
+        category[1] = number
+        with pytest.raises(SettingError, match=re.escape(message)):
+            attrs.evolve(index, **{table: attrs.evolve(getattr(index, table), category=category)}, **more)
+
+    @pytest.mark.parametrize(
+        ("tables", "message"),
+        [
+            ({"frames": None}, "`frames` must be FrameColumns, got None"),
+            ({"frames": {}, "boxes": [1]}, "`frames` must be FrameColumns, got dict"),
+            ({"boxes": [1]}, "`boxes` must be BoxColumns or None, got list"),
+            ({"cameras": "CAM_FRONT"}, "`cameras` must be CameraColumns or None, got str"),
+        ],
+    )
+    def test_must_have_tables_of_the_right_type(self, data, tables, message):
+        _, index = data
+        with pytest.raises(SettingError, match=re.escape(message)):
+            attrs.evolve(index, **tables)
+
+    @pytest.mark.parametrize("time", [None, 3.0, [1.0, 2.0]])
+    def test_must_have_columns_that_are_arrays(self, data, time):
+        _, index = data
+        with pytest.raises(SettingError, match=r"frames\.time: must be an array of float64, got"):
+            attrs.evolve(index, frames=attrs.evolve(index.frames, time=time))
+
+    def test_must_be_there(self, tmp_path):
+        with pytest.raises(FileError, match="is no index of driving data that can be used") as caught:
+            DrivingProvider(tmp_path / "nothing", tmp_path)
+        assert isinstance(caught.value, FileNotFoundError)
+
+
+class TestErrors:
+    def test_name_all_that_is_missing(self, tmp_path):
+        index = attrs.evolve(write_driving_data(tmp_path), lidar=None, lines=None)
+        with pytest.raises(SettingError) as caught:
+            DrivingProvider(index, tmp_path, lidar=True, map_lines=True, cameras=["FRONTAL"], classes=["cars"])
+        for part in (
+            "no camera 'FRONTAL'",
+            "lidar: the data set has none",
+            "map_lines: the",
+            "no category 'cars'",
+        ):
+            assert part in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"cameras": "FRONT"}, r"write \['FRONT'\]"),
+            ({"num_sweeps": 2}, "sweeps need `lidar=True`"),
+            ({"num_future_frames": -1}, "`num_future_frames` must be a whole number of at least 0"),
+            ({"reference": "world"}, "`reference`"),
+            ({"boxes": "yes"}, "`boxes`"),
+        ],
+    )
+    def test_of_settings(self, settings, message):
+        with pytest.raises(SettingError, match=message):
+            DrivingFields(**settings)
+
+    def test_of_unknown_settings(self, data):
+        root, _ = data
+        with pytest.raises(UnknownArgumentError, match="Did you mean 'cameras'"):
+            DrivingProvider(root / "index", root, camera=["FRONT"])
+
+    def test_of_a_point_file_that_is_cut_short(self, tmp_path):
+        index = write_driving_data(tmp_path)
+        path = tmp_path / "points/0.bin"
+        path.write_bytes(path.read_bytes()[:-4])
+        with pytest.raises(FileError, match=r"points/0.bin.*must hold points of 5 float32.*has 76 bytes"):
+            DrivingProvider(index, tmp_path, lidar=True).get_data(0)
+
+    def test_of_an_image_that_is_missing(self, tmp_path):
+        index = write_driving_data(tmp_path)
+        (tmp_path / "images/0_LEFT.ppm").unlink()
+        provider = DrivingProvider(index, tmp_path)
+        with pytest.raises(FileError, match=r"images/0_LEFT\.ppm"):
+            provider.get_data(0)
+        assert provider.describe_sample(0) == (
+            "scene 'scene-a', frame 0, token 'frame-0', files images/0_FRONT.ppm, images/0_LEFT.ppm"
+        )

@@ -1,0 +1,247 @@
+"""KITTI: odometry and tracking."""
+
+import numpy as np
+import pytest
+from driving_support.kitti import (
+    LABELS,
+    NUM_FRAMES,
+    P2,
+    P3,
+    R_RECT,
+    TR_IMU_VELO,
+    TR_VELO_CAM,
+    odometry_poses,
+    oxts_rows,
+    turn,
+    write_odometry,
+    write_tracking,
+)
+
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError
+from accvlab.dali_pipeline_framework.testing import check_provider
+from accvlab.driving_data.datasets import KittiOdometryProvider, KittiTrackingProvider
+
+
+@pytest.fixture(autouse=True)
+def _index_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "indices"))
+
+
+def homogeneous(pose):
+    return np.vstack([pose, [0, 0, 0, 1]])
+
+
+def projected(projection, rectified):
+    pixels = projection @ np.r_[rectified.T, np.ones((1, len(rectified)))]
+    return (pixels[:2] / pixels[2]).T
+
+
+def corners_of_devkit(label):
+    """Corners in the rectified camera 0, as KITTI's devkit makes them."""
+    words = label.split()
+    h, w, length, x, y, z, ry = map(float, words[10:17])
+    corners = np.array(
+        [
+            [length / 2, length / 2, -length / 2, -length / 2] * 2,
+            [0.0] * 4 + [-h] * 4,
+            [w / 2, -w / 2, -w / 2, w / 2] * 2,
+        ]
+    )
+    return (turn(1, ry) @ corners + np.array([[x], [y], [z]])).T
+
+
+def corners_of_sample(boxes, row):
+    length, width, height = boxes["sizes"][row]
+    yaw = boxes["yaws"][row]
+    signs = np.array([[1, 1, -1, -1] * 2, [1, -1, -1, 1] * 2, [-1] * 4 + [1] * 4]).T / 2
+    return (turn(2, yaw) @ (signs * [length, width, height]).T).T + boxes["centers"][row]
+
+
+class TestTracking:
+    def test_corners_fall_where_the_devkit_puts_them(self, tmp_path):
+        write_tracking(tmp_path, tilted=False)  # else, an angle about z alone is not all
+        sample = KittiTrackingProvider(tmp_path).get_data(0)
+        for row, label in enumerate(LABELS.splitlines()[0:3:2]):
+            expected = corners_of_devkit(label)
+            for camera, projection in zip(sample["cameras"].values(), (P2, P3), strict=True):
+                corners = corners_of_sample(sample["boxes"], row)
+                in_camera = camera["camera_from_reference"] @ np.c_[corners, np.ones(8)].T
+                pixels = camera["intrinsics"] @ in_camera[:3]
+                # KITTI's corners go around the other way
+                found = (pixels[:2] / pixels[2]).T[[1, 0, 3, 2, 5, 4, 7, 6]]
+                wanted = projected(projection, expected)
+                assert np.abs(found[:, None] - wanted).max(-1).min(1).max() < 1e-3
+                assert np.abs(found[:, None] - wanted).max(-1).min(0).max() < 1e-3
+
+    def test_centers_fall_where_the_matrices_of_the_files_put_them(self, tmp_path):
+        write_tracking(tmp_path)
+        sample = KittiTrackingProvider(tmp_path).get_data(0)
+        rectified_from_lidar = homogeneous(np.c_[R_RECT, np.zeros(3)]) @ homogeneous(TR_VELO_CAM)
+        expected = np.array([[1.5, 1.625 - 0.75, 10.0], [-2, 1.5 - 0.9, 8]])
+        in_lidar = np.linalg.inv(rectified_from_lidar) @ np.c_[expected, np.ones(2)].T
+        np.testing.assert_allclose(sample["boxes"]["centers"], in_lidar[:3].T, atol=1e-5)
+        ahead = np.linalg.inv(rectified_from_lidar)[:3, :3] @ turn(1, -1.25) @ [1, 0, 0]
+        np.testing.assert_allclose(sample["boxes"]["yaws"][0], np.arctan2(ahead[1], ahead[0]), atol=1e-6)
+        np.testing.assert_allclose(sample["boxes"]["sizes"], [[4.25, 1.75, 1.5], [0.8, 0.6, 1.8]], rtol=1e-6)
+        for camera, projection in zip(sample["cameras"].values(), (P2, P3), strict=True):
+            in_camera = camera["camera_from_reference"] @ np.c_[sample["boxes"]["centers"], np.ones(2)].T
+            pixels = camera["intrinsics"] @ in_camera[:3]
+            np.testing.assert_allclose((pixels[:2] / pixels[2]).T, projected(projection, expected), atol=1e-3)
+
+    def test_boxes_have_what_kitti_says(self, tmp_path):
+        write_tracking(tmp_path)
+        provider = KittiTrackingProvider(tmp_path)
+        boxes = provider.get_data(0)["boxes"]
+        assert [provider.class_names[number] for number in boxes["categories"]] == ["Car", "Pedestrian"]
+        np.testing.assert_array_equal(boxes["instances"], [5, 7])
+        np.testing.assert_array_equal(boxes["visibilities"], [4, 1])
+        np.testing.assert_array_equal(boxes["attributes"], [0, 1])
+        assert np.isnan(boxes["velocities"]).all()
+        assert provider.get_data(2)["boxes"]["visibilities"].tolist() == [0]
+        assert [len(provider.get_data(frame)["boxes"]["sizes"]) for frame in (1, 3)] == [0, 0]
+
+    def test_boxes_in_images_know_their_objects(self, tmp_path):
+        write_tracking(tmp_path)
+        left, right = KittiTrackingProvider(tmp_path, boxes_2d=True).get_data(0)["cameras"].values()
+        assert len(right["boxes_2d"]["boxes"]) == 0
+        boxes = left["boxes_2d"]
+        np.testing.assert_array_equal(boxes["boxes"][1], [1, 2, 3, 4])
+        np.testing.assert_array_equal(boxes["categories"], [0, -1, 3])  # DontCare has no class
+        np.testing.assert_array_equal(boxes["box_rows"], [0, -1, 1])
+        center = projected(P2, np.array([[1.5, 1.625 - 0.75, 10.0]]))[0]
+        np.testing.assert_allclose(boxes["centers"][0], center, rtol=1e-5)
+        np.testing.assert_allclose(boxes["depths"], [10.003, -1, 8.003], rtol=1e-6)
+        chosen = KittiTrackingProvider(tmp_path, boxes_2d=True, classes=["Pedestrian"]).get_data(0)
+        assert chosen["cameras"][0]["boxes_2d"]["box_rows"].tolist() == [0]
+
+    def test_the_vehicle_drives_as_the_devkit_says(self, tmp_path):
+        write_tracking(tmp_path)
+        sample = KittiTrackingProvider(tmp_path).get_data(3)
+        rows = oxts_rows()
+        scale = np.cos(np.radians(rows[0, 0]))
+        radius = 6378137
+
+        def place(row):
+            east = scale * row[1] * np.pi * radius / 180
+            return np.array([east, scale * radius * np.log(np.tan((90 + row[0]) * np.pi / 360)), row[2]])
+
+        rotation = turn(2, rows[3, 5]) @ turn(1, rows[3, 4]) @ turn(0, rows[3, 3])
+        np.testing.assert_allclose(sample["ego"]["world_from_ego"][:3, :3], rotation, atol=1e-12)
+        np.testing.assert_allclose(
+            sample["ego"]["world_from_ego"][:3, 3], place(rows[3]) - place(rows[0]), atol=1e-6
+        )
+        np.testing.assert_allclose(
+            np.linalg.inv(sample["ego"]["ego_from_reference"]), homogeneous(TR_IMU_VELO), atol=1e-9
+        )
+
+    def test_points_that_are_missing_are_empty(self, tmp_path):
+        write_tracking(tmp_path)
+        provider = KittiTrackingProvider(tmp_path, lidar=True, num_sweeps=2)
+        counts = [len(provider.get_data(frame)["lidar"]["points"]) for frame in range(NUM_FRAMES)]
+        assert counts == [5, 6, 0, 8]
+        assert [len(sweep["points"]) for sweep in provider.get_data(3)["sweeps"].values()] == [6, 5]
+        check_provider(provider, start_method="fork")
+
+    def test_without_poses_the_vehicle_stays(self, tmp_path):
+        write_tracking(tmp_path)
+        (tmp_path / "oxts/0000.txt").unlink()
+        with pytest.raises(FileError, match=r"oxts/0000\.txt' cannot be read"):
+            KittiTrackingProvider(tmp_path)
+        sample = KittiTrackingProvider(tmp_path, with_poses=False).get_data(3)
+        np.testing.assert_array_equal(sample["ego"]["world_from_ego"], np.eye(4))
+
+    def test_without_labels_there_are_no_boxes(self, tmp_path):
+        write_tracking(tmp_path)
+        (tmp_path / "label_02/0000.txt").unlink()
+        assert "boxes" not in KittiTrackingProvider(tmp_path).get_data(0)
+        with pytest.raises(SettingError, match="boxes: the data set has none"):
+            KittiTrackingProvider(tmp_path, boxes=True)
+
+    @pytest.mark.parametrize(
+        ("label", "message"),
+        [
+            (
+                "0 5 Car 0 0 -1.5 1 2 3 4",
+                r"Line 1 of .*label_02/0000.txt' is no label: there must be 17 values, got 10",
+            ),
+            (LABELS.splitlines()[0].replace("10.5", "ten"), "could not convert string to float: 'ten'"),
+            (LABELS.splitlines()[0].replace("4.25", "-1"), r"must be above 0, got \['1.5', '1.75', '-1'\]"),
+            (LABELS.splitlines()[0].replace("0 5", "9 5", 1), r"is of frame 9, .*its frames are 0 to 3"),
+        ],
+    )
+    def test_labels_that_are_none_are_named(self, tmp_path, label, message):
+        write_tracking(tmp_path, labels=label)
+        with pytest.raises(FileError, match=message):
+            KittiTrackingProvider(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("before", "after", "message"),
+        [
+            ("Tr_velo_cam", "Tr_other", "has no Tr_velo_cam, Tr_velo_to_cam. It has: P0, P1"),
+            ("P2: 7", "P2: x", r"Line 3 of .* must hold numbers, got 'P2: x"),
+            ("P2: 7", "P2: -7", "P2 in .* must be a projection"),
+            ("R_rect 9", "R_rect 5", "R_rect in .* must be a rotation"),
+            ("R_rect 9", "R_rect 1 9", "must be 3 x 3 numbers, got 10"),
+        ],
+    )
+    def test_a_calibration_that_cannot_be_used_is_named(self, tmp_path, before, after, message):
+        write_tracking(tmp_path)
+        path = tmp_path / "calib/0000.txt"
+        assert before in path.read_text()
+        path.write_text(path.read_text().replace(before, after))
+        with pytest.raises(FileError, match=message):
+            KittiTrackingProvider(tmp_path)
+
+    def test_an_empty_folder_is_named(self, tmp_path):
+        with pytest.raises(FileError, match=r"There is no sequence in .*'calib'"):
+            KittiTrackingProvider(tmp_path)
+
+
+class TestOdometry:
+    def test_the_lidar_drives_as_the_camera_does(self, tmp_path):
+        write_odometry(tmp_path)
+        provider = KittiOdometryProvider(tmp_path, lidar=True)
+        assert provider.class_names == ()
+        point = np.array([12.0, 3.0, -0.5, 1.0])  # of the lidar at frame 2
+        camera_0 = homogeneous(odometry_poses()[2]) @ homogeneous(TR_VELO_CAM) @ point
+        first, sample = provider.get_data(0), provider.get_data(2)
+        here = np.linalg.inv(first["ego"]["world_from_reference"]) @ sample["ego"]["world_from_reference"] @ point
+        np.testing.assert_allclose(homogeneous(TR_VELO_CAM) @ here, camera_0, atol=1e-9)
+        np.testing.assert_allclose(first["ego"]["world_from_ego"], np.eye(4), atol=1e-9)
+        camera = sample["cameras"][0]
+        pixels = camera["intrinsics"] @ (camera["camera_from_reference"] @ point)[:3]
+        expected = P2 @ homogeneous(TR_VELO_CAM) @ point
+        np.testing.assert_allclose(pixels / pixels[2], expected / expected[2], rtol=1e-9)
+        assert sample["timestamp"] == pytest.approx(0.208)
+        assert provider.point_columns == ("x", "y", "z", "reflectance")
+
+    def test_sequences_without_poses_are_left_out(self, tmp_path):
+        write_odometry(tmp_path)
+        write_odometry(tmp_path, "11", with_poses=False)
+        provider = KittiOdometryProvider(tmp_path)
+        assert provider.scene_names == ("00",)
+        assert provider.describe_sample(1) == (
+            "scene '00', frame 1, token '00/000001', files sequences/00/image_2/000001.png"
+        )
+        check_provider(provider, num_workers=0)
+
+    def test_bad_files_are_named(self, tmp_path):
+        write_odometry(tmp_path)
+        times = tmp_path / "sequences/00/times.txt"
+        text = times.read_text()
+        times.write_text("0\n0.1\n0.05\n0.2\n")
+        with pytest.raises(FileError, match=r"times.txt': times must ascend, got 0.1 and then 0.05"):
+            KittiOdometryProvider(tmp_path)
+        times.write_text("0\n0.1\n0.2\n")
+        with pytest.raises(FileError, match=r"times.txt' has 3 lines, but the sequence has a frame 3"):
+            KittiOdometryProvider(tmp_path)
+        times.write_text(text)
+        poses = tmp_path / "poses/00.txt"
+        poses.write_text("1 2 3\n")
+        with pytest.raises(FileError, match=r"must have 12 numbers \(a 3 x 4 matrix\), line 1 is '1 2 3'"):
+            KittiOdometryProvider(tmp_path)
+        poses.unlink()
+        with pytest.raises(FileError, match="both a folder in 'sequences' and a file in 'poses'"):
+            KittiOdometryProvider(tmp_path)
+        with pytest.raises(SettingError, match="no camera 'image_7'"):
+            KittiOdometryProvider(write_odometry(tmp_path / "b"), cameras=["image_7"])

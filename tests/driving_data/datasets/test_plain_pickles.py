@@ -1,0 +1,323 @@
+"""Pickles of plain values: limits, and bytes of all kinds. Each in a process that may not crash."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accvlab.dali_pipeline_framework.errors import FileError
+from accvlab.dali_pipeline_framework.limits import file_limits
+from accvlab.driving_data.datasets.infos.pickled_values import unpickled
+from accvlab.driving_data.datasets.infos.plain_pickle import load_plain_pickle
+
+VALUES: dict[str, Any] = {
+    "infos": [
+        {
+            "token": f"a{number}",
+            "boxes": np.arange(14.0).reshape(2, 7) * number,
+            "names": np.array(["car", "bus"]),
+            "objects": np.array(["car", None], object),
+            "fortran": np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3)),
+            "fortran objects": np.asfortranarray(np.array([[1, "a", [2]], [(3,), None, {}]], object)),
+            "arrays of arrays": np.array([np.arange(2), np.arange(3)], object),
+            "big endian": np.arange(3, dtype=">i4"),
+            "big endian texts": np.array(["ä", "bus"]).astype(">U3"),
+            "bytes": np.array([b"a", b"bus"]),
+            "no texts": np.array([], str),
+            "complex": np.array([1j]),
+            "scalars": (np.float32(1.5), np.str_("a"), np.bytes_(b"b"), np.array(3.0)),
+            "empty": np.zeros((0, 7)),
+            "flag": np.bool_(True),
+            "time": np.int64(7),
+            ("a", 1): {"nested": [(1, 2.5, None, b"x")]},
+        }
+        for number in range(3)
+    ]
+}
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray):
+        return (
+            type(one) is np.ndarray
+            and (one.dtype, one.shape) == (other.dtype, other.shape)
+            and one.flags.f_contiguous == other.flags.f_contiguous
+            and all(map(same, one.ravel().tolist(), other.ravel().tolist()))
+        )
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return type(one) is type(other) and len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other and type(one) is type(other))
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_plain_values_of_all_protocols(tmp_path: Path, protocol: int) -> None:
+    path = tmp_path / "infos.pkl"
+    path.write_bytes(pickle.dumps(VALUES, protocol))
+    assert same(load_plain_pickle(path), VALUES)
+
+
+def refusal(path: Path, content: bytes) -> str:
+    path.write_bytes(content)
+    with pytest.raises(FileError) as refused:
+        load_plain_pickle(path)
+    return str(refused.value)
+
+
+def test_arrays_that_would_take_all_memory_are_refused(tmp_path: Path) -> None:
+    huge = b"\x8a\x06" + (1 << 40).to_bytes(6, "little")
+    for content in (
+        b"\x80\x04cnumpy\nndarray\n" + huge + b"\x85\x85R.",
+        b"\x80\x04cnumpy\nndarray\n" + huge + b"\x85\x85\x81.",
+        b"\x80\x04cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n" + huge + b"\x85C\x01b\x87R.",
+    ):
+        assert "infos.pkl" in refusal(tmp_path / "infos.pkl", content)
+
+
+def test_arrays_that_are_named_twice_stay_one_array(tmp_path: Path) -> None:
+    array = np.arange(3.0)
+    path = tmp_path / "infos.pkl"
+    for protocol in range(6):
+        path.write_bytes(pickle.dumps([array, {"a": (array, array)}], protocol))
+        one, other = load_plain_pickle(path)
+        assert type(one) is np.ndarray
+        assert one is other["a"][0] is other["a"][1]
+
+
+ARRAY = b"cnumpy._core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(K\x00tC\x01btR"
+
+
+def number(value: int) -> bytes:
+    return b"\x8a\x09" + value.to_bytes(9, "little", signed=True)
+
+
+def dtype(code: str, state: bytes = b"") -> bytes:
+    made = b"cnumpy\ndtype\n(X" + len(code).to_bytes(4, "little") + code.encode() + b"\x89\x88tR"
+    return made + (b"(" + state + b"tb" if state else b"")
+
+
+def content(size: int) -> bytes:
+    return b"B" + size.to_bytes(4, "little") + b"A" * size
+
+
+def array(dtype: bytes, shape: bytes, values: bytes, order: bytes = b"\x89") -> bytes:
+    return ARRAY + b"(K\x01(" + shape + b"t" + dtype + order + values + b"tb"
+
+
+MINUS = b"J\xff\xff\xff\xff"
+STATE = b"K\x03\x8c\x01|NNN" + MINUS + MINUS
+FIELDS = b"K\x03\x8c\x01|N(\x8c\x01at}\x8c\x01a(" + dtype("O8") + b"K\x00ts" + b"K\x08K\x08K\x00"
+OBJECTS_OF_BYTES = {
+    "objects without flags": array(dtype("O8", STATE + b"K\x00"), b"K\x01", content(8)),
+    "objects without state": array(dtype("O8"), b"K\x01", content(8)),
+    "number with flags of objects": array(dtype("f8", STATE + b"K?"), b"K\x01", b"]Na"),
+    "text with flags of objects": array(dtype("U2", STATE[:-10] + b"K\x08K\x04K?"), b"K\x01", b"]Na"),
+    "fields": array(dtype("V8", FIELDS + b"K\x00"), b"K\x01", content(8)),
+    "fields of a text": array(dtype("U2", FIELDS + b"K\x00"), b"K\x01", content(8)),
+    "fields in the code": array(dtype("O,i8"), b"K\x01", content(16)),
+    "array in the code": array(dtype("(2,)O"), b"K\x01", content(16)),
+    "array of objects in the state": array(
+        dtype("V8", b"K\x03\x8c\x01|(" + dtype("O8") + b"(K\x01ttNNK\x08K\x08K\x00"), b"K\x01", content(8)
+    ),
+    "void": array(dtype("V8"), b"K\x01", content(8)),
+    "times": array(dtype("M8[ns]"), b"K\x01", content(8)),
+    "other size": array(dtype("U2", STATE[:-10] + number(1 << 40) + b"K\x04K\x08"), b"K\x01", content(8)),
+    "negative size": array(dtype("S2", STATE[:-10] + number(-8) + b"K\x01K\x00"), b"K\x01", content(8)),
+    "metadata": array(dtype("f8", b"K\x04\x8c\x01|NNN" + MINUS + MINUS + b"K\x00}"), b"K\x01", content(8)),
+    "scalar": b"cnumpy._core.multiarray\nscalar\n(" + dtype("O8", STATE + b"K\x00") + content(8) + b"tR",
+    "buffer": b"cnumpy._core.numeric\n_frombuffer\n("
+    + content(8) + dtype("O8", STATE + b"K\x00") + b"(K\x01t\x8c\x01CtR",
+    "dict as dtype": b"cnumpy\ndtype\n(}\x89\x88tR",
+    "shape beyond the content": array(dtype("f8"), b"K\x02", content(8)),
+    "negative shape": array(dtype("f8"), MINUS + MINUS, content(8)),
+    "shape that overflows": array(dtype("f8"), number(1 << 61) + b"K\x08K\x01", content(8)),
+    "no shape": ARRAY + b"(K\x01N" + dtype("f8") + b"\x89" + content(8) + b"tb",
+    "real state of a made array": array(dtype("f8"), b"K\x01", content(8)) + b"(K\x01(K\x01tN\x89C\x00tb",
+    "state of a scalar's dtype twice": dtype("f8", STATE + b"K\x00") + b"(" + FIELDS + b"K\x00tb",
+    "more dimensions than NumPy has": array(dtype("f8"), b"K\x01" * 65, content(8)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OBJECTS_OF_BYTES)
+def test_states_of_dtypes_and_arrays_do_not_reach_numpy(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "infos.pkl"
+    path.write_bytes(b"\x80\x04" + OBJECTS_OF_BYTES[name] + b".")
+    script = (
+        "import sys; from accvlab.driving_data.datasets.infos.plain_pickle import load_plain_pickle\n"
+        "from accvlab.dali_pipeline_framework.errors import FileError\n"
+        "try: print(repr(load_plain_pickle(sys.argv[1])), flush=True)\n"
+        "except FileError: print('refused')"
+    )
+    done = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout) == (0, "refused\n"), done.stderr
+
+
+def repeated(levels: int, make: bytes, first: bytes = b"N") -> bytes:
+    """A value in which the one before stands twice, and so on."""
+    program, level = first + b"\x94", 0
+    for level in range(levels):
+        again = b"j" + level.to_bytes(4, "little")
+        program += make.replace(b"?", again) + b"\x94"
+    return program
+
+
+LISTS = b"](??e"
+COSTLY = {
+    "long tuple as a key": b"}(" + repeated(60, b"(??t") + b"Nu",
+    "dict of a tuple": b"(" + repeated(60, b"??\x86") + b"Nd",
+    "tuples by duplication": b"}N" + b"2\x86" * 60 + b"Ns",
+    "set of a tuple": b"\x8f(" + repeated(60, b"??\x86") + b"\x90",
+    "in a large file": content(3 << 20) + b"0}(" + repeated(60, b"(??t") + b"Nu",
+    "lists": repeated(60, LISTS),
+    "wide lists": b"](" + b"N" * 5000 + b"e\x94" + b"](" + b"h\x00" * 4000 + b"e",
+    "dicts": repeated(60, b"}(K\x00?K\x01?u"),
+    "dict with a list that grows later": b"]\x94(" + b"](h\x00h\x00e\x94" * 3 + b"eh\x00(" + b"N" * 5 + b"e\x86",
+    "list in itself": b"]\x94h\x00a",
+    "deep list": b"]" * 10_000 + b"a" * 9_999,
+    "texts": b"]X\x00\x20\x00\x00" + b"a" * 8192 + b"\x940(" + b"h\x00" * 4000 + b"e",
+    "arrays": array(dtype("u1"), b"M\x00\x20", content(8192)) + b"\x94](" + b"h\x00" * 3000 + b"e\x86",
+    "bytes of one text": b"X\x00\x20\x00\x00" + b"a" * 8192 + b"\x94](" + (
+        b"c_codecs\nencode\n(h\x00X\x06\x00\x00\x00latin1tR"
+    ) * 500 + b"e\x86",
+    "scalars of one content": content(8192) + b"\x94" + dtype("S8192") + b"\x94](" + (
+        b"cnumpy._core.multiarray\nscalar\n(h\x01h\x00tR"
+    ) * 500 + b"e\x86",
+    "no bytes": array(dtype("f8"), number(1 << 40) + b"K\x00", content(0)),
+    "texts of no bytes": array(dtype("S0"), number(1 << 40), content(0)),
+    "many objects of no bytes": array(dtype("O8"), number(1 << 40) + b"K\x00", b"]"),
+    "number of a value": b"Nr\xff\xff\xff\x3f",
+    "number of a value as text": b"Np4294967296\n",
+    "long bytes": b"\x8e" + (1 << 40).to_bytes(8, "little"),
+    "long byte array": b"\x96" + (1 << 40).to_bytes(8, "little"),
+    "long frame": b"\x95" + (1 << 40).to_bytes(8, "little") + b"N",
+    "objects of one list": b"](" + b"N" * 5000 + b"e\x94](" + (
+        array(dtype("O8"), b"M\x88\x13", b"h\x00") * 300
+    ) + b"e\x86",
+}  # fmt: skip
+BOUNDED = """
+import resource, sys
+from accvlab.driving_data.datasets.infos.pickled_values import unpickled
+from accvlab.driving_data.datasets.infos.plain_pickle import load_plain_pickle
+from accvlab.dali_pipeline_framework.errors import FileError
+
+used = int(open("/proc/self/statm").read().split()[0]) * 4096
+resource.setrlimit(resource.RLIMIT_AS, (used + (200 << 20), used + (200 << 20)))
+for path in sys.argv[1:]:
+    try:
+        load_plain_pickle(path)
+    except FileError as error:
+        print("refused" if "MemoryError" not in str(error) else "took all memory", path)
+    else:
+        print("loaded", path)
+"""
+
+
+def test_pickles_that_stand_for_much_are_refused(tmp_path: Path) -> None:
+    paths = []
+    for name, program in COSTLY.items():
+        paths.append(tmp_path / name)
+        paths[-1].write_bytes(b"\x80\x04" + program + b".")
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", BOUNDED, *paths], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"refused {path}" for path in paths]
+    assert time.monotonic() - began < 50
+
+
+def test_values_that_are_shared_as_in_real_pickles_are_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "infos.pkl"
+    shared = {"pose": np.eye(4), "rows": [[1.0] * 4] * 4, "size": (900, 1600)}
+    value = [{"sweeps": [shared] * 10, "size": shared["size"], ("a", 1): shared} for _ in range(300)]
+    for protocol in range(6):
+        path.write_bytes(pickle.dumps(value, protocol))
+        assert same(load_plain_pickle(path), value)
+
+
+def deep(levels: int) -> bytes:
+    """A dict whose key is a tuple in a tuple in a tuple ..."""
+    return b"\x80\x04}(N" + b"\x85" * levels + b"Nu."
+
+
+def test_deep_tuples_do_not_end_the_process(tmp_path: Path) -> None:
+    path = tmp_path / "infos.pkl"
+    assert "is not loaded: its values are nested so deep" in refusal(path, deep(1_000_000))
+    path.write_bytes(deep(10_000))
+    assert len(load_plain_pickle(path)) == 1
+
+
+def test_shared_tuples_as_keys_are_loaded_while_they_are_few(tmp_path: Path) -> None:
+    path = tmp_path / "infos.pkl"
+    path.write_bytes(b"\x80\x04}N" + b"2\x86" * 10 + b"Ns.")
+    [key] = load_plain_pickle(path)
+    assert str(key).count("None") == 1024
+
+
+def test_pickles_that_are_no_regular_or_a_large_file_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("/dev/zero", tmp_path / "pipe"):
+        with pytest.raises(FileError, match="cannot be read: it is no regular file"):
+            load_plain_pickle(path)
+    monkeypatch.setattr(file_limits.FILE_BYTES, "_most", 100)
+    assert "more than the limit of 100" in refusal(tmp_path / "infos.pkl", deep(200))
+
+
+SOURCE = pickle.dumps(VALUES, 4)
+OPCODES = bytes(
+    code
+    for code in range(256)
+    if chr(code) in "(.012FIJKLMNRSTUVXabcdeghijlopqrstu}])BCG" or code in range(0x80, 0x98)
+)
+
+
+@pytest.fixture
+def little_memory() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 29), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.usefixtures("little_memory")
+@given(st.data())
+def test_damaged_pickles_are_loaded_or_raise(data: st.DataObject) -> None:
+    content = bytearray(SOURCE)
+    for _ in range(data.draw(st.integers(1, 4))):
+        begin = data.draw(st.integers(0, len(content)))
+        end = data.draw(st.integers(begin, min(begin + 12, len(content))))
+        content[begin:end] = data.draw(st.binary(max_size=12) | st.lists(st.sampled_from(OPCODES)).map(bytes))
+    with contextlib.suppress(Exception):
+        unpickled(bytes(content))
+
+
+PIECES = [
+    *(bytes([code]) for code in OPCODES),
+    b"K\x00", b"K\x07", b"\x8c\x02f4", b"\x8c\x01O", b"C\x04abcd", b"C\x00", b"\x89", b"\x88", b"(K\x02\x85",
+    b"cnumpy\nndarray\n", b"cnumpy\ndtype\n", b"cnumpy._core.multiarray\n_reconstruct\n",
+    b"cnumpy._core.multiarray\nscalar\n", b"cnumpy._core.numeric\n_frombuffer\n", b"c_codecs\nencode\n",
+    b"cnumpy\ndtype\n\x8c\x02f4\x89\x88\x87R", b"(K\x03\x8c\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb",
+    b"cnumpy._core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85C\x01b\x87R",
+]  # fmt: skip
+
+
+@pytest.mark.usefixtures("little_memory")
+@given(st.lists(st.sampled_from(PIECES), max_size=40))
+def test_any_program_is_run_or_raises(pieces: list[bytes]) -> None:
+    with contextlib.suppress(Exception):
+        unpickled(b"\x80\x04" + b"".join(pieces) + b".")

@@ -1,0 +1,397 @@
+"""Queues of BEVFormer: which frames, what they tell of the motion, what comes out of the loader."""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import attrs
+import cv2
+import numpy as np
+import pytest
+from driving_support.drives import HW, write_drive
+from driving_support.driving_data import CAMERAS, SCENES
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nvidia.dali.types import DALIDataType
+from support.arrays import encoded_image, gradient
+
+from accvlab.dali_pipeline_framework import SampleDataGroup
+from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
+from accvlab.dali_pipeline_framework.testing import check_provider, check_step, run_step
+from accvlab.driving_data.datasets import DrivingProvider
+from accvlab.driving_data.recipes import (
+    BEVFormerQueues,
+    BEVFormerSettings,
+    UnclippedPhotometricDistorter,
+    as_mmdet,
+    bevformer_evaluation,
+    bevformer_training,
+)
+from accvlab.driving_data.recipes.frame_queues import QueueSampler, queue_frames, queue_states
+
+NUM_FRAMES = sum(SCENES.values())
+AS_PUBLISHED = BEVFormerSettings(emulates_reference=True)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    root = tmp_path_factory.mktemp("drive")
+    return root, write_drive(root)
+
+
+def provider_of(data: tuple[Path, Any], **fields: Any) -> DrivingProvider:
+    root, index = data
+    return DrivingProvider(index, root, **{"can_bus": True, **fields})
+
+
+# --- queues ---------------------------------------------------------------------------------------------
+
+
+def published_queue(index: int, queue_length: int, seed: int) -> list[int]:
+    """As ``prepare_train_data`` of BEVFormer chooses it."""
+    generator = random.Random(seed)
+    before = list(range(index - queue_length, index))
+    generator.shuffle(before)
+    return [max(each, 0) for each in [*sorted(before[1:]), index]]
+
+
+@given(st.integers(0, 40), st.integers(1, 6), st.integers(0, 10**6))
+@settings(max_examples=50, deadline=None)
+def test_queues_are_those_of_the_published_code(index: int, length: int, seed: int) -> None:
+    wanted = published_queue(index, length, seed)
+    assert wanted in [queue_frames(index, left_out, length, 0) for left_out in range(length)]
+
+
+def published_states(
+    can_bus: np.ndarray, frames: list[int], scenes: list[int]
+) -> tuple[list[np.ndarray], list[bool]]:
+    """As ``union2one`` of BEVFormer: entries of one frame are one array."""
+    arrays = {frame: row.copy() for frame, row in zip(frames, can_bus, strict=True)}
+    queue = [arrays[frame] for frame in frames]
+    exists, scene_before = [], None
+    for row, scene in zip(queue, scenes, strict=True):
+        exists.append(scene == scene_before)
+        if scene != scene_before:
+            scene_before = scene
+            position, angle = copy.deepcopy(row[:3]), copy.deepcopy(row[-1])
+            row[:3] = 0
+            row[-1] = 0
+        else:
+            next_position, next_angle = copy.deepcopy(row[:3]), copy.deepcopy(row[-1])
+            row[:3] -= position
+            row[-1] -= angle
+            position, angle = next_position, next_angle
+    return queue, exists
+
+
+@given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 5), min_size=1, max_size=5))
+@settings(max_examples=50, deadline=None)
+def test_states_are_those_of_the_published_code(seed: int, chosen: list[int]) -> None:
+    frames = sorted(chosen)
+    scenes = [frame // 3 for frame in frames]
+    of_frame = np.random.default_rng(seed).normal(size=(6, 18)) * 100
+    states = queue_states(of_frame[frames], frames, scenes, emulates_reference=True)
+    expected, exists = published_states(of_frame[frames], frames, scenes)
+    np.testing.assert_array_equal(states.can_bus, expected)
+    assert states.has_memory.tolist() == exists
+
+
+@given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 8), min_size=1, max_size=5))
+@settings(max_examples=50, deadline=None)
+def test_states_add_up_to_the_motion(seed: int, chosen: list[int]) -> None:
+    """From where the memory begins to the last frame of the scene; repeated frames have no memory."""
+    frames = sorted(chosen)
+    scenes = [frame // 3 for frame in frames]
+    of_frame = np.random.default_rng(seed).uniform(0, 360, size=(9, 18))
+    states = queue_states(of_frame[frames], frames, scenes, emulates_reference=False)
+    for place, (frame, scene) in enumerate(zip(frames, scenes, strict=True)):
+        is_new = place == 0 or scenes[place - 1] != scene or frames[place - 1] == frame
+        assert states.has_memory[place] == (not is_new)
+        begin = max(each for each in range(place + 1) if not states.has_memory[each])
+        moved = states.can_bus[begin : place + 1, :3].sum(axis=0)
+        np.testing.assert_allclose(moved, of_frame[frame, :3] - of_frame[frames[begin], :3], atol=1e-9)
+        turned = states.can_bus[begin : place + 1, -1].sum() - (of_frame[frame, -1] - of_frame[frames[begin], -1])
+        assert math.isclose(turned / 360, round(turned / 360), abs_tol=1e-9)
+    assert (np.abs(states.can_bus[:, -1]) <= 180).all()
+    np.testing.assert_array_equal(states.can_bus[:, 3:-1], of_frame[frames, 3:-1])
+
+
+def test_the_sampler_plays_each_frame_once_with_each_queue_equally_often() -> None:
+    sampler = QueueSampler(50, queue_length=4, total_batch_size=5, seed=2)
+    counts: Counter[int] = Counter()
+    for epoch in range(40):
+        indices = [int(i) for batch in range(10) for i in sampler.get_batch_indices(epoch, batch)]
+        assert sorted(index // 4 for index in indices) == [*range(50)]
+        counts.update(index % 4 for index in indices)
+    assert all(abs(count - 500) < 80 for count in counts.values())
+    assert sampler.num_samples == 200
+    other = sampler.with_settings(total_batch_size=10)
+    assert sorted(other.get_batch_indices(3, 0).tolist()) == sorted(
+        [*sampler.get_batch_indices(3, 0).tolist(), *sampler.get_batch_indices(3, 1).tolist()]
+    )
+    assert QueueSampler(50, queue_length=4, seed=2) == QueueSampler(50, queue_length=4, seed=2)
+    assert QueueSampler(50, queue_length=4, seed=2) != QueueSampler(50, queue_length=3, seed=2)
+    # A change of these numbers is a change of order.
+    assert sampler.get_batch_indices(0, 0).tolist() == PINNED
+
+
+PINNED = [147, 51, 69, 135, 6]
+
+
+# --- samples --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start_method", ["fork", pytest.param("spawn", marks=pytest.mark.wide)])
+def test_the_provider_keeps_the_contract(start_method: str, data: Any) -> None:
+    for is_training in (False, True):
+        check_provider(BEVFormerQueues(provider_of(data), is_training=is_training), start_method=start_method)
+
+
+def test_queues_stay_in_their_scene_unless_emulated(data: Any) -> None:
+    queues = BEVFormerQueues(provider_of(data))
+    assert [queues.frames_of(4 * 3 + left_out) for left_out in range(3)] == [[3, 3, 4], [3, 3, 4], [3, 3, 4]]
+    sample = queues.get_data(4 * 3)
+    assert sample["prev_bev_exists"].tolist() == [False, False, True]
+    assert not sample["can_bus"][:2, :3].any()
+    emulated = BEVFormerQueues(provider_of(data), AS_PUBLISHED)
+    assert [emulated.frames_of(4 * 3 + left_out) for left_out in range(3)] == [[2, 3, 4], [1, 3, 4], [1, 2, 4]]
+    assert emulated.get_data(4 * 3 + 1)["prev_bev_exists"].tolist() == [False, False, True]
+
+
+def test_can_bus_holds_pose_and_messages(data: Any) -> None:
+    provider = provider_of(data)
+    [row] = BEVFormerQueues(provider, is_training=False).get_data(2)["can_bus"]
+    ego = provider.get_data(2)["ego"]
+    rotation = ego["world_from_ego"][:3, :3]
+    np.testing.assert_array_equal(row[:3], ego["world_from_ego"][:3, 3])
+    w, x, y, z = row[3:7]
+    forward = [w * w + x * x - y * y - z * z, 2 * (x * y + w * z), 2 * (x * z - w * y)]
+    np.testing.assert_allclose(forward, rotation[:, 0], atol=1e-12)
+    np.testing.assert_array_equal(row[7:16], ego["can_bus"][7:16])
+    assert 0 <= row[17] < 360
+    np.testing.assert_allclose(row[16], math.radians(row[17]))
+    np.testing.assert_allclose(np.hypot(*rotation[:2, 0]) * np.cos(row[16]), rotation[0, 0], atol=1e-12)
+    [emulated] = BEVFormerQueues(provider, AS_PUBLISHED, is_training=False).get_data(2)["can_bus"]
+    assert emulated[3:7].tolist() == [w] * 4
+    without = provider_of(data, can_bus=False)
+    [zero] = BEVFormerQueues(without, BEVFormerSettings(zero_can_bus=True), is_training=False).get_data(2)[
+        "can_bus"
+    ]
+    assert not zero[7:16].any()
+    np.testing.assert_array_equal(zero[:7], row[:7])
+
+
+def test_matrices_and_boxes(data: Any) -> None:
+    provider = provider_of(data)
+    wide = BEVFormerSettings(point_cloud_range=[-15, -18, -5, 20, 21, 3])
+    sample = BEVFormerQueues(provider, wide).get_data(3)
+    original = provider.get_data(1)
+    camera = original["cameras"][1]
+    place = np.array([1.0, 2, 3, 1])
+    pixel = camera["intrinsics"] @ (camera["camera_from_reference"] @ place)[:3]
+    found = sample["images"][5]["lidar2img"] @ place
+    np.testing.assert_allclose(found[:2] / found[2], pixel[:2] / pixel[2] * 0.5, rtol=1e-9)
+    np.testing.assert_array_equal(sample["images"][5]["lidar2cam"], camera["camera_from_reference"])
+    expected = []
+    boxes = original["boxes"]
+    for row in range(3):
+        x, y, z = boxes["centers"][row].astype(float)
+        length, width, height = boxes["sizes"][row].astype(float)
+        if not (-15 < x < 20 and -18 < y < 21) or boxes["categories"][row] < 0:
+            continue
+        angle = math.remainder(-float(boxes["yaws"][row]) - math.pi / 2, 2 * math.pi)
+        velocity = [0 if math.isnan(v) else v for v in boxes["velocities"][row, :2]]
+        expected.append([x, y, z - height / 2, width, length, height, angle, *velocity])
+    assert len(expected) > 0
+    np.testing.assert_allclose(sample["gt_bboxes_3d"], np.float32(expected), rtol=1e-6)
+    other = attrs.evolve(wide, box_layout="l,w,h,yaw")
+    turned = BEVFormerQueues(provider, other).get_data(3)["gt_bboxes_3d"]
+    np.testing.assert_allclose(turned[:, 3:5], sample["gt_bboxes_3d"][:, [4, 3]])
+
+
+def test_what_is_lacking_is_told(data: Any) -> None:
+    with pytest.raises(SettingError, match=r"(?s)can_bus: must be True, is False.*boxes: must be True, is False"):
+        bevformer_training(provider_of(data, can_bus=False, boxes=False), 2)
+    with pytest.raises(SettingError, match="cameras: there must be at least one"):
+        bevformer_evaluation(provider_of(data, cameras=()))
+    for wrong, told in (
+        ({"queue_length": 0}, "`queue_length` must be a whole number of at least 1"),
+        ({"box_layout": "w,l,h,yaw"}, "`box_layout` must be one of"),
+        ({"point_cloud_range": [1, 2]}, "`point_cloud_range` must be"),
+    ):
+        with pytest.raises(SettingError, match=told):
+            BEVFormerSettings(**wrong)
+
+
+# --- images ---------------------------------------------------------------------------------------------
+
+
+def prepared(pixels: np.ndarray) -> np.ndarray:
+    """As the published order: normalize, scale, fill up."""
+    normal = (pixels.astype(np.float32) - np.float32([123.675, 116.28, 103.53])) / np.float32(
+        [58.395, 57.12, 57.375]
+    )
+    small = cv2.resize(normal, (HW[1] // 2, HW[0] // 2), interpolation=cv2.INTER_LINEAR)
+    padded = np.zeros((32, 32, 3), np.float32)
+    padded[: small.shape[0], : small.shape[1]] = small
+    return padded.transpose(2, 0, 1)
+
+
+def test_a_loader_of_training(data: Any) -> None:
+    plain = BEVFormerSettings(distorts_colors=False)
+    arguments: Any = {"num_workers": 0, "output_type": "numpy"}
+    with bevformer_training(provider_of(data), 2, plain, seed=5, **arguments) as loader:
+        [first, second] = loader
+        [again, _] = loader
+    assert not np.array_equal(first["can_bus"], again["can_bus"])
+    assert first["img"].shape == (2, 3, len(CAMERAS), 3, 32, 32)
+    assert first["img"].dtype == np.float32
+    arrays = {name: value for name, value in first.items() if isinstance(value, np.ndarray) and name != "img"}
+    assert {name: (value.shape, value.dtype.name) for name, value in arrays.items()} == {
+        "can_bus": ((2, 3, 18), "float64"),
+        "prev_bev_exists": ((2, 3), "bool"),
+        "timestamp": ((2, 3), "float64"),
+        "lidar2img": ((2, 3, 2, 4, 4), "float64"),
+        "lidar2cam": ((2, 3, 2, 4, 4), "float64"),
+    }
+    assert [boxes.shape[1] for boxes in second["gt_bboxes_3d"]] == [9, 9]
+    for slot, token in enumerate(first["token"]):
+        frame = int(token.removeprefix("frame-"))
+        for camera in range(len(CAMERAS)):
+            expected = prepared(gradient(*HW, 10 * frame + camera))
+            assert np.abs(first["img"][slot, -1, camera] - expected).max() < 0.1  # of JPEG
+
+
+def test_a_run_continues_where_it_was(data: Any) -> None:
+    def loader_of(batch_size: int) -> Any:
+        return bevformer_training(provider_of(data), batch_size, seed=5, num_workers=0, output_type="numpy")
+
+    def told(batches: list[Any]) -> list[tuple[str, bytes, bytes]]:
+        return [
+            (batch["token"][slot], batch["can_bus"][slot].tobytes(), batch["img"][slot].tobytes())
+            for batch in batches
+            for slot in range(len(batch["token"]))
+        ]
+
+    with loader_of(1) as loader:
+        whole = [*loader, *loader]
+    with loader_of(1) as loader:
+        batches = iter(loader)
+        begun = [next(batches) for _ in range(3)]
+        state = loader.state_dict()
+    with loader_of(2) as loader:
+        loader.load_state_dict(state)
+        rest = [*loader, *loader]
+    assert told(begun + rest) == told(whole)[: 3 + 2 + 4]  # of the second epoch, the last frame fills no batch
+
+
+def test_images_of_different_sizes_are_named(tmp_path: Path) -> None:
+    other = write_drive(tmp_path)
+    (tmp_path / "images/1_LEFT.ppm").write_bytes(bytes(encoded_image(gradient(70, 50))))
+    queues = BEVFormerQueues(provider_of((tmp_path, other)))
+    told = r"must have one size.*FRONT of frame 0: 30 x 44, LEFT of frame 1: 70 x 50"
+    with pytest.raises(FieldValueError, match=told):
+        queues.get_data(2 * 3 + 1)
+    assert queues.get_data(3 * 3)["token"] == "frame-3"
+
+
+def test_a_loader_of_evaluation_delivers_each_frame_once_in_order(data: Any) -> None:
+    with bevformer_evaluation(provider_of(data), 2, num_workers=0, output_type="numpy") as loader:
+        batches = list(loader)
+    told = []
+    for batch in batches:
+        slots = zip(batch["token"], batch["prev_bev_exists"], batch["place"]["is_padding"], strict=True)
+        told += [(token, bool(exists)) for token, exists, is_padding in slots if not is_padding]
+    assert sorted(told) == [(f"frame-{frame}", frame not in (0, 3)) for frame in range(NUM_FRAMES)]
+    assert batches[0]["img"].shape == (2, len(CAMERAS), 3, 32, 32)
+    assert batches[0]["can_bus"].shape == (2, 18)
+    assert "gt_bboxes_3d" not in batches[0]
+
+
+def test_arguments_of_forward(data: Any) -> None:
+    with bevformer_training(provider_of(data), 2, seed=5, num_workers=0) as loader:
+        batch = next(iter(loader))
+    arguments = as_mmdet(batch)
+    assert {*arguments} == {"img", "img_metas", "gt_bboxes_3d", "gt_labels_3d"}
+    boxes = arguments["gt_bboxes_3d"][0]
+    assert boxes.tensor is batch["gt_bboxes_3d"][0] or (boxes.tensor == batch["gt_bboxes_3d"][0]).all()
+    for sample in range(2):
+        assert [*arguments["img_metas"][sample]] == [0, 1, 2]
+        last = arguments["img_metas"][sample][2]
+        assert last["scene_token"] == batch["scene"][sample]
+        assert last["img_shape"] == [(32, 32, 3)] * 2
+        assert bool(last["prev_bev_exists"]) == bool(batch["prev_bev_exists"][sample, 2])
+        np.testing.assert_array_equal(last["can_bus"], batch["can_bus"][sample, 2].numpy())
+        np.testing.assert_array_equal(last["lidar2img"], batch["lidar2img"][sample, 2].numpy())
+    with bevformer_evaluation(provider_of(data), num_workers=0) as loader:
+        batch = next(iter(loader))
+    arguments = as_mmdet(batch)
+    [[meta]] = arguments["img_metas"]
+    assert meta["can_bus"].shape == (18,)
+    assert len(meta["lidar2img"]) == len(CAMERAS)
+    assert arguments["img"][0] is batch["img"]
+
+
+def test_evaluation_on_two_ranks(data: Any) -> None:
+    arguments: Any = {"num_workers": 0, "output_type": "numpy"}
+    tokens: list[str] = []
+    lengths = set()
+    for rank in range(2):
+        with bevformer_evaluation(provider_of(data), shard=(rank, 2), **arguments) as loader:
+            batches = list(loader)
+        lengths.add(len(batches))
+        tokens += [b["token"][0] for b in batches if not b["place"]["is_padding"][0]]
+    assert len(lengths) == 1
+    assert sorted(tokens) == [f"frame-{frame}" for frame in range(NUM_FRAMES)]
+
+
+# --- colors ---------------------------------------------------------------------------------------------
+
+VALUES = {"brightness": -60.0, "contrast": 1.4, "saturation": 1.3, "hue": 17.0, "permutation": 3}
+PARTS = ("brightness", "contrast_first", "contrast", "saturation", "hue", "permutation")
+
+
+def image_sample(pixels: np.ndarray) -> SampleDataGroup:
+    sample = SampleDataGroup()
+    sample.add_data_field("image", DALIDataType.UINT8, ndim=3)
+    sample["image"] = pixels
+    return sample
+
+
+def distorted(pixels: np.ndarray, *parts: str) -> np.ndarray:
+    step = UnclippedPhotometricDistorter("image", brightness_range=(-60, 60))
+    draws = {"decisions": [0.0 if part in parts else 1.0 for part in PARTS], **VALUES}
+    result = run_step(step, image_sample(pixels), run="workers", draws=draws).output["image"]
+    assert result.dtype == np.float32
+    return np.asarray(result)
+
+
+def test_each_part_of_the_distortion() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, size=(6, 7, 3), dtype=np.uint8)
+    values = pixels.astype(np.float32)
+    np.testing.assert_allclose(distorted(pixels), values, atol=1e-3)
+    np.testing.assert_allclose(distorted(pixels, "contrast"), values * np.float32(1.4), atol=2e-3)
+    early = distorted(pixels, "contrast", "contrast_first")
+    np.testing.assert_allclose(early, values * np.float32(1.4), atol=2e-3)
+    bgr = distorted(pixels, "permutation")[..., ::-1]
+    np.testing.assert_allclose(bgr, values[..., ::-1][..., [1, 2, 0]], atol=1e-3)
+    bright = np.maximum(pixels, 61)
+    darker = distorted(bright, "brightness")
+    np.testing.assert_allclose(darker, bright.astype(np.float32) - 60, atol=1e-3)
+    # Nothing is clipped: gray times 1.4 is above white; saturated colors get channels below 0.
+    white = np.full((2, 2, 3), 250, np.uint8)
+    assert distorted(white, "contrast").max() == pytest.approx(350)
+    red = np.tile(np.uint8([200, 20, 20]), (2, 2, 1))
+    saturated = distorted(red, "saturation")[0, 0]
+    np.testing.assert_allclose(saturated, [200, 200 - 1.3 * 180, 200 - 1.3 * 180], rtol=1e-4)
+    turned = distorted(red, "hue")[0, 0]
+    np.testing.assert_allclose(turned, [200, 20 + 180 * 17 / 60, 20], rtol=1e-4)
+
+
+def test_distorter_keeps_the_contract_of_steps() -> None:
+    check_step(UnclippedPhotometricDistorter("image"), [image_sample(gradient(height, 9)) for height in (5, 8)])

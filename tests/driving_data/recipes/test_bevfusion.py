@@ -1,0 +1,329 @@
+"""The data of BEVFusion: augmentations against those of the published code, matrices, batches."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from driving_support.drives import HW, write_drive
+from driving_support.driving_data import CAMERAS, SCENES
+from support.shared_data import shared_data
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.testing import run_step
+from accvlab.driving_data.datasets import DrivingProvider, InfosProvider
+from accvlab.driving_data.recipes import (
+    BEVFusionSettings,
+    BEVMasks,
+    ImageAugmentation,
+    bevfusion_evaluation,
+    bevfusion_steps,
+    bevfusion_training,
+)
+
+NUM_FRAMES = sum(SCENES.values())
+IMAGES = ImageAugmentation(output_hw=(16, 24), scale_range=(0.5, 0.8), rotation_range_deg=(-5, 5))
+WIDE = (-1e4, -1e4, -1e4, 1e4, 1e4, 1e4)
+SETTINGS = BEVFusionSettings(
+    images=IMAGES, num_sweeps=1, num_loaded_sweeps=2, point_cloud_range=WIDE, close_distance=0
+)
+ARGUMENTS: Any = {"num_workers": 0, "output_type": "numpy"}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    root = tmp_path_factory.mktemp("drive")
+    return root, write_drive(root)
+
+
+def provider_of(data: tuple[Path, Any], **fields: Any) -> DrivingProvider:
+    root, index = data
+    return DrivingProvider(index, root, **{"lidar": True, "num_sweeps": 2, **fields})
+
+
+STILL: dict[str, Any] = {
+    "scale": [0.62, 0.71],
+    "share": [0.5, 0.2],
+    "is_flipped": [0.9, 0.1],
+    "rotation_deg": [0, 3],
+    "angle": 0,
+    "size": 1,
+    "shift": [0, 0, 0],
+    "mirrors": [1, 1],
+    "point_order": 5,
+}
+
+
+def run_of(data: Any, frame: int, settings: BEVFusionSettings = SETTINGS, **values: Any) -> Any:
+    provider = provider_of(data, map_lines=settings.masks is not None)
+    steps = bevfusion_steps(provider, settings)
+    draws = {**STILL, **values, **({"order": [0.1, 0.2]} if settings.num_sweeps else {})}
+    run = run_step(steps[:-3], provider.get_data(frame), run="workers", draws=draws)
+    return provider.get_data(frame), run.output
+
+
+# --- the scene ------------------------------------------------------------------------------------------
+
+
+def published(boxes: np.ndarray, points: np.ndarray, drawn: dict[str, Any]) -> tuple[np.ndarray, ...]:
+    """``GlobalRotScaleTrans`` and ``RandomFlip3D`` on boxes x, y, z, w, l, h, angle, vx, vy."""
+    boxes, points, transform = boxes.copy(), points.copy(), np.eye(4)
+    theta, scale, shift = drawn["angle"], drawn["size"], np.array(drawn["shift"])
+    sin, cos = math.sin(theta), math.cos(theta)
+    turn = np.array([[cos, -sin, 0], [sin, cos, 0], [0, 0, 1]])
+    boxes[:, :3] = boxes[:, :3] @ turn
+    boxes[:, 6] += theta
+    boxes[:, 7:9] = boxes[:, 7:9] @ turn[:2, :2]
+    boxes[:, :3] += shift
+    boxes[:, :6] *= scale
+    boxes[:, 7:] *= scale
+    points[:, :3] = (points[:, :3] @ turn + shift) * scale
+    transform[:3, :3] = turn.T * scale
+    transform[:3, 3] = shift * scale
+    if drawn["mirrors"][0] < 0.5:
+        boxes[:, 1::7] = -boxes[:, 1::7]
+        boxes[:, 6] = -boxes[:, 6] + math.pi
+        points[:, 1] *= -1
+        transform[:3, :] = np.diag([1, -1, 1]) @ transform[:3, :]
+    if drawn["mirrors"][1] < 0.5:
+        boxes[:, 0::7] = -boxes[:, 0::7]
+        boxes[:, 6] = -boxes[:, 6]
+        points[:, 0] *= -1
+        transform[:3, :] = np.diag([-1, 1, 1]) @ transform[:3, :]
+    boxes[:, 6] -= np.floor(boxes[:, 6] / (2 * math.pi) + 0.5) * 2 * math.pi
+    return boxes, points, transform
+
+
+@pytest.mark.parametrize("mirrors", [(1, 1), (0, 1), (1, 0), (0.4, 0.4)], ids=str)
+@pytest.mark.parametrize("emulates", [False, True])
+def test_the_scene_moves_as_in_the_published_code(data: Any, mirrors: Any, emulates: bool) -> None:
+    drawn = {"angle": 0.6, "size": 1.07, "shift": [0.5, -1.0, 0.25], "mirrors": mirrors}
+    settings = BEVFusionSettings(
+        images=IMAGES, num_sweeps=0, point_cloud_range=WIDE, emulates_reference=emulates, shuffles_points=False
+    )
+    sample, output = run_of(data, 1, settings, **drawn)
+    given = sample["boxes"]
+    kept = np.flatnonzero(given["categories"] >= 0)
+    rows = []
+    for row in kept:
+        x, y, z = given["centers"][row].astype(float)
+        length, width, height = given["sizes"][row].astype(float)
+        velocity = np.nan_to_num(given["velocities"][row, :2])
+        rows.append([x, y, z, width, length, height, -float(given["yaws"][row]) - math.pi / 2, *velocity])
+    boxes, points, transform = published(np.array(rows), sample["lidar"]["points"].astype(float), drawn)
+    if not emulates:
+        boxes[:, 2] -= boxes[:, 5] / 2
+    np.testing.assert_allclose(output["lidar_aug_matrix"], transform, atol=1e-6)
+    np.testing.assert_allclose(output["points"], points, atol=1e-5)
+    found = output["gt_bboxes_3d"]
+    np.testing.assert_allclose(np.delete(found, 6, 1), np.delete(boxes, 6, 1), atol=1e-5)
+    np.testing.assert_allclose(np.cos(found[:, 6] - boxes[:, 6]), 1, atol=1e-9)
+    assert (np.abs(found[:, 6]) <= np.float32(math.pi)).all()
+    # car, pedestrian, barrier, as the configuration numbers them
+    assert output["gt_labels_3d"].tolist() == np.array([0, 8, 5])[given["categories"][kept]].tolist()
+
+
+def test_points_and_boxes_out_of_range_are_left_out_and_points_are_shuffled(data: Any) -> None:
+    limits = (-10.0, -12, -1, 20, 15, 1)
+    narrow = BEVFusionSettings(images=IMAGES, num_sweeps=0, point_cloud_range=limits)
+    sample, output = run_of(data, 4, narrow)
+    points = sample["lidar"]["points"]
+    inside = ((points[:, :3] > limits[:3]) & (points[:, :3] < limits[3:])).all(axis=1)
+    assert 0 < inside.sum() < len(points)
+    assert sorted(map(tuple, output["points"].tolist())) == sorted(map(tuple, points[inside].tolist()))
+    centers = sample["boxes"]["centers"]
+    kept = ((centers[:, :2] > limits[:2]) & (centers[:, :2] < limits[3:5])).all(axis=1)
+    np.testing.assert_array_equal(output["gt_bboxes_3d"][:, :2], centers[kept][:, :2])
+    everything = BEVFusionSettings(images=IMAGES, num_sweeps=0, point_cloud_range=WIDE)
+    _, one = run_of(data, 4, everything)
+    _, other = run_of(data, 4, everything, point_order=6)
+    assert not np.array_equal(one["points"], other["points"])
+
+
+def test_sweeps_are_joined_before(data: Any) -> None:
+    sample, output = run_of(data, 2)
+    counts = len(sample["lidar"]["points"]), len(sample["sweeps"][0]["points"])
+    ages = output["points"][:, 4]
+    assert ((ages == 0).sum(), len(ages)) == (counts[0], (ages == 0).sum() + (ages > 0).sum())
+    np.testing.assert_allclose(ages[ages > 0], 0.5, atol=1e-5)
+    assert 0 < (ages > 0).sum() <= counts[1]
+
+
+# --- cameras --------------------------------------------------------------------------------------------
+
+
+def test_matrices_lead_from_the_original_point_to_the_delivered_pixel(data: Any) -> None:
+    sample, output = run_of(data, 1, angle=0.3, size=0.9)
+    place = np.array([1.0, 2.0, 3.0, 1.0])
+    drawn = {name: np.array(value) for name, value in STILL.items()}
+    for number in range(len(CAMERAS)):
+        camera, given = output["cameras"][number], sample["cameras"][number]
+        x, y, depth = given["intrinsics"] @ (given["camera_from_reference"] @ place)[:3]
+        np.testing.assert_allclose((camera["lidar2image"] @ place)[:3], [x, y, depth], rtol=1e-5)
+        seen = camera["img_aug_matrix"] @ [x / depth, y / depth, depth, 1.0]
+        # By the order of the published code: resize, crop, mirror, rotate about the middle.
+        scale = drawn["scale"][number]
+        height, width = (int(size * scale) for size in HW)
+        pixel = np.array([x, y]) / depth * scale
+        pixel -= [int(drawn["share"][number] * (width - 24)), height - 16]
+        if drawn["is_flipped"][number] < 0.5:
+            pixel[0] = 24 - pixel[0]
+        angle = math.radians(drawn["rotation_deg"][number])
+        turn = np.array([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]])
+        pixel = turn @ (pixel - [12, 8]) + [12, 8]
+        np.testing.assert_allclose(seen, [*pixel, depth, 1], rtol=1e-5)
+        lidar2camera = np.asarray(camera["lidar2camera"], np.float64)
+        np.testing.assert_allclose(lidar2camera @ camera["camera2lidar"], np.eye(4), atol=1e-4)
+        np.testing.assert_allclose(camera["camera2ego"], given["ego_from_camera"], rtol=1e-6)
+        np.testing.assert_allclose(camera["camera_intrinsics"][:3, :3], given["intrinsics"], rtol=1e-6)
+    np.testing.assert_allclose(output["lidar2ego"], sample["ego"]["ego_from_reference"], rtol=1e-6)
+
+
+def test_masks_are_in_the_scene_as_it_was_moved(data: Any) -> None:
+    masks = BEVMasks(x_range=(-30, 30), y_range=(-30, 30), cell_size=1.0, lines=[1], boxes=[[0, 5, 8]])
+    settings = BEVFusionSettings(images=IMAGES, num_sweeps=0, point_cloud_range=WIDE, masks=masks)
+    provider = provider_of(data, map_lines=True)
+    steps = bevfusion_steps(provider, settings)
+    plain = run_step(steps, provider.get_data(2), run="workers", draws=STILL).output
+    assert plain.format.find("map_lines") == plain.format.find("boxes") == []
+    mirrored = run_step(steps, provider.get_data(2), run="workers", draws={**STILL, "mirrors": [0, 0]}).output
+    assert plain["gt_masks_bev"][0].any()
+    assert (plain["gt_masks_bev"][:, ::-1, ::-1] != mirrored["gt_masks_bev"]).sum() <= 1
+
+
+# --- batches --------------------------------------------------------------------------------------------
+
+
+def test_a_loader_of_training(data: Any) -> None:
+    masks = BEVMasks(lines=[0], boxes=[0])
+    settings = BEVFusionSettings(
+        images=IMAGES, num_sweeps=1, num_loaded_sweeps=2, point_cloud_range=WIDE, masks=masks
+    )
+    with bevfusion_training(provider_of(data, map_lines=True), 2, settings, seed=1, **ARGUMENTS) as loader:
+        [batch, _] = loader
+    shapes = {name: (value.shape, value.dtype.name) for name, value in batch.items() if hasattr(value, "shape")}
+    of_cameras = (
+        "camera_intrinsics",
+        "camera2ego",
+        "lidar2camera",
+        "camera2lidar",
+        "lidar2image",
+        "img_aug_matrix",
+    )
+    assert shapes == {
+        "img": ((2, 2, 3, 16, 24), "float32"),
+        **dict.fromkeys(of_cameras, ((2, 2, 4, 4), "float32")),
+        "lidar2ego": ((2, 4, 4), "float32"),
+        "lidar_aug_matrix": ((2, 4, 4), "float32"),
+        "gt_masks_bev": ((2, 2, 200, 200), "int64"),
+    }
+    assert [points.shape[1] for points in batch["points"]] == [5, 5]
+    assert [boxes.dtype.name for boxes in batch["gt_bboxes_3d"]] == ["float32"] * 2
+    assert [labels.dtype.name for labels in batch["gt_labels_3d"]] == ["int64"] * 2
+    assert {*batch} - {*shapes} == {"points", "gt_bboxes_3d", "gt_labels_3d", "token", "scene", "place"}
+
+
+def test_evaluation_delivers_each_frame_once_without_chance(data: Any) -> None:
+    settings = BEVFusionSettings(images=IMAGES, num_sweeps=1, point_cloud_range=WIDE)
+    tokens = []
+    for rank in range(2):
+        provider = provider_of(data, boxes=False, num_sweeps=1)
+        with bevfusion_evaluation(provider, 1, settings, shard=(rank, 2), **ARGUMENTS) as loader:
+            batches, again = list(loader), list(loader)
+        assert len(batches) == 3
+        for one, other in zip(batches, again, strict=True):
+            np.testing.assert_array_equal(one["img"], other["img"])
+            np.testing.assert_array_equal(one["points"][0], other["points"][0])
+            np.testing.assert_array_equal(one["lidar_aug_matrix"][0], np.eye(4))
+            # the mean factor, the middle of the crop
+            scale = np.float32(0.65)
+            left = int(0.5 * (int(HW[1] * 0.65) - 24))
+            expected = [[scale, 0, 0, -left], [0, scale, 0, 16 - int(HW[0] * 0.65)], [0, 0, 1, 0], [0, 0, 0, 1]]
+            np.testing.assert_allclose(one["img_aug_matrix"][0, 0], expected, rtol=1e-6)
+        assert "gt_bboxes_3d" not in batches[0]
+        tokens += [batch["token"][0] for batch in batches if not batch["place"]["is_padding"][0]]
+    assert sorted(tokens) == [f"frame-{frame}" for frame in range(NUM_FRAMES)]
+
+
+def test_what_is_lacking_is_told(data: Any) -> None:
+    root, index = data
+    bare = DrivingProvider(index, root, boxes=False, reference="ego")
+    told = (
+        r"(?s)lidar: must be True.*reference: must be 'lidar'.*num_sweeps: must be at least 2.*boxes: must be True"
+    )
+    with pytest.raises(SettingError, match=told):
+        bevfusion_training(bare, 2, SETTINGS)
+    with pytest.raises(SettingError, match=r"(?s)has no class 'barrier'"):
+        bevfusion_training(provider_of(data), 2, BEVFusionSettings(classes=("car", "pedestrian"), num_sweeps=0))
+    with pytest.raises(SettingError, match="`num_sweeps` must be"):
+        BEVFusionSettings(num_sweeps=-1)
+    with pytest.raises(SettingError, match="`box_layout` must be one of"):
+        BEVFusionSettings(box_layout="w,l,h,yaw")
+
+
+# --- reference data -------------------------------------------------------------------------------------
+
+
+def as_matrix(rotation: Any, translation: Any) -> np.ndarray:
+    matrix = np.eye(4)
+    if np.ndim(rotation) == 1:
+        w, x, y, z = rotation
+        rotation = [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    matrix[:3, :3], matrix[:3, 3] = rotation, translation
+    return matrix
+
+
+def test_boxes_and_matrices_of_a_published_pickle(tmp_path: Path) -> None:
+    """Boxes against those that the published data set makes of its pickle; matrices against their definition."""
+    folder = shared_data("golden")
+    path = folder / "infos/bevfusion/nuscenes_infos_train.pkl"
+    expected = np.load(folder / "golden/boxes/bevfusion.npz")
+    infos = sorted(pickle.loads(path.read_bytes())["infos"], key=lambda info: info["timestamp"])
+    cameras = [*infos[0]["cams"]]
+    whole = (-1000.0, -1000, -1000, 1000, 1000, 1000)
+    images = ImageAugmentation(scale_range=(0.76, 1.1))
+    settings = BEVFusionSettings(images=images, emulates_reference=True, point_cloud_range=whole, num_sweeps=2)
+    fields = settings.provider_fields()
+    provider = InfosProvider(path, shared_data("nuscenes_like"), cameras=cameras, index_cache=tmp_path, **fields)
+    steps = bevfusion_steps(provider, settings, is_training=False)
+    for frame, info in enumerate(infos):
+        output = run_step(steps[:2], provider.get_data(frame), run="workers").output
+        boxes, raw = output["gt_bboxes_3d"], expected[f"{frame:02d}.gt_bboxes_3d"]
+        np.testing.assert_allclose(np.delete(boxes, 6, 1), np.delete(raw, 6, 1), rtol=1e-6, atol=1e-5)
+        np.testing.assert_allclose(np.cos(boxes[:, 6] - raw[:, 6]), 1, atol=1e-9)
+        np.testing.assert_array_equal(output["gt_labels_3d"], expected[f"{frame:02d}.gt_labels_3d"])
+        lidar2ego = as_matrix(info["lidar2ego_rotation"], info["lidar2ego_translation"])
+        np.testing.assert_allclose(output["lidar2ego"], lidar2ego, rtol=1e-6, atol=1e-7)
+        for number, name in enumerate(cameras):
+            camera, found = info["cams"][name], output["cameras"][number]
+            camera2lidar = as_matrix(camera["sensor2lidar_rotation"], camera["sensor2lidar_translation"])
+            intrinsics = np.eye(4)
+            intrinsics[:3, :3] = camera["cam_intrinsic"]
+            wanted = {
+                "camera2lidar": camera2lidar,
+                "lidar2camera": np.linalg.inv(camera2lidar),
+                "lidar2image": intrinsics @ np.linalg.inv(camera2lidar),
+                "camera_intrinsics": intrinsics,
+                "camera2ego": as_matrix(camera["sensor2ego_rotation"], camera["sensor2ego_translation"]),
+            }
+            for matrix, value in wanted.items():
+                np.testing.assert_allclose(found[matrix], value, rtol=1e-5, atol=2e-4)
+        own = np.fromfile(shared_data("nuscenes_like") / info["lidar_path"], np.float32).reshape(-1, 5)
+        parts = [np.column_stack([own[:, :4], np.zeros(len(own))])]
+        for sweep in info["sweeps"][:2]:
+            points = np.fromfile(shared_data("nuscenes_like") / sweep["data_path"], np.float32).reshape(-1, 5)
+            points = points[(np.abs(points[:, :2]) >= 1).any(axis=1)].astype(float)
+            points[:, :3] = points[:, :3] @ sweep["sensor2lidar_rotation"].T + sweep["sensor2lidar_translation"]
+            points[:, 4] = (info["timestamp"] - sweep["timestamp"]) / 1e6
+            parts.append(points)
+        if not info["sweeps"]:
+            parts += [parts[0][(np.abs(own[:, :2]) >= 1).any(axis=1)]] * 2
+        np.testing.assert_allclose(output["points"], np.concatenate(parts), rtol=1e-5, atol=1e-5)

@@ -1,0 +1,293 @@
+"""Images of the recipes: against Pillow, by the contract of steps, and colors without limits."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any
+
+import attrs
+import cv2
+import numpy as np
+import pytest
+from nvidia.dali import types
+from support.arrays import decoded_by_pillow, encoded_image, gradient, photograph
+from support.shared_data import shared_data
+
+from accvlab.dali_pipeline_framework.errors import FieldValueError, FormatError
+from accvlab.dali_pipeline_framework.sample_data import ImageContent, SampleDataGroup
+from accvlab.dali_pipeline_framework.testing import check_step, run_step
+from accvlab.driving_data.recipes import (
+    BEVFusionSettings,
+    Detection2DSettings,
+    ImageAugmentation,
+    PlannedImageAugmenter,
+    SparseDriveSettings,
+    StreamPETRSettings,
+    UnclippedPhotometricDistorter,
+)
+from accvlab.driving_data.recipes.image_augmentation import ImagePlan, rotated
+
+DT = types.DALIDataType
+OUTPUT_HW = (24, 40)
+
+
+def planned(plan: ImagePlan, file: np.ndarray) -> SampleDataGroup:
+    sample = SampleDataGroup()
+    sample.add_data_field("image", DT.UINT8, ndim=1, content=ImageContent(is_encoded=True))
+    sample.add_data_field("image_plan", DT.FLOAT, ndim=1)
+    sample["image"], sample["image_plan"] = file, plan.values
+    return sample
+
+
+def plans(rotation_deg: float = 0.0) -> list[ImagePlan]:
+    return [
+        ImagePlan((32, 56), (8, 9), False, rotation_deg, 0.8, OUTPUT_HW),
+        ImagePlan((32, 56), (8, 9), True, rotation_deg, 0.8, OUTPUT_HW),
+        ImagePlan((20, 35), (-4, 0), True, rotation_deg, 0.5, OUTPUT_HW),  # smaller than the output
+    ]
+
+
+def test_contract() -> None:
+    samples = [planned(plan, encoded_image(gradient(40, 70), "PNG")) for plan in plans()]
+    check_step(PlannedImageAugmenter("image", "image_plan", OUTPUT_HW), samples)
+
+
+def test_contract_of_colors() -> None:
+    sample = SampleDataGroup()
+    sample.add_data_field("image", DT.UINT8, ndim=3)
+    sample["image"] = gradient(12, 16)
+    check_step(UnclippedPhotometricDistorter("image"), [sample])
+    sample = SampleDataGroup()
+    sample.add_data_field("image", DT.INT32, ndim=3)
+    with pytest.raises(FormatError, match="image"):
+        UnclippedPhotometricDistorter("image").check_input_data_format_and_set_output_data_format(sample)
+
+
+def in_pillow(image: np.ndarray, plan: ImagePlan) -> np.ndarray:
+    from PIL import Image
+
+    (height, width), (top, left) = plan.output_hw, plan.corner
+    picture = Image.fromarray(image).resize(plan.scaled_hw[::-1]).crop((left, top, left + width, top + height))
+    if plan.is_flipped:
+        picture = picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return np.asarray(picture.rotate(plan.rotation_deg))
+
+
+@pytest.mark.parametrize("run", ["workers", "graph"])
+@pytest.mark.parametrize("number", range(3))
+def test_against_pillow(number: int, run: Any) -> None:
+    pytest.importorskip("PIL")
+    image, plan = gradient(40, 70), plans()[number]
+    step = PlannedImageAugmenter("image", "image_plan", OUTPUT_HW)
+    result = run_step(step, planned(plan, encoded_image(image, "PNG")), run=run).output["image"]
+    expected = in_pillow(image, plan)
+    assert np.abs(result.astype(int) - expected).mean() < 1.0
+    np.testing.assert_array_equal((result == 0).all(axis=-1), (expected == 0).all(axis=-1))  # beyond the image
+
+
+@pytest.mark.parametrize("angle_deg", [-4.145, 0.3, 5.39, -0.001, 90.0, 359.2])
+def test_rotated_pixels_are_those_of_pillow(angle_deg: float) -> None:
+    image_module = pytest.importorskip("PIL.Image")
+    image = np.random.default_rng(0).integers(1, 256, (*OUTPUT_HW, 3)).astype(np.uint8)
+    expected = np.asarray(image_module.fromarray(image).rotate(angle_deg))
+    np.testing.assert_array_equal(rotated(image, angle_deg), expected)
+
+
+def test_rotation_in_both_forms() -> None:
+    plan = plans(rotation_deg=4.0)[0]
+    sample = planned(plan, encoded_image(gradient(40, 70), "PNG"))
+    step = PlannedImageAugmenter("image", "image_plan", OUTPUT_HW, rotates=True)
+    one, other = (run_step(step, sample, run=run).output["image"].astype(int) for run in ("workers", "graph"))
+    assert (np.abs(one - other).max(axis=-1) > 12).mean() < 0.02  # where another neighbor is the nearest one
+
+
+@pytest.mark.parametrize("scale", [0.38, 0.44, 0.5, 0.55, 0.8, 0.94])
+@pytest.mark.parametrize("run", ["workers", "graph", "reduced decoding"])
+def test_photographs_against_pillow(scale: float, run: Any) -> None:
+    pytest.importorskip("PIL")
+    files = sorted((shared_data("frames")).rglob("*.jpg"))[::60]
+    for file in files:
+        encoded = np.frombuffer(file.read_bytes(), np.uint8)
+        image = cv2.cvtColor(cv2.imdecode(encoded, cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
+        scaled = int(image.shape[0] * scale), int(image.shape[1] * scale)
+        hw = scaled[0] // 2, scaled[1] - 8
+        plan = ImagePlan(scaled, (scaled[0] - hw[0], 3), False, 0.0, scale, hw)
+        is_reduced = run not in ("workers", "graph")
+        step = PlannedImageAugmenter("image", "image_plan", hw, reduced_decoding=is_reduced)
+        given = planned(plan, encoded)
+        result = run_step(step, given, run="workers" if is_reduced else run).output["image"]
+        noise = np.mean((result.astype(float) - in_pillow(image, plan)) ** 2)
+        least = 44 if run == "graph" else 48 if scale >= 0.7 and run == "workers" else 40
+        assert 10 * np.log10(255**2 / noise) >= least, file
+
+
+@pytest.mark.parametrize("scale", [0.7, 0.76, 0.88, 0.937, 0.995, 1.0, 1.003, 1.1, 1.3])
+def test_what_is_shown_is_at_its_place(scale: float) -> None:
+    """Any part of an image is as near to Pillow as the whole image: its pixels are not shifted."""
+    encoded = encoded_image(photograph(450, 800), "JPEG", quality=92)
+    image = decoded_by_pillow(encoded)
+    rng = np.random.default_rng(7)
+    hw = 120, 200
+    step = PlannedImageAugmenter("image", "image_plan", hw)
+    scaled = int(450 * scale), int(800 * scale)
+    corners = [(0, 0), (scaled[0] - hw[0], scaled[1] - hw[1]), (-30, 5), (scaled[0] - 40, scaled[1] - 60)]
+    corners += [(int(rng.integers(scaled[0] - hw[0])), int(rng.integers(scaled[1] - hw[1]))) for _ in range(8)]
+    for number, corner in enumerate(corners):
+        plan = ImagePlan(scaled, corner, bool(number % 2), 0.0, scale, hw)
+        result = run_step(step, planned(plan, encoded), run="workers").output["image"]
+        expected = in_pillow(image, plan)
+        noise = np.mean((result.astype(float) - expected) ** 2)
+        assert 10 * np.log10(255**2 / max(noise, 1e-9)) >= (45 if scale < 0.8 else 50), corner
+        beyond = in_pillow(np.full_like(image, 255), plan) == 0
+        assert not result[beyond].any()
+        if scale == 1:
+            np.testing.assert_array_equal(result, expected)
+
+
+def test_nothing_is_shown_beyond_the_image() -> None:
+    encoded = encoded_image(gradient(40, 70), "JPEG")
+    for corner in ((40, 0), (0, 70), (-24, 0), (200, 300)):
+        plan = ImagePlan((40, 70), corner, False, 0.0, 1.0, OUTPUT_HW)
+        step = PlannedImageAugmenter("image", "image_plan", OUTPUT_HW)
+        assert not run_step(step, planned(plan, encoded), run="workers").output["image"].any()
+
+
+def test_matrix_follows_the_drawn_factor() -> None:
+    augmentation = ImageAugmentation(output_hw=OUTPUT_HW, scale_range=(0.5, 0.9), rotation_range_deg=(-5, 5))
+    numbers = {"scale": 0.777, "bottom": 0.0, "share": 0.5, "is_flipped": 0.1, "rotation_deg": 3.0}
+    plan = augmentation.plan((40, 70), lambda name: np.float32(numbers[name]))
+    assert plan.scaled_hw == (31, 54)
+    assert plan.corner == (7, 7)
+    assert plan.is_flipped
+    middle = np.array([40 - (35 * np.float64(np.float32(0.777)) - 7), 20 * np.float64(np.float32(0.777)) - 7])
+    turn = np.radians(np.float64(np.float32(3.0)))
+    center = np.array([20.0, 12.0])
+    x, y = middle - center
+    expected = center + np.array([np.cos(turn) * x + np.sin(turn) * y, -np.sin(turn) * x + np.cos(turn) * y])
+    np.testing.assert_allclose((plan.matrix @ [35, 20, 1])[:2], expected)
+    fixed = ImageAugmentation(output_hw=OUTPUT_HW, scale_range=(0.48, 0.48), flip_prob=0.0)
+    assert fixed.plan((900, 1600), lambda name: np.float32(0)).scaled_hw == (432, 768)  # float32 would give 431
+    filling = augmentation.for_evaluation().plan((40, 70), lambda name: np.float32(0.5))
+    assert (filling.scaled_hw, filling.corner, filling.is_flipped) == ((24, 42), (0, 1), False)
+
+
+PUBLISHED = {
+    "StreamPETR": StreamPETRSettings().images,
+    "SparseDrive": SparseDriveSettings().images,
+    "Sparse4D": SparseDriveSettings.sparse4d().images,
+    "BEVFusion": BEVFusionSettings().images,
+    "2D detection": Detection2DSettings().images,
+    "StreamPETR, 800 x 320": ImageAugmentation(output_hw=(320, 800), scale_range=(0.47, 0.625)),
+    "StreamPETR, 1600 x 640": ImageAugmentation(output_hw=(640, 1600), scale_range=(0.94, 1.25)),
+}
+
+
+class TestBlack:
+    """Images that do not fill the output."""
+
+    @pytest.mark.parametrize("name", PUBLISHED)
+    @pytest.mark.parametrize("hw", [(900, 1600), (1080, 1920), (1280, 1920)])
+    def test_published_settings_take_the_images_that_they_are_for(self, name: str, hw: tuple[int, int]) -> None:
+        images = PUBLISHED[name]
+        assert images.misfit(hw) is None
+        assert images.for_evaluation().misfit(hw) is None
+        for scale in images.scale_range or ():
+            assert attrs.evolve(images, scale_range=(scale, scale)).misfit(hw) is None
+
+    @pytest.mark.parametrize(
+        ("name", "given", "hw", "share", "fits"),
+        [
+            ("StreamPETR", "0.38 to 0.55", (450, 800), "56%", (0.76, 1.1)),
+            ("SparseDrive", "0.4 to 0.47", (450, 800), "62%", (0.8, 0.94)),
+            ("Sparse4D", "0.4 to 0.47", (720, 1280), "21%", (0.5, 0.5875)),
+            ("BEVFusion", "0.38 to 0.55", (720, 1280), "16%", (0.475, 0.6875)),
+            ("StreamPETR", "0.38 to 0.55", (375, 1242), "44%", (0.6827, 0.9881)),  # images of KITTI
+        ],
+    )
+    def test_others_name_what_fits(
+        self, name: str, given: str, hw: tuple[int, int], share: str, fits: Any
+    ) -> None:
+        images = PUBLISHED[name]
+        message = images.misfit(hw)
+        assert message is not None
+        assert message.startswith(f"images of {hw[1]} x {hw[0]} pixels (width x height), scaled by {given}, have ")
+        assert f"do not fill the output of 704 x 256: on average {share} of it is black" in message
+        assert f"`scale_range=({fits[0]:g}, {fits[1]:g})` fits" in message
+        assert attrs.evolve(images, scale_range=fits).misfit(hw) is None
+        assert attrs.evolve(images, allows_black=True).misfit(hw) is None
+        with pytest.raises(FieldValueError, match=re.escape(message)):
+            images.plan(hw, lambda name: np.float32(0.5))
+
+    @pytest.mark.parametrize("scale_range", [(0.5, 0.5), (0.45, 0.9), (0.1, 0.3), None])
+    @pytest.mark.parametrize("bottom_crop_range", [(0.0, 0.0), (0.0, 0.5), (0.4, 0.4)])
+    @pytest.mark.parametrize("hw", [(40, 70), (500, 300), (200, 1000)])
+    def test_the_share_is_that_of_the_images(self, scale_range: Any, bottom_crop_range: Any, hw: Any) -> None:
+        """Against pixels, at the mean crop; and what is said to fit, does."""
+        images = ImageAugmentation(
+            output_hw=(120, 150), scale_range=scale_range, bottom_crop_range=bottom_crop_range, flip_prob=0
+        )
+        least, most = scale_range or (max(120 / hw[0], 150 / hw[1]),) * 2
+        shares = []
+        for scale in np.linspace(least, most, 21):
+            numbers = {"scale": scale, "bottom": np.mean(bottom_crop_range), "share": 0, "is_flipped": 1}
+            numbers["rotation_deg"] = 0
+            plan = attrs.evolve(images, allows_black=True).plan(hw, lambda name, of=numbers: of[name])
+            shown = np.zeros(images.output_hw, bool)
+            end = plan.scaled_hw[0] - plan.corner[0], plan.scaled_hw[1] - plan.corner[1]
+            shown[max(-plan.corner[0], 0) : max(end[0], 0), max(-plan.corner[1], 0) : max(end[1], 0)] = True
+            shares.append(1 - shown.mean())
+        message = images.misfit(hw)
+        assert (message is not None) == (np.mean(shares) > 0.15)
+        if message is not None:
+            found = re.search(r"on average (\d+)%", message)
+            assert found is not None
+            assert abs(int(found[1]) / 100 - np.mean(shares)) < 0.011
+            advice = re.search(r"`(\w+=\(.*?\))` fits", message)
+            assert advice is not None
+            assert attrs.evolve(images, **eval(f"dict({advice[1]})")).misfit(hw) is None
+
+    def test_evaluation_is_asked_for_as_training_is(self) -> None:
+        images = ImageAugmentation(bottom_crop_range=(0.6, 0.6), allows_black=True)
+        assert images.for_evaluation().misfit((450, 800)) is None
+        message = attrs.evolve(images, allows_black=False).for_evaluation().misfit((450, 800))
+        assert message is not None
+        assert "`bottom_crop_range=(0.0, 0.0)` fits" in message
+
+
+ORDERS = list(itertools.permutations(range(3)))
+
+
+def published_distortion(bgr: np.ndarray, numbers: dict[str, Any], happens: list[bool]) -> np.ndarray:
+    """Step by step, as the published code does it."""
+    brightness, contrast_first, contrast, saturation, hue, permutation = happens
+    image = bgr.astype(np.float32)
+    if brightness:
+        image += numbers["brightness"]
+    if contrast_first and contrast:
+        image *= numbers["contrast"]
+    image = cv2.cvtColor(image, cv2.COLOR_BGR2HSV)
+    if saturation:
+        image[..., 1] *= numbers["saturation"]
+    if hue:
+        image[..., 0] += numbers["hue"]
+        image[..., 0][image[..., 0] > 360] -= 360
+        image[..., 0][image[..., 0] < 0] += 360
+    image = cv2.cvtColor(image, cv2.COLOR_HSV2BGR)
+    if contrast and not contrast_first:
+        image *= numbers["contrast"]
+    return image[..., ORDERS[numbers["permutation"]]] if permutation else image
+
+
+@pytest.mark.parametrize("happens", [*itertools.product([False, True], repeat=6)])
+def test_colors_are_changed_as_published(happens: tuple[bool, ...]) -> None:
+    image = np.random.default_rng(1).integers(0, 256, (9, 7, 3)).astype(np.uint8)
+    numbers = {"brightness": -31.0, "contrast": 1.4, "saturation": 1.5, "hue": -17.0, "permutation": 3}
+    sample = SampleDataGroup()
+    sample.add_data_field("image", DT.UINT8, ndim=3)
+    sample["image"] = image
+    draws = {**numbers, "decisions": [0.0 if each else 1.0 for each in happens]}
+    result = run_step(UnclippedPhotometricDistorter("image"), sample, draws=draws, run="workers").output["image"]
+    expected = published_distortion(image[..., ::-1], numbers, list(happens))[..., ::-1]
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=2e-3)
+    assert result.dtype == np.float32

@@ -1,0 +1,350 @@
+"""Recipes from end to end, with data that the tests make: loaders, orders, ranks, windows, arguments of models."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+from driving_support.driving_data import SCENES, write_driving_data
+from support.arrays import encoded_image, gradient
+
+from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
+from accvlab.dali_pipeline_framework.testing import run_step
+from accvlab.driving_data.datasets import DrivingIndex, DrivingProvider
+from accvlab.driving_data.recipes import (
+    ImageAugmentation,
+    LidarBoxes,
+    SparseDriveSettings,
+    StreamPETRSettings,
+    as_mmdet,
+    sparsedrive_evaluation,
+    sparsedrive_steps,
+    sparsedrive_training,
+    streampetr_evaluation,
+    streampetr_steps,
+    streampetr_training,
+)
+from accvlab.driving_data.recipes.boxes_in_images import visible_boxes
+from accvlab.driving_data.recipes.image_augmentation import ImagePlan
+
+HW = (24, 40)
+OUTPUT_HW = (8, 16)
+CLASSES = ("car", "pedestrian", "barrier")
+NUM_FRAMES = sum(SCENES.values())
+IMAGES = ImageAugmentation(output_hw=OUTPUT_HW, scale_range=(0.4, 0.6), rotation_range_deg=(-4, 4))
+STREAMPETR = StreamPETRSettings(images=attrs.evolve(IMAGES, rotation_range_deg=(0, 0)), classes=CLASSES)
+SPARSEDRIVE = SparseDriveSettings(images=IMAGES, classes=CLASSES, num_future_frames=2, num_ego_future_frames=3)
+IN_PROCESS: dict[str, Any] = {"num_workers": 0}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[DrivingIndex, Path]:
+    root = tmp_path_factory.mktemp("driving") / "data"
+    index = write_driving_data(root)
+    for file in (root / "images").iterdir():
+        file.unlink()
+    names = [[f"images/{frame}_{camera}.jpg" for camera in range(2)] for frame in range(NUM_FRAMES)]
+    for frame, row in enumerate(names):
+        for camera, name in enumerate(row):
+            (root / name).write_bytes(bytes(encoded_image(gradient(*HW, 10 * frame + camera), "JPEG")))
+    files = np.array(names, np.bytes_)
+    return attrs.evolve(index, cameras=attrs.evolve(index.cameras, file=files)), root
+
+
+def provider_of(data: tuple[DrivingIndex, Path], settings: Any, is_training: bool = True) -> DrivingProvider:
+    fields = {**settings.provider_fields(is_training), "min_points": 1} if is_training else {}
+    return DrivingProvider(*data, **({**fields} or settings.provider_fields(False)))
+
+
+def batches_of(loader: Any) -> list[dict[str, Any]]:
+    with loader:
+        return list(loader)
+
+
+# --- StreamPETR ------------------------------------------------------------------------------------------------
+
+
+def test_streampetr_training(data: Any) -> None:
+    provider = provider_of(data, STREAMPETR)
+    batches = batches_of(streampetr_training(provider, 2, STREAMPETR, split=1, **IN_PROCESS))
+    frames = [
+        int(index)
+        for batch in batches
+        for index, is_padding in zip(batch["place"]["sample_index"], batch["place"]["is_padding"], strict=True)
+        if not is_padding
+    ]
+    assert sorted(frames) == list(range(NUM_FRAMES))
+    for batch in batches:
+        assert batch["img"].shape == (2, 1, 2, 3, *OUTPUT_HW)
+        assert batch["lidar2img"].shape == (2, 1, 2, 4, 4)
+        assert batch["timestamp"].shape == (2, 1)
+        assert batch["img_timestamp"].shape == (2, 1, 2)
+        assert batch["ego_pose"].shape == (2, 1, 4, 4)
+        np.testing.assert_array_equal(batch["prev_exists"][:, 0], ~batch["place"]["is_first"].numpy())
+        for boxes, labels in zip(batch["gt_bboxes_3d"], batch["gt_labels_3d"], strict=True):
+            assert boxes[0].shape == (len(labels[0]), 9)
+        assert [len(cameras[0]) for cameras in batch["gt_bboxes"]] == [2, 2]
+
+
+def test_pieces_of_scenes_begin_without_history(data: Any) -> None:
+    provider = provider_of(data, STREAMPETR)
+    loader = streampetr_training(provider, 1, STREAMPETR, split=2, **IN_PROCESS)
+    first = {}
+    for batch in batches_of(loader):
+        first[int(batch["place"]["sample_index"][0])] = float(batch["prev_exists"][0, 0])
+    assert first == {0: 0.0, 1: 1.0, 2: 0.0, 3: 0.0, 4: 0.0}  # pieces of 2, 1, 1 and 1 frames
+
+
+def test_published_order(data: Any) -> None:
+    provider = provider_of(data, STREAMPETR)
+    arguments = {"split": 1, "order": "published", "steps_per_epoch": 6, **IN_PROCESS}
+    whole = [
+        batch["place"]["sample_index"]
+        for batch in batches_of(streampetr_training(provider, 2, **arguments, settings=STREAMPETR))
+    ]
+    ranks = [
+        [
+            batch["place"]["sample_index"]
+            for batch in batches_of(streampetr_training(provider, 1, STREAMPETR, shard=(rank, 2), **arguments))
+        ]
+        for rank in range(2)
+    ]
+    np.testing.assert_array_equal(np.concatenate(ranks, axis=1), np.stack(whole))
+    with pytest.raises(SettingError, match=r"2 group\(s\) are too few for a batch of 3"):
+        streampetr_training(provider, 3, STREAMPETR, **arguments)
+
+
+def test_windows(data: Any) -> None:
+    provider = provider_of(data, STREAMPETR)
+    loader = streampetr_training(provider, 2, STREAMPETR, queue_length=3, last_batch="drop", **IN_PROCESS)
+    for batch in batches_of(loader):
+        assert batch["img"].shape == (2, 3, 2, 3, *OUTPUT_HW)
+        assert batch["prev_exists"][:, 0].tolist() == [0.0, 0.0]
+        assert [[len(frames) for frames in sample] for sample in batch["gt_bboxes"]] == [[2] * 3] * 2
+        arguments = as_mmdet(batch)
+        assert [len(metas) for metas in arguments["img_metas"]] == [3, 3]
+        assert arguments["img_metas"][0][2]["sample_token"] == f"frame-{int(batch['place']['sample_index'][0])}"
+    with pytest.raises(SettingError, match="one frame per step"):
+        streampetr_training(provider, 2, STREAMPETR, queue_length=3, order="published")
+    with pytest.raises(SettingError, match=r"without `queue_length` there are none, got 1\."):
+        streampetr_training(provider, 2, STREAMPETR, num_random_frames=1)
+
+
+def test_streampetr_evaluation_over_ranks(data: Any) -> None:
+    provider = provider_of(data, STREAMPETR, is_training=False)
+    found: dict[int, bool] = {}
+    for rank in range(2):
+        for batch in batches_of(streampetr_evaluation(provider, 1, STREAMPETR, shard=(rank, 2), **IN_PROCESS)):
+            assert batch["img"].shape == (1, 2, 3, *OUTPUT_HW)
+            assert not {"gt_bboxes_3d", "prev_exists"} & set(batch)
+            if not batch["place"]["is_padding"][0]:
+                index = int(batch["place"]["sample_index"][0])
+                assert index not in found
+                found[index] = bool(batch["place"]["is_first"][0])
+    assert found == {0: True, 1: False, 2: False, 3: True, 4: False}
+
+
+def test_chunks_of_evaluation(data: Any) -> None:
+    provider = provider_of(data, STREAMPETR, is_training=False)
+    loader = streampetr_evaluation(provider, 1, STREAMPETR, order="published", shard=(1, 2), **IN_PROCESS)
+    assert [int(batch["place"]["sample_index"][0]) for batch in batches_of(loader)] == [3, 4, 0]
+
+
+def test_a_run_goes_on(data: Any) -> None:
+    provider = provider_of(data, STREAMPETR)
+
+    def make() -> Any:
+        return streampetr_training(provider, 1, STREAMPETR, seed=3, **IN_PROCESS)
+
+    expected = [batch["lidar2img"] for batch in batches_of(make())]
+    with make() as loader:
+        iterator = iter(loader)
+        for _ in range(2):
+            next(iterator)
+        state = loader.state_dict()
+    with make() as loader:
+        loader.load_state_dict(state)
+        rest = [batch["lidar2img"] for batch in loader]
+    np.testing.assert_array_equal(np.stack(rest), np.stack(expected[2:]))
+
+
+# --- SparseDrive -----------------------------------------------------------------------------------------------
+
+
+def test_sparsedrive_training(data: Any) -> None:
+    provider = provider_of(data, SPARSEDRIVE)
+    batches = batches_of(sparsedrive_training(provider, 2, SPARSEDRIVE, split=1, **IN_PROCESS))
+    assert len(batches) == 3
+    for batch in batches:
+        assert batch["img"].shape == (2, 2, 3, *OUTPUT_HW)
+        assert [tuple(depth.shape) for depth in batch["gt_depth"]] == [(2, 2, 2, 4), (2, 2, 1, 2), (2, 2, 1, 1)]
+        assert batch["gt_ego_fut_trajs"].shape == (2, 3, 2)
+        assert batch["image_wh"][0].tolist() == [[16.0, 8.0]] * 2
+        for boxes, futures, ids, points in zip(
+            batch["gt_bboxes_3d"],
+            batch["gt_agent_fut_trajs"],
+            batch["instance_id"],
+            batch["gt_map_pts"],
+            strict=True,
+        ):
+            assert boxes.shape == (len(ids), 9)
+            assert futures.shape == (len(ids), 2, 2)
+            assert points.shape[1:] == (38, 20, 2)
+        arguments = as_mmdet(batch)
+        assert set(arguments) >= {"img", "timestamp", "projection_mat", "gt_depth", "focal", "img_metas"}
+        assert not {"instance_id", "T_global", "place", "token"} & set(arguments)
+        assert set(arguments["img_metas"][0]) >= {"T_global", "T_global_inv", "timestamp", "instance_id"}
+
+
+def test_augmentation_is_constant_along_a_sequence(data: Any) -> None:
+    provider = provider_of(data, SPARSEDRIVE)
+    focal: dict[int, set[float]] = {0: set(), 1: set()}
+    with sparsedrive_training(provider, 1, SPARSEDRIVE, split=1, **IN_PROCESS) as loader:
+        intrinsics = [provider.get_data(index)["cameras"][0]["intrinsics"][0, 0] for index in range(NUM_FRAMES)]
+        for batch in loader:
+            index, sequence = (int(batch["place"][name][0]) for name in ("sample_index", "sequence"))
+            focal[sequence].add(round(float(batch["focal"][0, 0]) / intrinsics[index], 5))
+    assert [len(scales) for scales in focal.values()] == [1, 1]
+    assert focal[0] != focal[1]
+
+
+def test_sparse4d(data: Any) -> None:
+    settings = SparseDriveSettings.sparse4d(images=IMAGES, classes=CLASSES)
+    provider = provider_of(data, settings)
+    for order in ("epochs", "published"):
+        loader = sparsedrive_training(
+            provider,
+            1,
+            settings,
+            split=1,
+            order=order,
+            steps_per_epoch=3 if order == "published" else None,
+            **IN_PROCESS,
+        )
+        batch = batches_of(loader)[0]
+        assert {"gt_map_pts", "gt_bboxes_3d"} & set(batch) == {"gt_bboxes_3d"}
+    batches = batches_of(sparsedrive_evaluation(provider_of(data, settings, False), 2, settings, **IN_PROCESS))
+    assert "gt_bboxes_3d" not in batches[0]
+    assert sum(int((~batch["place"]["is_padding"]).sum()) for batch in batches) == NUM_FRAMES
+
+
+# --- forms, arguments of models, errors -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [STREAMPETR])
+def test_forms_agree(data: Any, settings: Any) -> None:
+    provider = provider_of(data, settings)
+    sampled = [
+        batches_of(streampetr_training(provider, 1, settings, run=run, split=1, **IN_PROCESS))
+        for run in ("workers", "auto")
+    ]
+    formatter, *on_images = streampetr_steps(provider, settings)
+    formatted = run_step(formatter, provider.get_data(1), run="workers").output
+    outputs = [run_step(on_images, formatted, run=run).output for run in ("workers", "graph")]
+    images = [np.stack([camera["image"] for camera in output["cameras"].values()]) for output in outputs]
+    np.testing.assert_allclose(*images, atol=10 / 57)
+    for first, second in zip(*sampled, strict=True):
+        np.testing.assert_array_equal(first["lidar2img"], second["lidar2img"])
+
+
+def test_arguments_of_streampetr(data: Any) -> None:
+    provider = provider_of(data, STREAMPETR)
+    batch = batches_of(streampetr_training(provider, 2, STREAMPETR, split=1, **IN_PROCESS))[0]
+    arguments = as_mmdet(batch)
+    assert set(arguments) == {
+        *("img", "img_metas", "lidar2img", "intrinsics", "extrinsics", "timestamp", "img_timestamp", "ego_pose"),
+        *("ego_pose_inv", "prev_exists", "gt_bboxes_3d", "gt_labels_3d", "gt_bboxes", "gt_labels", "centers2d"),
+        "depths",
+    }
+    boxes = arguments["gt_bboxes_3d"][1][0]
+    assert isinstance(boxes, LidarBoxes)
+    meta = arguments["img_metas"][1][0]
+    assert meta["gt_bboxes_3d"]._data is boxes
+    assert meta["pad_shape"] == [(*OUTPUT_HW, 3)] * 2
+    assert meta["scene_token"] in SCENES
+    np.testing.assert_array_equal(boxes.gravity_center[:, 2], boxes.tensor[:, 2] + boxes.tensor[:, 5] / 2)
+    np.testing.assert_allclose(boxes.corners.mean(dim=1), boxes.gravity_center, atol=1e-5)
+    assert len(boxes[:1]) == len(boxes.to("cpu")[:1]) == min(len(boxes), 1)
+    evaluated = streampetr_evaluation(provider_of(data, STREAMPETR, False), 1, STREAMPETR, **IN_PROCESS)
+    arguments = as_mmdet(batches_of(evaluated)[0])
+    assert arguments["img"][0].shape == (1, 2, 3, *OUTPUT_HW)
+    assert arguments["lidar2img"][0][0].shape == (2, 4, 4)
+    assert arguments["img_metas"][0][0]["scene_token"] == "scene-a"
+    with pytest.raises(SettingError, match="no batch of StreamPETR"):
+        as_mmdet({"image": 1})
+
+
+def test_what_a_provider_lacks_is_told_at_once(data: Any) -> None:
+    provider = DrivingProvider(*data, classes=["car", "barrier"])
+    with pytest.raises(SettingError) as error:
+        sparsedrive_steps(provider, attrs.evolve(SPARSEDRIVE, classes=("car", "barier")))
+    for part in ("lidar", "ego_status", "num_future_frames", "map_lines", "min_points", "no class 'barrier'"):
+        assert part in str(error.value)
+    assert "Did you mean 'barier'?" in str(error.value) or "barier" in str(error.value)
+    with pytest.raises(SettingError, match="takes a DrivingProvider"):
+        streampetr_steps(object())  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="it lacks wheel"):
+        StreamPETRSettings(classes=("car", "wheel"))
+
+
+def test_images_of_different_sizes(data: Any, tmp_path: Path) -> None:
+    index, root = data
+    provider = DrivingProvider(index, root, **STREAMPETR.provider_fields())
+    sample = provider.get_data(0)
+    sample["cameras"][1]["image"] = encoded_image(gradient(12, 20), "JPEG")
+    with pytest.raises(FieldValueError, match=r"FRONT 24 x 40, LEFT 12 x 20"):
+        run_step(streampetr_steps(provider, STREAMPETR), sample, run="workers")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ImageAugmentation(scale_range=(0, 1)), "`scale_range`"),
+        (lambda: ImageAugmentation(flip_prob=2), "`flip_prob`"),
+        (lambda: ImageAugmentation(output_hw=(0, 5)), "`output_hw`"),
+        (lambda: StreamPETRSettings(bev_scale_range=(0, 1)), "`bev_scale_range`"),
+        (lambda: SparseDriveSettings(depth_strides=(0,)), "`depth_strides`"),
+        (lambda: SparseDriveSettings(circle_range=0), "`circle_range`"),
+    ],
+)
+def test_settings_are_refused(make: Any, message: str) -> None:
+    with pytest.raises(SettingError, match=re.escape(message)):
+        make()
+
+
+# --- labels in images ----------------------------------------------------------------------------------
+
+
+def painted_by_pixels(boxes: np.ndarray, depths: np.ndarray, hw: tuple[int, int]) -> list[int]:
+    """Which boxes are left, by painting each pixel."""
+    order = np.argsort(-depths, kind="stable")
+    painted = np.zeros(hw, np.int64)
+    for number, row in enumerate(order):
+        left, top = np.ceil(boxes[row, :2]).astype(int)
+        right, bottom = np.floor(boxes[row, 2:]).astype(int)
+        painted[top:bottom, left:right] = number
+    return order[np.unique(painted)].tolist()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_hidden_boxes_are_left_out(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    hw = (20, 30)
+    corners = np.sort(rng.uniform(-5, 35, size=(40, 2, 2)), axis=1)
+    boxes, depths = corners.reshape(-1, 4), rng.integers(1, 6, 40).astype(float)
+    plan = ImagePlan((20, 30), (0, 0), False, 0.0, 1.0, hw)
+    kept, _, rows = visible_boxes(boxes, boxes[:, :2], depths, plan, 2.0)
+    limited = np.clip(boxes, 0, [30, 20, 30, 20])
+    large = np.flatnonzero((limited[:, 2:] - limited[:, :2] >= 2).all(axis=1))
+    expected = large[painted_by_pixels(limited[large], depths[large], hw)]
+    assert rows.tolist() == expected.tolist()
+    np.testing.assert_array_equal(kept, limited[expected])
+    mirrored = attrs.evolve(plan, is_flipped=True)
+    flipped, _, _ = visible_boxes(boxes, boxes[:, :2], depths, mirrored, 2.0)
+    assert (flipped[:, 2] > flipped[:, 0]).all()
+    assert (np.diff(depths[rows]) <= 0).all()
+    assert not len(visible_boxes(boxes[:0], boxes[:0, :2], depths[:0], plan, 2.0)[0])

@@ -1,0 +1,209 @@
+"""``python -m accvlab.dali_pipeline_framework``: commands that look at a provider, a definition or a loader."""
+
+import functools
+import subprocess
+import sys
+
+import pytest
+from PIL import Image
+
+from accvlab.dali_pipeline_framework.testing import check_provider, provider_contract
+from accvlab.driving_data.command_line import main
+
+MODULE = """
+from pathlib import Path
+
+from driving_support.driving_data import write_driving_data
+
+from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, PipelineDefinition, SamplerInputCallable
+from accvlab.dali_pipeline_framework import ClipDataProvider, Clips, SequentialSampler, UnneededFieldRemover
+from accvlab.driving_data.datasets import DrivingProvider
+from accvlab.driving_data.recipes import ImageAugmentation, StreamPETRSettings, streampetr_training
+
+ROOT = Path(__file__).parent / "data"
+if not ROOT.exists():
+    write_driving_data(ROOT).save(ROOT / "index")
+
+
+def provider():
+    return DrivingProvider(ROOT / "index", ROOT)
+
+
+def definition():
+    data_input = SamplerInputCallable(provider(), SequentialSampler(5, 1))
+    return PipelineDefinition(data_input, [ImageDecoder("image", use_device_mixed=True)])
+
+
+def loader():
+    steps = [ImageDecoder("image", use_device_mixed=True), UnneededFieldRemover(["boxes"])]
+    return DataLoader(provider(), 2, steps=steps, num_workers=0)
+
+
+def recipe(**arguments):
+    settings = StreamPETRSettings(
+        images=ImageAugmentation(output_hw=(32, 48), scale_range=(8, 10)), classes=("car", "pedestrian", "barrier")
+    )
+    provider = DrivingProvider(ROOT / "index", ROOT, **settings.provider_fields())
+    return streampetr_training(provider, 2, settings, num_workers=0, **arguments)
+
+
+def queues():
+    return recipe(queue_length=3)
+
+
+def clips():
+    frames = provider()
+    return ClipDataProvider(frames, Clips(frames.sequence_lengths, 2, tail="repeat"))
+
+
+def number():
+    return 5
+
+
+class Broken(DrivingProvider):
+    def get_data(self, sample_index):
+        sample = super().get_data(sample_index)
+        return sample if sample_index else None
+
+
+def broken():
+    return Broken(ROOT / "index", ROOT)
+"""
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:These fields are not used")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("commands")
+    (folder / "commanded.py").write_text(MODULE)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _in_folder(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+class TestDescribe:
+    def test_tells_fields_of_a_provider(self, capsys):
+        assert main(["describe", "commanded:provider"]) == 0
+        output = capsys.readouterr().out
+        assert "DrivingProvider(5 frames in 2 scene(s), 2 camera(s), reference: lidar)" in output
+        assert "    cameras[0..1].image: UINT8, 1D, image: encoded" in output
+
+    def test_tells_what_steps_change(self, capsys):
+        assert main(["describe", "commanded:loader"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        start = lines.index("step 0: ImageDecoder")
+        assert lines[start + 1] == (
+            "  ~ cameras[0..1].image: UINT8, 1D, image: encoded -> UINT8, 3D, image: decoded, HWC, 0..255"
+        )
+        assert lines[start + 2] == "step 1: UnneededFieldRemover"
+        assert lines[start + 3] == "  - boxes.centers: FLOAT, 2D"
+        assert "output" in lines[start:]
+
+
+class TestShow:
+    def test_draws_a_sample(self, folder, capsys):
+        assert main(["show", "commanded:provider", "--sample", "3", "--output", "three.png"]) == 0
+        with Image.open(folder / "three.png") as image:
+            assert image.format == "PNG"
+
+    def test_draws_batches_as_an_animation(self, folder):
+        assert main(["show", "commanded:loader", "--frames", "2", "--output", "two.gif"]) == 0
+        with Image.open(folder / "two.gif") as image:
+            assert image.n_frames == 2
+
+    @pytest.mark.parametrize(
+        ("subject", "options", "num_rows"),
+        [
+            ("recipe", ["--sample", "1"], 1),
+            ("queues", [], 3),
+            ("queues", ["--frame", "1"], 1),
+            ("clips", [], 2),
+            ("clips", ["--frame", "0"], 1),
+        ],
+    )
+    def test_draws_recipes_and_clips(self, folder, subject, options, num_rows):
+        target = folder / f"{subject}.png"
+        assert main(["show", f"commanded:{subject}", *options, "--output", str(target)]) == 0
+        with Image.open(target) as image:
+            # A camera is 396 pixels wide, and 2/3 of that high; the heading is 38 high, all rows 330 at least.
+            assert image.height - 38 == pytest.approx(max(num_rows * 396 * 2 / 3, 330), abs=2)
+
+    def test_draws_recipes_as_an_animation(self, folder):
+        assert main(["show", "commanded:recipe", "--frames", "2", "--output", "recipe.gif"]) == 0
+        with Image.open(folder / "recipe.gif") as image:
+            assert image.n_frames == 2
+
+    def test_there_is_no_such_frame(self, capsys):
+        assert main(["show", "commanded:queues", "--frame", "3"]) == 1
+        assert "`frame`" in capsys.readouterr().err
+
+    def test_tells_that_there_is_no_such_batch(self, capsys):
+        assert main(["show", "commanded:loader", "--batch", "30"]) == 1
+        assert "show: There is no batch 30 in the epoch." in capsys.readouterr().err
+
+    def test_tells_that_there_is_no_such_sample(self, capsys):
+        assert main(["show", "commanded:provider", "--sample", "30"]) == 1
+        assert "`sample_index`" in capsys.readouterr().err
+
+
+class TestBench:
+    @pytest.mark.parametrize("subject", ["provider", "loader"])
+    def test_measures(self, subject, capsys):
+        assert main(["bench", f"commanded:{subject}", "--batches", "4"]) == 0
+        output = capsys.readouterr().out
+        assert "samples/s: " in output
+        if subject == "loader":
+            assert "\nThe loop waits " in output
+            assert "\nbusy cores: " in output
+
+
+class TestCheck:
+    @pytest.mark.parametrize(
+        ("subject", "said"),
+        [
+            ("provider", "The provider keeps the rules"),
+            ("definition", "The steps fit the data."),
+            ("loader", "The loader delivers."),
+        ],
+    )
+    @pytest.mark.parametrize("start_method", ["forkserver", pytest.param("spawn", marks=pytest.mark.wide)])
+    def test_accepts_what_is_right(self, subject, said, start_method, capsys, monkeypatch):
+        check = functools.partial(check_provider, start_method=start_method)
+        monkeypatch.setattr(provider_contract, "check_provider", check)
+        assert main(["check", f"commanded:{subject}"]) == 0
+        assert said in capsys.readouterr().out
+
+    def test_tells_what_is_wrong(self, capsys):
+        assert main(["check", "commanded:broken"]) == 1
+        assert "sample 0" in capsys.readouterr().err
+
+
+class TestSubject:
+    @pytest.mark.parametrize(
+        ("subject", "message"),
+        [
+            ("commanded", "must be written module:function"),
+            ("uncommanded:loader", "cannot be imported"),
+            ("commanded:loaders", "has no function 'loaders'. Did you mean 'loader'"),
+            ("commanded:number", "must return a DataProvider, a PipelineDefinition or a DataLoader, got int"),
+        ],
+    )
+    def test_must_be_found(self, subject, message, capsys):
+        assert main(["describe", subject]) == 1
+        assert message in capsys.readouterr().err
+
+    def test_is_needed(self, folder):
+        run = subprocess.run(
+            [sys.executable, "-m", "accvlab.dali_pipeline_framework", "bench"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert run.returncode == 2
+        assert "module:function" in run.stderr

@@ -1,0 +1,179 @@
+"""What `check_provider` measures of driving data, and which mistakes it finds, without false alarms."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+import attrs
+import numpy as np
+import pytest
+from driving_support.driving_faults import FAULTS
+from driving_support.kinds_of_drives import ARGOVERSE, KITTI, NUSCENES, make_drive
+from driving_support.nuscenes_data import write_nuscenes
+from support.shared_data import shared_data
+
+from accvlab.dali_pipeline_framework.errors import ContractError
+from accvlab.dali_pipeline_framework.testing import check_provider, provider_contract
+from accvlab.driving_data.command_line import main
+from accvlab.driving_data.datasets import DrivingProvider, InfosProvider, NuScenesProvider
+from accvlab.driving_data.testing.driving_contract import plausibility, unit_problems
+
+KINDS = {"nuscenes": NUSCENES, "kitti": KITTI, "argoverse": ARGOVERSE}
+# A pair of cameras that look ahead is the same mirrored, or by another order of their quaternion.
+AHEAD_ONLY = {"camera quaternions", "cameras mirrored", "names of cameras exchanged"}
+# In the tenth of a second between two frames, a vehicle drives nearly straight, and as fast as before.
+NOT_TO_BE_SEEN = {(kind, "boxes one frame late") for kind in ("kitti", "argoverse")}
+NOT_TO_BE_SEEN |= {("kitti", fault) for fault in AHEAD_ONLY}
+NOT_TO_BE_SEEN |= {(kind, fault) for kind in ("kitti", "argoverse") for fault in FAULTS if "velocities" in fault}
+
+
+@pytest.fixture(scope="module")
+def drives(tmp_path_factory):
+    """Index and folder of each kind; the demo's scenes are read as nuScenes."""
+    found = {}
+    for name, kind in KINDS.items():
+        root = tmp_path_factory.mktemp(name)
+        found[name] = make_drive(root, kind), root
+    root = write_nuscenes(tmp_path_factory.mktemp("demo") / "nuscenes")
+    provider = NuScenesProvider(root, version="v1.0-mini", index_cache=tmp_path_factory.mktemp("indices"))
+    found["demo"] = provider._index, root
+    return found
+
+
+def problems_of(provider, seed=0):
+    found = [f"{found.rule}: {problem}" for found in plausibility(provider, seed) for problem in found.problems]
+    return found + [f"times must be seconds: {problem}" for problem in unit_problems(provider)]
+
+
+CASES = [(kind, fault) for kind in (*KINDS, "demo") for fault in FAULTS if (kind, fault) not in NOT_TO_BE_SEEN]
+
+
+@pytest.mark.parametrize(("kind", "fault"), CASES)
+def test_mistakes_are_named(drives, kind, fault):
+    index, root = drives[kind]
+    change, message = FAULTS[fault]
+    found = "\n".join(problems_of(DrivingProvider(change(index), root)))
+    assert re.search(message, found), found
+
+
+@pytest.mark.parametrize("reference", ["lidar", "ego"])
+@pytest.mark.parametrize("fault", [name for name in FAULTS if "lidar" not in name and name != "yaw of the width"])
+def test_mistakes_are_found_in_any_frame_of_reference(drives, fault, reference):
+    index, root = drives["nuscenes"]
+    assert problems_of(DrivingProvider(FAULTS[fault][0](index), root, reference=reference))
+
+
+FISHEYE = {
+    name: (yaw, 50, x, y, z, 192, 128, 110)
+    for name, yaw, x, y, z in (("front", 0, 3.5, 0, 0.6), ("left", 90, 2, 1, 1), ("rear", 180, -1, 0, 0.8))
+}
+ODD_KINDS = {
+    **KINDS,
+    "noisy": attrs.evolve(NUSCENES, noise_m=0.3),
+    "noisy, often": attrs.evolve(ARGOVERSE, noise_m=0.1, period_s=1 / 30, has_velocities=True),
+    "all move": attrs.evolve(NUSCENES, num_moving=40, turn=0.01, speed=25.0),
+    "all move, few seen": attrs.evolve(KITTI, num_moving=40, turn=0.01, speed=25.0),
+    "all parked": attrs.evolve(KITTI, num_moving=0),
+    "stands": attrs.evolve(NUSCENES, speed=1e-4, turn=1e-5),
+    "no poses": attrs.evolve(NUSCENES, speed=0.0, turn=0.0),
+    "slow": attrs.evolve(ARGOVERSE, speed=1.0, turn=0.02),
+    "drives back": attrs.evolve(NUSCENES, speed=-2.0),
+    "few boxes": attrs.evolve(NUSCENES, num_objects=4, num_moving=2),
+    "one frame": attrs.evolve(NUSCENES, num_frames=1),
+    "two frames": attrs.evolve(ARGOVERSE, num_frames=2, num_scenes=1),
+    "one camera": attrs.evolve(NUSCENES, cameras={"CAM_BACK_LEFT": NUSCENES.cameras["CAM_BACK_LEFT"]}),
+    "fisheye": attrs.evolve(NUSCENES, cameras=FISHEYE, base="ego"),
+    "looks down": attrs.evolve(ARGOVERSE, cameras={"top": (0, 89, 1, 0, 2.5, 200, 200, 120)}),
+    "lorry": attrs.evolve(
+        ARGOVERSE, cameras={"l": (100, 9, -9, 1, 3, 99, 80, 80), "r": (-99, 9, -9, -1, 3, 99, 80, 80)}
+    ),
+    "a pair": attrs.evolve(KITTI, cameras={"left": KITTI.cameras["image_02"], "right": KITTI.cameras["image_03"]}),
+}
+
+
+@pytest.mark.parametrize("kind", ODD_KINDS)
+def test_what_is_right_is_no_mistake(tmp_path, kind):
+    for seed in range(2):
+        index = make_drive(tmp_path, ODD_KINDS[kind], seed)
+        assert not problems_of(DrivingProvider(index, tmp_path), seed)
+        assert not problems_of(DrivingProvider(index, tmp_path, reference="ego"), seed)
+        assert not problems_of(DrivingProvider(index, tmp_path, boxes=False), seed)
+        assert not problems_of(DrivingProvider(index, tmp_path, cameras=()), seed)
+
+
+def test_data_sets_are_right(drives, tmp_path):
+    index, root = drives["demo"]
+    assert not problems_of(DrivingProvider(index, root))
+    folder = shared_data("nuscenes_like")
+    providers = [NuScenesProvider(folder, version="v1.0-mini", index_cache=tmp_path, lidar=True, boxes_2d=True)]
+    pickles = sorted(shared_data("golden/infos").glob("*/*.pkl"))
+    providers += [InfosProvider(path, data_root=folder, index_cache=tmp_path) for path in pickles]
+    assert [problems_of(provider) for provider in providers] == [[]] * len(providers)
+    assert len(providers) > 8
+
+
+def test_cameras_without_calibration_are_left_out(drives):
+    index, root = drives["kitti"]
+    mounted = np.zeros_like(index.cameras.ego_from_camera)
+    mounted[..., :3] = np.eye(3)
+    intrinsics = np.zeros_like(index.cameras.intrinsics) + np.eye(3)
+    cameras = attrs.evolve(index.cameras, intrinsics=intrinsics, ego_from_camera=mounted, camera_from_base=mounted)
+    provider = DrivingProvider(attrs.evolve(index, cameras=cameras), root)
+    assert not problems_of(provider)
+    assert not any("camera" in found.figure for found in plausibility(provider, 0))
+
+
+def test_figures_are_returned(drives):
+    index, root = drives["argoverse"]
+    figures = check_provider(DrivingProvider(index, root), num_workers=0).splitlines()
+    assert figures[:4] == [
+        "samples: 18 of 3 scene(s), 0.1 s apart",
+        "cameras: 1.8 to 2.1 m from the vehicle's origin, 1.2 to 1.4 m above it",
+        "cameras: y axes 0 deg off down",
+        "cameras: look to ring_front_center 0, ring_front_left 45, ring_front_right -45, ring_side_left 99, "
+        "ring_side_right -99, ring_rear_left 153, ring_rear_right -153, stereo_front_left 0, stereo_front_right 0 "
+        "deg",
+    ]
+    assert [line.split(":")[0] for line in figures[4:]] == [
+        "images",
+        "views",
+        "boxes",
+        "vehicles",
+        "vehicle",
+        "objects",
+        "headings",
+    ]
+
+
+def test_figures_come_before_what_is_wrong(drives):
+    index, root = drives["nuscenes"]
+    with pytest.raises(ContractError) as raised:
+        check_provider(DrivingProvider(FAULTS["names of cameras exchanged"][0](index), root), num_workers=0)
+    lines = str(raised.value).splitlines()
+    assert lines[:2] == [
+        "DrivingProvider breaks the contract of data providers. Measured:",
+        "    samples: 18 of 3 scene(s), 0.5 s apart",
+    ]
+    assert lines[lines.index("What is wrong:") + 1 :] == [
+        "  - cameras must look where their names say: sample 1, camera 1 'CAM_FRONT_LEFT': looks to the right "
+        "(yaw -55 deg)",
+        "      sample 1, camera 2 'CAM_FRONT_RIGHT': looks to the left (yaw 55 deg)",
+        "      sample 1, camera 4 'CAM_BACK_RIGHT': looks to the left (yaw 110 deg)",
+        "      sample 1, camera 5 'CAM_BACK_LEFT': looks to the right (yaw -110 deg)",
+        "      Are left and right exchanged (names, images, or the sign of y), or the rotations inverses?",
+    ]
+
+
+def test_the_command_prints_figures(drives, tmp_path, monkeypatch, capsys):
+    index, root = drives["kitti"]
+    index.save(tmp_path / "index")
+    source = "from accvlab.driving_data.datasets import DrivingProvider\n"
+    (tmp_path / "my_drives.py").write_text(f"{source}provider = DrivingProvider('index', {str(root)!r})\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(provider_contract, "check_provider", functools.partial(check_provider, num_workers=0))
+    assert main(["check", "my_drives:provider"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "samples: 18 of 3 scene(s), 0.1 s apart"
+    assert lines[-1].startswith("The provider keeps the rules: DrivingProvider(24 frames in 3 scene(s)")

@@ -1,0 +1,116 @@
+"""Clips as pictures: every frame can be shown, in whichever form a clip comes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from driving_support.driving_data import SCENES, write_driving_data
+from support.videos import make_video, read_numbers
+
+from accvlab.dali_pipeline_framework import (
+    ClipDataProvider,
+    Clips,
+    DataLoader,
+    DataProvider,
+    ImageDecoder,
+    VideoDataProvider,
+    VideoFrameDataProvider,
+    Videos,
+)
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.driving_data.datasets import DrivingProvider
+from accvlab.driving_data.viewing import scene_view, show
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("videos")
+    return {
+        name: make_video(folder / f"{name}.mkv", 12, "mjpeg", first_number=100 * number)
+        for number, name in enumerate(("front", "left"))
+    }
+
+
+def provider_of(videos: dict[str, Path], kind: str) -> DataProvider:
+    cameras = Videos(cameras=videos)
+    if kind == "stacked, of cameras":
+        return VideoDataProvider(cameras, sequence_length=4)
+    if kind == "stacked":
+        return VideoDataProvider(videos["front"], sequence_length=4)
+    frames = VideoFrameDataProvider(cameras if kind == "groups, of cameras" else videos["front"])
+    return ClipDataProvider(frames, Clips(frames.sequence_lengths, 4, step=4, tail="drop"))
+
+
+KINDS = ["stacked, of cameras", "stacked", "groups, of cameras", "groups"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_every_frame_can_be_shown(videos: dict[str, Path], kind: str, is_batch: bool) -> None:
+    provider = provider_of(videos, kind)
+    data: Any = provider.get_data(0)
+    if is_batch:
+        with DataLoader(provider, 2, num_workers=0, output_type="numpy", shuffle=False) as loader:
+            data = next(iter(loader))
+    num_cameras = 2 if "cameras" in kind else 1
+    for frame in range(4):
+        view = scene_view(data, frame=frame)
+        numbers = [read_numbers(camera.image[None])[0] for camera in view.cameras]
+        assert numbers == [frame, 100 + frame][:num_cameras]
+    for frame in (4, -5):
+        with pytest.raises(SettingError, match="`frame`"):
+            scene_view(data, frame=frame)
+    axes = show(data).figure.axes
+    names = [label.get_text() for each in axes for label in each.texts]
+    assert len(axes) == 4 * num_cameras
+    assert [name.split()[-1] for name in names] == [f"{n}" for n in range(4) for _ in range(num_cameras)]
+    assert len(show(data, frame=2).figure.axes) == num_cameras
+
+
+def test_long_clips_are_thinned_out(videos: dict[str, Path]) -> None:
+    clip = {"cameras": {0: {"image": np.zeros((1, 40, 8, 12, 3), np.uint8)}}}
+    axes = show(clip).figure.axes
+    assert len(axes) == 16
+    assert [each.texts[0].get_text() for each in (axes[0], axes[-1])] == [
+        "cameras[0]  frame 0",
+        "cameras[0]  frame 39",
+    ]
+    assert len(show(clip, frame=17).figure.axes) == 1
+
+
+def test_stacked_frames_of_stacked_cameras_with_their_matrices() -> None:
+    images = np.arange(2 * 3)[:, None, None, None] * np.ones((1, 4, 6, 3))
+    clip = {
+        "cameras": {
+            "image": images.reshape(1, 2, 3, 4, 6, 3).astype(np.uint8),
+            "image_from_reference": np.arange(6).reshape(1, 2, 3, 1, 1) * np.ones((4, 4)),
+        }
+    }
+    view = scene_view(clip, frame=1)
+    assert [camera.image[0, 0, 0] for camera in view.cameras] == [1, 4]
+    assert [camera.image_from_reference[0, 0] for camera in view.cameras] == [1, 4]
+
+
+def test_boxes_are_those_of_each_frame(tmp_path: Path) -> None:
+    frames = DrivingProvider(write_driving_data(tmp_path), tmp_path)
+    clips = ClipDataProvider(frames, Clips([*SCENES.values()], 2, tail="drop"))
+    with DataLoader(
+        clips, 1, steps=[ImageDecoder("image", use_device_mixed=True)], num_workers=0, shuffle=False, ragged="list"
+    ) as loader:
+        batch = next(iter(loader))
+    for frame in (0, 1):
+        view, expected = scene_view(batch, frame=frame), scene_view(frames.get_data(frame))
+        np.testing.assert_allclose(view.centers, expected.centers)
+        assert view.title == expected.title
+        for camera, other in zip(view.cameras, expected.cameras, strict=True):
+            np.testing.assert_array_equal(camera.image, other.image)
+            np.testing.assert_allclose(camera.image_from_reference, other.image_from_reference)
+    show(batch).save(tmp_path / "clip.png")
+
+
+def test_nothing_is_no_clip() -> None:
+    with pytest.raises(SettingError, match="at least one `SceneView`"):
+        show([])

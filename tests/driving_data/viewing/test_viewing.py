@@ -1,0 +1,244 @@
+"""Pictures of samples and batches: what is where, and what is refused."""
+
+import itertools
+
+import attrs
+import numpy as np
+import pytest
+from driving_support.driving_data import write_driving_data
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, ImageMeanStdDevNormalizer
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError
+from accvlab.driving_data.datasets import DrivingProvider
+from accvlab.driving_data.viewing import (
+    CameraView,
+    SceneView,
+    ViewFields,
+    save_animation,
+    save_recording,
+    scene_view,
+    show,
+)
+from accvlab.driving_data.viewing.pictures import camera_rows
+from accvlab.driving_data.viewing.projection import box_corners, projected_edges, projected_points
+
+# Looks along x of the reference frame; 100 x 80 pixels.
+AHEAD = np.array([[50.0, -100, 0, 0], [40, 0, -100, 0], [1, 0, 0, 0]])
+
+
+@pytest.fixture(scope="module")
+def provider(tmp_path_factory):
+    root = tmp_path_factory.mktemp("driving")
+    return DrivingProvider(write_driving_data(root), root, lidar=True, boxes_2d=True, map_lines=True)
+
+
+class TestProjection:
+    def test_of_corners_is_that_of_a_box(self):
+        corners = box_corners([[10, 2, 1]], [[4, 2, 1]], [np.pi / 2])[0]
+        # Turned by a quarter: the length lies along y.
+        assert corners.min(axis=0) == pytest.approx([9, 0, 0.5])
+        assert corners.max(axis=0) == pytest.approx([11, 4, 1.5])
+        assert corners[:4, 1] == pytest.approx([4, 4, 4, 4])  # the front
+
+    def test_of_a_box_ahead_is_exact(self):
+        lines = projected_edges(box_corners([[10, 0, 0]], [[2, 2, 2]], [0]), AHEAD)[0]
+        xy = {tuple(np.round(point, 6)) for point in lines.reshape(-1, 2)}
+        front = {(50 + 100 * y / 11, 40 + 100 * z / 11) for y, z in itertools.product((-1, 1), (-1, 1))}
+        back = {(50 + 100 * y / 9, 40 + 100 * z / 9) for y, z in itertools.product((-1, 1), (-1, 1))}
+        assert xy == {tuple(np.round(point, 6)) for point in front | back}
+
+    def test_of_a_box_behind_shows_nothing(self):
+        assert np.isnan(projected_edges(box_corners([[-10, 0, 0]], [[2, 2, 2]], [0]), AHEAD)).all()
+
+    @given(st.floats(-6, 6), st.floats(-3, 3), st.floats(-3.2, 3.2))
+    def test_of_a_box_around_the_camera_stays_in_front(self, x, y, yaw):
+        corners = box_corners([[x, y, 0]], [[6, 4, 3]], [yaw])
+        lines = projected_edges(corners, AHEAD)[0]
+        depth_of = {tuple(pair): corners[0, list(pair), 0] for pair in itertools.permutations(range(8), 2)}
+        num_seen = int((~np.isnan(lines).any(axis=(1, 2))).sum())
+        edges = [(0, 1), (1, 2), (2, 3), (3, 0), (4, 5), (5, 6), (6, 7), (7, 4), (0, 4), (1, 5), (2, 6), (3, 7)]
+        edges += [(0, 2), (1, 3)]
+        # A line is seen where one of its ends is farther than the nearest depth.
+        assert num_seen == sum(depth_of[edge].max() > 0.1 for edge in edges)
+
+    def test_of_points_leaves_out_those_behind(self):
+        pixels, depths = projected_points([[10, 1, 0], [-10, 1, 0]], AHEAD)
+        assert pixels.tolist() == [[40, 40]]
+        assert depths.tolist() == [10]
+
+
+class TestSceneView:
+    def test_of_a_sample(self, provider):
+        view = scene_view(provider.get_data(1), class_names=provider.class_names)
+        assert view.title == "scene-a   frame 1   token frame-1"
+        assert [camera.name for camera in view.cameras] == ["FRONT", "LEFT"]
+        assert view.cameras[1].image.shape == (4, 6, 3)
+        assert view.cameras[1].image.max() == 11
+        camera = provider.get_data(1)["cameras"][0]
+        np.testing.assert_allclose(
+            view.cameras[0].image_from_reference, camera["intrinsics"] @ camera["camera_from_reference"][:3]
+        )
+        assert view.points.shape == (5, 3)
+        assert view.centers.shape == (3, 3)
+
+    @pytest.mark.parametrize("stack_arrays", [False, True])
+    @pytest.mark.parametrize("output_type", ["numpy", "torch"])
+    def test_of_a_batch_is_that_of_its_sample(self, provider, output_type, stack_arrays):
+        steps = [ImageDecoder("image", use_device_mixed=True)]
+        provider = DrivingProvider(provider._index, provider._storage.root)
+        with DataLoader(
+            provider,
+            3,
+            steps=steps,
+            num_workers=0,
+            output_type=output_type,
+            stack_arrays=stack_arrays,
+            ragged="list",
+        ) as loader:
+            batch = next(iter(loader))
+        view, expected = scene_view(batch, 1), scene_view(provider.get_data(1))
+        assert view.title == expected.title
+        for one, other in zip(view.cameras, expected.cameras, strict=True):
+            assert one.name == other.name
+            np.testing.assert_array_equal(one.image, other.image)
+            np.testing.assert_allclose(one.image_from_reference, other.image_from_reference)
+        np.testing.assert_array_equal(view.centers, expected.centers)
+
+    def test_undoes_a_normalization_that_is_told(self, provider):
+        mean, std = [100.0, 110.0, 120.0], [50.0, 60.0, 70.0]
+        plain = DrivingProvider(provider._index, provider._storage.root, boxes=False)
+        steps = [
+            ImageDecoder("image", use_device_mixed=True),
+            ImageMeanStdDevNormalizer("image", mean, std, output_layout="CHW"),
+        ]
+        with DataLoader(plain, 1, steps=steps, num_workers=0, output_type="numpy") as loader:
+            batch = next(iter(loader))
+        view = scene_view(batch, image_mean=mean, image_std=std)
+        np.testing.assert_array_equal(view.cameras[1].image, np.full((4, 6, 3), 1))
+
+    def test_needs_something_to_show(self):
+        with pytest.raises(SettingError, match="There is nothing to show: no field 'cameras', 'boxes' or 'lidar'"):
+            scene_view({"camera": {"image": np.zeros((1, 4, 4, 3), np.uint8)}})
+
+    def test_needs_a_sample_of_the_batch(self, provider):
+        with pytest.raises(SettingError, match="`sample`"):
+            scene_view({"boxes": {"centers": np.zeros((2, 1, 3))}}, 2)
+
+    def test_needs_a_sample(self):
+        with pytest.raises(SettingError, match="or a batch"):
+            scene_view([1])
+
+    def test_names_an_image_that_cannot_be_decoded(self):
+        broken = {"cameras": {0: {"image": np.zeros((1, 9), np.uint8)}}}
+        with pytest.raises(SettingError, match=r"cameras\[0\]\.image: cannot be decoded"):
+            scene_view(broken)
+
+    def test_names_what_is_no_image(self):
+        wrong = {"cameras": {0: {"image": np.zeros((1, 5, 5, 4), np.uint8)}}}
+        with pytest.raises(SettingError, match=r"cameras\[0\]\.image: must be .* got uint8 \(5, 5, 4\)"):
+            scene_view(wrong)
+
+
+class TestCameraRows:
+    def test_go_around_the_vehicle(self):
+        degrees = {"F": 0, "FR": -55, "FL": 55, "B": 180, "BL": 110, "BR": -110}
+        cameras = [
+            CameraView(name=name, image=np.zeros((2, 2, 3), np.uint8), bearing=np.deg2rad(bearing))
+            for name, bearing in degrees.items()
+        ]
+        rows = [[camera.name for camera in row] for row in camera_rows(cameras)]
+        assert rows == [["FL", "F", "FR"], ["BL", "B", "BR"]]
+
+    def test_keep_their_order_where_nothing_is_known(self):
+        cameras = [CameraView(name=str(number), image=np.zeros((2, 2, 3), np.uint8)) for number in range(5)]
+        assert [[camera.name for camera in row] for row in camera_rows(cameras)] == [["0", "1", "2"], ["3", "4"]]
+
+
+class TestShow:
+    def view(self, **changes):
+        camera = CameraView(
+            name="FRONT", image=np.zeros((80, 100, 3), np.uint8), image_from_reference=AHEAD, bearing=0.0
+        )
+        view = SceneView(
+            cameras=[camera],
+            centers=np.array([[10.0, 0, 0]]),
+            sizes=np.array([[2.0, 4, 4]]),
+            yaws=np.zeros(1),
+            categories=np.array([0]),
+            class_names=["car"],
+        )
+        return attrs.evolve(view, **changes)
+
+    def test_draws_boxes_where_they_are(self):
+        pixels = show(self.view()).pixels().astype(int)
+        # Of the camera, 3.6 inches wide: the nearer face of the box is 4 m at 9 m, 44 of 100 pixels of the image.
+        width, height = int(3.6 * 110), int(3.6 * 0.8 * 110)
+        top = pixels.shape[0] - height
+        camera = pixels[top:, :width]
+        is_blue = (camera[..., 2] > 150) & (camera[..., 0] < 140) & (camera[..., 2] > camera[..., 0] + 60)
+        columns = np.flatnonzero(is_blue.any(axis=0))
+        middle, half = width / 2, 100 * 2 / 9 / 100 * width
+        assert columns.min() == pytest.approx(middle - half, abs=4)
+        assert columns.max() == pytest.approx(middle + half, abs=4)
+
+    def test_draws_the_vehicle_looking_up(self):
+        # A lidar whose y looks ahead, as that of nuScenes: the box 10 m ahead is above the vehicle.
+        view = self.view(cameras=(), centers=np.array([[0.0, 10, 0]]), ahead=np.array([0.0, 1.0]))
+        pixels = show(view, range_m=20).pixels().astype(int)
+        is_blue = (pixels[..., 2] > 150) & (pixels[..., 2] > pixels[..., 0] + 60)
+        is_blue[:40] = False  # the heading
+        rows, columns = np.nonzero(is_blue)
+        assert columns.mean() == pytest.approx(pixels.shape[1] / 2, abs=4)
+        assert rows.mean() == pytest.approx(pixels.shape[0] - 330 * 0.75, abs=8)
+
+    def test_writes_a_file(self, provider, tmp_path):
+        path = show(provider.get_data(0)).save(tmp_path / "sample.png")
+        with Image.open(path) as image:
+            assert image.format == "PNG"
+        assert show(provider.get_data(0))._repr_png_().startswith(b"\x89PNG")
+
+    def test_refuses_a_format_that_there_is_not(self, provider, tmp_path):
+        with pytest.raises(SettingError, match="cannot be written"):
+            show(provider.get_data(0)).save(tmp_path / "sample.xyz")
+
+    def test_tells_of_a_folder_that_there_is_not(self, provider, tmp_path):
+        with pytest.raises(FileError, match="cannot be written"):
+            show(provider.get_data(0)).save(tmp_path / "nowhere/sample.png")
+
+    def test_refuses_a_range_that_is_none(self, provider):
+        with pytest.raises(SettingError, match="`range_m`"):
+            show(provider.get_data(0), range_m=-1)
+
+    def test_checks_names_of_fields(self):
+        with pytest.raises(SettingError, match="`image`"):
+            ViewFields(image="")
+
+
+class TestAnimation:
+    def test_has_a_frame_for_each_sample(self, provider, tmp_path):
+        path = save_animation((provider.get_data(one) for one in range(3)), tmp_path / "clip.gif", frames_per_s=4)
+        with Image.open(path) as image:
+            assert (image.n_frames, image.info["duration"]) == (3, 250)
+
+    def test_needs_a_format(self, provider, tmp_path):
+        with pytest.raises(SettingError, match=r"must end with \.gif, \.webp, \.png"):
+            save_animation([provider.get_data(0)], tmp_path / "clip.mov")
+
+    def test_needs_samples(self, tmp_path):
+        with pytest.raises(SettingError, match="at least one sample"):
+            save_animation([], tmp_path / "clip.gif")
+
+
+class TestRecording:
+    def test_is_written(self, provider, tmp_path):
+        pytest.importorskip("rerun")
+        path = save_recording(
+            [provider.get_data(0), provider.get_data(1)], tmp_path / "drive.rrd", class_names=provider.class_names
+        )
+        content = path.read_bytes()
+        assert content.startswith(b"RRF")
+        for entity in (b"scene/boxes", b"scene/lidar", b"cameras/FRONT", b"cameras/LEFT/boxes_2d"):
+            assert entity in content

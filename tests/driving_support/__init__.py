@@ -1,0 +1,1 @@
+"""Importable helpers of the tests; spawned workers import them too."""

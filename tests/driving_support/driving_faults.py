@@ -1,0 +1,250 @@
+"""The mistakes that are made when driving data are read: each changes an index, consistently."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import numpy as np
+
+from accvlab.driving_data.datasets.driving import poses
+from accvlab.driving_data.datasets.driving.driving_index import DrivingIndex, first_column
+
+Change = Callable[[DrivingIndex], DrivingIndex]
+
+
+def _with(table: str, **columns: Any) -> Callable[[DrivingIndex], DrivingIndex]:
+    """Columns are functions of the index."""
+
+    def changed(index: DrivingIndex) -> DrivingIndex:
+        values = {name: of(index) for name, of in columns.items()}
+        return attrs.evolve(index, **{table: attrs.evolve(getattr(index, table), **values)}, boxes_2d=None)
+
+    return changed
+
+
+def _cameras(change: Callable[[np.ndarray, DrivingIndex], np.ndarray]) -> Change:
+    """Change where cameras are, in both of their poses."""
+
+    def mounted(index):
+        return change(np.array(index.cameras.ego_from_camera), index)
+
+    def from_base(index):
+        return poses.joined(poses.inverse(mounted(index)), np.asarray(index.frames.ego_from_base)[:, np.newaxis])
+
+    return _with("cameras", ego_from_camera=mounted, camera_from_base=from_base)
+
+
+def _transposed(pose: np.ndarray) -> np.ndarray:
+    return poses.pose(np.swapaxes(pose[..., :3], -1, -2), pose[..., 3])
+
+
+def _w_last(quaternion: np.ndarray) -> np.ndarray:
+    """What is read where w is the last of four numbers, but taken for the first."""
+    return quaternion[..., [1, 2, 3, 0]]
+
+
+def _quaternion_read_wrongly(pose: np.ndarray) -> np.ndarray:
+    return poses.pose_of_quaternion(_w_last(poses.quaternion_of_rotation(pose[..., :3])), pose[..., 3])
+
+
+def _mirrored(pose: np.ndarray) -> np.ndarray:
+    sides = np.diag([1.0, -1, 1])
+    return poses.pose(sides @ pose[..., :3] @ np.diag([-1.0, 1, 1]), pose[..., 3] @ sides)
+
+
+def _frame(index: DrivingIndex) -> np.ndarray:
+    return np.repeat(np.arange(index.num_frames), np.diff(index.boxes.first))
+
+
+def _world_from_base(index: DrivingIndex) -> np.ndarray:
+    """At each box."""
+    frames = index.frames
+    return poses.joined(np.asarray(frames.world_from_ego), np.asarray(frames.ego_from_base))[_frame(index)]
+
+
+def _yaws(change: Callable[[np.ndarray], np.ndarray]) -> Change:
+    return _with(
+        "boxes",
+        rotation=lambda index: poses.quaternion_of_yaw(change(poses.yaw_of_quaternion(index.boxes.rotation))),
+    )
+
+
+def _own_velocity(index: DrivingIndex) -> np.ndarray:
+    place, time = np.asarray(index.frames.world_from_ego)[..., 3], np.asarray(index.frames.time)
+    velocity = np.zeros_like(place)
+    for first, end in np.stack([index.frames.first_of_scene[:-1], index.frames.first_of_scene[1:]], axis=-1):
+        velocity[first:end] = np.gradient(place[first:end], time[first:end], axis=0)
+    return poses.turned(poses.inverse(_world_from_base(index)), velocity[_frame(index)])
+
+
+def _intrinsics(change: Callable[[np.ndarray], np.ndarray]) -> Change:
+    return _with("cameras", intrinsics=lambda index: change(np.array(index.cameras.intrinsics)))
+
+
+def _centers_exchanged(matrix: np.ndarray) -> np.ndarray:
+    changed = matrix.copy()
+    changed[..., :2, 2] = matrix[..., 1::-1, 2]
+    return changed
+
+
+def _sides_exchanged(index: DrivingIndex) -> DrivingIndex:
+    sides = {"LEFT": "RIGHT", "RIGHT": "LEFT", "left": "right", "right": "left"}
+    names = ["_".join(sides.get(word, word) for word in name.split("_")) for name in index.camera_names]
+    return attrs.evolve(index, camera_names=names)
+
+
+def _times(factor: float) -> Change:
+    def changed(index):
+        index = _with("frames", time=lambda index: np.asarray(index.frames.time) * factor)(index)
+        return _with("cameras", time=lambda index: np.asarray(index.cameras.time) * factor)(index)
+
+    return changed
+
+
+def _late(index: DrivingIndex) -> DrivingIndex:
+    """Boxes of the frame before; those of the first frame twice."""
+    frames, first = np.arange(index.num_frames), np.asarray(index.boxes.first)
+    of_frame = np.maximum(frames - 1, index.frames.first_of_scene[[index.scene_of(frame) for frame in frames]])
+    rows = np.concatenate([np.arange(first[frame], first[frame + 1]) for frame in of_frame])
+    columns = {column.name: getattr(index.boxes, column.name) for column in attrs.fields(type(index.boxes))}
+    kept = {name: values[rows] for name, values in columns.items() if values is not None and name != "first"}
+    kept["first"] = first_column(np.diff(first)[of_frame])
+    return attrs.evolve(index, boxes=attrs.evolve(index.boxes, **kept), boxes_2d=None)
+
+
+def _boxes(change: Callable[[np.ndarray], np.ndarray], yaw: Callable[[np.ndarray], np.ndarray]) -> Change:
+    """Change the axes of all that boxes have."""
+    return _with(
+        "boxes",
+        center=lambda index: change(index.boxes.center),
+        velocity=lambda index: change(index.boxes.velocity),
+        rotation=lambda index: poses.quaternion_of_yaw(yaw(poses.yaw_of_quaternion(index.boxes.rotation))),
+    )
+
+
+UPRIGHT, SIDES = (
+    r"images must be upright: sample \d+, camera 0 '\w+': its y axis is \d+ deg off down",
+    "looks to the",
+)
+HEADING = "vehicles must move along their heading: .*boxes.yaws: .*"
+STANDING = r"objects that stand must stay where they are in the world: sample \d+: three quarters .*"
+VELOCITY = r"velocities must be those of the motion: sample \d+, boxes.velocities: an object has .*"
+DRIVING = r"the vehicle must drive ahead: sample \d+, ego.world_from_ego: "
+
+# What is wrong, and what is said of it.
+FAULTS: dict[str, tuple[Change, str]] = {
+    "cameras in the world": (
+        _cameras(lambda pose, index: poses.joined(np.asarray(index.frames.world_from_ego)[:, np.newaxis], pose)),
+        r"camera 0 '\w+': moves as the vehicle does(.*\n)*.*Give ego_from_camera, not world_from_camera",
+    ),
+    "cameras in mm": (
+        _cameras(lambda pose, index: pose * [1, 1, 1, 1000]),
+        r"camera 0 '\w+': is \d+ m from the vehicle's origin(.*\n)*.*Give meters",
+    ),
+    "camera rotation transposed": (
+        _cameras(lambda pose, index: _transposed(pose)),
+        f"{UPRIGHT}(.*\n)*.*transposed",
+    ),
+    "camera pose inverted": (
+        _cameras(lambda pose, index: poses.inverse(pose)),
+        f"{UPRIGHT}(.*\n)*.*not its inverse",
+    ),
+    "camera axes of OpenGL": (
+        _cameras(lambda pose, index: pose * [1, -1, -1, 1]),
+        f"{UPRIGHT}(.*\n)*.*x right, y up, z back",
+    ),
+    "camera quaternions": (
+        _cameras(lambda pose, index: _quaternion_read_wrongly(pose)),
+        "images must be upright: (.*\n)*.*order of quaternions",
+    ),
+    "cameras mirrored": (_cameras(lambda pose, index: _mirrored(pose)), SIDES),
+    "names of cameras exchanged": (_sides_exchanged, SIDES),
+    "cx and cy exchanged": (
+        _intrinsics(_centers_exchanged),
+        "the principal point is .*: cx and cy seem to be exch",
+    ),
+    "intrinsics of twice the size": (
+        _intrinsics(lambda matrix: matrix * [[2.0], [2], [1]]),
+        r"the principal point is .*: seems to be of images of about \d+ x \d+",
+    ),
+    "focal length in mm": (
+        _intrinsics(lambda matrix: np.where(np.eye(3) > [[0.0], [0], [1]], 2.0, matrix)),
+        "focal lengths are 2 and 2, which sees 17. deg",
+    ),
+    "yaw with the wrong sign": (_yaws(np.negative), f"{HEADING}Yaws seem to be mirrored"),
+    "yaw in degrees": (_yaws(np.rad2deg), f"{HEADING}(Check yaws: radians|Yaws seem)"),
+    "yaw of the width": (_yaws(lambda yaw: yaw + np.pi / 2), f"{HEADING}Yaws seem to be turned by 90 deg"),
+    "yaw of mmdet3d 0": (_yaws(lambda yaw: -yaw - np.pi / 2), f"{HEADING}Yaws seem to be mirrored .* by -90 deg"),
+    "yaw in the world": (
+        _with(
+            "boxes",
+            rotation=lambda index: poses.product_of_quaternions(
+                poses.quaternion_of_rotation(_world_from_base(index)[..., :3]), index.boxes.rotation
+            ),
+        ),
+        f"{HEADING}Yaws seem to be in the world",
+    ),
+    "box quaternions": (_with("boxes", rotation=lambda index: _w_last(index.boxes.rotation)), HEADING),
+    "vehicle pose inverted": (
+        _with("frames", world_from_ego=lambda index: poses.inverse(np.asarray(index.frames.world_from_ego))),
+        "The pose seems to be ego_from_world: give world_from_ego",
+    ),
+    "vehicle rotation transposed": (
+        _with("frames", world_from_ego=lambda index: _transposed(np.asarray(index.frames.world_from_ego))),
+        "The rotation seems to be transposed: give world_from_ego",
+    ),
+    "vehicle quaternion": (
+        _with("frames", world_from_ego=lambda index: _quaternion_read_wrongly(index.frames.world_from_ego)),
+        f"{DRIVING}the vehicle moves|objects .* jump",
+    ),
+    "vehicle place in mm": (
+        _with("frames", world_from_ego=lambda index: np.asarray(index.frames.world_from_ego) * [1, 1, 1, 1000]),
+        f"{DRIVING}the vehicle drives at .* m/s",
+    ),
+    "length and width exchanged": (
+        _with("boxes", size=lambda index: index.boxes.size[:, [1, 0, 2]]),
+        "vehicles must be longer than wide: .*Exchange the first two columns",
+    ),
+    "sizes in cm": (
+        _with("boxes", size=lambda index: index.boxes.size * 100),
+        "vehicles must have the size of vehicles: .*Give meters",
+    ),
+    "sizes from height on": (
+        _with("boxes", size=lambda index: index.boxes.size[:, [2, 1, 0]]),
+        "vehicles must have the size of vehicles: .*in this order",
+    ),
+    "velocities in the world": (
+        _with("boxes", velocity=lambda index: poses.turned(_world_from_base(index), index.boxes.velocity)),
+        f"{VELOCITY}in the world: turn them into the reference frame",
+    ),
+    "velocities with the wrong sign": (
+        _with("boxes", velocity=lambda index: -index.boxes.velocity),
+        f"{VELOCITY}turned by 180 deg",
+    ),
+    "velocities relative": (
+        _with("boxes", velocity=lambda index: index.boxes.velocity - _own_velocity(index)),
+        f"{VELOCITY}relative to the vehicle",
+    ),
+    "velocities in km/h": (
+        _with("boxes", velocity=lambda index: 3.6 * index.boxes.velocity),
+        rf"{VELOCITY}3\.[5-7]\d? times too fast: give m/s",
+    ),
+    "times in ms": (_times(1e3), "times must be seconds: .*Give seconds .of milliseconds"),
+    "times in us": (_times(1e6), "times must be seconds: .*of microseconds"),
+    "boxes in the world": (
+        _with("boxes", center=lambda index: poses.moved(_world_from_base(index), index.boxes.center)),
+        "Boxes seem to be in the world: give them|Give their centers in the reference frame, not in the world",
+    ),
+    "boxes in cm": (
+        _with("boxes", center=lambda index: index.boxes.center * 100),
+        "boxes must be around the vehicle: .*in meters",
+    ),
+    "boxes mirrored": (_boxes(lambda of: of * [1, -1, 1], np.negative), f"{STANDING}Boxes seem to be mirrored"),
+    "boxes in axes of another lidar": (
+        _boxes(lambda of: of[:, [1, 0, 2]] * [-1, 1, 1], lambda yaw: yaw + np.pi / 2),
+        f"{STANDING}Boxes seem to be turned by 90 deg",
+    ),
+    "boxes one frame late": (_late, f"{STANDING}Boxes seem to be those of the frame before"),
+}

@@ -1,0 +1,463 @@
+"""Small driving scenes that make sense, and info pickles of them as converters of several projects write them."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+
+from accvlab.driving_data.datasets.driving import poses
+from accvlab.driving_data.datasets.driving.driving_index import (
+    Box2dColumns,
+    BoxColumns,
+    CameraColumns,
+    DrivingIndex,
+    FrameColumns,
+    LidarColumns,
+    LineColumns,
+    first_column,
+    names_column,
+)
+
+FAMILIES = (
+    "mmdet3d_v1",
+    "mmdet3d_v2",
+    "streampetr",
+    "sparsedrive",
+    "sparse4d",
+    "bevformer",
+    "bevfusion",
+    "uniad",
+    "vad",
+    "detr3d",
+)
+LAYOUT_OF = {
+    "vad": "w,l,h,-yaw-pi/2",
+    "detr3d": "w,l,h,-yaw-pi/2",
+    "bevformer": "w,l,h,-yaw-pi/2",
+    "bevfusion": "w,l,h,-yaw-pi/2",
+    "uniad": "w,l,h,yaw",
+}
+CAMERAS = ("CAM_FRONT", "CAM_BACK")
+CATEGORIES = (
+    "car",
+    "truck",
+    "trailer",
+    "bus",
+    "construction_vehicle",
+    "bicycle",
+    "motorcycle",
+    "pedestrian",
+    "traffic_cone",
+    "barrier",
+)
+_SIZES = {
+    "car": (4.6, 1.9, 1.7),
+    "truck": (7.1, 2.5, 2.9),
+    "bicycle": (1.7, 0.6, 1.3),
+    "pedestrian": (0.7, 0.7, 1.8),
+}
+
+
+def driving_scenes(
+    seed: int = 0,
+    *,
+    lengths: tuple[int, ...] = (4, 3),
+    num_objects: int = 12,
+    num_moving: int | None = None,
+    noise: float = 0.0,
+) -> DrivingIndex:
+    """Make scenes of a vehicle that drives among objects on flat ground; vehicles go along their length."""
+    rng = np.random.default_rng(seed)
+    num_frames = sum(lengths)
+    num_moving = num_objects if num_moving is None else num_moving
+    time, world_from_ego, boxes = [], [], []
+    for scene, length in enumerate(lengths):
+        start, heading, speed = rng.uniform(0, 1000, 2), rng.uniform(-np.pi, np.pi), rng.uniform(3, 10)
+        names = rng.choice(list(_SIZES), num_objects)
+        where = start + rng.uniform(-25, 25, (num_objects, 2))
+        yaw = rng.uniform(-np.pi, np.pi, num_objects)
+        fast = np.where(np.arange(num_objects) < num_moving, rng.uniform(2, 10, num_objects), 0.0)
+        for frame in range(length):
+            moment = 1.5e9 + 1000 * scene + 0.5 * frame
+            time.append(moment)
+            along = np.array([np.cos(heading), np.sin(heading), 0.0])
+            world_from_ego.append(
+                poses.pose_of_quaternion(
+                    poses.quaternion_of_yaw(heading), [*start, 0.0] + along * speed * 0.5 * frame
+                )
+            )
+            direction = np.column_stack([np.cos(yaw), np.sin(yaw)])
+            for number, name in enumerate(names):
+                size = np.array(_SIZES[str(name)]) * rng.uniform(0.9, 1.1)
+                center = where[number] + direction[number] * fast[number] * 0.5 * frame
+                off = rng.normal(size=3) * noise
+                boxes.append(
+                    (
+                        len(time) - 1,
+                        CATEGORIES.index(str(name)),
+                        100 * scene + number,
+                        [*(center + off[:2]), size[2] / 2 + 0.3 * off[2]],
+                        size,
+                        yaw[number] + 0.1 * rng.normal() * noise,
+                        [*(direction[number] * fast[number]), 0.0],
+                    )
+                )
+    world_from_ego = np.stack(world_from_ego)
+    ego_from_lidar = poses.pose_of_quaternion(poses.quaternion_of_yaw(-np.pi / 2 + 0.01), [0.9, 0.1, 1.84])
+    ego_from_base = np.broadcast_to(ego_from_lidar, (num_frames, 3, 4)).copy()
+    world_from_base = poses.joined(world_from_ego, ego_from_base)
+    frame = np.array([box[0] for box in boxes])
+    base_from_world = poses.inverse(world_from_base)[frame]
+    velocity = poses.turned(base_from_world, np.array([box[6] for box in boxes]))
+    velocity[::7] = np.nan
+    rotation = poses.quaternion_of_yaw([box[5] for box in boxes])
+    index = DrivingIndex(
+        base="lidar",
+        camera_names=CAMERAS,
+        categories=CATEGORIES,
+        line_categories=("ped_crossing", "divider", "boundary"),
+        point_columns=("x", "y", "z", "intensity", "ring"),
+        frames=FrameColumns(
+            scene=names_column([f"scene-{number}" for number in range(len(lengths))]),
+            first_of_scene=first_column(lengths),
+            token=names_column([f"token-{number:03}" for number in range(num_frames)]),
+            time=np.array(time),
+            world_from_ego=world_from_ego,
+            ego_from_base=ego_from_base,
+            can_bus=rng.normal(size=(num_frames, 18)),
+            ego_status=rng.normal(size=(num_frames, 10)),
+        ),
+        boxes=BoxColumns(
+            first=first_column(np.full(num_frames, num_objects)),
+            center=poses.moved(base_from_world, np.array([box[3] for box in boxes])),
+            size=np.array([box[4] for box in boxes]),
+            rotation=poses.product_of_quaternions(
+                poses.quaternion_of_rotation(base_from_world[..., :3]), rotation
+            ),
+            velocity=velocity,
+            category=np.array([box[1] for box in boxes], np.int32),
+            instance=np.array([box[2] for box in boxes]),
+            visibility=rng.integers(1, 5, len(boxes)).astype(np.int32),
+            num_lidar_points=rng.integers(0, 50, len(boxes)).astype(np.int32),
+            num_radar_points=rng.integers(0, 3, len(boxes)).astype(np.int32),
+        ),
+        lines=_lines(rng, num_frames),
+        cameras=_cameras(rng, np.array(time), world_from_ego, world_from_base),
+        lidar=_lidar(np.array(time), world_from_base, lengths),
+    )
+    return _with_2d_boxes(index, rng)
+
+
+def _cameras(rng, time, world_from_ego, world_from_base) -> CameraColumns:
+    num_frames = len(time)
+    ahead = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])
+    mounted = np.stack(
+        [poses.pose(ahead, [1.7, 0.0, 1.5]), poses.pose(np.diag([-1.0, -1.0, 1.0]) @ ahead, [0.1, 0.0, 1.5])]
+    )
+    ego_from_camera = np.broadcast_to(mounted, (num_frames, 2, 3, 4)).copy()
+    moved = poses.identity(num_frames, 2)
+    moved[..., :2, 3] = rng.normal(size=(num_frames, 2, 2)) * 0.05  # the vehicle, between the two times
+    world_from_camera = poses.joined(poses.joined(world_from_ego[:, np.newaxis], moved), ego_from_camera)
+    names = [f"samples/{camera}/{camera}_{frame:03}.jpg" for frame in range(num_frames) for camera in CAMERAS]
+    return CameraColumns(
+        file=names_column(names).reshape(num_frames, 2),
+        time=time[:, np.newaxis] + np.array([-0.012, 0.03125]),
+        intrinsics=np.broadcast_to(np.array([[60.0, 0, 32], [0, 60, 24], [0, 0, 1]]), (num_frames, 2, 3, 3)) + 0.0,
+        camera_from_base=poses.joined(poses.inverse(world_from_camera), world_from_base[:, np.newaxis]),
+        ego_from_camera=ego_from_camera,
+    )
+
+
+def _lidar(time, world_from_base, lengths) -> LidarColumns:
+    """The keyframes, and one sweep before each but the first of a scene."""
+    num_frames = len(time)
+    files = [f"samples/LIDAR_TOP/lidar_{frame:03}.bin" for frame in range(num_frames)]
+    times, records, sweeps = list(time), list(world_from_base), []
+    start = 0
+    for length in lengths:
+        for frame in range(start, start + length):
+            if frame == start:
+                sweeps.append([])
+                continue
+            files.append(f"sweeps/LIDAR_TOP/lidar_{frame:03}_before.bin")
+            times.append(time[frame] - 0.25)
+            records.append((world_from_base[frame] + world_from_base[frame - 1]) / 2)
+            sweeps.append([len(files) - 1, frame - 1, *sweeps[-1]][:3])
+        start += length
+    return LidarColumns(
+        file=names_column(files),
+        time=np.array(times),
+        world_from_lidar=np.stack(records),
+        of_frame=np.arange(num_frames),
+        first_sweep=first_column([len(one) for one in sweeps]),
+        sweep=np.array([record for one in sweeps for record in one]),
+    )
+
+
+def _lines(rng, num_frames: int) -> LineColumns:
+    """Each category has one line in every second frame."""
+    points = [rng.integers(2, 6) for _ in range(3 * ((num_frames + 1) // 2))]
+    return LineColumns(
+        first=first_column([3 * (frame % 2 == 0) for frame in range(num_frames)]),
+        category=np.tile(np.arange(3, dtype=np.int32), (num_frames + 1) // 2),
+        first_point=first_column(points),
+        point=rng.normal(size=(sum(points), 2)) * 10,
+    )
+
+
+def _with_2d_boxes(index: DrivingIndex, rng) -> DrivingIndex:
+    """Boxes of the objects in front of each camera, the nearest first."""
+    import attrs
+
+    rows, counts, depths, centers = [], [], [], []
+    for frame in range(index.num_frames):
+        first, end = index.boxes.first[frame : frame + 2]
+        for camera in range(len(CAMERAS)):
+            at = poses.moved(index.cameras.camera_from_base[frame, camera], index.boxes.center[first:end])
+            chosen = [int(row) for row in np.argsort(at[:, 2]) if at[row, 2] > 1]
+            rows += [first + row for row in chosen]
+            counts.append(len(chosen))
+            depths += [at[row, 2] for row in chosen]
+            centers += [60 * at[row, :2] / at[row, 2] + [32, 24] for row in chosen]
+    low = np.array(centers) - rng.uniform(1, 9, (len(rows), 2))
+    boxes_2d = Box2dColumns(
+        first=first_column(counts),
+        box=np.concatenate([low, low + rng.uniform(2, 20, low.shape)], axis=1),
+        center=np.array(centers),
+        depth=np.array(depths),
+        category=index.boxes.category[rows],
+        box_row=np.array(rows),
+    )
+    return attrs.evolve(index, boxes_2d=boxes_2d)
+
+
+# --- pickles --------------------------------------------------------------------------------------------
+
+
+def written_boxes(index: DrivingIndex, layout: str, z: str = "center") -> np.ndarray:
+    """Boxes ``(N, 7)`` as a convention has them."""
+    center, size = index.boxes.center.copy(), index.boxes.size
+    yaw = poses.yaw_of_quaternion(index.boxes.rotation)
+    if z == "bottom":
+        center[:, 2] -= size[:, 2] / 2
+    if layout != "l,w,h,yaw":
+        size = size[:, [1, 0, 2]]
+    if layout == "w,l,h,-yaw-pi/2":
+        yaw = -yaw - np.pi / 2
+    return np.column_stack([center, size, yaw])
+
+
+def pickle_content(
+    index: DrivingIndex, family: str, *, layout: str | None = None, z: str = "center", prefix: str = ""
+) -> dict:
+    """What the converter of a project writes; ``prefix`` stands before the names of files."""
+    boxes = written_boxes(index, layout or LAYOUT_OF.get(family, "l,w,h,yaw"), z)
+    if family == "mmdet3d_v2":
+        frames = [_data_list_entry(index, frame, boxes, prefix) for frame in range(index.num_frames)]
+        categories = {name: number for number, name in enumerate(CATEGORIES)}
+        return {"metainfo": {"categories": categories, "dataset": "nuscenes"}, "data_list": frames}
+    frames = [_infos_entry(index, frame, family, boxes, prefix) for frame in range(index.num_frames)]
+    return {"infos": frames, "metadata": {"version": "v1.0-made"}}
+
+
+def write_pickle(path: Path, content: object, protocol: int | None = None) -> Path:
+    """Write a pickle."""
+    path.write_bytes(pickle.dumps(content, protocol=protocol))
+    return path
+
+
+def write_files(root: Path, index: DrivingIndex) -> Path:
+    """Write the images and points that an index names."""
+    for number, name in enumerate([*index.cameras.file.ravel(), *index.lidar.file]):
+        path = root / name.decode()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".bin":
+            np.full((3, 5), number, np.float32).tofile(path)
+        else:
+            path.write_bytes(b"P6 6 4 255\n" + bytes([number % 256] * 72))
+    return root
+
+
+def _quaternion(pose: np.ndarray) -> list[float]:
+    return poses.quaternion_of_rotation(pose[:, :3]).tolist()
+
+
+def _posed(name: str, pose: np.ndarray) -> dict:
+    return {f"{name}_rotation": _quaternion(pose), f"{name}_translation": pose[:, 3].tolist()}
+
+
+def _infos_entry(index: DrivingIndex, frame: int, family: str, boxes: np.ndarray, prefix: str) -> dict:
+    frames, lidar = index.frames, index.lidar
+    scene = index.scene_of(frame)
+    start, stop = (int(number) for number in frames.first_of_scene[scene : scene + 2])
+    rows = slice(int(index.boxes.first[frame]), int(index.boxes.first[frame + 1]))
+    token = frames.token[frame].decode()
+    info = {
+        "token": token,
+        "timestamp": round(frames.time[frame] * 1e6),
+        "lidar_path": prefix + lidar.file[lidar.of_frame[frame]].decode(),
+        "cams": {name: _infos_camera(index, frame, number, prefix) for number, name in enumerate(CAMERAS)},
+        **_posed("lidar2ego", frames.ego_from_base[frame]),
+        **_posed("ego2global", frames.world_from_ego[frame]),
+        "sweeps": [_infos_sweep(index, frame, record, prefix) for record in _sweeps(index, frame)],
+        "gt_boxes": boxes[rows],
+        "gt_names": np.array([CATEGORIES[number] for number in index.boxes.category[rows]]),
+        "gt_velocity": index.boxes.velocity[rows, :2],
+        "num_lidar_pts": index.boxes.num_lidar_points[rows].astype(np.int64),
+        "num_radar_pts": index.boxes.num_radar_points[rows].astype(np.int64),
+        "valid_flag": index.boxes.num_lidar_points[rows] + index.boxes.num_radar_points[rows] > 0,
+    }
+    before = frames.token[frame - 1].decode() if frame > start else ""
+    if family in ("streampetr", "bevformer", "uniad", "vad"):
+        after = frames.token[frame + 1].decode() if frame + 1 < stop else ""
+        info |= {"prev": before, "next": after, "frame_idx": frame - start}
+    if family in ("streampetr", "bevformer", "uniad", "vad", "sparsedrive"):
+        info["scene_token"] = frames.scene[scene].decode()
+    if family == "bevfusion":
+        info |= {"prev_token": before, "prev": frame - 1 if before else -1, "radars": {}}
+    if family in ("sparsedrive", "sparse4d"):
+        info["instance_inds"] = index.boxes.instance[rows].tolist()
+    if family == "uniad":
+        info["gt_inds"] = index.boxes.instance[rows]
+        info["gt_ins_tokens"] = np.array([f"object {number}" for number in index.boxes.instance[rows]])
+        info["visibility_tokens"] = index.boxes.visibility[rows].astype(np.int64)
+    if family in ("bevformer", "uniad", "vad"):
+        info["can_bus"] = frames.can_bus[frame]
+    if family == "sparsedrive":
+        info["ego_status"] = frames.ego_status[frame]
+        info["map_annos"] = _map_annos(index.lines, frame)
+    if family == "streampetr":
+        info |= _infos_2d(index, frame)
+    return info
+
+
+def _infos_camera(index: DrivingIndex, frame: int, number: int, prefix: str) -> dict:
+    cameras = index.cameras
+    base_from_camera = poses.inverse(cameras.camera_from_base[frame, number])
+    return {
+        "data_path": prefix + cameras.file[frame, number].decode(),
+        "type": CAMERAS[number],
+        "timestamp": round(cameras.time[frame, number] * 1e6),
+        **_posed("sensor2ego", cameras.ego_from_camera[frame, number]),
+        **_posed("ego2global", index.frames.world_from_ego[frame]),
+        "sensor2lidar_rotation": base_from_camera[:, :3],
+        "sensor2lidar_translation": base_from_camera[:, 3],
+        "cam_intrinsic": cameras.intrinsics[frame, number],
+    }
+
+
+def _sweeps(index: DrivingIndex, frame: int) -> list[int]:
+    first, end = index.lidar.first_sweep[frame : frame + 2]
+    return index.lidar.sweep[first:end].tolist()
+
+
+def _world_from_ego_of(index: DrivingIndex, frame: int, record: int) -> np.ndarray:
+    return poses.joined(index.lidar.world_from_lidar[record], poses.inverse(index.frames.ego_from_base[frame]))
+
+
+def _infos_sweep(index: DrivingIndex, frame: int, record: int, prefix: str) -> dict:
+    return {
+        "data_path": prefix + index.lidar.file[record].decode(),
+        "type": "lidar",
+        "timestamp": round(index.lidar.time[record] * 1e6),
+        **_posed("sensor2ego", index.frames.ego_from_base[frame]),
+        **_posed("ego2global", _world_from_ego_of(index, frame, record)),
+    }
+
+
+def _map_annos(lines: LineColumns, frame: int) -> dict:
+    annos = {0: [], 1: [], 2: []}
+    for line in range(int(lines.first[frame]), int(lines.first[frame + 1])):
+        annos[int(lines.category[line])].append(lines.point[lines.first_point[line] : lines.first_point[line + 1]])
+    return annos
+
+
+def _images(index: DrivingIndex, frame: int):
+    """Rows of the 2D boxes of each camera, and the centers of their objects in coordinates of the camera."""
+    for camera in range(len(CAMERAS)):
+        first, end = index.boxes_2d.first[frame * len(CAMERAS) + camera :][:2]
+        rows = np.arange(first, end)
+        centers = index.boxes.center[index.boxes_2d.box_row[rows]]
+        yield rows, poses.moved(index.cameras.camera_from_base[frame, camera], centers)
+
+
+def _infos_2d(index: DrivingIndex, frame: int) -> dict:
+    boxes = index.boxes_2d
+    found = {
+        "bboxes2d": [],
+        "labels2d": [],
+        "centers2d": [],
+        "depths": [],
+        "bboxes3d_cams": [],
+        "visibilities": [],
+    }
+    for rows, places in _images(index, frame):
+        found["bboxes2d"].append(boxes.box[rows].astype(np.float32))
+        found["labels2d"].append(boxes.category[rows].astype(np.int64))
+        found["centers2d"].append(boxes.center[rows].astype(np.float32))
+        found["depths"].append(boxes.depth[rows].astype(np.float32))
+        found["bboxes3d_cams"].append(np.column_stack([places, np.zeros((len(rows), 4))]).astype(np.float32))
+        found["visibilities"].append([str(index.boxes.visibility[row]) for row in boxes.box_row[rows]])
+    return found
+
+
+def _matrix(pose: np.ndarray) -> list[list[float]]:
+    return poses.as_matrix(pose).astype(np.float32).tolist()
+
+
+def _data_list_entry(index: DrivingIndex, frame: int, boxes: np.ndarray, prefix: str) -> dict:
+    frames, cameras, lidar, of = index.frames, index.cameras, index.lidar, index.boxes
+    lidar_file = lidar.file[lidar.of_frame[frame]].decode()
+    lidar2ego = _matrix(frames.ego_from_base[frame])
+    entry = {
+        "sample_idx": frame,
+        "token": frames.token[frame].decode(),
+        "timestamp": float(frames.time[frame]),
+        "ego2global": _matrix(frames.world_from_ego[frame]),
+        "lidar_points": {"num_pts_feats": 5, "lidar_path": Path(lidar_file).name, "lidar2ego": lidar2ego},
+        "images": {
+            name: {
+                "img_path": Path(cameras.file[frame, number].decode()).name,
+                "cam2img": cameras.intrinsics[frame, number].tolist(),
+                "cam2ego": _matrix(cameras.ego_from_camera[frame, number]),
+                "lidar2cam": _matrix(cameras.camera_from_base[frame, number]),
+                "timestamp": float(cameras.time[frame, number]),
+            }
+            for number, name in enumerate(CAMERAS)
+        },
+        "instances": [
+            {
+                "bbox_label": int(of.category[row]),
+                "bbox_label_3d": int(of.category[row]),
+                "bbox_3d": boxes[row].tolist(),
+                "bbox_3d_isvalid": np.bool_(of.num_lidar_points[row] + of.num_radar_points[row] > 0),
+                "num_lidar_pts": np.int64(of.num_lidar_points[row]),
+                "num_radar_pts": np.int64(of.num_radar_points[row]),
+                "velocity": of.velocity[row, :2].tolist(),
+            }
+            for row in range(int(of.first[frame]), int(of.first[frame + 1]))
+        ],
+        "cam_instances": {
+            name: [
+                {
+                    "bbox": index.boxes_2d.box[row].tolist(),
+                    "bbox_label": int(index.boxes_2d.category[row]),
+                    "bbox_3d": [*place.tolist(), 1.0, 1.0, 1.0, 0.0],
+                    "center_2d": index.boxes_2d.center[row].tolist(),
+                    "depth": float(index.boxes_2d.depth[row]),
+                    "attr_label": int(row % 9),
+                }
+                for row, place in zip(rows, places, strict=True)
+            ]
+            for name, (rows, places) in zip(CAMERAS, _images(index, frame), strict=True)
+        },
+    }
+    sweeps = [
+        {
+            "timestamp": float(lidar.time[record]),
+            "ego2global": _matrix(_world_from_ego_of(index, frame, record)),
+            "lidar_points": {"lidar_path": prefix + lidar.file[record].decode(), "lidar2ego": lidar2ego},
+        }
+        for record in _sweeps(index, frame)
+    ]
+    return entry | ({"lidar_sweeps": sweeps} if sweeps else {})

@@ -1,0 +1,203 @@
+"""Drives that make sense, as data sets of several kinds have them: rigs, rates, axes, labels, noise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+import numpy as np
+from support.arrays import encoded_image, gradient
+
+from accvlab.driving_data.datasets.driving import poses
+from accvlab.driving_data.datasets.driving.driving_index import (
+    BoxColumns,
+    CameraColumns,
+    DrivingIndex,
+    FrameColumns,
+    first_column,
+    names_column,
+)
+
+CAMERA_AXES = np.array([[0.0, 0, 1], [-1, 0, 0], [0, -1, 0]])
+CATEGORIES = ("car", "truck", "pedestrian", "barrier")
+SIZES = np.array([[4.5, 1.9, 1.6], [8.0, 2.5, 3.0], [0.7, 0.7, 1.8], [0.6, 2.4, 1.0]])
+
+
+@attrs.frozen(kw_only=True)
+class Kind:
+    """A kind of data set.
+
+    Attributes:
+        cameras: Yaw and pitch in degrees, x, y, z, width, height and field of view in degrees of each.
+        base: As in `DrivingIndex`; the lidar's x axis points to ``lidar_yaw_deg``.
+        period_s: Between frames.
+        has_velocities: Whether they are known.
+        is_seen_only: Whether only objects in the first camera have boxes.
+        noise_m: Of the centers of boxes; a tenth of that, in radians, of their yaws.
+        num_moving: Number of objects that move, of `num_objects`.
+        speed: Of the vehicle, m/s.
+        turn: Of the vehicle, at most, rad/s.
+    """
+
+    cameras: dict[str, tuple[float, ...]]
+    base: str = "ego"
+    lidar_yaw_deg: float = 0.0
+    period_s: float = 0.1
+    has_velocities: bool = False
+    is_seen_only: bool = False
+    noise_m: float = 0.03
+    num_objects: int = 40
+    num_moving: int = 16
+    speed: float = 8.0
+    turn: float = 0.25
+    num_frames: int = 8
+    num_scenes: int = 3
+
+
+NUSCENES = Kind(
+    cameras={
+        "CAM_FRONT": (0, 0, 1.7, 0, 1.5, 320, 180, 65),
+        "CAM_FRONT_RIGHT": (-55, 0, 1.5, -0.5, 1.5, 320, 180, 65),
+        "CAM_FRONT_LEFT": (55, 0, 1.5, 0.5, 1.5, 320, 180, 65),
+        "CAM_BACK": (180, 0, 0, 0, 1.5, 320, 180, 90),
+        "CAM_BACK_LEFT": (110, 0, 1, 0.5, 1.5, 320, 180, 65),
+        "CAM_BACK_RIGHT": (-110, 0, 1, -0.5, 1.5, 320, 180, 65),
+    },
+    base="lidar",
+    lidar_yaw_deg=-90,
+    period_s=0.5,
+    has_velocities=True,
+)
+KITTI = Kind(
+    cameras={"image_02": (0, 0, 1.1, 0.06, 0.7, 414, 125, 82), "image_03": (0, 0, 1.1, -0.48, 0.7, 414, 125, 82)},
+    base="lidar",
+    is_seen_only=True,
+)
+ARGOVERSE = Kind(
+    cameras={
+        "ring_front_center": (0, 0, 1.6, 0, 1.4, 155, 205, 48),
+        "ring_front_left": (45, 0, 1.5, 0.2, 1.4, 205, 155, 63),
+        "ring_front_right": (-45, 0, 1.5, -0.2, 1.4, 205, 155, 63),
+        "ring_side_left": (99, 0, 1.3, 0.3, 1.4, 205, 155, 63),
+        "ring_side_right": (-99, 0, 1.3, -0.3, 1.4, 205, 155, 63),
+        "ring_rear_left": (153, 0, 1.1, 0.2, 1.4, 205, 155, 63),
+        "ring_rear_right": (-153, 0, 1.1, -0.2, 1.4, 205, 155, 63),
+        "stereo_front_left": (0, 0, 1.6, 0.25, 1.2, 205, 155, 63),
+        "stereo_front_right": (0, 0, 1.6, -0.25, 1.2, 205, 155, 63),
+    },
+)
+
+
+def make_drive(root: Path, kind: Kind, seed: int = 0) -> DrivingIndex:
+    """Make a drive; each camera has one file for all of its images."""
+    rng = np.random.default_rng(seed)
+    scenes = [_scene(rng, kind) for _ in range(kind.num_scenes)]
+    num_frames = kind.num_frames * kind.num_scenes
+    world_from_ego = np.concatenate([scene["world_from_ego"] for scene in scenes])
+    ego_from_base = poses.identity(num_frames)
+    if kind.base == "lidar":
+        turn = poses.quaternion_of_yaw(np.deg2rad(kind.lidar_yaw_deg))
+        ego_from_base[:] = poses.pose_of_quaternion(turn, [0.9, 0, 1.8])
+    base_from_world = poses.inverse(poses.joined(world_from_ego, ego_from_base))
+    count = kind.num_objects
+    frame = np.repeat(np.arange(num_frames), count)
+    center, yaw, velocity, category = (
+        np.concatenate([scene[name] for scene in scenes]) for name in ("center", "yaw", "velocity", "category")
+    )
+    center = center + kind.noise_m * rng.normal(size=center.shape)
+    yaw = yaw + 0.1 * kind.noise_m * rng.normal(size=yaw.shape)
+    turned = poses.quaternion_of_rotation(base_from_world[frame, :, :3])
+    center = poses.moved(base_from_world[frame], center)
+    mounted = np.array([_mounted(values) for values in kind.cameras.values()])
+    intrinsics = np.array([_intrinsics(*values[5:]) for values in kind.cameras.values()])
+    in_ego = poses.moved(ego_from_base[frame], center)
+    is_there = np.linalg.norm(in_ego[:, :2], axis=1) < 70
+    if kind.is_seen_only:
+        is_there &= (in_ego[:, 0] > 4) & (np.abs(in_ego[:, 1]) < in_ego[:, 0] * 0.85)
+    shape = (num_frames, len(mounted))
+    for name, values in kind.cameras.items():
+        (root / f"{name}.jpg").write_bytes(
+            bytes(encoded_image(gradient(int(values[6]), int(values[5]), 0), "JPEG"))
+        )
+    time = np.concatenate(
+        [1e9 + 1000 * k + kind.period_s * np.arange(kind.num_frames) for k in range(kind.num_scenes)]
+    )
+    ego_from_camera = np.broadcast_to(mounted, (*shape, 3, 4)).copy()
+    return DrivingIndex(
+        base=kind.base,
+        camera_names=tuple(kind.cameras),
+        categories=CATEGORIES,
+        frames=FrameColumns(
+            scene=names_column([f"scene-{k}" for k in range(kind.num_scenes)]),
+            first_of_scene=first_column([kind.num_frames] * kind.num_scenes),
+            token=names_column([f"frame-{k}" for k in range(num_frames)]),
+            time=time,
+            world_from_ego=world_from_ego,
+            ego_from_base=ego_from_base,
+        ),
+        cameras=CameraColumns(
+            file=np.tile(names_column([f"{name}.jpg" for name in kind.cameras]), (num_frames, 1)),
+            time=np.tile(time[:, np.newaxis], (1, len(mounted))),
+            intrinsics=np.broadcast_to(intrinsics, (*shape, 3, 3)).copy(),
+            camera_from_base=poses.joined(poses.inverse(ego_from_camera), ego_from_base[:, np.newaxis]),
+            ego_from_camera=ego_from_camera,
+        ),
+        boxes=BoxColumns(
+            first=first_column(np.bincount(frame[is_there], minlength=num_frames)),
+            center=center[is_there],
+            size=(SIZES[category] * rng.uniform(0.9, 1.1, (len(category), 3)))[is_there],
+            rotation=poses.product_of_quaternions(turned, poses.quaternion_of_yaw(yaw))[is_there],
+            velocity=(poses.turned(base_from_world[frame], velocity) * (1 if kind.has_velocities else np.nan))[
+                is_there
+            ],
+            category=category[is_there],
+            instance=np.tile(np.arange(count), num_frames)[is_there],
+        ),
+    )
+
+
+def _mounted(values: tuple[float, ...]) -> np.ndarray:
+    yaw, pitch = np.deg2rad(values[:2])
+    down = np.array([[np.cos(pitch), 0, np.sin(pitch)], [0, 1, 0], [-np.sin(pitch), 0, np.cos(pitch)]])
+    turn = poses.rotation_of_quaternion(poses.quaternion_of_yaw(yaw))
+    return poses.pose(turn @ down @ CAMERA_AXES, values[2:5])
+
+
+def _intrinsics(width: float, height: float, field_deg: float) -> np.ndarray:
+    focal = width / 2 / np.tan(np.deg2rad(field_deg / 2))
+    return np.array([[focal, 0, 0.51 * width], [0, focal, 0.49 * height], [0, 0, 1]])
+
+
+def _scene(rng: np.random.Generator, kind: Kind) -> dict[str, np.ndarray]:
+    """A vehicle that brakes and turns, among objects of a road that keeps its first direction."""
+    moments = kind.period_s * np.arange(kind.num_frames)
+    turn = rng.uniform(0.6, 1) * kind.turn * rng.choice([-1, 1])
+    start, first_yaw = rng.uniform(-800, 800, 2), rng.uniform(-np.pi, np.pi)
+    yaw = first_yaw + turn * moments
+    speed = kind.speed * rng.uniform(0.7, 1.2) * (1 - 0.15 * np.sin(1.5 * moments))
+    steps = kind.period_s * speed[:, np.newaxis] * np.column_stack([np.cos(yaw), np.sin(yaw)])
+    place = start + np.cumsum(steps, axis=0) - steps[0]
+    count = kind.num_objects
+    category = rng.choice(4, count, p=[0.6, 0.1, 0.15, 0.15])
+    category[: kind.num_moving] = rng.choice(3, kind.num_moving, p=[0.7, 0.1, 0.2])
+    along = np.column_stack([rng.uniform(-50, 60, count), rng.uniform(-25, 25, count)])
+    along_road = np.array([np.cos(first_yaw), np.sin(first_yaw)])
+    across = np.array([-along_road[1], along_road[0]])
+    heading = first_yaw + rng.choice([0, 0, np.pi, np.pi / 2, -np.pi / 2], count) + 0.1 * rng.normal(size=count)
+    fast = np.where(np.arange(count) < kind.num_moving, rng.uniform(3, 12, count), 0.0)
+    fast[category == 2] = np.minimum(fast[category == 2], 1.5)
+    direction = np.column_stack([np.cos(heading), np.sin(heading)])
+    velocity = np.broadcast_to(direction * fast[:, np.newaxis], (kind.num_frames, count, 2))
+    centers = (
+        start + along[:, :1] * along_road + along[:, 1:] * across + velocity * moments[:, np.newaxis, np.newaxis]
+    )
+    heights = np.broadcast_to(SIZES[category, 2] / 2, centers.shape[:2])[..., np.newaxis]
+    return {
+        "world_from_ego": poses.pose_of_quaternion(
+            poses.quaternion_of_yaw(yaw), np.column_stack([place, np.zeros(len(place))])
+        ),
+        "center": np.concatenate([centers, heights], axis=-1).reshape(-1, 3),
+        "velocity": np.concatenate([velocity, np.zeros_like(heights)], axis=-1).reshape(-1, 3),
+        "yaw": np.tile(heading, kind.num_frames),
+        "category": np.tile(category, kind.num_frames).astype(np.int32),
+    }
