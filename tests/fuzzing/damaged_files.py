@@ -266,11 +266,10 @@ def _video(name: str, codec: str, **options: Any) -> Callable[[Path], Path]:
 
 
 def _read_video(path: Path) -> None:
-    from accvlab.dali_pipeline_framework.video.files.container import missing_bytes, sniff_codec
+    from accvlab.dali_pipeline_framework.video.files.container import missing_bytes
     from accvlab.dali_pipeline_framework.video.video_decoding import VideoDecoder
     from accvlab.dali_pipeline_framework.video.video_index import index_video
 
-    sniff_codec(path)
     missing_bytes(path)
     with VideoDecoder(path) as decoder:
         for _ in itertools.islice(decoder, 20):

@@ -27,7 +27,7 @@ from accvlab.dali_pipeline_framework.operators.conditions import Parser
 from accvlab.dali_pipeline_framework.providers.files.file_scan import read_list_file
 from accvlab.dali_pipeline_framework.providers.files.file_table import FileTable
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
-from accvlab.dali_pipeline_framework.video.files.container import missing_bytes, sniff_codec
+from accvlab.dali_pipeline_framework.video.files.container import missing_bytes
 from accvlab.dali_pipeline_framework.video.video_list import listed_videos
 from accvlab.dali_pipeline_framework.video.videos import Videos
 
@@ -156,10 +156,9 @@ def read_all(buffer: Any, dtype: Any, block: Block, num_samples: int) -> None:
 # --- headers of media ----------------------------------------------------------------------------------------
 
 BOXES = st.lists(
-    st.sampled_from([b"ftyp", b"moov", b"trak", b"mdia", b"minf", b"stbl", b"hdlr", b"vide", b"stsd", b"avc1"])
+    st.sampled_from([b"ftyp", b"moov", b"mdat", b"free", b"RIFF", b"AVI "])
     | st.sampled_from([b"\0\0\0\x08", b"\0\0\0\1", b"\0\0\0\0", b"\xff" * 4, b"\0\0\0\x10", b"\0" * 8])
-    | st.sampled_from([b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67", b"\x16\x54\xae\x6b", b"\xae", b"\x83", b"\x86"])
-    | st.sampled_from([b"RIFF", b"AVI ", b"strh", b"vids", b"strf", b"\x01\xff\xff\xff\xff\xff\xff\xff", b"\x81"])
+    | st.sampled_from([b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67", b"\x01" + b"\xff" * 7, b"\x81"])
     | st.binary(max_size=8),
     max_size=40,
 ).map(b"".join)
@@ -168,8 +167,6 @@ STARTS = [b"", b"\0\0\0\x18ftypmp42" + bytes(12), b"\x1a\x45\xdf\xa3\x80", b"RIF
 
 @given(st.sampled_from(STARTS), BOXES)
 def test_containers_of_videos(start: bytes, boxes: bytes) -> None:
-    codec = sniff_codec(start + boxes)
-    assert codec is None or codec.isprintable()
     assert missing_bytes(start + boxes) >= 0
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits on what files may claim."""
+"""Limits on the size of files and images, and on the number of workers."""
 
 from ..public_names import public_names
 

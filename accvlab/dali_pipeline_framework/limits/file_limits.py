@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The most that a file may have, or may become when it is read.
 
-A table of 100 kilobytes can be unpacked to gigabytes, and a header of a video can claim billions of frames, for
-which memory is reserved before anything else of the file is read. So what a file claims is looked at first.
+A table of 100 kilobytes can be unpacked to gigabytes. So what a file claims is looked at first.
 """
 
 from __future__ import annotations
@@ -67,7 +66,6 @@ class Limit:
 
 FILE_BYTES: Final = Limit("ACCVLAB_MOST_FILE_BYTES", 1 << 33, "set_most_file_bytes")
 UNPACKED_BYTES: Final = Limit("ACCVLAB_MOST_UNPACKED_BYTES", 1 << 31, "set_most_unpacked_bytes")
-VIDEO_FRAMES: Final = Limit("ACCVLAB_MOST_VIDEO_FRAMES", 1 << 24, "set_most_video_frames")
 
 
 def most_file_bytes() -> int:
@@ -112,24 +110,3 @@ def set_most_unpacked_bytes(count: int) -> None:
         SettingError: It is no whole number of at least 1.
     """
     UNPACKED_BYTES.set(count)
-
-
-def most_video_frames() -> int:
-    """Most frames of a video: 2**24, or what ``$ACCVLAB_MOST_VIDEO_FRAMES`` says.
-
-    Raises:
-        SettingError: The variable is no whole number of at least 1.
-    """
-    return VIDEO_FRAMES()
-
-
-def set_most_video_frames(count: int) -> None:
-    """Set the most frames of a video, for this process and those that it starts later.
-
-    Args:
-        count: Frames, at most.
-
-    Raises:
-        SettingError: It is no whole number of at least 1.
-    """
-    VIDEO_FRAMES.set(count)

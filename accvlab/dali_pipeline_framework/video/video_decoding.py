@@ -19,8 +19,7 @@ from ..checks import shown, whole_number
 from ..errors import FileError, FrameworkError, MissingPackageError, SettingError, VideoError, error_that_is_also
 from ..limits.image_limit import most_image_pixels, too_many_pixels
 from ..providers.files.storage import reason_of
-from .files.container import missing_bytes, sniff_codec
-from .files.video_claims import excessive_claim
+from .files.container import missing_bytes
 from .files.video_file import is_empty, is_file_or_missing, path_advice
 from .remote_video import RemoteVideo, WatchedFile, located
 
@@ -48,13 +47,12 @@ _OLDEST_PYAV = 17
 def import_av(source: VideoSource | None = None) -> ModuleType:
     """Import PyAV, or raise a `SettingError` where it is not installed, or too old.
 
-    With the video to decode, the message names its codec.
+    With the video to decode, the message names it.
     """
     try:
         import av
     except ImportError as error:
-        codec = None if source is None else sniff_codec(source)
-        what = "Videos" if source is None else f"{source_name(source)}{f' (codec: {codec})' if codec else ''}"
+        what = "Videos" if source is None else source_name(source)
         raise MissingPackageError(
             f"{what} can be decoded on the CPU only with PyAV, which cannot be imported ({error}). Install it: "
             f"pip install 'accvlab.dali_pipeline_framework[video]'. Without PyAV, DALI's own reader "
@@ -66,6 +64,24 @@ def import_av(source: VideoSource | None = None) -> ModuleType:
             f"got {av.__version__}: pip install 'accvlab.dali_pipeline_framework[video]'."
         )
     return cast(ModuleType, av)
+
+
+def has_pyav() -> bool:
+    """Whether PyAV can be imported."""
+    try:
+        import_av()
+    except SettingError:
+        return False
+    return True
+
+
+def video_codec(source: VideoSource) -> str | None:
+    """Codec of the first video stream, as FFmpeg calls it; None where there is none that PyAV can open."""
+    try:
+        with VideoDecoder(source) as decoder:
+            return decoder.codec_name
+    except FrameworkError:
+        return None
 
 
 def source_name(source: VideoSource) -> str:
@@ -190,9 +206,6 @@ class VideoDecoder:
             file = f"file:{os.fspath(source)}"
         else:
             file.seek(0)  # FFmpeg counts from where it begins
-        claim = excessive_claim(source)
-        if claim:
-            raise VideoError(f"The video {self.name} is not opened: {claim}.")
         try:
             # Metadata need not be UTF-8.
             options = {"max_pixels": str(most_image_pixels())}
@@ -243,10 +256,7 @@ class VideoDecoder:
             )
         chosen = videos[self._stream_number]
         if chosen.codec_context is None:
-            raise VideoError(
-                f"PyAV {self._av.__version__} cannot decode the codec of {self.name}: "
-                f"{sniff_codec(self._source) or 'one that it does not know'}."
-            )
+            raise VideoError(f"PyAV {self._av.__version__} does not know the codec of {self.name}.")
         return cast("VideoStream", chosen)
 
     def count_missing_bytes(self) -> int:

@@ -23,7 +23,7 @@ from support.videos import make_video, read_numbers
 from accvlab.dali_pipeline_framework import DataLoader, RemoteReading
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, SourceError, VideoError
 from accvlab.dali_pipeline_framework.video import VideoDataProvider, VideoFrameDataProvider, Videos, index_video
-from accvlab.dali_pipeline_framework.video.files.container import missing_bytes, sniff_codec
+from accvlab.dali_pipeline_framework.video.files.container import missing_bytes
 from accvlab.dali_pipeline_framework.video.files.video_file import is_empty
 from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader
 from accvlab.dali_pipeline_framework.video.remote_video import located
@@ -223,9 +223,9 @@ def test_members_of_archives_are_read_in_parts(long_videos: Path, server: FileSe
 
 
 def test_helpers_read_little(long_videos: Path, server: FileServer) -> None:
-    for name, codec in (("a.mp4", "h264"), ("a.mkv", "h264")):
+    for name in ("a.mp4", "a.mkv"):
         source = located(served(server, long_videos / name), FAST)
-        for helper, expected in ((sniff_codec, codec), (missing_bytes, 0), (is_empty, False)):
+        for helper, expected in ((missing_bytes, 0), (is_empty, False)):
             server.forget()
             with source.open() as file:
                 assert helper(file) == expected

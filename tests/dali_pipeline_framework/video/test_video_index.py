@@ -212,7 +212,7 @@ class TestNoVideo:
     def test_unknown_codec(self, tmp_path: Path) -> None:
         path = make_video(tmp_path / "a.mp4", 5, "libx264")
         path.write_bytes(path.read_bytes().replace(b"avc1", b"zzzz"))
-        with pytest.raises(VideoError, match=r"PyAV .* cannot decode the codec of '.*a.mp4': zzzz"):
+        with pytest.raises(VideoError, match=r"PyAV .* does not know the codec of '.*a.mp4'\."):
             index_video(path)
 
 

@@ -43,6 +43,20 @@ class TestColumns:
         assert found["text"].tolist() == ["b", "a", "b"]
         np.testing.assert_array_equal(found["lists"], [[1, 2], [3, 4], [5, 6]])
 
+    def test_of_several_parts(self, tmp_path):
+        import pyarrow.feather
+        import pyarrow.parquet
+
+        names, numbers = ["a", "bb", "a", "ccc", "ccc"], [1.5, 2.0, 3.0, 4.0, 5.0]
+        table = pa.table({"text": names, "number": numbers, "lists": [[each, 0.0] for each in numbers]})
+        pyarrow.parquet.write_table(table, tmp_path / "a.parquet", row_group_size=3)
+        pyarrow.feather.write_feather(table, str(tmp_path / "a.feather"), chunksize=3)
+        for name in ("a.parquet", "a.feather"):
+            found = read_columns(tmp_path / name, {"text": "text", "number": "number", "lists": "numbers"})
+            assert found["text"].tolist() == names
+            assert found["number"].tolist() == numbers
+            assert found["lists"].tolist() == [[each, 0.0] for each in numbers]
+
     @pytest.mark.parametrize(
         ("column", "kind", "message"),
         [

@@ -22,7 +22,6 @@ from accvlab.driving_data.datasets.arrow_logs.lidar_content import read_points
 from accvlab.driving_data.datasets.clips.lerobot_files import LeRobotFiles
 from accvlab.driving_data.datasets.driving.arrow_files import ArrowFile, read_columns
 from accvlab.driving_data.datasets.driving.driving_index import _mapped
-from accvlab.driving_data.datasets.driving.parquet_pages import _pages, parsed_page
 from accvlab.driving_data.datasets.kitti.text_files import read_rows
 from accvlab.driving_data.datasets.nuscenes import tables
 from accvlab.driving_data.datasets.nuscenes.can_bus import _messages
@@ -69,17 +68,17 @@ class TestArrow:
 
         return pa.table({"x": np.zeros(count), "name": pa.array(["n"]).take(pa.array(np.zeros(count, int)))})
 
-    @pytest.mark.parametrize("columns", [{"x": "number"}, {"name": "text"}])
-    def test_a_table_that_unpacks_to_more(self, tmp_path: Path, columns: Any, small: int) -> None:
+    @pytest.mark.parametrize(("columns", "of_feather"), [({"x": "number"}, 8 << 20), ({"name": "text"}, 5 << 20)])
+    def test_a_table_that_unpacks_to_more(self, tmp_path: Path, columns: Any, of_feather: int, small: int) -> None:
         import pyarrow.feather as feather
         import pyarrow.parquet as pq
 
         pq.write_table(self.table(), tmp_path / "a.parquet", compression="zstd")
         feather.write_feather(self.table(), str(tmp_path / "a.feather"), compression="zstd")
-        for path in (tmp_path / "a.parquet", tmp_path / "a.feather"):
+        for path, count in ((tmp_path / "a.parquet", 8 << 20), (tmp_path / "a.feather", of_feather)):
             message = refusal(lambda path=path: read_columns(path, columns))
             assert repr(str(path)) in message
-            assert f"more than the limit of {small}" in message
+            assert f"unpacked it has {count} bytes, more than the limit of {small}" in message
 
     def test_a_text_that_is_as_long_as_the_table(self, tmp_path: Path, small: int) -> None:
         import pyarrow as pa
@@ -132,8 +131,7 @@ class TestArrow:
         claimed = struct.pack("<q", 8000)
         assert claimed in content
         path.write_bytes(content.replace(claimed, struct.pack("<q", 1 << 42)))
-        message = refusal(lambda: ArrowFile(str(path)).column("x"))
-        assert re.search(rf"unpacked it has \d{{13}} bytes, more than the limit of {2**31}", message)
+        assert f"{str(path)!r} cannot be read" in refusal(lambda: ArrowFile(str(path)).column("x"))
 
     @pytest.mark.parametrize("claimed", [1001, 1 << 30, 1 << 60])
     def test_columns_that_are_shorter_than_they_claim(self, tmp_path: Path, claimed: int) -> None:
@@ -195,78 +193,3 @@ def test_an_array_that_claims_terabytes(tmp_path: Path) -> None:
     np.lib.format.write_array_header_1_0(header, shape)
     (tmp_path / "a.npy").write_bytes(header.getvalue())
     assert "mmap" in refusal(lambda: _mapped(tmp_path / "a.npy"), ValueError)  # which the index translates
-
-
-def whole(number: int, length: int = 0) -> bytes:
-    """A whole number as Parquet writes it, with bytes that add nothing where it is to be longer."""
-    number *= 2
-    parts = [number >> shift & 127 for shift in range(0, max(number.bit_length(), 7 * length), 7)]
-    return bytes([part | 128 for part in parts[:-1]] + parts[-1:])
-
-
-@pytest.mark.skipif(not has("pyarrow"), reason="needs pyarrow")
-@pytest.mark.parametrize(("in_page", "in_footer"), [(None, 100), (2**31 - 1, 100), (2**31 - 1, None)])
-def test_pages_that_claim_other_sizes_than_the_footer(
-    tmp_path: Path, in_page: int | None, in_footer: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    path = tmp_path / "a.parquet"
-    table = pa.table({"x": np.zeros(2**24, np.int64)})
-    one_page = {"data_page_size": 1 << 30, "row_group_size": 1 << 30, "max_rows_per_page": 1 << 30}
-    pq.write_table(table, path, compression="zstd", use_dictionary=False, write_statistics=False, **one_page)
-    size = pq.ParquetFile(path).metadata.row_group(0).column(0).total_uncompressed_size
-    content = path.read_bytes()
-    assert content[4:7] == b"\x15\0\x15"  # the header of the page; its second number is the size
-    in_header = content[7:12]
-    assert in_header[-1] < 128 <= min(in_header[:-1])
-    if in_footer is not None:
-        content = content.replace(whole(size), whole(in_footer, len(whole(size))))
-    if in_page is not None:
-        content = content.replace(in_header, whole(in_page, 5))
-    path.write_bytes(content)
-    limit = 2**31 - 1 if in_footer is None else 64 << 20
-    monkeypatch.setattr(file_limits.UNPACKED_BYTES, "_most", limit)
-    pool, before = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
-    pa.set_memory_pool(pool)
-    try:
-        message = refusal(lambda: read_columns(path, {"x": "number"}))
-    finally:
-        pa.set_memory_pool(before)
-    claimed = in_page or sum((byte & 127) << 7 * place for place, byte in enumerate(in_header)) // 2
-    assert f"a column has pages of {claimed + 1024} bytes, unpacked, more than the limit of" in message
-    assert pool.max_memory() < 1 << 20
-
-
-@pytest.mark.skipif(not has("pyarrow"), reason="needs pyarrow")
-def test_pages_are_read_as_they_are_written(tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-    from pyarrow import table
-
-    values = {"x": np.arange(3000) % 7, "text": ["a", "b", "c"] * 1000, "list": [[1.0, 2.0]] * 3000}
-    for version, compression, has_statistics in (("1.0", "none", True), ("2.0", "snappy", False)):
-        path = tmp_path / f"{version}.parquet"
-        settings = {"data_page_version": version, "compression": compression, "write_statistics": has_statistics}
-        pq.write_table(table(values), path, data_page_size=512, row_group_size=2000, **settings)
-        file, content = pq.ParquetFile(path), path.read_bytes()
-        for group in range(2):
-            for place in range(3):
-                column = file.metadata.row_group(group).column(place)
-                pages = list(_pages(lambda start, count, content=content: content[start : start + count], column))
-                assert sum(page.header_bytes + page.packed_bytes for page in pages) == column.total_compressed_size
-                assert (
-                    sum(page.header_bytes + page.unpacked_bytes for page in pages)
-                    == column.total_uncompressed_size
-                )
-        read = read_columns(path, {"x": "whole", "text": "text", "list": "numbers"})
-        assert all(np.array_equal(read[name], each) for name, each in values.items())
-
-
-DAMAGED_HEADERS = [b"", b"\x15", b"\xff" * 40, b"\x00", b"\x15\x01\x15\x01\x15\x01\x00", b"\x1c" * 99]
-
-
-@pytest.mark.parametrize("content", DAMAGED_HEADERS)
-def test_damaged_headers_of_pages(content: bytes) -> None:
-    with pytest.raises((OSError, IndexError)):
-        parsed_page(content)

@@ -25,7 +25,7 @@ from ...sample_data import ImageContent
 from ...sample_data.image_content import DECODED_CLIP, ENCODED_IMAGE
 from ...sample_data.names import Name
 from ...sampling.random_access_sampler import Description
-from ...video.files.container import sniff_codec
+from ...video.video_decoding import has_pyav, video_codec
 from ..native_input import CODECS_ON_CPU
 from .array_files import type_of_argument, type_of_array_file
 from .openable_files import files_in_folders, images_of_annotations, is_on_s3, named_files, require_openable
@@ -204,7 +204,7 @@ class VideoReader(ReaderInput):
 
     def _why_empty(self) -> str:
         num_needed = (self._arguments["sequence_length"] - 1) * self._arguments.get("stride", 1) + 1
-        codecs = {path: sniff_codec(path) for path in self._filenames[:3]}
+        codecs = self._codecs(3)
         told = ", ".join(f"{path!r} has {codec or 'none that is known'}" for path, codec in codecs.items())
         advice = " VideoDataProvider decodes all codecs on the CPU." if any(codecs.values()) else ""
         return (
@@ -212,15 +212,16 @@ class VideoReader(ReaderInput):
             f"VP9 and MJPEG, on a GPU also H.264, HEVC and others.{f' Codecs: {told}.' if told else ''}{advice}"
         )
 
-    @property
-    def _filenames(self) -> list[str]:
+    def _codecs(self, most: int | None = None) -> dict[str, str | None]:
+        """Codecs of the videos, of the first ones at most; without PyAV, of none."""
         filenames = self._arguments.get("filenames") or []
-        return [filenames] if isinstance(filenames, str) else list(filenames)
+        paths = [filenames] if isinstance(filenames, str) else list(filenames)
+        return {path: video_codec(path) for path in paths[:most]} if has_pyav() else {}
 
     def begin(self, name: str, pipeline: Any) -> ReaderRun:
-        """See `NativeInput.begin`. On the CPU, tell which videos DALI leaves out without a word."""
+        """See `NativeInput.begin`. On the CPU, name the videos that DALI leaves out silently (with PyAV)."""
         if pipeline.device_id is None:
-            codecs = {path: sniff_codec(path) for path in self._filenames}
+            codecs = self._codecs()
             left_out = {path: codec for path, codec in codecs.items() if codec not in CODECS_ON_CPU}
             if left_out:
                 _logger.warning(

@@ -15,8 +15,8 @@ from nvidia.dali.pipeline import Pipeline
 from ...engine.dali.texts import NOTHING_FED, dali_cause
 from ...errors import SettingError, VideoError
 from ...sources.native_input import CODECS_ON_CPU
-from ..files.container import missing_bytes, sniff_codec
-from ..video_decoding import FrameConverter, VideoDecoder, import_av
+from ..files.container import missing_bytes
+from ..video_decoding import FrameConverter, VideoDecoder, has_pyav, video_codec
 from .video_feed import FedVideo, UInt8Array
 
 LastSequencePolicy: TypeAlias = Literal["partial", "pad"]
@@ -114,21 +114,12 @@ def _decoded(
     yield from _decoded_by_pyav(video, settings, batch_size, is_stopped)
 
 
-def has_pyav() -> bool:
-    """Whether PyAV can be imported."""
-    try:
-        import_av()
-    except SettingError:
-        return False
-    return True
-
-
 def _is_for_dali(video: FedVideo, settings: SequenceSettings, device_id: int | None) -> bool:
     if settings.decoder == "pyav" or settings.is_only_for_pyav:
         return False
     if device_id is not None:
         return True
-    codec = sniff_codec(video.source)
+    codec = video_codec(video.source)
     if codec in CODECS_ON_CPU:
         return True
     if settings.decoder == "auto":
@@ -180,9 +171,13 @@ def _decoded_by_dali(
             if num_frames and NOTHING_FED in str(error):
                 return
             cause = dali_cause(error).rstrip(".")
+            on_cpu = (
+                " Without PyAV, only VP8, VP9 and MJPEG are decoded on the CPU; for other codecs: pip install "
+                "'accvlab.dali_pipeline_framework[video]'."
+            )
             raise VideoError(
                 f"DALI cannot decode the video {video.label} after {num_frames} frames: {cause}. Is it a "
-                f"video, and complete?"
+                f"video, and complete?{'' if device_id is not None or has_pyav() else on_cpu}"
             ) from error
         lengths = [int(length) for length in np.asarray(per_sequence.as_tensor())]
         yield SequenceBatch(video, num_frames, frames, lengths)

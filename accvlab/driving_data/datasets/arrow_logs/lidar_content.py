@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,8 +12,7 @@ import numpy.typing as npt
 from accvlab.dali_pipeline_framework.checks import listed
 from accvlab.dali_pipeline_framework.errors import FileError
 
-from ..driving.arrow_files import ArrowFile, import_pyarrow
-from ..driving.arrow_limits import require_memory, unpacked_bytes
+from ..driving.arrow_files import ArrowFile, import_pyarrow, require_memory
 
 _STREAM = b"\xff\xff\xff\xff"
 _PLACE = ("x", "y", "z")
@@ -82,27 +79,11 @@ def _batch(file: ArrowFile, row: int, content: npt.NDArray[np.uint8]) -> tuple[A
             "`lidar` off."
         )
     try:
-        _require_unpackable(arrow, content)
         with arrow.ipc.open_stream(arrow.py_buffer(content)) as reader:
             batch = reader.read_next_batch()
         batch.validate(full=True)
+        require_memory(batch.nbytes)
         return batch, list(batch.schema.names)
     except (arrow.ArrowException, StopIteration, OSError, MemoryError, UnicodeDecodeError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise FileError(f"The points in row {row} of {file.path!r} cannot be read: {reason}.") from error
-
-
-def _part(body: Any, start: int, count: int) -> bytes:
-    return bytes(body[start : start + count].to_pybytes())
-
-
-def _require_unpackable(arrow: ModuleType, content: npt.NDArray[np.uint8]) -> None:
-    """Raise an OSError where a stream takes more memory than the limit, up to its first batch of records."""
-    messages = arrow.ipc.MessageReader.open_stream(arrow.py_buffer(content))
-    num_bytes = 0
-    while True:
-        message = messages.read_next_message()
-        num_bytes += unpacked_bytes(message.metadata.to_pybytes(), functools.partial(_part, message.body))
-        require_memory(num_bytes)
-        if message.type == "record batch":
-            return

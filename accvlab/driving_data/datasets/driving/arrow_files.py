@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import did_you_mean, listed
 from accvlab.dali_pipeline_framework.errors import FileError, FrameworkError, MissingPackageError, file_error
-from accvlab.dali_pipeline_framework.extension import open_table
+from accvlab.dali_pipeline_framework.extension import UNPACKED_BYTES, open_table
 
 from . import poses
-from .arrow_limits import BatchBlocks, read_feather, read_parquet, require_memory
 
 UInt8Array = npt.NDArray[np.uint8]
+_VALUE_BYTES = 8  # of a value in an array; in a file, a few bytes can be a million equal ones
 # Beside pyarrow's own errors: its names and texts are decoded when they are asked for.
 _UNREADABLE = (OSError, MemoryError, UnicodeDecodeError)
 
@@ -44,6 +44,11 @@ def import_pyarrow(path: str | os.PathLike[str]) -> ModuleType:
 def refused(path: str | os.PathLike[str], error: Exception) -> FrameworkError:
     """Make the error of a file that cannot be read."""
     return file_error(f"The file {os.fspath(path)!r} cannot be read", error)
+
+
+def require_memory(num_bytes: int, what: str = "unpacked it has {} bytes") -> None:
+    """Raise a `FileTooLargeError` where something takes more memory than the limit."""
+    UNPACKED_BYTES.require(num_bytes, what)
 
 
 def require_column(path: str | os.PathLike[str], name: str, known: Sequence[str]) -> None:
@@ -72,10 +77,8 @@ def read_columns(
     """
     arrow = import_pyarrow(path)
     try:
-        if not os.path.isfile(path):
-            os.stat(path)
-            raise OSError("it is no file")
-        read = read_parquet if os.fspath(path).endswith(".parquet") else read_feather
+        open_table(path).close()
+        read = _read_parquet if os.fspath(path).endswith(".parquet") else _read_feather
         table, known = read(arrow, path, list(kinds))
     except (*_UNREADABLE, arrow.ArrowException) as error:
         raise refused(path, error) from error
@@ -89,6 +92,33 @@ def read_columns(
         except (*_UNREADABLE, arrow.ArrowException) as error:
             raise refused(path, error) from error
     return columns
+
+
+def _read_parquet(arrow: ModuleType, path: str | os.PathLike[str], names: Sequence[str]) -> tuple[Any, list[str]]:
+    """Read those of the columns that a Parquet file has, and the names of all."""
+    # Not as a data set: names like "a=b" are no partitions.
+    file = arrow.parquet.ParquetFile(path)
+    known = list(file.schema_arrow.names)
+    wanted = [name for name in names if name in known]
+    groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
+    columns = [group.column(number) for group in groups for number in range(group.num_columns)]
+    columns = [each for each in columns if each.path_in_schema.split(".")[0] in wanted]
+    require_memory(sum(max(each.total_uncompressed_size, _VALUE_BYTES * each.num_values) for each in columns))
+    # Texts as places in a list of those that differ.
+    fields = [field for field in file.schema_arrow if str(field.type) in ("string", "large_string")]
+    texts = [field.name for field in fields if field.name in wanted]
+    file = arrow.parquet.ParquetFile(path, read_dictionary=texts)
+    return file.read(columns=wanted, use_threads=False), known
+
+
+def _read_feather(arrow: ModuleType, path: str | os.PathLike[str], names: Sequence[str]) -> tuple[Any, list[str]]:
+    """Read those of the columns that a Feather file has, and the names of all."""
+    known = list(arrow.ipc.open_file(os.fspath(path)).schema.names)
+    wanted = [name for name in names if name in known]
+    table = arrow.feather.read_table(path, columns=wanted, memory_map=True, use_threads=False)
+    table.validate(full=True)  # columns that are shorter than they claim would end the process
+    require_memory(table.nbytes)
+    return table, known
 
 
 def poses_of_columns(
@@ -226,7 +256,6 @@ class ArrowFile:
         try:
             open_table(path).close()
             self._source = self._arrow.memory_map(path, "r")
-            self._blocks = BatchBlocks(self._source)
             self._schema = self._arrow.ipc.open_file(self._source).schema
             self.names: list[str] = list(self._schema.names)
         except (*_UNREADABLE, self._arrow.ArrowException) as error:
@@ -242,7 +271,7 @@ class ArrowFile:
     def type_of(self, name: str) -> Any:
         """Type of a column, of pyarrow."""
         require_column(self.path, name, self.names)
-        return self._schema.field(name).type
+        return self._schema.field(self.names.index(name)).type
 
     def _reader(self, name: str | None = None) -> Any:
         """A reader of one column, which reads and decompresses no other; or of all, which copies nothing."""
@@ -255,9 +284,9 @@ class ArrowFile:
 
     def _batch(self, number: int, name: str | None = None) -> Any:
         """A batch of records, of one column or of all, whose columns are as long as they claim."""
-        self._blocks.require(number)
         batch = self._reader(name).get_batch(number)
         batch.validate()
+        require_memory(batch.nbytes)
         return batch
 
     def column(self, name: str) -> Any:
