@@ -35,7 +35,6 @@ from accvlab.dali_pipeline_framework.video.video_decoding import VideoDecoder
 from accvlab.driving_data.datasets.arrow_logs.lidar_content import read_points
 from accvlab.driving_data.datasets.clips.lerobot_files import LeRobotFiles
 from accvlab.driving_data.datasets.driving.arrow_files import ArrowFile, read_columns
-from accvlab.driving_data.datasets.driving.driving_index import _mapped
 from accvlab.driving_data.datasets.driving.parquet_pages import _pages, parsed_page
 from accvlab.driving_data.datasets.kitti.text_files import read_rows
 from accvlab.driving_data.datasets.nuscenes import tables
@@ -302,15 +301,7 @@ def test_names_of_files_with_formats_of_their_own(tmp_path: Path, pattern: str) 
     assert "must be a name with {video_key}" in refusal(lambda: files.data_file(1, 2))
 
 
-# --- arrays and states ----------------------------------------------------------------------------------------
-
-
-def test_an_array_that_claims_terabytes(tmp_path: Path) -> None:
-    header = io.BytesIO()
-    shape = {"descr": "<f8", "fortran_order": False, "shape": (10**12,)}
-    np.lib.format.write_array_header_1_0(header, shape)
-    (tmp_path / "a.npy").write_bytes(header.getvalue())
-    assert "mmap" in refusal(lambda: _mapped(tmp_path / "a.npy"), ValueError)  # which the index translates
+# --- states -------------------------------------------------------------------------------------------------
 
 
 def test_a_checkpoint_that_unpacks_to_more(small: int) -> None:

@@ -20,7 +20,7 @@ from accvlab.dali_pipeline_framework.video import (
     FrameReaderPool,
     KeptFrames,
     VideoIndex,
-    VideoIndexCache,
+    cached_video_index,
     located,
 )
 
@@ -69,7 +69,7 @@ class VideoFrames:
             VideoError: It is not a video, or incomplete.
         """
         if path not in self._indices:
-            self._indices[path] = VideoIndexCache(self._index_folder).index(self._located(path))
+            self._indices[path] = cached_video_index(self._index_folder, self._located(path))
             self._indices[path].warn_of_doubts(repr(path))
         return self._indices[path]
 

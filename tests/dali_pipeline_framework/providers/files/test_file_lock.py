@@ -23,7 +23,7 @@ from accvlab.dali_pipeline_framework.providers import FileDataProvider
 from accvlab.dali_pipeline_framework.providers.files import file_finding, file_lock
 from accvlab.dali_pipeline_framework.providers.files.file_lock import making
 from accvlab.dali_pipeline_framework.video import video_index_cache
-from accvlab.dali_pipeline_framework.video.video_index_cache import VideoIndexCache
+from accvlab.dali_pipeline_framework.video.video_index_cache import cached_video_index
 from accvlab.driving_data.datasets.driving import index_cache
 from accvlab.driving_data.datasets.driving.driving_index import DrivingIndex
 
@@ -61,7 +61,7 @@ def open_videos(folder: Path, note: Callable[[], None]) -> Any:
 
     video_index_cache.make_index = noted
     try:
-        return VideoIndexCache(folder / "cache").index(folder / "a.mp4").num_frames
+        return cached_video_index(folder / "cache", folder / "a.mp4").num_frames
     finally:
         video_index_cache.make_index = make_index
 
@@ -75,8 +75,7 @@ def open_files(folder: Path, note: Callable[[], None]) -> Any:
 
     file_finding.scan_folders = noted
     try:
-        (folder / "cache").mkdir(exist_ok=True)
-        return len(FileDataProvider(folder / "train", cache_file=folder / "cache" / "names"))
+        return len(FileDataProvider(folder / "train", index_cache=folder / "cache"))
     finally:
         file_finding.scan_folders = scan
 
@@ -191,20 +190,20 @@ def full_disk() -> Iterator[None]:
 
 
 SETTINGS = {
-    "driving": (FileError, "index_cache`, or $ACCVLAB_INDEX_CACHE"),
-    "videos": (SettingError, "index_cache`"),
-    "files": (SettingError, "cache_file`"),
+    "driving": "`index_cache` (or $ACCVLAB_INDEX_CACHE)",
+    "videos": "`index_cache`",
+    "files": "`index_cache`",
 }
 
 
 @pytest.mark.parametrize("name", OPENERS)
 def test_a_full_disk(source: Path, name: str, full_disk: None) -> None:
-    error_class, setting = SETTINGS[name]
-    with pytest.raises(error_class) as caught:
+    with pytest.raises(SettingError) as caught:
         OPENERS[name](source, lambda: None)
     assert "File too large" in str(caught.value)
     assert str(source / "cache") in str(caught.value)
-    assert f"`{setting}" in str(caught.value)
+    assert f"name another folder: {SETTINGS[name]}." in str(caught.value)
+    assert isinstance(caught.value, FileError)
     assert not [*(source / "cache").glob(".*")]
 
 
@@ -213,12 +212,13 @@ def test_a_folder_that_cannot_be_made(source: Path, tmp_path: Path) -> None:
         os.mkdir("/sys/none")
     except OSError as error:
         reason = error.strerror
-    with pytest.raises(FileError, match=rf"'/sys/none' of indices.*{reason}.*`index_cache`"):
+    message = rf"`index_cache`.* must be a folder, '/sys/none' is not.*{reason}"
+    with pytest.raises(SettingError, match=message):
         index_cache.cached_index(lambda: write_driving_data(source), [source / "a.mp4"], {}, "/sys/none")
-    with pytest.raises(SettingError, match=rf"`index_cache` must be a folder, '/sys/none' is not.*{reason}"):
-        VideoIndexCache("/sys/none")
-    with pytest.raises(SettingError, match=r"'/sys/none/names' cannot be written.*`cache_file`"):
-        FileDataProvider(source / "train", cache_file="/sys/none/names")
+    with pytest.raises(SettingError, match=message):
+        cached_video_index("/sys/none", source / "a.mp4")
+    with pytest.raises(SettingError, match=message):
+        FileDataProvider(source / "train", index_cache="/sys/none")
     with pytest.raises(QuarantineError, match=r"'/sys/none' cannot be written: .*`FaultPolicy\(quarantine=...\)`"):
         Quarantine("/sys/none")
 
