@@ -1,4 +1,3 @@
-from .array_headers import array_header as array_header
 from .file_limits import UNPACKED_BYTES as UNPACKED_BYTES
 from .file_limits import most_file_bytes as most_file_bytes
 from .file_limits import most_unpacked_bytes as most_unpacked_bytes
