@@ -246,11 +246,26 @@ def _array(folder: Path) -> Path:
 
 def _read_array(path: Path) -> None:
     from accvlab.dali_pipeline_framework.sources.readers.array_files import type_of_array_file
-    from accvlab.driving_data.datasets.driving.driving_index import _mapped
 
-    with contextlib.suppress(OSError, ValueError):  # which the caller translates
-        _mapped(path).tobytes()
     type_of_array_file(str(path))
+
+
+def _index(pattern: str) -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
+        from accvlab.dali_pipeline_framework.providers import Columns
+
+        arrays = {"a": np.arange(12.0).reshape(4, 3), "b": np.array([b"x", b"yz"])}
+        Columns("index", arrays, {"names": ["x"]}).save(folder / "index")
+        return next((folder / "index").glob(pattern))
+
+    return write
+
+
+def _read_index(path: Path) -> None:
+    from accvlab.dali_pipeline_framework.providers import Columns
+
+    for array in Columns.open(path.parent, "index", is_verified=False).arrays.values():
+        array.tobytes()
 
 
 # --- videos ---------------------------------------------------------------------------------------------------
@@ -294,6 +309,8 @@ KINDS = {
     "zip": Kind(_zip, _read_archive),
     "tar": Kind(_tar, _read_archive),
     "npy": Kind(_array, _read_array),
+    "header of an index": Kind(_index("header.json"), _read_index),
+    "column of an index": Kind(_index("a.*.npy"), _read_index),
     "mp4": Kind(_video("a.mp4", "libx264"), _read_video),
     "mkv": Kind(_video("a.mkv", "libx264"), _read_video),
     "webm": Kind(_video("a.webm", "libvpx-vp9"), _read_video),

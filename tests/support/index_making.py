@@ -55,7 +55,7 @@ def assert_a_full_disk_is_reported(opener: Opener, folder: Path, error: type[Exc
         opener(folder, lambda: None)
     assert "File too large" in str(caught.value)
     assert str(folder / "cache") in str(caught.value)
-    assert f"`{setting}" in str(caught.value)
+    assert f"name another folder: {setting}." in str(caught.value)
     assert not [*(folder / "cache").glob(".*")]
 
 

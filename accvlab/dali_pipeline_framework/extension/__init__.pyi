@@ -3,7 +3,6 @@ from ..draws.keyed_random import digest as digest
 from ..draws.keyed_random import random_bits as random_bits
 from ..draws.random_draws import PlannedDraw as PlannedDraw
 from ..draws.random_draws import is_shared as is_shared
-from ..limits.array_headers import array_header as array_header
 from ..limits.file_limits import UNPACKED_BYTES as UNPACKED_BYTES
 from ..limits.tables import open_table as open_table
 from ..limits.tables import parse_json as parse_json

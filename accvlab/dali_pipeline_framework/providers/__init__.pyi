@@ -1,6 +1,8 @@
 from .clip_data_provider import ClipDataProvider as ClipDataProvider
 from .concat_data_provider import ConcatDataProvider as ConcatDataProvider
 from .data_provider import DataProvider as DataProvider
+from .files.columns import Columns as Columns
+from .files.columns import load_or_make as load_or_make
 from .files.file_data_provider import FileDataProvider as FileDataProvider
 from .files.file_table import FileTable as FileTable
 from .files.remote_reading import RemoteReading as RemoteReading

@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 import numpy as np
+from cachetools import LRUCache
 
 from ..checks import MOST_SAMPLES, elements, whole_number
 from ..errors import SettingError
@@ -189,7 +190,7 @@ class _Mixed:
         self._orders = order.orders
         self._schedule = order.schedule
         self._first_position = epoch * order.num_positions
-        self._epochs: dict[tuple[int, int], EpochOrder] = {}
+        self._epochs: LRUCache[tuple[int, int], EpochOrder] = LRUCache(4 * len(order.orders))
         self._sizes = np.array([each.num_positions for each in order.orders], np.int64)
         self._offsets = np.array(order.first_units, np.int64)
         # The permutations of the components, and of which epochs they are.
@@ -221,10 +222,7 @@ class _Mixed:
     def _epoch_of(self, component: int, epoch: int) -> EpochOrder:
         order = self._epochs.get((component, epoch))
         if order is None:
-            order = self._orders[component].of_epoch(epoch)
-            if len(self._epochs) >= 4 * len(self._orders):
-                del self._epochs[next(iter(self._epochs))]
-            self._epochs[component, epoch] = order
+            order = self._epochs[component, epoch] = self._orders[component].of_epoch(epoch)
         return order
 
 

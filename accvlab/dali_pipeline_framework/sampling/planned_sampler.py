@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
+from cachetools import LRUCache
 
 from ..checks import whole_number
 from ..draws.keyed_random import derive_key
@@ -34,7 +35,7 @@ class EpochPlanSampler(RandomAccessSampler):
     def __init__(self, total_batch_size: int | None, last_batch: LastBatch) -> None:
         """Set the batch size, see `RandomAccessSampler`."""
         super().__init__(total_batch_size, last_batch=last_batch)
-        self._plans: dict[int, EpochPlan] = {}
+        self._plans = _no_plans()
         self._has_reported_cuts = False
 
     @property
@@ -87,7 +88,7 @@ class EpochPlanSampler(RandomAccessSampler):
     def _take_over(self, original: Any) -> None:
         is_same = (self._total_batch_size, self._last_batch) == (original._total_batch_size, original._last_batch)
         if is_same and (not self.depends_on_shards or self._num_shards == original._num_shards):
-            self._plans = dict(original._plans)  # plans can take a while to make
+            self._plans.update(original._plans)  # plans can take a while to make
 
     def num_batches_of_first(self, num_epochs: int) -> int:
         """Number of batches of the first epochs together."""
@@ -111,8 +112,6 @@ class EpochPlanSampler(RandomAccessSampler):
                     f"last_batch='drop'. Use a smaller batch, more data, or last_batch='pad'."
                 )
             self._report(plan)
-            while len(self._plans) >= 2:  # the running epoch, and the next one that is prefetched
-                del self._plans[next(iter(self._plans))]
             self._plans[epoch] = plan
         return plan
 
@@ -132,11 +131,11 @@ class EpochPlanSampler(RandomAccessSampler):
 
     def __getstate__(self) -> dict[str, Any]:
         # Plans can be large, and each process makes its own; only the main process logs.
-        return {**self.__dict__, "_plans": {}, "_has_reported_cuts": True}
+        return {**self.__dict__, "_plans": _no_plans(), "_has_reported_cuts": True}
 
     def _copy(self: Any) -> Any:
         changed = super()._copy()
-        changed._plans = {}
+        changed._plans = _no_plans()
         changed._has_reported_cuts = self._has_reported_cuts
         return changed
 
@@ -209,3 +208,7 @@ class PlannedSampler(EpochPlanSampler, ABC):
             cut=self.cuts,
             shuffle_slots=self.shuffles,
         )
+
+
+def _no_plans() -> LRUCache[int, EpochPlan]:
+    return LRUCache(2)  # the running epoch, and the next one that is prefetched

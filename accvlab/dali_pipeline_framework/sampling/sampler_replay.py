@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from cachetools import LRUCache
 
 from ..draws.keyed_random import digest
 from ..errors import SettingError
@@ -173,8 +174,6 @@ class SamplerReplay:
     can be neither copied nor pickled is played once, up to ``max_batches``, and its batches are recorded.
     """
 
-    _WINDOW = 64
-
     def __init__(self, sampler: SamplerBase, checker: BatchChecker, max_batches: int | None) -> None:
         """Set up.
 
@@ -201,7 +200,7 @@ class SamplerReplay:
     def _forget(self) -> None:
         self._played: Iterator[tuple[Sequence[int], CompleteBatch | None] | None] | None = None
         self._epoch = self._batch = 0  # where the player stands: the next batch is `_batch` of `_epoch`
-        self._recent: dict[tuple[int, int], CompleteBatch] = {}
+        self._recent: LRUCache[tuple[int, int], CompleteBatch] = LRUCache(64)
         self._epoch_lengths: dict[int, int] = {}
         self._num_dropped: dict[int, int] = {}  # samples of a last batch that was dropped, per epoch
         self._used_up = False
@@ -273,8 +272,6 @@ class SamplerReplay:
             self._num_dropped[self._epoch] = len(played[0])
         else:
             self._recent[self._epoch, self._batch] = played[1]
-            if len(self._recent) > self._WINDOW:
-                del self._recent[next(iter(self._recent))]
             self._batch += 1
 
 

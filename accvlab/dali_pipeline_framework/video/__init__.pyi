@@ -5,5 +5,5 @@ from .video_data_provider import VideoDataProvider as VideoDataProvider
 from .video_frame_data_provider import VideoFrameDataProvider as VideoFrameDataProvider
 from .video_index import VideoIndex as VideoIndex
 from .video_index import index_video as index_video
-from .video_index_cache import VideoIndexCache as VideoIndexCache
+from .video_index_cache import cached_video_index as cached_video_index
 from .videos import Videos as Videos

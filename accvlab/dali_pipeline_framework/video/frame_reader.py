@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 import attrs
 import numpy as np
 import numpy.typing as npt
+from cachetools import LRUCache
 from nvidia.dali import types
 
 from ..errors import FileError, SettingError, VideoError, error_that_is_also
@@ -80,7 +80,7 @@ class FrameReader:
         self._index = index
         self._converter = FrameConverter(image_type)
         self._keeps = kept
-        self._kept: OrderedDict[int, UInt8Array | av.VideoFrame] = OrderedDict()
+        self._kept: LRUCache[int, UInt8Array | av.VideoFrame] = LRUCache(kept.number)
         # A seek flushes the frames in the decoder, so it pays only for more frames than these.
         self._worth_a_seek = index.num_reordered + num_threads - 1
         self._num_decoded_before = 0
@@ -171,8 +171,6 @@ class FrameReader:
     def _keep(self, number: int, frame: UInt8Array | av.VideoFrame) -> None:
         if self._keeps.number:
             self._kept[number] = frame
-            if len(self._kept) > self._keeps.number:
-                self._kept.popitem(last=False)
 
     # --- decoding up to a frame -------------------------------------------------------------------------
 

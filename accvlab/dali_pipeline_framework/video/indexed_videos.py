@@ -17,7 +17,7 @@ from .frame_reader_pool import DecodingStatistics, FrameReaderPool
 from .remote_video import located
 from .video_decoding import FrameConverter, UInt8Array, import_av
 from .video_index import Int64Array, VideoIndex, make_index
-from .video_index_cache import VideoIndexCache
+from .video_index_cache import cached_video_index
 from .videos import Videos
 
 _MOST_INDEXING_THREADS = 8  # indexing is bound by I/O
@@ -48,9 +48,8 @@ class IndexedVideos:
         storages: dict[str, Storage] = {}
         self._sources = tuple(located(path, settings.storage_options, storages) for path, _ in streams)
         import_av(self._streams[0][0])
-        cache = None if settings.index_cache is None else VideoIndexCache(settings.index_cache)
         numbers = [stream for _, stream in streams]
-        self._indices = _indices_of([*zip(self._sources, numbers, strict=True)], cache)
+        self._indices = _indices_of([*zip(self._sources, numbers, strict=True)], settings.index_cache)
         for video, index in enumerate(self._indices):
             index.warn_of_doubts(repr(self.name(video)))
         self._pool: FrameReaderPool | None = None
@@ -102,10 +101,10 @@ class IndexedVideos:
         return {**self.__dict__, "_pool": None}
 
 
-def _indices_of(streams: Sequence[tuple[Any, int]], cache: VideoIndexCache | None) -> tuple[VideoIndex, ...]:
+def _indices_of(streams: Sequence[tuple[Any, int]], cache: str | None) -> tuple[VideoIndex, ...]:
     def index(stream: tuple[Any, int]) -> VideoIndex | FrameworkError:
         try:
-            return make_index(*stream) if cache is None else cache.index(*stream)
+            return make_index(*stream) if cache is None else cached_video_index(cache, *stream)
         except FrameworkError as error:
             return error
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import VideoError
+from ..providers.files.columns import Columns
 from ..user_warnings import warn_user
 from .files.h264 import FieldPictureSearch, begins_refresh
 from .files.video_file import FileState
@@ -33,7 +34,8 @@ _CODECS_WITHOUT_B_FRAMES = frozenset(
     ("mjpeg", "vp8", "vp9", "ffv1", "huffyuv", "ffvhuff", "prores", "dnxhd", "png", "rawvideo", "utvideo")
 )
 
-
+INDEX_KIND = "index of a video"
+RATIOS = ("time_base", "average_rate")
 _NOWHERE = np.zeros(0, np.int64)
 _ARRAY: Any = attrs.cmp_using(np.array_equal)
 
@@ -55,9 +57,8 @@ class VideoIndex:
         num_reordered: How many frames later than it is shown a frame is decoded at most; 0 without B-frames.
         is_seekable: Whether frames can be told by their times. Otherwise decoding starts with the first frame,
             and where no times are known, ``pts`` are the numbers of the frames.
-        cache_file: Where the index was read from, or None. Such an index is pickled as the name of that file and
-            its checksum.
-        cache_checksum: Checksum of that file.
+        saved: Folder that the index was read from, and the checksum there; or None. Such an index is pickled as
+            these.
         file_state: Size and time of change, or version, of the video file that was indexed; None where it was no
             file.
         doubts: Signs that frames are missing, such as gaps in time.
@@ -73,8 +74,7 @@ class VideoIndex:
     average_rate: Fraction | None
     num_reordered: int
     is_seekable: bool
-    cache_file: str | None = attrs.field(default=None, eq=False)
-    cache_checksum: int = attrs.field(default=0, eq=False)
+    saved: tuple[str, str] | None = attrs.field(default=None, eq=False)
     file_state: FileState | None = attrs.field(default=None, eq=False)
     doubts: tuple[str, ...] = ()
 
@@ -116,11 +116,9 @@ class VideoIndex:
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the name of the cache file, else the arrays; regular times as three numbers."""
-        if self.cache_file is not None:
-            from .video_index_cache import load_index
-
-            return load_index, (self.cache_file, self.cache_checksum)
+        """Pickle the folder in the cache, else the arrays; regular times as three numbers."""
+        if self.saved is not None:
+            return load_index, self.saved
         values = [getattr(self, field.name) for field in attrs.fields(VideoIndex)]
         steps = np.unique(np.diff(self.pts))
         if len(steps) == 1:
@@ -130,6 +128,25 @@ class VideoIndex:
 
 def _unpickled(pts: Int64Array | range, *rest: Any) -> VideoIndex:
     return VideoIndex(np.asarray(pts, np.int64), *rest)
+
+
+def load_index(folder: str, checksum: str | None = None) -> VideoIndex:
+    """Load an index from its folder in a cache; with a checksum, the one that another process has loaded.
+
+    Raises:
+        FileError: There is none, it is damaged, or it is another one.
+    """
+    # Not mapped: each mapping keeps a file open, and there may be thousands of videos.
+    columns = Columns.open(folder, INDEX_KIND, is_mapped=False)
+    notes = columns.notes
+    if checksum is not None:
+        columns.require(checksum, f"index of the video {notes['video']!r}")
+    values = dict(notes["values"], doubts=tuple(notes["values"]["doubts"]))
+    for name in RATIOS:
+        values[name] = values[name] and Fraction(*values[name])
+    times, (num_frames, end) = columns.arrays["times"], notes["edges"]
+    parts = times[:num_frames], times[num_frames:end], times[end:]
+    return VideoIndex(*parts, **values, saved=(folder, columns.checksum), file_state=FileState(*notes["state"]))
 
 
 def index_video(

@@ -17,7 +17,7 @@ from accvlab.dali_pipeline_framework.errors import VideoError
 from accvlab.dali_pipeline_framework.video import VideoDataProvider, Videos, index_video
 from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader, KeptFrames
 from accvlab.dali_pipeline_framework.video.missing_frames import find_gaps
-from accvlab.dali_pipeline_framework.video.video_index_cache import VideoIndexCache
+from accvlab.dali_pipeline_framework.video.video_index_cache import cached_video_index
 
 NUM_FRAMES = 60
 
@@ -114,7 +114,7 @@ def test_a_gap_in_time_is_a_warning_with_its_place(tmp_path: Path) -> None:
         with pytest.warns(UserWarning, match=message) as caught:
             VideoDataProvider(Videos([cut], **arguments), sequence_length=2)
         assert [warning.filename for warning in caught] == [__file__]
-    assert VideoIndexCache(tmp_path / "cache").index(cut).doubts
+    assert cached_video_index(tmp_path / "cache", cut).doubts
 
 
 def test_several_gaps(tmp_path: Path) -> None:

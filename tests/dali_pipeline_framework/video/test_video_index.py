@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import sys
 from collections.abc import Callable
 from fractions import Fraction
@@ -19,7 +20,7 @@ from support.videos import HEIGHT, WIDTH, make_video
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.video import VideoIndex, index_video, video_index, video_index_cache
 from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader
-from accvlab.dali_pipeline_framework.video.video_index_cache import VideoIndexCache
+from accvlab.dali_pipeline_framework.video.video_index_cache import cached_video_index
 
 # Their containers do not tell when frames are shown.
 UNTIMED = {"h264_b.avi", "h264.h264"}
@@ -229,22 +230,22 @@ class TestCache:
         monkeypatch.setattr(video_index_cache, "make_index", counted)
         path = tmp_path / "a.mp4"
         path.write_bytes(video("h264_b.mp4").read_bytes())
-        cache = VideoIndexCache(tmp_path / "cache" / "videos")
-        first = cache.index(path)
+        cache = tmp_path / "cache" / "videos"
+        first = cached_video_index(cache, path)
         assert first == index_video(path)
-        assert cache.index(path) == first
+        assert cached_video_index(cache, path) == first
         assert len(made) == 1
         assert not first.pts.flags.writeable
         os.utime(path, ns=(0, 12345))
-        cache.index(path)
+        cached_video_index(cache, path)
         assert len(made) == 2
         path.write_bytes(video("h264_irregular.mp4").read_bytes())
-        assert cache.index(path).num_frames == 20
+        assert cached_video_index(cache, path).num_frames == 20
         assert len(made) == 3
         assert len(list((tmp_path / "cache" / "videos").iterdir())) == 1
 
     def test_pickle_is_the_name_of_the_file(self, tmp_path: Path, video: Callable[[str], Path]) -> None:
-        index = VideoIndexCache(tmp_path).index(video("h264_irregular.mp4"))
+        index = cached_video_index(tmp_path, video("h264_irregular.mp4"))
         pickled = pickle.dumps(index)
         assert len(pickled) < 150 + len(str(tmp_path))
         assert pickle.loads(pickled) == index
@@ -252,73 +253,85 @@ class TestCache:
     def test_a_changed_video_is_refused(self, tmp_path: Path, video: Callable[[str], Path]) -> None:
         path = tmp_path / "a.mp4"
         path.write_bytes(video("h264_b.mp4").read_bytes())
-        cache = VideoIndexCache(tmp_path / "cache")
-        pickled = pickle.dumps(cache.index(path))
+        cache = tmp_path / "cache"
+        pickled = pickle.dumps(cached_video_index(cache, path))
         os.utime(path, ns=(0, 12345))
         with pytest.raises(VideoError, match=r"'.*a.mp4' was changed after it was indexed"):
             FrameReader(path, pickle.loads(pickled))
-        cache.index(path)  # by another run
-        with pytest.raises(VideoError, match=r"'.*a.mp4' in '.*index' was made anew .* Make the provider .* anew"):
+        cached_video_index(cache, path)  # by another run
+        with pytest.raises(
+            FileError, match=r"'.*a.mp4' in '.*cache/.*' was made anew .* Make the provider .* anew"
+        ):
             pickle.loads(pickled)
 
     def test_no_file_stays_open(self, tmp_path: Path, video: Callable[[str], Path]) -> None:
         num_before = len(os.listdir("/proc/self/fd"))
-        index = VideoIndexCache(tmp_path).index(video("h264_b.mp4"))
+        index = cached_video_index(tmp_path, video("h264_b.mp4"))
         assert len(os.listdir("/proc/self/fd")) == num_before
         assert index.num_frames == 40
 
     def test_a_folder_that_was_removed_while_in_use(self, tmp_path: Path, video: Callable[[str], Path]) -> None:
-        pickled = pickle.dumps(VideoIndexCache(tmp_path).index(video("h264_b.mp4")))
-        (file,) = tmp_path.iterdir()
-        file.unlink()
-        with pytest.raises(FileError, match="Keep the folder `index_cache` while it is in use") as caught:
+        pickled = pickle.dumps(cached_video_index(tmp_path, video("h264_b.mp4")))
+        (folder,) = tmp_path.iterdir()
+        shutil.rmtree(folder)
+        with pytest.raises(
+            FileError, match="make it anew, and keep it while it is in use: No such file"
+        ) as caught:
             pickle.loads(pickled)
         assert isinstance(caught.value, FileNotFoundError)
 
-    @pytest.mark.parametrize("position", [0, 30, 60, -1])
+    @pytest.mark.parametrize(
+        ("name", "position"), [("header.json", 0), ("header.json", 60), ("*.npy", 200), ("*.npy", -1)]
+    )
     def test_damaged_file_is_made_anew(
-        self, tmp_path: Path, video: Callable[[str], Path], position: int, caplog: pytest.LogCaptureFixture
+        self,
+        tmp_path: Path,
+        video: Callable[[str], Path],
+        name: str,
+        position: int,
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
-        cache = VideoIndexCache(tmp_path)
-        index = cache.index(video("h264_b.mp4"))
-        (file,) = tmp_path.iterdir()
+        cache = tmp_path
+        index = cached_video_index(cache, video("h264_b.mp4"))
+        (file,) = tmp_path.glob(f"*/{name}")
         content = bytearray(file.read_bytes())
         content[position] ^= 0xFF
         file.write_bytes(content)
-        assert cache.index(video("h264_b.mp4")) == index
+        assert cached_video_index(cache, video("h264_b.mp4")) == index
         assert "is made anew" in caplog.text
         file.write_bytes(b"")
-        assert cache.index(video("h264_b.mp4")) == index
+        assert cached_video_index(cache, video("h264_b.mp4")) == index
 
     def test_what_is_no_file_is_replaced_and_not_waited_for(
         self, tmp_path: Path, video: Callable[[str], Path]
     ) -> None:
-        cache = VideoIndexCache(tmp_path)
-        pickled = pickle.dumps(cache.index(video("h264_b.mp4")))
-        (file,) = tmp_path.iterdir()
+        cache = tmp_path
+        pickled = pickle.dumps(cached_video_index(cache, video("h264_b.mp4")))
+        (file,) = tmp_path.glob("*/header.json")
         file.unlink()
         os.mkfifo(file)
-        with pytest.raises(FileError, match=r"index of a video in '.*' cannot be read: no regular file"):
+        with pytest.raises(FileError, match=r"is no index of a video that can be used.*: it is no regular file"):
             pickle.loads(pickled)
-        assert cache.index(video("h264_b.mp4")) == pickle.loads(pickled)
+        assert cached_video_index(cache, video("h264_b.mp4")) == pickle.loads(pickled)
         assert file.is_file()
         file.unlink()
         file.mkdir()
         with pytest.raises(SettingError, match=r"cannot be written to .*Is a directory.*`index_cache`"):
-            cache.index(video("h264_b.mp4"))
+            cached_video_index(cache, video("h264_b.mp4"))
 
     def test_streams_have_files_of_their_own(self, tmp_path: Path, video: Callable[[str], Path]) -> None:
-        cache = VideoIndexCache(tmp_path)
+        cache = tmp_path
         for stream in (0, 1):
-            assert cache.index(video("two_streams.mkv"), stream) == index_video(video("two_streams.mkv"), stream)
+            expected = index_video(video("two_streams.mkv"), stream)
+            assert cached_video_index(cache, video("two_streams.mkv"), stream) == expected
         assert len(list(tmp_path.iterdir())) == 2
 
-    def test_no_folder(self, tmp_path: Path) -> None:
+    def test_no_folder(self, tmp_path: Path, video: Callable[[str], Path]) -> None:
         (tmp_path / "file").touch()
         with pytest.raises(SettingError, match="`index_cache` must be a folder"):
-            VideoIndexCache(tmp_path / "file")
+            cached_video_index(tmp_path / "file", video("h264_b.mp4"))
 
     def test_missing_video(self, tmp_path: Path) -> None:
         with pytest.raises(FileError, match="No such file") as caught:
-            VideoIndexCache(tmp_path).index(tmp_path / "none.mp4")
+            cached_video_index(tmp_path, tmp_path / "none.mp4")
         assert isinstance(caught.value, FileNotFoundError)

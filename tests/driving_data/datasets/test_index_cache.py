@@ -15,7 +15,7 @@ from support.index_making import (
     assert_the_error_of_making_is_the_only_one,
 )
 
-from accvlab.dali_pipeline_framework.errors import FileError
+from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.driving_data.datasets.driving import index_cache
 from accvlab.driving_data.datasets.driving.driving_index import DrivingIndex
 
@@ -42,7 +42,7 @@ def test_one_of_several_processes_makes_it(source: Path, is_deadly: bool) -> Non
 
 
 def test_a_full_disk(source: Path) -> None:
-    assert_a_full_disk_is_reported(open_index, source, FileError, "index_cache`, or $ACCVLAB_INDEX_CACHE")
+    assert_a_full_disk_is_reported(open_index, source, SettingError, "`index_cache` (or $ACCVLAB_INDEX_CACHE)")
 
 
 def test_a_folder_that_cannot_be_made(source: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_folder_that_cannot_be_made(source: Path) -> None:
         os.mkdir("/sys/none")
     except OSError as error:
         reason = error.strerror
-    with pytest.raises(FileError, match=rf"'/sys/none' of indices.*{reason}.*`index_cache`"):
+    with pytest.raises(SettingError, match=rf"`index_cache`.* must be a folder, '/sys/none' is not.*{reason}"):
         index_cache.cached_index(lambda: write_driving_data(source), [source / "table.json"], {}, "/sys/none")
 
 

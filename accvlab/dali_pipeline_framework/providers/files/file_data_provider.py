@@ -67,7 +67,7 @@ class FileDataProvider(DataProvider):
         index_name: Name | None = "index",
         decode: bool = False,
         storage_options: Mapping[str, Any] | None = None,
-        cache_file: FilePath | None = None,
+        index_cache: FilePath | None = None,
         refresh: bool = False,
     ) -> None:
         """Find the files.
@@ -90,15 +90,15 @@ class FileDataProvider(DataProvider):
             decode: Whether to decode images by Pillow, in the process that loads them. The step `ImageDecoder`
                 is faster, and can use a GPU.
             storage_options: Arguments of a remote file system (credentials, endpoint, ...).
-            cache_file: A local file that keeps what was found. It is used if it is there and was made with the
-                same arguments (but for ``storage_options``), and if no folder and no list was changed since; else
-                it is made anew. Processes share its memory.
-            refresh: Whether to look for files even though ``cache_file`` is there. Remote folders do not tell
-                that they were changed.
+            index_cache: A local folder that keeps what was found, for each list and each choice of arguments (but
+                for ``storage_options``). It is used if no folder and no list was changed since, else made anew.
+                Processes share its memory.
+            refresh: Whether to look for files though ``index_cache`` has them. Remote folders do not tell that
+                they were changed.
 
         Raises:
             SettingError: Arguments do not go together, no file is found, a line of the list is wrong, or
-                ``cache_file`` holds something else.
+                ``index_cache`` is no folder that can be written.
             FileError: A folder or the list cannot be read. Also the builtin exception of the cause, e.g.
                 `FileNotFoundError`. Files themselves are not looked at.
             DuplicateFieldError: Two fields have the same name.
@@ -120,7 +120,7 @@ class FileDataProvider(DataProvider):
             dir_filters=dir_filters,
             case_sensitive_filter=case_sensitive_filter,
             storage_options=storage_options,
-            cache_file=cache_file,
+            index_cache=index_cache,
             refresh=refresh,
         )
 

@@ -21,7 +21,7 @@ _held: dict[str, tuple[int, int]] = {}  # lock file -> thread that holds it, des
 
 
 @contextlib.contextmanager
-def making(path: str | os.PathLike[str]) -> Iterator[None]:
+def making(path: str | os.PathLike[str]) -> Iterator[bool]:
     """Hold the lock of a file that is to be made; wait for another process or thread that makes it.
 
     The kernel gives the lock up when its process ends, however that ends. Where the folder cannot be written to,
@@ -29,20 +29,23 @@ def making(path: str | os.PathLike[str]) -> Iterator[None]:
 
     Args:
         path: The file, or folder. Look again whether it is there once the lock is held.
+
+    Yields:
+        Whether the lock is held.
     """
     folder, name = os.path.split(os.path.abspath(path))
     lock = os.path.join(folder, f".{name}.lock")
     thread = threading.get_ident()
     if _held.get(lock, (0, 0))[0] == thread:  # waiting for oneself would not end
-        yield
+        yield True
         return
     descriptor = _acquired(lock, path)
     if descriptor is None:
-        yield
+        yield False
         return
     _held[lock] = thread, descriptor
     try:
-        yield
+        yield True
     finally:
         if _held.get(lock) == (thread, descriptor):  # not in a child that was forked meanwhile
             del _held[lock]

@@ -117,7 +117,7 @@ def read_list_file(storage: Storage, list_name: str) -> FileTable:
         list_name: Name of the list.
 
     Returns:
-        The names as they stand in the list, int32 labels. The notes have ``content``, its ``content_hash``.
+        The names as they stand in the list, int32 labels.
 
     Raises:
         FileError: The list cannot be read.
@@ -125,7 +125,6 @@ def read_list_file(storage: Storage, list_name: str) -> FileTable:
     """
     builder = FileTableBuilder()
     path = storage.path(list_name)
-    content = content_hash(storage, list_name)
     with storage.open_binary(list_name) as lines:
         for number, line in enumerate(lines, start=1):
             if number == 1:
@@ -145,12 +144,7 @@ def read_list_file(storage: Storage, list_name: str) -> FileTable:
             builder.add(parts[0], int(parts[1]))
     if not len(builder):
         raise SettingError(f"The list {path!r} names no file: it must have one name and label per line.")
-    return builder.finish({"content": content})
-
-
-def is_same_list(storage: Storage, list_name: str, table: FileTable) -> bool:
-    """Whether a list is as it was when `read_list_file` made the table."""
-    return bool(table.notes.get("content") == content_hash(storage, list_name))
+    return builder.finish()
 
 
 def content_hash(storage: Storage, name: str) -> str:

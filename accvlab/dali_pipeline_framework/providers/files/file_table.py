@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compact table of names, in a file that several processes map."""
+"""A compact table of names, which several processes map."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-import json
 import operator
 import os
-import struct
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -20,19 +18,14 @@ import numpy.typing as npt
 from ...checks import index_in
 from ...draws.keyed_random import hash_bytes
 from ...errors import SettingError
-from .storage import open_regular_file, replace_file
+from .columns import Columns
 
 UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]
 LabelArray = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 FileName = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
-# A file: header, notes (JSON, filled up with blanks to a multiple of 8 bytes), offsets, names (filled up with
-# NULs to a multiple of 8 bytes), labels. Little-endian.
-_MAGIC = b"accvlabF"
-_VERSION = 2
-# magic, version, bytes per label, names, bytes of names, of notes, digest, hash of the notes
-_HEADER = struct.Struct("<8sIIQQQQQ")
+_KIND = "table of names"
 _CHUNK = 1 << 20
 
 
@@ -48,7 +41,7 @@ class FileTable:
     So a name costs its bytes and eight more, and a table is a few arrays instead of many Python objects. Names
     are bytes as the file system has them (``os.fsencode``), so there is none that a table cannot hold.
 
-    A table that was loaded from a file is mapped, not read, and is pickled as the path of that file: all
+    A table that was loaded from a folder is mapped, not read, and is pickled as the path of that folder: all
     workers of a machine share its memory.
 
     Example:
@@ -73,14 +66,14 @@ class FileTable:
             names: ``(num_bytes,)`` uint8, the bytes of all names.
             offsets: ``(N + 1,)`` int64, where each name starts, and where the last ends; not decreasing.
             labels: ``(N,)`` int32 or int64, or None.
-            notes: What else is to be kept with the table in its file: anything that JSON can hold.
+            notes: What else is to be kept with the table: anything that JSON can hold.
         """
         _check_arrays(names, offsets, labels)
         self._names = _read_only(names[offsets[0] : offsets[-1]])
         self._offsets = _read_only(offsets - offsets[0] if offsets[0] else offsets)
         self._labels = None if labels is None else _read_only(labels)
         self._notes = dict(notes or {})
-        self._path: str | None = None
+        self._saved: tuple[str, str] | None = None  # folder, checksum
         self._digest: str | None = None
 
     @classmethod
@@ -117,46 +110,29 @@ class FileTable:
         return builder.finish(notes)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> FileTable:
+    def load(cls, folder: str | os.PathLike[str]) -> FileTable:
         """Map a table that `save` has written.
 
         Raises:
-            SettingError: The file cannot be read, is no table or one of another version, or is damaged: its
-                content is read once to find that out.
+            FileError: There is no table of this version, or it is damaged: its content is read once to find that
+                out.
         """
-        path = os.path.abspath(path)
-        try:
-            with open_regular_file(path) as file:
-                buffer: UInt8Array = np.memmap(file, dtype=np.uint8, mode="r")
-        except (OSError, ValueError) as error:  # an empty file cannot be mapped
-            reason = error.strerror or error if isinstance(error, OSError) else "it is empty"
-            raise SettingError(f"The table of names {path!r} cannot be read: {reason}.") from error
-        table = _table_in(buffer.view(np.ndarray), path)
-        table._path = path
-        return table
+        return _table_of(Columns.open(folder, _KIND))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table to a file, which appears only once it is complete; a `SettingError` where that fails."""
-        path = os.path.abspath(path)
-        try:
-            notes = json.dumps(self._notes).encode()
-        except (TypeError, ValueError) as error:
-            raise SettingError(f"The notes of a table must be values that JSON can hold: {error}.") from error
-        notes += b" " * (-len(notes) % 8)
-        label_size = 0 if self._labels is None else self._labels.itemsize
-        names = self._names
-        sizes = (label_size, len(self), len(names), len(notes))
-        header = _HEADER.pack(_MAGIC, _VERSION, *sizes, int(self.digest(), 16), hash_bytes(notes))
-        offsets = self._offsets.astype("<i8", copy=False)
-        parts: list[bytes | memoryview] = [header, notes, offsets.data, names.data, bytes(-len(names) % 8)]
-        if self._labels is not None:
-            parts.append(self._labels.astype(f"<i{label_size}", copy=False).data)
-        try:
-            replace_file(path, parts)
-        except OSError as error:
-            raise SettingError(
-                f"The table of names {path!r} cannot be written: {error.strerror or error}."
-            ) from error
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the table to a folder, see `load`.
+
+        Raises:
+            FileError: It cannot be written.
+            SettingError: The notes are nothing that JSON can hold.
+        """
+        self.columns().save(folder)
+
+    def columns(self) -> Columns:
+        """Get what is saved."""
+        arrays = {"names": self._names, "offsets": self._offsets, "labels": self._labels}
+        kept = {name: array for name, array in arrays.items() if array is not None}
+        return Columns(_KIND, kept, {"notes": self._notes, "digest": self.digest()})
 
     @property
     def labels(self) -> LabelArray | None:
@@ -168,14 +144,10 @@ class FileTable:
         """Metadata that is stored with the table."""
         return MappingProxyType(self._notes)
 
-    def with_notes(self, notes: Mapping[str, Any]) -> FileTable:
-        """Make a table of the same names and labels, which shares the memory of this one, with other notes."""
-        return FileTable(self._names, self._offsets, self._labels, notes=notes)
-
     @property
-    def path(self) -> str | None:
-        """The file that the table is mapped from, None for one in memory."""
-        return self._path
+    def folder(self) -> str | None:
+        """The folder that the table is mapped from, None for one in memory."""
+        return None if self._saved is None else self._saved[0]
 
     @property
     def num_bytes(self) -> int:
@@ -234,7 +206,7 @@ class FileTable:
         labels = ""
         if self._labels is not None and len(self):
             labels = f", labels in [{self._labels.min()}, {self._labels.max()}]"
-        return f"FileTable({count}{labels}{f', mapped from {self._path!r}' if self._path else ''})"
+        return f"FileTable({count}{labels}{f', mapped from {self.folder!r}' if self._saved else ''})"
 
     def digest(self) -> str:
         """Make a text of 16 hexadecimal digits that tells tables of different names or labels apart."""
@@ -247,8 +219,8 @@ class FileTable:
         return self._digest
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self._path is not None:
-            return _mapped_again, (self._path, self.digest())
+        if self._saved is not None:
+            return _mapped_again, self._saved
         return functools.partial(FileTable, notes=self._notes), (self._names, self._offsets, self._labels)
 
 
@@ -331,50 +303,14 @@ def _hash_in_chunks(content: UInt8Array) -> int:
     return hash_bytes(*(value.to_bytes(8, "little") for value in hashes))
 
 
-def _table_in(buffer: UInt8Array, path: str) -> FileTable:
-    """The table in the bytes of a file."""
-    again = "Remove it, or write it anew."
-    if len(buffer) < _HEADER.size or buffer[: len(_MAGIC)].tobytes() != _MAGIC:
-        raise SettingError(f"{path!r} is no table of names: it does not start as one. Name another file.")
-    header = _HEADER.unpack(buffer[: _HEADER.size].tobytes())
-    _, version, label_size, count, num_bytes, notes_size, digest, notes_hash = header
-    if version != _VERSION:
-        raise SettingError(f"The table of names {path!r} has format {version}, must be {_VERSION}. {again}")
-    sizes = [_HEADER.size, notes_size, 8 * (count + 1), num_bytes + -num_bytes % 8, label_size * count]
-    expected = sum(sizes)
-    if label_size not in (0, 4, 8) or len(buffer) != expected:
-        raise SettingError(
-            f"The table of names {path!r} is damaged: it must have {expected} bytes, has {len(buffer)}. {again}"
-        )
-    edges = np.cumsum(sizes).tolist()
-    try:
-        notes_text = buffer[edges[0] : edges[1]].tobytes()
-        notes = json.loads(notes_text)
-        offsets = buffer[edges[1] : edges[2]].view("<i8")
-        names = buffer[edges[2] : edges[2] + num_bytes]
-        labels = buffer[edges[3] : edges[4]].view(f"<i{label_size}") if label_size else None
-        table = FileTable(names, offsets, labels, notes=notes)
-    except (ValueError, TypeError) as error:  # a SettingError too
-        raise SettingError(f"The table of names {path!r} is damaged: {error} {again}") from error
-    if table.digest() != f"{digest:016x}" or hash_bytes(notes_text) != notes_hash:
-        raise SettingError(f"The table of names {path!r} is damaged: its content was changed. {again}")
+def _table_of(columns: Columns) -> FileTable:
+    arrays, notes = columns.arrays, columns.notes
+    table = FileTable(arrays["names"], arrays["offsets"], arrays.get("labels"), notes=notes["notes"])
+    table._saved, table._digest = (str(columns.folder), columns.checksum), notes["digest"]
     return table
 
 
-def is_table_file(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is a table of names, of any version and possibly damaged, or has nothing in it."""
-    try:
-        with open_regular_file(os.fspath(path)) as file:
-            return file.read(len(_MAGIC)) in (_MAGIC, b"")
-    except OSError:
-        return False
-
-
-def _mapped_again(path: str, digest: str) -> FileTable:
-    table = FileTable.load(path)
-    if table.digest() != digest:
-        raise SettingError(
-            f"The table of names {path!r} was replaced by another one after this process was given it. Keep the "
-            f"file of a table unchanged while it is in use."
-        )
-    return table
+def _mapped_again(folder: str, checksum: str) -> FileTable:
+    columns = Columns.open(folder, _KIND)
+    columns.require(checksum, _KIND)
+    return _table_of(columns)

@@ -7,11 +7,11 @@ import contextlib
 import io
 import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 import attrs
+from cachetools import LRUCache
 
 from .archive_members import start_of_member
 from .http_answers import is_http, part
@@ -237,9 +237,9 @@ class KeptBlocks:
     def __init__(self, source: RangeSource) -> None:
         """Read nothing yet."""
         self._source = source
-        self._kept: OrderedDict[int, bytes] = OrderedDict()  # least recently used first
-        self._unused: set[int] = set()  # of those that are kept
-        self._runs: OrderedDict[int, int] = OrderedDict()  # block behind a request -> how many blocks that had
+        self._kept: LRUCache[int, bytes] = LRUCache(_NUM_KEPT)
+        self._unused: set[int] = set()  # of those that were requested
+        self._runs: LRUCache[int, int] = LRUCache(_MOST_RUNS)  # block behind a request -> how many that had
 
     @property
     def size(self) -> int:
@@ -255,7 +255,6 @@ class KeptBlocks:
     def _block(self, number: int) -> bytes:
         if number not in self._kept:
             self._request(number)
-        self._kept.move_to_end(number)
         self._unused.discard(number)
         return self._kept[number]
 
@@ -267,11 +266,7 @@ class KeptBlocks:
             place = (each - number) * _BLOCK
             self._kept[each] = content[place : place + _BLOCK]
             self._unused.add(each)
-        while len(self._kept) > _NUM_KEPT:
-            self._unused.discard(self._kept.popitem(last=False)[0])
         self._runs[behind] = behind - number
-        while len(self._runs) > _MOST_RUNS:
-            self._runs.popitem(last=False)
 
     def _num_at_once(self, number: int) -> int:
         num_before = self._runs.pop(number, 0)

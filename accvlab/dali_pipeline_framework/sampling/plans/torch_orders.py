@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 import attrs
 import numpy as np
 import numpy.typing as npt
+from cachetools import LRUCache
 
 from ...errors import SettingError
 from ..arithmetic.torch_generator import torch_generator, torch_module, torch_permutation, torch_seed
@@ -118,19 +119,16 @@ class TorchOrder(Order):
     def _forget(self) -> None:
         self._generator: Any = None
         self._next_epoch = 0  # which the generator stands at
-        self._known: dict[int, Int64Array] = {}
+        self._known: LRUCache[int, Int64Array] = LRUCache(2)
 
     def __getstate__(self) -> dict[str, Any]:  # each process draws for itself
-        return {**self.__dict__, "_generator": None, "_next_epoch": 0, "_known": {}}
+        return {**self.__dict__, "_generator": None, "_next_epoch": 0, "_known": LRUCache(2)}
 
     def of_epoch(self, epoch: int) -> EpochOrder:
         """The order of an epoch."""
         indices = self._known.get(epoch)
         if indices is None:
-            indices = self._drawn(epoch)
-            while len(self._known) >= 2:
-                del self._known[next(iter(self._known))]
-            self._known[epoch] = indices
+            indices = self._known[epoch] = self._drawn(epoch)
 
         def units(positions: Int64Array) -> tuple[Int64Array, Int64Array]:
             visits = positions + 1 if self._draw.can_repeat else np.zeros_like(positions)

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -17,7 +17,7 @@ from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.extension import StoragePath, checked_path, is_url
 from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
-from ..driving.arrow_files import ArrowFiles
+from ..driving.arrow_files import ArrowFile
 from ..driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
 from ..driving.driving_index import CameraColumns, LidarColumns
 from ..driving.driving_provider import DrivingProvider
@@ -107,8 +107,8 @@ class ArrowLogProvider(DrivingProvider):
         self._require_one_form()
 
     @cached_property
-    def _files(self) -> ArrowFiles:
-        return ArrowFiles()
+    def _file(self) -> Callable[[str], ArrowFile]:
+        return lru_cache(maxsize=256)(ArrowFile)  # open files, of this process
 
     # --- images -----------------------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ class ArrowLogProvider(DrivingProvider):
             return super()._image(cameras, frame, camera)
         path = os.fsdecode(bytes(cameras.file[frame, camera]))
         name = self._index.camera_names[camera]
-        content = self._files[path].content(f"camera.{name}.data", row)
+        content = self._file(path).content(f"camera.{name}.data", row)
         if content is None or not len(content):
             raise FileError(f"The image in row {row} of {path!r} is empty.")
         return content
@@ -155,7 +155,7 @@ class ArrowLogProvider(DrivingProvider):
         path = os.fsdecode(bytes(lidar.file[record]))
         column = f"{os.path.basename(path).removesuffix('.arrow')}.data"
         row = record if lidar.row is None else int(lidar.row[record])
-        return read_points(self._files[path], column, row, self.point_columns)
+        return read_points(self._file(path), column, row, self.point_columns)
 
 
 def _sensor_roots(given: StoragePath | Mapping[str, StoragePath] | None) -> dict[str, str]:

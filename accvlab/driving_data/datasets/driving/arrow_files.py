@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from types import ModuleType
@@ -352,24 +351,3 @@ def _content(column: Any, row: int) -> UInt8Array | None:
     content = np.frombuffer(values, np.uint8, int(end - first), int(first))
     content.flags.writeable = False  # what was decompressed is shared by all rows of the batch
     return content
-
-
-class ArrowFiles:
-    """IPC files that are open, at most 256: the least recently used one is left out for the next."""
-
-    _most = 256
-
-    def __init__(self) -> None:
-        """Open nothing yet."""
-        self._open: OrderedDict[str, ArrowFile] = OrderedDict()
-
-    def __getitem__(self, path: str) -> ArrowFile:
-        """Get a file; it is opened when it is first asked for."""
-        file = self._open.get(path)
-        if file is None:
-            file = self._open[path] = ArrowFile(path)
-            if len(self._open) > self._most:
-                self._open.popitem(last=False)
-        else:
-            self._open.move_to_end(path)
-        return file

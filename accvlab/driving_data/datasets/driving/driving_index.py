@@ -13,16 +13,10 @@ vehicle, ``ego``, has x ahead, y to the left, z up; cameras have x to the right,
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import io
-import json
 import os
-import shutil
-import tempfile
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import attrs
@@ -31,16 +25,14 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import bullets, choice, shown
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, file_error
-from accvlab.dali_pipeline_framework.extension import array_header, open_table, parse_json, read_table
+from accvlab.dali_pipeline_framework.providers import Columns
 
 Names: TypeAlias = npt.NDArray[np.bytes_]
 Float64: TypeAlias = npt.NDArray[np.float64]
 Int32: TypeAlias = npt.NDArray[np.int32]
 Int64: TypeAlias = npt.NDArray[np.int64]
 
-# Of the folder of an index: a change of the columns or of their meaning is another version.
-VERSION = 1
-_HEAD = "index.json"
+_KIND = "index of driving data"
 _LONGEST_NAME = 4096  # bytes: PATH_MAX
 
 
@@ -284,32 +276,25 @@ class DrivingIndex:
     # --- files ------------------------------------------------------------------------------------------
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write a folder with one ``.npy`` file per column. It appears, or replaces the one before, as a whole.
+        """Write the index to a folder, see `Columns`.
 
         Raises:
             FileError: The folder cannot be written.
         """
-        target = Path(folder).absolute()
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            written = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-            try:
-                for table_name, table_class in _TABLES.items():
-                    table = getattr(self, table_name)
-                    for name in () if table is None else _columns(table_class):
-                        if getattr(table, name) is not None:
-                            column = io.BytesIO()  # NumPy does not say why it cannot write to a file
-                            np.save(column, getattr(table, name))
-                            (written / f"{table_name}.{name}.npy").write_bytes(column.getbuffer())
-                head = {field.name: getattr(self, field.name) for field in attrs.fields(DrivingIndex)}
-                head = {name: value for name, value in head.items() if name not in _TABLES}
-                (written / _HEAD).write_text(json.dumps({"version": VERSION, **head}))
-                written.chmod(0o755)
-                _replace_folder(written, target)
-            finally:
-                shutil.rmtree(written, ignore_errors=True)
-        except OSError as error:
-            raise file_error(f"The index cannot be written to {str(target)!r}", error) from error
+        self.columns().save(folder)
+
+    def columns(self) -> Columns:
+        """Get what is saved."""
+        tables = {name: getattr(self, name) for name in _TABLES}
+        arrays = {
+            f"{name}.{column}": getattr(table, column)
+            for name, table in tables.items()
+            if table is not None
+            for column in _columns(_TABLES[name])
+            if getattr(table, column) is not None
+        }
+        names = {field.name for field in attrs.fields(DrivingIndex)}.difference(tables)
+        return Columns(_KIND, arrays, {name: getattr(self, name) for name in sorted(names)})
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> DrivingIndex:
@@ -318,24 +303,15 @@ class DrivingIndex:
         Raises:
             FileError: There is no index of this version, or it is damaged.
         """
-        path = Path(folder)
+        columns = Columns.open(folder, _KIND, is_verified=False)
+        tables: dict[str, dict[str, Any]] = {}
+        for name, array in columns.arrays.items():
+            table, _, column = name.partition(".")
+            tables.setdefault(table, {})[column] = array
         try:
-            head = parse_json(read_table(path / _HEAD))
-            if head.pop("version") != VERSION:
-                raise ValueError("it is of another version")
-            files = {file.name for file in path.iterdir()}
-            tables = {}
-            for table_name, table_class in _TABLES.items():
-                columns = {
-                    name: _mapped(path / f"{table_name}.{name}.npy")
-                    for name in _columns(table_class)
-                    if f"{table_name}.{name}.npy" in files
-                }
-                if columns:
-                    tables[table_name] = table_class(**columns)
-            return cls(**head, **tables)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise file_error(f"{str(path)!r} is no index of driving data that can be used", error) from error
+            return cls(**columns.notes, **{name: _TABLES[name](**table) for name, table in tables.items()})
+        except (KeyError, TypeError, SettingError) as error:
+            raise file_error(f"{os.fspath(folder)!r} is no {_KIND} that can be used", error) from error
 
 
 _TABLES: dict[str, Any] = {
@@ -397,19 +373,6 @@ def first_column(counts: npt.ArrayLike) -> Int64:
     return np.concatenate([[0], np.cumsum(np.asarray(counts, np.int64))]).astype(np.int64)
 
 
-def _mapped(file: Path) -> npt.NDArray[Any]:
-    try:
-        return np.asarray(np.load(file, mmap_mode="r"))
-    except OSError:
-        raise
-    except Exception as error:  # an array without elements, which cannot be mapped, or whatever is damaged
-        with open_table(file) as opened:
-            shape, dtype = array_header(opened)
-        if 0 not in shape:
-            raise ValueError(f"{file.name} cannot be mapped: {error}") from error
-        return np.zeros(shape, dtype)
-
-
 def _problems_of(name: str, values: npt.NDArray[Any], column: _Column, lengths: dict[str, int]) -> list[str]:
     """What is wrong with a column; ``lengths``, by letter, are completed by it."""
     if not isinstance(values, np.ndarray) or not np.issubdtype(values.dtype, column.dtype):
@@ -429,18 +392,3 @@ def _problems_of(name: str, values: npt.NDArray[Any], column: _Column, lengths: 
     if lengths.setdefault(column.elements, int(values[-1])) != values[-1]:
         return [f"{name}: must end with {lengths[column.elements]} ({column.elements}), got {values[-1]}"]
     return []
-
-
-def _replace_folder(written: Path, target: Path) -> None:
-    """Put a folder in the place of another; where another process is faster, its folder stays."""
-    for _ in range(3):
-        try:
-            os.rename(written, target)
-            return
-        except OSError:
-            if not target.exists():
-                raise
-            outdated = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-            with contextlib.suppress(FileNotFoundError):  # moved away by another process
-                os.rename(target, outdated / "outdated")
-            shutil.rmtree(outdated, ignore_errors=True)

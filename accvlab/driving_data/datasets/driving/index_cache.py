@@ -3,24 +3,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import logging
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from accvlab.dali_pipeline_framework.checks import file_path
-from accvlab.dali_pipeline_framework.errors import FileError, file_error
-from accvlab.dali_pipeline_framework.extension import making
+from accvlab.dali_pipeline_framework.errors import file_error
+from accvlab.dali_pipeline_framework.providers import load_or_make
 
-from .driving_index import VERSION, DrivingIndex
+from .driving_index import DrivingIndex
 
-_ADVICE = "Make room, or name another folder: `index_cache`, or $ACCVLAB_INDEX_CACHE."
-
-_logger = logging.getLogger(__name__)
+_SETTING = "`index_cache` (or $ACCVLAB_INDEX_CACHE)"
 
 
 def cached_index(
@@ -41,7 +35,8 @@ def cached_index(
             ``$XDG_CACHE_HOME`` or ``~/.cache``.
 
     Raises:
-        FileError: A source cannot be read, or the folder cannot be written.
+        FileError: A source cannot be read.
+        SettingError: The folder of indices cannot be written.
     """
     states = []
     for source in sources:
@@ -50,39 +45,13 @@ def cached_index(
             state = os.stat(path)
         except OSError as error:
             raise file_error(f"{path!r} cannot be read", error) from error
-        states.append([os.fsencode(path).decode("latin-1"), state.st_size, state.st_mtime_ns])
-    key = json.dumps([VERSION, states, settings], sort_keys=True, default=str)
-    target = cache_folder(folder) / hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
-    if _is_index(target):
-        return target
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        failed = file_error(f"The folder {str(target.parent)!r} of indices cannot be made", error)
-        failed.args = (f"{failed} {_ADVICE}",)
-        raise failed from error
-    with making(target):
-        if not _is_index(target):
-            start_s = time.monotonic()
-            index = make()
-            try:
-                index.save(target)
-            except FileError as error:
-                error.args = (f"{error} {_ADVICE}",)
-                raise
-            _logger.info(
-                "Made the index %s of %d frames in %.1f s.", target, index.num_frames, time.monotonic() - start_s
-            )
-    return target
+        states.append([os.fsdecode(path), state.st_size, state.st_mtime_ns])
 
+    def load(found: str) -> Path:
+        DrivingIndex.open(found)
+        return Path(found)
 
-def _is_index(folder: Path) -> bool:
-    # Apart from the making of one: its errors would have this one as their context, which is read first.
-    try:
-        DrivingIndex.open(folder)
-    except FileError:
-        return False
-    return True
+    return load_or_make(cache_folder(folder), [states, settings], load, lambda: make().columns(), setting=_SETTING)
 
 
 def cache_folder(folder: str | os.PathLike[str] | None) -> Path:

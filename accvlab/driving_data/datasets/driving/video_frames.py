@@ -16,7 +16,7 @@ import numpy.typing as npt
 from accvlab.dali_pipeline_framework.errors import VideoError
 from accvlab.dali_pipeline_framework.extension import FrameReaderPool, KeptFrames, located
 from accvlab.dali_pipeline_framework.providers import Storage
-from accvlab.dali_pipeline_framework.video import FrameReader, VideoIndex, VideoIndexCache
+from accvlab.dali_pipeline_framework.video import FrameReader, VideoIndex, cached_video_index
 
 UInt8Array = npt.NDArray[np.uint8]
 FrameKey: TypeAlias = tuple[str, int]
@@ -63,7 +63,7 @@ class VideoFrames:
             VideoError: It is not a video, or incomplete.
         """
         if path not in self._indices:
-            self._indices[path] = VideoIndexCache(self._index_folder).index(self._located(path))
+            self._indices[path] = cached_video_index(self._index_folder, self._located(path))
             self._indices[path].warn_of_doubts(repr(path))
         return self._indices[path]
 

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import textwrap
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -236,7 +235,7 @@ class TestPipelines:
     def test_workers_deliver_what_the_native_reader_delivers(
         self, root: Path, tmp_path: Path, decode: bool, cached: bool
     ) -> None:
-        provider = FileDataProvider(root, decode=decode, cache_file=tmp_path / "cache" if cached else None)
+        provider = FileDataProvider(root, decode=decode, index_cache=tmp_path / "cache" if cached else None)
         loader = make_loader(
             SamplerInputCallable(provider, ShuffledSampler(9, shuffle=False, last_batch="partial")),
             2,
@@ -329,71 +328,76 @@ def age(root: Path) -> None:
         os.utime(folder, (1e9, 1e9))
 
 
+def entry(cache: Path) -> Path:
+    """The only index of a cache."""
+    (folder,) = cache.iterdir()
+    return folder
+
+
 class TestCache:
     def test_is_used_until_a_folder_changes(self, root: Path, tmp_path: Path) -> None:
         cache = tmp_path / "cache"
         age(root)
-        first = FileDataProvider(root, cache_file=cache)
-        assert first.file_table.path == str(cache)
+        first = FileDataProvider(root, index_cache=cache)
+        assert first.file_table.folder == str(entry(cache))
         assert first.file_table == FileDataProvider(root).file_table
         assert first.class_names == ("cat", "dog", "ox")
-        written = cache.stat().st_ino
-        assert FileDataProvider(root, cache_file=cache).file_table == first.file_table
-        assert cache.stat().st_ino == written
+        written = entry(cache).stat().st_mtime_ns
+        assert FileDataProvider(root, index_cache=cache).file_table == first.file_table
+        assert entry(cache).stat().st_mtime_ns == written
 
         (root / "dog" / "new.jpg").write_bytes(b"abc")
-        assert FileDataProvider(root, cache_file=cache).get_number_of_samples() == 10
+        assert FileDataProvider(root, index_cache=cache).get_number_of_samples() == 10
         age(root)
         (root / "bee").mkdir()
-        assert FileDataProvider(root, cache_file=cache).num_classes == 4
+        assert FileDataProvider(root, index_cache=cache).num_classes == 4
         age(root)
-        FileDataProvider(root, cache_file=cache)
+        FileDataProvider(root, index_cache=cache)
         (root / "bee").rmdir()
-        assert FileDataProvider(root, cache_file=cache).num_classes == 3
+        assert FileDataProvider(root, index_cache=cache).num_classes == 3
 
     def test_is_not_trusted_while_folders_are_still_filled(self, root: Path, tmp_path: Path) -> None:
         # Two changes in the same tick of the clock leave the same time.
-        FileDataProvider(root, cache_file=tmp_path / "cache")
+        FileDataProvider(root, index_cache=tmp_path / "cache")
         changed = (root / "dog").stat().st_mtime_ns
         (root / "dog" / "new.jpg").write_bytes(b"abc")
         os.utime(root / "dog", ns=(changed, changed))
-        assert FileDataProvider(root, cache_file=tmp_path / "cache").get_number_of_samples() == 10
+        assert FileDataProvider(root, index_cache=tmp_path / "cache").get_number_of_samples() == 10
 
-    def test_is_made_anew_for_other_arguments(self, root: Path, tmp_path: Path) -> None:
+    def test_other_arguments_have_entries_of_their_own(self, root: Path, tmp_path: Path) -> None:
         age(root)
         cache = tmp_path / "cache"
-        for arguments, count in [
+        choices: list[tuple[dict[str, Any], int]] = [
             ({}, 9),
             ({"file_filters": "[0-3].jpg"}, 4),
             ({"file_filters": "[0-3].jpg", "case_sensitive_filter": True}, 4),
             ({"file_filters": "[0-3].JPG"}, 4),
             ({"dir_filters": "c*"}, 5),
-            ({}, 9),
-        ]:
-            before = cache.stat().st_ino if cache.exists() else None
-            assert FileDataProvider(root, cache_file=cache, **arguments).get_number_of_samples() == count
-            assert cache.stat().st_ino != before
+        ]
+        for number, (arguments, count) in enumerate(choices * 2, start=1):
+            assert FileDataProvider(root, index_cache=cache, **arguments).get_number_of_samples() == count
+            assert len(os.listdir(cache)) == min(number, len(choices))
         other = shutil.copytree(root, tmp_path / "other")
         (other / "cat" / "0.jpg").unlink()
         age(other)
-        assert FileDataProvider(other, cache_file=cache).get_number_of_samples() == 8
+        assert FileDataProvider(other, index_cache=cache).get_number_of_samples() == 8
 
     def test_a_label_folder_that_is_gone_is_looked_for_again(self, root: Path, tmp_path: Path) -> None:
         (root / "dog").rename(tmp_path / "dog")
         (root / "dog").symlink_to(tmp_path / "dog")
         age(root)
-        FileDataProvider(root, cache_file=tmp_path / "cache")
+        FileDataProvider(root, index_cache=tmp_path / "cache")
         (tmp_path / "dog").rename(tmp_path / "moved")
         with pytest.raises(FileError, match=r"The link '.*/dog' leads nowhere"):
-            FileDataProvider(root, cache_file=tmp_path / "cache")
+            FileDataProvider(root, index_cache=tmp_path / "cache")
 
     def test_refresh(self, root: Path, tmp_path: Path) -> None:
         age(root)
-        FileDataProvider(root, cache_file=tmp_path / "cache")
+        FileDataProvider(root, index_cache=tmp_path / "cache")
         (root / "dog" / "new.jpg").write_bytes(b"abc")
         age(root)
-        assert FileDataProvider(root, cache_file=tmp_path / "cache").get_number_of_samples() == 9
-        refreshed = FileDataProvider(root, cache_file=tmp_path / "cache", refresh=True)
+        assert FileDataProvider(root, index_cache=tmp_path / "cache").get_number_of_samples() == 9
+        refreshed = FileDataProvider(root, index_cache=tmp_path / "cache", refresh=True)
         assert refreshed.get_number_of_samples() == 10
 
     def test_remote_folders_do_not_tell_that_they_changed(self, tmp_path: Path) -> None:
@@ -401,7 +405,7 @@ class TestCache:
         memory.pipe("/cached/a/x.jpg", b"abc")
 
         def count(**arguments: Any) -> int:
-            provider = FileDataProvider("memory://cached", cache_file=tmp_path / "cache", **arguments)
+            provider = FileDataProvider("memory://cached", index_cache=tmp_path / "cache", **arguments)
             return provider.get_number_of_samples()
 
         try:
@@ -417,12 +421,12 @@ class TestCache:
         changed = path.stat().st_mtime_ns
 
         def labels(**arguments: Any) -> list[int]:
-            return FileDataProvider(root, cache_file=cache, **arguments).labels.tolist()
+            return FileDataProvider(root, index_cache=cache, **arguments).labels.tolist()
 
         assert labels(file_list=path) == [3]
-        written = cache.stat().st_ino
+        written = entry(cache).stat().st_mtime_ns
         assert labels(file_list=path) == [3]
-        assert cache.stat().st_ino == written
+        assert entry(cache).stat().st_mtime_ns == written
         path.write_text("cat/0.jpg 4\n")
         os.utime(path, ns=(changed, changed))
         assert labels(file_list=path) == [4]
@@ -431,60 +435,35 @@ class TestCache:
         assert labels() == [0] * 5 + [1] * 2 + [2] * 2
 
     def test_workers_are_sent_its_path(self, root: Path, tmp_path: Path) -> None:
-        provider = FileDataProvider(root, cache_file=tmp_path / "cache")
+        provider = FileDataProvider(root, index_cache=tmp_path / "cache")
         content = pickle.dumps(provider)
         assert os.fsencode(tmp_path / "cache") in content
         assert b"cat/0.jpg" not in content
         assert pickle.loads(content).get_data(3)["data"].tobytes() == provider.get_data(3)["data"].tobytes()
 
-    def test_shared_by_mistake_at_the_same_time(self, tmp_path: Path) -> None:
-        for name in ("a", "b"):
-            (tmp_path / name / "label").mkdir(parents=True)
-            (tmp_path / name / "label" / f"{name}.jpg").write_bytes(b"x")
-
-        def found(name: str) -> list[list[str]]:
-            providers = (
-                FileDataProvider(tmp_path / name, cache_file=tmp_path / "cache", refresh=True) for _ in range(150)
-            )
-            return [[*provider.file_table] for provider in providers]
-
-        with ThreadPoolExecutor(2) as threads:
-            for name, tables in zip("ab", threads.map(found, "ab"), strict=True):
-                assert tables == [[f"label/{name}.jpg"]] * 150
-
     def test_the_home_folder(self, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HOME", str(tmp_path))
-        assert FileDataProvider(root, cache_file="~/c").file_table.path == str(tmp_path / "c")
+        assert FileDataProvider(root, index_cache="~/c").file_table.folder == str(entry(tmp_path / "c"))
 
-    @pytest.mark.parametrize("position", [None, 8, 20, 70, -3])
-    def test_is_made_anew_where_it_is_damaged_or_of_another_version(
-        self, root: Path, tmp_path: Path, position: int | None, caplog: pytest.LogCaptureFixture
+    @pytest.mark.parametrize(
+        ("name", "position"),
+        [
+            ("header.json", None),
+            ("header.json", 8),
+            ("header.json", 60),
+            ("names.*.npy", None),
+            ("names.*.npy", -3),
+        ],
+    )
+    def test_is_made_anew_where_it_is_damaged(
+        self, root: Path, tmp_path: Path, name: str, position: int | None, caplog: pytest.LogCaptureFixture
     ) -> None:
-        path = tmp_path / "cache"
-        expected = FileDataProvider(root, cache_file=path).file_table
+        expected = FileDataProvider(root, index_cache=tmp_path).file_table
+        (path,) = tmp_path.glob(f"????????????????????????????????/{name}")
         content = bytearray(path.read_bytes())
         if position is not None:
             content[position] ^= 0x55
         path.write_bytes(b"" if position is None else content)
-        assert FileDataProvider(root, cache_file=path).file_table == expected
-        assert f"{str(path)!r} is replaced: The table of names" in caplog.text
-        assert FileTable.load(path) == expected
-
-    def test_what_is_no_cache_is_not_overwritten(self, root: Path, tmp_path: Path) -> None:
-        path = tmp_path / "thesis.txt"
-        path.write_text("years of work " * 10)
-        for refresh in (False, True):
-            with pytest.raises(
-                SettingError, match=r"left as it is: .*thesis.txt' is no table.* Name another file\.$"
-            ):
-                FileDataProvider(root, cache_file=path, refresh=refresh)
-        assert path.read_text() == "years of work " * 10
-        FileTable.from_names(["a"]).save(path)
-        with pytest.raises(SettingError, match="not one that a scan has left there"):
-            FileDataProvider(root, cache_file=path)
-        path.unlink()
-        os.mkfifo(path)
-        with pytest.raises(SettingError, match="cannot be read: it is no regular file"):
-            FileDataProvider(root, cache_file=path)
-        with pytest.raises(SettingError, match="none/cache' cannot be written: No such file or directory"):
-            FileDataProvider(root, cache_file=tmp_path / "none" / "cache")
+        assert FileDataProvider(root, index_cache=tmp_path).file_table == expected
+        assert f"{path.parent} is made anew: {str(path.parent)!r} is no table of names" in caplog.text
+        assert FileTable.load(path.parent) == expected

@@ -23,7 +23,7 @@ from accvlab.dali_pipeline_framework.providers import FileDataProvider
 from accvlab.dali_pipeline_framework.providers.files import file_finding, file_lock
 from accvlab.dali_pipeline_framework.providers.files.file_lock import making
 from accvlab.dali_pipeline_framework.video import video_index_cache
-from accvlab.dali_pipeline_framework.video.video_index_cache import VideoIndexCache
+from accvlab.dali_pipeline_framework.video.video_index_cache import cached_video_index
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -47,7 +47,7 @@ def open_videos(folder: Path, note: Callable[[], None]) -> Any:
 
     video_index_cache.make_index = noted
     try:
-        return VideoIndexCache(folder / "cache").index(folder / "a.mp4").num_frames
+        return cached_video_index(folder / "cache", folder / "a.mp4").num_frames
     finally:
         video_index_cache.make_index = make_index
 
@@ -61,8 +61,7 @@ def open_files(folder: Path, note: Callable[[], None]) -> Any:
 
     file_finding.scan_folders = noted
     try:
-        (folder / "cache").mkdir(exist_ok=True)
-        return len(FileDataProvider(folder / "train", cache_file=folder / "cache" / "names"))
+        return len(FileDataProvider(folder / "train", index_cache=folder / "cache"))
     finally:
         file_finding.scan_folders = scan
 
@@ -139,7 +138,7 @@ def test_without_locks_it_is_made_all_the_same(tmp_path: Path, monkeypatch: Any)
 # --- disks that are full or read-only ---------------------------------------------------------------------
 
 
-SETTINGS = {"videos": "index_cache`", "files": "cache_file`"}
+SETTINGS = {"videos": "`index_cache`", "files": "`index_cache`"}
 
 
 @pytest.mark.parametrize("name", OPENERS)
@@ -152,10 +151,11 @@ def test_a_folder_that_cannot_be_made(source: Path, tmp_path: Path) -> None:
         os.mkdir("/sys/none")
     except OSError as error:
         reason = error.strerror
-    with pytest.raises(SettingError, match=rf"`index_cache` must be a folder, '/sys/none' is not.*{reason}"):
-        VideoIndexCache("/sys/none")
-    with pytest.raises(SettingError, match=r"'/sys/none/names' cannot be written.*`cache_file`"):
-        FileDataProvider(source / "train", cache_file="/sys/none/names")
+    message = rf"`index_cache`.* must be a folder, '/sys/none' is not.*{reason}"
+    with pytest.raises(SettingError, match=message):
+        cached_video_index("/sys/none", source / "a.mp4")
+    with pytest.raises(SettingError, match=message):
+        FileDataProvider(source / "train", index_cache="/sys/none")
     with pytest.raises(QuarantineError, match=r"'/sys/none' cannot be written: .*`FaultPolicy\(quarantine=...\)`"):
         Quarantine("/sys/none")
 

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Named arrays in a folder that several processes map, and a cache of such folders."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import logging
+import math
+import mmap
+import os
+import re
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import FileError, SettingError, error_that_is_also, file_error
+from ...limits.tables import opened_file, parse_json, read_table
+from .file_lock import making
+from .storage import is_url, replace_file
+
+_T = TypeVar("_T")
+
+# Of the files, and of what the columns of each kind mean: a change of either is another version.
+_VERSION = 1
+_HEADER = "header.json"
+_WRITTEN = re.compile(r".+\.[0-9a-f]{8}\.npy|\..+\.part")
+
+_logger = logging.getLogger(__name__)
+
+
+@attrs.frozen(eq=False)
+class Columns:
+    """Named arrays, with notes, that are kept in a folder.
+
+    Each array is a ``.npy`` file, which has the checksum of its content in its name. The header names them, and is
+    replaced last: a folder whose writer was killed is none, or as it was before, and a process that opens the
+    folder meanwhile gets all of the old columns or all of the new ones.
+
+    Attributes:
+        kind: What they are: ``"index of a video"``. Columns of another kind are refused.
+        arrays: The columns by name; those of a folder are read-only.
+        notes: What is kept with them: anything that JSON can hold.
+        folder: Where they were opened, or None.
+        checksum: Checksum of all of it, where they were opened.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> Columns("list of times", {"time": np.array([1, 5])}, {"unit": "ms"}).save(folder)
+        >>> found = Columns.open(folder, "list of times")
+        >>> found.arrays["time"].tolist(), found.notes
+        ([1, 5], {'unit': 'ms'})
+    """
+
+    kind: str
+    arrays: Mapping[str, npt.NDArray[Any]]
+    notes: Mapping[str, Any] = attrs.field(factory=dict)
+    folder: str | None = None
+    checksum: str = ""
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write them to a folder, in place of the columns that are there.
+
+        Raises:
+            FileError: It cannot be written. Also the builtin exception of the cause.
+            SettingError: The notes are nothing that JSON can hold.
+        """
+        path = os.path.abspath(folder)
+        columns: dict[str, list[Any]] = {}
+        try:
+            os.makedirs(path, exist_ok=True)
+            with making(path) as is_alone:
+                for name, array in self.arrays.items():
+                    column = np.ascontiguousarray(array)
+                    start = io.BytesIO()
+                    np.lib.format.write_array_header_1_0(start, np.lib.format.header_data_from_array_1_0(column))
+                    content = column.reshape(-1).view(np.uint8).data
+                    checksum = _checksum(content)
+                    columns[name] = [column.dtype.str, column.shape, start.tell(), checksum]
+                    replace_file(f"{path}/{name}.{checksum}.npy", [start.getvalue(), content])
+                replace_file(f"{path}/{_HEADER}", [_header_text(self.kind, columns, self.notes)])
+                if is_alone:
+                    _remove_others(path, {f"{name}.{column[-1]}.npy" for name, column in columns.items()})
+        except OSError as error:
+            raise file_error(f"The {self.kind} cannot be written to {path!r}", error) from error
+
+    @classmethod
+    def open(
+        cls, folder: str | os.PathLike[str], kind: str, *, is_mapped: bool = True, is_verified: bool = True
+    ) -> Columns:
+        """Open what `save` has written.
+
+        Args:
+            folder: The folder.
+            kind: What it must hold.
+            is_mapped: Whether arrays are mapped. Each keeps a file open; others are read.
+            is_verified: Whether all content is read once, to find damage. The sizes of files, without which
+                mapped arrays could end the process, are checked in any case.
+
+        Raises:
+            FileError: There are no such columns, or not of this version, or they are damaged. Also the builtin
+                exception of the cause.
+        """
+        path = os.path.abspath(folder)
+        try:
+            text = read_table(f"{path}/{_HEADER}")
+            while True:
+                header, checksum = _parsed(text, kind)
+                try:
+                    arrays = {
+                        name: _column(f"{path}/{name}.{column[-1]}.npy", column, is_mapped, is_verified)
+                        for name, column in header["columns"].items()
+                    }
+                    return cls(kind, arrays, header["notes"], path, checksum)
+                except FileNotFoundError:
+                    before, text = text, read_table(f"{path}/{_HEADER}")
+                    if text == before:  # else they were replaced meanwhile
+                        raise
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            what = f"{path!r} is no {kind} that can be used; make it anew, and keep it while it is in use"
+            raise file_error(what, error) from error
+
+    def require(self, checksum: str, what: str) -> None:
+        """Check that they are those that another process has opened; messages call them ``what``.
+
+        Raises:
+            FileError: They were replaced.
+        """
+        if self.checksum != checksum:
+            raise FileError(
+                f"The {what} in {self.folder!r} was made anew after this process was given it. Make the provider "
+                f"that uses it anew, and keep data and indices unchanged while they are in use."
+            )
+
+
+def load_or_make(
+    cache: str | os.PathLike[str],
+    key: Any,
+    load: Callable[[str], _T],
+    make: Callable[[], Columns],
+    *,
+    is_current: Callable[[_T], bool] = lambda known: True,
+    setting: str = "`index_cache`",
+) -> _T:
+    """Load columns from a cache. Where they are missing, damaged or outdated, one of several processes makes them.
+
+    Args:
+        cache: Folder of the cache, which is made if it is not there.
+        key: What they are made of, and how: anything that JSON can hold.
+        load: Loads them from their own folder in the cache.
+        make: Makes them.
+        is_current: Whether those that were loaded need not be made anew.
+        setting: What to call the setting of the folder in messages.
+
+    Raises:
+        SettingError: The cache is no local folder, or cannot be written. Also the builtin exception of the cause.
+    """
+    if is_url(os.fspath(cache)):
+        raise SettingError(f"{setting} must be a local folder, got {os.fspath(cache)!r}.")
+    parent = os.path.abspath(os.path.expanduser(cache))
+    text = json.dumps([_VERSION, key], sort_keys=True, default=str)
+    folder = f"{parent}/{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}"
+
+    def known(is_logged: bool = False) -> _T | None:
+        try:
+            loaded = load(folder)
+        except FileError as error:
+            if is_logged and not isinstance(error, FileNotFoundError):
+                _logger.warning("%s is made anew: %s", folder, error)
+            return None
+        return loaded if is_current(loaded) else None
+
+    found = known()
+    if found is not None:
+        return found
+    try:
+        os.makedirs(parent, exist_ok=True)
+    except OSError as error:
+        message = f"{setting} must be a folder, {parent!r} is not: {error.strerror or error}."
+        raise error_that_is_also(SettingError, [type(error)], message) from error
+    with making(folder):
+        found = known(is_logged=True)
+        if found is not None:
+            return found
+        start_s = time.monotonic()
+        columns = make()
+        try:
+            columns.save(folder)
+        except FileError as error:
+            message = f"{error} Make room, or name another folder: {setting}."
+            raise error_that_is_also(SettingError, [type(error)], message) from error
+        _logger.info("Made the %s %s in %.1f s.", columns.kind, folder, time.monotonic() - start_s)
+        return load(folder)
+
+
+def _header_text(kind: str, columns: Mapping[str, Any], notes: Mapping[str, Any]) -> bytes:
+    try:
+        text = json.dumps({"version": _VERSION, "kind": kind, "notes": notes, "columns": columns})
+    except (TypeError, ValueError) as error:
+        raise SettingError(f"The notes of columns must be values that JSON can hold: {error}.") from error
+    content = f'"header": {text}}}'.encode()
+    return f'{{"checksum": "{_checksum(content)}",\n'.encode() + content
+
+
+def _checksum(content: bytes | memoryview) -> str:
+    return f"{zlib.crc32(content):08x}"
+
+
+def _parsed(text: str, kind: str) -> tuple[dict[str, Any], str]:
+    """The header in a file, and its checksum, which covers those of the columns."""
+    parsed = parse_json(text)
+    header, checksum = parsed["header"], parsed["checksum"]
+    if _checksum(text.partition("\n")[2].encode()) != checksum:
+        raise ValueError("its header was changed")
+    if header["version"] != _VERSION:
+        raise ValueError(f"it is of version {header['version']}, must be of version {_VERSION}")
+    if header["kind"] != kind:
+        raise ValueError(f"it is of kind {header['kind']!r}")
+    return header, checksum
+
+
+def _column(file: str, column: Sequence[Any], is_mapped: bool, is_verified: bool) -> npt.NDArray[Any]:
+    dtype, shape, offset, checksum = np.dtype(column[0]), column[1], column[2], column[3]
+    if dtype.hasobject:
+        raise ValueError(f"{os.path.basename(file)} holds Python objects")
+    count = math.prod(shape)
+    size = offset + count * dtype.itemsize
+    descriptor, status = opened_file(file, is_limited=not is_mapped)
+    with open(descriptor, "rb") as opened:
+        if status.st_size != size:
+            raise ValueError(f"{os.path.basename(file)} must have {size} bytes, has {status.st_size}")
+        content = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) if is_mapped else opened.read()
+    if is_verified and _checksum(memoryview(content)[offset:]) != checksum:
+        raise ValueError(f"the content of {os.path.basename(file)} was changed")
+    return np.frombuffer(content, dtype, count, offset).reshape(shape)
+
+
+def _remove_others(path: str, kept: set[str]) -> None:
+    """Remove the columns before, and what killed writers have left."""
+    for name in os.listdir(path):
+        if name not in kept and _WRITTEN.fullmatch(name):
+            with contextlib.suppress(OSError):
+                os.unlink(f"{path}/{name}")
