@@ -16,7 +16,7 @@ import time
 import tracemalloc
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,9 @@ import numpy as np
 import pytest
 from support.clip_data import write_lerobot
 from support.optional_packages import has
+from support.providers import IndexProvider
 
-from accvlab.dali_pipeline_framework import DataLoader, WebDatasetReader, limits
+from accvlab.dali_pipeline_framework import DataLoader, SampleDataGroup, WebDatasetReader, limits
 from accvlab.dali_pipeline_framework.datasets.arrow_logs.lidar_content import read_points
 from accvlab.dali_pipeline_framework.datasets.clips.lerobot_files import LeRobotFiles
 from accvlab.dali_pipeline_framework.datasets.driving.arrow_files import ArrowFile, read_columns
@@ -58,7 +59,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(file_limits.UNPACKED_BYTES, "_most", 1 << 20)
+    monkeypatch.setattr(file_limits.UNPACKED_BYTES, "most", 1 << 20)
     return 1 << 20
 
 
@@ -85,7 +86,7 @@ def test_files_that_are_too_large(tmp_path: Path, name: str) -> None:
     message = refusal(lambda: READERS[name](path))
     assert repr(str(path)) in message
     assert f"it has {LARGE} bytes, more than the limit of {1 << 33}" in message
-    assert "`limits.set_most_file_bytes`, or $ACCVLAB_MOST_FILE_BYTES" in message
+    assert "raise the limit: `limits.set_most_file_bytes`" in message
 
 
 @pytest.mark.parametrize("name", [name for name in READERS if name != "file"])
@@ -96,25 +97,47 @@ def test_pipes_are_not_waited_for(tmp_path: Path, name: str) -> None:
     assert re.search("it is no (regular )?file", refusal(lambda: READERS[name](path)))
 
 
-def test_limits_are_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (limits.most_file_bytes(), limits.most_unpacked_bytes(), limits.most_video_frames()) == (
-        2**33,
-        2**31,
-        2**24,
-    )
-    for limit, name in ((file_limits.FILE_BYTES, "file_bytes"), (file_limits.VIDEO_FRAMES, "video_frames")):
-        variable = f"ACCVLAB_MOST_{name.upper()}"
-        monkeypatch.setattr(limit, "_most", None)
-        monkeypatch.setenv(variable, "77")
-        assert getattr(limits, f"most_{name}")() == 77
-        getattr(limits, f"set_most_{name}")(78)
-        assert (getattr(limits, f"most_{name}")(), os.environ[variable]) == (78, "78")
-        monkeypatch.setattr(limit, "_most", None)
-        monkeypatch.setenv(variable, "many")
-        with pytest.raises(SettingError, match=rf"\${variable} must be a whole number of at least 1, got 'many'"):
-            getattr(limits, f"most_{name}")()
-        with pytest.raises(SettingError, match="`count` must be"):
-            getattr(limits, f"set_most_{name}")(0)
+LIMITS = ("file_bytes", "unpacked_bytes", "video_frames", "image_pixels")
+
+
+@pytest.fixture
+def other_limits() -> Iterator[list[int]]:
+    before = file_limits.all_limits()
+    for number, name in enumerate(LIMITS):
+        getattr(limits, f"set_most_{name}")(7000 + number)
+    yield [7000, 7001, 7002, 7003]
+    file_limits.set_all_limits(before)
+
+
+def limits_now() -> list[int]:
+    return [getattr(limits, f"most_{name}")() for name in LIMITS]
+
+
+def test_limits_are_settings(request: pytest.FixtureRequest) -> None:
+    assert limits_now() == [2**33, 2**31, 2**24, 2**28]
+    request.getfixturevalue("other_limits")
+    assert limits_now() == [7000, 7001, 7002, 7003]
+    for name in LIMITS:
+        for count in (0, "77"):
+            with pytest.raises(SettingError, match="`count` must be a whole number"):
+                getattr(limits, f"set_most_{name}")(count)
+    assert limits_now() == [7000, 7001, 7002, 7003]
+
+
+class LimitsOfWorker(IndexProvider):
+    """Each sample is the limits of the process that loads it."""
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        sample = self.sample_data_structure
+        sample["index"] = limits_now()
+        return sample
+
+
+@pytest.mark.parametrize("start_method", ["fork", "forkserver", pytest.param("spawn", marks=pytest.mark.wide)])
+def test_workers_have_the_limits_of_their_loader(start_method: Any, other_limits: list[int]) -> None:
+    settings: dict[str, Any] = {"num_workers": 1, "start_method": start_method, "output_type": "numpy"}
+    with DataLoader(LimitsOfWorker(1), 1, **settings) as loader:
+        assert next(iter(loader))["index"].tolist() == [other_limits]
 
 
 # --- archives -------------------------------------------------------------------------------------------------
@@ -361,16 +384,11 @@ class TestVideos:
         self.patched(video, b"trun", 0, struct.pack(">II", 0, 2**31 - 1))
         assert f"it claims {2**31 - 1} frames, more than the limit" in self.message(video)
 
-    def test_frames_of_gigapixels(self, video: Path) -> None:
+    def test_frames_of_gigapixels(self, video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with VideoDecoder(video) as decoder:
             assert decoder.width * decoder.height == 96 * 64
-        before = limits.most_image_pixels()
-        limits.set_most_image_pixels(96 * 64 - 1)
-        try:
-            assert "it claims frames of 96 x 64 pixels, more than the limit of 6143" in self.message(video)
-        finally:
-            limits.set_most_image_pixels(before)
-            del os.environ["ACCVLAB_MOST_IMAGE_PIXELS"]
+        monkeypatch.setattr(file_limits.IMAGE_PIXELS, "most", 96 * 64 - 1)
+        assert "it claims frames of 96 x 64 pixels, more than the limit of 6143" in self.message(video)
 
 
 def whole(number: int, length: int = 0) -> bytes:
@@ -403,7 +421,7 @@ def test_pages_that_claim_other_sizes_than_the_footer(
         content = content.replace(in_header, whole(in_page, 5))
     path.write_bytes(content)
     limit = 2**31 - 1 if in_footer is None else 64 << 20
-    monkeypatch.setattr(file_limits.UNPACKED_BYTES, "_most", limit)
+    monkeypatch.setattr(file_limits.UNPACKED_BYTES, "most", limit)
     pool, before = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
     pa.set_memory_pool(pool)
     try:
@@ -450,10 +468,12 @@ def test_damaged_headers_of_pages(content: bytes) -> None:
 
 TAR_BOMBS = """
 import resource, sys
+from accvlab.dali_pipeline_framework import limits
 from accvlab.dali_pipeline_framework.errors import FileError
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 most = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + (256 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (most, most))
+limits.set_most_unpacked_bytes(16 << 20)
 for name in sys.argv[1:]:
     try:
         Storage(f"tar://::{name}").read_bytes("a")
@@ -483,11 +503,10 @@ def test_compressed_tar_archives_are_not_unpacked_without_end(tmp_path: Path) ->
     }
     for name, members in bombs.items():
         (tmp_path / f"{name}.tar.gz").write_bytes(b"".join(members))
-    environment = {**os.environ, "ACCVLAB_MOST_UNPACKED_BYTES": str(16 << 20)}
     names = [f"{name}.tar.gz" for name in bombs]
     ended = subprocess.run(
         [sys.executable, "-c", TAR_BOMBS, *names],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     assert ended.stdout.splitlines()[-1:] == ["end"], ended.stderr
     told = dict(line.split(" ", 1) for line in ended.stdout.splitlines()[:-1])

@@ -26,6 +26,7 @@ from ..draws.keyed_draws import KeyedDraws
 from ..draws.sample_seeds import LoadingSamples, SampleSeeds, note_sample, of_thread
 from ..errors import FrameworkError
 from ..ledgers.packed_batch import packed
+from ..limits.file_limits import all_limits, set_all_limits
 from ..sample_data import GroupFormat
 from ..sample_data.names import format_path
 from ..sources.input_adapter import InputAdapter
@@ -121,9 +122,11 @@ class _WorkerSource(ABC):
             "_checker": None,
             "_checker_of_sent": None,
             "_memory": None,
+            "limits": all_limits(),
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        set_all_limits(state.pop("limits"))
         self.__dict__.update(state)
         prepare_worker_process(self._control.parent_pid, self._control.is_sent_by_main_thread)
         answer_requests(self._control.stacks_path)
