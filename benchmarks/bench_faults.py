@@ -233,12 +233,12 @@ def ledger_alone(folder: Path, is_quick: bool) -> dict[str, float]:
         source: Any = pipeline.worker_source
         control, data = source._control, source._source
         place = position.epoch, position.batch - 1
-        if pipeline.told_samples(*place) is None:
+        if not pipeline.told_samples(*place):
             raise RuntimeError("The worker has not told which samples it has loaded.")
         infos = infos_of(*place)
 
         def tell() -> None:
-            control.tell_samples(*place, samples_of(data, infos, {}, control.index_bytes))
+            control.tell_samples(*place, samples_of(data, infos, {}))
 
         return {
             "loop_us": least_us(lambda: recording.note(position, pipeline), is_quick),

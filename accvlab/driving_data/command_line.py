@@ -35,12 +35,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     showing.add_argument("--frame", type=int, help="number of the frame of a clip; all of them if not given")
     showing.add_argument("--batch", type=int, default=0, help="number of the batch, of a loader")
-    showing.add_argument("--frames", type=int, default=1, help="how many samples or batches, for an animation")
+    showing.add_argument("--frames", type=int, default=1, help="how many samples or batches, for a recording")
     showing.add_argument(
         "--output",
         type=Path,
         default=Path("sample.png"),
-        help=".png; .gif or .webp for an animation; .rrd for rerun",
+        help=".png; .rrd for a recording of rerun",
     )
     benching = add_command(commands, "bench", "Measure how fast it delivers.")
     benching.add_argument("--batches", type=int, default=50, help="how many to measure, or samples of a provider")

@@ -48,7 +48,6 @@ def _input_of(provider: DataProvider) -> Any:
 
 
 def _show(subject: Any, options: argparse.Namespace, say: Callable[[str], None]) -> None:
-    from .viewing.animations import save_animation
     from .viewing.pictures import show
     from .viewing.recordings import save_recording
 
@@ -61,17 +60,17 @@ def _show(subject: Any, options: argparse.Namespace, say: Callable[[str], None])
     settings: dict[str, Any] = {"class_names": class_names}
     if isinstance(subject, DataLoader):
         settings["sample"] = options.sample
-    if options.frame is not None and options.output.suffix == ".rrd":
-        raise SettingError("`--frame` is for pictures.")
-    if options.output.suffix != ".rrd":
-        settings["frame"] = options.frame
     shown_data = _delivered(subject, options)
     if options.output.suffix == ".rrd":
+        if options.frame is not None:
+            raise SettingError("`--frame` is for pictures.")
         save_recording(shown_data, options.output, **settings)
-    elif options.frames > 1:
-        save_animation(shown_data, options.output, **settings)
     else:
-        show(next(shown_data), **settings).save(options.output)
+        if options.frames > 1:
+            raise SettingError(
+                f"`--frames` is for recordings: `--output` must end with .rrd, got {str(options.output)!r}."
+            )
+        show(next(shown_data), frame=options.frame, **settings).save(options.output)
     say(f"{options.output}")
 
 

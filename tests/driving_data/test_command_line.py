@@ -112,10 +112,20 @@ class TestShow:
         with Image.open(folder / "three.png") as image:
             assert image.format == "PNG"
 
-    def test_draws_batches_as_an_animation(self, folder):
-        assert main(["show", "commanded:loader", "--frames", "2", "--output", "two.gif"]) == 0
-        with Image.open(folder / "two.gif") as image:
-            assert image.n_frames == 2
+    def test_a_picture_is_of_one_sample(self, folder, capsys):
+        assert main(["show", "commanded:loader", "--frames", "2", "--output", "two.png"]) == 1
+        message = "`--frames` is for recordings: `--output` must end with .rrd, got 'two.png'"
+        assert message in capsys.readouterr().err
+
+    @pytest.mark.parametrize("subject", ["provider", "loader", "recipe"])
+    def test_records_several(self, folder, subject):
+        pytest.importorskip("rerun")
+        sizes = []
+        for num_frames in ("1", "2"):
+            target = folder / f"{subject}{num_frames}.rrd"
+            assert main(["show", f"commanded:{subject}", "--frames", num_frames, "--output", str(target)]) == 0
+            sizes.append(target.stat().st_size)
+        assert sizes[1] > sizes[0] + 300
 
     @pytest.mark.parametrize(
         ("subject", "options", "num_rows"),
@@ -133,11 +143,6 @@ class TestShow:
         with Image.open(target) as image:
             # A camera is 396 pixels wide, and 2/3 of that high; the heading is 38 high, all rows 330 at least.
             assert image.height - 38 == pytest.approx(max(num_rows * 396 * 2 / 3, 330), abs=2)
-
-    def test_draws_recipes_as_an_animation(self, folder):
-        assert main(["show", "commanded:recipe", "--frames", "2", "--output", "recipe.gif"]) == 0
-        with Image.open(folder / "recipe.gif") as image:
-            assert image.n_frames == 2
 
     def test_there_is_no_such_frame(self, capsys):
         assert main(["show", "commanded:queues", "--frame", "3"]) == 1

@@ -20,6 +20,7 @@ from accvlab.dali_pipeline_framework import (
     SampleDataGroup,
     SamplerInputCallable,
     SequentialSampler,
+    limits,
 )
 from support.providers import Panic
 
@@ -73,6 +74,10 @@ def panicking_provider() -> Images:
 
 def good_provider() -> Images:
     return Images(bad=False)
+
+
+def limited_provider() -> Images:
+    raise ValueError(f"at most {limits.most_video_frames()} frames")
 
 
 class LateImages(Images):

@@ -38,4 +38,4 @@ def assert_too_large_a_file_is_refused(folder: Path, read: Callable[[Path], Any]
     message = refusal(lambda: read(path))
     assert repr(str(path)) in message
     assert f"it has {_LARGE} bytes, more than the limit of {1 << 33}" in message
-    assert "`limits.set_most_file_bytes`, or $ACCVLAB_MOST_FILE_BYTES" in message
+    assert "raise the limit: `limits.set_most_file_bytes`" in message

@@ -14,10 +14,11 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from ..ledgers.packed_batch import PackedBatch
 from .worker_process import is_main_thread
 
-_TOLD = struct.Struct("=qqqq")
+_TOLD = struct.Struct("=qqq")
+_TOLD_WORDS_PER_SAMPLE = 8  # up to three numbers of 19 digits
+_MORE_TOLD_WORDS = 4
 _nbytes_of = operator.attrgetter("nbytes")
 
 
@@ -66,8 +67,7 @@ class ControlBlock:
         int64 words  0  abandoned_before  callables: epochs with a smaller index are abandoned
                      1  generation        iterables: grows when the running epoch is abandoned
                      2  num_workers       how many worker processes have taken a number
-                     3  index_bytes       how workers pack the indices of the samples of each batch, to tell them
-                                          (see `packed_batch`); 0: they do not
+                     3  tells_samples     whether workers tell the samples of each batch
                      4..27                ring of 8 rows, one per epoch that was begun elsewhere: its index
                                           plus 1, the epoch that is meant, the first batch of it
                      28, 29               iterables: process that loads a batch (0: none), and since when
@@ -79,8 +79,8 @@ class ControlBlock:
                                           the batch, for callables the process and the slot that it loads
                                           (0: none)
                      behind               ring of rows, one per batch in flight, where samples are told: its
-                                          epoch (for iterables 0), its number plus 1, head and number of bytes
-                                          of its samples, packed; then these bytes
+                                          epoch (for iterables 0), its number plus 1, and number of bytes of its
+                                          samples as in a ledger; then these bytes
                      behind them          a row per worker: what it has done, see `Work`
                      at the end           a row per worker: its process, the stage of its set-up (0: none), and
                                           since when
@@ -90,7 +90,7 @@ class ControlBlock:
     Attributes:
         parent_pid: The process that made the block.
         is_sent_by_main_thread: In a worker that got it pickled, whether the main thread there has sent it.
-        index_bytes: How workers are to tell which samples they load, 0: not; up to date once a batch is begun.
+        tells_samples: Whether workers are to tell which samples they load; up to date once a batch is begun.
         stacks_path: File into which workers write their stacks when they are asked for them.
     """
 
@@ -103,7 +103,7 @@ class ControlBlock:
     _WORK_WORDS = 7
     _SETUP_WORDS = 3
 
-    index_bytes = 0
+    tells_samples = 0
     is_sent_by_main_thread = False
 
     def __init__(self, batch_size: int, num_in_flight: int = 64, num_workers: int = 1) -> None:
@@ -117,7 +117,7 @@ class ControlBlock:
         """
         self._row_words = self._ROW_HEADER + batch_size
         self._num_rows = num_in_flight
-        self._told_words = _TOLD.size // 8 + 3 * batch_size
+        self._told_words = _TOLD.size // 8 + _MORE_TOLD_WORDS + _TOLD_WORDS_PER_SAMPLE * batch_size
         self._told_at = self._HEADER + self._num_rows * self._row_words
         self._work_at = self._told_at + self._num_rows * self._told_words
         self._num_work_rows = max(1, num_workers)
@@ -312,7 +312,7 @@ class ControlBlock:
         row = self._HEADER + (batch % self._num_rows) * self._row_words
         self._words[row] = epoch
         self._words[row + 1] = batch + 1
-        self.index_bytes = self._words[3]
+        self.tells_samples = self._words[3]
         return row
 
     def end_batch(self, batch: int) -> None:
@@ -339,26 +339,25 @@ class ControlBlock:
 
     # --- what was loaded ----------------------------------------------------------------------------
 
-    def ask_for_samples(self, index_bytes: int) -> None:
-        """Have all workers tell which samples they have loaded, packed like that."""
-        self._words[3] = index_bytes
+    def ask_for_samples(self) -> None:
+        """Have all workers tell which samples they have loaded."""
+        self._words[3] = 1
 
-    def tell_samples(self, epoch: int, batch: int, samples: PackedBatch) -> None:
+    def tell_samples(self, epoch: int, batch: int, samples: bytes) -> None:
         """Tell which samples a batch holds."""
         row = 8 * (self._told_at + batch % self._num_rows * self._told_words)
-        head, content = samples
         begin = row + _TOLD.size
-        self._memory[begin : begin + len(content)] = content
-        _TOLD.pack_into(self._memory, row, epoch, batch + 1, head, len(content))
+        self._memory[begin : begin + len(samples)] = samples
+        _TOLD.pack_into(self._memory, row, epoch, batch + 1, len(samples))
 
-    def told_samples(self, epoch: int, batch: int) -> PackedBatch | None:
-        """What was told of a batch; None for nothing."""
+    def told_samples(self, epoch: int, batch: int) -> bytes:
+        """What was told of a batch; empty for nothing."""
         row = 8 * (self._told_at + batch % self._num_rows * self._told_words)
-        told_epoch, told_batch, head, num_bytes = _TOLD.unpack_from(self._memory, row)
+        told_epoch, told_batch, num_bytes = _TOLD.unpack_from(self._memory, row)
         if told_batch != batch + 1 or told_epoch != epoch:
-            return None
+            return b""
         begin = row + _TOLD.size
-        return head, self._memory[begin : begin + num_bytes]
+        return self._memory[begin : begin + num_bytes]
 
     # --- what workers have done -----------------------------------------------------------------------
 

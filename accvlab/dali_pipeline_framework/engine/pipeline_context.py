@@ -21,7 +21,6 @@ from .dali.texts import MERGED_DIFFERENT_DIMENSIONS, dali_cause, dali_message, i
 from .delivery import Delivery
 
 if TYPE_CHECKING:
-    from ..ledgers.packed_batch import PackedBatch
     from .watching.worker_watch import WorkerWatch
 
 
@@ -185,12 +184,12 @@ class DescribedPipeline(Pipeline, ABC):
         """The input object that this pipeline was defined with."""
         return self._context.data_input
 
-    def tell_samples(self, index_bytes: int) -> None:
-        """Have workers tell which samples they load, packed like that; before the first batch."""
-        self._context.control.ask_for_samples(index_bytes)
+    def tell_samples(self) -> None:
+        """Have workers tell which samples they load; before the first batch."""
+        self._context.control.ask_for_samples()
 
-    def told_samples(self, epoch: int, batch: int) -> PackedBatch | None:
-        """What was told of the batch that was delivered last, by its epoch and number; None for nothing."""
+    def told_samples(self, epoch: int, batch: int) -> bytes:
+        """What was told of the batch that was delivered last, by its epoch and number; empty for nothing."""
         context = self._context
         if not callable(context.data_input):  # it counts over all epochs
             epoch, batch = 0, self.num_delivered - 1

@@ -25,7 +25,8 @@ from nvidia.dali import types
 from ..draws.keyed_draws import KeyedDraws
 from ..draws.sample_seeds import LoadingSamples, SampleSeeds, note_sample, of_thread
 from ..errors import FrameworkError
-from ..ledgers.packed_batch import packed
+from ..ledgers.ledger import samples_text
+from ..limits.file_limits import all_limits, set_all_limits
 from ..sample_data import GroupFormat
 from ..sample_data.names import format_path
 from ..sources.input_adapter import InputAdapter
@@ -121,9 +122,11 @@ class _WorkerSource(ABC):
             "_checker": None,
             "_checker_of_sent": None,
             "_memory": None,
+            "limits": all_limits(),
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        set_all_limits(state.pop("limits"))
         self.__dict__.update(state)
         prepare_worker_process(self._control.parent_pid, self._control.is_sent_by_main_thread)
         answer_requests(self._control.stacks_path)
@@ -373,8 +376,8 @@ class BatchSource(_WorkerSource, ABC):
             outputs = self._after_error(batch, error)
         if outputs is None:
             raise StopIteration  # a batch that the epoch cannot fill is dropped
-        if control.index_bytes:
-            samples = samples_of(self._source, batch.infos, batch.stand_ins, control.index_bytes)
+        if control.tells_samples:
+            samples = samples_of(self._source, batch.infos, batch.stand_ins)
             control.tell_samples(infos[0].epoch_idx, infos[0].iteration, samples)
         times_ns = batch.began_ns, batch.read_ns, batch.stepped_ns, perf_counter_ns()
         control.add_work(self._worker_number or 0, times_ns, len(batch.infos), outputs)
@@ -511,8 +514,8 @@ class IterableSource(_WorkerSource):
                 self._fail_for(str(error), f"{where}, slot {slot}", _at(indices, slot))
         if indices is not None:
             self._control.record_batch(self._num_delivered, indices)
-            if self._control.index_bytes:
-                told = packed([*indices[: self._batch_size]], self._control.index_bytes)
+            if self._control.tells_samples:
+                told = samples_text([*indices[: self._batch_size]])
                 self._control.tell_samples(0, self._num_delivered, told)
         read = perf_counter_ns()
         draws: Sequence[Any] = ()

@@ -225,7 +225,7 @@ class DataLoader(TorchInterface, ReportInterface):
             self._steps,
             is_automatic=self._num_workers == "auto",
             failed=FailedSamples(self._faults),
-            index_bytes=self._ledger.index_bytes,
+            tells_samples=self._ledger.is_on,
         )
         pipeline = self._run.pipeline
         # It complains about unknown values now.

@@ -10,9 +10,8 @@ import os
 from typing import Any
 
 from ..checks import file_path
-from ..errors import FileError, NotSupportedError, SettingError
-from ..ledgers.ledger_file import LOOP, NEW, STATE, LedgerHeader, LedgerWriter
-from ..ledgers.packed_batch import AS_NEEDED, bytes_per_index
+from ..errors import NotSupportedError, SettingError
+from ..ledgers.ledger import NEW, STATE, LedgerWriter
 from .input_binding import LoaderInput
 from .states.position import Position
 
@@ -38,10 +37,7 @@ class LedgerRecording:
 
     Attributes:
         is_on: Whether anything is noted.
-        index_bytes: How workers pack the indices of samples, see `packed_batch`; 0 where nothing is noted.
     """
-
-    index_bytes = 0
 
     def __init__(
         self, folder: str | os.PathLike[str] | None, bound: LoaderInput, seed: int, steps: int | None
@@ -54,7 +50,7 @@ class LedgerRecording:
         """
         self.is_on = folder is not None
         self._writer: LedgerWriter | None = None
-        self._why = NEW
+        self._why: str | None = NEW  # the next run of batches begins; None: the last one goes on
         if folder is None:
             return
         self._folder = os.path.expanduser(file_path(folder, "ledger"))
@@ -68,10 +64,8 @@ class LedgerRecording:
         self._bound = bound
         planned = getattr(bound.data_input, "provider", None)
         self._num_samples = -1 if planned is None else int(planned.get_number_of_samples())
-        self.index_bytes = AS_NEEDED if planned is None else bytes_per_index(self._num_samples)
         self._steps_of_stream = (steps or 0) if bound.is_endless else None
-        order = json.dumps([bound.description, seed], sort_keys=True, default=str)
-        self._order = hashlib.blake2b(order.encode(), digest_size=8).digest()
+        self._order = _digest([bound.description, seed])
 
     def begin(self, position: Position) -> None:
         """Note that a loop begins."""
@@ -79,11 +73,12 @@ class LedgerRecording:
             return
         try:
             if self._writer is None:
-                self._writer = LedgerWriter(self._folder, self._header())
-            self._writer.begin(self._why, position.epoch, position.batch)
-        except FileError as error:
+                self._writer = LedgerWriter(self._folder, self._about())
+            if self._why is not None:
+                self._writer.begin(self._why, position.epoch, position.batch)
+        except OSError as error:
             self._fail(error)
-        self._why = LOOP
+        self._why = None
 
     def continue_from_state(self) -> None:
         """Have the next loop be one that goes on from a state."""
@@ -100,7 +95,7 @@ class LedgerRecording:
             told = pipeline.told_samples(0, epoch * self._steps_of_stream + batch)
         try:
             self._writer.note_batch(epoch, batch, told)
-        except FileError as error:
+        except OSError as error:
             self._fail(error)
 
     def end_loop(self) -> None:
@@ -122,15 +117,23 @@ class LedgerRecording:
 
     def _fail(self, error: OSError) -> None:
         self.is_on = False
-        _logger.error("%s Nothing more is noted in it: what follows will be found missing.", error)
-
-    def _header(self) -> LedgerHeader:
-        launch = json.dumps([os.environ.get(name) for name in _LAUNCH_VARIABLES])
-        return LedgerHeader(
-            self._bound.shard.shard_id,
-            self._bound.shard.num_shards,
-            self._num_samples,
-            self._bound.batch_size,
-            self._order,
-            hashlib.blake2b(launch.encode(), digest_size=8).digest(),
+        _logger.error(
+            "The ledger in %r cannot be written: %s. Make room, or name another folder: `ledger`. Nothing more is "
+            "noted in it: what follows will be found missing.",
+            self._folder,
+            error.strerror or error,
         )
+
+    def _about(self) -> dict[str, int | str]:
+        return {
+            "shard": self._bound.shard.shard_id,
+            "shards": self._bound.shard.num_shards,
+            "num_samples": self._num_samples,
+            "order": self._order,
+            "launch": _digest([os.environ.get(name) for name in _LAUNCH_VARIABLES]),
+        }
+
+
+def _digest(value: object) -> str:
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -54,7 +54,7 @@ class LoaderPipeline:
         steps: int | None,
         is_automatic: bool = False,
         failed: FailedSamples | None = None,
-        index_bytes: int = 0,
+        tells_samples: bool = False,
     ) -> None:
         """Make the pipeline; nothing is started.
 
@@ -66,7 +66,7 @@ class LoaderPipeline:
             steps: Batches per loop where they were asked for.
             is_automatic: Whether the number of workers is chosen when the pipeline is started.
             failed: What has failed so far, and what is done about it; None: it is raised.
-            index_bytes: How workers pack the indices of the samples that they load, to tell them; 0: they do not.
+            tells_samples: Whether workers tell which samples they load.
 
         Raises:
             SettingError: An argument is out of its range.
@@ -79,7 +79,7 @@ class LoaderPipeline:
         self._arguments = arguments
         self._make_iterator = make_iterator
         self._is_automatic = is_automatic
-        self._index_bytes = index_bytes
+        self._tells_samples = tells_samples
         self.failed = failed or FailedSamples(FaultPolicy())
         self.choice: WorkerChoice | None = None
         self.is_closed = False
@@ -101,8 +101,8 @@ class LoaderPipeline:
         pipeline = self._definition.with_input(whole).get_dali_pipeline(**self._arguments, **checkpoint)
         if not isinstance(pipeline, StructuredPipeline):
             raise SettingError("A loader cannot use DALI's debug mode. Use get_dali_pipeline(debug=True).")
-        if self._index_bytes:
-            pipeline.tell_samples(self._index_bytes)
+        if self._tells_samples:
+            pipeline.tell_samples()
         pipeline.is_of_loader = True
         pipeline.limits = (self.failed.policy.blocked_after, self.failed.policy.stacks_after)
         follow_faults(pipeline, self.failed, self._bound)

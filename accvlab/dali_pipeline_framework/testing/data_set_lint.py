@@ -32,6 +32,7 @@ from ..checks import file_path, number
 from ..errors import FrameworkError, SettingError, TooManyFailedError
 from ..faults.failed_samples import FailedSample, summary_of
 from ..faults.quarantine import Quarantine
+from ..limits.file_limits import all_limits, set_all_limits
 from ..limits.worker_limits import checked_worker_count
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ def _started(make_subject: Callable[[], Subject]) -> _Worker:
     context = multiprocessing.get_context(_START_METHOD)
     pipe, other_end = context.Pipe()
     place = context.RawArray("d", [_STARTING, time.monotonic()])
-    process = context.Process(target=_work, args=(make_subject, other_end, place), daemon=True)
+    process = context.Process(target=_work, args=(make_subject, other_end, place, all_limits()), daemon=True)
     process.start()
     other_end.close()
     return _Worker(process, pipe, place)
@@ -226,7 +227,8 @@ def _end_of(worker: _Worker) -> str:
     return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
 
 
-def _work(make_subject: Callable[[], Subject], pipe: Any, place: Any) -> None:
+def _work(make_subject: Callable[[], Subject], pipe: Any, place: Any, limits: list[int]) -> None:
+    set_all_limits(limits)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         from ..engine.worker_process import keep_freed_memory, use_one_thread_of_opencv

@@ -17,7 +17,8 @@ from nvidia.dali import types
 
 from ..checks import shown, whole_number
 from ..errors import FileError, FrameworkError, MissingPackageError, SettingError, VideoError, error_that_is_also
-from ..limits.image_limit import most_image_pixels, too_many_pixels
+from ..limits.file_limits import IMAGE_PIXELS
+from ..limits.image_limit import too_many_pixels
 from ..providers.files.storage import reason_of
 from .files.container import missing_bytes
 from .files.video_file import is_empty, is_file_or_missing, path_advice
@@ -174,7 +175,7 @@ class VideoDecoder:
             excess = too_many_pixels(context.height, context.width)
             if excess:
                 raise VideoError(f"The video {self.name} is not decoded: it claims frames of {excess}.")
-            context.options = {"max_pixels": str(most_image_pixels())}
+            context.options = {"max_pixels": str(IMAGE_PIXELS.most)}
             self.codec_name: str = context.codec.canonical_name
             if self.codec_name in ("hevc", "mjpeg"):
                 # Their decoders would silently deliver frames with errors. (That of H.264 marks such frames, and
@@ -208,7 +209,7 @@ class VideoDecoder:
             file.seek(0)  # FFmpeg counts from where it begins
         try:
             # Metadata need not be UTF-8.
-            options = {"max_pixels": str(most_image_pixels())}
+            options = {"max_pixels": str(IMAGE_PIXELS.most)}
             container = self._av.open(file, mode="r", options=options, metadata_errors="replace")
         except self._av.error.FFmpegError as error:
             failure = self._opening_failure(error)

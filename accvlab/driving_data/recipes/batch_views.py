@@ -33,7 +33,7 @@ def batch_view(
     camera_names: Sequence[str] = (),
     ahead: Sequence[float] = (0.0, 1.0),
 ) -> SceneView:
-    """Take what can be shown out of a batch of a recipe; give it to `show` or `save_animation`.
+    """Take what can be shown out of a batch of a recipe; give it to `show` or `save_recording`.
 
     Boxes are those that the model learns, and they are drawn with the projection matrices that it is given.
 

@@ -6,7 +6,6 @@ The modules::
     scene_views   what a sample shows: images, boxes, points, where the cameras are
     projection    boxes as lines in images and from above
     pictures      one sample as a picture
-    animations    several, as an animated file
     recordings    several, for the viewer of rerun.io
 """
 

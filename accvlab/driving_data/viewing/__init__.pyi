@@ -1,4 +1,3 @@
-from .animations import save_animation as save_animation
 from .pictures import Picture as Picture
 from .pictures import show as show
 from .recordings import save_recording as save_recording

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accvlab.dali_pipeline_framework.engine.control_block import ControlBlock, Work
+from accvlab.dali_pipeline_framework.ledgers.ledger import samples_text
 
 RING = 64
 
@@ -83,6 +84,20 @@ def test_rows_for_as_many_batches_as_are_in_flight(num_in_flight: int) -> None:
     assert [copy.recorded_batch(batch) for batch in range(num_in_flight)] == [[b] for b in range(num_in_flight)]
     block.record_batch(num_in_flight, [7])
     assert copy.recorded_batch(0) is None
+    block.close()
+
+
+@pytest.mark.parametrize("batch_size", [1, 5])
+def test_the_longest_samples_that_are_told_fit(batch_size: int) -> None:
+    block = ControlBlock(batch_size, 3)
+    largest = [2**63 - 1] * batch_size
+    texts = [samples_text(largest, [*largest, *largest]), samples_text([2**32 - 1] * batch_size), b""]
+    for batch, text in enumerate(texts, 7):
+        block.tell_samples(2, batch, text)
+    copy = pickle.loads(pickle.dumps(block))
+    assert [copy.told_samples(2, batch) for batch in (7, 8, 9)] == texts
+    assert (copy.told_samples(2, 4), copy.told_samples(1, 7)) == (b"", b"")
+    assert copy.work() == []  # which is stored behind them
     block.close()
 
 

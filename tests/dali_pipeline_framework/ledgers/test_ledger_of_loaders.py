@@ -22,20 +22,18 @@ from support.scripts import run_script
 
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.ledgers import appended_file
 from accvlab.dali_pipeline_framework.ledgers.certificate import certify
-from accvlab.dali_pipeline_framework.ledgers.ledger_file import ledgers_in
-from accvlab.dali_pipeline_framework.ledgers.marks import DELIVERED, PADDING
+from accvlab.dali_pipeline_framework.ledgers.ledger import LedgerPart, ledgers_in
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
 
 def noted(folder: Path) -> list[list[int]]:
     """Samples of each batch in the ledgers of a folder."""
-    found = []
-    for ledger in ledgers_in([folder]):
-        for part in ledger.parts:
-            found += [part.indices[part.batch_of == number].tolist() for number in range(len(part.epochs))]
-    return found
+    return [samples.tolist() for part in parts_in(folder) for _, samples, _ in part.batches if samples is not None]
+
+
+def parts_in(folder: Path) -> list[LedgerPart]:
+    return [part for parts, _ in ledgers_in([folder]) for part in parts]
 
 
 @pytest.mark.parametrize(
@@ -62,12 +60,11 @@ def test_a_ledger_tells_what_was_delivered(tmp_path: Path, settings: dict[str, A
     assert not certify([tmp_path]).is_exact
 
 
-def test_padding_is_marked(tmp_path: Path) -> None:
+def test_padding_is_left_out(tmp_path: Path) -> None:
     with make_loader(by_sampler(ShuffledSampler(22, last_batch="pad")), 4, ledger=tmp_path) as loader:
         for _ in loader:
             pass
-    (ledger,) = ledgers_in([tmp_path])
-    assert Counter(ledger.parts[0].marks.tolist()) == {DELIVERED: 22, PADDING: 2}
+    assert [len(batch) for batch in noted(tmp_path)] == [4, 4, 4, 4, 4, 2]
     assert certify([tmp_path]).is_exact
 
 
@@ -75,9 +72,9 @@ def test_all_inputs_that_know_their_samples(tmp_path: Path) -> None:
     with make_loader(NumberCallable(10), 2, ledger=tmp_path / "callable") as loader:
         for _ in loader:
             pass
-    ledger = ledgers_in([tmp_path / "callable"])[0]
-    assert ledger.header.num_samples == -1
-    assert ledger.parts[0].is_known.tolist() == [False] * 5  # it does not tell
+    (part,) = parts_in(tmp_path / "callable")
+    assert part.num_samples == -1
+    assert [samples for _, samples, _ in part.batches] == [None] * 5  # it does not tell
     with make_loader(by_sampler(EndlessSampler()), 4, steps_per_epoch=2, ledger=tmp_path / "endless") as loader:
         delivered = [batch["index"].tolist() for _ in range(3) for batch in loader]
     assert noted(tmp_path / "endless") == delivered
@@ -117,7 +114,6 @@ def test_refusals_and_a_folder_that_cannot_be_made(tmp_path: Path, caplog: pytes
 def test_a_full_disk_ends_the_ledger_and_not_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(appended_file, "_is_safe_to_map", lambda file: False)
     with make_loader(by_sampler(ShuffledSampler(22)), 4, ledger=tmp_path) as loader:
         batches = iter(loader)
         next(batches)

@@ -12,14 +12,16 @@ import sys
 import tarfile
 import zipfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.optional_packages import has
+from support.providers import IndexProvider
 from support.refusals import assert_too_large_a_file_is_refused, refusal
 
-from accvlab.dali_pipeline_framework import DataLoader, limits
+from accvlab.dali_pipeline_framework import DataLoader, SampleDataGroup, limits
 from accvlab.dali_pipeline_framework.errors import SettingError, VideoError
 from accvlab.dali_pipeline_framework.limits import file_limits
 from accvlab.dali_pipeline_framework.loader.states.state import _checkpoint
@@ -32,7 +34,7 @@ pytestmark = pytest.mark.timeout(60)
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(file_limits.UNPACKED_BYTES, "_most", 1 << 20)
+    monkeypatch.setattr(file_limits.UNPACKED_BYTES, "most", 1 << 20)
     return 1 << 20
 
 
@@ -40,24 +42,47 @@ def test_files_that_are_too_large(tmp_path: Path) -> None:
     assert_too_large_a_file_is_refused(tmp_path, lambda path: Storage(path.parent).read_bytes(path.name))
 
 
-def test_limits_are_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (limits.most_file_bytes(), limits.most_unpacked_bytes()) == (2**33, 2**31)
-    for limit, name in (
-        (file_limits.FILE_BYTES, "file_bytes"),
-        (file_limits.UNPACKED_BYTES, "unpacked_bytes"),
-    ):
-        variable = f"ACCVLAB_MOST_{name.upper()}"
-        monkeypatch.setattr(limit, "_most", None)
-        monkeypatch.setenv(variable, "77")
-        assert getattr(limits, f"most_{name}")() == 77
-        getattr(limits, f"set_most_{name}")(78)
-        assert (getattr(limits, f"most_{name}")(), os.environ[variable]) == (78, "78")
-        monkeypatch.setattr(limit, "_most", None)
-        monkeypatch.setenv(variable, "many")
-        with pytest.raises(SettingError, match=rf"\${variable} must be a whole number of at least 1, got 'many'"):
-            getattr(limits, f"most_{name}")()
-        with pytest.raises(SettingError, match="`count` must be"):
-            getattr(limits, f"set_most_{name}")(0)
+LIMITS = ("file_bytes", "unpacked_bytes", "image_pixels")
+
+
+@pytest.fixture
+def other_limits() -> Iterator[list[int]]:
+    before = file_limits.all_limits()
+    for number, name in enumerate(LIMITS):
+        getattr(limits, f"set_most_{name}")(7000 + number)
+    yield [7000, 7001, 7002]
+    file_limits.set_all_limits(before)
+
+
+def limits_now() -> list[int]:
+    return [getattr(limits, f"most_{name}")() for name in LIMITS]
+
+
+def test_limits_are_settings(request: pytest.FixtureRequest) -> None:
+    assert limits_now() == [2**33, 2**31, 2**28]
+    request.getfixturevalue("other_limits")
+    assert limits_now() == [7000, 7001, 7002]
+    for name in LIMITS:
+        for count in (0, "77"):
+            with pytest.raises(SettingError, match="`count` must be a whole number"):
+                getattr(limits, f"set_most_{name}")(count)
+    assert limits_now() == [7000, 7001, 7002]
+
+
+class LimitsOfWorker(IndexProvider):
+    """Each sample is the limits of the process that loads it."""
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        sample = self.sample_data_structure
+        sample["index"] = limits_now()
+        return sample
+
+
+@pytest.mark.parametrize("start_method", ["fork", "forkserver", pytest.param("spawn", marks=pytest.mark.wide)])
+def test_workers_have_the_limits_of_their_loader(start_method: Any, other_limits: list[int]) -> None:
+    settings: dict[str, Any] = {"num_workers": 1, "start_method": start_method, "output_type": "numpy"}
+    with DataLoader(LimitsOfWorker(1), 1, **settings) as loader:
+        assert next(iter(loader))["index"].tolist() == [other_limits]
 
 
 # --- archives -------------------------------------------------------------------------------------------------
@@ -133,25 +158,22 @@ class TestVideos:
 
         return make_video(tmp_path / "a.mp4", 14, "libx264")
 
-    def test_frames_of_gigapixels(self, video: Path) -> None:
+    def test_frames_of_gigapixels(self, video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with VideoDecoder(video) as decoder:
             assert decoder.width * decoder.height == 96 * 64
-        before = limits.most_image_pixels()
-        limits.set_most_image_pixels(96 * 64 - 1)
-        try:
-            message = refusal(lambda: VideoDecoder(video).next_frame(), VideoError)
-            assert f"{str(video)!r} is not decoded: it claims frames of 96 x 64 pixels, more than the" in message
-        finally:
-            limits.set_most_image_pixels(before)
-            del os.environ["ACCVLAB_MOST_IMAGE_PIXELS"]
+        monkeypatch.setattr(file_limits.IMAGE_PIXELS, "most", 96 * 64 - 1)
+        message = refusal(lambda: VideoDecoder(video).next_frame(), VideoError)
+        assert f"{str(video)!r} is not decoded: it claims frames of 96 x 64 pixels, more than the" in message
 
 
 TAR_BOMBS = """
 import resource, sys
+from accvlab.dali_pipeline_framework import limits
 from accvlab.dali_pipeline_framework.errors import FileError
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 most = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + (256 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (most, most))
+limits.set_most_unpacked_bytes(16 << 20)
 for name in sys.argv[1:]:
     try:
         Storage(f"tar://::{name}").read_bytes("a")
@@ -181,11 +203,10 @@ def test_compressed_tar_archives_are_not_unpacked_without_end(tmp_path: Path) ->
     }
     for name, members in bombs.items():
         (tmp_path / f"{name}.tar.gz").write_bytes(b"".join(members))
-    environment = {**os.environ, "ACCVLAB_MOST_UNPACKED_BYTES": str(16 << 20)}
     names = [f"{name}.tar.gz" for name in bombs]
     ended = subprocess.run(
         [sys.executable, "-c", TAR_BOMBS, *names],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     assert ended.stdout.splitlines()[-1:] == ["end"], ended.stderr
     told = dict(line.split(" ", 1) for line in ended.stdout.splitlines()[:-1])

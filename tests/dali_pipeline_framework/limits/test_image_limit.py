@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import struct
-import subprocess
-import sys
 import time
 import timeit
 import zlib
@@ -26,9 +24,9 @@ from support.arrays import DT
 from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, SampleDataGroup, limits
-from accvlab.dali_pipeline_framework.errors import FieldValueError, FileError, SettingError
+from accvlab.dali_pipeline_framework.errors import FieldValueError, FileError
 from accvlab.dali_pipeline_framework.extension import image_arrays
-from accvlab.dali_pipeline_framework.limits import image_limit
+from accvlab.dali_pipeline_framework.limits import file_limits
 from accvlab.dali_pipeline_framework.limits.image_headers import claimed_size
 from accvlab.dali_pipeline_framework.limits.image_limit import too_large
 from accvlab.dali_pipeline_framework.providers.files.image_decoding import decoded_rgb
@@ -211,7 +209,7 @@ def test_the_largest_of_several_frame_headers_counts() -> None:
 
 def test_the_decoder_s_own_header_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where ours finds nothing: of a format that only Pillow knows, or by a fault of ours."""
-    monkeypatch.setattr(image_limit, "_most", 37 * 53 - 1)
+    monkeypatch.setattr(file_limits.IMAGE_PIXELS, "most", 37 * 53 - 1)
     with pytest.raises(FileError, match="53 x 37 pixels, more than the limit"):
         decoded_rgb(as_array(by_pillow("SGI")), "a.sgi")
     monkeypatch.setattr(image_arrays, "too_large", lambda encoded: "")
@@ -260,23 +258,10 @@ def test_sample_and_field_are_named(run: str, is_declared: bool) -> None:
 
 
 def test_the_limit_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert limits.most_image_pixels() == 2**28
-    monkeypatch.setattr(image_limit, "_most", None)
-    monkeypatch.setenv(image_limit.VARIABLE, "1960")
-    assert limits.most_image_pixels() == 1960
+    monkeypatch.setattr(file_limits.IMAGE_PIXELS, "most", 1960)
     assert "53 x 37" in too_large(as_array(FILES["png"]))
     limits.set_most_image_pixels(1961)
     assert too_large(as_array(FILES["png"])) == ""
-    command = [sys.executable, "-c", "from accvlab.dali_pipeline_framework import limits as l"]
-    command[-1] += "; print(l.most_image_pixels())"
-    assert subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout == "1961\n"
-    with pytest.raises(SettingError, match="`count` must be a whole number of at least 1"):
-        limits.set_most_image_pixels(0)
-    for text in ("0", "many"):
-        monkeypatch.setattr(image_limit, "_most", None)
-        monkeypatch.setenv(image_limit.VARIABLE, text)
-        with pytest.raises(SettingError, match=r"\$ACCVLAB_MOST_IMAGE_PIXELS must be a whole number"):
-            limits.most_image_pixels()
 
 
 def test_it_costs_next_to_nothing() -> None:

@@ -15,6 +15,7 @@ from support.lint_subjects import blocked_provider, definition, late_provider, p
 
 from accvlab.dali_pipeline_framework.command_line import main
 from accvlab.dali_pipeline_framework.faults import read_quarantine
+from accvlab.dali_pipeline_framework.limits import file_limits
 from accvlab.dali_pipeline_framework.testing import data_set_lint
 from accvlab.dali_pipeline_framework.testing.data_set_lint import _Rest, lint
 from accvlab.dali_pipeline_framework.testing.sample_trial import SampleTrial, subject_of
@@ -93,6 +94,13 @@ def test_the_time_limit_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
 def test_good_data(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lint", "support.lint_subjects:good_provider", "--workers", "1"]) == 0
     assert "All can be loaded and decoded." in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("_start_method")
+def test_limits_hold_in_its_processes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_limits.VIDEO_FRAMES, "most", 23)
+    assert main(["lint", "support.lint_subjects:limited_provider", "--workers", "1"]) == 1
+    assert "ValueError: at most 23 frames" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("_start_method")

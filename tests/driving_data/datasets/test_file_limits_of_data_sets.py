@@ -41,7 +41,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(file_limits.UNPACKED_BYTES, "_most", 1 << 20)
+    monkeypatch.setattr(file_limits.UNPACKED_BYTES, "most", 1 << 20)
     return 1 << 20
 
 

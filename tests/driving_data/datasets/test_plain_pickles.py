@@ -273,7 +273,7 @@ def test_pickles_that_are_no_regular_or_a_large_file_are_refused(
     for path in ("/dev/zero", tmp_path / "pipe"):
         with pytest.raises(FileError, match="cannot be read: it is no regular file"):
             load_plain_pickle(path)
-    monkeypatch.setattr(file_limits.FILE_BYTES, "_most", 100)
+    monkeypatch.setattr(file_limits.FILE_BYTES, "most", 100)
     assert "more than the limit of 100" in refusal(tmp_path / "infos.pkl", deep(200))
 
 

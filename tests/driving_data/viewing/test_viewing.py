@@ -17,7 +17,6 @@ from accvlab.driving_data.viewing import (
     CameraView,
     SceneView,
     ViewFields,
-    save_animation,
     save_recording,
     scene_view,
     show,
@@ -215,21 +214,6 @@ class TestShow:
     def test_checks_names_of_fields(self):
         with pytest.raises(SettingError, match="`image`"):
             ViewFields(image="")
-
-
-class TestAnimation:
-    def test_has_a_frame_for_each_sample(self, provider, tmp_path):
-        path = save_animation((provider.get_data(one) for one in range(3)), tmp_path / "clip.gif", frames_per_s=4)
-        with Image.open(path) as image:
-            assert (image.n_frames, image.info["duration"]) == (3, 250)
-
-    def test_needs_a_format(self, provider, tmp_path):
-        with pytest.raises(SettingError, match=r"must end with \.gif, \.webp, \.png"):
-            save_animation([provider.get_data(0)], tmp_path / "clip.mov")
-
-    def test_needs_samples(self, tmp_path):
-        with pytest.raises(SettingError, match="at least one sample"):
-            save_animation([], tmp_path / "clip.gif")
 
 
 class TestRecording:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...limits.file_limits import IMAGE_PIXELS
 from ...limits.image_headers import claimed_size
-from ...limits.image_limit import most_image_pixels, too_large
+from ...limits.image_limit import too_large
 from ...sample_data import FieldPath, GroupFormat
 from ...sample_data.format_problems import described_together
 from ...sample_data.names import format_path
@@ -64,7 +65,7 @@ class SampleChecker:
         ]
         self.usual_ranks: list[int] | None = None
         self._replayed = replayed
-        self._most_pixels = most_image_pixels()
+        self._most_pixels = IMAGE_PIXELS.most
         self._image_files = [
             position for position, leaf in enumerate(blueprint.flat_leaves) if leaf.content.is_encoded
         ]

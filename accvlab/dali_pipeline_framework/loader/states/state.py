@@ -15,7 +15,7 @@ import attrs
 
 from ...checks import bullets
 from ...errors import SettingError, StateError
-from ...limits.file_limits import most_unpacked_bytes
+from ...limits.file_limits import UNPACKED_BYTES
 from ...sampling.random_access_sampler import Description, EpochSegment
 from ...sources.planned_input import PlannedInput
 from ...user_warnings import warn_user
@@ -233,7 +233,7 @@ def _is_count(value: Any, least: int) -> bool:
 
 def _checkpoint(text: str) -> bytes:
     unpacking = zlib.decompressobj()
-    most = most_unpacked_bytes()
+    most = UNPACKED_BYTES.most
     content = unpacking.decompress(base64.b85decode(text), most)
     if not unpacking.eof:
         raise ValueError(f"it is cut short, or has more than {most} bytes (`limits.set_most_unpacked_bytes`)")

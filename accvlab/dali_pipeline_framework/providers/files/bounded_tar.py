@@ -79,7 +79,7 @@ class BoundedUnpacking(io.RawIOBase):
         """Read the next bytes."""
         begin = self._file.tell()
         if size is None or size < 0:
-            size = FILE_BYTES() + 1 - begin
+            size = FILE_BYTES.most + 1 - begin
         if begin + size > self._seen and size >= _HEADER_BYTES:
             self._require_header(size)
         content: bytes = self._file.read(size)
