@@ -11,9 +11,8 @@ The data are generated. In each race the contestants do the same, on the CPU:
   mirror with the boxes, normalize, pad to tiles, draw heatmaps.
 - ``chain, rotation and blur``: one JPEG. Decode, rotate and zoom, blur, normalize.
 
-Steps of the library run ``in the graph``, ``in the workers`` (as many as can), or ``auto``: where the library
-chooses. ``on arrays, not delivered`` is one step in one process: the library chooses by that price, and by what
-the way to the graph costs. ``DALI by hand`` is in `step_by_hand`, ``PyTorch, OpenCV`` is
+Steps of the library run ``in the graph``, ``in the workers`` (as many as can), or ``auto``: by the rule of the
+library. ``DALI by hand`` is in `step_by_hand`, ``PyTorch, OpenCV`` is
 ``torch.utils.data.DataLoader`` with `step_torch`. All have two worker processes, but single steps in the graph,
 which load nothing; DALI has two threads besides.
 
@@ -27,7 +26,6 @@ whether other programs ran at the same time.
     python benchmarks/bench_steps.py --table FILE        print the prices in a file as a table, in Markdown
     python benchmarks/bench_steps.py --chain-table FILE  the same for the chains
     python benchmarks/bench_steps.py --docs FILE         write both into the documentation
-    python benchmarks/bench_steps.py --prices FILE       print what `step_prices.py` has, from the file
 
 A part is ``steps``, ``chains``, or how names of races begin. With ``--only``, other races keep their figures in
 the file.
@@ -39,7 +37,6 @@ import argparse
 import json
 import os
 import re
-import statistics
 import tempfile
 from collections.abc import Sequence
 from functools import partial
@@ -51,15 +48,12 @@ from chain_contestants import AUTO, BLURRING, DETECTION, DISTORTED_LAST, REDUCED
 from races import Pace, PriceTarget, Race, Target, judged, run, show, show_targets
 from results_file import load_average, machine, write_results
 from step_contestants import (
-    ARRAYS,
     BY_HAND,
-    DECODED_REGION,
     GRAPH,
     NUM_THREADS,
     TORCH,
     WORKERS,
     StepCase,
-    output_bytes,
     single_step,
     step_cases,
 )
@@ -135,7 +129,6 @@ def step_race(case: StepCase, scale: Scale) -> Race:
         lambda resources: single_step(case, image, scale.batch_size, scale.num_workers, resources),
         (Target(GRAPH, BY_HAND, LEAST_TO_HAND),),
         ((GRAPH, TORCH), (WORKERS, TORCH), (WORKERS, GRAPH)),
-        lambda: {"price_name": case.price_name, "output_bytes": output_bytes(case, image)},
     )
 
 
@@ -204,42 +197,6 @@ def _with_table(table: str, found: re.Match[str]) -> str:
     return f"{found[1]}{table}\n"
 
 
-def prices(report: dict[str, Any]) -> dict[str, tuple[int, int]]:
-    """Microseconds per image in the graph, and on arrays without their way to the graph, as the library has them.
-
-    Empty where the file has no figures on arrays.
-    """
-    found: dict[str, list[tuple[float, float]]] = {}
-    for row in _rows(report, "steps"):
-        costs = row["processor_ms_each"]
-        if ARRAYS in costs and row["price_name"]:
-            pair = 1e3 * costs[GRAPH]["median"], 1e3 * costs[ARRAYS]["median"]
-            found.setdefault(row["price_name"], []).append(pair)
-    means = {
-        name: [statistics.mean(column) for column in zip(*pairs, strict=True)] for name, pairs in found.items()
-    }
-    if DECODED_REGION in means:
-        step = means.get("ImageResizeCropFlipper", [0.0, 0.0])
-        means[DECODED_REGION] = [max(a - b, 0.0) for a, b in zip(means[DECODED_REGION], step, strict=True)]
-    return {name: (_rounded(graph), _rounded(arrays)) for name, (graph, arrays) in means.items()}
-
-
-def us_per_megabyte(report: dict[str, Any]) -> int | None:
-    """What delivering an image from a worker through the graph costs, as the library has it."""
-    found = [
-        1e3
-        * (row["processor_ms_each"][WORKERS]["median"] - row["processor_ms_each"][ARRAYS]["median"])
-        / (row["output_bytes"] / 1e6)
-        for row in _rows(report, "steps")
-        if "output_bytes" in row
-    ]
-    return _rounded(statistics.median(found), 10) if found else None
-
-
-def _rounded(us: float, unit: int = 50) -> int:
-    return unit * round(us / unit)
-
-
 def _rows(report: dict[str, Any], part: str) -> list[dict[str, Any]]:
     return [row for row in report["results"] if row["race"].startswith(PARTS[part])]
 
@@ -260,7 +217,6 @@ def main(command_line: Sequence[str] | None = None) -> None:
     parser.add_argument("--table", type=Path, metavar="FILE", help="print the prices in a file of results")
     parser.add_argument("--chain-table", type=Path, metavar="FILE", help="print the chains in a file of results")
     parser.add_argument("--docs", type=Path, metavar="FILE", help="write both tables into the documentation")
-    parser.add_argument("--prices", type=Path, metavar="FILE", help="print the prices for `step_prices.py`")
     arguments = parser.parse_args(command_line)
     if arguments.table is not None:
         print(price_table(json.loads(arguments.table.read_text())))
@@ -268,17 +224,8 @@ def main(command_line: Sequence[str] | None = None) -> None:
         print(chain_table(json.loads(arguments.chain_table.read_text())))
     elif arguments.docs is not None:
         PAGE.write_text(with_tables(PAGE.read_text(), json.loads(arguments.docs.read_text())))
-    elif arguments.prices is not None:
-        show_prices(json.loads(arguments.prices.read_text()))
     else:
         measure(arguments.quick, [PARTS.get(name, name) for name in arguments.only or [""]], arguments.output)
-
-
-def show_prices(report: dict[str, Any]) -> None:
-    print(f"US_PER_MEGABYTE = {us_per_megabyte(report)}\n_PRICES: dict[str, tuple[float, float]] = {{")
-    for name, pair in prices(report).items():
-        print(f'    "{name}": {pair},')
-    print("}")
 
 
 def measure(is_quick: bool, chosen: list[str], output: Path | None) -> None:

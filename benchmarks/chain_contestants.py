@@ -59,7 +59,7 @@ from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
 AUTO = "auto"
 DISTORTED_LAST = "auto, colors distorted last"
-STEPS, NOT_FOLDED, BY_DEFAULT = "steps", "steps, fold_arrays=False", "steps, where they cost least"
+STEPS, NOT_FOLDED, BY_DEFAULT = "steps", "steps, fold_arrays=False", "steps, by default"
 _RUN: dict[str, RunWhere] = {WORKERS: "workers", GRAPH: "graph", AUTO: "auto"}
 
 # --- chains ------------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ def folded_chain(
 ) -> dict[str, GetBatch]:
     """Six cameras in the graph: one worker loads for DALI; PyTorch has as many workers as DALI has threads.
 
-    Where steps cost least is in the workers, of which there are as many as for PyTorch.
+    By default, images are resized in the workers, of which there are as many as for PyTorch.
     """
     import step_torch
 

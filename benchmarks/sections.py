@@ -349,9 +349,9 @@ SECTIONS = (
         "A chain as for StreamPETR",
         "Decode, resize, crop and mirror at random to 704 x 256, normalize; intrinsics and projections; 3D "
         "boxes turned and scaled in the ego frame. *Steps* run in the graph, as DALI by hand does: one worker "
-        "reads for DALI, which has two threads; PyTorch has two workers. *Where they cost least* is the default, "
-        '`run="auto"`: here they all run in the two workers. That all do the same is shown by `tests/benchmarks`, '
-        "with random numbers fixed.",
+        "reads for DALI, which has two threads; PyTorch has two workers. *By default* is "
+        '`run="auto"`: here images are resized in the two workers. That all do the same is shown by '
+        "`tests/benchmarks`, with random numbers fixed.",
         stream_petr,
     ),
     Section(

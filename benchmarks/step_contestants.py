@@ -37,13 +37,10 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     PipelineStepBase,
     RandomEraser,
 )
-from accvlab.dali_pipeline_framework.processing_steps.array_application import ArrayApplication
 
 NUM_THREADS = 2
 GRAPH, WORKERS = "in the graph", "in the workers"
-ARRAYS = "on arrays, not delivered"
 BY_HAND, TORCH = "DALI by hand", "PyTorch, OpenCV"
-DECODED_REGION = "decoding a region"  # its price is what decoding adds to that of the step
 
 
 # --- single steps ------------------------------------------------------------------------------------------
@@ -58,19 +55,12 @@ class StepCase:
         step: The step, for a field ``image``.
         work: Name of the function that does the same in `step_by_hand` and in `step_torch`.
         is_encoded: Whether the step gets the bytes of a JPEG.
-        price: Name of its price in the table that the library chooses by; the mean, where several have it.
-            None: the class of the step. Empty: it is not in that table.
     """
 
     name: str
     step: PipelineStepBase
     work: str
     is_encoded: bool = False
-    price: str | None = None
-
-    @property
-    def price_name(self) -> str:
-        return type(self.step).__name__ if self.price is None else self.price
 
 
 def distorter(**probabilities: float) -> PhotoMetricDistorter:
@@ -145,17 +135,14 @@ def step_cases() -> list[StepCase]:
             resizer_cropper(is_encoded=True),
             "decode_resize_crop_flip",
             True,
-            price=DECODED_REGION,
         ),
         StepCase(f"AffineTransformer, {size}, scaling and mirroring", zoomer(settings.OUTPUT_HW), "zoom"),
-        StepCase(f"AffineTransformer, {size}, rotation", rotation, "rotate", price="AffineTransformer, rotation"),
+        StepCase(f"AffineTransformer, {size}, rotation", rotation, "rotate"),
         StepCase("HorizontalFlipper", HorizontalFlipper("image", prob=settings.FLIP_PROB), "flip"),
         StepCase("ImageRange01Normalizer", ImageRange01Normalizer("image"), "to_range_01"),
         StepCase("ImageMeanStdDevNormalizer", normalizer(), "normalize"),
         StepCase("ImageMeanStdDevNormalizer, CHW", normalizer(layout="CHW"), "normalize_to_chw"),
-        StepCase(
-            "ImageMeanStdDevNormalizer, FLOAT16", normalizer(DALIDataType.FLOAT16), "normalize_to_half", False, ""
-        ),
+        StepCase("ImageMeanStdDevNormalizer, FLOAT16", normalizer(DALIDataType.FLOAT16), "normalize_to_half"),
         StepCase("ImageToTileSizePadder", ImageToTileSizePadder("image", settings.TILE), "pad"),
         StepCase(
             "PhotoMetricDistorter, brightness and contrast",
@@ -166,8 +153,6 @@ def step_cases() -> list[StepCase]:
             "PhotoMetricDistorter, with hue and saturation",
             distorter(),
             "distort",
-            False,
-            "PhotoMetricDistorter, hue and saturation",
         ),
         StepCase(
             "ImageBrightnessContrastJitter",
@@ -185,7 +170,6 @@ def step_cases() -> list[StepCase]:
             "ImageColorSpaceConverter, RGB to YCbCr",
             ImageColorSpaceConverter("image", from_image_type=rgb, to_image_type=ycbcr),
             "to_ycbcr",
-            price="ImageColorSpaceConverter, YCbCr",
         ),
         StepCase(
             "ImageGaussianBlurrer, 7 x 7",
@@ -223,7 +207,6 @@ def single_step(
     return {
         GRAPH: of_graph(by_step, image, batch_size),
         WORKERS: of_workers(case.step, image, batch_size, num_workers, resources),
-        ARRAYS: of_arrays(case.step, image, batch_size),
         BY_HAND: of_graph(getattr(step_by_hand, case.work), image, batch_size),
         TORCH: of_loader(loader, batch_size),
     }
@@ -259,28 +242,6 @@ def of_workers(
         start_method=START_METHOD,
     )
     return of_loader(resources.enter_context(loader), batch_size)
-
-
-def of_arrays(step: PipelineStepBase, image: np.ndarray, batch_size: int) -> GetBatch:
-    """The array form in this process, as in a worker, but what it makes goes nowhere."""
-    import cv2
-
-    cv2.setNumThreads(0)
-    sample = ImageProvider(image).get_data(0)
-    sample.set_do_convert(False)
-    apply = ArrayApplication()
-
-    def get_batch() -> int:
-        for _ in range(batch_size):
-            apply(step, sample)
-        return batch_size
-
-    return get_batch
-
-
-def output_bytes(case: StepCase, image: np.ndarray) -> int:
-    """Size of what the step makes."""
-    return int(case.step(ImageProvider(image).get_data(0))["image"].nbytes)
 
 
 def of_loader(loader: Any, batch_size: int) -> GetBatch:

@@ -51,7 +51,6 @@ LONGEST = [
     "test_timing.py",
     "test_pipeline_arguments.py",
     "test_failures.py",
-    "test_automatic_workers.py",
     "test_driving_scenes.py",
     "test_last_batch.py",
     "test_frame_sequence_decoder.py",

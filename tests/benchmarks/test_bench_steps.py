@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -11,17 +10,13 @@ import numpy as np
 import pytest
 import step_settings
 import step_torch
-from bench_steps import PAGE, chain_table, main, price_table, prices, us_per_megabyte, with_tables
+from bench_steps import PAGE, chain_table, main, price_table, with_tables
 from chain_contestants import CHAINS, Chain, twenty_steps
 from races import PriceTarget, Race, judged
-from step_contestants import step_cases
 from step_data import DrivingSamples
 
-from accvlab.dali_pipeline_framework import processing_steps
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
-from accvlab.dali_pipeline_framework.pipeline.chains import step_prices
-from accvlab.dali_pipeline_framework.processing_steps import AlbumentationsStep, PipelineStepBase, TorchvisionStep
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
 ROOT = Path(__file__).parents[2]
@@ -94,36 +89,6 @@ def test_the_documentation_has_the_figures_of_the_results() -> None:
     assert with_tables(page, report) == page.replace(f"{first}\n", "")
 
 
-def test_the_library_chooses_by_the_prices_of_the_results() -> None:
-    found = prices(json.loads(RESULTS.read_text()))
-    assert {name: step_prices._PRICES[name] for name in found} == found
-
-
-def test_the_prices_that_the_library_chooses_by_are_measured() -> None:
-    assert {case.price_name for case in step_cases()} - {""} == step_prices._PRICES.keys()
-    for case in step_cases():
-        price = step_prices.price_of(case.step)
-        assert min(price.graph_us, price.workers_us) > 0, case.name
-        if case.price_name and not case.is_encoded:
-            assert (price.graph_us, price.workers_us) == step_prices._PRICES[case.price_name]
-
-
-def test_steps_on_pixels_with_an_array_form_have_a_price() -> None:
-    steps = [getattr(processing_steps, name) for name in processing_steps.__all__]
-    on_pixels = {
-        step.__name__
-        for step in steps
-        if isinstance(step, type)
-        and issubclass(step, PipelineStepBase)
-        and step._process_arrays is not PipelineStepBase._process_arrays
-        and {"image_name", "image_names", "image_field_names"} & inspect.signature(step).parameters.keys()
-    }
-    # What these cost depends on what they are given.
-    on_pixels -= {AlbumentationsStep.__name__, TorchvisionStep.__name__}
-    assert {"ImageDecoder", "AffineTransformer", "GridMasker"} <= on_pixels
-    assert on_pixels <= step_prices._PRICES.keys()
-
-
 def test_a_quick_run_reports_rates_prices_ratios_and_targets(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,8 +105,7 @@ def test_a_quick_run_reports_rates_prices_ratios_and_targets(
     rows = {row["race"]: row for row in report["results"]}
     reduced, detection = "chain, six cameras, reduced decoding, batches of 1", "chain, detection, batches of 1"
     assert [*rows] == [step, reduced, detection]
-    one_by_one = {"in the graph", "in the workers", "on arrays, not delivered"}
-    assert rows[step]["per_second"].keys() == one_by_one | OTHERS
+    assert rows[step]["per_second"].keys() == {"in the graph", "in the workers"} | OTHERS
     assert rows[reduced]["per_second"].keys() == LIBRARY | {"PyTorch, OpenCV"}
     in_the_graph = {"in the graph", "auto, colors distorted last"}
     assert rows[detection]["per_second"].keys() == LIBRARY | in_the_graph | OTHERS
@@ -159,11 +123,6 @@ def test_a_quick_run_reports_rates_prices_ratios_and_targets(
     main(["--chain-table", str(output)])
     rate = rows[detection]["per_second"]["in the workers"]["median"]
     assert f"| detection, batches of 1 | in the workers | {rate:.1f} |" in capsys.readouterr().out
-    main(["--prices", str(output)])
-    on_arrays = 50 * round(20 * of_step["on arrays, not delivered"])
-    line = f'"decoding a region": ({50 * round(20 * of_step["in the graph"])}, {on_arrays}),'
-    assert line in capsys.readouterr().out
-    assert us_per_megabyte(report) is not None
 
 
 def test_a_bound_on_processor_time_is_judged() -> None:

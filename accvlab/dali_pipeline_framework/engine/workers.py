@@ -122,8 +122,8 @@ def warn_of_many_workers(num_workers: int, name: str) -> None:
         warn_user(
             f"`{name}={num_workers}` starts {num_workers} worker processes, and this rank has {num_cores} usable "
             f"core{'s' * (num_cores > 1)}. Unless workers mostly wait for files or a network, they only slow each "
-            f"other down, and each takes time to start and memory. Give {num_cores} or fewer, or let a "
-            f"DataLoader choose by num_workers='auto'."
+            f"other down, and each takes time to start and memory. Give {num_cores} or fewer; a DataLoader "
+            f"with num_workers=None takes as many as there are usable cores, at most 8."
         )
 
 

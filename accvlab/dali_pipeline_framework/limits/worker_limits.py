@@ -54,15 +54,3 @@ def all_memory() -> int:
     with contextlib.suppress(OSError, ValueError):  # "max" where there is no limit
         found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return min(found)
-
-
-def free_memory() -> int:
-    """Bytes of memory that are free for this process, as far as the machine and its control group tell."""
-    found = [all_memory()]
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        found.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
-    with contextlib.suppress(OSError, ValueError):
-        group = Path("/sys/fs/cgroup")
-        found.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
-    return max(0, min(found))

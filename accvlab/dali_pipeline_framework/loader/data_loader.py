@@ -37,13 +37,12 @@ from ..sampling.sampler_base import SamplerBase
 from ..sources.input_adapter import InputAdapter
 from ..sources.shards import Shard
 from ..unknown_arguments import explains_unknown_arguments
-from .automatic_workers import WorkerArgument, checked_num_workers
 from .composition import LOADER_COUNTERPARTS, composed_definition
 from .input_binding import AskedSettings, ShardArgument, bind_input
 from .ledger_recording import LedgerRecording
 from .loop import Loop, no_loop
 from .pinned_memory import with_pinning
-from .pipeline_owner import LoaderPipeline, with_own_arguments
+from .pipeline_owner import LoaderPipeline, checked_num_workers, with_own_arguments
 from .rank_agreement import RankAgreement, loader_settings
 from .recovery import Recovery
 from .reports.loop_times import LoopTimes
@@ -101,7 +100,7 @@ class DataLoader(TorchInterface, ReportInterface):
         shuffle: bool | None = None,
         sampler: SamplerBase | None = None,
         run: RunWhere | None = None,
-        num_workers: WorkerArgument | None = None,
+        num_workers: int | None = None,
         num_threads: int | None = None,
         device_id: int | None = None,
         shard: ShardArgument = None,
@@ -131,14 +130,11 @@ class DataLoader(TorchInterface, ReportInterface):
             shuffle: Whether the samples of a data provider come in a random order, another one in each epoch
                 (`ShuffledSampler`), or one after the other (`SequentialSampler`; the default).
             sampler: Another order of the samples of a data provider, in place of ``shuffle``.
-            run: Where steps run that have a form for arrays: in the ``"workers"``, in the ``"graph"``, or
-                (``"auto"``) in the graph if it has a GPU, and otherwise where an image costs less processor time
-                (see `PipelineDefinition`). None: ``"auto"``; with a `PipelineDefinition`, what it says.
-            num_workers: Worker processes that load samples; 0 to load in this process. ``"auto"``: chosen at the
-                start, and threads with them, from the usable cores and the time that the first samples take; these
-                are loaded once more for that, in this process (see the page on tuning). What is delivered does
-                not depend on the number. None: 1; where steps run in the workers, as many as this rank has usable
-                cores, up to 8.
+            run: Where steps run that have a form for arrays: in the ``"workers"``, in the ``"graph"``, or by the
+                rule of ``"auto"`` (see `PipelineDefinition`). None: ``"auto"``; with a `PipelineDefinition`, what
+                it says.
+            num_workers: Worker processes that load samples; 0 to load in this process. None: as many as this rank
+                has usable cores, at most 8; 1 for an iterable. What is delivered does not depend on the number.
             num_threads: Threads of the pipeline; None for the usable cores, divided by the ranks on this machine.
             device_id: Number of the GPU; None for the CPU.
             shard: Which part of each batch this loader delivers: a `Shard`, a pair (shard id, number of shards),
@@ -186,7 +182,6 @@ class DataLoader(TorchInterface, ReportInterface):
         self._steps = None
         if steps_per_epoch is not None:
             self._steps = whole_number(steps_per_epoch, "steps_per_epoch", at_least=1)
-        self._num_workers = checked_num_workers(num_workers, start_method, definition, device_id)
         asked = AskedSettings(
             batch_size=batch_size,
             shard=shard,
@@ -195,6 +190,7 @@ class DataLoader(TorchInterface, ReportInterface):
             steps_per_epoch=self._steps,
         )
         self._bound = bound = bind_input(definition.data_input, asked)
+        self._num_workers = checked_num_workers(num_workers, start_method, definition, bound)
         check_sample_policy(bound, self._faults)
         self._keeps_checkpoints = bound.keeps_checkpoints
         self._data_format = bound.parts.whole.used_sample_data_structure.format
@@ -207,7 +203,7 @@ class DataLoader(TorchInterface, ReportInterface):
                     "batch_size": self._bound.batch_size,
                     "device_id": device_id,
                     "seed": self._seed,
-                    "py_num_workers": 1 if self._num_workers == "auto" else self._num_workers,
+                    "py_num_workers": self._num_workers,
                     "py_start_method": start_method,
                     "worker_init_fn": worker_init_fn,
                     "num_threads": num_threads,
@@ -223,7 +219,6 @@ class DataLoader(TorchInterface, ReportInterface):
                 post_process_func=with_pinning(post_process_func, pin_memory, output_type),
             ),
             self._steps,
-            is_automatic=self._num_workers == "auto",
             failed=FailedSamples(self._faults),
             tells_samples=self._ledger.is_on,
         )
@@ -266,10 +261,10 @@ class DataLoader(TorchInterface, ReportInterface):
 
     def __repr__(self) -> str:
         """Return its settings, and a line for the input and for each step."""
-        device_id, choice = self._run.pipeline.device_id, self._run.choice
+        device_id = self._run.pipeline.device_id
         settings = [
             f"batch_size={self.batch_size}",
-            f"num_workers={self._num_workers if choice is None else f'{choice.num_workers} ({choice.reason})'}",
+            f"num_workers={self._num_workers}",
             f"device={'CPU' if device_id is None else f'GPU {device_id}'}",
             f"shard={self.shard.shard_id} of {self.shard.num_shards}",
             f"epoch={self._progress.delivered.epoch}",
@@ -582,9 +577,9 @@ class DataLoader(TorchInterface, ReportInterface):
         return self._run.pipeline.plan
 
     @property
-    def num_workers(self) -> WorkerArgument:
-        """Worker processes that load samples; ``"auto"`` until they are started."""
-        return self._num_workers if self._run.choice is None else self._run.choice.num_workers
+    def num_workers(self) -> int:
+        """Worker processes that load samples."""
+        return self._num_workers
 
     @property
     def shard(self) -> Shard:

@@ -8,20 +8,23 @@ from typing import Any, TypeAlias, cast
 
 from ..checks import shown, whole_number
 from ..engine.structured_pipeline import StructuredPipeline
+from ..engine.workers import warn_of_many_workers
 from ..errors import ClosedError, FrameworkError, SettingError, StateError
 from ..faults.failed_samples import FailedSamples
 from ..faults.fault_policy import FaultPolicy
-from ..limits.worker_limits import is_start_method
+from ..limits.worker_limits import checked_worker_count, is_start_method
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
 from ..pipeline.pipeline import PipelineDefinition
 from ..sampling.arithmetic.last_batch import SampleCounts
 from ..sources.input_adapter import InputAdapter
 from ..sources.reader_epochs import ReaderEpochs
-from .automatic_workers import WorkerChoice, choose_for
+from ..sources.shards import num_cores_of_rank
 from .input_binding import LoaderInput
 from .sample_policy import follow_faults
 from .states.position import Position
 from .states.state import NO_SEGMENTS, EpochSegments, ReaderState
+
+_MOST_BY_DEFAULT = 8  # workers
 
 _Made: TypeAlias = tuple[StructuredPipeline, Any, Position]
 
@@ -42,7 +45,6 @@ class LoaderPipeline:
         segments: How the epoch was begun.
         loaded_reader: Where native readers were told to go on, or None.
         failed: The samples that have failed so far.
-        choice: The number of workers that was chosen with ``"auto"``, once the pipeline was started.
     """
 
     def __init__(
@@ -52,7 +54,6 @@ class LoaderPipeline:
         arguments: Mapping[str, Any],
         make_iterator: Callable[..., DALIStructuredOutputIterator],
         steps: int | None,
-        is_automatic: bool = False,
         failed: FailedSamples | None = None,
         tells_samples: bool = False,
     ) -> None:
@@ -64,7 +65,6 @@ class LoaderPipeline:
             arguments: Arguments of `PipelineDefinition.get_dali_pipeline`.
             make_iterator: Makes an iterator of the argument ``pipeline``.
             steps: Batches per loop where they were asked for.
-            is_automatic: Whether the number of workers is chosen when the pipeline is started.
             failed: What has failed so far, and what is done about it; None: it is raised.
             tells_samples: Whether workers tell which samples they load.
 
@@ -78,10 +78,8 @@ class LoaderPipeline:
         self._steps = steps
         self._arguments = arguments
         self._make_iterator = make_iterator
-        self._is_automatic = is_automatic
         self._tells_samples = tells_samples
         self.failed = failed or FailedSamples(FaultPolicy())
-        self.choice: WorkerChoice | None = None
         self.is_closed = False
         self.iterator: DALIStructuredOutputIterator | None = None
         self._use(NO_SEGMENTS, None, self._make(NO_SEGMENTS, None))
@@ -128,20 +126,8 @@ class LoaderPipeline:
         self.require_open()
         if self.iterator is not None:
             return False
-        if self._is_automatic and self.choice is None:
-            self._choose()
         self.iterator = self._make_iterator(pipeline=self.pipeline)
         return True
-
-    def _choose(self) -> None:
-        self.choice = choice = choose_for(self._definition, self._bound, self._arguments)
-        self._arguments = {"num_threads": choice.num_threads, **self._arguments}
-        if self._arguments["num_threads"] is None:
-            del self._arguments["num_threads"]
-        self._arguments["py_num_workers"] = choice.num_workers
-        old = self.pipeline
-        self._use(self.segments, self.loaded_reader, self._make(self.segments, self.loaded_reader))
-        old.close()
 
     def replace(self, segments: EpochSegments, reader: ReaderState | None = None) -> bool:
         """Use a new pipeline that goes on with an epoch; return whether it was started, as the old one was.
@@ -315,6 +301,33 @@ class LoaderPipeline:
             iterator.close()
         self.pipeline.close()
         return iterator is not None
+
+
+def checked_num_workers(
+    value: int | None, start_method: str, definition: PipelineDefinition, bound: LoaderInput
+) -> int:
+    """Check the number of workers that a loader is to have, and warn of more than there are cores.
+
+    Args:
+        value: The number. None: as many as this rank has usable cores, at most 8; 1 where one loads all.
+        start_method: How they start.
+        definition: The definition of the loader.
+        bound: Its input.
+
+    Raises:
+        SettingError: It is no whole number of at least 0, or there is no memory for so many.
+    """
+    if value is None:
+        return min(num_cores_of_rank(), _MOST_BY_DEFAULT) if bound.is_callable and definition.uses_workers else 1
+    if isinstance(value, str):
+        raise SettingError(
+            f"`num_workers` must be a whole number of at least 0, or None for as many as this rank has usable "
+            f"cores, at most {_MOST_BY_DEFAULT}; got {shown(value)}."
+        )
+    count = checked_worker_count(value, "num_workers", start_method)
+    if definition.uses_workers and not bound.is_read_natively:
+        warn_of_many_workers(count, "num_workers")
+    return count
 
 
 def with_own_arguments(own: Mapping[str, Any], others: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class Chain:
 
     def __attrs_post_init__(self) -> None:
         """Refuse steps that cannot run where they are asked to."""
-        self.placement(has_gpu=False)
+        self.placement(has_gpu=True)  # which needs no format: `output` refuses one that does not fit
 
     @property
     def parts(self) -> InputParts:
@@ -135,14 +135,15 @@ class Chain:
         """Decide where the steps run."""
         is_native = bool(self.parts.native)
         refusal = "operators of DALI read the samples, or a part of them, so that workers have none" * is_native
-        return place_steps(self.steps, self.run, has_gpu=has_gpu, refusal=refusal)
+        return place_steps(self.steps, self.run, self.blueprint_of_steps, has_gpu=has_gpu, refusal=refusal)
 
-    def array_steps(self, has_gpu: bool) -> ArraySteps | None:
+    def array_steps(self, num_in_workers: int) -> ArraySteps | None:
         """Get the steps that run in the workers; None where all run in the graph."""
         from .chains.array_steps import ArraySteps
 
-        count = self.placement(has_gpu).num_in_workers
-        return ArraySteps(self.blueprint_of_steps().format, self.steps[:count]) if count else None
+        if num_in_workers == 0:
+            return None
+        return ArraySteps(self.blueprint_of_steps().format, self.steps[:num_in_workers])
 
     def keyed_draws(
         self, plan: DrawPlan, seed: int, batch_size: int, array_steps: ArraySteps | None

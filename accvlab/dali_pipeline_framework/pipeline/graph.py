@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import contextlib
+import dis
 import functools
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
@@ -26,7 +28,7 @@ from ..engine.dali.source_outputs import SourceOutputs
 from ..engine.dali.texts import NO_CONDITIONALS, REPLACED_EXCEPTION
 from ..engine.delivery import Delivery
 from ..engine.graph_inspection import INPUT, GraphInspection, is_random
-from ..errors import GraphError, error_that_is_also
+from ..errors import FrameworkError, GraphError, error_that_is_also
 from ..garbage import no_garbage_collected
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.sample_loading import add_note
@@ -37,7 +39,6 @@ from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import Name
 from ..sources.input_parts import InputParts
 from .folding import FieldNodes, FoldedSample, Folding, NotFoldableError
-from .nodes_as_arrays import ADVICE_ON_NODES, computes_on_nodes
 from .pipeline_arguments import PipelineArguments
 from .sent_items import SentItems
 
@@ -46,6 +47,17 @@ Copier: TypeAlias = Callable[[SampleDataGroup], SampleDataGroup]
 
 # Folding an array costs for each entry of the batch of the pipeline; larger ones are left as they are.
 MOST_ELEMENTS = 64
+
+_ADVICE_ON_NODES = (
+    "In the graph, the fields are not arrays but nodes of DALI (DataNode), which stand for data of a later batch: "
+    "NumPy, OpenCV, PyTorch, `if`, `len`, loops and the like cannot compute with them. Use operators of "
+    "nvidia.dali.fn, e.g. fn.resize, fn.shapes or fn.cast. Or let the step compute on arrays, in the workers: "
+    "MapStep calls a function of NumPy arrays, and a step of your own derives from ArrayStep."
+)
+_LIBRARIES = ("numpy", "scipy", "cv2", "torch", "torchvision", "PIL", "skimage")
+_VALUES_IN_DALI = ("nvidia.dali.data_node", "nvidia.dali._utils.hacks", "nvidia.dali._autograph")
+_CALLS_FUNCTION = ".lambda_step"  # of the user, which may be written in C
+_PACKAGE = __name__.rsplit(".", 2)[0]
 
 
 @attrs.define
@@ -125,8 +137,8 @@ class Graph:
         note = f"raised while {name} defined its operators"
         if isinstance(error, TypeError) and NO_CONDITIONALS in str(error):
             note += "; `if` on data needs get_dali_pipeline(enable_conditionals=True)"
-        if computes_on_nodes(error):
-            text = f"{name} failed with {type(error).__name__}: {error}\n{ADVICE_ON_NODES}"
+        if _computes_on_nodes(error):
+            text = f"{name} failed with {type(error).__name__}: {error}\n{_ADVICE_ON_NODES}"
             error = error_that_is_also(GraphError, [type(error)], text).with_traceback(error.__traceback__)
         add_note(error, note)
         return error
@@ -376,3 +388,39 @@ def define_pipeline_of_one(
         value = None if num_steps is not None else arguments.get(name)
         kept[name] = value[output] if isinstance(value, list) and output is not None else value
     return define_pipeline(graph, {**kept, "batch_size": 1, "num_threads": 1, "prefetch_queue_depth": 1})
+
+
+# --- steps that treat nodes as if they were arrays ----------------------------------------------------------
+
+
+def _computes_on_nodes(error: Exception) -> bool:
+    """Whether an exception of a step that defines its operators seems to be about a node that is no array."""
+    if isinstance(error, FrameworkError):
+        return "cannot store DataNode(" in str(error)
+    frames = [*traceback.walk_tb(error.__traceback__)]
+    modules = [str(frame.f_globals.get("__name__", "")) for frame, _ in frames]
+    if any(_root(module) in _LIBRARIES for module in (*modules, type(error).__module__)):
+        return True
+    if not isinstance(error, TypeError | ValueError | AttributeError):
+        return False
+    of_step = [number for number, module in enumerate(modules) if _is_of_step(module)]
+    if not of_step:
+        return False
+    called = modules[of_step[-1] + 1 :]  # by the last line of the step
+    return called[0].startswith(_VALUES_IN_DALI) if called else not _was_raised_by_hand(error)
+
+
+def _is_of_step(module: str) -> bool:
+    return not module.startswith(("nvidia.", _PACKAGE)) or module.endswith(_CALLS_FUNCTION)
+
+
+def _root(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _was_raised_by_hand(error: Exception) -> bool:
+    """Whether a `raise` statement has raised it, and not the call of a function in C, or Python."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is None or trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]

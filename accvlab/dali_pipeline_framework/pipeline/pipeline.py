@@ -98,9 +98,10 @@ class PipelineDefinition:
                 all cameras), instead of once to each. The results are the same, and there sooner.
             run: Where steps run that have a form for arrays (see `PipelineStepBase`). ``"graph"``: in the graph,
                 as far as no step behind them works on arrays only. ``"workers"``: in the workers, up to the first
-                step that has a form for the graph only. ``"auto"``: in the graph if it has a GPU; otherwise as
-                many steps in the workers as make an image cost least processor time. Pixels may differ between
-                the forms, within the tolerance that each step states (``image_tolerance``).
+                step that has a form for the graph only. ``"auto"``: with a GPU, in the graph. Without one, the
+                steps before the first that has no form for arrays or converts images to floating point run in
+                the workers, if one of them does more to images than decode them. Pixels may differ between the
+                forms, within the tolerance that each step states (``image_tolerance``).
 
         Raises:
             SettingError: An argument breaks a rule, or a step that must run in the workers stands behind one that
@@ -167,14 +168,9 @@ class PipelineDefinition:
         """Whether the input may run in worker processes."""
         return self._chain.is_parallel
 
-    @property
-    def replays_draws(self) -> bool:
-        """Whether random draws come with the samples."""
-        return self._chain.replay_path is not None
-
     def array_steps(self, has_gpu: bool = False) -> ArraySteps | None:
         """Get the steps that run in the workers; None where all run in the graph."""
-        return self._chain.array_steps(has_gpu)
+        return self._chain.array_steps(self._chain.placement(has_gpu).num_in_workers)
 
     def with_input(self, data_input: PipelineInput) -> PipelineDefinition:
         """Get a definition of the same steps and settings with another input."""
@@ -253,7 +249,7 @@ class PipelineDefinition:
         from .chains.array_steps import ArraySteps
 
         chain, data_input = self._chain, self._chain.data_input
-        if not callable(data_input) or self.replays_draws:
+        if not callable(data_input) or chain.replay_path is not None:
             raise SettingError(
                 f"`step_by_step` needs a callable input, which loads a sample at any position, and draws that are "
                 f"not replayed; the input is {summary(data_input)}."

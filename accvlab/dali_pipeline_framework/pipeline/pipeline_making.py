@@ -66,7 +66,7 @@ def make_pipeline(
     lacks_gpu = arguments["device_id"] is not None and num_usable_gpus() == 0
     has_gpu = arguments["device_id"] is not None and not lacks_gpu
     placement = chain.placement(has_gpu)
-    array_steps = chain.array_steps(has_gpu)
+    array_steps = chain.array_steps(placement.num_in_workers)
     blueprint = chain.blueprint_of_steps()
     if array_steps is not None:
         blueprint = SampleDataGroup.from_format(array_steps.output_format)

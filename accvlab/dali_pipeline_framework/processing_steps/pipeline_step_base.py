@@ -74,7 +74,7 @@ class PipelineStepBase(ABC):
             many samples a batch has. Then it may be applied to all elements at once: it sees an array of one
             element whose nodes hold a batch of ``samples x elements``. `check_step` finds a step that says so
             wrongly. A class that overrides ``_process`` or the format method has to say so itself.
-        run: Where the step is to run: ``"workers"``, ``"graph"``, or ``"auto"`` for where it costs least.
+        run: Where the step is to run: ``"workers"``, ``"graph"``, or ``"auto"`` for where the chain says.
         image_tolerance: Largest difference of a pixel between the two forms, as a share of the range of the image
             (from black to white). All else is the same in both forms.
         array_form_needs: Packages that the array form imports.
@@ -124,7 +124,7 @@ class PipelineStepBase(ABC):
         return True
 
     def with_run(self: _Step, run: RunWhere) -> _Step:
-        """Get the same step, to run ``"workers"``, in the ``"graph"``, or where it costs least (``"auto"``).
+        """Get the same step, to run ``"workers"``, in the ``"graph"``, or where the chain says (``"auto"``).
 
         Raises:
             SettingError: It is something else, or the step has no such form.

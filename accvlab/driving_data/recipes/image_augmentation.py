@@ -264,7 +264,6 @@ class PlannedImageAugmenter(PipelineStepBase):
     """
 
     treats_elements_alike = True
-    priced_as = "ImageResizeCropFlipper"
 
     def __init__(
         self,
@@ -293,7 +292,6 @@ class PlannedImageAugmenter(PipelineStepBase):
         self._output_hw = _hw(output_hw)
         self._rotates = flag(rotates, "rotates")
         self._reduced_decoding = flag(reduced_decoding, "reduced_decoding")
-        self._is_encoded = True
 
     array_form_needs = image_arrays.DECODING_NEEDS
 

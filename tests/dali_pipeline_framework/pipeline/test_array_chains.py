@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,9 @@ from nvidia.dali import types
 from support.arrays import encoded_image, gradient, photograph
 from support.laws import examples
 
-from accvlab.dali_pipeline_framework.errors import SourceError
+from accvlab.dali_pipeline_framework.errors import FormatError, SourceError
 from accvlab.dali_pipeline_framework.inputs import DataProvider, SamplerInputCallable
-from accvlab.dali_pipeline_framework.loader import DataLoader, automatic_workers
+from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
@@ -27,9 +28,11 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     ImageGaussianBlurrer,
     ImageJpegDistorter,
     ImageMeanStdDevNormalizer,
+    ImageRange01Normalizer,
     ImageResizeCropFlipper,
     ImageResizer,
     ImageToTileSizePadder,
+    LambdaStep,
     PhotoMetricDistorter,
     PipelineStepBase,
     RandomEraser,
@@ -162,25 +165,84 @@ def test_the_stream_is_the_same_for_any_number_of_workers() -> None:
                     require_equal(value, other["cameras"][number][name], name)
 
 
-def test_by_default_images_are_made_where_it_costs_less() -> None:
-    with DataLoader(Cameras(), 2, steps=encoded_first(), num_workers=0, ragged={"boxes": "list"}) as loader:
-        assert "on arrays, in the workers" in loader.plan
-        assert loader.plan.startswith("in the workers: ")
-        assert "ms of processor time per image" in loader.plan
-    source = SamplerInputCallable(Cameras(), SequentialSampler(4, total_batch_size=2))
-    assert "in the workers" not in PipelineDefinition(source, encoded_first()).plan()
+def in_workers(steps: list[PipelineStepBase], **settings: Any) -> tuple[int, str]:
+    """How many of the steps run in the workers by default, and why."""
+    definition = PipelineDefinition(SamplerInputCallable(Cameras(), SequentialSampler(4, 2)), steps, run="auto")
+    first, *_ = definition.plan(py_num_workers=0, **settings).splitlines()
+    found = re.fullmatch(rf"in the workers: (\d+) of {len(steps)} steps \((.*)\)", first)
+    assert found is not None, first
+    return int(found[1]), found[2]
 
 
-def test_by_default_there_are_as_many_workers_as_cores_where_steps_run_in_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(automatic_workers, "num_cores_of_rank", lambda: 5)
-    assert DataLoader(Cameras(), 2, steps=encoded_first()).num_workers == 5
-    assert DataLoader(Cameras(), 2, steps=encoded_first(), run="graph").num_workers == 1
-    assert DataLoader(Cameras(), 2).num_workers == 1
-    monkeypatch.setattr(automatic_workers, "num_cores_of_rank", lambda: 64)
-    assert DataLoader(Cameras(), 2, steps=encoded_first()).num_workers == 8
-    assert DataLoader(Cameras(), 2, steps=encoded_first(), num_workers=3).num_workers == 3
+class TestByDefault:
+    """``run="auto"`` without a GPU."""
+
+    def test_steps_before_the_first_that_makes_floats_run_in_the_workers(self) -> None:
+        ends = "converts images to floating point"
+        normalizer = "(ImageMeanStdDevNormalizer)"
+        assert in_workers(decoded_first()) == (7, f"there is no GPU; step 7 {normalizer} {ends}")
+        assert in_workers(encoded_first()) == (6, f"there is no GPU; step 6 {normalizer} {ends}")
+        wrapped: list[PipelineStepBase] = [
+            DataGroupArrayWithNameElementsAppliedStep(step, "cameras")
+            for step in (ImageResizer("image", output_hw=[8, 8], is_encoded=True), ImageRange01Normalizer("image"))
+        ]
+        count, reason = in_workers(wrapped)
+        assert (count, reason.endswith(f"of ImageRange01Normalizer) {ends}")) == (1, True)
+
+    def test_all_may_run_there(self) -> None:
+        assert in_workers(decoded_first()[:6]) == (6, "there is no GPU")
+
+    def test_a_step_of_the_graph_ends_them(self) -> None:
+        of_graph = LambdaStep(lambda boxes: boxes, input_names="boxes", output_types={"boxes": DT.FLOAT})
+        in_cameras = DataGroupArrayWithNameElementsAppliedStep(of_graph, "cameras")
+        steps = [*decoded_first()[:5], in_cameras, RandomEraser("image")]
+        count, reason = in_workers(steps)
+        assert count == 5
+        assert reason.startswith(
+            "there is no GPU; step 5 (DataGroupArrayWithNameElementsAppliedStep of LambdaStep)"
+        )
+
+    @pytest.mark.parametrize(
+        "steps",
+        [
+            [ImageDecoder("image", False), ImageMeanStdDevNormalizer("image", 1, 2), HorizontalFlipper("image")],
+            [CoordinateCropper("boxes", [0, 0, 0, 0], [9, 9, 9, 9]), ImageDecoder("image", False)],
+            [CoordinateCropper("boxes", [0, 0, 0, 0], [9, 9, 9, 9])],
+        ],
+    )
+    def test_decoding_alone_runs_in_the_graph(self, steps: list[PipelineStepBase]) -> None:
+        assert in_workers(steps) == (0, "in the workers, steps would at most decode images")
+
+    def test_what_must_run_in_the_workers_does_and_floats_go_on_in_the_graph(self) -> None:
+        forced = [*decoded_first()[:7], decoded_first()[7].with_run("workers"), ImageToTileSizePadder("image", 24)]
+        count, reason = in_workers(forced)
+        assert (count, reason) == (
+            8,
+            "step 7 (ImageMeanStdDevNormalizer) is to run in the workers (run='workers')",
+        )
+
+    def test_a_missing_package_ends_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ImageGaussianBlurrer, "array_form_needs", ("no_such_package",))
+        missing = "no_such_package is not installed, which step {} (ImageGaussianBlurrer) needs on arrays"
+        assert in_workers(decoded_first()) == (3, f"there is no GPU; {missing.format(3)}")
+        blurrer = ImageGaussianBlurrer("image", sigma_range=(0.5, 1.0))
+        assert in_workers([ImageDecoder("image", False), blurrer])[0] == 0
+
+    def test_with_a_gpu_all_run_in_the_graph(self) -> None:
+        definition = PipelineDefinition(SamplerInputCallable(Cameras(), SequentialSampler(4, 2)), decoded_first())
+        assert definition.with_run("auto").array_steps(has_gpu=True) is None
+
+    def test_is_that_of_loaders_not_of_definitions(self) -> None:
+        with DataLoader(Cameras(), 2, steps=encoded_first(), num_workers=0, ragged={"boxes": "list"}) as loader:
+            assert loader.plan.startswith("in the workers: 6 of 8 steps (there is no GPU; ")
+        source = SamplerInputCallable(Cameras(), SequentialSampler(4, total_batch_size=2))
+        assert "in the workers" not in PipelineDefinition(source, encoded_first()).plan()
+
+    def test_steps_that_do_not_fit_are_refused_with_the_format_not_before(self) -> None:
+        source = SamplerInputCallable(Cameras(), SequentialSampler(4, total_batch_size=2))
+        definition = PipelineDefinition(source, [HorizontalFlipper("picture")], run="auto")
+        with pytest.raises(FormatError, match="no field has the name 'picture'"):
+            definition.check_and_get_output_data_structure()
 
 
 @pytest.mark.parametrize("in_group", [False, True])

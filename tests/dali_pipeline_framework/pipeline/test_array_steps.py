@@ -208,7 +208,9 @@ class TestPlacement:
 
     def test_of_steps_without_images_is_the_graph(self) -> None:
         with DataLoader(NumberProvider(), 2, steps=chain(), num_workers=0) as loader:
-            assert "in the workers: 0 of 5 steps (that costs no more there than in the workers)" in loader.plan
+            assert (
+                "in the workers: 0 of 5 steps (in the workers, steps would at most decode images)" in loader.plan
+            )
 
     @pytest.mark.parametrize(
         "make", [lambda steps: definition(steps), lambda steps: DataLoader(NumberProvider(), 2, steps=steps)]

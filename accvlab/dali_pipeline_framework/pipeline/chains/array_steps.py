@@ -82,7 +82,7 @@ class ArraySteps:
         return sample.get_data()
 
     def try_on(self, flat: Sequence[Any]) -> Sequence[Any]:
-        """Apply the steps to a sample with some numbers that could be drawn, to find out what that costs."""
+        """Apply the steps to a sample with some numbers that could be drawn."""
         draws = [planned.draw for planned in self.draws]
         numbers = [
             np.full(draw.shape, draw.mean if isinstance(draw, NormalDraw) else draw.low, draw.numpy_dtype)

@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from nvidia.dali import types
 
 from ...errors import SettingError
 from ...operators.array_packages import is_installed, require_installed
+from ...processing_steps.image_decoder import ImageDecoder
+from ...processing_steps.image_use import no_images
 from ...processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
-from .chain_format import step_name
+from ...sample_data import FieldPath, GroupFormat, SampleDataGroup
+from .chain_format import chain_format, step_name
 
 _BEHIND = "; what stands behind it runs in the graph, too"
 
@@ -27,19 +32,27 @@ class Placement(NamedTuple):
 
 
 def place_steps(
-    steps: Sequence[PipelineStepBase], run: RunWhere, *, has_gpu: bool = False, refusal: str = ""
+    steps: Sequence[PipelineStepBase],
+    run: RunWhere,
+    blueprint: Callable[[], SampleDataGroup],
+    *,
+    has_gpu: bool = False,
+    refusal: str = "",
 ) -> Placement:
     """Decide where steps run.
 
     Args:
         steps: The chain.
-        run: What was asked for: ``"workers"``, as many steps as can; ``"graph"``, as few as must; ``"auto"``,
-            where it costs less processor time, and in the graph if that has a GPU.
+        run: What was asked for: ``"workers"``, as many steps as can; ``"graph"``, as few as must; ``"auto"``: with
+            a GPU like ``"graph"``; without one, the steps before the first that cannot run in the workers or
+            converts images to floating point, if one of these does more to images than decode them.
+        blueprint: Gives the format of the input; called for ``"auto"`` without a GPU only.
         has_gpu: Whether the graph has a GPU.
         refusal: Why no step can run in the workers; empty where they can.
 
     Raises:
         SettingError: A step must run in the workers, and cannot, or one before it can run in the graph only.
+        FormatError: The format was needed, and the steps do not fit the data.
     """
     at_least, asker = _least(steps)
     most, obstacle = _most(steps)
@@ -54,7 +67,7 @@ def place_steps(
         return Placement(most, "run='workers'" + (f"; {obstacle}" if most < len(steps) else ""))
     if has_gpu:
         return Placement(at_least, asker if at_least else "the graph has a GPU")
-    return _cheapest(steps, at_least, most, asker)
+    return _without_gpu(steps, at_least, asker, most, obstacle, blueprint())
 
 
 def _require_packages(steps: Sequence[PipelineStepBase]) -> None:
@@ -94,44 +107,50 @@ def wish_of(step: PipelineStepBase) -> RunWhere:
     return step.run if step.run != "auto" or applied is None else wish_of(applied)
 
 
-def _cheapest(steps: Sequence[PipelineStepBase], at_least: int, most: int, asker: str) -> Placement:
-    missing = [
-        (number, name)
-        for number in range(at_least, most)
-        for name in steps[number].array_form_needs
-        if not is_installed(name)
-    ]
-    if missing:
-        most = missing[0][0]
-    costs = {number: cost for number, cost in enumerate(_costs(steps)) if at_least <= number <= most}
-    best = min(reversed(costs), key=costs.__getitem__)  # the longest of those that cost the same
-    if costs[best] >= costs[at_least]:
-        best = at_least
-    if missing and best == most:
-        number, name = missing[0]
-        return Placement(best, f"{name} is not installed, which {_named(number, steps[number])} needs on arrays")
-    if best == at_least:
-        return Placement(best, asker if best else "that costs no more there than in the workers")
-    there, here = costs[best] / 1000, costs[at_least] / 1000
-    return Placement(
-        best, f"about {there:.1f} ms of processor time per image of 1600 x 900, otherwise {here:.1f} ms"
-    )
+def _without_gpu(
+    steps: Sequence[PipelineStepBase],
+    at_least: int,
+    asker: str,
+    most: int,
+    obstacle: str,
+    blueprint: SampleDataGroup,
+) -> Placement:
+    num_on_bytes = max(at_least, _num_before_floats(steps[:most], blueprint))
+    if num_on_bytes < most:  # the way of an image of float32 to the graph is four times as long
+        most, obstacle = (
+            num_on_bytes,
+            f"{_named(num_on_bytes, steps[num_on_bytes])} converts images to floating point",
+        )
+    for number in range(at_least, most):
+        missing = [name for name in steps[number].array_form_needs if not is_installed(name)]
+        if missing:
+            needed_by = _named(number, steps[number])
+            most, obstacle = number, f"{missing[0]} is not installed, which {needed_by} needs on arrays"
+            break
+    if any(map(_changes_images, steps[at_least:most])):
+        return Placement(most, "there is no GPU" + (f"; {obstacle}" if most < len(steps) else ""))
+    if at_least or most == 0:
+        return Placement(at_least, asker or obstacle)
+    return Placement(0, "in the workers, steps would at most decode images")
 
 
-def _costs(steps: Sequence[PipelineStepBase]) -> Iterator[float]:
-    """Microseconds per image where none of the steps runs in the workers, the first one, the first two, ..."""
-    from .step_prices import BYTES_OF_FILE, PIXELS_OF_IMAGE, US_PER_MEGABYTE, price_of  # not needed for "graph"
+def _num_before_floats(steps: Sequence[PipelineStepBase], blueprint: SampleDataGroup) -> int:
+    """How many of the first steps come before one that makes floating-point numbers of bytes."""
+    formats: list[GroupFormat] = []
+    chain_format(blueprint, steps, lambda _, group: formats.append(group.format))
+    were_bytes: set[FieldPath] = set()
+    for number, group in enumerate(formats):
+        leaves = [*zip(group.flat_paths, group.flat_leaves, strict=True)]
+        if any(path in were_bytes and leaf.numpy_dtype.kind == "f" for path, leaf in leaves):
+            return number - 1
+        were_bytes.update(path for path, leaf in leaves if leaf.dtype == types.DALIDataType.UINT8)
+    return len(steps)
 
-    prices: list[tuple[float, float]] = []
-    shares, sizes = [1.0], [BYTES_OF_FILE]
-    for step in steps:
-        price: Any = price_of(step)
-        prices.append((price.graph_us * shares[-1], price.workers_us * shares[-1]))
-        shares.append(shares[-1] if price.output_pixels is None else price.output_pixels / PIXELS_OF_IMAGE)
-        size = sizes[-1] if price.bytes_per_pixel is None else price.bytes_per_pixel
-        sizes.append(size)
-    for count in range(len(steps) + 1):
-        in_workers = sum(workers for _, workers in prices[:count])
-        in_graph = sum(graph for graph, _ in prices[count:])
-        travels = sizes[count] * PIXELS_OF_IMAGE * shares[count] / 1e6
-        yield in_workers + in_graph + US_PER_MEGABYTE * travels
+
+def _changes_images(step: PipelineStepBase) -> bool:
+    """Whether a step, or the one that it applies, declares to do something to images, but to decode them."""
+    applied = getattr(step, "_processing_step_to_apply", None)
+    if applied is not None:
+        return _changes_images(applied)
+    is_of_images = type(step).declare_images not in (PipelineStepBase.declare_images, no_images)
+    return is_of_images and not isinstance(step, ImageDecoder)

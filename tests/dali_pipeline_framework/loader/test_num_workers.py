@@ -1,0 +1,137 @@
+"""``num_workers``: as many as there are cores where no number is given, and a warning of more than these."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.fault_providers import DeadlyProvider
+from support.inputs import NumberCallable, NumberIterable
+from support.pipelines import indices, worker_pids
+from support.providers import IndexProvider
+from support.reader_data import numbered_files
+
+from accvlab.dali_pipeline_framework import FaultPolicy, ImageDecoder
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.inputs import FileReader, SamplerInputCallable, SequentialSampler
+from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition
+
+
+def usable_cores(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(count)))
+
+
+def default_of(source: Any, **arguments: Any) -> int:
+    with DataLoader(source, 4, **arguments) as loader:
+        return loader.num_workers
+
+
+# --- by default ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("num_cores", "ranks", "num_workers"), [(1, "", 1), (5, "", 5), (64, "", 8), (6, "2", 3), (2, "4", 1)]
+)
+def test_none_is_the_usable_cores_of_this_rank_at_most_8(
+    monkeypatch: pytest.MonkeyPatch, num_cores: int, ranks: str, num_workers: int
+) -> None:
+    usable_cores(monkeypatch, num_cores)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+    assert default_of(IndexProvider(8)) == num_workers
+    assert default_of(IndexProvider(8), run="graph", num_workers=None) == num_workers
+    assert default_of(NumberCallable(8)) == num_workers
+    assert default_of(IndexProvider(8), num_workers=0) == 0
+
+
+def test_none_is_one_where_there_is_nothing_to_share(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    usable_cores(monkeypatch, 5)
+    assert default_of(NumberIterable(8)) == 1
+    assert default_of(PipelineDefinition(NumberCallable(8), use_parallel_external_source=False)) == 1
+    assert default_of(FileReader(file_root=numbered_files(tmp_path, {"a": 4}))) == 1
+
+
+def test_that_many_processes_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    usable_cores(monkeypatch, 3)
+    loader = DataLoader(IndexProvider(12), 4, start_method="fork", output_type="numpy")
+    assert repr(loader).startswith("DataLoader(batch_size=4, num_workers=3, device=CPU")
+    with loader:
+        assert indices(loader) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+        assert len(worker_pids()) == 3
+
+
+@pytest.mark.parametrize("value", ["auto", "2"])
+def test_texts_are_refused(value: Any) -> None:
+    rule = (
+        "`num_workers` must be a whole number of at least 0, or None for as many as this rank has usable cores, "
+        f"at most 8; got '{value}'."
+    )
+    with pytest.raises(SettingError) as caught:
+        DataLoader(IndexProvider(8), 4, num_workers=value)
+    assert str(caught.value) == rule
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, True])
+def test_other_values_are_refused(value: Any) -> None:
+    with pytest.raises(SettingError, match="`num_workers` must be a whole number of at least 0"):
+        DataLoader(IndexProvider(8), 4, num_workers=value)
+
+
+# --- more workers than cores --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ranks", "num_cores"), [("", 3), ("2", 1), ("9", 1)])
+def test_more_workers_than_cores_are_warned_of_at_the_user_s_line(
+    monkeypatch: pytest.MonkeyPatch, ranks: str, num_cores: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2, 5})
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+    definition = PipelineDefinition(SamplerInputCallable(IndexProvider(8), SequentialSampler(8, 4)))
+
+    def built(pipeline: Any) -> Any:
+        pipeline.build()
+        return pipeline
+
+    makers = {
+        "num_workers": lambda count: DataLoader(IndexProvider(8), 4, num_workers=count),
+        "py_num_workers": lambda count: built(definition.get_dali_pipeline(py_num_workers=count)),
+    }
+    for name, make in makers.items():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            make(num_cores).close()
+            assert caught == []
+            make(num_cores + 1).close()
+        (warning,) = caught
+        assert warning.category is UserWarning
+        assert warning.filename == __file__
+        text = f"`{name}={num_cores + 1}` starts {num_cores + 1} worker processes, and this rank has"
+        assert str(warning.message).startswith(text)
+
+
+def test_nothing_is_warned_of_where_no_worker_is_started(tmp_path: Path) -> None:
+    root = numbered_files(tmp_path, {"a": 4})
+    source = SamplerInputCallable(IndexProvider(8), SequentialSampler(8, 4))
+    here = PipelineDefinition(source, use_parallel_external_source=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DataLoader(FileReader(file_root=root), 4, num_workers=99).close()
+        DataLoader(here, 4, num_workers=99).close()
+        pipeline: Any = here.get_dali_pipeline(py_num_workers=99)
+        pipeline.build()
+        pipeline.close()
+
+
+def test_restarts_do_not_warn_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
+    arguments = {"num_workers": 2, "start_method": "fork", "steps": [ImageDecoder("image", False)]}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with DataLoader(
+            DeadlyProvider(tmp_path, "kill", {5: 1}, 8), 4, faults=FaultPolicy(restarts=1), **arguments
+        ) as loader:
+            assert len(list(loader)) == 2
+    assert [warning.category for warning in caught] == [UserWarning]
+    assert any(tmp_path.iterdir())
