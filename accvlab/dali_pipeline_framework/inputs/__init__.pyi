@@ -30,11 +30,6 @@ from ..sampling.sequence_sampler import SequenceSampler as SequenceSampler
 from ..sampling.shuffled_sampler import SequentialSampler as SequentialSampler
 from ..sampling.shuffled_sampler import ShuffledSampler as ShuffledSampler
 from ..sampling.streaming_sequence_sampler import StreamingSequenceSampler as StreamingSequenceSampler
-from ..sampling.torch_loaders import PlayedBatchSampler as PlayedBatchSampler
-from ..sampling.torch_loaders import same_order_as as same_order_as
-from ..sampling.torch_samplers import TorchDistributedSampler as TorchDistributedSampler
-from ..sampling.torch_samplers import TorchRandomSampler as TorchRandomSampler
-from ..sampling.torch_samplers import TorchWeightedSampler as TorchWeightedSampler
 from ..sampling.weighted_sampler import WeightedSampler as WeightedSampler
 from ..sources.callable_base import CallableBase as CallableBase
 from ..sources.iterable_base import IterableBase as IterableBase
