@@ -339,6 +339,18 @@ def test_an_order_that_is_not_a_function_of_the_epoch(kind: str) -> None:
         assert (loader.epoch, len([*loader])) == (2, len(loader))
 
 
+def test_a_function_that_draws_from_a_global_generator() -> None:
+    def randomly(epoch: int) -> torch.Tensor:
+        return torch.randperm(SIZE)
+
+    with loader_of(randomly) as loader:
+        next(iter(loader))
+        with pytest.raises(
+            NotSupportedError, match=r"function `randomly` is not a function of the epoch.* another"
+        ):
+            loader.state_dict()
+
+
 def test_the_state_of_a_begun_epoch_is_refused_where_it_cannot_be_made_again() -> None:
     _, state = run(Written, 4, stop=2)
     with (
@@ -377,14 +389,17 @@ class OfRank(WithoutLength):
     [
         (5, "must be a sampler of this package, a function epoch -> indices, or a sampler of PyTorch, got 5"),
         (iter([1, 2]), "An iterator ends with its first epoch"),
-        (gives([3, 22]), r"function of the epoch chose sample 22 at position 1 of epoch 0, .* samples 0 \.\. 21"),
+        (
+            gives([3, 22]),
+            r"The function `<lambda>` chose sample 22 at position 1 of epoch 0, .* samples 0 \.\. 21",
+        ),
         (gives([-1, 2]), "chose sample -1 at position 0"),
         (gives([0.0, 1.0]), r"flat sequence of whole numbers, .* gave \[0.0, 1.0\] for epoch 0"),
         (gives([True, False]), r"flat sequence of whole numbers, .* gave \[True, False\]"),
         (gives(["a"]), "flat sequence of whole numbers"),
         (gives([[1, 2], [3]]), "flat sequence of whole numbers"),
         (gives(7), "flat sequence of whole numbers, .* gave 7"),
-        (gives([]), "An epoch must have samples: the function of the epoch gave no index for epoch 0"),
+        (gives([]), "An epoch must have samples: the function `<lambda>` gave no index for epoch 0"),
         (OfRank(), "for several ranks must have a length.* define `__len__` in OfRank"),
     ],
 )

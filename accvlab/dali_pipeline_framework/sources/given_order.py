@@ -49,7 +49,9 @@ class EpochIndices:
         self._given = given
         self._num_samples = num_samples
         self.is_function = not isinstance(given, Iterable)
-        self.name = "function of the epoch" if self.is_function else type(given).__name__
+        self.name = type(given).__name__
+        if self.is_function:
+            self.name = f"function `{getattr(given, '__name__', self.name)}`"
         self._num_made = 0
         self._running = self._ahead = _NONE  # of the running epoch; of one whose loop has not begun
         self._is_repeatable: bool | None = None
@@ -224,9 +226,9 @@ class GivenOrderSampler(EpochPlanSampler):
         self.indices = indices = EpochIndices(given, num_samples)
         self.depends_on_shards = not indices.is_function
         self.shard = 0, 1
-        self._description: Description = {"sampler": indices.name}
+        self._description: Description
         if indices.is_function:
-            self._description["first_epoch"] = digest(indices.of_epoch(0))
+            self._description = {"sampler": "function of the epoch", "first_epoch": digest(indices.of_epoch(0))}
             return
         num_ranks = getattr(given, "num_replicas", getattr(given, "world_size", None))
         if num_ranks is not None:
@@ -237,7 +239,7 @@ class GivenOrderSampler(EpochPlanSampler):
                 f"A sampler for several ranks must have a length, so that they can compare their numbers of "
                 f"batches: define `__len__` in {indices.name}."
             )
-        self._description |= {"num_per_epoch": count, "num_ranks": self.shard[1]}
+        self._description = {"sampler": indices.name, "num_per_epoch": count, "num_ranks": self.shard[1]}
         settings = {name: getattr(given, name, None) for name in ("seed", "shuffle", "drop_last")}
         self._description |= {name: value for name, value in settings.items() if isinstance(value, int)}
 
