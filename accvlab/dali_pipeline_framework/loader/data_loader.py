@@ -322,8 +322,7 @@ class DataLoader(TorchInterface, ReportInterface):
     def _begin(self) -> None:
         """Tell the pipeline where the loop starts."""
         start, stands_at = self._progress.next_start, self._progress.pipeline
-        if self._run.given_order is not None:
-            self._run.given_order.begin(start.epoch)
+        self._run.make_order(start.epoch)
         if self._bound.is_callable:
             # An endless stream may go on: nothing that was prefetched is lost.
             if not self._bound.is_endless or start != stands_at:

@@ -207,6 +207,12 @@ class LoaderPipeline:
                 f"Where the native readers stood cannot be told after the failure: {error}"
             ) from error
 
+    def make_order(self, epoch: int) -> None:
+        """Make the order of an epoch whose loop begins, where the user gives it."""
+        if self.given_order is not None:
+            self.given_order.begin(epoch)
+            self._num_batches.clear()
+
     def go_to(self, position: Position) -> None:
         """Have the input, a callable, go on at a position."""
         self.pipeline.begin_epoch(*self.as_counted_by_input(position))
