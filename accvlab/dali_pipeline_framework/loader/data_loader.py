@@ -485,7 +485,7 @@ class DataLoader(TorchInterface, ReportInterface):
 
         Raises:
             NotSupportedError: The input is an iterable, which has no random access; or an epoch was begun in an
-                order that is not a function of the epoch, see `sampler`.
+                order that is not a function of the epoch, of a sampler of PyTorch or a function of the user.
         """
         self._bound.require_resumable()
         position = self._normalised(self._progress.delivered)
