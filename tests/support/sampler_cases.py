@@ -24,8 +24,6 @@ from accvlab.dali_pipeline_framework.sampling import (
     SequentialSampler,
     ShuffledSampler,
     StreamingSequenceSampler,
-    TorchDistributedSampler,
-    TorchRandomSampler,
     WeightedSampler,
 )
 from accvlab.dali_pipeline_framework.sampling.planned_sampler import PlannedSampler
@@ -260,19 +258,6 @@ def _sharded(draw: Any, batch_size: int, last_batch: str) -> Case:
 
 
 @st.composite
-def _of_torch(draw: Any, batch_size: int, last_batch: str, kind: str) -> Case:
-    size = draw(st.integers(1, 25))
-    seed = draw(st.integers(0, 1000))
-    if kind == "distributed":
-        shuffle = draw(st.booleans())
-        sampler = TorchDistributedSampler(size, batch_size, shuffle=shuffle, seed=seed, last_batch=last_batch)
-        return Case(sampler, size, each_once(size))
-    owner = draw(st.sampled_from(["global", "loader", "sampler", "epoch"]))
-    sampler = TorchRandomSampler(size, batch_size, seed=seed, generator=owner, last_batch=last_batch)
-    return Case(sampler, size, each_once(size))
-
-
-@st.composite
 def _sequences(draw: Any, batch_size: int) -> Case:
     lengths = draw(st.lists(st.integers(1, 6), min_size=batch_size, max_size=batch_size + 6))
     return Case(SequenceSampler(batch_size, lengths, draw(SEEDS), draw(st.booleans())), sum(lengths))
@@ -313,8 +298,6 @@ WITH_EPOCHS: dict[str, Callable[[int, str], st.SearchStrategy[Case]]] = {
     "mixed streams, nested": lambda size, policy: _mixed(size, policy, "streams", nested=True),
     "mixed streams of clips": lambda size, policy: _mixed(size, policy, "streams of clips"),
     "sharded permutation": _sharded,
-    "random as by PyTorch": lambda size, policy: _of_torch(size, policy, "random"),
-    "distributed as by PyTorch": lambda size, policy: _of_torch(size, policy, "distributed"),
 }
 OTHERS: dict[str, Callable[[int], st.SearchStrategy[Case]]] = {
     "published sequences": _sequences,

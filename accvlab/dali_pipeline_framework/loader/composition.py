@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any, cast
 
 from ..checks import shown
@@ -14,6 +14,7 @@ from ..providers.data_provider import DataProvider
 from ..providers.data_set_checks import check_number_of_samples
 from ..sampling.sampler_base import SamplerBase
 from ..sampling.shuffled_sampler import SequentialSampler, ShuffledSampler
+from ..sources.given_order import GivenOrder, GivenOrderSampler
 from ..sources.sampler_input_callable import SamplerInputCallable
 
 # Arguments of PyTorch's loader and of DALI's readers, and those that take their place.
@@ -34,21 +35,12 @@ LOADER_COUNTERPARTS = {
     "persistent_workers": None,  # they always are
 }
 
-# PyTorch's samplers, and what takes their place.
-_COUNTERPARTS = {
-    "RandomSampler": "shuffle=True",
-    "SequentialSampler": "shuffle=False",
-    "DistributedSampler": "shuffle=True and shard='auto'",
-    "WeightedRandomSampler": "sampler=WeightedSampler(weights)",
-    "BatchSampler": "batch_size",
-}
-
 
 def composed_definition(
     source: Any,
     steps: Sequence[PipelineStepBase | None] | None,
     shuffle: bool | None,
-    sampler: SamplerBase | None,
+    sampler: SamplerBase | GivenOrder | None,
     seed: int,
     run: RunWhere | None = None,
 ) -> PipelineDefinition:
@@ -58,7 +50,8 @@ def composed_definition(
         source: A data provider, an input, or a definition.
         steps: Processing steps; none for a definition, which has its own.
         shuffle: Whether to shuffle the samples of a data provider.
-        sampler: The order of the samples of a data provider.
+        sampler: The order of the samples of a data provider: a sampler, a function of the epoch, or a sampler of
+            PyTorch.
         seed: Seed of the shuffled order.
         run: Where steps run. None: as a definition says, otherwise ``"auto"``.
 
@@ -92,7 +85,7 @@ def composed_definition(
 
 
 def _ordered(
-    provider: DataProvider, shuffle: bool | None, sampler: SamplerBase | None, seed: int
+    provider: DataProvider, shuffle: bool | None, sampler: SamplerBase | GivenOrder | None, seed: int
 ) -> SamplerInputCallable:
     if sampler is None:
         num_samples = check_number_of_samples(provider)
@@ -103,17 +96,10 @@ def _ordered(
         raise SettingError(
             "`shuffle` and `sampler` exclude each other: a sampler decides by itself whether it shuffles."
         )
-    if not isinstance(sampler, SamplerBase) and not isinstance(sampler, type) and isinstance(sampler, Iterable):
-        name = type(sampler).__name__
-        hint = "see ShuffledSampler and its kin, PlayedBatchSampler"
-        if name in _COUNTERPARTS:
-            hint = f"use {_COUNTERPARTS[name]} (or for the same order same_order_as(the loader of PyTorch))"
-        raise SettingError(
-            f"`sampler` must be a sampler of this package, got {name}. An iterable of indices cannot tell which "
-            f"samples stand at a position, which the workers and a continued run need: {hint}, or derive a "
-            f"sampler of your own from RandomAccessSampler."
-        )
-    return SamplerInputCallable(provider, sampler)
+    if isinstance(sampler, SamplerBase | type):
+        return SamplerInputCallable(provider, cast(SamplerBase, sampler))
+    given = GivenOrderSampler(sampler, check_number_of_samples(provider))
+    return SamplerInputCallable(provider, given, shard_id=given.shard[0], num_shards=given.shard[1])
 
 
 def _require_input(source: Any) -> None:

@@ -34,6 +34,7 @@ from ..providers.data_provider import DataProvider
 from ..sample_data import SampleDataGroup
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
 from ..sampling.sampler_base import SamplerBase
+from ..sources.given_order import GivenOrder
 from ..sources.input_adapter import InputAdapter
 from ..sources.shards import Shard
 from ..unknown_arguments import explains_unknown_arguments
@@ -98,7 +99,7 @@ class DataLoader(TorchInterface, ReportInterface):
         *,
         steps: Sequence[PipelineStepBase | None] | None = None,
         shuffle: bool | None = None,
-        sampler: SamplerBase | None = None,
+        sampler: SamplerBase | GivenOrder | None = None,
         run: RunWhere | None = None,
         num_workers: int | None = None,
         num_threads: int | None = None,
@@ -129,7 +130,10 @@ class DataLoader(TorchInterface, ReportInterface):
             steps: Processing steps, applied one after the other.
             shuffle: Whether the samples of a data provider come in a random order, another one in each epoch
                 (`ShuffledSampler`), or one after the other (`SequentialSampler`; the default).
-            sampler: Another order of the samples of a data provider, in place of ``shuffle``.
+            sampler: Another order of the samples of a data provider, in place of ``shuffle``: a sampler of this
+                package; a function of the epoch that returns the sample indices of all shards in order; or a
+                sampler of PyTorch, which gives those of its own rank. The latter two are run in this process when
+                a loop begins, ``set_epoch`` is called before, and a last batch may be smaller.
             run: Where steps run that have a form for arrays: in the ``"workers"``, in the ``"graph"``, or by the
                 rule of ``"auto"`` (see `PipelineDefinition`). None: ``"auto"``; with a `PipelineDefinition`, what
                 it says.
@@ -313,6 +317,7 @@ class DataLoader(TorchInterface, ReportInterface):
     def _begin(self) -> None:
         """Tell the pipeline where the loop starts."""
         start, stands_at = self._progress.next_start, self._progress.pipeline
+        self._run.make_order(start.epoch)
         if self._bound.is_callable:
             # An endless stream may go on: nothing that was prefetched is lost.
             if not self._bound.is_endless or start != stands_at:
@@ -474,10 +479,17 @@ class DataLoader(TorchInterface, ReportInterface):
         epoch, while this one begins the next.
 
         Raises:
-            NotSupportedError: The input is an iterable, which has no random access.
+            NotSupportedError: The input is an iterable, which has no random access; or an epoch was begun in an
+                order that is not a function of the epoch, of a sampler of PyTorch or a function of the user.
         """
         self._bound.require_resumable()
-        return self._state(self._normalised(self._progress.delivered)).to_dict()
+        position = self._normalised(self._progress.delivered)
+        self._require_repeatable(position)
+        return self._state(position).to_dict()
+
+    def _require_repeatable(self, position: Position) -> None:
+        if self._run.given_order is not None and position.batch > 0:
+            self._run.given_order.require_repeatable(position.epoch)
 
     def _normalised(self, position: Position) -> Position:
         """A position; the end of an epoch is the beginning of the next one."""
@@ -522,13 +534,14 @@ class DataLoader(TorchInterface, ReportInterface):
         Raises:
             StateError: The state is damaged, of another version, belongs to other data or another order (its
                 ``differences`` tell what differs), or the order depends on the batch size.
-            NotSupportedError: The input is an iterable, which has no random access.
+            NotSupportedError: As for `state_dict`.
         """
         self._run.require_open()
         self._bound.require_resumable()
         saved = parse_state(state)
         own = self._state(Position())
         require_same_run(saved, own)
+        self._require_repeatable(Position(saved.epoch, saved.batch))
         if self._bound.keeps_checkpoints:
             require_same_batches(saved, own)
             self._use(self._run.replace(NO_SEGMENTS, saved.reader))

@@ -16,6 +16,7 @@ from ..limits.worker_limits import checked_worker_count, is_start_method
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
 from ..pipeline.pipeline import PipelineDefinition
 from ..sampling.arithmetic.last_batch import SampleCounts
+from ..sources.given_order import GivenOrderSampler
 from ..sources.input_adapter import InputAdapter
 from ..sources.reader_epochs import ReaderEpochs
 from ..sources.shards import num_cores_of_rank
@@ -45,6 +46,7 @@ class LoaderPipeline:
         segments: How the epoch was begun.
         loaded_reader: Where native readers were told to go on, or None.
         failed: The samples that have failed so far.
+        given_order: What is run for each epoch where the order is given by the user; else None.
     """
 
     def __init__(
@@ -75,6 +77,9 @@ class LoaderPipeline:
         """
         self._definition = definition.evened_out()
         self._bound = bound
+        planned = InputAdapter(bound.data_input).planned
+        sampler = None if planned is None else planned.sampler
+        self.given_order = sampler.indices if isinstance(sampler, GivenOrderSampler) else None
         self._steps = steps
         self._arguments = arguments
         self._make_iterator = make_iterator
@@ -188,9 +193,17 @@ class LoaderPipeline:
                 f"Where the native readers stood cannot be told after the failure: {error}"
             ) from error
 
+    def make_order(self, epoch: int) -> None:
+        """Make the order of an epoch whose loop begins, where the user gives it."""
+        if self.given_order is not None:
+            self.given_order.begin(epoch)
+            self._num_batches.clear()
+
     def go_to(self, position: Position) -> None:
         """Have the input, a callable, go on at a position."""
         self.pipeline.begin_epoch(*self.as_counted_by_input(position))
+        if self.given_order is not None:  # now that no worker loads what is left of another epoch
+            self.given_order.share()
 
     def as_counted_by_input(self, position: Position) -> tuple[int, int]:
         """Epoch and batch of a position as the input counts them: without epochs where it has none."""

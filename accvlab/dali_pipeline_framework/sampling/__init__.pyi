@@ -11,9 +11,4 @@ from .sequence_sampler import SequenceSampler as SequenceSampler
 from .shuffled_sampler import SequentialSampler as SequentialSampler
 from .shuffled_sampler import ShuffledSampler as ShuffledSampler
 from .streaming_sequence_sampler import StreamingSequenceSampler as StreamingSequenceSampler
-from .torch_loaders import PlayedBatchSampler as PlayedBatchSampler
-from .torch_loaders import same_order_as as same_order_as
-from .torch_samplers import TorchDistributedSampler as TorchDistributedSampler
-from .torch_samplers import TorchRandomSampler as TorchRandomSampler
-from .torch_samplers import TorchWeightedSampler as TorchWeightedSampler
 from .weighted_sampler import WeightedSampler as WeightedSampler

@@ -69,6 +69,9 @@ class RandomAccessSampler(SamplerBase):
     """Whether `RandomAccessSampler.with_settings` may change the policy for the last batch: all methods look at
     ``last_batch``."""
 
+    version = 0
+    """Number of the order in use; with another one, a batch that was planned before may have other samples."""
+
     must_be_played = False
     """Whether a batch is known only after stepping through all batches before it."""
 

@@ -100,7 +100,7 @@ class PlannedInput(CallableBase, ABC):
 
     def _forget(self) -> None:
         """Reset cached values, in a new object or one with other settings."""
-        self._current: tuple[int, int, list[SamplePlace]] | None = None  # the batch that was asked for last
+        self._current: tuple[int, int, int, list[SamplePlace]] | None = None  # the batch that was asked for last
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_current": None}
@@ -292,11 +292,12 @@ class PlannedInput(CallableBase, ABC):
         return places[number]
 
     def _places_of_batch(self, epoch: int, batch: int) -> list[SamplePlace]:
-        if self._current is None or self._current[:2] != (epoch, batch):
+        version = self._sampler.version
+        if self._current is None or self._current[:3] != (epoch, batch, version):
             if not self._has_batch(epoch, batch):
                 raise StopIteration
-            self._current = (epoch, batch, self.get_places(epoch, batch))
-        return self._current[2]
+            self._current = (epoch, batch, version, self.get_places(epoch, batch))
+        return self._current[3]
 
     def get_places(self, epoch: int, batch: int) -> list[SamplePlace]:
         """Get the places of the samples of this shard in a batch."""
@@ -356,7 +357,7 @@ class PlannedInput(CallableBase, ABC):
         With the policy ``"partial"`` it is that of this shard; others may have more or fewer.
         """
         num_batches = self._sampler.num_batches(epoch)
-        if num_batches is None or not self.delivers_partial_batches:
+        if num_batches is None or not self.delivers_partial_batches or self._num_shards == 1:
             return num_batches
         # Bisection: the batches in which this shard has samples come first.
         low, high = self._sampler.num_batches_before(epoch), num_batches

@@ -20,6 +20,7 @@ from support.loaders import make_loader
 from support.providers import IndexProvider
 from support.rank_processes import run_ranks
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils.data import DistributedSampler
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
@@ -102,6 +103,31 @@ def test_a_difference_is_named_on_both_ranks(what: str, as_rank: AsRank) -> None
         *(f"  - {line}" for line in lines),
         "Give all of them the same, and load the same state on all of them.",
     ]
+    for loader in loaders:
+        loader.close()
+
+
+@pytest.mark.parametrize(
+    ("of_rank", "difference"),
+    [
+        (lambda rank: lambda epoch: [rank, 2, 3, 4], "first_epoch: "),
+        (lambda rank: DistributedSampler(range(8 + 8 * rank), 2, rank), "num_per_epoch: 4 on rank 0, 8 on rank 1"),
+    ],
+    ids=["functions of the epoch", "samplers of PyTorch"],
+)
+def test_orders_given_as_indices_are_compared(
+    as_rank: AsRank, of_rank: Callable[[int], Any], difference: str
+) -> None:
+    loaders = []
+    for rank in range(2):
+        as_rank(rank)
+        arguments = {"sampler": of_rank(rank), "shard": "torch", "num_workers": 0}
+        loaders.append(DataLoader(IndexProvider(16), 2, **arguments))
+    as_rank(0)
+    iter(loaders[0])
+    as_rank(1)
+    with pytest.raises(SettingError, match=difference):
+        iter(loaders[1])
     for loader in loaders:
         loader.close()
 

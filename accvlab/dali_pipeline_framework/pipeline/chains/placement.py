@@ -10,7 +10,7 @@ from nvidia.dali import types
 
 from ...errors import SettingError
 from ...operators.array_packages import is_installed, require_installed
-from ...processing_steps.image_decoder import ImageDecoder
+from ...processing_steps.image.image_decoder import ImageDecoder
 from ...processing_steps.image_use import no_images
 from ...processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
 from ...sample_data import FieldPath, GroupFormat, SampleDataGroup

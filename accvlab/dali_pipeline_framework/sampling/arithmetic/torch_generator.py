@@ -13,8 +13,8 @@ from ...errors import SettingError
 Int64Array = npt.NDArray[np.int64]
 
 
-def torch_module() -> Any:
-    """Import PyTorch; a `SettingError` where it is not installed."""
+def torch_generator(seed: int) -> Any:
+    """Make a generator with a seed; a `SettingError` where PyTorch is not installed."""
     try:
         import torch
     except ImportError as error:
@@ -22,26 +22,11 @@ def torch_module() -> Any:
             "This order is that of PyTorch's generator, and PyTorch is not installed: "
             'pip install "accvlab.dali_pipeline_framework[torch]". Other samplers of this package do not need it.'
         ) from error
-    return torch
-
-
-def torch_generator(seed: int, state: npt.NDArray[np.uint8] | None = None) -> Any:
-    """Make a generator with a seed, or in a state that ``get_state`` or ``get_rng_state`` told."""
-    torch = torch_module()
-    generator = torch.Generator()
-    if state is None:
-        generator.manual_seed(seed)
-    else:
-        generator.set_state(torch.from_numpy(state.copy()))
-    return generator
+    return torch.Generator().manual_seed(seed)
 
 
 def torch_permutation(count: int, generator: Any) -> Int64Array:
     """Get ``torch.randperm``, ``(count,)``."""
-    return np.asarray(torch_module().randperm(count, generator=generator).numpy(), np.int64)
+    import torch
 
-
-def torch_seed(generator: Any) -> int:
-    """Draw a seed as PyTorch's loader and samplers do."""
-    torch = torch_module()
-    return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
+    return np.asarray(torch.randperm(count, generator=generator).numpy(), np.int64)

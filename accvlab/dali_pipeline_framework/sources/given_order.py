@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Orders that a user gives as indices: a function of the epoch, or a sampler of PyTorch.
+
+Both are run in the main process, when a loop begins. The workers read the indices of the running epoch from memory
+that they share with it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import attrs
+import numpy as np
+
+from ..checks import check_shard, shown
+from ..draws.keyed_random import digest
+from ..errors import NotSupportedError, SettingError
+from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
+from ..sampling.planned_sampler import EpochPlanSampler
+from ..sampling.plans.epoch_plan import EpochPlan
+from ..sampling.plans.flat_plan import FlatPlan
+from ..sampling.plans.orders import EpochOrder
+from ..sampling.plans.planned_batch import Int64Array, PlannedBatch
+from ..sampling.plans.tracks import SampleUnits
+from ..sampling.random_access_sampler import Description
+
+GivenOrder: TypeAlias = Callable[[int], Sequence[int]] | Iterable[int]
+"""A function from an epoch to its sample indices, or a sampler of PyTorch."""
+
+_HEADER = 3
+_VERSION = struct.Struct("=q")
+_NONE: Int64Array = np.array([0, -1, 0], np.int64)
+
+
+class EpochIndices:
+    """The sample indices of the running epoch.
+
+    The process that made this object runs the user's code. Workers read what was shared last, from an anonymous
+    file of int64 words: its version (-1 while it is written), the epoch, whether an index repeats, the indices.
+    """
+
+    def __init__(self, given: Any, num_samples: int) -> None:
+        """Take a `GivenOrder` of a data set of ``num_samples`` samples."""
+        self._given = given
+        self._num_samples = num_samples
+        self.is_function = not isinstance(given, Iterable)
+        self.name = type(given).__name__
+        if self.is_function:
+            self.name = f"function `{getattr(given, '__name__', self.name)}`"
+        self._num_made = 0
+        self._running = self._ahead = _NONE  # of the running epoch; of one whose loop has not begun
+        self._is_repeatable: bool | None = None
+        self._use(os.memfd_create("dali_pipeline_framework_order", os.MFD_CLOEXEC), os.getpid())
+        self.share()
+
+    def _use(self, file: int, pid: int) -> None:
+        self._file, self._pid = file, pid
+        weakref.finalize(self, _close, os.getpid(), file)
+
+    def __getstate__(self) -> dict[str, Any]:
+        path = f"/proc/{self._pid}/fd/{self._file}"
+        return {"pid": self._pid, "path": path, "is_function": self.is_function, "name": self.name}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.is_function, self.name = state["is_function"], state["name"]
+        self._running = _NONE
+        self._use(os.open(state["path"], os.O_RDONLY | os.O_CLOEXEC), state["pid"])
+
+    # --- in the main process ----------------------------------------------------------------------
+
+    @property
+    def stated_count(self) -> int | None:
+        """Length of the sampler; None where it has none."""
+        try:
+            return len(self._given)
+        except (TypeError, NotImplementedError):
+            return None
+
+    def begin(self, epoch: int) -> None:
+        """Make the order of the epoch of a loop that begins."""
+        self._running = self._of_epoch_ahead(epoch)
+        self._ahead = _NONE
+
+    def share(self) -> None:
+        """Have workers use the order of the running epoch; to them, other epochs have ended."""
+        os.pwrite(self._file, _VERSION.pack(-1), 0)
+        with open(self._file, "wb", closefd=False) as file:
+            file.seek(_VERSION.size)
+            self._running[1:].tofile(file)
+        os.ftruncate(self._file, self._running.nbytes)
+        os.pwrite(self._file, _VERSION.pack(self._running[0]), 0)
+
+    def require_repeatable(self, epoch: int) -> None:
+        """Raise a `NotSupportedError` where the order of a begun epoch cannot be made again."""
+        if self._is_repeatable is None:
+            if self.is_function or hasattr(self._given, "set_epoch"):
+                self._is_repeatable = np.array_equal(self.of_epoch(epoch), self._drawn(epoch))
+            else:
+                in_order = getattr(sys.modules.get("torch.utils.data"), "SequentialSampler", Sequence)
+                self._is_repeatable = isinstance(self._given, (Sequence, np.ndarray, in_order))
+        if not self._is_repeatable:
+            reason = "gives another order when run again for the same epoch"
+            if not self.is_function and not hasattr(self._given, "set_epoch"):
+                reason = "has no `set_epoch`"
+            raise NotSupportedError(
+                f"The order of the {self.name} is not a function of the epoch: it {reason}. So a loader cannot go "
+                f"on in the middle of an epoch, only at its end. Use sampler=ShuffledSampler(num_samples, "
+                f"seed=...), or a function epoch -> indices that makes its generator from a seed and the epoch."
+            )
+
+    def _of_epoch_ahead(self, epoch: int) -> Int64Array:
+        if self._ahead[1] != epoch:
+            torch = None if self.is_function else sys.modules.get("torch")
+            if torch is not None:  # PyTorch's loader draws a seed for its workers before it runs its sampler
+                torch.empty((), dtype=torch.int64).random_()
+            indices = self._drawn(epoch)
+            self._num_made += 1
+            repeats = int(np.bincount(indices).max() > 1)
+            self._ahead = np.concatenate([[self._num_made, epoch, repeats], indices])
+        return self._ahead
+
+    def _drawn(self, epoch: int) -> Int64Array:
+        """Run the user's code."""
+        if self.is_function:
+            return self._checked(self._given(epoch), epoch)
+        count = self.stated_count
+        if hasattr(self._given, "set_epoch"):
+            self._given.set_epoch(epoch)
+        indices = self._checked([*self._given], epoch)
+        if count not in (None, len(indices)):
+            raise SettingError(
+                f"A sampler must deliver as many indices as its length says: {self.name} has the length {count}, "
+                f"and delivered {len(indices)} in epoch {epoch}. Correct its `__len__`, or leave it out."
+            )
+        return indices
+
+    def _checked(self, given: Any, epoch: int) -> Int64Array:
+        try:
+            indices = np.asarray(given)
+        except ValueError:  # lists of different lengths
+            indices = np.empty((1, 1))
+        if indices.size == 0:
+            raise SettingError(f"An epoch must have samples: the {self.name} gave no index for epoch {epoch}.")
+        if indices.ndim != 1 or indices.dtype.kind not in "iu":
+            raise SettingError(
+                f"The order of an epoch must be a flat sequence of whole numbers, the sample indices: the "
+                f"{self.name} gave {shown(given)} for epoch {epoch}. In place of a batch sampler, give the "
+                f"sampler in it, with `batch_size` and `last_batch`."
+            )
+        is_wrong = (indices < 0) | (indices >= self._num_samples)
+        if is_wrong.any():
+            place = int(is_wrong.argmax())
+            raise SettingError(
+                f"The {self.name} chose sample {indices[place]} at position {place} of epoch {epoch}, but the "
+                f"data set has the samples 0 .. {self._num_samples - 1}."
+            )
+        return indices.astype(np.int64)
+
+    # --- in any process ---------------------------------------------------------------------------
+
+    @property
+    def version(self) -> int:
+        """Number of the order in use; a worker looks here whether there is a new one."""
+        if os.getpid() != self._pid:
+            while not 0 <= self._running[0] == _VERSION.unpack(os.pread(self._file, _VERSION.size, 0))[0]:
+                self._running = np.fromfile(f"/proc/self/fd/{self._file}", np.int64)
+        return int(self._running[0])
+
+    def count(self, epoch: int) -> int:
+        """Number of indices of an epoch; where the sampler has a length, it is not run for that."""
+        count = self.stated_count if os.getpid() == self._pid and self._running[1] != epoch else None
+        return len(self.of_epoch(epoch)) if count is None else count
+
+    def of_epoch(self, epoch: int) -> Int64Array:
+        """The ``(n,)`` indices of an epoch."""
+        return self._words(epoch)[_HEADER:]
+
+    def units(self, epoch: int, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Indices and visits at positions of an epoch, see `EpochOrder`."""
+        words = self._words(epoch)
+        return words[_HEADER + positions], positions + 1 if words[2] else np.zeros_like(positions)
+
+    def _words(self, epoch: int) -> Int64Array:
+        if self._running[1] == epoch:
+            return self._running
+        return self._of_epoch_ahead(epoch) if os.getpid() == self._pid else _NONE
+
+
+def _close(pid: int, file: int) -> None:
+    if os.getpid() == pid:  # a forked child must not close what has its number there
+        os.close(file)
+
+
+class GivenOrderSampler(EpochPlanSampler):
+    """Batches in an order that the user gives as indices.
+
+    - A function of the epoch gives the order of all shards, which are dealt their slots of each batch.
+    - A sampler of PyTorch gives the samples of its own rank. Those of other ranks are not known here; they must be
+      equally many. ``num_replicas`` (or ``world_size``) and ``rank`` say which rank that is; without them, it is
+      the only one.
+
+    Attributes:
+        indices: The indices of the running epoch.
+        shard: Shard id and number of shards that the samples are for; the latter 1 for a function.
+    """
+
+    def __init__(self, given: Any, num_samples: int) -> None:
+        """Take a function or a sampler.
+
+        Raises:
+            SettingError: It is neither, can be iterated once only, or its order is not one of indices.
+        """
+        super().__init__(None, "partial")
+        if isinstance(given, Iterator) or not (isinstance(given, Iterable) or callable(given)):
+            hint = " An iterator ends with its first epoch." if isinstance(given, Iterator) else ""
+            raise SettingError(
+                f"`sampler` must be a sampler of this package, a function epoch -> indices, or a sampler of "
+                f"PyTorch, got {shown(given)}.{hint}"
+            )
+        self._num_samples = num_samples
+        self.indices = indices = EpochIndices(given, num_samples)
+        self.depends_on_shards = not indices.is_function
+        self.shard = 0, 1
+        self._description: Description
+        if indices.is_function:
+            self._description = {"sampler": "function of the epoch", "first_epoch": digest(indices.of_epoch(0))}
+            return
+        num_ranks = getattr(given, "num_replicas", getattr(given, "world_size", None))
+        if num_ranks is not None:
+            self.shard = check_shard(getattr(given, "rank", None), num_ranks)
+        count = indices.stated_count
+        if count is None and self.shard[1] > 1:
+            raise SettingError(
+                f"A sampler for several ranks must have a length, so that they can compare their numbers of "
+                f"batches: define `__len__` in {indices.name}."
+            )
+        self._description = {"sampler": indices.name, "num_per_epoch": count, "num_ranks": self.shard[1]}
+        settings = {name: getattr(given, name, None) for name in ("seed", "shuffle", "drop_last")}
+        self._description |= {name: value for name, value in settings.items() if isinstance(value, int)}
+
+    @property
+    def version(self) -> int:  # type: ignore[override]
+        """Number of the order in use."""
+        return self.indices.version
+
+    def describe(self) -> Description:
+        """What is known of the order."""
+        return self._description
+
+    # Samplers of the same class and length can have different orders.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def with_settings(
+        self, *, total_batch_size: int | None = None, num_shards: int = 1, last_batch: LastBatch | None = None
+    ) -> GivenOrderSampler:
+        """Get a copy with other settings; a `SettingError` where the order is for another number of ranks."""
+        if self.depends_on_shards and num_shards != self.shard[1]:
+            raise SettingError(
+                f"A sampler of PyTorch gives the samples of its own rank: the {self.indices.name} is for "
+                f"{self.shard[1]} rank(s) (`num_replicas`; 1 without that), the loader for {num_shards} shard(s). "
+                f"Use a DistributedSampler for as many ranks, or a function epoch -> indices, which is dealt to "
+                f"all shards."
+            )
+        return super().with_settings(
+            total_batch_size=total_batch_size, num_shards=num_shards, last_batch=last_batch
+        )
+
+    def num_batches(self, epoch: int) -> int:
+        """Number of batches of an epoch; in a worker, 0 of one that has ended."""
+        return super().num_batches(epoch) if self.indices.count(epoch) else 0
+
+    def _plan(self, epoch: int) -> EpochPlan:
+        plan = super()._plan(epoch)
+        self._plans.clear()  # another loop over the same epoch may have another order
+        return plan
+
+    def _begin_plan(self, epoch: int, total_batch_size: int, num_shards: int) -> EpochPlan:
+        order = EpochOrder(self.indices.count(epoch), lambda positions: self.indices.units(epoch, positions))
+        num_ranks = num_shards if self.depends_on_shards else 1
+        units = SampleUnits(self._num_samples)
+        plan = FlatPlan(order, units, 0, total_batch_size // num_ranks, self.last_batch)
+        return plan if num_ranks == 1 else _OfEachRank(plan, num_ranks)
+
+
+class _OfEachRank(EpochPlan):
+    """The batches of this rank, in the slots of every rank: as many are delivered there."""
+
+    def __init__(self, plan: EpochPlan, num_ranks: int) -> None:
+        self._plan = plan
+        self._num_ranks = num_ranks
+        self.num_batches = plan.num_batches
+
+    def batch(self, number: int) -> PlannedBatch:
+        columns = attrs.astuple(self._plan.batch(number), recurse=False)
+        return PlannedBatch(*(np.tile(column, self._num_ranks) for column in columns))
+
+    def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
+        rest = self._plan.rest(num_delivered, total_batch_size // num_shards, num_shards, last_batch)
+        return _OfEachRank(rest, num_shards)
+
+    @property
+    def sample_counts(self) -> SampleCounts:
+        num_batches, *counts = attrs.astuple(self._plan.sample_counts)
+        return SampleCounts(num_batches, *(count * self._num_ranks for count in counts))

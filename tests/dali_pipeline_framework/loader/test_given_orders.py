@@ -1,0 +1,473 @@
+"""Orders that a user gives, compared with PyTorch's loader: functions of the epoch, and PyTorch's samplers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import pickle
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.child_processes import worker_pids
+from support.laws import each_value
+from support.providers import IndexProvider
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+from torch.utils.data import DataLoader as TorchLoader
+
+from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy
+from accvlab.dali_pipeline_framework.errors import NotSupportedError, SettingError, StateError
+from accvlab.dali_pipeline_framework.sources.given_order import EpochIndices
+
+SIZE = 22
+Epoch = list[list[int]]
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+class Written:
+    """A sampler as users write them."""
+
+    def __init__(self, draws_globally: bool = False) -> None:
+        self.epoch = 0
+        self.draws_globally = draws_globally
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        generator = None if self.draws_globally else seeded(self.epoch)
+        return iter(torch.randperm(SIZE, generator=generator).tolist())
+
+    def __len__(self) -> int:
+        return SIZE
+
+
+class WithoutLength:
+    """Of another length in each epoch, as 0-d tensors."""
+
+    epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter(torch.randperm(SIZE, generator=seeded(5))[: 10 + self.epoch])
+
+
+def rotated(epoch: int) -> list[int]:
+    return [(index + 3 * epoch) % SIZE for index in range(SIZE)]
+
+
+SAMPLERS: dict[str, Callable[[], Any]] = {
+    "in order": lambda: SequentialSampler(range(SIZE)),
+    "random": lambda: RandomSampler(range(SIZE)),
+    "random, with a generator": lambda: RandomSampler(range(SIZE), generator=seeded(2)),
+    "with replacement": lambda: RandomSampler(range(SIZE), replacement=True, num_samples=40),
+    "subset": lambda: SubsetRandomSampler([5, 8, 13, 21, 3]),
+    "weighted": lambda: WeightedRandomSampler(np.arange(SIZE), 30),
+    "written": Written,
+    "written, draws globally": lambda: Written(draws_globally=True),
+    "without a length": WithoutLength,
+    "a list": lambda: [7, 7, 1, 0, 4],
+}
+
+
+@pytest.fixture(autouse=True)
+def _global_generator() -> Iterator[None]:
+    state = torch.get_rng_state()
+    yield
+    torch.set_rng_state(state)
+
+
+def of_torch(sampler: Any, batch_size: int = 4, num_epochs: int = 3, drop_last: bool = False) -> list[Epoch]:
+    loader = TorchLoader(range(SIZE), batch_size, sampler=sampler, drop_last=drop_last)
+    epochs = []
+    for epoch in range(num_epochs):
+        if hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(epoch)
+        epochs.append([batch.tolist() for batch in loader])
+    return epochs
+
+
+def loader_of(sampler: Any, batch_size: int = 4, **options: Any) -> DataLoader:
+    options = {"num_workers": 0, "start_method": "fork", "output_type": "numpy", **options}
+    return DataLoader(IndexProvider(SIZE), batch_size, sampler=sampler, **options)
+
+
+def numbers(batch: Any) -> list[int]:
+    return np.ravel(batch["index"]).tolist()
+
+
+def epochs_of(sampler: Any, batch_size: int = 4, num_epochs: int = 3, **options: Any) -> list[Epoch]:
+    with loader_of(sampler, batch_size, **options) as loader:
+        return [[numbers(batch) for batch in loader] for _ in range(num_epochs)]
+
+
+# --- the order of PyTorch's loader -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("kind", SAMPLERS)
+def test_a_sampler_of_pytorch(kind: str, num_workers: int) -> None:
+    torch.manual_seed(7)
+    expected = of_torch(SAMPLERS[kind]())
+    after = torch.rand(1)
+    torch.manual_seed(7)
+    assert epochs_of(SAMPLERS[kind](), num_workers=num_workers) == expected
+    assert torch.rand(1) == after  # the loop of the user goes on with the same random numbers, too
+
+
+@each_value(num_workers=[0, 2], last_batch=["partial", "drop"])
+@pytest.mark.parametrize(("shuffle", "drop_last"), [(True, False), (False, True)])
+def test_the_ranks_of_a_distributed_sampler(
+    shuffle: bool, drop_last: bool, num_workers: int, last_batch: Any
+) -> None:
+    for rank in range(2):
+        order = [
+            DistributedSampler(range(SIZE - 1), 2, rank, shuffle=shuffle, seed=4, drop_last=drop_last)
+            for _ in range(2)
+        ]
+        expected = of_torch(order[0], 3, drop_last=last_batch == "drop")
+        assert len(expected[0][-1]) == (3 if last_batch == "drop" else 2 - drop_last)
+        options = {"num_workers": num_workers, "last_batch": last_batch, "shard": (rank, 2)}
+        assert epochs_of(order[1], 3, **options) == expected
+        with loader_of(order[1], 3, last_batch=last_batch) as loader:  # the shard is that of the sampler
+            assert (loader.shard.shard_id, loader.shard.num_shards) == (rank, 2)
+            assert len(loader) == len(expected[0])
+            assert [*loader.batch_sampler] == expected[0]
+            counts = loader.sample_counts()
+            assert counts.num_samples == 2 * len(order[1])
+            assert counts.num_delivered == 2 * sum(map(len, expected[0]))
+
+
+def test_the_order_of_a_whole_loader_of_pytorch() -> None:
+    def make(batch_size: int | None) -> TorchLoader:
+        return TorchLoader(range(SIZE), batch_size, shuffle=True, generator=seeded(3))
+
+    loader = make(4)
+    expected = [[batch.tolist() for batch in loader] for _ in range(3)]
+    assert epochs_of(make(None)) == expected
+
+
+def test_a_sampler_with_a_length_is_not_run_before_the_loop() -> None:
+    torch.manual_seed(1)
+    untouched = torch.get_rng_state()
+    with loader_of(RandomSampler(range(SIZE))) as loader:
+        assert (len(loader), loader.sample_counts().num_delivered) == (6, SIZE)
+        assert loader.state_dict()["batch"] == 0
+        assert torch.equal(torch.get_rng_state(), untouched)
+        told = [*loader.batch_sampler]  # which can be known only by running it
+        assert [numbers(batch) for batch in loader] == told
+    torch.set_rng_state(untouched)
+    assert [told] == of_torch(RandomSampler(range(SIZE)), num_epochs=1)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_epoch_that_is_run_again(num_workers: int) -> None:
+    torch.manual_seed(1)
+    expected = of_torch(RandomSampler(range(SIZE)), SIZE, 5)
+    torch.manual_seed(1)
+    with loader_of(RandomSampler(range(SIZE)), SIZE, num_workers=num_workers) as loader:
+        for epoch, epoch_of_torch in zip([0, 0, 1, 0, 0], expected, strict=True):
+            loader.set_epoch(epoch)
+            assert [numbers(batch) for batch in loader] == epoch_of_torch
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_epoch_that_is_longer_when_it_is_run_again(num_workers: int) -> None:
+    class Growing:
+        size = 2
+
+        def __iter__(self) -> Iterator[int]:
+            self.size += 3
+            return iter(range(self.size))
+
+    with loader_of(Growing(), num_workers=num_workers) as loader:
+        for size in (5, 8, 11, 14):
+            loader.set_epoch(0)
+            for number, batch in enumerate(loader):
+                assert numbers(batch) == [*range(size)][4 * number : 4 * number + 4]
+                assert loader.epoch == (4 * number + 4 >= size)
+
+
+def test_a_sample_that_comes_twice_has_random_draws_of_its_own() -> None:
+    for sampler, visits in (([4, 7, 4], [1, 2, 3]), ([4, 7, 5], [0, 0, 0])):
+        with loader_of(sampler) as loader:
+            assert [place.visit for place in loader.bound_input.get_places(0, 0)] == visits
+
+
+# --- functions of the epoch ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("convert", [list, np.array, torch.tensor], ids=["list", "array", "tensor"])
+def test_a_function_of_the_epoch(convert: Callable[[list[int]], Any]) -> None:
+    expected = [of_torch(rotated(epoch), num_epochs=1)[0] for epoch in range(3)]
+    assert epochs_of(lambda epoch: convert(rotated(epoch)), num_workers=2) == expected
+    assert epochs_of(lambda epoch: convert(rotated(epoch))) == expected
+
+
+def test_spawned_workers_do_not_get_the_function() -> None:
+    expected = [of_torch(rotated(epoch), num_epochs=1)[0] for epoch in range(3)]
+    with open(os.devnull) as cannot_be_pickled:
+
+        def order(epoch: int) -> list[int]:
+            return [] if cannot_be_pickled.closed else rotated(epoch)
+
+        assert epochs_of(order, num_workers=2, start_method="spawn") == expected
+
+
+def test_the_order_of_a_function_is_dealt_to_the_shards() -> None:
+    of_ranks = [epochs_of(rotated, 4, 2, shard=(rank, 2)) for rank in range(2)]
+    for epoch in range(2):
+        batches = [one + other for one, other in zip(*(of_rank[epoch] for of_rank in of_ranks), strict=True)]
+        assert batches == of_torch(rotated(epoch), 8, 1)[0]
+
+
+def test_epochs_of_different_lengths() -> None:
+    with loader_of(lambda epoch: range(5 * epoch + 4), num_workers=2) as loader:
+        for lengths in ([4], [4, 4, 1], [4, 4, 4, 2]):
+            assert len(loader) == len(lengths)
+            assert [len(numbers(batch)) for batch in loader] == lengths
+
+
+def test_the_rest_of_an_epoch_that_is_left_is_not_delivered() -> None:
+    with loader_of(rotated, num_workers=2) as loader:
+        for epoch in range(8):
+            for batch in loader:
+                assert numbers(batch) == rotated(epoch)[:4]
+                break
+
+
+def test_a_worker_that_is_killed_is_replaced_in_the_same_order() -> None:
+    torch.manual_seed(7)
+    expected = of_torch(RandomSampler(range(SIZE)), 2, 1)
+    torch.manual_seed(7)
+    with loader_of(RandomSampler(range(SIZE)), 2, num_workers=1, faults=FaultPolicy(restarts=1)) as loader:
+        batches = []
+        for batch in loader:
+            batches.append(numbers(batch))
+            if len(batches) == 3:
+                os.kill(worker_pids()[0], signal.SIGKILL)
+        assert loader._recovery.num_restarts == 1
+    assert [batches] == expected
+
+
+def test_workers_take_other_epochs_for_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    indices = EpochIndices(rotated, SIZE)
+    copied = pickle.loads(pickle.dumps(indices))
+
+    def seen_by_worker(epoch: int) -> tuple[int, list[int]]:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "getpid", lambda: -1)
+            return copied.version, copied.of_epoch(epoch).tolist()
+
+    assert seen_by_worker(0) == (0, [])
+    for epoch in range(3):
+        indices.begin(epoch)
+        indices.share()
+        assert seen_by_worker(epoch) == (epoch + 1, rotated(epoch))
+        assert [seen_by_worker(other)[1] for other in range(5) if other != epoch] == [[]] * 4
+
+
+# --- stopping and going on -------------------------------------------------------------------------------
+
+
+def run(make: Callable[[], Any], batch_size: int, state: Any = None, stop: int = 99, **options: Any) -> Any:
+    """The batches of three epochs, up to ``stop`` of them, and the state there."""
+    with loader_of(make(), batch_size, **options) as loader:
+        if state is not None:
+            loader.load_state_dict(state)
+        batches: list[list[int]] = []
+        while loader.epoch < 3:
+            for batch in loader:
+                batches.append(numbers(batch))
+                if len(batches) == stop:
+                    return batches, json.loads(json.dumps(loader.state_dict()))
+        return batches, None
+
+
+def joined(batches: list[list[int]]) -> list[int]:
+    return [*itertools.chain.from_iterable(batches)]
+
+
+REPEATABLE: dict[str, Callable[[], Any]] = {
+    "function": lambda: rotated,
+    "written": Written,
+    "without a length": WithoutLength,
+    "in order": SAMPLERS["in order"],
+    "a list": lambda: [*range(0, SIZE, 2)],
+}
+
+
+@each_value(kind=REPEATABLE, stop=[1, 3, 7], num_workers=[0, 2])
+def test_a_run_goes_on(kind: str, stop: int, num_workers: int) -> None:
+    whole, _ = run(REPEATABLE[kind], 5)
+    begun, state = run(REPEATABLE[kind], 5, stop=stop)
+    assert begun + run(REPEATABLE[kind], 5, state, num_workers=num_workers)[0] == whole
+    with_others = joined(begun + run(REPEATABLE[kind], 2, state)[0])
+    assert with_others == joined(whole)
+
+
+def test_ranks_go_on() -> None:
+    def of_rank(rank: int, batch_size: int = 2, state: Any = None, **options: Any) -> Any:
+        return run(lambda: DistributedSampler(range(SIZE), 2, rank, seed=1), batch_size, state, **options)
+
+    wholes = [of_rank(rank)[0] for rank in range(2)]
+    begun = [of_rank(rank, stop=8) for rank in range(2)]
+    assert begun[0][1] == begun[1][1]
+    for rank in range(2):
+        batches, state = begun[rank]
+        assert batches + of_rank(rank, state=state)[0] == wholes[rank]
+        assert joined(batches + of_rank(rank, 3, state)[0]) == joined(wholes[rank])
+    with pytest.raises(StateError, match="num_ranks: 2 in the state, 1 here"):
+        run(lambda: DistributedSampler(range(SIZE), 1, 0, seed=1), 4, begun[0][1])
+
+
+def test_a_function_goes_on_with_other_shards() -> None:
+    begun, state = run(lambda: rotated, 4, stop=2)
+    rest = [run(lambda: rotated, 4, state, shard=(rank, 2))[0][:2] for rank in range(2)]
+    assert joined(begun) + joined([one + other for one, other in zip(*rest, strict=True)]) == rotated(0)
+
+
+@pytest.mark.parametrize("kind", ["random", "weighted", "written, draws globally"])
+def test_an_order_that_is_not_a_function_of_the_epoch(kind: str) -> None:
+    reason = "gives another order when run again" if "written" in kind else "has no `set_epoch`"
+    advice = r"Use sampler=ShuffledSampler\(num_samples, seed=...\), or a function epoch -> indices"
+    message = f"is not a function of the epoch: it {reason}.* {advice}"
+    with loader_of(SAMPLERS[kind]()) as loader:
+        for batch in loader:
+            assert len(numbers(batch)) == 4
+            break
+        with pytest.raises(NotSupportedError, match=message):
+            loader.state_dict()
+        assert len([*loader]) > 5
+        state = loader.state_dict()  # at the end of an epoch
+        assert (state["epoch"], state["batch"]) == (2, 0)
+    with loader_of(SAMPLERS[kind]()) as loader:
+        loader.load_state_dict(state)
+        assert (loader.epoch, len([*loader])) == (2, len(loader))
+
+
+def test_a_function_that_draws_from_a_global_generator() -> None:
+    def randomly(epoch: int) -> torch.Tensor:
+        return torch.randperm(SIZE)
+
+    with loader_of(randomly) as loader:
+        next(iter(loader))
+        with pytest.raises(
+            NotSupportedError, match=r"function `randomly` is not a function of the epoch.* another"
+        ):
+            loader.state_dict()
+
+
+def test_the_state_of_a_begun_epoch_is_refused_where_it_cannot_be_made_again() -> None:
+    _, state = run(Written, 4, stop=2)
+    with (
+        loader_of(Written(draws_globally=True)) as loader,
+        pytest.raises(NotSupportedError, match="another order"),
+    ):
+        loader.load_state_dict(state)
+
+
+def test_the_state_of_another_order_is_refused() -> None:
+    with pytest.raises(StateError, match="first_epoch: "):
+        run(lambda: lambda epoch: rotated(epoch + 1), 4, run(lambda: rotated, 4, stop=2)[1])
+    state = run(lambda: DistributedSampler(range(SIZE), 1, 0, seed=1), 4, stop=2)[1]
+    with pytest.raises(StateError, match="seed: 1 in the state, 2 here"):
+        run(lambda: DistributedSampler(range(SIZE), 1, 0, seed=2), 4, state)
+
+
+# --- what is refused -------------------------------------------------------------------------------------
+
+
+def gives(indices: Any) -> Callable[[int], Any]:
+    return lambda epoch: indices
+
+
+class WrongLength(Written):
+    def __len__(self) -> int:
+        return 5
+
+
+class OfRank(WithoutLength):
+    rank, num_replicas = 0, 2
+
+
+@pytest.mark.parametrize(
+    ("sampler", "message"),
+    [
+        (5, "must be a sampler of this package, a function epoch -> indices, or a sampler of PyTorch, got 5"),
+        (iter([1, 2]), "An iterator ends with its first epoch"),
+        (
+            gives([3, 22]),
+            r"The function `<lambda>` chose sample 22 at position 1 of epoch 0, .* samples 0 \.\. 21",
+        ),
+        (gives([-1, 2]), "chose sample -1 at position 0"),
+        (gives([0.0, 1.0]), r"flat sequence of whole numbers, .* gave \[0.0, 1.0\] for epoch 0"),
+        (gives([True, False]), r"flat sequence of whole numbers, .* gave \[True, False\]"),
+        (gives(["a"]), "flat sequence of whole numbers"),
+        (gives([[1, 2], [3]]), "flat sequence of whole numbers"),
+        (gives(7), "flat sequence of whole numbers, .* gave 7"),
+        (gives([]), "An epoch must have samples: the function `<lambda>` gave no index for epoch 0"),
+        (OfRank(), "for several ranks must have a length.* define `__len__` in OfRank"),
+    ],
+)
+def test_what_is_no_order_is_refused(sampler: Any, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        loader_of(sampler)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "message"),
+    [
+        (
+            BatchSampler(range(8), 2, False),
+            "the BatchSampler gave .* In place of a batch sampler, give the sampler",
+        ),
+        (SubsetRandomSampler([22]), "SubsetRandomSampler chose sample 22 at position 0 of epoch 0"),
+        (WrongLength(), "WrongLength has the length 5, and delivered 22 in epoch 0"),
+    ],
+)
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_what_is_no_order_is_refused_when_the_loop_begins(sampler: Any, message: str, num_workers: int) -> None:
+    with loader_of(sampler, num_workers=num_workers) as loader:
+        for _ in range(2):
+            with pytest.raises(SettingError, match=message):
+                next(iter(loader))
+
+
+def test_a_later_epoch_that_is_wrong_does_not_end_the_loader() -> None:
+    with loader_of(lambda epoch: [] if epoch == 1 else rotated(epoch), num_workers=1) as loader:
+        assert len([*loader]) == 6
+        with pytest.raises(SettingError, match="gave no index for epoch 1"):
+            next(iter(loader))
+        loader.set_epoch(2)
+        assert numbers(next(iter(loader))) == rotated(2)[:4]
+
+
+@pytest.mark.parametrize(
+    ("sampler", "shard", "message"),
+    [
+        (RandomSampler(range(SIZE)), (0, 2), r"RandomSampler is for 1 rank\(s\) .* the loader for 2 shard\(s\)"),
+        (DistributedSampler(range(SIZE), 1, 0), (0, 2), r"DistributedSampler is for 1 rank\(s\)"),
+        (DistributedSampler(range(SIZE), 2, 1), (0, 2), "created for shard 1 of 2, the loader for shard 0 of 2"),
+        (DistributedSampler(range(SIZE), 2, 1), (1, 3), "created for shard 1 of 2, the loader for shard 1 of 3"),
+    ],
+)
+def test_another_number_of_ranks_is_refused(sampler: Any, shard: Any, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        loader_of(sampler, shard=shard)
