@@ -28,7 +28,7 @@ import attrs
 from nvidia.dali import types
 
 from ..checks import shown
-from ..draws.global_generators import kept_global_generators
+from ..draws.sample_seeds import kept_global_generators
 from ..engine.gpu import num_usable_gpus
 from ..engine.source_pickling import pickler_functions
 from ..engine.timing.processor_times import queued_time
