@@ -34,7 +34,7 @@ BELOW = {
     "url_secrets": "",
     "errors": "url_secrets",
     "public_names": "",
-    "engine.dali": "",
+    "engine.dali": "errors",
     "checks": "errors",
     "user_warnings": "url_secrets",
     "garbage": "",
@@ -214,7 +214,7 @@ class TestTheCheckersThemselves:
             ("sources.good", f"from {NAME}.sample_data import SampleDataGroup"),
             ("sources.good", "from .pipeline import x\nfrom . import pipeline"),  # a module of the same room
             ("sources.good", "import nvidia.dali.pipeline"),
-            ("operators.good", "from ..engine.dali.conditionals import split"),
+            ("operators.good", "from ..engine.dali.graph_definition import split"),
             ("errors", f"if TYPE_CHECKING:\n    from {NAME}.sample_data import SampleDataGroup"),
             ("errors", f"if typing.TYPE_CHECKING:\n    from {NAME}.sample_data import SampleDataGroup"),
         ],

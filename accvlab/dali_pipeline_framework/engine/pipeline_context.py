@@ -19,10 +19,10 @@ from ..user_warnings import warn_user
 from .control_block import ControlBlock, Work
 from .dali.texts import MERGED_DIFFERENT_DIMENSIONS, dali_cause, dali_message, is_about
 from .delivery import Delivery
+from .watching.worker_watch import WorkerWatch, describe_place, sample_index_at, worker_died_error
 
 if TYPE_CHECKING:
     from ..ledgers.packed_batch import PackedBatch
-    from .watching.worker_watch import WorkerWatch
 
 
 @attrs.frozen
@@ -107,14 +107,10 @@ class PipelineContext:
         loading = self.control.find_loading(pid) if callable(self.data_input) else None
         if loading is None:
             return ""
-        from .watching.worker_death import describe_place, sample_index_at
-
         return f"loading {describe_place(sample_index_at(self.data_input, loading, self.batch_size), loading)}"
 
     def worker_died_error(self, pool: Any, watch: WorkerWatch) -> WorkerDiedError:
         """Make the error for workers that have ended; ``pool`` is DALI's, if there is one."""
-        from .watching.worker_death import worker_died_error
-
         return worker_died_error(pool, watch, self.control, self.data_input, self.batch_size)
 
     def dtype_problems(self, batch: Sequence[Any]) -> list[str]:

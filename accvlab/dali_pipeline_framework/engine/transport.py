@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import OutputError
-from .samples.items import MOST_BYTES, Items
+from .samples import MOST_BYTES, Items
 
 _shape_of = operator.attrgetter("shape")
 _nbytes_of = operator.attrgetter("nbytes")

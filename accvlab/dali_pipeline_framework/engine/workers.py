@@ -8,22 +8,17 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ..errors import SourcePicklingError, WorkerStartError
 from ..sources.shards import num_cores_of_rank
 from ..user_warnings import warn_user
 from .control_block import ControlBlock
 from .dali.texts import NO_SHARED_MEMORY, WORKERS_NOT_STARTED
-from .watching.main_script import without_missing_main_script
-from .watching.pool import told_of_pool
-from .watching.shared_memory import REMEDY
+from .source_pickling import without_missing_main_script
+from .watching.pool import REMEDY, told_of_pool
 from .watching.start_watch import StartWatch
-from .watching.worker_death import describe_exit_code, first_ended
+from .watching.worker_watch import WorkerWatch, describe_exit_code, first_ended
 from .worker_process import forked_children_are_workers
-
-if TYPE_CHECKING:
-    from .watching.worker_watch import WorkerWatch
 
 _one_start_at_a_time = threading.Lock()  # the environment belongs to the whole process
 _ADVICE = (

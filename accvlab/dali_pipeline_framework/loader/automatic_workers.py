@@ -29,9 +29,9 @@ from nvidia.dali import types
 
 from ..checks import shown
 from ..draws.sample_seeds import kept_global_generators
-from ..engine.gpu import num_usable_gpus
+from ..engine.dali.graph_inspection import num_usable_gpus
 from ..engine.source_pickling import pickler_functions
-from ..engine.timing.processor_times import queued_time
+from ..engine.timing import queued_time
 from ..engine.worker_process import pass_on_interrupt
 from ..engine.worker_source import infos_of_batch
 from ..engine.workers import refuse_while_main_script_is_imported, warn_of_many_workers

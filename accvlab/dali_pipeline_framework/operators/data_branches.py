@@ -8,7 +8,7 @@ from typing import Any
 
 from nvidia.dali.data_node import DataNode
 
-from ..engine.dali.conditionals import merge, split
+from ..engine.dali.graph_definition import merge, split
 from ..sample_data.graph_mode import do_not_convert
 
 

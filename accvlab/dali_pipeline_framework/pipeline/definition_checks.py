@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..checks import bullets, elements, shown
-from ..engine.gpu import num_usable_gpus
+from ..engine.dali.graph_inspection import num_usable_gpus
 from ..errors import DeviceError, SettingError
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.data_provider import DataProvider

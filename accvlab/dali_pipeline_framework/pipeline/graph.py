@@ -18,14 +18,17 @@ from nvidia.dali.pipeline import Pipeline, pipeline_def
 from ..draws.draw_records import record_blueprint
 from ..draws.draw_scope import DrawPlan, GraphDraws, SupplyNode
 from ..draws.keyed_random import derive_key
-from ..engine.dali.conditionals import with_conditionals
-from ..engine.dali.levels import without_conditionals
-from ..engine.dali.origins import each_line_looked_up_once, origins_from_here
-from ..engine.dali.seeds import seed_random_operators
-from ..engine.dali.source_outputs import SourceOutputs
+from ..engine.dali.graph_definition import (
+    SourceOutputs,
+    each_line_looked_up_once,
+    origins_from_here,
+    seed_random_operators,
+    with_conditionals,
+    without_conditionals,
+)
+from ..engine.dali.graph_inspection import INPUT, GraphInspection, is_random
 from ..engine.dali.texts import NO_CONDITIONALS, REPLACED_EXCEPTION
 from ..engine.delivery import Delivery
-from ..engine.graph_inspection import INPUT, GraphInspection, is_random
 from ..errors import GraphError, error_that_is_also
 from ..garbage import no_garbage_collected
 from ..processing_steps.pipeline_step_base import PipelineStepBase

@@ -249,7 +249,7 @@ class PipelineDefinition:
             NotSupportedError: A step has a form for the graph only.
             Exception: What loading and the steps raise.
         """
-        from ..engine.samples.sample_steps import SampleStepError  # not needed to define a pipeline
+        from ..engine.samples import SampleStepError  # not needed to define a pipeline
         from .chains.array_steps import ArraySteps
 
         chain, data_input = self._chain, self._chain.data_input

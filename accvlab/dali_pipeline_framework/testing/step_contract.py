@@ -17,7 +17,7 @@ from nvidia.dali import types
 from nvidia.dali.pipeline import pipeline_def
 
 from ..draws.draw_scope import DrawRecording
-from ..engine.graph_inspection import GraphInspection
+from ..engine.dali.graph_inspection import GraphInspection
 from ..errors import FormatError, OutputError, StepOutputError
 from ..pipeline.chains.array_steps import ArraySteps
 from ..pipeline.chains.chain_format import chain_format

@@ -17,7 +17,7 @@ from ..draws.draw_records import DrawRecord
 from ..draws.draw_scope import DrawPlan
 from ..draws.keyed_draws import KeyedDraws
 from ..draws.random_draws import PlannedDraw
-from ..engine.samples.sample_steps import SampleStepError
+from ..engine.samples import SampleStepError
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import SettingError
 from ..pipeline.chains.array_steps import ArraySteps

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
-from .stacks import stack_of_main_thread, state_of
+from .worker_watch import stack_of_main_thread, state_of
 
 _logger = logging.getLogger(__name__)
 

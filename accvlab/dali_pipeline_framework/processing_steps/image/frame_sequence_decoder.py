@@ -12,7 +12,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ...checks import choice, flag, probability
-from ...engine.dali.broken_rules import failing_with
+from ...engine.dali.texts import failing_with
 from ...operators.data_branches import branched
 from ...operators.image_pixels import decoded_in_graph
 from ...sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
