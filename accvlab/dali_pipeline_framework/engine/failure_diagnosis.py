@@ -19,7 +19,7 @@ from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
 from ..draws.keyed_draws import KeyedDraws
-from ..draws.sample_seeds import SampleSeeds, note_sample
+from ..draws.keyed_random import SampleSeeds, note_sample
 from ..limits.image_headers import decoded_already
 from ..providers.replayed_draws import ReplayedDraws
 from ..sample_data import FieldPath, GroupFormat

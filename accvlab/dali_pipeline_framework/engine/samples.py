@@ -9,7 +9,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter_ns
 from types import MappingProxyType
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 import attrs
 import numpy as np
@@ -17,10 +17,12 @@ from nvidia.dali import types
 
 from ..limits.image_headers import claimed_size
 from ..limits.image_limit import most_image_pixels, too_large
-from ..providers.replayed_draws import ReplayedDraws
 from ..sample_data import FieldPath, GroupFormat
 from ..sample_data.format_problems import described_together
 from ..sample_data.names import format_path
+
+if TYPE_CHECKING:
+    from ..providers.replayed_draws import ReplayedDraws
 
 Items: TypeAlias = tuple[int, ...]
 """What makes up a folded field, element by element: positions among the flat fields of a sample and, after them,

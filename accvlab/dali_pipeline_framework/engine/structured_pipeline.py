@@ -34,12 +34,10 @@ from .watching.pool import (
     require_shared_memory,
     reserve_first_pages,
 )
-from .watching.worker_watch import WorkerWatch
-from .worker_report import ReportedFailure, WorkerReport
-from .workers import starting_workers, warn_of_many_workers
 
 if TYPE_CHECKING:
-    from .faults.sample_faults import SampleFaults
+    from .sample_faults import SampleFaults
+    from .watching.worker_watch import WorkerWatch
 
 _VARIABLE = "DALI_MALLOC_POOL_THRESHOLD"
 _THRESHOLD = "1M"
@@ -166,6 +164,9 @@ class StructuredPipeline(DescribedPipeline):
         self._require_open()
         if self._py_pool_started:
             return
+        from .watching.worker_watch import WorkerWatch
+        from .workers import starting_workers, warn_of_many_workers
+
         if getattr(self.worker_source, "is_parallel", False) and not self.is_of_loader:
             warn_of_many_workers(self.py_num_workers, "py_num_workers")
         depth = self._prefetch_queue_depth
@@ -235,6 +236,8 @@ class StructuredPipeline(DescribedPipeline):
             raise
         except Exception as error:
             ahead = self._batches_to_consume
+            from .worker_report import WorkerReport
+
             if not self._exec_async and WorkerReport.find(error) is None:
                 ahead -= 1  # the graph has run and failed in this call, when the batch was counted already
             self._failure = self._explained(error, ahead)
@@ -595,6 +598,8 @@ class StructuredPipeline(DescribedPipeline):
         self.failed_batch = self._context.control.locate(self._epoch_idx, iteration)
         if self.held_back is not None and self.failed_batch == self.held_back[0]:
             return self.held_back[1]
+        from .worker_report import ReportedFailure, WorkerReport
+
         report = WorkerReport.find(error)
         if report is not None:
             explained: Exception = report.to_error()
@@ -602,7 +607,7 @@ class StructuredPipeline(DescribedPipeline):
                 explained.__cause__ = None if error.__cause__ is None else cleaned(error.__cause__)
             return explained
         if WORKER_LOST in str(error) or NO_WORKER_TAKES_TASKS in str(error):
-            return self._context.worker_died_error(self._py_pool, cast(WorkerWatch, self.watch))
+            return self._context.worker_died_error(self._py_pool, cast("WorkerWatch", self.watch))
         batch_in_all = self.num_delivered + ahead
         holds = "".join(f" {run.describe_batch(batch_in_all)}" for run in self._runs).rstrip()
         return self._context.graph_error(error, self.failed_batch, batch_in_all, holds)
@@ -617,6 +622,8 @@ def discard_loaded(pool: Any) -> None:
 
     Nobody has asked for it, so it does not go through the graph, and a bad sample in it is no reason to fail.
     """
+    from .worker_report import WorkerReport
+
     for number, context in enumerate(() if pool is None else pool.contexts):
         pool.reset_context(number)
         while context.task_queue:

@@ -23,7 +23,7 @@ import attrs
 from nvidia.dali import types
 
 from ..draws.keyed_draws import KeyedDraws
-from ..draws.sample_seeds import LoadingSamples, SampleSeeds, note_sample, of_thread
+from ..draws.keyed_random import LoadingSamples, SampleSeeds, note_sample, of_thread
 from ..errors import FrameworkError
 from ..ledgers.packed_batch import packed
 from ..providers.replayed_draws import ReplayedDraws

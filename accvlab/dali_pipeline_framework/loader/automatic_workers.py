@@ -28,7 +28,7 @@ import attrs
 from nvidia.dali import types
 
 from ..checks import shown
-from ..draws.sample_seeds import kept_global_generators
+from ..draws.keyed_random import kept_global_generators
 from ..engine.dali.graph_inspection import num_usable_gpus
 from ..engine.source_pickling import pickler_functions
 from ..engine.timing import queued_time

@@ -158,7 +158,7 @@ class DALIStructuredOutputIterator:
                 raise SettingError("`stack_arrays` does not go with `dali_generic_iterator_class`.")
             self._foreign_iterator = dali_generic_iterator_class(pipeline, [*self._blueprint.field_names_flat])
         else:
-            from ..engine.delivery import Delivery  # as late as they are needed: imports take time
+            from ..engine.transport import Delivery  # as late as they are needed: imports take time
             from .output_conversion import OutputConverter
 
             delivery = Delivery.of_plain_outputs([leaf.numpy_dtype for leaf in self._format.flat_leaves])

@@ -16,9 +16,8 @@ from nvidia.dali.data_node import DataNode
 
 from ..engine.dali.graph_definition import BatchPart, SourceOutputs, merge, split
 from ..engine.dali.graph_inspection import is_random
-from ..engine.delivery import Delivery, FieldPlace
 from ..engine.samples import Items
-from ..engine.transport import TransportLayout
+from ..engine.transport import Delivery, FieldPlace, TransportLayout
 from ..sample_data import GroupFormat, SampleDataGroup
 from ..sample_data.folded_formats import WHOLE_SAMPLE, FoldedFormat, Level
 from ..sample_data.names import format_paths

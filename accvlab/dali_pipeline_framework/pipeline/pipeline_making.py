@@ -29,10 +29,15 @@ from ..user_warnings import warn_user
 from .chain import DEFAULT_DEPTH, Chain
 from .chains.chain_format import step_name, with_image_files
 from .chains.placement import Placement
-from .definition_checks import require_gpu
-from .graph import Graph, define_pipeline, define_pipeline_of_one
-from .pipeline_arguments import PipelineArguments, complete_arguments, is_count, max_in_flight, seed_of_shard
-from .sent_items import SentItems, unused_names
+from .graph import Graph, SentItems, define_pipeline, define_pipeline_of_one, unused_names
+from .pipeline_arguments import (
+    PipelineArguments,
+    complete_arguments,
+    is_count,
+    max_in_flight,
+    require_gpu,
+    seed_of_shard,
+)
 
 
 def make_pipeline(

@@ -30,8 +30,7 @@ import attrs
 
 from ..checks import file_path, number
 from ..errors import FrameworkError, SettingError, TooManyFailedError
-from ..faults.failed_samples import FailedSample, summary_of
-from ..faults.quarantine import Quarantine
+from ..faults.failed_samples import FailedSample, Quarantine, summary_of
 from ..limits.worker_limits import checked_worker_count
 
 if TYPE_CHECKING:
@@ -322,7 +321,7 @@ def run_lint(
 
 
 def _description(source: Any, sample_index: int) -> str:
-    from ..engine.faults.tolerant_loading import description_of
+    from ..engine.tolerant_loading import description_of
 
     return description_of(source, sample_index)
 

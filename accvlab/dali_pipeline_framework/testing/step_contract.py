@@ -29,10 +29,8 @@ from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.format_problems import describe_difference, described_together
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import Path, alike_paths, format_path, format_paths, normalized_path
-from .given_samples import GivenSamples
-from .rule_check import RuleCheck
-from .sample_comparison import field_differences, sample_differences
-from .step_runs import StepRun, run_step
+from .rule_check import RuleCheck, field_differences, sample_differences
+from .step_runs import GivenSamples, StepRun, run_step
 
 _UNKNOWN = "unknown to the step: "
 _ARRAY = "elements"

@@ -21,7 +21,7 @@ from nvidia.dali import _conditionals, backend, fn, ops, types
 from nvidia.dali._debug_mode import _PipelineDebug
 from nvidia.dali._utils import dali_trace
 from nvidia.dali.data_node import DataNode
-from nvidia.dali.pipeline import Pipeline
+from nvidia.dali.pipeline import Pipeline, do_not_convert
 
 from .texts import REPLACED_EXCEPTION
 
@@ -349,3 +349,21 @@ class _KnownLines:
 def _line_of(summary: traceback.FrameSummary) -> _Line:
     # What DALI's conditionals have made may have no name.
     return summary.filename, summary.lineno, str(summary.name), (summary.line or "").strip()
+
+
+@do_not_convert
+def branched(
+    predicate: Any, nodes: Sequence[DataNode], if_true: Callable[..., DataNode], if_false: Callable[..., DataNode]
+) -> DataNode:
+    """Compute samples in one of two ways, as ``if`` on data does; nothing is copied.
+
+    Operators of a branch to which no sample of a batch goes get a batch without samples.
+
+    Args:
+        predicate: Which way, a bool for each sample, on the CPU.
+        nodes: All data that the branches use, constants as well: a branch has other samples than the batch.
+        if_true: Called with the nodes of the samples where the predicate holds.
+        if_false: Called with the nodes of the others.
+    """
+    true, false = zip(*(split(node, predicate) for node in nodes), strict=True)
+    return merge(if_true(*true), if_false(*false), predicate)

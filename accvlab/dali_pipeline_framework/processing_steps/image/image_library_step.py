@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
+from ...draws.keyed_random import seeded_global_generators
 from ...draws.random_draws import IntegerDraw, RandomDraw
-from ...draws.sample_seeds import seeded_global_generators
 from ...errors import FieldValueError, SettingError
 from ...sample_data import FieldPath, GroupFormat, ImageContent, LeafFormat, SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES

@@ -12,15 +12,13 @@ from typing import Any, ClassVar, cast
 import attrs
 from nvidia.dali import types
 
-from ...errors import ClosedError, FrameworkError, GraphError, SourceError, is_of_missing_package
-from ...faults.failed_samples import FailedSample, FailedSamples
-from ...sources.input_adapter import InputAdapter
-from ...sources.planned_input import PlannedInput
-from ..failure_diagnosis import BatchMember, Finding
-from ..samples import LoadingBatch, OddSampleError, SampleSteps, after_steps, named_step, of_step
-from ..structured_pipeline import StructuredPipeline
-from ..worker_report import ReportedFailure, WorkerReport
-from ..worker_source import BatchSource
+from ..errors import ClosedError, FrameworkError, GraphError, SourceError, is_of_missing_package
+from ..faults.failed_samples import FailedSample, FailedSamples
+from ..sources.input_adapter import InputAdapter
+from ..sources.planned_input import PlannedInput
+from .failure_diagnosis import BatchMember, Finding
+from .samples import LoadingBatch, OddSampleError, SampleSteps, after_steps, named_step, of_step
+from .structured_pipeline import StructuredPipeline
 from .tolerant_loading import (
     BatchLoading,
     FaultJournal,
@@ -31,6 +29,8 @@ from .tolerant_loading import (
     TolerantLoading,
     description_of,
 )
+from .worker_report import ReportedFailure, WorkerReport
+from .worker_source import BatchSource
 
 _LONGEST_REASON = 500
 

@@ -24,15 +24,14 @@ from typing import Any, NoReturn, TypeAlias
 import attrs
 from nvidia.dali import types
 
-from ...draws.keyed_draws import KeyedDraws
-from ...draws.sample_place import SamplePlace
-from ...draws.sample_seeds import note_sample
-from ...errors import is_of_missing_package
-from ...faults.fault_policy import SamplePolicy
-from ...sources.planned_input import PlannedInput
-from ...url_secrets import without_secrets
-from ..samples import LoadingBatch, OddSampleError
-from ..worker_process import pass_on_interrupt
+from ..draws.keyed_draws import KeyedDraws
+from ..draws.keyed_random import SamplePlace, note_sample
+from ..errors import is_of_missing_package
+from ..faults.fault_policy import SamplePolicy
+from ..sources.planned_input import PlannedInput
+from ..url_secrets import without_secrets
+from .samples import LoadingBatch, OddSampleError
+from .worker_process import pass_on_interrupt
 
 _WORD = struct.Struct("=q")
 
