@@ -5,6 +5,15 @@ Number ``i`` of a key is output ``i`` of the generator SplitMix64 (Steele, Lea, 
 pseudorandom number generators", 2014) started at the key: ``mix(key + (i + 1) * gamma)``. No state is kept,
 so any number can be asked for at any time, in any process, and is the same everywhere. Keys are hashes of
 what they stand for, so that different things get unrelated numbers.
+
+The global generators of Python, NumPy and PyTorch are seeded by the sample that is being loaded, for code of
+others that draws from them::
+
+    engine       with seeds.loading(source, ...):    which input this thread loads, by which seed
+                     note_sample(info)               before each sample
+    provider             seed_by_sample(index)       before it calls code that may draw
+
+Who loads a batch does not know whether something in it will draw, and who draws knows neither epoch nor seed.
 """
 
 from __future__ import annotations

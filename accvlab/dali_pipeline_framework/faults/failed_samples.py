@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known in this process of samples that have failed: which, why, and how many there may be."""
+"""Samples that have failed: which, why, how many there may be, and files that list them."""
 
 from __future__ import annotations
 

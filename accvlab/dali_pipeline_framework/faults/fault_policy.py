@@ -1,5 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a loader does about faults."""
+"""Handling of faults by a loader, and the samples that can take the place of one that has failed.
+
+The order of substitutes is arithmetic on the plan, the same on all shards::
+
+    sequences and clips   the neighbouring frames of the same slot:   k-1, k+1, k-2, k+2          then as below
+    other samples         what is at other positions of the same epoch, chosen by a key of
+                          (seed, epoch, sample, visit, attempt): samples are chosen as often as the plan has them
+"""
 
 from __future__ import annotations
 

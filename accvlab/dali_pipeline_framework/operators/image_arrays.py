@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images as arrays: decoding by libjpeg-turbo and OpenCV, resampling by OpenCV, as DALI's operators do it."""
+"""Images as arrays: decoding and resampling as DALI's operators do it.
+
+Files are decoded by libjpeg-turbo and OpenCV, parts of JPEG files by nvImageCodec, which comes with DALI. OpenCV
+resamples.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of coordinates, one per axis of a point."""
+"""Points: limits of coordinates, one per axis, and products with matrices in float64."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operators of a pipeline: input, steps, outputs."""
+"""The operators of a pipeline: what workers send to it, steps, outputs."""
 
 from __future__ import annotations
 

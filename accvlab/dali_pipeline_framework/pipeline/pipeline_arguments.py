@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arguments of a pipeline of DALI: by name, completed and checked."""
+"""Checks of the input, the steps and the arguments of a pipeline; what was not given is filled in."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mapping of labels (normally text) to the numbers that a data field stores."""
+"""Mapping of labels (normally text) to the numbers that a data field stores, and of text to bytes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read access to the values of a sample, also as nested dicts."""
+"""Read access to the format and the values of a sample, also as nested dicts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collection of the rules of a contract that are broken."""
+"""Comparison of samples, and collection of the rules of a contract that are broken."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from support.lint_subjects import blocked_provider, definition, late_provider, p
 from accvlab.dali_pipeline_framework.command_line import main
 from accvlab.dali_pipeline_framework.faults import read_quarantine
 from accvlab.dali_pipeline_framework.testing import data_set_lint
-from accvlab.dali_pipeline_framework.testing.data_set_lint import SampleTrial, _Rest, lint, subject_of
+from accvlab.dali_pipeline_framework.testing.data_set_lint import _Rest, lint
+from accvlab.dali_pipeline_framework.testing.sample_trial import SampleTrial, subject_of
 
 
 @pytest.mark.parametrize("form", ["graph", "workers"])
