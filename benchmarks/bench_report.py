@@ -38,8 +38,7 @@ from results_file import load_average, machine, write_results
 
 from accvlab.dali_pipeline_framework import DataLoader, DataProvider, ImageDecoder, ImageResizer, SampleDataGroup
 from accvlab.dali_pipeline_framework.engine import control_block, structured_pipeline, worker_source
-from accvlab.dali_pipeline_framework.engine.timing.processor_times import processor_time_of_process
-from accvlab.dali_pipeline_framework.engine.timing.stage_times import StageTimes
+from accvlab.dali_pipeline_framework.engine.timing import StageTimes, processor_time_of_process
 from accvlab.dali_pipeline_framework.loader.loop import Loop
 from accvlab.dali_pipeline_framework.pipeline import dali_structured_output_iterator as iterator
 

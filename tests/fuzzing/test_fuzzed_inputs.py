@@ -18,12 +18,12 @@ from nvidia.dali import types
 from accvlab.dali_pipeline_framework.engine.transport import Block, Unpacker
 from accvlab.dali_pipeline_framework.errors import FileError, OutputError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.limits.image_headers import claimed_size
-from accvlab.dali_pipeline_framework.operators.condition_evaluation import (
+from accvlab.dali_pipeline_framework.operators.conditions import (
     ConditionEvaluation,
+    Parser,
     TypedNode,
     variables_of,
 )
-from accvlab.dali_pipeline_framework.operators.conditions import Parser
 from accvlab.dali_pipeline_framework.providers.files.file_scan import read_list_file
 from accvlab.dali_pipeline_framework.providers.files.file_table import FileTable
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage

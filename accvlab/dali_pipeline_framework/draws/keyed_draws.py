@@ -23,9 +23,8 @@ from nvidia.dali import types
 
 from ..errors import SettingError
 from ..sample_data import FieldPath
-from .keyed_random import UInt64Array, derive_key, hash_bytes, random_bits, random_uniform
+from .keyed_random import SamplePlace, UInt64Array, derive_key, hash_bytes, place_at, random_bits, random_uniform
 from .random_draws import DrawKey, FieldKey, NormalDraw, PlannedDraw, UniformDraw
-from .sample_place import SamplePlace, place_at
 
 SEQUENCE_KEYS = ("sequence", "sequence-rig")
 NEEDS_SEQUENCES = (

@@ -5,14 +5,33 @@ Number ``i`` of a key is output ``i`` of the generator SplitMix64 (Steele, Lea, 
 pseudorandom number generators", 2014) started at the key: ``mix(key + (i + 1) * gamma)``. No state is kept,
 so any number can be asked for at any time, in any process, and is the same everywhere. Keys are hashes of
 what they stand for, so that different things get unrelated numbers.
+
+The global generators of Python, NumPy and PyTorch are seeded by the sample that is being loaded, for code of
+others that draws from them::
+
+    engine       with seeds.loading(source, ...):    which input this thread loads, by which seed
+                     note_sample(info)               before each sample
+    provider             seed_by_sample(index)       before it calls code that may draw
+
+Who loads a batch does not know whether something in it will draw, and who draws knows neither epoch nor seed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import operator
+import random
+import sys
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import attrs
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from nvidia.dali import types
 
 UInt64Array = npt.NDArray[np.uint64]
 
@@ -76,3 +95,205 @@ def random_uniform(key: int | UInt64Array, counters: npt.ArrayLike) -> npt.NDArr
 def digest(array: npt.NDArray[np.generic]) -> str:
     """Make a short text that tells arrays of different values apart: 12 hexadecimal digits."""
     return f"{hash_bytes(np.ascontiguousarray(array).tobytes()) & 0xFFFFFFFFFFFF:012x}"
+
+
+class SamplePlace(NamedTuple):
+    """Where a sample stands.
+
+    Attributes:
+        epoch: Epoch, from 0.
+        batch: Batch in the epoch, from 0.
+        slot: Slot of the global batch (all shards together), from 0.
+        sample_index: Index of the sample in the data set.
+        sequence: Sequence of the data set that the sample belongs to, or -1 for samplers without sequences.
+        frame: Number of the sample in its sequence, from 0, or -1 for samplers without sequences. For a clip that
+            is one sample, that of the frame at which the clip starts.
+        clip: Number of the clip that the slot plays, or -1 for samplers without clips.
+        is_first: Whether the slot begins what it plays with this sample: a sequence, a segment of one, or a clip.
+            True on padding, and on the sample that follows it in the slot: nothing may be carried over.
+        is_last: Whether the slot ends it with this sample; True on padding.
+        is_padding: Whether the sample only fills the slot: it repeats another one and is not to be counted.
+        visit: Tells apart several deliveries of a sample (or sequence) in the same epoch.
+    """
+
+    epoch: int
+    batch: int
+    slot: int
+    sample_index: int
+    sequence: int = -1
+    frame: int = -1
+    clip: int = -1
+    is_first: bool = False
+    is_last: bool = False
+    is_padding: bool = False
+    visit: int = 0
+
+
+def place_at(source: Any, info: types.SampleInfo, shard: tuple[int, int], batch_size: int) -> SamplePlace:
+    """Get the place of the sample at a position of an input.
+
+    Where the input tells neither place (``get_place``) nor index (``get_sample_index``), the position in the epoch
+    of all shards is the index.
+
+    Args:
+        source: The input.
+        info: The position, among the samples of this shard.
+        shard: Shard id and number of shards.
+        batch_size: Samples per batch on this shard.
+    """
+    get_place = getattr(source, "get_place", None)
+    place: SamplePlace | None = None if get_place is None else get_place(info)
+    if place is not None:
+        return place
+    get_index = getattr(source, "get_sample_index", None)
+    index: int | None = None if get_index is None else get_index(info)
+    if index is None:
+        # The batches of all shards follow each other:
+        # num_shards = 2, batch_size = 2:   shard 0: 0 1   shard 1: 2 3   shard 0: 4 5   shard 1: 6 7  ...
+        shard_id, num_shards = shard
+        index = info.idx_in_epoch + (info.iteration * (num_shards - 1) + shard_id) * batch_size
+    return SamplePlace(info.epoch_idx, info.iteration, info.idx_in_batch, index)
+
+
+@contextlib.contextmanager
+def kept_global_generators() -> Iterator[None]:
+    """Whatever draws within a ``with`` statement, behind it the global generators are as they were before.
+
+    Of PyTorch, where it was imported, it is the generator of the CPU.
+    """
+    of_torch = sys.modules["torch"].default_generator if "torch" in sys.modules else None
+    of_python, of_numpy = random.getstate(), np.random.get_state()
+    state_of_torch = None if of_torch is None else of_torch.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
+        if of_torch is not None:
+            of_torch.set_state(state_of_torch)
+
+
+@contextlib.contextmanager
+def seeded_global_generators(seed: int) -> Iterator[None]:
+    """Seed the global generators, in ``[0, 2**32)``, within a ``with`` statement; then they are as before.
+
+    For code of others that draws from them, so that what it draws depends on the seed only. Of PyTorch, where it
+    was imported, it is the generator of the CPU.
+
+    Example:
+        >>> with seeded_global_generators(5):
+        ...     first = random.random(), np.random.rand()
+        >>> with seeded_global_generators(5):
+        ...     first == (random.random(), np.random.rand())
+        True
+    """
+    with kept_global_generators():
+        seed_global_generators(seed)
+        yield
+
+
+def seed_global_generators(seed: int) -> None:
+    """Seed the global generators with a number of at least 0; NumPy takes its lowest 32 bits."""
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFFFFFF)
+    if "torch" in sys.modules:  # `torch.manual_seed` would care for GPUs, too
+        sys.modules["torch"].default_generator.manual_seed(seed)
+
+
+@attrs.frozen
+class SampleSeeds:
+    """What seeds depend on, besides the sample.
+
+    Attributes:
+        seed: Seed of the pipeline.
+        shard: Shard id and number of shards of the input.
+        batch_size: Samples per batch on this shard. Together with the shard it gives the position of a sample
+            among those of all shards, which is its index where the input tells neither place nor index.
+    """
+
+    seed: int = 0
+    shard: tuple[int, int] = (0, 1)
+    batch_size: int = 1
+
+    def loading(self, source: Any, keeps_generators: bool) -> LoadingSamples:
+        """Get the context in which this thread loads samples of an input.
+
+        Args:
+            source: The input.
+            keeps_generators: Whether the global generators are afterwards as before.
+        """
+        return LoadingSamples(self, source, keeps_generators)
+
+
+class LoadingSamples:
+    """Context in which a thread loads samples; can be entered again.
+
+    What loads each batch sets the attributes, and `of_thread`, itself: that takes no calls where nothing draws.
+
+    Attributes:
+        source: The input.
+        info: Position of the sample that is being loaded; None before the first one.
+        kept: Restores the global generators when it is closed; None where they were not seeded.
+    """
+
+    __slots__ = ("_keeps_generators", "_outer", "_seeds", "info", "kept", "source")
+
+    def __init__(self, seeds: SampleSeeds, source: Any, keeps_generators: bool) -> None:
+        """Set up; see `SampleSeeds.loading`."""
+        self.source = source
+        self.info: types.SampleInfo | None = None
+        self.kept: contextlib.ExitStack | None = None
+        self._seeds = seeds
+        self._keeps_generators = keeps_generators
+        self._outer: LoadingSamples | None = None
+
+    def __enter__(self) -> None:
+        self._outer, of_thread.loading = of_thread.loading, self  # a data set may load with a loader itself
+
+    def __exit__(self, *error: object) -> None:
+        of_thread.loading = self._outer
+        self.restore_generators()
+
+    def restore_generators(self) -> None:
+        """Give the global generators the state from before they were seeded, where that is to be kept."""
+        kept, self.kept = self.kept, None
+        if kept is not None:
+            kept.close()
+
+    def seed(self, *items: int) -> bool:
+        """Seed the global generators for items of the sample; return whether the sample is known."""
+        if self.info is None:
+            return False
+        if self._keeps_generators and self.kept is None:  # it takes 0.1 ms, so once per batch, where needed
+            self.kept = contextlib.ExitStack()
+            self.kept.enter_context(kept_global_generators())
+        seeds = self._seeds
+        place = place_at(self.source, self.info, seeds.shard, seeds.batch_size)
+        seed_global_generators(
+            derive_key("global", seeds.seed, place.epoch, place.sample_index, place.visit, *items)
+        )
+        return True
+
+
+class _OfThread(threading.local):
+    loading: LoadingSamples | None = None
+
+
+of_thread = _OfThread()
+"""What this thread loads."""
+
+
+def note_sample(info: types.SampleInfo) -> None:
+    """Note that this thread now loads the sample at a position."""
+    if of_thread.loading is not None:
+        of_thread.loading.info = info
+
+
+def seed_by_sample(*items: int) -> bool:
+    """Seed the global generators by the sample that this thread loads, and the numbers of items that make it up.
+
+    Returns:
+        Whether a sample is being loaded; if not, the generators are left alone.
+    """
+    loading = of_thread.loading
+    return loading is not None and loading.seed(*items)

@@ -11,7 +11,7 @@ import functools
 import itertools
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import numpy as np
@@ -19,19 +19,17 @@ from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
 from ..draws.keyed_draws import KeyedDraws
-from ..draws.sample_seeds import SampleSeeds, note_sample
+from ..draws.keyed_random import SampleSeeds, note_sample
 from ..limits.image_headers import decoded_already
+from ..providers.replayed_draws import ReplayedDraws
 from ..sample_data import FieldPath, GroupFormat
 from ..sample_data.names import format_path
 from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
 from .dali.texts import dali_reason, is_about_decoding
-from .samples.sample_steps import SampleSteps, after_steps, of_step
+from .samples import SampleSteps, after_steps, of_step
 from .worker_process import pass_on_interrupt
 from .worker_source import infos_of_batch
-
-if TYPE_CHECKING:
-    from ..providers.replayed_draws import ReplayedDraws
 
 _MAX_NAMED = 5
 

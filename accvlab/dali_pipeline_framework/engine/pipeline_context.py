@@ -18,7 +18,7 @@ from ..sources.native_input import NativeInput, NativeRun
 from ..user_warnings import warn_user
 from .control_block import ControlBlock, Work
 from .dali.texts import MERGED_DIFFERENT_DIMENSIONS, dali_cause, dali_message, is_about
-from .delivery import Delivery
+from .transport import Delivery
 
 if TYPE_CHECKING:
     from .watching.worker_watch import WorkerWatch
@@ -103,16 +103,16 @@ class PipelineContext:
         """Say what a process is at: "loading sample 7 (...)"; empty where that is not known."""
         if pid in self.control.setups():
             return self.control.setups()[pid][0]
+        from .watching.worker_watch import describe_place, sample_index_at
+
         loading = self.control.find_loading(pid) if callable(self.data_input) else None
         if loading is None:
             return ""
-        from .watching.worker_death import describe_place, sample_index_at
-
         return f"loading {describe_place(sample_index_at(self.data_input, loading, self.batch_size), loading)}"
 
     def worker_died_error(self, pool: Any, watch: WorkerWatch) -> WorkerDiedError:
         """Make the error for workers that have ended; ``pool`` is DALI's, if there is one."""
-        from .watching.worker_death import worker_died_error
+        from .watching.worker_watch import worker_died_error
 
         return worker_died_error(pool, watch, self.control, self.data_input, self.batch_size)
 

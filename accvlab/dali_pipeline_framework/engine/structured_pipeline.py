@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
+import os
 import weakref
 from collections.abc import Callable, Sequence, Set
 from threading import get_ident
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
@@ -16,26 +19,72 @@ from nvidia.dali.pipeline import Pipeline
 from ..errors import ClosedError, FrameworkError, OutputError, WorkerDiedError
 from ..sources.input_adapter import InputAdapter
 from ..sources.native_input import NativeRun
+from ..sources.reader_epochs import ReaderEpochs
 from ..url_secrets import cleaned
 from . import interrupts
-from .dali.memory import reuse_host_memory
 from .dali.texts import NO_WORKER_TAKES_TASKS, WORKER_LOST
 from .interrupts import DeferredInterrupt
-from .pipeline_context import DescribedPipeline
-from .timing.processor_times import threads_of_dali, threads_of_process
-from .timing.ranges import mark
-from .timing.stage_times import StageTimes, time_waits
-from .watching.at_exit import close_at_exit
-from .watching.pool import end_workers, free_memory, interrupt
-from .watching.shared_memory import require_shared_memory, reserve_first_pages
+from .pipeline_context import DescribedPipeline, PipelineContext
+from .timing import StageTimes, mark_ranges, threads_of_dali, threads_of_process, time_waits
+from .watching.pool import (
+    LoadAhead,
+    end_workers,
+    free_memory,
+    interrupt,
+    require_shared_memory,
+    reserve_first_pages,
+)
 
-# What only making a pipeline, starting workers and failing needs is imported there: imports take time.
 if TYPE_CHECKING:
-    from ..sources.reader_epochs import ReaderEpochs
-    from .faults.sample_faults import SampleFaults
-    from .load_ahead import LoadAhead
-    from .pipeline_context import PipelineContext
+    from .sample_faults import SampleFaults
     from .watching.worker_watch import WorkerWatch
+
+_VARIABLE = "DALI_MALLOC_POOL_THRESHOLD"
+_THRESHOLD = "1M"
+
+
+def reuse_host_memory() -> None:
+    """Have DALI keep large blocks of host memory for the next batch, unless the environment says otherwise.
+
+    By default it keeps those of 32 MB and more, and asks the C library for smaller ones. That one gives them back
+    to the system with each batch, and memory that comes from there anew is cleared page by page, which can cost as
+    much as all else that the process does for a batch.
+
+    DALI looks at this when it takes memory for the first time in a process.
+    """
+    os.environ.setdefault(_VARIABLE, _THRESHOLD)
+
+
+class Closable(Protocol):
+    """What can be closed, also more than once."""
+
+    def close(self) -> None:
+        """Give back what is held."""
+
+
+_open: weakref.WeakSet[Closable] = weakref.WeakSet()
+
+
+def close_at_exit(pipeline: Closable) -> None:
+    """Close a pipeline when the process ends, if it is still there."""
+    _register()
+    _open.add(pipeline)
+
+
+@functools.cache
+def _register() -> None:
+    # At exit, `multiprocessing` waits for ever for workers that nobody told to end. Exit functions run in the
+    # reverse order of their registration, so this one is registered after (the import of) that one.
+    import multiprocessing.util
+
+    _ = multiprocessing.util
+    atexit.register(_close_all)
+
+
+def _close_all() -> None:
+    for pipeline in list(_open):
+        pipeline.close()
+
 
 _NOTHING = contextlib.nullcontext()
 
@@ -115,7 +164,6 @@ class StructuredPipeline(DescribedPipeline):
         self._require_open()
         if self._py_pool_started:
             return
-        from .load_ahead import LoadAhead
         from .watching.worker_watch import WorkerWatch
         from .workers import starting_workers, warn_of_many_workers
 
@@ -240,8 +288,6 @@ class StructuredPipeline(DescribedPipeline):
             for run in self._runs:
                 run.begin_batch()
         if self._is_abandoning:
-            from .load_ahead import discard_loaded
-
             discard_loaded(self._py_pool)
             raise StopIteration
         began, waited_ns = perf_counter_ns(), self.times.workers_ns
@@ -287,9 +333,9 @@ class StructuredPipeline(DescribedPipeline):
 
     def mark_stages(self) -> None:
         """Mark its stages for NVIDIA's profiler, if that is wanted; it must be built."""
-        mark(self, _iter_setup="hand over", outputs="wait for the graph")
+        mark_ranges(self, _iter_setup="hand over", outputs="wait for the graph")
         if self._py_pool is not None:
-            mark(self._py_pool.pool, wait_for_res="wait for workers")
+            mark_ranges(self._py_pool.pool, wait_for_res="wait for workers")
 
     def _receive(self, get_outputs: Callable[[Any], Any], cuda_stream: Any) -> Any:
         if self._is_closed:
@@ -569,3 +615,22 @@ class StructuredPipeline(DescribedPipeline):
 
 def _wait_on() -> None:
     """Do nothing: while a batch is being finished, which takes a short time only."""
+
+
+def discard_loaded(pool: Any) -> None:
+    """Throw away what the workers of a pool have loaded, or still load, of an abandoned epoch; also what failed.
+
+    Nobody has asked for it, so it does not go through the graph, and a bad sample in it is no reason to fail.
+    """
+    from .worker_report import WorkerReport
+
+    for number, context in enumerate(() if pool is None else pool.contexts):
+        pool.reset_context(number)
+        while context.task_queue:
+            try:
+                pool.receive_batch(number)
+            except StopIteration:
+                pass
+            except Exception as error:
+                if WorkerReport.find(error) is None:  # a worker has died
+                    raise

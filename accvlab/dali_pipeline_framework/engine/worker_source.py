@@ -17,28 +17,27 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
+from typing import Any, ClassVar, NoReturn, cast
 
 import attrs
 from nvidia.dali import types
 
 from ..draws.keyed_draws import KeyedDraws
-from ..draws.sample_seeds import LoadingSamples, SampleSeeds, note_sample, of_thread
+from ..draws.keyed_random import LoadingSamples, SampleSeeds, note_sample, of_thread
 from ..errors import FrameworkError
 from ..ledgers.ledger import samples_text
 from ..limits.file_limits import all_limits, set_all_limits
+from ..providers.replayed_draws import ReplayedDraws
 from ..sample_data import GroupFormat
 from ..sample_data.names import format_path
 from ..sources.input_adapter import InputAdapter
 from .control_block import RUNNING_INIT_FN, UNPICKLING_INPUT, UNPICKLING_STEPS, ControlBlock
-from .samples.loading_batch import LoadingBatch
-from .samples.sample_checker import OddSampleError, SampleChecker
-from .samples.sample_steps import SampleSteps, after_steps, named_step, of_step
+from .samples import LoadingBatch, OddSampleError, SampleChecker, SampleSteps, after_steps, named_step, of_step
 from .source_pickling import PICKLING_ADVICE, Dumps, Loads, pickle_for_worker
-from .timing.ranges import mark
+from .timing import mark_ranges
 from .told_samples import samples_of
 from .transport import DimensionClashError, ReusedMemory, TooLargeError, TransportLayout, outputs_of_batch
-from .watching.stacks import answer_requests
+from .watching.worker_watch import answer_requests
 from .worker_process import (
     WorkerSetup,
     keep_freed_memory,
@@ -48,9 +47,6 @@ from .worker_process import (
     use_one_thread_of_opencv,
 )
 from .worker_report import ReportedFailure, WorkerReport, names_its_file
-
-if TYPE_CHECKING:
-    from ..providers.replayed_draws import ReplayedDraws
 
 _ndim_of = operator.attrgetter("ndim")
 _END = object()
@@ -168,7 +164,7 @@ class _WorkerSource(ABC):
                     init_fn = self._loads(self._pickled_init_fn)
                 if init_fn is not None:
                     init_fn(self._worker_number)
-            mark(self, **self._ranges)
+            mark_ranges(self, **self._ranges)
         except BaseException as error:
             self._fail_with(error, where, None, "`worker_init_fn`")
 

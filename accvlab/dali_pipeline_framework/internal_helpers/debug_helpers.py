@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A published module path."""
 
-from ..operators.published.debug_operators import print_tensor_op, print_tensor_size_op
+from ..operators.published.helpers import print_tensor_op, print_tensor_size_op
 
 __all__ = ["print_tensor_op", "print_tensor_size_op"]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ..engine.faults.sample_faults import SampleFaults
+from ..engine.sample_faults import SampleFaults
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import QuarantineError, SettingError
 from ..faults.failed_samples import FailedSamples

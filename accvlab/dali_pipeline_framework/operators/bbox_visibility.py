@@ -18,9 +18,9 @@ import nvidia.dali.fn as fn
 from nvidia.dali import math, types
 from nvidia.dali.data_node import DataNode
 
+from ..engine.dali.graph_definition import branched
 from ..sample_data.graph_mode import do_not_convert
 from . import functions
-from .data_branches import branched
 from .element_selection import column, row, rows_at, with_row_before
 from .field_types import computable, exact_constant
 

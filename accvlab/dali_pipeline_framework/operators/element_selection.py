@@ -13,6 +13,7 @@ chance::
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -21,8 +22,11 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
+from ..sample_data import SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert, methods_not_converted
+from ..sample_data.names import Name
 from . import functions
+from .field_types import leaf_at
 
 _ANY_SEED = 1  # nothing is drawn; but without a seed, DALI would give the next random operator another one
 
@@ -135,3 +139,13 @@ def column(values: DataNode) -> DataNode:
 def row(values: DataNode) -> DataNode:
     """Return ``(1, N, ...)`` of ``(N, ...)``."""
     return fn.expand_dims(values, axes=[0])
+
+
+@do_not_convert
+def filter_fields(group: SampleDataGroup, names: Sequence[Name], mask: Any) -> None:
+    """Keep the elements along the first axis for which a mask ``(N,)`` is true, of several fields of a group."""
+    for name in names:
+        mask = with_length_of(mask, group[name])
+    selection = ElementSelection.by_mask(mask)
+    for name in names:
+        group[name] = selection.of(group[name], leaf_at(group, name).dtype)

@@ -25,7 +25,7 @@ import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from ..engine.dali.broken_rules import failing_with as failing_in_graph
+from ..engine.dali.texts import failing_with as failing_in_graph
 from ..errors import FieldValueError
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.graph_mode import do_not_convert

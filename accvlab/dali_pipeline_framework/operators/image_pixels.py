@@ -13,9 +13,9 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
-from ..engine.dali.broken_rules import failing_with
+from ..engine.dali.graph_definition import branched
+from ..engine.dali.texts import failing_with
 from ..sample_data.graph_mode import do_not_convert
-from .data_branches import branched
 from .element_selection import with_row_before
 
 _INT32 = types.DALIDataType.INT32

@@ -27,7 +27,7 @@ from nvidia.dali.data_node import DataNode
 from ..errors import FieldValueError, SettingError
 from . import functions, image_arrays
 from .functions import constant, failing_with, is_node, transforms
-from .jpeg_parts import ImagePart
+from .image_arrays import ImagePart
 
 _FLOAT = types.DALIDataType.FLOAT
 _INT32 = types.DALIDataType.INT32

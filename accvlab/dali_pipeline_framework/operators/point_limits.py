@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of coordinates, one per axis of a point."""
+"""Points: limits of coordinates, one per axis, and products with matrices in float64."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 from nvidia.dali import types
 
 from ..checks import number_list, shown
-from ..errors import SettingError
+from ..errors import FieldValueError, SettingError
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.graph_mode import do_not_convert
 from . import functions
@@ -117,3 +118,39 @@ def _saturated(limits: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray
     # Python integers: float64 cannot hold the greatest int64.
     whole = [info.max if limit == np.inf else info.min if limit == -np.inf else int(limit) for limit in limits]
     return np.array([min(max(limit, int(info.min)), int(info.max)) for limit in whole], dtype)
+
+
+Float64Array = npt.NDArray[np.float64]
+
+
+def coordinates(points: npt.NDArray[Any], count: int = 3) -> Float64Array:
+    """The first columns of points ``(P, K)``: ``(P, count)``.
+
+    Raises:
+        FieldValueError: There are fewer columns.
+    """
+    if points.ndim != 2 or points.shape[1] < count:
+        raise FieldValueError(f"Points must be (P, {count}) or have more columns, got the shape {points.shape}.")
+    return np.asarray(points[:, :count], np.float64)
+
+
+def affine(matrix: npt.NDArray[Any]) -> tuple[Float64Array, Float64Array]:
+    """What a matrix ``(3, 4)`` or ``(4, 4)`` multiplies with, ``(3, 3)``, and adds, ``(3,)``.
+
+    Raises:
+        FieldValueError: It has another shape.
+    """
+    if matrix.shape not in ((3, 4), (4, 4)):
+        raise FieldValueError(f"A matrix must be (3, 4) or (4, 4), got the shape {matrix.shape}.")
+    whole = np.asarray(matrix, np.float64)
+    return whole[:3, :3], whole[:3, 3]
+
+
+def moved(matrix: npt.NDArray[Any], points: Float64Array) -> Float64Array:
+    """Points ``(P, 3)`` times a matrix ``(3, 4)`` or ``(4, 4)``, without a division.
+
+    Raises:
+        FieldValueError: The matrix has another shape.
+    """
+    factor, offset = affine(matrix)
+    return np.asarray(points @ factor.T + offset)

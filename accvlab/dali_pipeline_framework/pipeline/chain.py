@@ -3,29 +3,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
+from nvidia.dali import types
 
 from ..draws.draw_records import take_group, with_record
 from ..draws.draw_scope import DrawPlan
-from ..draws.sample_seeds import SampleSeeds
+from ..draws.keyed_draws import NEEDS_SEQUENCES, SEQUENCE_KEYS, KeyedDraws
+from ..draws.keyed_random import SampleSeeds
+from ..draws.random_draws import FieldKey, PlannedDraw
 from ..errors import SettingError
 from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
 from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.folded_formats import FoldedFormat
 from ..sample_data.names import Name
+from ..sources.callable_base import CallableBase
 from ..sources.input_parts import InputParts
 from ..sources.shards import Shard
 from ._insert_copy_for_passthrough import _InsertCopyForPassthrough
 from .chains.chain_format import chain_format
 from .chains.placement import Placement, place_steps
 
-# What only making a pipeline needs is imported there: imports take time, and whoever imports a definition need not
-# make a pipeline of it in this process.
 if TYPE_CHECKING:
-    from ..draws.keyed_draws import KeyedDraws
     from .chains.array_steps import ArraySteps
     from .graph import Copier
 
@@ -156,9 +157,6 @@ class Chain:
             batch_size: Samples per batch on this shard.
             array_steps: The steps that run where samples are loaded.
         """
-        from ..draws.keyed_draws import KeyedDraws
-        from .chains.draw_keys import require_keys
-
         parts = self.parts
         paths = parts.main_field_paths()
         require_keys(plan.draws, self.loaded, paths)
@@ -196,3 +194,50 @@ class Chain:
 def _print_format(num_steps_done: int, blueprint: SampleDataGroup) -> None:
     title = "Input format:" if num_steps_done == 0 else f"Format after step {num_steps_done - 1}:"
     print(f"{title}\n{blueprint.get_string_no_details()}")  # noqa: T201 (asked for by an argument)
+
+
+def require_keys(draws: Sequence[PlannedDraw], data_input: Any, field_paths: Sequence[FieldPath]) -> None:
+    """Refuse draws whose keys an input cannot supply, as far as that is known before it is asked for samples.
+
+    Args:
+        draws: The draws.
+        data_input: The input; with native readers beside it, only what workers load.
+        field_paths: Paths of the fields of its samples.
+
+    Raises:
+        SettingError: Lists all of them.
+    """
+    name = type(data_input).__name__
+    problems: list[str] = []
+    needs_sequences = any(planned.draw.key in SEQUENCE_KEYS for planned in draws)
+    tells_sequences = needs_sequences and _tells_sequences(data_input)
+    for planned in draws:
+        key = planned.draw.key
+        if isinstance(key, FieldKey) and not callable(data_input):
+            problems.append(
+                f"  - the {planned} is keyed by {key}, which only callable inputs support (see CallableBase); "
+                f"{name} is none"
+            )
+        elif isinstance(key, FieldKey) and key.path not in field_paths:
+            problems.append(
+                f"  - the {planned} is keyed by {key}, which a native reader delivers; only fields of "
+                f"{name} can be keys"
+            )
+        elif key in SEQUENCE_KEYS and not tells_sequences:
+            problems.append(f"  - the {planned} {NEEDS_SEQUENCES.format(name)}")
+    if problems:
+        raise SettingError(
+            "The input cannot supply the keys of all random draws:\n" + "\n".join(dict.fromkeys(problems))
+        )
+
+
+def _tells_sequences(data_input: Any) -> bool:
+    """Whether an input seems to know sequences, judging by its first sample."""
+    get_place = getattr(type(data_input), "get_place", None)
+    if not callable(data_input) or get_place is None or get_place is CallableBase.get_place:
+        return False
+    try:
+        place = data_input.get_place(types.SampleInfo(0, 0, 0, 0))
+    except Exception:  # it is reported when the first batch is due
+        return True
+    return place is None or place.sequence >= 0

@@ -13,7 +13,7 @@ from nvidia.dali.pipeline import Pipeline
 
 from ..engine.interrupts import DeferredInterrupt
 from ..engine.structured_pipeline import StructuredPipeline
-from ..engine.timing.ranges import mark
+from ..engine.timing import mark_ranges
 from ..errors import ClosedError, SettingError
 from ..sample_data import SampleDataGroup
 from ..sample_data.value_queries import nested_dictionary
@@ -158,7 +158,7 @@ class DALIStructuredOutputIterator:
                 raise SettingError("`stack_arrays` does not go with `dali_generic_iterator_class`.")
             self._foreign_iterator = dali_generic_iterator_class(pipeline, [*self._blueprint.field_names_flat])
         else:
-            from ..engine.delivery import Delivery  # as late as they are needed: imports take time
+            from ..engine.transport import Delivery  # as late as they are needed: imports take time
             from .output_conversion import OutputConverter
 
             delivery = Delivery.of_plain_outputs([leaf.numpy_dtype for leaf in self._format.flat_leaves])
@@ -176,9 +176,9 @@ class DALIStructuredOutputIterator:
                 self._format = self._convert.format
                 self._blueprint = SampleDataGroup.from_format(self._format)
             pipeline.build()
-            mark(self, next_batch="next", _convert="convert")
+            mark_ranges(self, next_batch="next", _convert="convert")
             if post_process_func is not None:
-                mark(self, _post_process="post_process_func")
+                mark_ranges(self, _post_process="post_process_func")
             if self._structured is not None:
                 self._structured.mark_stages()
         if self._structured is not None:  # last: a failure above leaves the pipeline as it was

@@ -14,13 +14,10 @@ import attrs
 from nvidia.dali import fn, types
 from nvidia.dali.data_node import DataNode
 
-from ..engine.dali.conditionals import merge, split
-from ..engine.dali.levels import BatchPart
-from ..engine.dali.source_outputs import SourceOutputs
-from ..engine.delivery import Delivery, FieldPlace
-from ..engine.graph_inspection import is_random
-from ..engine.samples.items import Items
-from ..engine.transport import TransportLayout
+from ..engine.dali.graph_definition import BatchPart, SourceOutputs, merge, split
+from ..engine.dali.graph_inspection import is_random
+from ..engine.samples import Items
+from ..engine.transport import Delivery, FieldPlace, TransportLayout
 from ..sample_data import GroupFormat, SampleDataGroup
 from ..sample_data.folded_formats import WHOLE_SAMPLE, FoldedFormat, Level
 from ..sample_data.names import format_paths

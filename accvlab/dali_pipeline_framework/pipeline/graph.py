@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operators of a pipeline: input, steps, outputs."""
+"""The operators of a pipeline: what workers send to it, steps, outputs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import dis
 import functools
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 import attrs
 import nvidia.dali.fn as fn
@@ -20,14 +20,18 @@ from nvidia.dali.pipeline import Pipeline, pipeline_def
 from ..draws.draw_records import record_blueprint
 from ..draws.draw_scope import DrawPlan, GraphDraws, SupplyNode
 from ..draws.keyed_random import derive_key
-from ..engine.dali.conditionals import with_conditionals
-from ..engine.dali.levels import without_conditionals
-from ..engine.dali.origins import each_line_looked_up_once, origins_from_here
-from ..engine.dali.seeds import seed_random_operators
-from ..engine.dali.source_outputs import SourceOutputs
+from ..draws.random_draws import PlannedDraw
+from ..engine.dali.graph_definition import (
+    SourceOutputs,
+    each_line_looked_up_once,
+    origins_from_here,
+    seed_random_operators,
+    with_conditionals,
+    without_conditionals,
+)
+from ..engine.dali.graph_inspection import INPUT, GraphInspection, is_random
 from ..engine.dali.texts import NO_CONDITIONALS, REPLACED_EXCEPTION
-from ..engine.delivery import Delivery
-from ..engine.graph_inspection import INPUT, GraphInspection, is_random
+from ..engine.transport import Delivery, TransportLayout
 from ..errors import FrameworkError, GraphError, error_that_is_also
 from ..garbage import no_garbage_collected
 from ..processing_steps.pipeline_step_base import PipelineStepBase
@@ -36,28 +40,131 @@ from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.folded_formats import WHOLE_SAMPLE, FoldedFormat, Level
 from ..sample_data.formats import elements_are_folded
 from ..sample_data.graph_mode import do_not_convert
-from ..sample_data.names import Name
+from ..sample_data.names import Name, format_path
 from ..sources.input_parts import InputParts
+from .chains.array_steps import ArraySteps
 from .folding import FieldNodes, FoldedSample, Folding, NotFoldableError
 from .pipeline_arguments import PipelineArguments
-from .sent_items import SentItems
+
+ADVICE_ON_NODES: Final = (
+    "In the graph, the fields are not arrays but nodes of DALI (DataNode), which stand for data of a later batch: "
+    "NumPy, OpenCV, PyTorch, `if`, `len`, loops and the like cannot compute with them. Use operators of "
+    "nvidia.dali.fn, e.g. fn.resize, fn.shapes or fn.cast. Or let the step compute on arrays, in the workers: "
+    "MapStep calls a function of NumPy arrays, and a step of your own derives from ArrayStep."
+)
+_LIBRARIES: Final = ("numpy", "scipy", "cv2", "torch", "torchvision", "PIL", "skimage")
+_VALUES_IN_DALI: Final = ("nvidia.dali.data_node", "nvidia.dali._utils.hacks", "nvidia.dali._autograph")
+_CALLS_FUNCTION: Final = ".lambda_step"  # of the user, which may be written in C
+_PACKAGE: Final = __name__.rsplit(".", 2)[0]
+
+
+def computes_on_nodes(error: Exception) -> bool:
+    """Whether an exception of a step that defines its operators seems to be about a node that is no array."""
+    if isinstance(error, FrameworkError):
+        return "cannot store DataNode(" in str(error)
+    frames = [*traceback.walk_tb(error.__traceback__)]
+    modules = [str(frame.f_globals.get("__name__", "")) for frame, _ in frames]
+    if any(_root(module) in _LIBRARIES for module in (*modules, type(error).__module__)):
+        return True
+    if not isinstance(error, TypeError | ValueError | AttributeError):
+        return False
+    of_step = [number for number, module in enumerate(modules) if _is_of_step(module)]
+    if not of_step:
+        return False
+    called = modules[of_step[-1] + 1 :]  # by the last line of the step
+    return called[0].startswith(_VALUES_IN_DALI) if called else not _was_raised_by_hand(error)
+
+
+def _is_of_step(module: str) -> bool:
+    return not module.startswith(("nvidia.", _PACKAGE)) or module.endswith(_CALLS_FUNCTION)
+
+
+def _root(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _was_raised_by_hand(error: Exception) -> bool:
+    """Whether a `raise` statement has raised it, and not the call of a function in C, or Python."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is None or trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+
+
+@attrs.frozen
+class SentItems:
+    """What workers send to the graph.
+
+    Attributes:
+        fields: For each field of the sample that they load its item.
+        draws: For each draw of the chain its item; None where they send none.
+        dtypes: Types of the items.
+    """
+
+    fields: Mapping[FieldPath, int]
+    draws: Sequence[int] | None
+    dtypes: Sequence[types.DALIDataType]
+
+    @classmethod
+    def of(
+        cls,
+        parts: InputParts,
+        draws: Sequence[PlannedDraw],
+        array_steps: ArraySteps | None,
+        *,
+        is_drawn: bool,
+        replay_path: FieldPath | None,
+    ) -> SentItems:
+        """Find out what is sent: the fields as they are loaded, or after steps; behind them the draws.
+
+        Args:
+            parts: The input.
+            draws: The draws of the chain.
+            array_steps: The steps in the workers.
+            is_drawn: Whether the workers draw.
+            replay_path: Path of the group of recorded draws, which are fields already where no steps run there.
+        """
+        paths: Sequence[FieldPath] = parts.main_field_paths()
+        leaves = () if parts.main is None else parts.main.source.used_sample_data_structure.format.flat_leaves
+        if array_steps is not None:
+            paths, leaves = array_steps.output_format.flat_paths, array_steps.output_format.flat_leaves
+        fields = {path: item for item, path in enumerate(paths)}
+        dtypes = [leaf.transport_dtype for leaf in leaves]
+        if replay_path is not None and array_steps is None:
+            return cls(fields, [fields[(*replay_path, planned.record_name)] for planned in draws], dtypes)
+        if not is_drawn and replay_path is None:
+            return cls(fields, None, dtypes)
+        items = [len(paths) + index for index in range(len(draws))]
+        return cls(fields, items, [*dtypes, *(planned.draw.dtype for planned in draws)])
+
+    def names(self, draws: Sequence[PlannedDraw], num_used: int) -> list[str]:
+        """How to call each item where nothing in the graph depends on it.
+
+        Args:
+            draws: The draws of the chain.
+            num_used: How many of them were used in the workers; their names are empty.
+        """
+        names = [""] * len(self.dtypes)
+        for index, item in enumerate(self.draws or ()):
+            names[item] = "" if index < num_used else str(draws[index])
+        for path, item in self.fields.items():
+            names[item] = format_path(path)
+        return names
+
+
+def unused_names(layout: TransportLayout | None, names: Sequence[str]) -> list[str]:
+    """Names of the items that do not travel; none where each item has an output of its own."""
+    if layout is None:
+        return []
+    used = {item for items in (*layout.packed, *layout.fields) for item in items}
+    return [name for item, name in enumerate(names) if name and item not in used]
+
 
 Copier: TypeAlias = Callable[[SampleDataGroup], SampleDataGroup]
 
 
 # Folding an array costs for each entry of the batch of the pipeline; larger ones are left as they are.
 MOST_ELEMENTS = 64
-
-_ADVICE_ON_NODES = (
-    "In the graph, the fields are not arrays but nodes of DALI (DataNode), which stand for data of a later batch: "
-    "NumPy, OpenCV, PyTorch, `if`, `len`, loops and the like cannot compute with them. Use operators of "
-    "nvidia.dali.fn, e.g. fn.resize, fn.shapes or fn.cast. Or let the step compute on arrays, in the workers: "
-    "MapStep calls a function of NumPy arrays, and a step of your own derives from ArrayStep."
-)
-_LIBRARIES = ("numpy", "scipy", "cv2", "torch", "torchvision", "PIL", "skimage")
-_VALUES_IN_DALI = ("nvidia.dali.data_node", "nvidia.dali._utils.hacks", "nvidia.dali._autograph")
-_CALLS_FUNCTION = ".lambda_step"  # of the user, which may be written in C
-_PACKAGE = __name__.rsplit(".", 2)[0]
 
 
 @attrs.define
@@ -137,8 +244,8 @@ class Graph:
         note = f"raised while {name} defined its operators"
         if isinstance(error, TypeError) and NO_CONDITIONALS in str(error):
             note += "; `if` on data needs get_dali_pipeline(enable_conditionals=True)"
-        if _computes_on_nodes(error):
-            text = f"{name} failed with {type(error).__name__}: {error}\n{_ADVICE_ON_NODES}"
+        if computes_on_nodes(error):
+            text = f"{name} failed with {type(error).__name__}: {error}\n{ADVICE_ON_NODES}"
             error = error_that_is_also(GraphError, [type(error)], text).with_traceback(error.__traceback__)
         add_note(error, note)
         return error
@@ -388,39 +495,3 @@ def define_pipeline_of_one(
         value = None if num_steps is not None else arguments.get(name)
         kept[name] = value[output] if isinstance(value, list) and output is not None else value
     return define_pipeline(graph, {**kept, "batch_size": 1, "num_threads": 1, "prefetch_queue_depth": 1})
-
-
-# --- steps that treat nodes as if they were arrays ----------------------------------------------------------
-
-
-def _computes_on_nodes(error: Exception) -> bool:
-    """Whether an exception of a step that defines its operators seems to be about a node that is no array."""
-    if isinstance(error, FrameworkError):
-        return "cannot store DataNode(" in str(error)
-    frames = [*traceback.walk_tb(error.__traceback__)]
-    modules = [str(frame.f_globals.get("__name__", "")) for frame, _ in frames]
-    if any(_root(module) in _LIBRARIES for module in (*modules, type(error).__module__)):
-        return True
-    if not isinstance(error, TypeError | ValueError | AttributeError):
-        return False
-    of_step = [number for number, module in enumerate(modules) if _is_of_step(module)]
-    if not of_step:
-        return False
-    called = modules[of_step[-1] + 1 :]  # by the last line of the step
-    return called[0].startswith(_VALUES_IN_DALI) if called else not _was_raised_by_hand(error)
-
-
-def _is_of_step(module: str) -> bool:
-    return not module.startswith(("nvidia.", _PACKAGE)) or module.endswith(_CALLS_FUNCTION)
-
-
-def _root(module: str) -> str:
-    return module.partition(".")[0]
-
-
-def _was_raised_by_hand(error: Exception) -> bool:
-    """Whether a `raise` statement has raised it, and not the call of a function in C, or Python."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is None or trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]

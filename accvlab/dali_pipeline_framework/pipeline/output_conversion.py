@@ -12,7 +12,7 @@ import numpy as np
 from nvidia.dali.tensors import TensorGPU
 
 from ..checks import bullets, did_you_mean, flag, shown
-from ..engine.delivery import Delivery, FieldPlace, PackedBatch
+from ..engine.transport import Delivery, FieldPlace, PackedBatch
 from ..errors import OutputError, SettingError
 from ..sample_data import FieldPath, GroupFormat
 from ..sample_data.folded_formats import FoldedFormat, FoldedLeaf

@@ -13,7 +13,7 @@ from nvidia.dali.pipeline import Pipeline
 
 from ..checks import choice, flag, whole_number
 from ..draws.draw_scope import DrawPlan
-from ..draws.sample_seeds import note_sample
+from ..draws.keyed_random import note_sample
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import SettingError
 from ..processing_steps.pipeline_step_base import RUN_CHOICES, PipelineStepBase, RunWhere
@@ -30,8 +30,7 @@ from ..unknown_arguments import explains_unknown_arguments
 from ._insert_copy_for_passthrough import PathType
 from .chain import DEFAULT_DEPTH, Chain
 from .chains.chain_format import chain_description
-from .definition_checks import check_input, checked_steps
-from .pipeline_arguments import normalised_arguments
+from .pipeline_arguments import check_input, checked_steps, normalised_arguments
 
 if TYPE_CHECKING:
     from .chains.array_steps import ArraySteps
@@ -245,7 +244,7 @@ class PipelineDefinition:
             NotSupportedError: A step has a form for the graph only.
             Exception: What loading and the steps raise.
         """
-        from ..engine.samples.sample_steps import SampleStepError  # not needed to define a pipeline
+        from ..engine.samples import SampleStepError  # not needed to define a pipeline
         from .chains.array_steps import ArraySteps
 
         chain, data_input = self._chain, self._chain.data_input

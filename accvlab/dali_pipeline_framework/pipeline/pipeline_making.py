@@ -12,13 +12,13 @@ from nvidia.dali.pipeline import Pipeline
 
 from ..checks import shown
 from ..engine.control_block import ControlBlock
+from ..engine.dali.graph_inspection import log_cpu_fallback_once, move_to_cpu, num_usable_gpus
 from ..engine.failure_diagnosis import FailureDiagnosis
-from ..engine.gpu import log_cpu_fallback_once, move_to_cpu, num_usable_gpus
-from ..engine.load_ahead import evening_depth
 from ..engine.pipeline_context import PipelineContext
 from ..engine.source_pickling import pickler_functions
 from ..engine.structured_pipeline import StructuredPipeline
 from ..engine.transport import TransportLayout
+from ..engine.watching.pool import evening_depth
 from ..engine.worker_process import WorkerSetup
 from ..engine.worker_source import CallableSource, IterableSource
 from ..errors import DeviceError, SettingError
@@ -29,10 +29,15 @@ from ..user_warnings import warn_user
 from .chain import DEFAULT_DEPTH, Chain
 from .chains.chain_format import step_name, with_image_files
 from .chains.placement import Placement
-from .definition_checks import require_gpu
-from .graph import Graph, define_pipeline, define_pipeline_of_one
-from .pipeline_arguments import PipelineArguments, complete_arguments, is_count, max_in_flight, seed_of_shard
-from .sent_items import SentItems, unused_names
+from .graph import Graph, SentItems, define_pipeline, define_pipeline_of_one, unused_names
+from .pipeline_arguments import (
+    PipelineArguments,
+    complete_arguments,
+    is_count,
+    max_in_flight,
+    require_gpu,
+    seed_of_shard,
+)
 
 
 def make_pipeline(

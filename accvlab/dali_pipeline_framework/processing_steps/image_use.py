@@ -12,7 +12,7 @@ from nvidia.dali import types
 from ..draws.draw_scope import current_plan
 from ..errors import SettingError
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, ImageContent, LeafFormat, SampleDataGroup
-from ..sample_data.image_content import UNKNOWN_CONTENT, describe_range
+from ..sample_data.formats import UNKNOWN_CONTENT, describe_range
 from ..sample_data.names import Name
 from .named_fields import as_names
 

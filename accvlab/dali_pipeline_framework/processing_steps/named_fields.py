@@ -12,7 +12,7 @@ from ..checks import did_you_mean, field_names, listed
 from ..draws.random_draws import FieldKey
 from ..errors import SettingError
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, SampleDataGroup, format_error
-from ..sample_data.frame_groups import why_no_frames
+from ..sample_data.formats import why_no_frames
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import Name, Path, format_path, normalized_path
 
@@ -223,3 +223,17 @@ def put_beside(
     parent = data.get_item_in_path(path[:-1])
     parent.add_data_field(name, dtype, ndim=ndim)
     parent[name] = value
+
+
+def check_fields(search: FieldSearch, data_empty: SampleDataGroup, path: FieldPath, names: Sequence[Name]) -> None:
+    """Take note of fields that are missing beside the field at ``path``, or are no data fields."""
+    group = data_empty.get_parent_of_path(path).format
+    for name in names:
+        child = group.get((name,))
+        if child is None:
+            meant = did_you_mean(name, group.names)
+            search.add(f"does not exist beside {path[-1]!r}.{meant}".rstrip("."), (*path[:-1], name), KeyError)
+        elif isinstance(child, GroupFormat):
+            search.add("must be a data field, is a group", (*path[:-1], name))
+        elif child.dtype == types.DALIDataType.STRING:
+            search.add("must not be text", (*path[:-1], name))

@@ -6,16 +6,13 @@ The modules, from the bottom up::
     names           names and paths of fields, and how they are written
     dtypes          DALI types and their NumPy counterparts
     conversion      values of all kinds to arrays of a field's type
-    mappings        labels to numbers
-    image_content   what is known of an image: encoded or not, layout, range of values
-    formats         the format of a sample as an immutable value
+    mappings        labels to numbers, text to bytes
+    formats         the format of a sample as an immutable value; content of images; encoded frames of a sequence
     folded_formats  formats in which one element of an array stands for all
-    frame_groups    the group of the encoded frames of a sequence
-    strings         text to bytes and back
     printing        samples as text
     format_problems     messages about formats that do not fit
     graph_mode          protection from DALI's conditionals
-    format_queries, value_queries, value_assignment     bases of SampleDataGroup
+    value_queries, value_assignment     bases of SampleDataGroup
     sample_data_group   the class that users see: a format and the values that fill it
 """
 

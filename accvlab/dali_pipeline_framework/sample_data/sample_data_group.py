@@ -13,9 +13,8 @@ from nvidia.dali import fn, types
 from ..errors import FieldKindError, FieldValueError, SettingError
 from . import dtypes
 from .conversion import FieldValue
-from .formats import ChildFormat, GroupFormat, LeafFormat, leaf_format
+from .formats import UNKNOWN_CONTENT, ChildFormat, GroupFormat, ImageContent, LeafFormat, leaf_format
 from .graph_mode import methods_not_converted
-from .image_content import UNKNOWN_CONTENT, ImageContent
 from .mappings import ValueMapping
 from .names import FieldPath, Name, Path, checked_name, format_path, normalized_path
 from .value_assignment import ValueAssignment

@@ -13,9 +13,8 @@ from .conversion import FieldValue, converted
 from .format_problems import group_mismatch_error, wrong_count_error
 from .formats import LeafFormat
 from .graph_mode import methods_not_converted
-from .mappings import mapped
+from .mappings import encoded, mapped
 from .names import FieldPath, Name, Path, available_names_hint, format_path, normalized_path
-from .strings import encoded
 from .value_queries import ValueQueries, not_empty
 
 _DECLARE = (

@@ -8,7 +8,7 @@ from typing import Any
 
 from nvidia.dali import types
 
-from ..draws.sample_place import SamplePlace
+from ..draws.keyed_random import SamplePlace
 from .input_base import InputBase
 
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import attrs
 from nvidia.dali import types
 
-from ..draws.sample_place import SamplePlace
+from ..draws.keyed_random import SamplePlace
 from ..errors import SettingError
 from ..sample_data import SampleDataGroup
 from ..sampling.arithmetic.last_batch import LastBatch

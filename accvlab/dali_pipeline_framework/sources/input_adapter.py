@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 from nvidia.dali import types
 
-from ..draws.sample_place import SamplePlace
+from ..draws.keyed_random import SamplePlace
 from ..sampling.arithmetic.last_batch import SampleCounts
 from .input_base import InputBase
 from .planned_input import PlannedInput

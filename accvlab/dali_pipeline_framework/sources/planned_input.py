@@ -15,9 +15,9 @@ import numpy as np
 from nvidia.dali import types
 
 from ..checks import MOST_IN_BATCH, check_shard, whole_number
-from ..draws.sample_place import SamplePlace
+from ..draws.keyed_random import SamplePlace
 from ..errors import SettingError
-from ..faults.substitutes import substitutes
+from ..faults.fault_policy import substitutes
 from ..providers.data_provider import DataProvider
 from ..providers.data_set_checks import check_number_of_samples, check_sampler_fits
 from ..providers.sample_loading import SampleLoader, input_blueprint

@@ -3,10 +3,8 @@
 
 The modules::
 
-    given_samples       an input that delivers given samples
-    step_runs           run steps on them
-    sample_comparison   comparison of samples
-    rule_check          collection of broken rules
+    step_runs           run steps on given samples
+    rule_check          comparison of samples, collection of broken rules
     step_contract       check a step against the contract of processing steps
     provider_contract   check a provider against the contract of data providers
     driving_contract    what samples of driving data keep: geometry and ranges, and plausibility by

@@ -30,8 +30,7 @@ import attrs
 
 from ..checks import file_path, number
 from ..errors import FrameworkError, SettingError, TooManyFailedError
-from ..faults.failed_samples import FailedSample, summary_of
-from ..faults.quarantine import Quarantine
+from ..faults.failed_samples import FailedSample, Quarantine, summary_of
 from ..limits.file_limits import all_limits, set_all_limits
 from ..limits.worker_limits import checked_worker_count
 
@@ -324,7 +323,7 @@ def run_lint(
 
 
 def _description(source: Any, sample_index: int) -> str:
-    from ..engine.faults.tolerant_loading import description_of
+    from ..engine.tolerant_loading import description_of
 
     return description_of(source, sample_index)
 

@@ -21,8 +21,7 @@ from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.conversion import as_numpy
 from ..sample_data.format_problems import describe_difference, described_together
 from ..sources.callable_base import CallableBase
-from .rule_check import Finding, RuleCheck, in_samples
-from .sample_comparison import sample_differences
+from .rule_check import Finding, RuleCheck, in_samples, sample_differences
 
 
 def check_provider(

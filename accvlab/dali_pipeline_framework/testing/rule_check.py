@@ -1,19 +1,91 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collection of the rules of a contract that are broken."""
+"""Comparison of samples, and collection of the rules of a contract that are broken."""
 
 from __future__ import annotations
 
 import contextlib
 from abc import ABC
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, TypeAlias
 
 import attrs
+import numpy as np
 
 from ..engine.worker_process import pass_on_interrupt
 from ..errors import ContractError
-from ..sample_data import SampleDataGroup
-from .sample_comparison import sample_differences
+from ..sample_data import FieldPath, SampleDataGroup
+from ..sample_data.conversion import as_numpy
+from ..sample_data.format_problems import describe_difference
+from ..sample_data.names import alike_paths, format_path, format_paths
+
+Tolerance: TypeAlias = float | Callable[[FieldPath], float]
+
+
+def sample_differences(
+    expected: SampleDataGroup, found: SampleDataGroup, *, tolerance: Tolerance = 0.0, in_found: str = "found"
+) -> list[str]:
+    """Compare two filled samples.
+
+    Args:
+        expected: The expected sample.
+        found: The sample to compare with it.
+        tolerance: Largest difference of numbers that count as equal, or a function that gives it for the path of a
+            field; at 0, arrays must agree in every bit.
+        in_found: Word for the values of ``found`` in the result.
+
+    Returns:
+        One line per field that differs, with its path; none where shapes, types and values are the same. The same
+        field of several array elements has one line. Where the formats differ, only that.
+    """
+    if not found.type_matches(expected):
+        return describe_difference(expected.format, found.format).splitlines()
+    fields = zip(expected.format.flat_paths, expected.get_data(), found.get_data(), strict=True)
+    return field_differences(fields, tolerance=tolerance, in_found=in_found)
+
+
+def field_differences(
+    fields: Iterable[tuple[FieldPath, object, object]], *, tolerance: Tolerance = 0.0, in_found: str = "found"
+) -> list[str]:
+    """Compare the expected and the found value of fields, like `sample_differences`."""
+    differences: dict[FieldPath, str] = {}
+    for path, expected, found in fields:
+        allowed = tolerance(path) if callable(tolerance) else tolerance
+        difference = _difference(expected, found, allowed, in_found)
+        if difference is not None:
+            differences[path] = difference
+    lines: list[str] = []
+    for paths in alike_paths(differences):
+        first = differences[paths[0]]
+        if all(differences[path] == first for path in paths):
+            lines.append(f"{format_paths(paths)}: {first}")
+        else:
+            lines.append(f"{format_path(paths[0])}: {first}; also different: {format_paths(paths[1:])}")
+    return lines
+
+
+def _difference(expected: object, found: object, tolerance: float, in_found: str) -> str | None:
+    first, second = as_numpy(expected), as_numpy(found)
+    if first is None or second is None:
+        return None if first is second else "is set in one of them only"
+    if (first.shape, first.dtype) != (second.shape, second.dtype):
+        return f"expected {first.dtype} {first.shape}, {in_found} {second.dtype} {second.shape}"
+    if first.tobytes() == second.tobytes():
+        return None
+    if tolerance > 0:
+        difference = np.abs(first.astype(np.float64) - second.astype(np.float64))
+        if not (difference > tolerance).any() and np.array_equal(np.isnan(first), np.isnan(second)):
+            return None
+    if first.ndim == 0:
+        return f"expected {first}, {in_found} {second}"
+    differs = first.view(np.uint8) if first.dtype == bool else first
+    where = np.argwhere(np.not_equal(differs, second.view(differs.dtype)))
+    if len(where) == 0:
+        return "differs in signs of zeros or in bits of NaN"
+    position = tuple(map(int, where[0]))
+    return (
+        f"{len(where)} of {first.size} values differ, the first at {[*position]}: expected "
+        f"{first[position]}, {in_found} {second[position]}"
+    )
 
 
 @attrs.frozen

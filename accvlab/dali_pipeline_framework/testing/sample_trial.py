@@ -9,10 +9,9 @@ from typing import Any
 import attrs
 import numpy as np
 
-from ..draws.sample_place import SamplePlace
-from ..engine.faults.tolerant_loading import description_of
-from ..engine.samples.sample_checker import SampleChecker
-from ..engine.samples.sample_steps import of_step
+from ..draws.keyed_random import SamplePlace
+from ..engine.samples import SampleChecker, of_step
+from ..engine.tolerant_loading import description_of
 from ..engine.worker_process import pass_on_interrupt
 from ..errors import SettingError
 from ..faults.failed_samples import FailedSample

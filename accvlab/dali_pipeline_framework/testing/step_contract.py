@@ -17,7 +17,7 @@ from nvidia.dali import types
 from nvidia.dali.pipeline import pipeline_def
 
 from ..draws.draw_scope import DrawRecording
-from ..engine.graph_inspection import GraphInspection
+from ..engine.dali.graph_inspection import GraphInspection
 from ..errors import FormatError, OutputError, StepOutputError
 from ..pipeline.chains.array_steps import ArraySteps
 from ..pipeline.chains.chain_format import chain_format
@@ -29,10 +29,8 @@ from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.format_problems import describe_difference, described_together
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import Path, alike_paths, format_path, format_paths, normalized_path
-from .given_samples import GivenSamples
-from .rule_check import RuleCheck
-from .sample_comparison import field_differences, sample_differences
-from .step_runs import StepRun, run_step
+from .rule_check import RuleCheck, field_differences, sample_differences
+from .step_runs import GivenSamples, StepRun, run_step
 
 _UNKNOWN = "unknown to the step: "
 _ARRAY = "elements"

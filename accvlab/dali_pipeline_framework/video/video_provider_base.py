@@ -14,7 +14,7 @@ from nvidia.dali import types
 from ..providers.files.storage import as_utf8
 from ..providers.rigs.rig_provider_base import OptionalField, RigProviderBase
 from ..sample_data import SampleDataGroup
-from ..sample_data.image_content import DECODED_CLIP, DECODED_IMAGE
+from ..sample_data.formats import DECODED_CLIP, DECODED_IMAGE
 from ..sample_data.names import Name
 from .frame_reader import KeptFrames
 from .frame_reader_pool import DecodingStatistics

@@ -10,9 +10,14 @@ import pytest
 from nvidia.dali import pipeline_def, types
 from nvidia.dali.pipeline import do_not_convert
 
-from accvlab.dali_pipeline_framework.engine.dali.conditionals import merge, split, with_conditionals
-from accvlab.dali_pipeline_framework.engine.dali.levels import BatchPart, without_conditionals
-from accvlab.dali_pipeline_framework.engine.dali.source_outputs import SourceOutputs
+from accvlab.dali_pipeline_framework.engine.dali.graph_definition import (
+    BatchPart,
+    SourceOutputs,
+    merge,
+    split,
+    with_conditionals,
+    without_conditionals,
+)
 
 SAMPLES, SLOTS = 3, 4
 ENTRIES = SAMPLES * SLOTS

@@ -11,9 +11,9 @@ import pytest
 from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider
 
-from accvlab.dali_pipeline_framework.engine import load_ahead
-from accvlab.dali_pipeline_framework.engine.load_ahead import evening_depth
 from accvlab.dali_pipeline_framework.engine.structured_pipeline import StructuredPipeline
+from accvlab.dali_pipeline_framework.engine.watching import pool
+from accvlab.dali_pipeline_framework.engine.watching.pool import evening_depth
 from accvlab.dali_pipeline_framework.errors import SourceError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.loader import DataLoader
@@ -101,7 +101,7 @@ class TestLoader:
             assert group_of(loader).prefetch_queue_depth == 16
 
     def test_only_as_far_as_memory_allows(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(load_ahead, "MEMORY_FOR_DEPTH", 3 * (BATCH_MIB + 1) * MIB)
+        monkeypatch.setattr(pool, "MEMORY_FOR_DEPTH", 3 * (BATCH_MIB + 1) * MIB)
         with loader_of(64, 8, BigProvider, num_workers=2) as loader:
             got = [batch["index"][:, 0].tolist() for batch in loader]
             assert got == np.arange(64).reshape(8, 8).tolist()
@@ -113,8 +113,9 @@ class TestLoader:
     def test_no_more_than_half_of_the_free_shared_memory(
         self, monkeypatch: pytest.MonkeyPatch, free: int | None, depth: int
     ) -> None:
-        monkeypatch.setattr(load_ahead, "free_shared_memory", lambda: free)
         with loader_of(30, 1) as loader:
+            loader.start()
+            monkeypatch.setattr(pool, "free_shared_memory", lambda: free)
             assert indices(loader) == [[index] for index in range(30)]
             assert group_of(loader).prefetch_queue_depth == depth
 

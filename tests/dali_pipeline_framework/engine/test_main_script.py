@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.scripts import run_script
 
-from accvlab.dali_pipeline_framework.engine.watching.main_script import guard_around
+from accvlab.dali_pipeline_framework.engine.source_pickling import guard_around
 
 DEFINITIONS = """
 from accvlab.dali_pipeline_framework import ArrayStep, DataLoader, DataProvider, MapStep, SampleDataGroup

@@ -12,7 +12,7 @@ from nvidia.dali._utils import dali_trace
 from nvidia.dali.ops import _OperatorInstance
 from nvidia.dali.pipeline import Pipeline
 
-from accvlab.dali_pipeline_framework.engine.dali.origins import each_line_looked_up_once
+from accvlab.dali_pipeline_framework.engine.dali.graph_definition import each_line_looked_up_once
 
 
 @pytest.mark.parametrize("conditionals", [False, True])

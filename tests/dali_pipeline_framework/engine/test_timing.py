@@ -19,14 +19,14 @@ from support.loaders import make_loader
 from support.providers import IndexProvider
 from support.slow_stages import Disk, SlowInGraph, SlowInWorkers
 
-from accvlab.dali_pipeline_framework.engine.timing import ranges
-from accvlab.dali_pipeline_framework.engine.timing.processor_times import (
+from accvlab.dali_pipeline_framework.engine import timing
+from accvlab.dali_pipeline_framework.engine.timing import (
+    StageTimes,
     processor_time_of_process,
     processor_time_of_threads,
     queued_time,
     threads_of_process,
 )
-from accvlab.dali_pipeline_framework.engine.timing.stage_times import StageTimes
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.faults.fault_policy import FaultPolicy
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
@@ -192,12 +192,12 @@ class Recorder:
 @pytest.fixture
 def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     recorder = Recorder(tmp_path / "ranges")
-    monkeypatch.setattr(ranges, "marker", lambda: recorder)
+    monkeypatch.setattr(timing, "marker", lambda: recorder)
     return recorder
 
 
 def test_stages_are_ranges(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ranges.VARIABLE, "1")
+    monkeypatch.setenv(timing.NVTX_VARIABLE, "1")
     source = SamplerInputCallable(Disk(0, 24), SequentialSampler(24, 4))
     with make_loader(
         source, steps=[SlowInWorkers()], num_workers=1, post_process_func=lambda batch: batch
@@ -214,7 +214,7 @@ def test_stages_are_ranges(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_stages_are_ranges_where_samples_may_fail(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ranges.VARIABLE, "1")
+    monkeypatch.setenv(timing.NVTX_VARIABLE, "1")
     source = SamplerInputCallable(Disk(0, 8), SequentialSampler(8, 4))
     with make_loader(
         source, steps=[SlowInWorkers()], num_workers=1, faults=FaultPolicy(samples="replace")
@@ -230,7 +230,7 @@ def test_without_ranges_methods_are_left_alone(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch, value: str | None
 ) -> None:
     if value is not None:
-        monkeypatch.setenv(ranges.VARIABLE, value)
+        monkeypatch.setenv(timing.NVTX_VARIABLE, value)
     with make_loader(numbers(8)) as loader:
         deliver(loader)
         assert "next_batch" not in vars(loader._run.iterator)
@@ -243,12 +243,12 @@ def test_a_range_ends_with_an_error(recorder: Recorder) -> None:
         raise KeyError
 
     with pytest.raises(KeyError):
-        ranges.in_range(fail, "failing")()
+        timing.in_range(fail, "failing")()
     assert recorder.path.read_text().split() == [str(os.getpid()), "failing", str(os.getpid()), "."]
 
 
 def test_a_marked_loader_is_freed(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ranges.VARIABLE, "1")
+    monkeypatch.setenv(timing.NVTX_VARIABLE, "1")
     loader = make_loader(numbers(8))
     deliver(loader)
     threads = loader._run.pipeline.graph_threads()
@@ -260,12 +260,12 @@ def test_a_marked_loader_is_freed(recorder: Recorder, monkeypatch: pytest.Monkey
 def test_ranges_name_the_package_that_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nvtx", None)
     monkeypatch.setitem(sys.modules, "torch.cuda", None)
-    ranges.marker.cache_clear()
+    timing.marker.cache_clear()
     with pytest.raises(SettingError, match="Install the extra `nvtx`"):
-        ranges.marker()
+        timing.marker()
 
 
 def test_the_package_nvtx_marks_ranges() -> None:
     pytest.importorskip("nvtx")
-    ranges.marker.cache_clear()
-    assert ranges.in_range(lambda: 3, "three")() == 3
+    timing.marker.cache_clear()
+    assert timing.in_range(lambda: 3, "three")() == 3

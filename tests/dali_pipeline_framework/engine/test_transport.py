@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from accvlab.dali_pipeline_framework.engine.delivery import Delivery, FieldPlace
 from accvlab.dali_pipeline_framework.engine.transport import (
+    Delivery,
     DimensionClashError,
+    FieldPlace,
     ReusedMemory,
     TransportLayout,
     outputs_of_batch,

@@ -19,7 +19,7 @@ from support.random_provider import RandomProvider
 from support.start_methods import START_METHODS
 
 from accvlab.dali_pipeline_framework.draws.keyed_random import derive_key
-from accvlab.dali_pipeline_framework.engine.watching import stacks
+from accvlab.dali_pipeline_framework.engine.watching import worker_watch
 from accvlab.dali_pipeline_framework.engine.worker_process import _is_running
 from accvlab.dali_pipeline_framework.errors import SettingError, SourceError, SourcePicklingError
 
@@ -112,8 +112,8 @@ def test_processes_whose_names_are_cut_within_a_letter() -> None:
     name.write_bytes("тренировка_модели".encode()[:15])
     try:
         assert _is_running(os.getpid())
-        assert stacks.state_of(os.getpid()) == "it computes"
-        assert not stacks._answers(os.getpid())
+        assert worker_watch.state_of(os.getpid()) == "it computes"
+        assert not worker_watch._answers(os.getpid())
     finally:
         name.write_bytes(before)
 

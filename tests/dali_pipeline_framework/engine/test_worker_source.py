@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from nvidia.dali.types import DALIDataType
 
-from accvlab.dali_pipeline_framework.engine.samples.sample_checker import SampleChecker
+from accvlab.dali_pipeline_framework.engine.samples import SampleChecker
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 
 

@@ -26,7 +26,7 @@ from accvlab.dali_pipeline_framework import (
     SamplerInputCallable,
     SequentialSampler,
 )
-from accvlab.dali_pipeline_framework.engine.watching import start_watch
+from accvlab.dali_pipeline_framework.engine import workers as start_of_workers
 from accvlab.dali_pipeline_framework.errors import WorkerDiedError, WorkerStartError
 
 pytestmark = pytest.mark.timeout(120)  # nothing may hang
@@ -124,7 +124,7 @@ def test_stacks_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
 
 SCRIPT = """
 import logging, sys, time
-import accvlab.dali_pipeline_framework.engine.watching.start_watch as start_watch
+import accvlab.dali_pipeline_framework.engine.workers as start_of_workers
 if __name__ != "__main__":
     time.sleep(1000)  # in each spawned worker
 from disturbed_loaders import loader_of
@@ -132,7 +132,7 @@ from support.fault_providers import ImageProvider
 from accvlab.dali_pipeline_framework import FaultPolicy
 from accvlab.dali_pipeline_framework.errors import WorkerStartError
 logging.basicConfig()
-start_watch.LONGEST_START_S = 4.0
+start_of_workers.LONGEST_START_S = 4.0
 began = time.monotonic()
 provider = ImageProvider()
 provider.large = bytes(int(sys.argv[1]))
@@ -254,15 +254,15 @@ def test_workers_that_end_by_themselves_while_they_start_are_not(
 def test_it_is_logged_that_workers_take_long_to_start(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(start_watch, "TOLD_AFTER_S", 0.1)
-    monkeypatch.setattr(start_watch, "_TOLD_EACH_S", 0.2)
+    monkeypatch.setattr(start_of_workers, "TOLD_AFTER_S", 0.1)
+    monkeypatch.setattr(start_of_workers, "_TOLD_EACH_S", 0.2)
     source = SamplerInputCallable(ImageProvider(), SequentialSampler(40, 4))
     pipeline: Any = PipelineDefinition(source).get_dali_pipeline(py_num_workers=2, py_start_method="spawn")
     try:
         pipeline.build()
     finally:
         pipeline.close()
-    told = [record for record in caplog.records if record.name == start_watch.__name__]
+    told = [record for record in caplog.records if record.name == start_of_workers.__name__]
     assert {record.levelno for record in told} == {logging.WARNING}
     texts = [record.getMessage() for record in told]
     assert re.fullmatch(r"Starting 2 workers: after 0\.1 s there are [012] processes\.", texts[0])

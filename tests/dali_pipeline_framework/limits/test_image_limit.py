@@ -31,7 +31,7 @@ from accvlab.dali_pipeline_framework.limits import file_limits
 from accvlab.dali_pipeline_framework.limits.image_headers import claimed_size
 from accvlab.dali_pipeline_framework.limits.image_limit import too_large
 from accvlab.dali_pipeline_framework.providers.files.image_decoding import decoded_rgb
-from accvlab.dali_pipeline_framework.sample_data.image_content import ENCODED_IMAGE
+from accvlab.dali_pipeline_framework.sample_data.formats import ENCODED_IMAGE
 
 SIZE = (37, 53)  # height, width
 

@@ -17,8 +17,7 @@ from support.arrays import DT
 
 from accvlab.dali_pipeline_framework.errors import FieldValueError
 from accvlab.dali_pipeline_framework.extension import image_arrays
-from accvlab.dali_pipeline_framework.operators import jpeg_parts
-from accvlab.dali_pipeline_framework.operators.jpeg_parts import ImagePart, decoded_part
+from accvlab.dali_pipeline_framework.operators.image_arrays import ImagePart, decoded_part
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import ImageResizeCropFlipper, PipelineStepBase
 from accvlab.dali_pipeline_framework.testing import run_step
@@ -174,7 +173,7 @@ class TestStep:
     ) -> None:
         expected = run_step(step_of(), sample_of(FILES["color"]), seed=1, run="workers").output
         calls = _Calls(monkeypatch)
-        monkeypatch.setattr(jpeg_parts, "_of_thread", jpeg_parts._OfThread())
+        monkeypatch.setattr(image_arrays, "_of_thread", image_arrays._OfThread())
         monkeypatch.setitem(sys.modules, "nvidia.nvimgcodec", missing)
         found = run_step(step_of(), sample_of(FILES["color"]), seed=1, run="workers").output
         assert (calls.asked, calls.decoded) == (1, 0)

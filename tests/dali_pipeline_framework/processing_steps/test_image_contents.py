@@ -58,8 +58,12 @@ from accvlab.dali_pipeline_framework.providers import (
 )
 from accvlab.dali_pipeline_framework.sample_data import ImageContent, LeafFormat
 from accvlab.dali_pipeline_framework.sample_data.format_problems import described_together
-from accvlab.dali_pipeline_framework.sample_data.formats import leaf_format
-from accvlab.dali_pipeline_framework.sample_data.image_content import DECODED_CLIP, DECODED_IMAGE, ENCODED_IMAGE
+from accvlab.dali_pipeline_framework.sample_data.formats import (
+    DECODED_CLIP,
+    DECODED_IMAGE,
+    ENCODED_IMAGE,
+    leaf_format,
+)
 from accvlab.dali_pipeline_framework.sources import CocoReader, FileReader, SequenceReader, VideoReader
 from accvlab.dali_pipeline_framework.testing import check_step, run_step
 from accvlab.dali_pipeline_framework.video import VideoDataProvider, VideoFrameDataProvider

@@ -24,7 +24,7 @@ from accvlab.dali_pipeline_framework import (
 )
 from accvlab.dali_pipeline_framework.draws import IntegerDraw
 from accvlab.dali_pipeline_framework.errors import FormatError, SettingError, SourcePicklingError, StepOutputError
-from accvlab.dali_pipeline_framework.sample_data.image_content import DECODED_IMAGE
+from accvlab.dali_pipeline_framework.sample_data.formats import DECODED_IMAGE
 from accvlab.dali_pipeline_framework.testing import check_step, run_step
 
 

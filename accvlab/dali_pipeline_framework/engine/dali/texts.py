@@ -6,6 +6,12 @@ They stand nowhere else in this package; ``test_dali_names.py`` of the tests has
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+from nvidia.dali.data_node import DataNode
+from nvidia.dali.pipeline import do_not_convert
+
 RULE_PREFIX = "ERROR: "  # our own, see `failing_with`
 
 # Errors of worker processes.
@@ -76,3 +82,15 @@ def dali_reason(error: BaseException) -> str:
     if WRONG_LAYOUT in reason:
         reason += " (an image is (height, width, channels), a clip has the frames in front; is it decoded before?)"
     return reason
+
+
+@do_not_convert
+def failing_with(rule: str, define: Callable[..., Any], /, *arguments: Any, **settings: Any) -> DataNode:
+    """Define operators, e.g. ``fn.reshape``, that fail where data break a rule, told in one line."""
+
+    def call() -> DataNode:
+        node: DataNode = define(*arguments, **settings)
+        return node
+
+    call.__code__ = call.__code__.replace(co_name=f"{RULE_PREFIX}{rule}")
+    return call()

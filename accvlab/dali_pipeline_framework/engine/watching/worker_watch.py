@@ -15,21 +15,157 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import logging
 import os
+import signal
+import sys
 import threading
 import time
+import traceback
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from multiprocessing import connection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .kernel_kills import KernelKills
-from .pool import queues_of
-from .stacks import stack_of_main_thread, stacks_of_workers, state_of
+from nvidia.dali import types
+
+from ...errors import WorkerDiedError
+from ...sources.input_adapter import InputAdapter
+from .pool import describe_shared_memory, queues_of
 
 if TYPE_CHECKING:
     from ..control_block import ControlBlock
+
+_LESS_MEMORY = "use fewer workers or a smaller prefetch_queue_depth"
+
+
+class KernelKills:
+    """What the kernel has counted since this was made."""
+
+    def __init__(self) -> None:
+        """Read the counters."""
+        self._counts = _counts_of_kernel()
+
+    def describe(self) -> str:
+        """Say what has happened since, for messages about a worker that got SIGKILL."""
+        now = _counts_of_kernel()
+        grown = [name for name, count in now.items() if count > self._counts.get(name, count)]
+        if grown:
+            return f"because memory ran out, which the kernel has counted in {grown[0]}: {_LESS_MEMORY}"
+        doubt = "; but the kernel has not counted that, so somebody may have sent the signal" if now else ""
+        return f"often because memory ran out: {_LESS_MEMORY}{doubt}"
+
+
+def _counts_of_kernel() -> dict[str, int]:
+    """How many processes were ended because memory ran out: in the control group of this one, and in all."""
+    files = [("/proc/vmstat", "oom_kill in /proc/vmstat")]
+    try:
+        groups = os.fsdecode(Path("/proc/self/cgroup").read_bytes()).split("\n")[:-1]
+    except OSError:
+        groups = []
+    for group in groups:
+        number, controllers, path = group.split(":", 2)
+        if number == "0":
+            files.append((f"/sys/fs/cgroup{path}/memory.events", "oom_kill of its control group"))
+        elif "memory" in controllers.split(","):
+            files.append((f"/sys/fs/cgroup/memory{path}/memory.oom_control", "oom_kill of its control group"))
+    counts: dict[str, int] = {}
+    for file, name in reversed(files):
+        try:
+            lines = Path(file).read_text().splitlines()
+        except OSError:
+            continue
+        counts.update((name, int(line.split()[1])) for line in lines if line.startswith("oom_kill "))
+    return counts
+
+
+_SIGNAL = signal.SIGRTMAX - 4  # neither PyTorch, nor OpenMP, nor any debugger uses it
+_LONGEST_WAIT_S = 1.0
+_POLL_S = 0.02
+
+_STATES = {
+    "R": "it computes",
+    "S": "it sleeps",
+    "D": "it waits for a disk or a network file system",
+    "T": "it was stopped by a signal",
+    "t": "it was stopped by a debugger",
+    "Z": "it has ended",
+}
+
+_answering_pid: int | None = None
+
+
+def answer_requests(path: str) -> None:
+    """Have this worker process write its stacks to a file whenever it is asked, whatever it does then.
+
+    The signal is handled without Python, so it works while C code holds the interpreter's lock.
+
+    Args:
+        path: The file; several processes may write to it.
+    """
+    global _answering_pid
+    if _answering_pid == os.getpid():
+        return
+    _answering_pid = os.getpid()
+    with contextlib.suppress(OSError, RuntimeError):  # it only helps people
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        faulthandler.register(_SIGNAL, file=file, all_threads=True)
+
+
+def stacks_of_workers(pids: Iterable[int], path: str) -> dict[int, str]:
+    """Ask worker processes for their stacks, one after the other; get the state of those that do not answer.
+
+    Args:
+        pids: The workers.
+        path: The file to which they write.
+    """
+    return {pid: _stack_of(pid, path) or f"  (no answer; {state_of(pid)})" for pid in pids}
+
+
+def _stack_of(pid: int, path: str) -> str:
+    if not _answers(pid):
+        return ""
+    try:
+        os.truncate(path, 0)
+        os.kill(pid, _SIGNAL)
+        deadline, last = time.monotonic() + _LONGEST_WAIT_S, b""
+        while time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+            text = Path(path).read_bytes()
+            if text and text == last:
+                break
+            last = text
+    except OSError:  # it has ended, or the pipeline was closed
+        return ""
+    return last.decode(errors="replace").rstrip()
+
+
+def _answers(pid: int) -> bool:
+    """Whether a process handles the signal: one that does not would be ended by it."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_bytes().splitlines()
+    except OSError:
+        return False
+    caught = next((line.split()[1] for line in lines if line.startswith(b"SigCgt:")), b"0")
+    return bool(int(caught, 16) >> (_SIGNAL - 1) & 1)
+
+
+def state_of(pid: int) -> str:
+    """What the kernel says about a process, in words."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0].decode()
+    except (OSError, IndexError):
+        return _STATES["Z"]
+    return _STATES.get(state, f"its state is {state}")
+
+
+def stack_of_main_thread() -> str:
+    """What the main thread of this process executes."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    return "" if frame is None else "".join(traceback.format_stack(frame)).rstrip()
+
 
 _logger = logging.getLogger(__name__)
 
@@ -324,3 +460,95 @@ def _release_lock_of_dead(queue: Any) -> None:
         pass
     # Python's own `release` would count as one of this process, which has not acquired it.
     ctypes.CDLL(None).sem_post(ctypes.c_void_p(queue.lock._semlock.handle))
+
+
+_LONGEST_END_S = 5.0
+
+_SIGNAL_HINTS = {
+    "SIGBUS": "usually because /dev/shm is too small, as in a container",
+    "SIGSEGV": "a crash in native code that the data provider uses",
+}
+
+
+def worker_died_error(
+    pool: Any, watch: WorkerWatch, control: ControlBlock, data_input: Any, batch_size: int
+) -> WorkerDiedError:
+    """Make the error for workers that have ended.
+
+    Args:
+        pool: DALI's pool of workers (`WorkerPool`); None where there is none any more.
+        watch: What has watched them.
+        control: What they have told.
+        data_input: The user's input.
+        batch_size: Samples per batch.
+    """
+    suspects = first_ended(watch)
+    texts, all_loading = [], {}
+    for pid, code in suspects.items():
+        loading = control.find_loading(pid) if callable(data_input) else None
+        stage = control.setups().get(pid)
+        work = "" if stage is None else f", while it was {stage[0]} ({_name_of(data_input)})"
+        if loading is not None and code != -signal.SIGBUS:  # that is not about a sample
+            index = sample_index_at(data_input, loading, batch_size)
+            work = f", while it loaded {describe_place(index, loading)}"
+            all_loading[loading] = index
+        if pid in watch.killed:
+            how = f"was ended by the loader, since it stood still for {watch.killed[pid]:.1f} s"
+        else:
+            how = describe_exit_code(code, watch.kernel_kills, pool)
+        texts.append(f"process {pid} {how}{work}")
+    error = WorkerDiedError(
+        f"A worker process that loads data ended unexpectedly: {'; '.join(texts) or 'the cause is not known'}."
+    )
+    error.loading = all_loading
+    return error
+
+
+def _name_of(data_input: Any) -> str:
+    planned = InputAdapter(data_input).planned
+    return type(data_input if planned is None else planned.provider).__name__
+
+
+def sample_index_at(data_input: Any, place: tuple[int, int, int], batch_size: int) -> int | None:
+    """Index in the data set of the sample at an epoch, batch and slot, as far as the input tells it."""
+    epoch, batch, slot = place
+    try:
+        return InputAdapter(data_input).sample_index(
+            types.SampleInfo(batch * batch_size + slot, slot, batch, epoch)
+        )
+    except Exception:  # only decorates another error
+        return None
+
+
+def describe_place(index: int | None, place: tuple[int, int, int]) -> str:
+    """Say which sample stands at an epoch, batch and slot."""
+    sample = "a sample" if index is None else f"sample {index}"
+    return "{} (epoch {}, batch {}, slot {})".format(sample, *place)
+
+
+def first_ended(watch: WorkerWatch) -> dict[int, int]:
+    """Exit codes of the worker processes that have ended by themselves, or were killed by others than DALI.
+
+    As soon as one worker is gone, DALI terminates the others, if they do not end by themselves before.
+    """
+    codes = watch.exit_codes(_LONGEST_END_S)
+    not_first = ({-signal.SIGTERM, 0}, {-signal.SIGTERM}, set[int]())
+    suspects = {pid: codes[pid] for pid in watch.killed if pid in codes}
+    for ignored in not_first:
+        suspects = suspects or {pid: code for pid, code in codes.items() if code not in ignored}
+    return suspects
+
+
+def describe_exit_code(code: int, kills: KernelKills, pool: Any = None) -> str:
+    """Say how a process ended: a negative code stands for a signal."""
+    if code >= 0:
+        hint = "" if code else " (it could not hand over what it has loaded; what it printed on stderr says why)"
+        return f"exited with code {code}{hint}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        return f"was ended by signal {-code}"
+    hint = kills.describe() if name == "SIGKILL" else _SIGNAL_HINTS.get(name, "")
+    if name == "SIGBUS" and pool is not None:
+        hint += describe_shared_memory(pool)
+    return f"was ended by {name}{f' ({hint})' if hint else ''}"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A published module path."""
 
-from ...operators.conditions.ast import AST, And, Assignment, Comparison, Literal, Not, Or, UnaryMinus, Variable
+from ...operators.conditions import AST, And, Assignment, Comparison, Literal, Not, Or, UnaryMinus, Variable
 
 __all__ = ["AST", "And", "Assignment", "Comparison", "Literal", "Not", "Or", "UnaryMinus", "Variable"]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A published module path."""
 
-from ...operators.conditions.lexer import Lexer, Token, TokenType
+from ...operators.conditions import Lexer, Token, TokenType
 
 __all__ = ["Lexer", "Token", "TokenType"]

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from ...engine.timing.processor_times import processor_time_of_process, processor_time_of_threads, queued_time
-from ...engine.timing.stage_times import StageTimes
+from ...engine.timing import StageTimes, processor_time_of_process, processor_time_of_threads, queued_time
 
 if TYPE_CHECKING:
     from ...engine.control_block import Work

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...draws.draw_scope import ArrayDraws, DrawPlan
 from ...draws.random_draws import NormalDraw, PlannedDraw
-from ...engine.samples.sample_steps import SampleStepError
+from ...engine.samples import SampleStepError
 from ...processing_steps.array_application import ArrayApplication, filled
 from ...processing_steps.pipeline_step_base import PipelineStepBase
 from ...sample_data import GroupFormat, SampleDataGroup

@@ -13,8 +13,7 @@ from ...errors import FormatError
 from ...processing_steps.image_use import declared_images
 from ...processing_steps.pipeline_step_base import PipelineStepBase
 from ...sample_data import FieldPath, FormatProblem, GroupFormat, SampleDataGroup, format_error
-from ...sample_data.formats import LeafFormat
-from ...sample_data.image_content import ENCODED_IMAGE, ImageContent
+from ...sample_data.formats import ENCODED_IMAGE, ImageContent, LeafFormat
 from ...sample_data.names import alike_paths, format_paths
 
 

@@ -10,8 +10,7 @@ from nvidia.dali import types
 from ...checks import field_name, flag, text
 from ...errors import SettingError
 from ...operators import functions
-from ...operators.condition_evaluation import ConditionEvaluation, TypedNode, variables_of
-from ...operators.conditions.parser import Parser
+from ...operators.conditions import ConditionEvaluation, Parser, TypedNode, variables_of
 from ...operators.field_types import computable, leaf_at
 from ...sample_data import FieldPath, GroupFormat, SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES

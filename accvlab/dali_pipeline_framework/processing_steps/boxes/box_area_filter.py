@@ -11,13 +11,13 @@ from nvidia.dali import types
 
 from ...checks import choice, number_range
 from ...operators import functions
+from ...operators.element_selection import filter_fields
 from ...operators.field_types import NUMBER_TYPES, leaf_at
 from ...sample_data import SampleDataGroup
 from ...sample_data.graph_mode import do_not_convert
 from ..image_use import no_images
-from ..named_fields import FieldSearch, Names, as_names, find_paths, required_names
+from ..named_fields import FieldSearch, Names, as_names, check_fields, find_paths, required_names
 from ..pipeline_step_base import PipelineStepBase
-from ..wrappers.filtered_group import check_fields, filter_fields
 
 _FORMATS = ("xyxy", "xywh", "cxcywh")
 

@@ -16,6 +16,7 @@ from nvidia.dali import types
 from ...checks import flag, number, shown, whole_number_list
 from ...errors import SettingError
 from ...operators import functions, image_arrays
+from ...operators.image_arrays import ImagePart
 from ...operators.image_pixels import pipeline_has_gpu
 from ...operators.image_transform import (
     AxisScaling,
@@ -31,10 +32,9 @@ from ...operators.image_transform import (
     transformed_points,
     transformed_projections,
 )
-from ...operators.jpeg_parts import ImagePart
 from ...sample_data import FieldPath, SampleDataGroup
+from ...sample_data.formats import DECODED_IMAGE, ENCODED_IMAGE
 from ...sample_data.graph_mode import do_not_convert
-from ...sample_data.image_content import DECODED_IMAGE, ENCODED_IMAGE
 from ...unknown_arguments import has_settings
 from ..array_application import naming_field
 from ..image_use import PIXELS, ImageUse, as_pixels, fill_problems

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...operators.element_selection import filter_fields
 from ...operators.field_types import NUMBER_TYPES, leaf_at
 from ...operators.point_limits import PointLimits
 from ...sample_data import SampleDataGroup
 from ..image_use import no_images
-from ..named_fields import FieldSearch, Names, as_names, find_paths, required_names
+from ..named_fields import FieldSearch, Names, as_names, check_fields, find_paths, required_names
 from ..pipeline_step_base import PipelineStepBase
-from ..wrappers.filtered_group import check_fields, filter_fields
 
 
 class PointCloudRangeFilter(PipelineStepBase):

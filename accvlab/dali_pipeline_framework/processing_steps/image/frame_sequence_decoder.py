@@ -12,14 +12,19 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ...checks import choice, flag, probability
-from ...engine.dali.broken_rules import failing_with
-from ...operators.data_branches import branched
+from ...engine.dali.graph_definition import branched
+from ...engine.dali.texts import failing_with
 from ...operators.image_pixels import decoded_in_graph
 from ...sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
-from ...sample_data.formats import leaf_format
-from ...sample_data.frame_groups import ENCODED_NAME, MOST_FRAMES_TO_SHARE, PLACES_NAME, why_no_frames
+from ...sample_data.formats import (
+    DECODED_CLIP,
+    ENCODED_NAME,
+    MOST_FRAMES_TO_SHARE,
+    PLACES_NAME,
+    leaf_format,
+    why_no_frames,
+)
 from ...sample_data.graph_mode import do_not_convert
-from ...sample_data.image_content import DECODED_CLIP
 from ..image_use import no_images
 from ..named_fields import FieldSearch, Names, find_paths, required_names
 from ..pipeline_step_base import PipelineStepBase

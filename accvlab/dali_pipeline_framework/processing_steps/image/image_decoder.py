@@ -11,7 +11,7 @@ from ...checks import field_name, flag, probability
 from ...operators import image_arrays
 from ...operators.image_pixels import decoded_in_graph
 from ...sample_data import SampleDataGroup
-from ...sample_data.image_content import DECODED_IMAGE, ENCODED_IMAGE
+from ...sample_data.formats import DECODED_IMAGE, ENCODED_IMAGE
 from ...sample_data.names import Name
 from ..array_application import naming_field
 from ..image_use import ImageUse

@@ -10,9 +10,9 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ...draws.random_draws import IntegerDraw
+from ...engine.dali.graph_definition import branched
 from ...operators.array_packages import needed_package
 from ...operators.array_pixels import by_frame
-from ...operators.data_branches import branched
 from ...operators.image_pixels import with_layout, with_pixels
 from ..image_use import white_at_full_scale
 from ..named_fields import Key, Names

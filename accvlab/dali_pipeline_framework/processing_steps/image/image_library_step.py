@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ...draws.global_generators import seeded_global_generators
+from ...draws.keyed_random import seeded_global_generators
 from ...draws.random_draws import IntegerDraw, RandomDraw
 from ...errors import FieldValueError, SettingError
 from ...sample_data import FieldPath, GroupFormat, ImageContent, LeafFormat, SampleDataGroup

@@ -20,7 +20,7 @@ from ...operators.functions import cast_array
 from ...operators.image_pixels import zero_where_channels_fit
 from ...sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES
-from ...sample_data.image_content import describe_range
+from ...sample_data.formats import describe_range
 from ...sample_data.names import Name
 from ..image_use import PIXELS, ImageUse, as_pixels, is_far_outside, range_before
 from ..named_fields import FieldSearch

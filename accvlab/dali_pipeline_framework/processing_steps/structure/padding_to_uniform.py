@@ -10,7 +10,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ...checks import did_you_mean, number
-from ...operators.data_branches import branched
+from ...engine.dali.graph_definition import branched
 from ...operators.field_types import leaf_at
 from ...sample_data import FieldPath, LeafFormat, SampleDataGroup
 from ...sample_data.names import Name

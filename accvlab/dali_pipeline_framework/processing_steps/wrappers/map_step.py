@@ -13,8 +13,8 @@ from ...draws.draw_scope import checked_draws
 from ...draws.random_draws import RandomDraw
 from ...errors import SettingError, StepOutputError
 from ...sample_data import FieldPath, GroupFormat, ImageContent, SampleDataGroup
+from ...sample_data.mappings import encoded
 from ...sample_data.names import Name, Path, format_paths
-from ...sample_data.strings import encoded
 from ...sample_data.value_queries import nested_dictionary
 from .array_step import ArrayStep
 from .function_step import FunctionStep, contents_of, paths_of, types_of

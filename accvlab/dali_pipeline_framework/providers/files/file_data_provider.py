@@ -14,7 +14,7 @@ from nvidia.dali import types
 from ...checks import index_in
 from ...errors import FileError, SettingError
 from ...sample_data import SampleDataGroup
-from ...sample_data.image_content import DECODED_IMAGE, ENCODED_IMAGE
+from ...sample_data.formats import DECODED_IMAGE, ENCODED_IMAGE
 from ...sample_data.names import Name
 from ...unknown_arguments import explains_unknown_arguments
 from ...url_secrets import without_secrets

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from nvidia.dali import types
 
 from ...sample_data import SampleDataGroup
-from ...sample_data.image_content import ENCODED_IMAGE
+from ...sample_data.formats import ENCODED_IMAGE
 from ...sample_data.names import Name
 from ...unknown_arguments import explains_unknown_arguments, in_settings
 from ..files.storage import StoragePath

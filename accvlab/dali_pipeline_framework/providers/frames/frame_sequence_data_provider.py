@@ -14,8 +14,7 @@ from ...checks import choice, flag, whole_number
 from ...errors import FileError, SettingError
 from ...limits.image_headers import claimed_size
 from ...sample_data import SampleDataGroup
-from ...sample_data.frame_groups import ENCODED_NAME, MOST_FRAMES_TO_SHARE, PLACES_NAME
-from ...sample_data.image_content import ENCODED_IMAGE
+from ...sample_data.formats import ENCODED_IMAGE, ENCODED_NAME, MOST_FRAMES_TO_SHARE, PLACES_NAME
 from ...sample_data.names import Name
 from ...sampling.clips.clips import Clips, ClipTail, PlayedClips
 from ...unknown_arguments import explains_unknown_arguments, in_settings

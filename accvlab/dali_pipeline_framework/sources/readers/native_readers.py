@@ -22,7 +22,7 @@ from ...providers.files.file_scan import DEFAULT_FILE_FILTERS
 from ...providers.files.name_filter import NameFilter
 from ...providers.frames.recording_folders import has_image_extension
 from ...sample_data import ImageContent
-from ...sample_data.image_content import DECODED_CLIP, ENCODED_IMAGE
+from ...sample_data.formats import DECODED_CLIP, ENCODED_IMAGE
 from ...sample_data.names import Name
 from ...sampling.random_access_sampler import Description
 from ...video.video_decoding import has_pyav, video_codec

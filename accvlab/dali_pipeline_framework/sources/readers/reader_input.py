@@ -27,7 +27,7 @@ from ...engine.dali.texts import DEPRECATED_SEQUENCES, FEWER_SAMPLES_THAN_SHARDS
 from ...errors import SettingError
 from ...providers.files.storage import is_url
 from ...sample_data import ImageContent, SampleDataGroup
-from ...sample_data.image_content import UNKNOWN_CONTENT
+from ...sample_data.formats import UNKNOWN_CONTENT
 from ...sample_data.names import Name
 from ...sampling.arithmetic.last_batch import LastBatch, check_last_batch
 from ...sampling.random_access_sampler import Description

@@ -16,7 +16,7 @@ from nvidia.dali.pipeline import Pipeline
 from ...checks import choice, flag, whole_number
 from ...errors import SettingError, SourcePicklingError
 from ...sample_data import SampleDataGroup
-from ...sample_data.image_content import DECODED_CLIP
+from ...sample_data.formats import DECODED_CLIP
 from ...sample_data.names import Name
 from ...sampling.arithmetic.last_batch import LastBatch
 from ...sampling.random_access_sampler import Description

@@ -1,26 +1,81 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the samples that an input delivers."""
+"""Samples in a worker, from loading to sending: checks, steps on arrays, progress of a batch."""
 
 from __future__ import annotations
 
 import collections
 import itertools
 import operator
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from time import perf_counter_ns
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
+import attrs
 import numpy as np
+from nvidia.dali import types
 
-from ...limits.file_limits import IMAGE_PIXELS
-from ...limits.image_headers import claimed_size
-from ...limits.image_limit import too_large
-from ...sample_data import FieldPath, GroupFormat
-from ...sample_data.format_problems import described_together
-from ...sample_data.names import format_path
-from .items import MOST_BYTES, Items
+from ..limits.file_limits import IMAGE_PIXELS
+from ..limits.image_headers import claimed_size
+from ..limits.image_limit import too_large
+from ..sample_data import FieldPath, GroupFormat
+from ..sample_data.format_problems import described_together
+from ..sample_data.names import format_path
 
 if TYPE_CHECKING:
-    from ...providers.replayed_draws import ReplayedDraws
+    from ..providers.replayed_draws import ReplayedDraws
+
+Items: TypeAlias = tuple[int, ...]
+"""What makes up a folded field, element by element: positions among the flat fields of a sample and, after them,
+its random draws."""
+
+# Of one array. Operators of DALI count elements with 32 bits in places.
+MOST_BYTES = 2**31 - 1
+
+
+Phase: TypeAlias = Literal["loading", "draws", "steps", "packing"]
+
+NOTHING_ELSE: Final[Mapping[int, int]] = MappingProxyType({})
+_NO_MORE: Final[Iterator[Any]] = iter(())
+
+
+@attrs.define(eq=False)
+class LoadingBatch:
+    """A batch that is made: how far that has come tells what has failed, and where to go on behind it.
+
+    Attributes:
+        asked: The batch as DALI asks for it.
+        infos: Positions of its samples; fewer once it is known that the epoch ends within it.
+        row: Where the control block notes what is loaded.
+        phase: What is being done.
+        rest: Loads what is not loaded yet.
+        samples: The arrays of what was loaded and checked.
+        draws: Per draw one array with the samples as first axis.
+        sent: The arrays of what has gone through the steps.
+        stand_ins: Indices of the samples that replace those that were planned, by the number of the sample.
+        began_ns: When it was begun.
+        read_ns: When all samples were loaded.
+        stepped_ns: When all had gone through the steps.
+    """
+
+    asked: types.BatchInfo
+    infos: Sequence[types.SampleInfo]
+    row: int
+    phase: Phase = "loading"
+    rest: Iterator[Any] = _NO_MORE
+    samples: list[Sequence[Any]] = attrs.Factory(list)
+    draws: list[Any] = attrs.Factory(list)
+    sent: list[Sequence[Any]] = attrs.Factory(list)
+    stand_ins: Mapping[int, int] = NOTHING_ELSE
+    began_ns: int = attrs.Factory(perf_counter_ns)
+    read_ns: int = 0
+    stepped_ns: int = 0
+
+    @property
+    def where(self) -> str:
+        """Which batch it is, for messages."""
+        return f"epoch {self.infos[0].epoch_idx}, batch {self.infos[0].iteration}"
+
 
 _ndim_of = operator.attrgetter("ndim")
 _dtype_of = operator.attrgetter("dtype")
@@ -187,3 +242,56 @@ def _as_array(value: Any) -> Any:
         return np.asarray(value)
     except Exception as error:
         return error
+
+
+class SampleSteps(Protocol):
+    """Steps that are applied to samples of arrays, where these are loaded."""
+
+    @property
+    def output_format(self) -> GroupFormat:
+        """Format that comes out."""
+
+    def __call__(self, flat: Sequence[Any], numbers: Callable[[int], Any]) -> Sequence[Any]:
+        """Apply them to the arrays of a sample; ``numbers`` gives the numbers of each draw."""
+
+
+class SampleStepError(Exception):
+    """A step failed; the cause tells how.
+
+    Attributes:
+        step: Number and class of the step, for messages.
+    """
+
+    def __init__(self, step: str) -> None:
+        """Keep which step it was."""
+        super().__init__(step)
+        self.step = step
+
+
+def of_step(error: BaseException) -> BaseException:
+    """What a step has raised, of the exception by which that is told."""
+    cause = error.__cause__
+    return cause if isinstance(error, SampleStepError) and cause is not None else error
+
+
+def named_step(error: BaseException, sample_index: int | None) -> str:
+    """What has failed, where steps were applied to a sample."""
+    if not isinstance(error, SampleStepError):
+        return "Preparing the steps that run in the workers"
+    of_sample = "a sample" if sample_index is None else f"sample {sample_index}"
+    return f"{error.step[0].upper()}{error.step[1:]} on {of_sample}"
+
+
+def after_steps(
+    steps: SampleSteps, flat: Sequence[Any], draws: Sequence[Any], replayed: ReplayedDraws | None
+) -> list[Any]:
+    """Get the arrays of a loaded sample after steps, and behind them its recorded draws if it came with them.
+
+    ``draws`` are the numbers of each draw, where they are not recorded.
+    """
+    if replayed is None:
+        return [*steps(flat, draws.__getitem__)]
+    recorded = [flat[position] for position, _, _ in replayed.fields]
+    of_draws = {position for position, _, _ in replayed.fields}
+    own = [array for position, array in enumerate(flat) if position not in of_draws]
+    return [*steps(own, recorded.__getitem__), *recorded]

@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Definition of a DALI graph: parts of the batch, conditionals, seeds and origins of operators.
+
+Operators take their batch size from their inputs; those without inputs have the pipeline's. DALI's conditionals
+solve that for the branches of an ``if``, which see a part of the batch only, and `BatchPart` does it in the same
+way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import CodeType, FrameType
+from typing import Any, cast
+
+import attrs
+import numpy as np
+from nvidia.dali import _conditionals, backend, fn, ops, types
+from nvidia.dali._debug_mode import _PipelineDebug
+from nvidia.dali._utils import dali_trace
+from nvidia.dali.data_node import DataNode
+from nvidia.dali.pipeline import Pipeline, do_not_convert
+
+from .texts import REPLACED_EXCEPTION
+
+_operators: Any = fn._conditional  # type: ignore[attr-defined]
+
+
+def split(node: DataNode, predicate: Any) -> tuple[DataNode, DataNode]:
+    """Split a batch into the samples where the predicate holds, and the others. Nothing is copied."""
+    true, false = _operators.split(node, predicate=predicate)
+    return true, false
+
+
+def merge(true: DataNode, false: DataNode, predicate: Any) -> DataNode:
+    """Put the two halves of a batch together, in the order of the predicate. Nothing is copied."""
+    merged: DataNode = _operators.merge(true, false, predicate=predicate)
+    return merged
+
+
+def with_conditionals(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Get a function, or a callable object, in which ``if`` on data is part of the graph."""
+
+    def apply(*args: Any) -> Any:
+        return function(*args)
+
+    converted: Callable[..., Any] = cast(Any, _conditionals)._autograph.convert(
+        recursive=True, user_requested=True
+    )(apply)
+
+    def call(*args: Any) -> Any:
+        try:
+            return converted(*args)
+        except Exception as error:
+            if type(error).__name__ == REPLACED_EXCEPTION and isinstance(error.__context__, Exception):
+                raise error.__context__.with_traceback(error.__traceback__) from None
+            raise
+
+    return call
+
+
+_ConditionStack: Any = cast(Any, _conditionals)._ConditionStack
+
+
+class _Conditions(_ConditionStack):  # type: ignore[misc]
+    """What DALI keeps about the branches that operators are defined in, in a part of the batch.
+
+    Unlike DALI's, it takes nodes that it has not seen being made: they belong to the part.
+
+    Args:
+        part_of: Gets the part of what an operator without inputs makes, None in the whole batch.
+        tracker: A node with the batch size of the part.
+    """
+
+    def __init__(self, part_of: Callable[[DataNode], DataNode] | None, tracker: DataNode | None) -> None:
+        super().__init__()
+        self._part_of = part_of
+        self._tracker = tracker
+        self._parts: dict[str, DataNode] = {}  # by the name and device of what an operator without inputs made
+        self._is_splitting = False
+
+    def preprocess_input(self, data_node: DataNode) -> Any:
+        if self._is_splitting:
+            return data_node
+        node = self.part(data_node)
+        if self.stack_depth() == 1:
+            return node
+        with contextlib.suppress(ValueError):
+            return super().preprocess_input(node)
+        self._stack[0].add_produced(node)
+        return super().preprocess_input(node)
+
+    def part(self, node: DataNode) -> DataNode:
+        return self._parts.get(repr(node), node)
+
+    def register_data_nodes(self, data_nodes: Any, global_scope: bool = False) -> None:
+        if self._is_splitting:
+            return
+        if global_scope and self._part_of is not None:
+            for node in _flat(data_nodes):
+                self._is_splitting = True
+                try:
+                    part = self._part_of(node)
+                finally:
+                    self._is_splitting = False
+                self._parts[repr(node)] = part
+                super().register_data_nodes(part, global_scope=True)
+        elif self.stack_depth() > 1 or global_scope:
+            super().register_data_nodes(data_nodes, global_scope)
+
+    def scope_batch_size_tracker(self) -> Any:
+        return self._tracker if self.stack_depth() == 1 else super().scope_batch_size_tracker()
+
+
+def _flat(nodes: Any) -> Iterator[DataNode]:
+    if isinstance(nodes, DataNode):
+        yield nodes
+        return
+    for node in nodes:
+        yield from _flat(node)
+
+
+@attrs.define
+class BatchPart:
+    """A part of the batch: the samples for which a predicate holds.
+
+    Attributes:
+        predicate: A boolean for each sample of the batch of the pipeline; None for all of the batch.
+    """
+
+    predicate: DataNode | None
+
+    def of(self, node: DataNode) -> DataNode:
+        """Get the part of a node with the batch of the pipeline."""
+        return node if self.predicate is None else split(node, self.predicate)[0]
+
+    def _of_made(self, node: DataNode) -> DataNode:
+        """Get the part of what an operator without inputs makes; random ones draw as if there was no more."""
+        if self.predicate is None or not _takes_shape(node):
+            return self.of(node)
+        # What such an operator draws depends on all of its batch. With an input it draws for that only.
+        operator: Any = node.source._op
+        arguments = dict(operator._init_args)
+        like = types.Constant(np.zeros(arguments.pop("shape", ()), np.int32), device="cpu")
+        drawn: DataNode = type(operator)(**arguments)(self.of(like))
+        return drawn
+
+    @contextlib.contextmanager
+    def defining(
+        self, with_conditionals: bool, on_part: Callable[[DataNode, DataNode], None]
+    ) -> Iterator[Callable[[DataNode], DataNode]]:
+        """Let operators be defined, within a ``with`` statement, that work on nodes of this part only.
+
+        Args:
+            with_conditionals: Whether there may be ``if`` on data.
+            on_part: Called for each operator without inputs, with what it makes, and its part.
+
+        Yields:
+            A function that takes what an operator without inputs has made there, with the batch of the pipeline,
+            to this part; it leaves other nodes as they are.
+        """
+        if self.predicate is None and not with_conditionals:
+            yield _same
+            return
+        pipeline: Any = Pipeline.current()
+        before = pipeline._conditionals_enabled, pipeline._condition_stack
+        if self.predicate is None:
+            conditions = _Conditions(None, None)
+        else:
+
+            def part_of(node: DataNode) -> DataNode:
+                part = self._of_made(node)
+                on_part(node, part)
+                return part
+
+            conditions = _Conditions(part_of, self.of(self.predicate))
+        try:
+            pipeline._conditionals_enabled, pipeline._condition_stack = True, conditions
+            yield conditions.part
+        finally:
+            pipeline._conditionals_enabled, pipeline._condition_stack = before
+
+
+@contextlib.contextmanager
+def without_conditionals() -> Iterator[bool]:
+    """Define operators, within a ``with`` statement, of which DALI's conditionals do not know.
+
+    Yields:
+        Whether conditionals are enabled otherwise.
+    """
+    pipeline: Any = Pipeline.current()
+    before = pipeline._conditionals_enabled
+    pipeline._conditionals_enabled = False
+    try:
+        yield before
+    finally:
+        pipeline._conditionals_enabled = before
+
+
+def _takes_shape(node: DataNode) -> bool:
+    """Whether a random operator made a node that can take shape and batch size from an input."""
+    schema = cast(Any, backend).TryGetSchema(getattr(node.source._op, "schema_name", ""))
+    return schema is not None and schema.HasRandomSeedArg() and schema.MaxNumInput() > len(node.source.inputs)
+
+
+def _same(node: DataNode) -> DataNode:
+    return node
+
+
+@attrs.define
+class SourceOutputs:
+    """The outputs of one external source: which ones a graph needs is known only when it is complete.
+
+    Attributes:
+        arguments: Arguments for ``fn.external_source``, without those about its outputs.
+    """
+
+    arguments: Mapping[str, Any]
+    _group: Any = attrs.field(default=None, init=False)
+
+    def add(self, dtype: types.DALIDataType, layout: str | None = None) -> DataNode:
+        """Add an output of a type, and of a layout if it has one."""
+        described: dict[str, Any] = {"dtype": [dtype], **({} if layout is None else {"layout": [layout]})}
+        node: DataNode = fn.external_source(num_outputs=1, **described, **self.arguments)[0]
+        instance: Any = node.source
+        if self._group is None:
+            self._group = instance._group
+        else:
+            instance._group = self._group
+            self._group.append(instance)
+        return node
+
+    def keep(self, used: Sequence[DataNode]) -> None:
+        """Say which outputs are used; the source delivers these, in this order, and no others."""
+        for index, node in enumerate(used):
+            node.source._output_index = index
+        instances = [node.source for node in used]
+        if self._group is not None:
+            self._group.instances = self._group.utilized_instances = instances
+
+
+def seed_random_operators(nodes: Iterable[DataNode], seed_of: Callable[[int], int]) -> None:
+    """Give each random operator of a graph a seed of its own, numbered in the order of definition.
+
+    DALI hands out seeds in the order in which it reaches the operators from the outputs, so that they would depend
+    on what else is in the graph. Operators that were given a seed keep it.
+    """
+    instances = {id(node.source): node.source for node in nodes}
+    unseeded = [instance for instance in instances.values() if _takes_seed(instance)]
+    for number, instance in enumerate(sorted(unseeded, key=lambda each: each.id)):
+        instance.spec.AddArg("seed", seed_of(number))
+
+
+def _takes_seed(instance: Any) -> bool:
+    schema = cast(Any, backend).TryGetSchema(getattr(instance._op, "schema_name", ""))
+    return schema is not None and schema.HasRandomSeedArg() and "seed" not in instance._op._init_args
+
+
+_OperatorInstance: Any = cast(Any, ops)._OperatorInstance
+_by_dali: Any = _OperatorInstance._process_trace
+
+_Line = tuple[str, int | None, str, str]  # file, number, function, text
+
+
+@contextlib.contextmanager
+def origins_from_here() -> Iterator[None]:
+    """Let the origins of operators begin below what the caller calls, within a ``with`` statement.
+
+    DALI keeps the stack of calls for each operator, which takes longer the deeper it is. What is above a step says
+    nothing about it.
+    """
+    pipeline: Any = Pipeline.current()
+    before = pipeline._definition_frame_start
+    pipeline._definition_frame_start = dali_trace.get_stack_depth() - 1
+    try:
+        yield
+    finally:
+        pipeline._definition_frame_start = before
+
+
+@contextlib.contextmanager
+def each_line_looked_up_once() -> Iterator[None]:
+    """Find the origins of operators in less time, within a ``with`` statement; they are what DALI finds.
+
+    For each operator, DALI has Python look up each line of the stack of calls, and whether its file has changed,
+    and converts what was found element by element: half of the time that it takes to define a graph. Most of these
+    lines are the same for all operators.
+    """
+    known = _KnownLines()
+
+    def add_origin(instance: Any, arguments: dict[str, Any]) -> None:
+        # An operator has no such number where it was made while tracing was off, or in debug mode.
+        end = getattr(instance._op, "_definition_frame_end", None)
+        is_debugged = getattr(_PipelineDebug.current(), "_debug_on", False)
+        if end is None or is_debugged or not dali_trace.is_tracing_enabled():
+            _by_dali(instance, arguments)
+            return
+        pipeline: Any = Pipeline.current()
+        stack = known.stack(0 if pipeline is None else pipeline._definition_frame_start, end)
+        if not stack:
+            _by_dali(instance, arguments)
+            return
+        for name, values in zip(("filename", "lineno", "name", "line"), zip(*stack, strict=True), strict=True):
+            instance.spec.AddArg(f"_origin_stack_{name}", list(values))
+
+    _OperatorInstance._process_trace = add_origin
+    try:
+        yield
+    finally:
+        _OperatorInstance._process_trace = _by_dali
+
+
+class _KnownLines:
+    """The stack of calls, as DALI's ``extract_stack`` finds it; what was looked up is kept."""
+
+    def __init__(self) -> None:
+        # By the code, which is kept so that its `id` stays its own (to hash code takes long), and the instruction.
+        self._known: dict[tuple[int, int], tuple[CodeType, traceback.FrameSummary, _Line]] = {}
+
+    def stack(self, start_frame: int, end_frame: int) -> list[_Line]:
+        """The lines of the frames from one number to another one; 0 is the first one of all."""
+        frames = []
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            frames.append(frame)
+            frame = frame.f_back
+        found = [self._looked_up(frame) for frame in frames[::-1][start_frame:end_frame]]
+        trace: Any = dali_trace
+        frame_map, frame_filter = trace.get_frame_map(), trace.get_frame_filter()
+        if not frame_map and not frame_filter:
+            return [line for _, _, line in found]
+        summaries = dali_trace._filter_autograph_frames(
+            [summary for _, summary, _ in found], frame_map, frame_filter
+        )
+        return list(map(_line_of, summaries))
+
+    def _looked_up(self, frame: FrameType) -> tuple[CodeType, traceback.FrameSummary, _Line]:
+        code = frame.f_code
+        place = (id(code), frame.f_lasti)
+        known = self._known.get(place)
+        if known is None:
+            summary = traceback.FrameSummary(code.co_filename, frame.f_lineno, code.co_name)
+            known = self._known[place] = (code, summary, _line_of(summary))
+        return known
+
+
+def _line_of(summary: traceback.FrameSummary) -> _Line:
+    # What DALI's conditionals have made may have no name.
+    return summary.filename, summary.lineno, str(summary.name), (summary.line or "").strip()
+
+
+@do_not_convert
+def branched(
+    predicate: Any, nodes: Sequence[DataNode], if_true: Callable[..., DataNode], if_false: Callable[..., DataNode]
+) -> DataNode:
+    """Compute samples in one of two ways, as ``if`` on data does; nothing is copied.
+
+    Operators of a branch to which no sample of a batch goes get a batch without samples.
+
+    Args:
+        predicate: Which way, a bool for each sample, on the CPU.
+        nodes: All data that the branches use, constants as well: a branch has other samples than the batch.
+        if_true: Called with the nodes of the samples where the predicate holds.
+        if_false: Called with the nodes of the others.
+    """
+    true, false = zip(*(split(node, predicate) for node in nodes), strict=True)
+    return merge(if_true(*true), if_false(*false), predicate)

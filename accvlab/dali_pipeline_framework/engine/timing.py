@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the time goes: counters of stages, processor time, ranges for NVIDIA's profiler."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any, Protocol, cast
+
+import attrs
+
+from ..errors import SettingError
+
+
+@attrs.define
+class StageTimes:
+    """Counters of one pipeline; they only grow.
+
+    Attributes:
+        workers_ns: Time in which nothing was there from the workers.
+        input_ns: Time to hand over inputs to the graph, with ``workers_ns``, and with loading where this process
+            loads.
+        run_ns: Time until outputs of the graph were there, with ``input_ns``.
+        conversion_ns: Time to make tensors or arrays of outputs.
+        post_process_ns: Time in ``post_process_func``.
+        num_samples: Samples that were delivered.
+        num_inputs: Batches that were asked for from the workers.
+        num_ahead: Batches that were loaded already when one was asked for, added up over ``num_inputs``.
+        num_empty: How often none was loaded.
+    """
+
+    workers_ns: int = 0
+    input_ns: int = 0
+    run_ns: int = 0
+    conversion_ns: int = 0
+    post_process_ns: int = 0
+    num_samples: int = 0
+    num_inputs: int = 0
+    num_ahead: int = 0
+    num_empty: int = 0
+
+    def count_input(self, num_ahead: int) -> None:
+        """Count a batch that is asked for while so many are loaded."""
+        self.num_inputs += 1
+        self.num_ahead += max(0, num_ahead)
+        self.num_empty += num_ahead <= 0
+
+
+def time_waits(pool: Any, times: StageTimes) -> None:
+    """Have a pool of DALI (``WorkerPool.pool``) count how long it waits for its workers."""
+    pool_class: Any = type(pool)
+    pool.__class__ = _timed(pool_class)
+    pool.stage_times = times
+
+
+@functools.cache
+def _timed(pool_class: Any) -> Any:
+    class TimedPool(pool_class):  # type: ignore[misc]
+        def wait_for_res(self) -> Any:
+            began = perf_counter_ns()
+            try:
+                return super().wait_for_res()
+            finally:
+                self.stage_times.workers_ns += perf_counter_ns() - began
+
+    return TimedPool
+
+
+_THREADS_OF_DALI = b"[DALI]"
+# Kinds of clocks of Linux, in the lowest bits of their numbers; the others are the complement of the id.
+_OF_PROCESS, _OF_THREAD = 2, 6
+
+
+def processor_time_of_process(pid: int) -> int | None:
+    """Processor time of a process with all its threads, in ns; None where there is no such process (any more)."""
+    return _read_clock(~pid << 3 | _OF_PROCESS)
+
+
+def queued_time(thread: int) -> int:
+    """Time in ns in which a thread could have run, but others had the cores; 0: unknown.
+
+    The id of a process is that of its main thread.
+    """
+    try:
+        return int(Path(f"/proc/{thread}/schedstat").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def processor_time_of_threads(threads: Iterable[int]) -> int:
+    """Processor time of threads of this process together, in ns, of those that still run."""
+    return sum(_read_clock(~thread << 3 | _OF_THREAD) or 0 for thread in threads)
+
+
+def _read_clock(clock: int) -> int | None:
+    try:
+        return time.clock_gettime_ns(clock)
+    except OSError:
+        return None
+
+
+def threads_of_process() -> set[int]:
+    """All threads of this process."""
+    try:
+        return {int(thread) for thread in os.listdir("/proc/self/task")}
+    except OSError:
+        return set()
+
+
+def threads_of_dali(threads: Iterable[int]) -> set[int]:
+    """Those of some threads in which DALI runs operators; once they run, they give themselves names."""
+    found = set()
+    for thread in threads:
+        try:
+            if Path(f"/proc/self/task/{thread}/comm").read_bytes().startswith(_THREADS_OF_DALI):
+                found.add(thread)
+        except OSError:  # it has ended
+            pass
+    return found
+
+
+NVTX_VARIABLE = "DALI_PIPELINE_FRAMEWORK_NVTX"
+"""Ranges are marked where this is set in the environment to something else than 0."""
+
+
+class Marker(Protocol):
+    """What begins and ends ranges."""
+
+    def push_range(self, message: str) -> object:
+        """Begin a range within the present one of this thread."""
+
+    def pop_range(self) -> object:
+        """End the present range of this thread."""
+
+
+def are_ranges_wanted() -> bool:
+    """Whether ranges are to be marked."""
+    return os.environ.get(NVTX_VARIABLE, "0") not in ("", "0")
+
+
+@functools.cache
+def marker() -> Marker:
+    """Get what marks ranges: the package `nvtx`, or PyTorch with CUDA.
+
+    Raises:
+        SettingError: Neither is installed.
+    """
+    try:
+        import nvtx
+
+        return cast(Marker, nvtx)
+    except ImportError:
+        pass
+    try:
+        from torch.cuda import is_available
+        from torch.cuda import nvtx as nvtx_of_torch
+    except ImportError:
+        is_available = bool
+    if not is_available():
+        raise SettingError(
+            f"{NVTX_VARIABLE} is set, and marking ranges needs the package nvtx, or PyTorch with CUDA. Install "
+            f"the extra `nvtx`, or unset the variable."
+        )
+
+    class _OfTorch:
+        push_range = staticmethod(nvtx_of_torch.range_push)
+        pop_range = staticmethod(nvtx_of_torch.range_pop)
+
+    return _OfTorch()
+
+
+def mark_ranges(owner: Any, **ranges: str) -> None:
+    """Run methods of an object each in a range of a name, if ranges are wanted; otherwise nothing is changed."""
+    if not are_ranges_wanted():
+        return
+    for name, label in ranges.items():
+        if name in vars(owner):
+            run = in_range(vars(owner)[name], label)
+        else:  # a bound method would refer to its object, which would be kept by itself
+            run = in_range(getattr(type(owner), name), label, weakref.ref(owner))
+        setattr(owner, name, run)
+
+
+def in_range(
+    function: Callable[..., Any], label: str, get_self: Callable[[], Any] | None = None
+) -> Callable[..., Any]:
+    """Get a function that runs another one in a range.
+
+    Args:
+        function: The other one.
+        label: Name of the range.
+        get_self: Gets the object, where the other one is a method of a class.
+    """
+    marks = marker()
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if get_self is not None:
+            args = (get_self(), *args)
+        marks.push_range(label)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            marks.pop_range()
+
+    return run
