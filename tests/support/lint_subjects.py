@@ -77,7 +77,7 @@ def good_provider() -> Images:
 
 
 def limited_provider() -> Images:
-    raise ValueError(f"at most {limits.most_video_frames()} frames")
+    raise ValueError(f"at most {limits.most_image_pixels()} pixels")
 
 
 class LateImages(Images):

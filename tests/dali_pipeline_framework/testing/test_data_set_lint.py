@@ -98,9 +98,9 @@ def test_good_data(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.usefixtures("_start_method")
 def test_limits_hold_in_its_processes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_limits.VIDEO_FRAMES, "most", 23)
+    monkeypatch.setattr(file_limits.IMAGE_PIXELS, "most", 23)
     assert main(["lint", "support.lint_subjects:limited_provider", "--workers", "1"]) == 1
-    assert "ValueError: at most 23 frames" in capsys.readouterr().err
+    assert "ValueError: at most 23 pixels" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("_start_method")

@@ -10,7 +10,6 @@ from nvidia.dali import types
 
 from ...errors import SettingError
 from ...operators.array_packages import is_installed, require_installed
-from ...processing_steps.image.image_decoder import ImageDecoder
 from ...processing_steps.image_use import no_images
 from ...processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
 from ...sample_data import FieldPath, GroupFormat, SampleDataGroup
@@ -153,4 +152,6 @@ def _changes_images(step: PipelineStepBase) -> bool:
     if applied is not None:
         return _changes_images(applied)
     is_of_images = type(step).declare_images not in (PipelineStepBase.declare_images, no_images)
+    from ...processing_steps.image.image_decoder import ImageDecoder  # not every pipeline has images
+
     return is_of_images and not isinstance(step, ImageDecoder)
