@@ -6,14 +6,14 @@ from __future__ import annotations
 import functools
 import logging
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 import attrs
 from nvidia.dali import types
 
 from ..errors import ClosedError, FrameworkError, GraphError, SourceError, is_of_missing_package
-from ..faults.failed_samples import FailedSample, FailedSamples
+from ..faults.failed_samples import FailedSample, FailedSamples, Stage
 from ..sources.input_adapter import InputAdapter
 from ..sources.planned_input import PlannedInput
 from .failure_diagnosis import BatchMember, Finding
@@ -238,7 +238,7 @@ class SampleFaults:
             )
             name = f"sample {index}"
             self._slots[name] = int(each.info.idx_in_batch)
-            members.append(BatchMember(name, index, _constant([*each.sent, *numbers])))
+            members.append(BatchMember(name, index, functools.partial(list, [*each.sent, *numbers])))
         return members
 
     def resolve(self, error: FrameworkError) -> bool:
@@ -247,32 +247,16 @@ class SampleFaults:
         Raises:
             TooManyFailedError: More samples have failed than may.
         """
-        policy = self._failed.policy
         if not isinstance(error, GraphError) or not self._culprits:
             self._note_raised(error)
             return False
-        epoch, batch = self._pipeline.failed_batch
-        is_solved = True
         for member, finding in self._culprits:
-            index = member.sample_index
-            if index is None:
+            if member.sample_index is None:
                 return False
-            outcome = _OUTCOMES[policy.samples]
-            failed = FailedSample(
-                index,
-                finding.reason,
-                "graph",
-                outcome,
-                self._file(index),
-                epoch,
-                batch,
-                self._slots.get(member.name, 0),
-                message=finding.line.strip(),
-            )
-            self._note(failed, is_tried_again=policy.samples == "raise")
-            is_solved = is_solved and policy.samples != "raise"
+            place = (*self._pipeline.failed_batch, self._slots.get(member.name, 0))
+            self._note_culprit(member.sample_index, finding.reason, "graph", place, finding.line.strip())
         self._failed.require_budget()
-        return is_solved
+        return self._failed.policy.samples != "raise"
 
     def note_deadly(self, index: int, place: tuple[int, int, int], reason: str) -> bool:
         """Note a sample that has ended the workers that loaded it; return whether it will not be tried again.
@@ -280,13 +264,17 @@ class SampleFaults:
         Raises:
             TooManyFailedError: More samples have failed than may.
         """
-        policy = self._failed.policy
-        failed = FailedSample(
-            index, reason, "loading", _OUTCOMES[policy.samples], self._file(index), *place, message=reason
-        )
-        self._note(failed, is_tried_again=policy.samples == "raise")
+        self._note_culprit(index, reason, "loading", place, reason)
         self._failed.require_budget()
-        return policy.samples != "raise"
+        return self._failed.policy.samples != "raise"
+
+    def _note_culprit(
+        self, index: int, reason: str, stage: Stage, place: tuple[int, int, int], message: str
+    ) -> None:
+        """Note a sample that made its batch fail: where samples may fail, it is not tried again."""
+        policy = self._failed.policy.samples
+        failed = FailedSample(index, reason, stage, _OUTCOMES[policy], self._file(index), *place, message=message)
+        self._note(failed, is_tried_again=policy == "raise")
 
     def _note_raised(self, error: FrameworkError) -> None:
         index = error.sample_index if isinstance(error, SourceError) else None
@@ -305,7 +293,3 @@ class SampleFaults:
 
 
 _OUTCOMES = {"raise": "raised", "skip": "skipped", "replace": "another sample in its place"}
-
-
-def _constant(flat: Sequence[Any]) -> Callable[[], Sequence[Any]]:
-    return lambda: flat

@@ -19,30 +19,36 @@ from .graph_mode import methods_not_converted
 from .mappings import decoded
 from .names import FieldPath, Name, Path, available_names_hint, checked_name, format_path, normalized_path
 
+_Self = TypeVar("_Self", bound="ValueQueries")
+
 
 @methods_not_converted
-class FormatQueries(ABC):
-    """Base of `SampleDataGroup`: the methods that only look at the format."""
+class ValueQueries(ABC):
+    """Base of `SampleDataGroup`: the methods that read format and values and change nothing."""
+
+    __slots__ = ("_format", "_values")
 
     # The format as last seen. It may lag behind edits inside the direct children, but names and kinds (data
     # field or group) of the direct children in it are always right.
-    __slots__ = ("_format",)
-
     _format: GroupFormat
+    _values: list[FieldValue]  # parallel to _format.names; a group for each group
+
+    # Equality looks at the values, which change.
+    __hash__: ClassVar[None]  # type: ignore[assignment]
 
     @property
     @abstractmethod
     def format(self) -> GroupFormat:
         """The format as an immutable value."""
 
-    def type_matches(self, other: FormatQueries) -> bool:
+    def type_matches(self, other: ValueQueries) -> bool:
         """Whether ``other`` has the same names in the same order and the same types, in the whole tree.
 
         Values, mappings and switches do not count.
         """
-        return isinstance(other, FormatQueries) and self.format.matches(other.format)
+        return isinstance(other, ValueQueries) and self.format.matches(other.format)
 
-    def get_flat_index_first_discrepancy_to_other(self, other: FormatQueries) -> int:
+    def get_flat_index_first_discrepancy_to_other(self, other: ValueQueries) -> int:
         """Return the first flat position where name or type differ from ``other``; -1 if none does.
 
         If one is a prefix of the other, this is the number of data fields of the shorter one. Empty groups
@@ -51,7 +57,7 @@ class FormatQueries(ABC):
         Raises:
             FieldKindError: If ``other`` is not a `SampleDataGroup`.
         """
-        if not isinstance(other, FormatQueries):
+        if not isinstance(other, ValueQueries):
             raise FieldKindError(f"a SampleDataGroup is needed to compare with, got {type(other).__name__}")
         return self.format.first_difference(other.format)
 
@@ -224,40 +230,7 @@ class FormatQueries(ABC):
         if problems:
             raise FormatError("\n".join(problems))
 
-    # --- helpers ----------------------------------------------------------------------------------------
-
-    def _position(self, name: Name, prefix: FieldPath = (), advice: str = "") -> int:
-        if type(name) is not str and type(name) is not int:
-            name = checked_name(name)
-        position = self._format.index.get(name)
-        if position is None:
-            raise field_not_found(name, self._format, prefix, advice)
-        return position
-
-    def _own_or_child_format(self, field: Name | None) -> ChildFormat:
-        return self.format if field is None else self.format.children[self._position(field)]
-
-    def _type_of(self, child: ChildFormat) -> FieldType:
-        return child.dtype if isinstance(child, LeafFormat) else type(self)
-
-
-FieldType: TypeAlias = types.DALIDataType | type[FormatQueries]
-"""Type of a child as told to callers: all groups have the class `SampleDataGroup` as their type."""
-
-
-_Self = TypeVar("_Self", bound="ValueQueries")
-
-
-@methods_not_converted
-class ValueQueries(FormatQueries):
-    """Base of `SampleDataGroup`: the methods that read values and change nothing."""
-
-    __slots__ = ("_values",)
-
-    _values: list[FieldValue]  # parallel to _format.names; a group for each group
-
-    # Equality looks at the values, which change.
-    __hash__: ClassVar[None]  # type: ignore[assignment]
+    # --- values -----------------------------------------------------------------------------------------
 
     def __getitem__(self, name: Name) -> FieldValue:
         """Return a group, or the value of a data field (text as ``str``, a batch of it as list of ``str``).
@@ -379,6 +352,20 @@ class ValueQueries(FormatQueries):
         """Return the text of ``str(self)`` without the details in parentheses."""
         return printing.tree_text(self, with_details=False)
 
+    def _position(self, name: Name, prefix: FieldPath = (), advice: str = "") -> int:
+        if type(name) is not str and type(name) is not int:
+            name = checked_name(name)
+        position = self._format.index.get(name)
+        if position is None:
+            raise field_not_found(name, self._format, prefix, advice)
+        return position
+
+    def _own_or_child_format(self, field: Name | None) -> ChildFormat:
+        return self.format if field is None else self.format.children[self._position(field)]
+
+    def _type_of(self, child: ChildFormat) -> FieldType:
+        return child.dtype if isinstance(child, LeafFormat) else type(self)
+
     def _groups(self: _Self) -> list[_Self]:
         return [self._values[position] for position in self._format.group_positions]
 
@@ -390,6 +377,10 @@ class ValueQueries(FormatQueries):
                 raise nothing_below_leaf(path[: depth + 1])
             group = group._values[position]
         return group
+
+
+FieldType: TypeAlias = types.DALIDataType | type[ValueQueries]
+"""Type of a child as told to callers: all groups have the class `SampleDataGroup` as their type."""
 
 
 def place_of(group: ValueQueries, sample: ValueQueries) -> FieldPath:

@@ -7,16 +7,6 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from ...draws.random_draws import RandomDraw
-from ...operators.affine_chain import (
-    Coverage,
-    TransformationChain,
-    TransformationStep,
-    check_order,
-    checked_steps,
-    coverage_after,
-    draws_of,
-    extend_by,
-)
 from ...operators.image_transform import (
     AxisScaling,
     Resampler,
@@ -30,6 +20,16 @@ from ...operators.image_transform import (
 from ...sample_data import SampleDataGroup
 from ..named_fields import Key, Names
 from . import affine_transformation_steps as steps_module
+from .affine_transformation_steps import (
+    Coverage,
+    TransformationChain,
+    TransformationStep,
+    check_order,
+    checked_steps,
+    coverage_after,
+    draws_of,
+    extend_by,
+)
 from .image_transform_step import ImagePlaneChange, ImageTransformStep, checked_hw
 
 _PLACE = "steps"

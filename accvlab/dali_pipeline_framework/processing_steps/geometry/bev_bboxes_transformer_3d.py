@@ -19,12 +19,11 @@ from ...errors import SettingError
 from ...operators import functions
 from ...operators.field_types import exact_constant_like
 from ...operators.functions import constant, failing_with, is_node
-from ...sample_data import FieldPath, SampleDataGroup
+from ...sample_data import SampleDataGroup
 from ...sample_data.graph_mode import do_not_convert
-from ...sample_data.names import Name
 from ..array_application import naming_field
 from ..image_use import no_images
-from ..named_fields import FieldSearch, Key, Names, as_names
+from ..named_fields import FieldSearch, Key, Names, as_names, find_paths
 from ..pipeline_step_base import PipelineStepBase
 
 _DT = types.DALIDataType
@@ -161,7 +160,7 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
             return data
         motion = self._drawn_motion()
         for kind, names in self._names.items():
-            for path in _paths(data, names):
+            for path in find_paths(data, [*dict.fromkeys(names)]):
                 with naming_field(path):
                     data.set_item_in_path(path, motion.applied(kind, data.get_item_in_path(path)))
         return data
@@ -329,10 +328,6 @@ def _homogeneous(matrix: Any) -> Any:
 def _beside(values: Any, computed: Any) -> Any:
     """What was computed on the CPU, where the values are."""
     return computed.gpu() if is_node(values) and values.device == "gpu" else computed
-
-
-def _paths(data: SampleDataGroup, names: Sequence[Name]) -> list[FieldPath]:
-    return [path for name in dict.fromkeys(names) for path in data.find_all_occurrences(name)]
 
 
 def _checked_axis(axis: int | None, rotation_range: Sequence[float] | None) -> int | None:

@@ -16,8 +16,7 @@ from ...checks import number_range
 from ...draws.random_draws import IntegerDraw, UniformDraw
 from ...engine.dali.graph_definition import branched
 from ...operators.array_packages import needed_package
-from ...operators.array_pixels import Image, by_frame
-from ...operators.image_pixels import with_layout
+from ...operators.image_pixels import Image, by_frame, with_layout
 from ..named_fields import Key, Names
 from .image_pixel_step import ArrayChange, ImagePixelStep, PixelChange, whole_range
 

@@ -10,7 +10,7 @@ from nvidia.dali.data_node import DataNode
 
 from ...checks import number_range
 from ...draws.random_draws import UniformDraw
-from ...operators.array_pixels import Image, scaled
+from ...operators.image_pixels import Image, scaled
 from ..image_use import white_at_full_scale
 from ..named_fields import Key, Names
 from .image_pixel_step import ArrayChange, ImagePixelStep, PixelChange

@@ -13,15 +13,15 @@ from nvidia.dali.types import DALIDataType, DALIImageType
 
 from ...checks import choice
 from ...operators.array_packages import needed_package
-from ...operators.array_pixels import (
+from ...operators.image_pixels import (
     Image,
     by_frame,
     checked_image,
     looked_up,
     recolored,
     scaling_table,
+    with_pixels,
 )
-from ...operators.image_pixels import with_pixels
 from ..image_use import white_at_full_scale
 from ..named_fields import Names
 from .image_pixel_step import ArrayChange, ImagePixelStep, PixelChange

@@ -13,8 +13,7 @@ from nvidia.dali.data_node import DataNode
 from ...checks import number_range
 from ...draws.random_draws import UniformDraw
 from ...operators.array_packages import needed_package
-from ...operators.array_pixels import by_frame
-from ...operators.image_pixels import with_layout, with_pixels
+from ...operators.image_pixels import by_frame, with_layout, with_pixels
 from ..named_fields import Key, Names
 from .image_pixel_step import ArrayChange, ImagePixelStep, PixelChange
 

@@ -12,8 +12,7 @@ from nvidia.dali.data_node import DataNode
 from ...draws.random_draws import IntegerDraw
 from ...engine.dali.graph_definition import branched
 from ...operators.array_packages import needed_package
-from ...operators.array_pixels import by_frame
-from ...operators.image_pixels import with_layout, with_pixels
+from ...operators.image_pixels import by_frame, with_layout, with_pixels
 from ..image_use import white_at_full_scale
 from ..named_fields import Key, Names
 from .image_pixel_step import ArrayChange, ImagePixelStep, PixelChange, whole_range

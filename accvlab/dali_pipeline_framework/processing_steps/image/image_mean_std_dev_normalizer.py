@@ -14,10 +14,9 @@ from nvidia.dali.types import DALIDataType
 
 from ...checks import choice, field_name, number_list
 from ...errors import FieldValueError, SettingError
-from ...operators.array_pixels import checked_image, looked_up, scaled_channels
 from ...operators.field_types import NUMBER_TYPES, leaf_at
 from ...operators.functions import cast_array
-from ...operators.image_pixels import zero_where_channels_fit
+from ...operators.image_pixels import checked_image, looked_up, scaled_channels, zero_where_channels_fit
 from ...sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.formats import describe_range

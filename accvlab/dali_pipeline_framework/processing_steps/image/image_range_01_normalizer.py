@@ -13,8 +13,8 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 
 from ...checks import field_name
-from ...operators.array_pixels import fill_with_scaled
 from ...operators.field_types import leaf_at
+from ...operators.image_pixels import fill_with_scaled
 from ...sample_data import ImageContent, LeafFormat, SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.names import Name

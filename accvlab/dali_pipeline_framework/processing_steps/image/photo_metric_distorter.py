@@ -18,9 +18,16 @@ from nvidia.dali.data_node import DataNode
 from ...checks import field_name, flag, number_range, probability
 from ...draws.random_draws import IntegerDraw, RandomDraw, UniformDraw
 from ...operators import functions as f
-from ...operators.array_pixels import Image, checked_image, looked_up, recolored, scaled, scaling_table
 from ...operators.field_types import leaf_at
-from ...operators.image_pixels import pipeline_has_gpu
+from ...operators.image_pixels import (
+    Image,
+    checked_image,
+    looked_up,
+    pipeline_has_gpu,
+    recolored,
+    scaled,
+    scaling_table,
+)
 from ...sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name

@@ -17,8 +17,7 @@ from ...checks import number_list, number_range, whole_number
 from ...draws.random_draws import UniformDraw
 from ...errors import FieldValueError
 from ...operators import functions as f
-from ...operators.array_pixels import Image
-from ...operators.image_pixels import with_layout, with_pixels
+from ...operators.image_pixels import Image, with_layout, with_pixels
 from ...sample_data import SampleDataGroup
 from ..image_use import fill_problems
 from ..named_fields import FieldSearch, Key, Names
