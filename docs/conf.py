@@ -44,7 +44,7 @@ nitpick_ignore_regex = [
         r"Name|Names|Path|PathType|FieldPath|FieldType|FieldValue|OutputType|RaggedPolicy|RaggedArgument|WorkerArgument|StreamPlan|FlatPlan",
     ),
     (r"py:.*", r"Key|PixelFields|VideoPaths|VideoTail|RandomDraw|(.*\.)?RunWhere"),
-    (r"py:.*", r"UInt8Array|LabelArray|FileName|FilePath|StoragePath"),
+    (r"py:.*", r"UInt8Array|LabelArray|FileName|FilePath|StoragePath|(.*\.)?_T"),
     (r"py:.*", r"NDArray|DALIDataType|DALIImageType|Int64Array|BoolArray|ClipTail|ShardArgument|Weights"),
     (r"py:.*", r"LastSequencePolicy|DecoderChoice|EncodedVideo|(.*\.)?FileState"),
     (r"py:.*", r"PipelineInput|Cameras|RigLayout|Alignment|TimestampRule|MissingPolicy"),

@@ -78,7 +78,7 @@ class EpochIndices:
         """Length of the sampler; None where it has none."""
         try:
             return len(self._given)
-        except (TypeError, NotImplementedError):
+        except Exception:  # it has none, or tells when it is run what is wrong
             return None
 
     def begin(self, epoch: int) -> None:
@@ -126,12 +126,16 @@ class EpochIndices:
 
     def _drawn(self, epoch: int) -> Int64Array:
         """Run the user's code."""
-        if self.is_function:
-            return self._checked(self._given(epoch), epoch)
-        count = self.stated_count
-        if hasattr(self._given, "set_epoch"):
-            self._given.set_epoch(epoch)
-        indices = self._checked([*self._given], epoch)
+        count = None if self.is_function else self.stated_count
+        try:
+            if not self.is_function and hasattr(self._given, "set_epoch"):
+                self._given.set_epoch(epoch)
+            given = self._given(epoch) if self.is_function else [*self._given]
+        except Exception as error:
+            raise SettingError(
+                f"The order of epoch {epoch} is not known: the {self.name} raised {type(error).__name__}: {error}."
+            ) from error
+        indices = self._checked(given, epoch)
         if count not in (None, len(indices)):
             raise SettingError(
                 f"A sampler must deliver as many indices as its length says: {self.name} has the length {count}, "

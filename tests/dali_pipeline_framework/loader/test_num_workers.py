@@ -16,8 +16,11 @@ from support.reader_data import numbered_files
 
 from accvlab.dali_pipeline_framework import FaultPolicy, ImageDecoder
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.inputs import FileReader, SamplerInputCallable, SequentialSampler
-from accvlab.dali_pipeline_framework.pipeline import DataLoader, PipelineDefinition
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
+from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
+from accvlab.dali_pipeline_framework.sampling import SequentialSampler
+from accvlab.dali_pipeline_framework.sources import FileReader
 
 
 def usable_cores(monkeypatch: pytest.MonkeyPatch, count: int) -> None:

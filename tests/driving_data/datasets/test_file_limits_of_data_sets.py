@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -21,7 +20,6 @@ from accvlab.dali_pipeline_framework.limits import file_limits
 from accvlab.driving_data.datasets.arrow_logs.lidar_content import read_points
 from accvlab.driving_data.datasets.clips.lerobot_files import LeRobotFiles
 from accvlab.driving_data.datasets.driving.arrow_files import ArrowFile, read_columns
-from accvlab.driving_data.datasets.driving.driving_index import _mapped
 from accvlab.driving_data.datasets.kitti.text_files import read_rows
 from accvlab.driving_data.datasets.nuscenes import tables
 from accvlab.driving_data.datasets.nuscenes.can_bus import _messages
@@ -185,11 +183,3 @@ def test_a_token_that_is_as_long_as_the_table(tmp_path: Path, small: int) -> Non
 def test_names_of_files_with_formats_of_their_own(tmp_path: Path, pattern: str) -> None:
     files = LeRobotFiles(write_lerobot(tmp_path / "data", data_path=pattern))
     assert "must be a name with {video_key}" in refusal(lambda: files.data_file(1, 2))
-
-
-def test_an_array_that_claims_terabytes(tmp_path: Path) -> None:
-    header = io.BytesIO()
-    shape = {"descr": "<f8", "fortran_order": False, "shape": (10**12,)}
-    np.lib.format.write_array_header_1_0(header, shape)
-    (tmp_path / "a.npy").write_bytes(header.getvalue())
-    assert "mmap" in refusal(lambda: _mapped(tmp_path / "a.npy"), ValueError)  # which the index translates
