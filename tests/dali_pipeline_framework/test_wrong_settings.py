@@ -17,7 +17,7 @@ from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, FrameFolder
 from accvlab.dali_pipeline_framework.command_line import main
 from accvlab.dali_pipeline_framework.errors import FrameworkError, SettingError
 from accvlab.dali_pipeline_framework.ledgers.certificate import certify
-from accvlab.dali_pipeline_framework.limits import worker_limits
+from accvlab.dali_pipeline_framework.limits import file_limits
 
 
 class Hostile:
@@ -148,7 +148,7 @@ def test_functions_of_a_batch_can_be_called() -> None:
 def test_there_are_no_more_workers_than_memory_holds(
     gib: int, method: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_limits, "all_memory", lambda: gib * 2**30)
+    monkeypatch.setattr(file_limits, "all_memory", lambda: gib * 2**30)
     loader(num_workers=most, start_method=method)
     with pytest.raises(
         SettingError, match=rf"^`num_workers` must be at most {most} here, got {most + 1}: each worker"

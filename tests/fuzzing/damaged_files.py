@@ -245,7 +245,7 @@ def _array(folder: Path) -> Path:
 
 
 def _read_array(path: Path) -> None:
-    from accvlab.dali_pipeline_framework.sources.readers.array_files import type_of_array_file
+    from accvlab.dali_pipeline_framework.sources.readers.reader_files import type_of_array_file
 
     type_of_array_file(str(path))
 
@@ -281,7 +281,7 @@ def _video(name: str, codec: str, **options: Any) -> Callable[[Path], Path]:
 
 
 def _read_video(path: Path) -> None:
-    from accvlab.dali_pipeline_framework.video.files.container import missing_bytes
+    from accvlab.dali_pipeline_framework.video.files.video_file import missing_bytes
     from accvlab.dali_pipeline_framework.video.video_decoding import VideoDecoder
     from accvlab.dali_pipeline_framework.video.video_index import index_video
 

@@ -17,7 +17,7 @@ from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.engine.transport import Block, Unpacker
 from accvlab.dali_pipeline_framework.errors import FileError, OutputError, SettingError, VideoError
-from accvlab.dali_pipeline_framework.limits.image_headers import claimed_size
+from accvlab.dali_pipeline_framework.limits.image_limits import claimed_size
 from accvlab.dali_pipeline_framework.operators.conditions import (
     ConditionEvaluation,
     Parser,
@@ -27,7 +27,7 @@ from accvlab.dali_pipeline_framework.operators.conditions import (
 from accvlab.dali_pipeline_framework.providers.files.file_scan import read_list_file
 from accvlab.dali_pipeline_framework.providers.files.file_table import FileTable
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
-from accvlab.dali_pipeline_framework.video.files.container import missing_bytes
+from accvlab.dali_pipeline_framework.video.files.video_file import missing_bytes
 from accvlab.dali_pipeline_framework.video.video_list import listed_videos
 from accvlab.dali_pipeline_framework.video.videos import Videos
 

@@ -13,7 +13,7 @@ from nvidia.dali import types
 from accvlab.dali_pipeline_framework.draws import IntegerDraw, NormalDraw, RandomDraw, UniformDraw
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
-from accvlab.dali_pipeline_framework.processing_steps.wrappers.array_step import ArrayStep
+from accvlab.dali_pipeline_framework.processing_steps.wrappers.function_steps import ArrayStep
 from support.providers import Panic
 
 DT = types.DALIDataType

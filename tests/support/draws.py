@@ -9,7 +9,7 @@ import numpy as np
 from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.draws import RandomDraw
-from accvlab.dali_pipeline_framework.draws.keyed_random import SamplePlace
+from accvlab.dali_pipeline_framework.draws.keyed_draws import SamplePlace
 from accvlab.dali_pipeline_framework.inputs import CallableBase
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from accvlab.dali_pipeline_framework.draws.keyed_random import derive_key
+from accvlab.dali_pipeline_framework.draws.keyed_draws import derive_key
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs import SequenceSampler
 from accvlab.dali_pipeline_framework.sampling import (

@@ -11,7 +11,7 @@ from nvidia.dali import fn, types
 from accvlab.dali_pipeline_framework.inputs import DataProvider
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
-from accvlab.dali_pipeline_framework.processing_steps.wrappers.array_step import ArrayStep
+from accvlab.dali_pipeline_framework.processing_steps.wrappers.function_steps import ArrayStep
 
 SLOW_S = 0.006
 """What the slow stage takes for a sample."""

@@ -13,18 +13,291 @@ Each level makes 64-bit keys for the next one, for all draws and samples of a ba
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Sequence
-from typing import Any
+import random
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
 from ..errors import SettingError
 from ..sample_data import FieldPath
-from .keyed_random import SamplePlace, UInt64Array, derive_key, hash_bytes, place_at, random_bits, random_uniform
 from .random_draws import DrawKey, FieldKey, NormalDraw, PlannedDraw, UniformDraw
+
+if TYPE_CHECKING:
+    from nvidia.dali import types
+
+UInt64Array = npt.NDArray[np.uint64]
+
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_MULTIPLIER_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MULTIPLIER_2 = np.uint64(0x94D049BB133111EB)
+_SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
+_ONE = np.uint64(1)
+_BITS_BELOW_DOUBLE = np.uint64(11)  # of 64 bits a double in [0, 1) holds 53
+
+
+def derive_key(*parts: int | str) -> int:
+    """Make the 64-bit key of a list of integers (of any size) and texts: a hash of it."""
+    named = (f"str:{part}" if isinstance(part, str) else f"int:{operator.index(part)}" for part in parts)
+    text = "\x1f".join(part.replace("\x1f", "\\x1f") for part in named)
+    return hash_bytes(text.encode())
+
+
+def hash_bytes(*parts: bytes) -> int:
+    """Make a 64-bit hash of bytes, the same in every process."""
+    import hashlib  # it loads a large library, which a pipeline that draws nothing does not need
+
+    content = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        content.update(part)
+    return int.from_bytes(content.digest(), "little")
+
+
+def mix(values: UInt64Array) -> UInt64Array:
+    """Scramble 64-bit values; different ones stay different (the output function of SplitMix64)."""
+    mixed = values ^ (values >> _SHIFTS[0])
+    mixed *= _MULTIPLIER_1
+    mixed ^= mixed >> _SHIFTS[1]
+    mixed *= _MULTIPLIER_2
+    mixed ^= mixed >> _SHIFTS[2]
+    return mixed
+
+
+def random_bits(key: int | UInt64Array, counters: npt.ArrayLike) -> UInt64Array:
+    """Get 64 random bits for each counter (a whole number of at least 0) of a key.
+
+    Args:
+        key: A key of 64 bits, or an array of them that broadcasts against ``counters``.
+        counters: Which numbers of the key, an array of at least one dimension.
+
+    Returns:
+        uint64, of the shape of ``counters``.
+    """
+    steps = np.asarray(counters).astype(np.uint64)
+    steps = steps + _ONE
+    steps *= _GAMMA
+    return mix(steps + np.asarray(key, dtype=np.uint64))
+
+
+def random_uniform(key: int | UInt64Array, counters: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Get a random number in ``[0, 1)`` for each counter of a key, as float64 with 53 random bits."""
+    bits = random_bits(key, counters) >> _BITS_BELOW_DOUBLE
+    return bits.astype(np.float64) * 2.0**-53
+
+
+def digest(array: npt.NDArray[np.generic]) -> str:
+    """Make a short text that tells arrays of different values apart: 12 hexadecimal digits."""
+    return f"{hash_bytes(np.ascontiguousarray(array).tobytes()) & 0xFFFFFFFFFFFF:012x}"
+
+
+class SamplePlace(NamedTuple):
+    """Where a sample stands.
+
+    Attributes:
+        epoch: Epoch, from 0.
+        batch: Batch in the epoch, from 0.
+        slot: Slot of the global batch (all shards together), from 0.
+        sample_index: Index of the sample in the data set.
+        sequence: Sequence of the data set that the sample belongs to, or -1 for samplers without sequences.
+        frame: Number of the sample in its sequence, from 0, or -1 for samplers without sequences. For a clip that
+            is one sample, that of the frame at which the clip starts.
+        clip: Number of the clip that the slot plays, or -1 for samplers without clips.
+        is_first: Whether the slot begins what it plays with this sample: a sequence, a segment of one, or a clip.
+            True on padding, and on the sample that follows it in the slot: nothing may be carried over.
+        is_last: Whether the slot ends it with this sample; True on padding.
+        is_padding: Whether the sample only fills the slot: it repeats another one and is not to be counted.
+        visit: Tells apart several deliveries of a sample (or sequence) in the same epoch.
+    """
+
+    epoch: int
+    batch: int
+    slot: int
+    sample_index: int
+    sequence: int = -1
+    frame: int = -1
+    clip: int = -1
+    is_first: bool = False
+    is_last: bool = False
+    is_padding: bool = False
+    visit: int = 0
+
+
+def place_at(source: Any, info: types.SampleInfo, shard: tuple[int, int], batch_size: int) -> SamplePlace:
+    """Get the place of the sample at a position of an input.
+
+    Where the input tells neither place (``get_place``) nor index (``get_sample_index``), the position in the epoch
+    of all shards is the index.
+
+    Args:
+        source: The input.
+        info: The position, among the samples of this shard.
+        shard: Shard id and number of shards.
+        batch_size: Samples per batch on this shard.
+    """
+    get_place = getattr(source, "get_place", None)
+    place: SamplePlace | None = None if get_place is None else get_place(info)
+    if place is not None:
+        return place
+    get_index = getattr(source, "get_sample_index", None)
+    index: int | None = None if get_index is None else get_index(info)
+    if index is None:
+        # The batches of all shards follow each other:
+        # num_shards = 2, batch_size = 2:   shard 0: 0 1   shard 1: 2 3   shard 0: 4 5   shard 1: 6 7  ...
+        shard_id, num_shards = shard
+        index = info.idx_in_epoch + (info.iteration * (num_shards - 1) + shard_id) * batch_size
+    return SamplePlace(info.epoch_idx, info.iteration, info.idx_in_batch, index)
+
+
+@contextlib.contextmanager
+def kept_global_generators() -> Iterator[None]:
+    """Whatever draws within a ``with`` statement, behind it the global generators are as they were before.
+
+    Of PyTorch, where it was imported, it is the generator of the CPU.
+    """
+    of_torch = sys.modules["torch"].default_generator if "torch" in sys.modules else None
+    of_python, of_numpy = random.getstate(), np.random.get_state()
+    state_of_torch = None if of_torch is None else of_torch.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
+        if of_torch is not None:
+            of_torch.set_state(state_of_torch)
+
+
+@contextlib.contextmanager
+def seeded_global_generators(seed: int) -> Iterator[None]:
+    """Seed the global generators, in ``[0, 2**32)``, within a ``with`` statement; then they are as before.
+
+    For code of others that draws from them, so that what it draws depends on the seed only. Of PyTorch, where it
+    was imported, it is the generator of the CPU.
+
+    Example:
+        >>> with seeded_global_generators(5):
+        ...     first = random.random(), np.random.rand()
+        >>> with seeded_global_generators(5):
+        ...     first == (random.random(), np.random.rand())
+        True
+    """
+    with kept_global_generators():
+        seed_global_generators(seed)
+        yield
+
+
+def seed_global_generators(seed: int) -> None:
+    """Seed the global generators with a number of at least 0; NumPy takes its lowest 32 bits."""
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFFFFFF)
+    if "torch" in sys.modules:  # `torch.manual_seed` would care for GPUs, too
+        sys.modules["torch"].default_generator.manual_seed(seed)
+
+
+@attrs.frozen
+class SampleSeeds:
+    """What seeds depend on, besides the sample.
+
+    Attributes:
+        seed: Seed of the pipeline.
+        shard: Shard id and number of shards of the input.
+        batch_size: Samples per batch on this shard. Together with the shard it gives the position of a sample
+            among those of all shards, which is its index where the input tells neither place nor index.
+    """
+
+    seed: int = 0
+    shard: tuple[int, int] = (0, 1)
+    batch_size: int = 1
+
+    def loading(self, source: Any, keeps_generators: bool) -> LoadingSamples:
+        """Get the context in which this thread loads samples of an input.
+
+        Args:
+            source: The input.
+            keeps_generators: Whether the global generators are afterwards as before.
+        """
+        return LoadingSamples(self, source, keeps_generators)
+
+
+class LoadingSamples:
+    """Context in which a thread loads samples; can be entered again.
+
+    What loads each batch sets the attributes, and `of_thread`, itself: that takes no calls where nothing draws.
+
+    Attributes:
+        source: The input.
+        info: Position of the sample that is being loaded; None before the first one.
+        kept: Restores the global generators when it is closed; None where they were not seeded.
+    """
+
+    __slots__ = ("_keeps_generators", "_outer", "_seeds", "info", "kept", "source")
+
+    def __init__(self, seeds: SampleSeeds, source: Any, keeps_generators: bool) -> None:
+        """Set up; see `SampleSeeds.loading`."""
+        self.source = source
+        self.info: types.SampleInfo | None = None
+        self.kept: contextlib.ExitStack | None = None
+        self._seeds = seeds
+        self._keeps_generators = keeps_generators
+        self._outer: LoadingSamples | None = None
+
+    def __enter__(self) -> None:
+        self._outer, of_thread.loading = of_thread.loading, self  # a data set may load with a loader itself
+
+    def __exit__(self, *error: object) -> None:
+        of_thread.loading = self._outer
+        self.restore_generators()
+
+    def restore_generators(self) -> None:
+        """Give the global generators the state from before they were seeded, where that is to be kept."""
+        kept, self.kept = self.kept, None
+        if kept is not None:
+            kept.close()
+
+    def seed(self, *items: int) -> bool:
+        """Seed the global generators for items of the sample; return whether the sample is known."""
+        if self.info is None:
+            return False
+        if self._keeps_generators and self.kept is None:  # it takes 0.1 ms, so once per batch, where needed
+            self.kept = contextlib.ExitStack()
+            self.kept.enter_context(kept_global_generators())
+        seeds = self._seeds
+        place = place_at(self.source, self.info, seeds.shard, seeds.batch_size)
+        seed_global_generators(
+            derive_key("global", seeds.seed, place.epoch, place.sample_index, place.visit, *items)
+        )
+        return True
+
+
+class _OfThread(threading.local):
+    loading: LoadingSamples | None = None
+
+
+of_thread = _OfThread()
+"""What this thread loads."""
+
+
+def note_sample(info: types.SampleInfo) -> None:
+    """Note that this thread now loads the sample at a position."""
+    if of_thread.loading is not None:
+        of_thread.loading.info = info
+
+
+def seed_by_sample(*items: int) -> bool:
+    """Seed the global generators by the sample that this thread loads, and the numbers of items that make it up.
+
+    Returns:
+        Whether a sample is being loaded; if not, the generators are left alone.
+    """
+    loading = of_thread.loading
+    return loading is not None and loading.seed(*items)
+
 
 SEQUENCE_KEYS = ("sequence", "sequence-rig")
 NEEDS_SEQUENCES = (

@@ -18,9 +18,8 @@ import numpy as np
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
-from ..draws.keyed_draws import KeyedDraws
-from ..draws.keyed_random import SampleSeeds, note_sample
-from ..limits.image_headers import decoded_already
+from ..draws.keyed_draws import KeyedDraws, SampleSeeds, note_sample
+from ..limits.image_limits import decoded_already
 from ..providers.replayed_draws import ReplayedDraws
 from ..sample_data import FieldPath, GroupFormat
 from ..sample_data.names import format_path

@@ -14,7 +14,7 @@ from ..errors import GraphError, SettingError, WorkerDiedError
 from ..sample_data import SampleDataGroup
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.names import format_path
-from ..sources.native_input import NativeInput, NativeRun
+from ..sources.input_parts import NativeInput, NativeRun
 from ..user_warnings import warn_user
 from .control_block import ControlBlock, Work
 from .dali.texts import MERGED_DIFFERENT_DIMENSIONS, dali_cause, dali_message, is_about

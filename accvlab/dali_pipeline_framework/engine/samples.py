@@ -16,8 +16,7 @@ import numpy as np
 from nvidia.dali import types
 
 from ..limits.file_limits import IMAGE_PIXELS
-from ..limits.image_headers import claimed_size
-from ..limits.image_limit import too_large
+from ..limits.image_limits import claimed_size, too_large
 from ..sample_data import FieldPath, GroupFormat
 from ..sample_data.format_problems import described_together
 from ..sample_data.names import format_path

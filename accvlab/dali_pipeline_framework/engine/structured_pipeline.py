@@ -18,7 +18,7 @@ from nvidia.dali.pipeline import Pipeline
 
 from ..errors import ClosedError, FrameworkError, OutputError, WorkerDiedError
 from ..sources.input_adapter import InputAdapter
-from ..sources.native_input import NativeRun
+from ..sources.input_parts import NativeRun
 from ..sources.reader_epochs import ReaderEpochs
 from ..url_secrets import cleaned
 from . import interrupts

@@ -19,7 +19,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from ..draws.keyed_random import derive_key
+from ..draws.keyed_draws import derive_key
 
 _POLL_INTERVAL_S = 0.5
 

@@ -22,8 +22,7 @@ from typing import Any, ClassVar, NoReturn, cast
 import attrs
 from nvidia.dali import types
 
-from ..draws.keyed_draws import KeyedDraws
-from ..draws.keyed_random import LoadingSamples, SampleSeeds, note_sample, of_thread
+from ..draws.keyed_draws import KeyedDraws, LoadingSamples, SampleSeeds, note_sample, of_thread
 from ..errors import FrameworkError
 from ..ledgers.ledger import samples_text
 from ..limits.file_limits import all_limits, set_all_limits
@@ -32,10 +31,10 @@ from ..sample_data import GroupFormat
 from ..sample_data.names import format_path
 from ..sources.input_adapter import InputAdapter
 from .control_block import RUNNING_INIT_FN, UNPICKLING_INPUT, UNPICKLING_STEPS, ControlBlock
+from .sample_faults import samples_of
 from .samples import LoadingBatch, OddSampleError, SampleChecker, SampleSteps, after_steps, named_step, of_step
 from .source_pickling import PICKLING_ADVICE, Dumps, Loads, pickle_for_worker
 from .timing import mark_ranges
-from .told_samples import samples_of
 from .transport import DimensionClashError, ReusedMemory, TooLargeError, TransportLayout, outputs_of_batch
 from .watching.worker_watch import answer_requests
 from .worker_process import (

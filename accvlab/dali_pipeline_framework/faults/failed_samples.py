@@ -15,7 +15,7 @@ import attrs
 
 from ..checks import bullets, file_path, shown
 from ..errors import QuarantineError, TooManyFailedError
-from ..limits.tables import open_table
+from ..limits.file_limits import open_table
 from ..url_secrets import without_secrets
 from .fault_policy import FaultPolicy
 

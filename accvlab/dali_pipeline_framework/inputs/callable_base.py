@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A published module path."""
 
-from ..sources.callable_base import CallableBase
+from ..sources.input_bases import CallableBase
 
 __all__ = ["CallableBase"]

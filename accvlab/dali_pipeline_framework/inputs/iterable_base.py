@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A published module path."""
 
-from ..sources.iterable_base import IterableBase
+from ..sources.input_bases import IterableBase
 
 __all__ = ["IterableBase"]

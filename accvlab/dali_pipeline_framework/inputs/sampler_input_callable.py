@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A published module path."""
 
-from ..sources.sampler_input_callable import SamplerInputCallable
+from ..sources.sampler_inputs import SamplerInputCallable
 
 __all__ = ["SamplerInputCallable"]

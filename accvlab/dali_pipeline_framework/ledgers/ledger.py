@@ -37,7 +37,7 @@ import numpy.typing as npt
 
 from ..checks import file_path, file_paths, shown
 from ..errors import FileError, error_that_is_also
-from ..limits.tables import open_table, parse_json
+from ..limits.file_limits import open_table, parse_json
 
 NEW, STATE = "new", "state"
 """Why a run of batches begins: a loader was made, or a state was loaded."""

@@ -6,11 +6,18 @@ A table of 100 kilobytes can be unpacked to gigabytes. So what a file claims is 
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import io
+import json
+import os
+import stat
 from collections.abc import Iterable
-from typing import Final
+from pathlib import Path
+from typing import Any, BinaryIO, Final, TypeGuard
 
-from ..checks import whole_number
+from ..checks import shown, whole_number
+from ..errors import SettingError
 
 
 class FileTooLargeError(OSError):
@@ -77,3 +84,95 @@ def set_all_limits(counts: Iterable[int]) -> None:
     """Set all limits, as `all_limits` has returned them in another process."""
     for limit, count in zip(_ALL, counts, strict=True):
         limit.most = count
+
+
+def opened_file(path: str | os.PathLike[str], *, is_limited: bool = True) -> tuple[int, os.stat_result]:
+    """Open a local file for reading: its descriptor, and what the system says of it.
+
+    Raises:
+        OSError: It cannot be opened, is too large (`FileTooLargeError`), or is no regular file: to read a pipe
+            could take for ever.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would block
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        if is_limited:
+            FILE_BYTES.require(status.st_size, "it has {} bytes")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor, status
+
+
+def open_table(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a local file for reading, see `opened_file`."""
+    return os.fdopen(opened_file(path)[0], "rb")
+
+
+def read_table(path: str | os.PathLike[str], encoding: str = "utf-8") -> str:
+    """Read a text file.
+
+    Raises:
+        OSError: See `open_table`.
+        UnicodeDecodeError: It is no such text.
+    """
+    with io.TextIOWrapper(open_table(path), encoding=encoding) as file:
+        return file.read()
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON.
+
+    Raises:
+        ValueError: It is none (a `json.JSONDecodeError` where a place in it is wrong), or its values are nested
+            too deep.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("its values are nested too deep") from None
+
+
+_MOST: Final = 1024
+# What a worker takes at least, beside what all share: one that only hands on numbers, without PyTorch.
+_FORKED_BYTES: Final = 8 * 2**20
+_OWN_BYTES: Final = 48 * 2**20
+
+
+def is_start_method(value: object) -> TypeGuard[str]:
+    """Whether it is a way to start processes."""
+    return isinstance(value, str) and str.__str__(value) in ("fork", "spawn", "forkserver")
+
+
+def checked_worker_count(value: object, name: str, start_method: object, *, at_least: int = 0) -> int:
+    """Check a number of worker processes: at most 1024, and as many as the memory could hold at all.
+
+    Raises:
+        SettingError: It is no whole number of at least ``at_least``, or larger than that.
+    """
+    count = whole_number(value, name, at_least=at_least)
+    least_bytes = (
+        _FORKED_BYTES if is_start_method(start_method) and str.__str__(start_method) == "fork" else _OWN_BYTES
+    )
+    memory = all_memory()
+    most = max(1, min(_MOST, memory // least_bytes))
+    if count <= most:
+        return count
+    cores = len(os.sched_getaffinity(0))
+    raise SettingError(
+        f"`{name}` must be at most {most} here, got {shown(count)}: each worker is a process that takes at least "
+        f"{least_bytes >> 20} MiB, of {memory >> 20} MiB in all, and there may be no more than {_MOST}. Usually a "
+        f"worker for each core that this process can use ({cores}) is the most that is of use."
+    )
+
+
+def all_memory() -> int:
+    """Bytes of memory that this process could have at most: those of the machine, or of its control group."""
+    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    with contextlib.suppress(OSError, ValueError):  # "max" where there is no limit
+        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(found)

@@ -10,12 +10,11 @@ from ..checks import shown
 from ..errors import SettingError
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
-from ..providers.data_provider import DataProvider
-from ..providers.data_set_checks import check_number_of_samples
+from ..providers.data_provider import DataProvider, check_number_of_samples
 from ..sampling.sampler_base import SamplerBase
-from ..sampling.shuffled_sampler import SequentialSampler, ShuffledSampler
+from ..sampling.sharded_permutation_sampler import SequentialSampler, ShuffledSampler
 from ..sources.given_order import GivenOrder, GivenOrderSampler
-from ..sources.sampler_input_callable import SamplerInputCallable
+from ..sources.sampler_inputs import SamplerInputCallable
 
 # Arguments of PyTorch's loader and of DALI's readers, and those that take their place.
 LOADER_COUNTERPARTS = {

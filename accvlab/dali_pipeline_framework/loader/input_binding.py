@@ -17,7 +17,7 @@ from ..sources.completed_epochs import CompletedCallable, CompletedIterable, Epo
 from ..sources.input_adapter import InputAdapter
 from ..sources.input_parts import InputPart, InputParts
 from ..sources.planned_input import PlannedInput
-from ..sources.sampler_input_iterable import SamplerInputIterable
+from ..sources.sampler_inputs import SamplerInputIterable
 from ..sources.shards import Shard, detect_shard, find_shard, is_mesh, shard_of_input
 
 _logger = logging.getLogger(__name__)

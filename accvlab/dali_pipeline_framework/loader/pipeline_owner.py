@@ -12,7 +12,7 @@ from ..engine.workers import warn_of_many_workers
 from ..errors import ClosedError, FrameworkError, SettingError, StateError
 from ..faults.failed_samples import FailedSamples
 from ..faults.fault_policy import FaultPolicy
-from ..limits.worker_limits import checked_worker_count, is_start_method
+from ..limits.file_limits import checked_worker_count, is_start_method
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
 from ..pipeline.pipeline import PipelineDefinition
 from ..sampling.arithmetic.last_batch import SampleCounts
@@ -21,7 +21,7 @@ from ..sources.input_adapter import InputAdapter
 from ..sources.reader_epochs import ReaderEpochs
 from ..sources.shards import num_cores_of_rank
 from .input_binding import LoaderInput
-from .sample_policy import follow_faults
+from .recovery import follow_faults
 from .states.position import Position
 from .states.state import NO_SEGMENTS, EpochSegments, ReaderState
 

@@ -11,23 +11,21 @@ from nvidia.dali import types
 
 from ..draws.draw_records import take_group, with_record
 from ..draws.draw_scope import DrawPlan
-from ..draws.keyed_draws import NEEDS_SEQUENCES, SEQUENCE_KEYS, KeyedDraws
-from ..draws.keyed_random import SampleSeeds
+from ..draws.keyed_draws import NEEDS_SEQUENCES, SEQUENCE_KEYS, KeyedDraws, SampleSeeds
 from ..draws.random_draws import FieldKey, PlannedDraw
 from ..errors import SettingError
 from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
 from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.folded_formats import FoldedFormat
 from ..sample_data.names import Name
-from ..sources.callable_base import CallableBase
+from ..sources.input_bases import CallableBase
 from ..sources.input_parts import InputParts
 from ..sources.shards import Shard
 from ._insert_copy_for_passthrough import _InsertCopyForPassthrough
-from .chains.chain_format import chain_format
-from .chains.placement import Placement, place_steps
+from .chain_planning import Placement, chain_format, place_steps
 
 if TYPE_CHECKING:
-    from .chains.array_steps import ArraySteps
+    from .chain_planning import ArraySteps
     from .graph import Copier
 
 DEFAULT_DEPTH = 2
@@ -140,7 +138,7 @@ class Chain:
 
     def array_steps(self, num_in_workers: int) -> ArraySteps | None:
         """Get the steps that run in the workers; None where all run in the graph."""
-        from .chains.array_steps import ArraySteps
+        from .chain_planning import ArraySteps
 
         if num_in_workers == 0:
             return None

@@ -19,7 +19,7 @@ from nvidia.dali.pipeline import Pipeline, pipeline_def
 
 from ..draws.draw_records import record_blueprint
 from ..draws.draw_scope import DrawPlan, GraphDraws, SupplyNode
-from ..draws.keyed_random import derive_key
+from ..draws.keyed_draws import derive_key
 from ..draws.random_draws import PlannedDraw
 from ..engine.dali.graph_definition import (
     SourceOutputs,
@@ -42,7 +42,7 @@ from ..sample_data.formats import elements_are_folded
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import Name, format_path
 from ..sources.input_parts import InputParts
-from .chains.array_steps import ArraySteps
+from .chain_planning import ArraySteps
 from .folding import FieldNodes, FoldedSample, Folding, NotFoldableError
 from .pipeline_arguments import PipelineArguments
 

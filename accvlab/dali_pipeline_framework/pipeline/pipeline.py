@@ -13,27 +13,25 @@ from nvidia.dali.pipeline import Pipeline
 
 from ..checks import choice, flag, whole_number
 from ..draws.draw_scope import DrawPlan
-from ..draws.keyed_random import note_sample
+from ..draws.keyed_draws import note_sample
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import SettingError
 from ..processing_steps.pipeline_step_base import RUN_CHOICES, PipelineStepBase, RunWhere
-from ..providers.summary import summary
+from ..providers.data_provider import summary
 from ..sample_data import SampleDataGroup
 from ..sample_data.names import Name, Path, normalized_path
 from ..short_tracebacks import with_short_traceback
-from ..sources.callable_base import CallableBase
 from ..sources.input_adapter import InputAdapter
-from ..sources.iterable_base import IterableBase
-from ..sources.joined_input import JoinedInput
-from ..sources.native_input import NativeInput
+from ..sources.input_bases import CallableBase, IterableBase
+from ..sources.input_parts import JoinedInput, NativeInput
 from ..unknown_arguments import explains_unknown_arguments
 from ._insert_copy_for_passthrough import PathType
 from .chain import DEFAULT_DEPTH, Chain
-from .chains.chain_format import chain_description
+from .chain_planning import chain_description
 from .pipeline_arguments import check_input, checked_steps, normalised_arguments
 
 if TYPE_CHECKING:
-    from .chains.array_steps import ArraySteps
+    from .chain_planning import ArraySteps
 
 PipelineInput: TypeAlias = CallableBase | IterableBase | NativeInput | JoinedInput
 
@@ -245,7 +243,7 @@ class PipelineDefinition:
             Exception: What loading and the steps raise.
         """
         from ..engine.samples import SampleStepError  # not needed to define a pipeline
-        from .chains.array_steps import ArraySteps
+        from .chain_planning import ArraySteps
 
         chain, data_input = self._chain, self._chain.data_input
         if not callable(data_input) or chain.replay_path is not None:

@@ -12,15 +12,14 @@ from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
 from ..checks import MOST_IN_BATCH, bullets, did_you_mean, elements, shown, whole_number
-from ..draws.keyed_random import derive_key
+from ..draws.keyed_draws import derive_key
 from ..engine.dali.graph_inspection import num_usable_gpus
 from ..errors import DeviceError, SettingError
-from ..limits.worker_limits import checked_worker_count, is_start_method
+from ..limits.file_limits import checked_worker_count, is_start_method
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.data_provider import DataProvider
 from ..sources.input_adapter import InputAdapter
-from ..sources.joined_input import JoinedInput
-from ..sources.native_input import NativeInput
+from ..sources.input_parts import JoinedInput, NativeInput
 from ..sources.shards import Shard, num_cores_of_rank
 from ..user_warnings import warn_user
 

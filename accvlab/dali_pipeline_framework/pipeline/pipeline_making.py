@@ -27,8 +27,7 @@ from ..sources.planned_input import PlannedInput
 from ..sources.shards import Shard, detected_rank
 from ..user_warnings import warn_user
 from .chain import DEFAULT_DEPTH, Chain
-from .chains.chain_format import step_name, with_image_files
-from .chains.placement import Placement
+from .chain_planning import Placement, step_name, with_image_files
 from .graph import Graph, SentItems, define_pipeline, define_pipeline_of_one, unused_names
 from .pipeline_arguments import (
     PipelineArguments,

@@ -8,8 +8,8 @@ from .files.file_table import FileTable as FileTable
 from .files.remote_reading import RemoteReading as RemoteReading
 from .files.storage import Storage as Storage
 from .frames.frame_data_provider import FrameDataProvider as FrameDataProvider
-from .frames.frame_folders import FrameFolders as FrameFolders
 from .frames.frame_sequence_data_provider import FrameSequenceDataProvider as FrameSequenceDataProvider
+from .frames.recording_folders import FrameFolders as FrameFolders
 from .replayed_draws import ReplayedDrawsProvider as ReplayedDrawsProvider
 from .rigs.camera_rig import MissingFrame as MissingFrame
 from .torch_dataset_provider import TorchDatasetProvider as TorchDatasetProvider

@@ -15,8 +15,7 @@ from ..sample_data import SampleDataGroup
 from ..sample_data.names import Name
 from ..sampling.clips.clip_windows import Int64Array
 from ..sampling.clips.clips import BoolArray, Clips
-from .data_provider import DataProvider
-from .data_set_checks import check_number_of_samples
+from .data_provider import DataProvider, check_number_of_samples
 from .sample_loading import SampleLoader, add_note
 
 _MOST_DESCRIBED = 8

@@ -16,9 +16,8 @@ from ..errors import FieldValueError, SettingError, error_that_is_also
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, ImageContent, SampleDataGroup, format_error
 from ..sample_data.format_problems import describe_difference
 from ..sample_data.sample_data_group import replace_contents
-from ..sampling.arithmetic.sequence_lengths import checked_lengths
-from .data_provider import DataProvider
-from .data_set_checks import check_number_of_samples
+from ..sampling.arithmetic.last_batch import checked_lengths
+from .data_provider import DataProvider, check_number_of_samples
 from .sample_loading import next_sample, rename_sample
 
 _MOST_LABELS_PER_FIELD = 3

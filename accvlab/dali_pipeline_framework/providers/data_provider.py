@@ -7,8 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NotSupportedError
+from ..errors import NotSupportedError, SettingError
 from ..sample_data import SampleDataGroup
+from ..sampling.sampler_base import SamplerBase
 
 if TYPE_CHECKING:
     from ..testing.rule_check import Finding
@@ -111,3 +112,48 @@ class DataProvider(ABC):
             carries the attribute ``sample_index_in_data_set``.
         """
         return map(self.get_data, sample_indices)
+
+
+_LONGEST = 400
+
+
+def summary(value: Any) -> str:
+    """Say what an object is, in one line of at most 400 characters: its ``repr`` where it has one of its own.
+
+    Otherwise its class is named, and for a data set the number of samples told.
+    """
+    if any("__repr__" in cls.__dict__ for cls in type(value).__mro__ if cls is not object):
+        text = " ".join(repr(value).split())
+    elif isinstance(value, DataProvider):
+        text = f"{type(value).__name__}({value.get_number_of_samples()} samples)"
+    else:
+        text = type(value).__name__
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def check_number_of_samples(provider: DataProvider) -> int:
+    """Number of samples of a data set, or a `SettingError` where there is none."""
+    if isinstance(provider, type):
+        raise SettingError(f"The data provider must be an object, got the class {provider.__name__}.")
+    if not hasattr(provider, "get_number_of_samples"):
+        raise SettingError(
+            f"The data provider must be a DataProvider, got {type(provider).__name__}. (Native readers and "
+            f"streams are inputs themselves: give them to the PipelineDefinition.)"
+        )
+    count = provider.get_number_of_samples()
+    if count < 1:
+        raise SettingError(
+            f"The data set is empty: {type(provider).__name__}.get_number_of_samples() returned {count}. "
+            f"Check its path and filters."
+        )
+    return int(count)
+
+
+def check_sampler_fits(sampler: SamplerBase, num_samples: int) -> None:
+    """Raise a `SettingError` where a sampler tells that it chooses from more samples than the data set has."""
+    expected = getattr(sampler, "num_samples", None)
+    if isinstance(expected, int) and expected > num_samples:
+        raise SettingError(
+            f"The {type(sampler).__name__} is set up for {expected} samples, but the data set has only "
+            f"{num_samples}. Its sequence lengths, weights, or number of samples must be those of this data set."
+        )

@@ -14,7 +14,7 @@ import numpy as np
 from nvidia.dali import types
 
 from ..checks import listed, shown
-from ..draws.keyed_random import kept_global_generators, seed_by_sample
+from ..draws.keyed_draws import kept_global_generators, seed_by_sample
 from ..errors import FieldValueError, SettingError
 from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.dtypes import get_dali_type_for_numpy_type

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..checks import choice, flag, whole_number
-from ..draws.keyed_random import digest
+from ..draws.keyed_draws import digest
 from ..errors import SettingError
 from .arithmetic.last_batch import LastBatch
 from .clips.clips import Clips

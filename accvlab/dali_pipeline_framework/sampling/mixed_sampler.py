@@ -16,8 +16,7 @@ from .arithmetic.keyed_permutation import PermutationTable
 from .arithmetic.last_batch import LastBatch
 from .arithmetic.mixture_schedule import MixtureSchedule
 from .planned_sampler import PlannedSampler
-from .plans.orders import EpochOrder, Order
-from .plans.planned_batch import Int64Array, distinct
+from .plans.epoch_plans import EpochOrder, Int64Array, Order, distinct
 from .plans.tracks import JoinedUnits
 from .random_access_sampler import Description
 from .sampler_base import SamplerBase
@@ -36,7 +35,7 @@ class MixedSampler(PlannedSampler):
 
     Example::
 
-        >>> from accvlab.dali_pipeline_framework.sampling.shuffled_sampler import ShuffledSampler
+        >>> from accvlab.dali_pipeline_framework.sampling.sharded_permutation_sampler import ShuffledSampler
         >>> day, night = ShuffledSampler(80, shuffle=False), ShuffledSampler(20, shuffle=False)
         >>> sampler = MixedSampler([day, night], [0.5, 0.5], 4, offsets=[0, 80])
         >>> sampler.get_next_batch_indices()

@@ -12,13 +12,10 @@ import numpy as np
 from cachetools import LRUCache
 
 from ..checks import whole_number
-from ..draws.keyed_random import derive_key
+from ..draws.keyed_draws import derive_key
 from ..errors import SettingError
 from .arithmetic.last_batch import LastBatch, SampleCounts
-from .plans.epoch_plan import EpochPlan
-from .plans.flat_plan import FlatPlan
-from .plans.orders import Order, ShuffledOrder
-from .plans.planned_batch import PlannedBatch
+from .plans.epoch_plans import EpochPlan, FlatPlan, Order, PlannedBatch, ShuffledOrder
 from .plans.stream_plan import Segments, StreamPlan
 from .plans.tracks import UnitTable
 from .random_access_sampler import Description, EpochSegment, RandomAccessSampler

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from cachetools import LRUCache
 
-from ..draws.keyed_random import digest
+from ..draws.keyed_draws import digest
 from ..errors import SettingError
 from .arithmetic.last_batch import LastBatch, SampleCounts
-from .plans.planned_batch import PlannedBatch
+from .plans.epoch_plans import PlannedBatch
 from .random_access_sampler import Description, RandomAccessSampler
 from .sampler_base import SamplerBase
 

@@ -10,13 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..checks import MOST_SAMPLES, whole_number
-from ..draws.keyed_random import derive_key, digest
+from ..draws.keyed_draws import derive_key, digest
 from ..errors import SettingError
-from .arithmetic.class_weights import checked_weights
 from .arithmetic.last_batch import LastBatch
-from .arithmetic.weighted_choice import WeightedChoice
+from .arithmetic.weights import WeightedChoice, checked_weights
 from .planned_sampler import PlannedSampler
-from .plans.orders import EpochOrder, Order, ShuffledOrder
+from .plans.epoch_plans import EpochOrder, Order, ShuffledOrder
 from .plans.tracks import SampleUnits
 from .random_access_sampler import Description
 

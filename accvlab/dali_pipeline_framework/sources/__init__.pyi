@@ -1,6 +1,6 @@
-from .callable_base import CallableBase as CallableBase
-from .iterable_base import IterableBase as IterableBase
-from .joined_input import JoinedInput as JoinedInput
+from .input_bases import CallableBase as CallableBase
+from .input_bases import IterableBase as IterableBase
+from .input_parts import JoinedInput as JoinedInput
 from .readers.native_readers import CocoReader as CocoReader
 from .readers.native_readers import FileReader as FileReader
 from .readers.native_readers import NumpyReader as NumpyReader
@@ -9,8 +9,8 @@ from .readers.native_readers import TFRecordReader as TFRecordReader
 from .readers.native_readers import VideoReader as VideoReader
 from .readers.native_readers import WebDatasetReader as WebDatasetReader
 from .readers.reader_input import ReaderInput as ReaderInput
-from .sampler_input_callable import SamplerInputCallable as SamplerInputCallable
-from .sampler_input_iterable import SamplerInputIterable as SamplerInputIterable
+from .sampler_inputs import SamplerInputCallable as SamplerInputCallable
+from .sampler_inputs import SamplerInputIterable as SamplerInputIterable
 from .shards import Shard as Shard
 from .shards import detect_shard as detect_shard
 from .shuffled_sharded_input_callable import ShuffledShardedInputCallable as ShuffledShardedInputCallable

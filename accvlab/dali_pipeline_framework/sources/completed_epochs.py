@@ -9,15 +9,13 @@ from typing import Any, NoReturn
 import attrs
 from nvidia.dali import types
 
-from ..draws.keyed_random import SamplePlace
+from ..draws.keyed_draws import SamplePlace
 from ..errors import SettingError
 from ..sample_data import SampleDataGroup
 from ..sampling.arithmetic.last_batch import LastBatch
-from .callable_base import CallableBase
 from .context import add_context, context_values
 from .input_adapter import InputAdapter
-from .input_base import InputBase
-from .iterable_base import IterableBase
+from .input_bases import CallableBase, InputBase, IterableBase
 from .shards import shard_of_input
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from nvidia.dali import types
 
 from ..checks import shown
-from ..draws.keyed_random import SamplePlace
+from ..draws.keyed_draws import SamplePlace
 from ..errors import SettingError
 from ..sample_data import SampleDataGroup
 

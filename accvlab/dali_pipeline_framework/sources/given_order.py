@@ -18,14 +18,11 @@ import attrs
 import numpy as np
 
 from ..checks import check_shard, shown
-from ..draws.keyed_random import digest
+from ..draws.keyed_draws import digest
 from ..errors import NotSupportedError, SettingError
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
 from ..sampling.planned_sampler import EpochPlanSampler
-from ..sampling.plans.epoch_plan import EpochPlan
-from ..sampling.plans.flat_plan import FlatPlan
-from ..sampling.plans.orders import EpochOrder
-from ..sampling.plans.planned_batch import Int64Array, PlannedBatch
+from ..sampling.plans.epoch_plans import EpochOrder, EpochPlan, FlatPlan, Int64Array, PlannedBatch
 from ..sampling.plans.tracks import SampleUnits
 from ..sampling.random_access_sampler import Description
 

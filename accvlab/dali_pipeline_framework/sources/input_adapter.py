@@ -9,9 +9,9 @@ from typing import Any
 import attrs
 from nvidia.dali import types
 
-from ..draws.keyed_random import SamplePlace
+from ..draws.keyed_draws import SamplePlace
 from ..sampling.arithmetic.last_batch import SampleCounts
-from .input_base import InputBase
+from .input_bases import InputBase
 from .planned_input import PlannedInput
 
 

@@ -1,19 +1,231 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of an input: what workers load, and what operators of DALI read."""
+"""Parts of an input, and several inputs joined into one."""
 
 from __future__ import annotations
 
 import contextlib
+import copy
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
+from nvidia.dali.data_node import DataNode
 
 from ..errors import SettingError
-from ..sample_data import FieldPath
-from .joined_input import JoinedInput
-from .native_input import NativeInput
+from ..providers.data_provider import summary
+from ..sample_data import FieldPath, SampleDataGroup
+from ..sample_data.names import Name
+from .input_bases import InputBase
+from .reader_epochs import ReaderEpochs
 from .shards import Shard, shard_of_input
+
+CODECS_ON_CPU = ("vp8", "vp9", "mjpeg")
+"""What DALI decodes without a GPU."""
+
+
+class NativeInput(InputBase):
+    """An input whose samples are made by operators of DALI in the graph; there are no workers.
+
+    Attributes:
+        operator_name: Name of the operator within `nvidia.dali.fn`, e.g. ``"readers.file"``.
+        is_resumable: Whether DALI's checkpoints know where the operators stand.
+        is_joinable: Whether other inputs can stand beside it, which needs batches that are always full.
+        ragged_advice: What to do where samples of a batch have different shapes, for the error that says so.
+        place_advice: How to get to know where a sample stands, for the error where a context is asked for.
+    """
+
+    operator_name: str
+    is_resumable: bool = False
+    is_joinable: bool = True
+    ragged_advice: str = ""
+    place_advice: str = "Use a data provider with a sampler."
+
+    @property
+    def length(self) -> int | None:
+        """None: the number of samples is known only to a pipeline that was built (`DataLoader` asks it)."""
+        return None
+
+    def advice(self, reason: str) -> str:
+        """Say what can be done where DALI cannot set the operator up, given its reason; may be empty."""
+        return ""
+
+    def reading_one_ahead(self) -> NativeInput | None:
+        """Get the same input, which reads no more than one batch ahead; None where it does so already."""
+        return None
+
+    @abstractmethod
+    def define(self, name: str, seed: int) -> Sequence[DataNode]:
+        """Define the operators in the current pipeline.
+
+        Args:
+            name: Name for the operator that reads.
+            seed: Seed of the pipeline.
+
+        Returns:
+            The data fields, in the order of the blueprint.
+        """
+
+    @abstractmethod
+    def begin(self, name: str, pipeline: Any) -> NativeRun:
+        """Follow the operator of that name in a pipeline that was built."""
+
+
+class NativeRun(ABC):
+    """Where a native input stands in a pipeline.
+
+    Attributes:
+        epochs: How many batches its epochs have, or None where only the end tells.
+        epoch: The running epoch, from 0.
+        is_awaited: Whether batches may be long in coming, so that those that wait for delivery must not wait for
+            the next one to be begun.
+    """
+
+    epochs: ReaderEpochs | None = None
+    epoch: int = 0
+    is_awaited: bool = False
+
+    @abstractmethod
+    def begin_batch(self) -> None:
+        """Note that another batch is going to be made.
+
+        Raises:
+            StopIteration: The epoch has no more.
+        """
+
+    def is_ready(self) -> bool:
+        """Whether a batch can be begun (or the end be told) without waiting."""
+        return True
+
+    def wait(self) -> None:
+        """Wait until a batch can be begun; may be interrupted, and called again."""
+        return
+
+    def begin_epoch(self) -> None:
+        """Note that the next epoch begins; a stream has none."""
+        return
+
+    def continue_at(self, epoch: int, num_begun: int) -> None:
+        """Note that a checkpoint was restored, of an epoch of which so many batches were received."""
+        return
+
+    def num_valid(self, batch: int) -> int | None:
+        """Count the samples to deliver of a batch of the running epoch.
+
+        Returns:
+            Their number, 0 for a batch that is thrown away; None for all.
+        """
+        return None
+
+    def describe_batch(self, batch: int) -> str:
+        """Say what one of the last batches holds, counted from the start; a sentence, or empty."""
+        return ""
+
+    def close(self) -> None:
+        """Free what it holds; the pipeline was closed."""
+        return
+
+
+class JoinedInput(InputBase):
+    """Several inputs in one pipeline: any number of native readers, and at most one callable or iterable.
+
+    A sample has one group per input::
+
+        JoinedInput({"front": VideoReader(...), "ego": SamplerInputCallable(provider, sampler)})
+
+        front
+          frames: UINT8
+        ego
+          pose: FLOAT
+
+    With a callable or iterable, its epochs are those of the pipeline, and the readers just go on, each as one
+    stream without end: they are not told where an epoch begins. Without one, all readers must have the same
+    number of samples, shards, and policy; all have the same seed, so that readers over the same number of
+    samples stay in step also where they shuffle.
+    """
+
+    def __init__(self, inputs: Mapping[Name, Any]) -> None:
+        """Join inputs.
+
+        Args:
+            inputs: The inputs by the names of their groups.
+
+        Raises:
+            SettingError: There is no input, more than one is a callable or iterable, or there is no reader.
+        """
+        if not isinstance(inputs, Mapping) or not inputs:
+            raise SettingError(f"`inputs` must be a dict with at least one input, got {inputs!r}.")
+        self._inputs = dict(inputs)
+        others = [name for name, each in self._inputs.items() if not isinstance(each, NativeInput)]
+        for name, each in self._inputs.items():
+            if not hasattr(each, "used_sample_data_structure"):
+                rule = "must be a native reader, a callable or an iterable"
+                raise SettingError(f"Input {name!r} {rule}, got {type(each).__name__}.")
+            if isinstance(each, NativeInput) and not each.is_joinable and len(self._inputs) > 1:
+                raise SettingError(
+                    f"Input {name!r}, a {type(each).__name__}, makes batches of its own sizes, so that no other "
+                    f"input can stand beside it."
+                )
+        if len(others) > 1:
+            raise SettingError(
+                f"At most one input can be a callable or an iterable, since its epochs are those of the pipeline; "
+                f"got {', '.join(map(repr, others))}. Join their providers instead."
+            )
+        if len(others) == len(self._inputs):
+            raise SettingError(
+                "At least one input must be a native reader; a callable alone needs no JoinedInput."
+            )
+        self._main = others[0] if others else None
+        _ = self.used_sample_data_structure  # complains about names
+
+    def __repr__(self) -> str:
+        """Return the inputs by name."""
+        inputs = ", ".join(f"{name!r}: {summary(each)}" for name, each in self._inputs.items())
+        return f"{type(self).__name__}({{{inputs}}})"
+
+    @property
+    def inputs(self) -> dict[Name, Any]:
+        """The inputs by name, in the order of their groups."""
+        return dict(self._inputs)
+
+    @property
+    def main(self) -> Any:
+        """The callable or iterable, or None."""
+        return None if self._main is None else self._inputs[self._main]
+
+    @property
+    def readers(self) -> dict[Name, NativeInput]:
+        """The native readers by name."""
+        return {name: each for name, each in self._inputs.items() if isinstance(each, NativeInput)}
+
+    def with_inputs(self, changed: Mapping[Name, Any]) -> JoinedInput:
+        """Get a copy with other inputs under some of the names."""
+        joined = copy.copy(self)
+        joined._inputs = {**self._inputs, **changed}
+        return joined
+
+    @property
+    def used_sample_data_structure(self) -> SampleDataGroup:
+        """Blueprint of the samples: one group per input."""
+        blueprint = SampleDataGroup()
+        for name, each in self._inputs.items():
+            blueprint.add_data_group_field(name, each.used_sample_data_structure)
+        return blueprint
+
+    @property
+    def length(self) -> int | None:
+        """What the callable or iterable says, else None."""
+        return None if self.main is None else self.main.length
+
+    @property
+    def batch_size(self) -> int | None:  # type: ignore[override]
+        """Samples per batch that the callable or iterable is set up for, or None."""
+        return getattr(self.main, "batch_size", None)
+
+    @property
+    def has_epochs(self) -> bool:  # type: ignore[override]
+        """Whether the callable or iterable has epochs; readers always have."""
+        return getattr(self.main, "has_epochs", True)
 
 
 @attrs.frozen(eq=False)

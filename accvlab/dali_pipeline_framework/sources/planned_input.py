@@ -15,19 +15,17 @@ import numpy as np
 from nvidia.dali import types
 
 from ..checks import MOST_IN_BATCH, check_shard, whole_number
-from ..draws.keyed_random import SamplePlace
+from ..draws.keyed_draws import SamplePlace
 from ..errors import SettingError
 from ..faults.fault_policy import substitutes
-from ..providers.data_provider import DataProvider
-from ..providers.data_set_checks import check_number_of_samples, check_sampler_fits
+from ..providers.data_provider import DataProvider, check_number_of_samples, check_sampler_fits, summary
 from ..providers.sample_loading import SampleLoader, input_blueprint
-from ..providers.summary import summary
 from ..sample_data import SampleDataGroup
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
-from ..sampling.plans.planned_batch import Int64Array, PlannedBatch
+from ..sampling.plans.epoch_plans import Int64Array, PlannedBatch
 from ..sampling.random_access_sampler import Description, EpochSegment, RandomAccessSampler
-from .callable_base import CallableBase
 from .context import add_context, context_values
+from .input_bases import CallableBase
 from .shards import shard_given_once
 
 _sample_index_of = operator.attrgetter("sample_index")

@@ -10,8 +10,7 @@ from nvidia.dali import types
 
 from ..checks import MOST_IN_BATCH, check_shard, whole_number
 from ..errors import SettingError
-from ..providers.data_provider import DataProvider
-from ..providers.data_set_checks import check_number_of_samples
+from ..providers.data_provider import DataProvider, check_number_of_samples
 from ..sampling.arithmetic.last_batch import LastBatch, check_last_batch
 from ..sampling.sharded_permutation_sampler import ShardedPermutationSampler
 from .planned_input import PlannedInput

@@ -31,8 +31,7 @@ import attrs
 from ..checks import file_path, number
 from ..errors import FrameworkError, SettingError, TooManyFailedError
 from ..faults.failed_samples import FailedSample, Quarantine, summary_of
-from ..limits.file_limits import all_limits, set_all_limits
-from ..limits.worker_limits import checked_worker_count
+from ..limits.file_limits import all_limits, checked_worker_count, set_all_limits
 
 if TYPE_CHECKING:
     from .sample_trial import Subject

@@ -20,7 +20,7 @@ from ..providers.data_provider import DataProvider
 from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.conversion import as_numpy
 from ..sample_data.format_problems import describe_difference, described_together
-from ..sources.callable_base import CallableBase
+from ..sources.input_bases import CallableBase
 from .rule_check import Finding, RuleCheck, in_samples, sample_differences
 
 

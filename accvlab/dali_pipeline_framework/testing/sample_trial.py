@@ -9,21 +9,21 @@ from typing import Any
 import attrs
 import numpy as np
 
-from ..draws.keyed_random import SamplePlace
+from ..draws.keyed_draws import SamplePlace
 from ..engine.samples import SampleChecker, of_step
 from ..engine.tolerant_loading import description_of
 from ..engine.worker_process import pass_on_interrupt
 from ..errors import SettingError
 from ..faults.failed_samples import FailedSample
 from ..loader.data_loader import DataLoader
-from ..pipeline.chains.array_steps import ArraySteps
+from ..pipeline.chain_planning import ArraySteps
 from ..pipeline.pipeline import PipelineDefinition
 from ..providers.data_provider import DataProvider
 from ..sample_data import GroupFormat
-from ..sampling.shuffled_sampler import SequentialSampler
+from ..sampling.sharded_permutation_sampler import SequentialSampler
 from ..sources.input_adapter import InputAdapter
 from ..sources.planned_input import PlannedInput
-from ..sources.sampler_input_callable import SamplerInputCallable
+from ..sources.sampler_inputs import SamplerInputCallable
 
 MOST_AT_ONCE = 32
 """How many images are decoded at a time."""

@@ -19,12 +19,9 @@ from nvidia.dali.pipeline import pipeline_def
 from ..draws.draw_scope import DrawRecording
 from ..engine.dali.graph_inspection import GraphInspection
 from ..errors import FormatError, OutputError, StepOutputError
-from ..pipeline.chains.array_steps import ArraySteps
-from ..pipeline.chains.chain_format import chain_format
+from ..pipeline.chain_planning import ArraySteps, chain_format
 from ..processing_steps.pipeline_step_base import PipelineStepBase
-from ..processing_steps.wrappers.data_group_array_in_path_elements_applied_step import (
-    DataGroupArrayInPathElementsAppliedStep,
-)
+from ..processing_steps.wrappers.group_steps import DataGroupArrayInPathElementsAppliedStep
 from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.format_problems import describe_difference, described_together
 from ..sample_data.graph_mode import do_not_convert

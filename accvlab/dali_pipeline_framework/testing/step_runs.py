@@ -15,14 +15,12 @@ from nvidia.dali import types
 from ..checks import choice, listed
 from ..draws.draw_records import DrawRecord
 from ..draws.draw_scope import DrawPlan
-from ..draws.keyed_draws import KeyedDraws
-from ..draws.keyed_random import SamplePlace
+from ..draws.keyed_draws import KeyedDraws, SamplePlace
 from ..draws.random_draws import PlannedDraw
 from ..engine.samples import SampleStepError
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import SettingError
-from ..pipeline.chains.array_steps import ArraySteps
-from ..pipeline.chains.chain_format import chain_format
+from ..pipeline.chain_planning import ArraySteps, chain_format
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.array_application import filled
 from ..processing_steps.image_use import no_images
@@ -32,7 +30,7 @@ from ..sample_data.dtypes import get_dali_type_for_numpy_type as dali_type
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.format_problems import describe_difference
 from ..sample_data.names import Path, format_path, normalized_path
-from ..sources.callable_base import CallableBase
+from ..sources.input_bases import CallableBase
 
 REPLAYED = "replayed draws"
 
@@ -201,7 +199,7 @@ def run_step(
 
     Example:
         >>> from nvidia.dali.types import DALIDataType
-        >>> from accvlab.dali_pipeline_framework.processing_steps.wrappers.lambda_step import LambdaStep
+        >>> from accvlab.dali_pipeline_framework.processing_steps.wrappers.function_steps import LambdaStep
         >>> sample = SampleDataGroup()
         >>> sample.add_data_field("points", DALIDataType.FLOAT)
         >>> sample["points"] = [[1, 2], [3, 4]]

@@ -18,11 +18,17 @@ from nvidia.dali import types
 from ..checks import shown, whole_number
 from ..errors import FileError, FrameworkError, MissingPackageError, SettingError, VideoError, error_that_is_also
 from ..limits.file_limits import IMAGE_PIXELS
-from ..limits.image_limit import too_many_pixels
+from ..limits.image_limits import too_many_pixels
 from ..providers.files.storage import reason_of
-from .files.container import missing_bytes
-from .files.video_file import is_empty, is_file_or_missing, path_advice
-from .remote_video import RemoteVideo, WatchedFile, located
+from .files.video_file import (
+    RemoteVideo,
+    WatchedFile,
+    is_empty,
+    is_file_or_missing,
+    located,
+    missing_bytes,
+    path_advice,
+)
 
 if TYPE_CHECKING:
     import av

@@ -14,8 +14,7 @@ import numpy as np
 
 from ..checks import shown
 from ..errors import FileError, SettingError, error_that_is_also
-from ..providers.files.file_scan import scan_folders
-from ..providers.files.name_filter import NameFilter
+from ..providers.files.file_scan import NameFilter, scan_folders
 from ..providers.files.storage import Storage, is_url, open_regular_file, parent_of, reason_of, split_pattern
 from ..url_secrets import repr_without_secrets
 from .files.video_file import path_advice

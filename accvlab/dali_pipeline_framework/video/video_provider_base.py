@@ -12,7 +12,7 @@ import numpy as np
 from nvidia.dali import types
 
 from ..providers.files.storage import as_utf8
-from ..providers.rigs.rig_provider_base import OptionalField, RigProviderBase
+from ..providers.rigs.camera_rig import OptionalField, RigProviderBase
 from ..sample_data import SampleDataGroup
 from ..sample_data.formats import DECODED_CLIP, DECODED_IMAGE
 from ..sample_data.names import Name
@@ -20,8 +20,8 @@ from .frame_reader import KeptFrames
 from .frame_reader_pool import DecodingStatistics
 from .video_decoding import UInt8Array
 from .video_index import Int64Array, VideoIndex
+from .video_providers import VideoWindows
 from .video_tracks import tracks_of
-from .video_windows import VideoWindows
 from .videos import Videos
 
 _MOST_DESCRIBED = 8

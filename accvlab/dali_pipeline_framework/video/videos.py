@@ -13,7 +13,7 @@ from nvidia.dali import types
 
 from ..checks import file_path, file_paths, flag, number, number_list, shown, valid, whole_number
 from ..errors import SettingError
-from ..providers.files.name_filter import NameFilter
+from ..providers.files.file_scan import NameFilter
 from ..providers.files.storage import Storage
 from ..providers.rigs.camera_rig import CameraRig, one_of
 from ..unknown_arguments import explains_unknown_arguments

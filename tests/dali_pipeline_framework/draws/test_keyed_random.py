@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.chi_square import FAR_OUT, chi_square_deviate
 from support.split_mix import key_with_first_number, unmix
 
-from accvlab.dali_pipeline_framework.draws.keyed_random import derive_key, mix, random_bits, random_uniform
+from accvlab.dali_pipeline_framework.draws.keyed_draws import derive_key, mix, random_bits, random_uniform
 
 MASK = 2**64 - 1
 KEYS = st.integers(0, MASK)

@@ -28,8 +28,7 @@ from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, SampleData
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FileError
 from accvlab.dali_pipeline_framework.extension import image_arrays
 from accvlab.dali_pipeline_framework.limits import file_limits
-from accvlab.dali_pipeline_framework.limits.image_headers import claimed_size
-from accvlab.dali_pipeline_framework.limits.image_limit import too_large
+from accvlab.dali_pipeline_framework.limits.image_limits import claimed_size, too_large
 from accvlab.dali_pipeline_framework.providers.files.image_decoding import decoded_rgb
 from accvlab.dali_pipeline_framework.sample_data.formats import ENCODED_IMAGE
 

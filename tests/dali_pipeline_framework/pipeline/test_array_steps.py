@@ -38,7 +38,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupInPathAppliedStep,
     PipelineStepBase,
 )
-from accvlab.dali_pipeline_framework.processing_steps.wrappers.array_step import ArrayStep
+from accvlab.dali_pipeline_framework.processing_steps.wrappers.function_steps import ArrayStep
 from accvlab.dali_pipeline_framework.providers import ReplayedDrawsProvider
 from accvlab.dali_pipeline_framework.sampling import SequentialSampler
 from accvlab.dali_pipeline_framework.testing import run_step

@@ -13,7 +13,7 @@ from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, Sampler
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
 from accvlab.dali_pipeline_framework.providers import FileDataProvider
-from accvlab.dali_pipeline_framework.providers.summary import summary
+from accvlab.dali_pipeline_framework.providers.data_provider import summary
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 from accvlab.dali_pipeline_framework.sources import FileReader, JoinedInput
 

@@ -23,7 +23,7 @@ from accvlab.dali_pipeline_framework import (
     SampleDataGroup,
     TorchvisionStep,
 )
-from accvlab.dali_pipeline_framework.draws.keyed_random import seeded_global_generators
+from accvlab.dali_pipeline_framework.draws.keyed_draws import seeded_global_generators
 from accvlab.dali_pipeline_framework.errors import FormatError, SettingError, StepOutputError
 from accvlab.dali_pipeline_framework.testing import check_step, run_step
 

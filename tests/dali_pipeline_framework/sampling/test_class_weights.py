@@ -15,11 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.sampling.arithmetic import class_weights
-from accvlab.dali_pipeline_framework.sampling.arithmetic.class_weights import (
-    checked_weights,
-    class_balanced_weights,
-)
+from accvlab.dali_pipeline_framework.sampling.arithmetic import weights as class_weights
+from accvlab.dali_pipeline_framework.sampling.arithmetic.weights import checked_weights, class_balanced_weights
 
 SINGLE = st.lists(st.integers(-3, 3), min_size=1, max_size=60)
 POWERS = st.floats(0, 3)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.chi_square import FAR_OUT, chi_square_deviate
 from support.laws import each_value, examples, some
 
-from accvlab.dali_pipeline_framework.draws.keyed_random import derive_key
+from accvlab.dali_pipeline_framework.draws.keyed_draws import derive_key
 from accvlab.dali_pipeline_framework.sampling import MixedSampler, ShuffledSampler
 from accvlab.dali_pipeline_framework.sampling.arithmetic.keyed_permutation import (
     KeyedPermutation,

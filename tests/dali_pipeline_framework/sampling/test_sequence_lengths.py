@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.sampling.arithmetic.sequence_lengths import checked_lengths
+from accvlab.dali_pipeline_framework.sampling.arithmetic.last_batch import checked_lengths
 
 
 @pytest.mark.parametrize("lengths", [[3, 1, 4], (3, 1, 4), np.array([3, 1, 4], np.uint8), [3.0, 1.0, 4.0]])

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from support.chi_square import FAR_OUT, chi_square_deviate
 from support.split_mix import key_with_first_number
 
-from accvlab.dali_pipeline_framework.draws.keyed_random import derive_key, random_uniform
+from accvlab.dali_pipeline_framework.draws.keyed_draws import derive_key, random_uniform
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.sampling.arithmetic import weighted_choice
-from accvlab.dali_pipeline_framework.sampling.arithmetic.weighted_choice import WeightedChoice
+from accvlab.dali_pipeline_framework.sampling.arithmetic import weights as weighted_choice
+from accvlab.dali_pipeline_framework.sampling.arithmetic.weights import WeightedChoice
 
 WEIGHTS = st.lists(st.just(0.0) | st.floats(0, 1) | st.floats(0, 1.7e308), min_size=1, max_size=30).filter(any)
 

@@ -23,10 +23,8 @@ from support.videos import make_video, read_numbers
 from accvlab.dali_pipeline_framework import DataLoader, RemoteReading
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, SourceError, VideoError
 from accvlab.dali_pipeline_framework.video import VideoDataProvider, VideoFrameDataProvider, Videos, index_video
-from accvlab.dali_pipeline_framework.video.files.container import missing_bytes
-from accvlab.dali_pipeline_framework.video.files.video_file import is_empty
+from accvlab.dali_pipeline_framework.video.files.video_file import is_empty, located, missing_bytes
 from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader
-from accvlab.dali_pipeline_framework.video.remote_video import located
 from accvlab.dali_pipeline_framework.video.video_decoding import VideoDecoder
 
 FAST: dict[str, Any] = {"reading": RemoteReading(attempts=3, first_wait_s=0.001, most_wait_s=0.002, timeout_s=30)}

@@ -10,7 +10,7 @@ import pytest
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.video import VideoDataProvider, index_video
-from accvlab.dali_pipeline_framework.video.files.container import missing_bytes
+from accvlab.dali_pipeline_framework.video.files.video_file import missing_bytes
 from accvlab.dali_pipeline_framework.video.video_decoding import video_codec
 
 CODECS = {

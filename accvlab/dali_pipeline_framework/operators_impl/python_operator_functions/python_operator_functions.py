@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A published module path."""
 
-from ...operators.published.array_functions import (
+from ...operators.published.helpers import (
     add_post_transform_to_projection_matrix,
     apply_clipping_and_get_with_clipping_info,
     apply_transform_to_points,

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import FileError, SettingError, error_that_is_also, file_error
-from ...limits.tables import opened_file, parse_json, read_table
+from ...limits.file_limits import opened_file, parse_json, read_table
 from .file_lock import making
 from .storage import is_url, replace_file
 

@@ -19,8 +19,7 @@ from ...sample_data.names import Name
 from ...unknown_arguments import explains_unknown_arguments
 from ...url_secrets import without_secrets
 from ..data_provider import DataProvider
-from .file_finding import FilePath, find_files
-from .file_scan import DEFAULT_FILE_FILTERS
+from .file_scan import DEFAULT_FILE_FILTERS, FilePath, find_files
 from .file_table import FileTable
 from .image_decoding import decoded_rgb, pillow_image_module
 from .storage import StoragePath, as_utf8

@@ -3,17 +3,98 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import os
 import time
-from collections.abc import Iterable
-from typing import SupportsIndex
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, SupportsIndex
 
-from ...checks import shown, whole_number
-from ...draws.keyed_random import hash_bytes
+from ...checks import elements, shown, whole_number
+from ...draws.keyed_draws import hash_bytes
 from ...errors import FileError, SettingError
+from ...url_secrets import without_secrets
+from .columns import load_or_make
 from .file_table import FileTable, FileTableBuilder
-from .name_filter import NameFilter
-from .storage import Storage
+from .storage import Storage, StoragePath, checked_path, parent_of
+
+_FNM_CASEFOLD = 1 << 4
+_SPECIAL = frozenset("*?[\\")
+
+
+class NameFilter:
+    """Tells which names match at least one of several patterns.
+
+    The patterns are those of ``fnmatch(3)`` without flags but for letter case, and it is that function of the C
+    library that decides, as in DALI: ``*`` and ``?`` match any characters, also a leading dot; ``[a-z]``,
+    ``[!a-z]``, ``[^a-z]`` and ``[[:digit:]]`` one of several; a backslash takes away the meaning of the character
+    after it. A name must match as a whole.
+
+    Objects are immutable and can be pickled.
+    """
+
+    def __init__(self, patterns: str | Iterable[str], *, case_sensitive: bool, argument: str) -> None:
+        """Compile the patterns, one or several texts.
+
+        Args:
+            patterns: The patterns.
+            case_sensitive: Whether the case of letters counts.
+            argument: Name of the argument that they come from, for messages.
+        """
+        is_unordered = isinstance(patterns, set | frozenset | dict)
+        given = [patterns] if isinstance(patterns, str) else elements([*patterns] if is_unordered else patterns)
+        if given is None:
+            raise SettingError(f"`{argument}` must be texts such as '*.jpg', got {shown(patterns)}.")
+        self._patterns = tuple(given)
+        self._case_sensitive = bool(case_sensitive)
+        if not self._patterns:
+            raise SettingError(f"`{argument}` must have at least one pattern, such as '*', got none.")
+        for pattern in self._patterns:
+            if not isinstance(pattern, str) or "\0" in pattern or not _can_name(pattern):
+                raise SettingError(f"`{argument}` must be texts such as '*.jpg', got {shown(pattern)}.")
+        # Most patterns are suffixes: `endswith` checks all of these at once.
+        fold = (lambda text: text) if self._case_sensitive else str.lower
+        self._suffixes = tuple(fold(pattern[1:]) for pattern in self._patterns if _is_suffix(pattern))
+        self._encoded = [os.fsencode(pattern) for pattern in self._patterns]
+        self._others = [os.fsencode(pattern) for pattern in self._patterns if not _is_suffix(pattern)]
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The patterns."""
+        return self._patterns
+
+    def matches(self, name: str) -> bool:
+        """Whether a name matches at least one of the patterns."""
+        is_ascii = name.isascii()
+        if is_ascii and (name if self._case_sensitive else name.lower()).endswith(self._suffixes):
+            return True
+        patterns = self._others if is_ascii else self._encoded
+        if not patterns:
+            return False
+        match, encoded = _fnmatch(), os.fsencode(name)
+        flags = 0 if self._case_sensitive else _FNM_CASEFOLD
+        return any(match(pattern, encoded, flags) == 0 for pattern in patterns)
+
+
+def _can_name(text: str) -> bool:
+    """Whether the name of a file can have these characters."""
+    try:
+        return bool(os.fsencode(text)) or not text
+    except UnicodeEncodeError:  # half of a pair of surrogates
+        return False
+
+
+def _is_suffix(pattern: str) -> bool:
+    return pattern[:1] == "*" and pattern.isascii() and _SPECIAL.isdisjoint(pattern[1:])
+
+
+@functools.cache
+def _fnmatch() -> Callable[[bytes, bytes, int], int]:
+    function = ctypes.CDLL(None).fnmatch
+    function.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int]
+    function.restype = ctypes.c_int
+    return function
+
 
 DEFAULT_FILE_FILTERS: tuple[str, ...] = (
     "*.jpg", "*.jpeg", "*.png", "*.bmp", "*.tif", "*.tiff", "*.pnm", "*.ppm", "*.pgm", "*.pbm", "*.jp2", "*.webp",
@@ -223,3 +304,72 @@ def _why_nothing_is_found(
         f"{len(classes)} label folder(s) have {num_seen} file(s), and none matches the `file_filters`: "
         f"{', '.join(file_filter.patterns)}."
     )
+
+
+FilePath = str | os.PathLike[str]
+
+
+def find_files(
+    file_root: StoragePath | None,
+    file_list: StoragePath | None,
+    files: FilePath | Iterable[FilePath] | None,
+    labels: SupportsIndex | Iterable[SupportsIndex] | None,
+    *,
+    file_filters: str | Iterable[str],
+    dir_filters: str | Iterable[str] | None,
+    case_sensitive_filter: bool,
+    storage_options: Mapping[str, Any] | None,
+    index_cache: FilePath | None,
+    refresh: bool,
+) -> tuple[Storage, FileTable]:
+    """Find the files of a data set: where they are, and their names there, with int32 labels.
+
+    For arguments and errors see `FileDataProvider`.
+    """
+    _check_mode(file_root, file_list, files, labels)
+    file_filter = NameFilter(file_filters, case_sensitive=case_sensitive_filter, argument="file_filters")
+    folder_filter = None
+    if dir_filters is not None:
+        folder_filter = NameFilter(dir_filters, case_sensitive=case_sensitive_filter, argument="dir_filters")
+
+    storage = Storage("" if file_root is None else file_root, storage_options)
+    scan: Callable[[], FileTable]
+    key: Callable[[], Any]
+    if files is not None:
+        given = list_given_files(files, labels)
+        scan, key = lambda: given, given.digest
+    elif file_list is not None:
+        folder, name = parent_of(checked_path(file_list, "file_list"))
+        of_list = Storage(folder, storage_options)
+        storage = of_list if file_root is None else storage
+        scan, key = (
+            functools.partial(read_list_file, of_list, name),
+            functools.partial(content_hash, of_list, name),
+        )
+    else:
+        scan = functools.partial(scan_folders, storage, file_filter, folder_filter)
+        root = without_secrets(storage.root) if storage.is_remote else os.path.abspath(storage.root)
+        folders = None if folder_filter is None else folder_filter.patterns
+        settings = [root, file_filter.patterns, folders, bool(case_sensitive_filter)]
+        key = settings.copy
+    if index_cache is None:
+        return storage, scan()
+
+    def is_current(table: FileTable) -> bool:
+        return not refresh and ("classes" not in table.notes or is_unchanged(storage, table))
+
+    table = load_or_make(
+        index_cache, ["files", key()], FileTable.load, lambda: scan().columns(), is_current=is_current
+    )
+    return storage, table
+
+
+def _check_mode(file_root: StoragePath | None, file_list: object, files: object, labels: object) -> None:
+    if files is not None and file_list is not None:
+        raise SettingError("Files are named by `files` or by `file_list`, got both.")
+    if labels is not None and files is None:
+        raise SettingError("`labels` are those of `files`, got labels without files.")
+    if files is None and file_list is None and file_root is None:
+        raise SettingError("Give `file_root` (a folder of label folders), `file_list`, or `files`.")
+    if file_root is not None and not checked_path(file_root, "file_root"):
+        raise SettingError("`file_root` must not be empty; the current folder is '.'.")

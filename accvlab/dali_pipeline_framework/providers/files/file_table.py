@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checks import index_in
-from ...draws.keyed_random import hash_bytes
+from ...draws.keyed_draws import hash_bytes
 from ...errors import SettingError
 from .columns import Columns
 

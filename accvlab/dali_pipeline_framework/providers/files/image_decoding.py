@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import FileError, MissingPackageError
-from ...limits.image_limit import too_large, too_many_pixels
+from ...limits.image_limits import too_large, too_many_pixels
 
 
 def pillow_image_module() -> ModuleType:

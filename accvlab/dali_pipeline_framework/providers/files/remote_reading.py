@@ -4,7 +4,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import wait
 from typing import Any, TypeVar
 
@@ -12,11 +16,206 @@ import attrs
 
 from ...checks import whole_number
 from ...errors import FileError, SettingError
-from ...limits.file_limits import UNPACKED_BYTES, FileTooLargeError
+from ...limits.file_limits import FILE_BYTES, UNPACKED_BYTES, FileTooLargeError
 from ...threads import called_in_thread
 from ...url_secrets import cleaned
-from .http_answers import end_requests_after, is_http, whole
-from .remote_version import FileVersion, ReplacedFileError
+from .remote_file import FileVersion, ReplacedFileError
+
+_NOT_FOUND = (404, 410)
+_HEAD_REFUSED = (400, 401, 403, 405, 501)  # e.g. for URLs that were signed for one method
+_WHOLE, _PART, _NOT_SATISFIABLE = 200, 206, 416
+_MARKS = ("ETag", "Last-Modified")
+_PROTOCOLS = ("http", "https")
+_LEAST_S = 1e-3
+_CHUNK = 1 << 20
+
+_time = threading.local()
+
+
+@attrs.frozen
+class HttpAnswer:
+    """An answer about a file.
+
+    Attributes:
+        size: Number of bytes of the file; None where the server does not say.
+        marks: What the server says that changes with the content.
+        content: The part that was asked for.
+    """
+
+    size: int | None
+    marks: dict[str, str]
+    content: bytes = b""
+
+
+def is_http(file_system: Any) -> bool:
+    """Whether files are asked for by HTTP."""
+    module = sys.modules.get("fsspec.implementations.http")
+    return module is not None and isinstance(file_system, module.HTTPFileSystem)
+
+
+def bounded(url: str, options: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
+    """Complete the arguments of a file system: web servers are asked for files as they are, and within a time.
+
+    Args:
+        url: Such as ``https://host/train`` or ``zip://train::https://host/all.zip``.
+        options: Arguments for ``fsspec.core.url_to_fs``.
+        timeout_s: Time for one attempt, after which requests of fsspec itself end too, as for members of archives.
+    """
+    protocols = [link.partition("://")[0] for link in url.split("::")]
+    completed = dict(options)
+    for place, protocol in enumerate(protocols):
+        if protocol in _PROTOCOLS:
+            own = completed.pop(protocol, {})
+            if place == 0:
+                completed = _bounded({**own, **completed}, timeout_s)
+            else:
+                completed[protocol] = _bounded(own, timeout_s)
+    return completed
+
+
+def _bounded(options: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    import aiohttp
+
+    given = options.get("client_kwargs") or {}
+    client = {"timeout": aiohttp.ClientTimeout(total=timeout_s + 1), **given, "auto_decompress": False}
+    client["headers"] = {**(given.get("headers") or {}), "Accept-Encoding": "identity"}
+    return {**options, "client_kwargs": client}
+
+
+def end_requests_after(seconds: float) -> None:
+    """Have the requests of this thread end after that time, and their connections be closed."""
+    _time.limit_s, _time.end_s = seconds, time.monotonic() + seconds
+
+
+def whole(file_system: Any, url: str) -> bytes:
+    """Read a file as a whole.
+
+    Raises:
+        FileNotFoundError: There is none.
+        FileTooLargeError: It has more bytes than the limit.
+        UnsupportedOperation: The server sends it compressed.
+        Exception: What aiohttp raises.
+    """
+    content: bytes = _run(file_system, _whole, url)
+    return content
+
+
+def described(file_system: Any, url: str) -> HttpAnswer:
+    """Ask for size and version of a file.
+
+    Raises:
+        FileNotFoundError: There is none.
+        Exception: What aiohttp raises.
+    """
+    answer: HttpAnswer = _run(file_system, _described, url)
+    return answer
+
+
+def part(file_system: Any, url: str, start: int, end: int) -> HttpAnswer:
+    """Read the bytes of a file in ``[start, end)``, or as many as there are.
+
+    Raises:
+        FileNotFoundError: There is none.
+        UnsupportedOperation: The server sends only whole files, or compressed ones.
+        Exception: What aiohttp raises.
+    """
+    answer: HttpAnswer = _run(file_system, _part, url, start, end)
+    return answer
+
+
+def _run(file_system: Any, action: Any, *arguments: Any) -> Any:
+    from fsspec.asyn import FSTimeoutError, sync
+
+    end_s = getattr(_time, "end_s", None)
+    rest_s = None if end_s is None else max(end_s - time.monotonic(), _LEAST_S)
+    try:
+        return sync(file_system.loop, action, file_system, *arguments, timeout=rest_s)
+    except FSTimeoutError:
+        if end_s is None or time.monotonic() < end_s:
+            raise
+    raise TimeoutError(f"there was no answer within {_time.limit_s:g} s")
+
+
+def _settings(file_system: Any, **headers: str) -> dict[str, Any]:
+    given: Mapping[str, Any] = file_system.kwargs
+    # The size and the parts of a file that was compressed for its way would be other ones.
+    return {**given, "headers": {**given.get("headers", {}), "Accept-Encoding": "identity", **headers}}
+
+
+async def _whole(file_system: Any, url: str) -> bytes:
+    session = await file_system.set_session()
+    async with session.get(file_system.encode_url(url), **_settings(file_system)) as answer:
+        _require_success(answer, url)
+        FILE_BYTES.require(int(answer.headers.get("Content-Length") or 0), "it has {} bytes")
+        return await _content(answer)
+
+
+async def _content(answer: Any, most: int | None = None) -> bytes:
+    """Read the content of an answer; of one that has more than that many bytes, one piece more than those."""
+    encoding = answer.headers.get("Content-Encoding", "").strip().lower()
+    if encoding not in ("", "identity"):
+        raise io.UnsupportedOperation(
+            f"its server sends it compressed (Content-Encoding: {encoding}) where it is asked for as it is; have "
+            f"it sent without"
+        )
+    pieces, size = [], 0
+    async for piece in answer.content.iter_chunked(_CHUNK):
+        pieces.append(piece)
+        size += len(piece)
+        FILE_BYTES.require(size, "it has at least {} bytes")
+        if most is not None and size > most:
+            break
+    return b"".join(pieces)
+
+
+async def _described(file_system: Any, url: str) -> HttpAnswer:
+    session = await file_system.set_session()
+    settings = {"allow_redirects": True, **_settings(file_system)}
+    async with session.head(file_system.encode_url(url), **settings) as answer:
+        size = answer.headers.get("Content-Length")
+        if answer.status not in _HEAD_REFUSED:
+            _require_success(answer, url)
+            if size is not None:
+                return HttpAnswer(int(size), _marks(answer))
+    async with session.get(file_system.encode_url(url), **_settings(file_system, Range="bytes=0-0")) as answer:
+        if answer.status != _NOT_SATISFIABLE:  # as of an empty file
+            _require_success(answer, url)
+        size = answer.headers.get("Content-Length") if answer.status == _WHOLE else _size_of(answer)
+        return HttpAnswer(None if size is None else int(size), _marks(answer))
+
+
+async def _part(file_system: Any, url: str, start: int, end: int) -> HttpAnswer:
+    session = await file_system.set_session()
+    settings = _settings(file_system, Range=f"bytes={start}-{end - 1}")
+    async with session.get(file_system.encode_url(url), **settings) as answer:
+        if answer.status == _NOT_SATISFIABLE:  # it ends before
+            return HttpAnswer(_size_of(answer), _marks(answer))
+        _require_success(answer, url)
+        begins_there = answer.headers.get("Content-Range", "").startswith(f"bytes {start}-")
+        if answer.status != _PART or not begins_there:
+            raise io.UnsupportedOperation(
+                f"its server answers with the status {answer.status} where a part of the file is asked for, so "
+                f"that it can only be read as a whole"
+            )
+        return HttpAnswer(_size_of(answer), _marks(answer), await _content(answer, end - start))
+
+
+def _require_success(answer: Any, url: str) -> None:
+    if answer.status in _NOT_FOUND:
+        raise FileNotFoundError(url)
+    answer.raise_for_status()
+
+
+def _size_of(answer: Any) -> int | None:
+    """The size of the file whose part an answer has."""
+    found = re.fullmatch(r"bytes .+/(\d+)", answer.headers.get("Content-Range", ""))
+    return None if found is None else int(found[1])
+
+
+def _marks(answer: Any) -> dict[str, str]:
+    """The strongest mark only: servers that stand for each other may differ in the time."""
+    return next(({name: answer.headers[name]} for name in _MARKS if answer.headers.get(name)), {})
+
 
 _T = TypeVar("_T")
 

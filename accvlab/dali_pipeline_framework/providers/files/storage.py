@@ -17,13 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import FileError, MissingPackageError, SettingError, error_that_is_also
-from ...limits.tables import opened_file
+from ...limits.file_limits import opened_file
 from ...url_secrets import cleaned, repr_without_secrets
-from .bounded_tar import with_bounds
-from .http_answers import bounded
-from .remote_file import open_blocks, open_file
-from .remote_reading import RemoteReading, read_file
-from .remote_version import FileVersion
+from .archives import with_bounds
+from .remote_file import FileVersion, open_blocks, open_file
+from .remote_reading import RemoteReading, bounded, read_file
 
 UInt8Array = npt.NDArray[np.uint8]
 StoragePath = str | os.PathLike[str]

@@ -16,10 +16,10 @@ from ...sample_data.formats import ENCODED_IMAGE
 from ...sample_data.names import Name
 from ...unknown_arguments import explains_unknown_arguments, in_settings
 from ..files.storage import StoragePath
+from ..rigs.camera_rig import RigProviderBase
 from ..rigs.frame_times import Int64Array, TimeArray
-from ..rigs.rig_provider_base import RigProviderBase
-from .frame_folders import FrameFolders, frame_folders
 from .frame_index import FrameIndex, index_frames
+from .recording_folders import FrameFolders, frame_folders
 
 
 class FrameProviderBase(RigProviderBase):

@@ -28,8 +28,7 @@ from ..rigs.frame_times import (
     as_times,
     stamp_of,
 )
-from .frame_folders import FrameFolders
-from .recording_folders import RecordingFolders
+from .recording_folders import FrameFolders, RecordingFolders
 
 _logger = logging.getLogger(__name__)
 

@@ -6,15 +6,19 @@ from __future__ import annotations
 import collections
 import logging
 from abc import ABC
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import attrs
 import numpy as np
 import numpy.typing as npt
+from nvidia.dali import types
 
-from ...checks import bullets, choice, listed, number, shown, valid
+from ...checks import bullets, choice, index_in, listed, number, shown, valid
 from ...errors import SettingError
+from ...sample_data import SampleDataGroup
+from ...sample_data.names import Name
+from ..data_provider import DataProvider
 from .frame_times import Int64Array
 
 MissingPolicy: TypeAlias = Literal["drop", "bridge", "raise"]
@@ -138,3 +142,62 @@ class RigAccount:
             parts.setdefault(recording, []).extend(notes)
         names = [each if isinstance(each, str) else f"recording {each}" for each in parts]
         return [f"{name}: {', '.join(texts)}" for name, texts in zip(names, parts.values(), strict=True)]
+
+
+OptionalField: TypeAlias = tuple[Name | None, types.DALIDataType, int | None]
+"""Name (None for a field that is not there), type, and number of dimensions."""
+
+
+class RigProviderBase(DataProvider):
+    """A data set of recordings, by one camera or several."""
+
+    def _set_format(
+        self,
+        camera_names: Sequence[str],
+        of_camera: SampleDataGroup,
+        of_frames: Iterable[OptionalField],
+        of_sample: Iterable[OptionalField],
+        missing: Iterable[MissingFrame],
+    ) -> None:
+        """Make the blueprint.
+
+        Args:
+            camera_names: Names of the cameras; none for a single one, whose fields are those of the sample.
+            of_camera: First fields of each camera.
+            of_frames: Further fields of each camera.
+            of_sample: Fields that a sample has once.
+            missing: Missing frames.
+        """
+        self._camera_names = tuple(camera_names)
+        self._missing = tuple(missing)
+        _add_fields(of_camera, of_frames)
+        self._blueprint = of_camera
+        if camera_names:
+            self._blueprint = SampleDataGroup()
+            for camera in camera_names:
+                self._blueprint.add_data_group_field(camera, of_camera)
+        _add_fields(self._blueprint, of_sample)
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        """Blueprint of a sample, see the class."""
+        return self._blueprint.get_empty_like_self()
+
+    @property
+    def camera_names(self) -> tuple[str, ...]:
+        """Names of the cameras; none for a single one without a name."""
+        return self._camera_names
+
+    @property
+    def missing_frames(self) -> tuple[MissingFrame, ...]:
+        """Missing frames of cameras."""
+        return self._missing
+
+    def _checked(self, sample_index: int) -> int:
+        return index_in(sample_index, "sample_index", self.get_number_of_samples())
+
+
+def _add_fields(group: SampleDataGroup, fields: Iterable[OptionalField]) -> None:
+    for name, dtype, num_dimensions in fields:
+        if name is not None:
+            group.add_data_field(name, dtype, ndim=num_dimensions)

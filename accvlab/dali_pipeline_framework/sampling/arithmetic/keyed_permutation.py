@@ -10,7 +10,7 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-from ...draws.keyed_random import random_bits
+from ...draws.keyed_draws import random_bits
 
 _NUM_ROUNDS = 8
 _FEW_ITEMS = 512  # for so few the distance between two items is not quite uniform; sorting them costs 25 us once

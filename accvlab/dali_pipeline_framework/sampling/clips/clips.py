@@ -11,16 +11,20 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checks import choice, flag, number, whole_number
-from ...draws.keyed_random import UInt64Array, random_bits
+from ...draws.keyed_draws import UInt64Array, random_bits
 from ...errors import SettingError
-from ..arithmetic.sequence_lengths import checked_lengths
-from .clip_starts import ClipStarts, ListedStarts, RegularStarts, starts_every, starts_in_time
+from ..arithmetic.last_batch import checked_lengths
 from .clip_windows import (
+    ClipStarts,
     ClipWindows,
     Int64Array,
+    ListedStarts,
+    RegularStarts,
     StrideWindows,
     TimedWindows,
     checked_timestamps,
+    starts_every,
+    starts_in_time,
     times_in_sequence,
 )
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from ..arithmetic.keyed_permutation import KeyedPermutation
 from ..arithmetic.last_batch import LastBatch, SampleCounts
-from .epoch_plan import EpochPlan
-from .planned_batch import Int64Array, PlannedBatch
+from .epoch_plans import EpochPlan, Int64Array, PlannedBatch
 from .tracks import UnitTable
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import attrs
 import numpy as np
 
-from ...draws.keyed_random import random_bits
+from ...draws.keyed_draws import random_bits
 from ..arithmetic.last_batch import LastBatch
 from ..clips.clips import Clips
-from .planned_batch import BoolArray, Int64Array, PlannedBatch, distinct
+from .epoch_plans import BoolArray, Int64Array, PlannedBatch, distinct
 
 
 @attrs.frozen(eq=False)

@@ -18,19 +18,26 @@ from nvidia.dali.pipeline import Pipeline
 from ...checks import listed
 from ...engine.dali.texts import NO_FILES, NO_FRAMES, dali_cause
 from ...errors import DeviceError, SettingError
-from ...providers.files.file_scan import DEFAULT_FILE_FILTERS
-from ...providers.files.name_filter import NameFilter
+from ...providers.files.file_scan import DEFAULT_FILE_FILTERS, NameFilter
 from ...providers.frames.recording_folders import has_image_extension
 from ...sample_data import ImageContent
 from ...sample_data.formats import DECODED_CLIP, ENCODED_IMAGE
 from ...sample_data.names import Name
 from ...sampling.random_access_sampler import Description
 from ...video.video_decoding import has_pyav, video_codec
-from ..native_input import CODECS_ON_CPU
-from .array_files import type_of_argument, type_of_array_file
-from .openable_files import files_in_folders, images_of_annotations, is_on_s3, named_files, require_openable
+from ..input_parts import CODECS_ON_CPU
+from .reader_files import (
+    files_in_folders,
+    images_of_annotations,
+    is_on_s3,
+    named_files,
+    require_complete,
+    require_openable,
+    type_of_argument,
+    type_of_array_file,
+    video_files,
+)
 from .reader_input import ReaderField, ReaderInput, ReaderRun, is_empty
-from .video_files import require_complete, video_files
 
 _logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
 from ...checks import check_shard, did_you_mean, listed
-from ...draws.keyed_random import derive_key
+from ...draws.keyed_draws import derive_key
 from ...engine.dali.texts import DEPRECATED_SEQUENCES, FEWER_SAMPLES_THAN_SHARDS, NO_SAMPLES
 from ...errors import SettingError
 from ...providers.files.storage import is_url
@@ -31,10 +31,10 @@ from ...sample_data.formats import UNKNOWN_CONTENT
 from ...sample_data.names import Name
 from ...sampling.arithmetic.last_batch import LastBatch, check_last_batch
 from ...sampling.random_access_sampler import Description
-from ..native_input import NativeInput, NativeRun
+from ..input_parts import NativeInput, NativeRun
 from ..reader_epochs import ReaderEpochs
 from ..shards import shard_given_once
-from .openable_files import is_on_s3
+from .reader_files import is_on_s3
 
 _Self = TypeVar("_Self", bound="ReaderInput")
 

@@ -7,10 +7,16 @@ import contextlib
 import io
 import os
 import stat
-from collections.abc import Iterator
-from typing import Any, BinaryIO, NamedTuple
+import struct
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Any, BinaryIO, NamedTuple, TypeVar
+
+import attrs
 
 from ...errors import FileError, VideoError, error_that_is_also
+from ...providers.files.remote_file import FileVersion
+from ...providers.files.storage import Storage, is_url, parent_of
+from ...url_secrets import repr_without_secrets, without_secrets
 
 
 @contextlib.contextmanager
@@ -114,3 +120,168 @@ class FileState(NamedTuple):
             f"The video {name} was changed after it was indexed ({what}), so its frames may be others. Make the "
             f"provider that uses it, or its index, anew; and keep videos unchanged while they are in use."
         )
+
+
+_MP4_STARTS = (b"ftyp", b"moov", b"mdat", b"free", b"wide", b"skip")
+_EBML_MAGIC = b"\x1a\x45\xdf\xa3"
+
+
+def missing_bytes(source: object) -> int:
+    """Count the bytes that an MP4, MOV, Matroska, WebM or AVI file lacks at its end, see `opened`.
+
+    0 where the file is complete or does not tell.
+    """
+    try:
+        with opened(source) as file:
+            size = file.seek(0, os.SEEK_END)
+            return max(0, _stated_end(file, size) - size)
+    except (OSError, ValueError, struct.error, IndexError, AttributeError):
+        return 0
+
+
+def _stated_end(file: BinaryIO, size: int) -> int:
+    file.seek(0)
+    start = file.read(12)
+    if start[:4] == b"RIFF" and start[8:] == b"AVI ":
+        return 8 + int(struct.unpack("<I", start[4:8])[0])
+    if start[:4] == _EBML_MAGIC:
+        return _end_of_matroska(file)
+    return _end_of_mp4(file, size) if start[4:8] in _MP4_STARTS else 0
+
+
+def _end_of_mp4(file: BinaryIO, size: int) -> int:
+    end = 0
+    while end + 8 <= size:  # boxes, one after the other
+        file.seek(end)
+        head = file.read(16)
+        length = int(struct.unpack_from(">I", head)[0])
+        if length == 1:
+            (length,) = struct.unpack_from(">Q", head, 8)
+        if length < 8:  # 0: up to the end
+            break
+        end += length
+    return end
+
+
+def _end_of_matroska(file: BinaryIO) -> int:
+    file.seek(4)
+    file.seek(_ebml_number(file)[0], os.SEEK_CUR)
+    file.seek(4, os.SEEK_CUR)  # the identifier of the segment, which holds all the rest
+    length, is_unknown = _ebml_number(file)
+    return 0 if is_unknown else file.tell() + length
+
+
+def _ebml_number(file: BinaryIO) -> tuple[int, bool]:
+    """Read an EBML variable-length integer (vint), and whether it stands for "unknown", as in live recordings."""
+    first = file.read(1)[0]
+    num_bytes = 9 - first.bit_length()
+    value = int.from_bytes(bytes([first & (0xFF >> num_bytes)]) + file.read(num_bytes - 1), "big")
+    return value, value == (1 << 7 * num_bytes) - 1
+
+
+_T = TypeVar("_T")
+
+
+@attrs.frozen
+class RemoteVideo:
+    """A video in remote storage.
+
+    Attributes:
+        url: Its URL.
+        storage: What opens it.
+        path: Its name there.
+        indexed: The version that was indexed; None for whatever is there.
+    """
+
+    url: str = attrs.field(repr=repr_without_secrets)
+    storage: Storage
+    path: str = attrs.field(repr=repr_without_secrets)
+    indexed: FileState | None = None
+
+    @property
+    def name(self) -> str:
+        """The URL as messages tell it."""
+        return without_secrets(self.url)
+
+    def state(self) -> FileState:
+        """Ask for its state.
+
+        Raises:
+            FileError: It is not there, or cannot be accessed. Also the builtin exception of the cause.
+        """
+        return _state(self.storage.version(self.path))
+
+    def as_indexed(self, state: FileState | None) -> RemoteVideo:
+        """The same video, in one version only."""
+        return attrs.evolve(self, indexed=state)
+
+    def open(self) -> BinaryIO:
+        """Open it, to be read here and there.
+
+        Raises:
+            FileError: It is not there, or cannot be accessed. Also the builtin exception of the cause.
+            VideoError: It is not in the version that was indexed.
+        """
+        version = self.storage.version(self.path)
+        if self.indexed is not None:
+            self.indexed.require_same(_state(version), repr(self.name))
+        return self.storage.open_blocks(self.path, version)
+
+
+def _state(version: FileVersion) -> FileState:
+    return FileState(version.size, version.marks)
+
+
+def located(
+    source: Any,
+    storage_options: Mapping[str, Any] | None = None,
+    storages: MutableMapping[str, Storage] | None = None,
+) -> Any:
+    """Return what opens a video that is named by a URL, and any other source as it is.
+
+    Args:
+        source: The source.
+        storage_options: Arguments of the file system.
+        storages: Archives by their URLs that are shared, each with its list of members; new ones are added.
+    """
+    if not isinstance(source, str) or not is_url(source):
+        return source
+    folder, path = parent_of(source) if "::" in source else ("", source)
+    storage = Storage(folder, storage_options)
+    return RemoteVideo(source, storage if storages is None else storages.setdefault(folder, storage), path)
+
+
+class WatchedFile:
+    """An open file that FFmpeg reads, and the error that it met.
+
+    FFmpeg takes a file that cannot be read for damaged, for shorter than it is, or goes on looking for its parts.
+    So after an error there is nothing more to read, and who called FFmpeg asks for the error.
+
+    Attributes:
+        error: The first error; None where there was none.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        """Watch a file that can seek."""
+        self._file = file
+        self.error: BaseException | None = None
+
+    def read(self, size: int = -1) -> bytes:
+        """Read the next bytes; none after an error."""
+        return self._tried(lambda: self._file.read(size), b"")
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Go to a byte; returns where that is."""
+        return self._tried(lambda: self._file.seek(offset, whence), 0)
+
+    def tell(self) -> int:
+        """Where the next byte is read."""
+        return self._tried(self._file.tell, 0)
+
+    def _tried(self, action: Callable[[], _T], otherwise: _T) -> _T:
+        if self.error is None:
+            try:
+                return action()
+            except BaseException as error:  # also an interrupt: FFmpeg could not pass it on
+                self.error = error
+        return otherwise

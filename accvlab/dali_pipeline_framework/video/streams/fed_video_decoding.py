@@ -14,8 +14,8 @@ from nvidia.dali.pipeline import Pipeline
 
 from ...engine.dali.texts import NOTHING_FED, dali_cause
 from ...errors import SettingError, VideoError
-from ...sources.native_input import CODECS_ON_CPU
-from ..files.container import missing_bytes
+from ...sources.input_parts import CODECS_ON_CPU
+from ..files.video_file import missing_bytes
 from ..video_decoding import FrameConverter, VideoDecoder, has_pyav, video_codec
 from .video_feed import FedVideo, UInt8Array
 

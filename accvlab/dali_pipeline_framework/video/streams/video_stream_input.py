@@ -20,7 +20,7 @@ from ...sample_data.formats import DECODED_CLIP
 from ...sample_data.names import Name
 from ...sampling.arithmetic.last_batch import LastBatch
 from ...sampling.random_access_sampler import Description
-from ...sources.native_input import NativeInput
+from ...sources.input_parts import NativeInput
 from ...unknown_arguments import explains_unknown_arguments
 from ..video_decoding import FrameConverter, import_av
 from .fed_video_decoding import DecoderChoice, LastSequencePolicy, SequenceSettings, require_video

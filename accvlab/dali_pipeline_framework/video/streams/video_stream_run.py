@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ClosedError, NothingFedError
-from ...sources.native_input import NativeRun
+from ...sources.input_parts import NativeRun
 from .fed_video_decoding import SequenceBatch, SequenceSettings, decode_in_batches
 from .video_feed import FedVideo, VideoFeed
 

@@ -24,7 +24,7 @@ from accvlab.dali_pipeline_framework.sources import (
     VideoReader,
     WebDatasetReader,
 )
-from accvlab.dali_pipeline_framework.sources.readers import video_files
+from accvlab.dali_pipeline_framework.sources.readers import reader_files
 
 
 def listed(folder: Path, *lines: str) -> Path:
@@ -153,7 +153,7 @@ class TestVideosThatBreakOff:
             raise SettingError("PyAV is missing.")
 
         path = self.cut(video(tmp_path / "a.webm", 30))
-        monkeypatch.setattr(video_files, "index_video", missing)
+        monkeypatch.setattr(reader_files, "index_video", missing)
         caplog.set_level(logging.WARNING)
         VideoReader(filenames=[path], sequence_length=2)
         assert f"{str(path)!r} lacks " in caplog.text

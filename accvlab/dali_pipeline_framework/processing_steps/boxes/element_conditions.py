@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps that evaluate conditions on elements, and remove elements by them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from nvidia.dali import types
+
+from ...checks import did_you_mean, field_name, flag, shown, text, whole_number
+from ...errors import SettingError
+from ...operators import functions
+from ...operators.conditions import ConditionEvaluation, Parser, TypedNode, variables_of
+from ...operators.element_selection import ElementSelection, with_length_of
+from ...operators.field_types import computable, leaf_at
+from ...sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
+from ...sample_data.dtypes import NUMPY_TYPES
+from ...sample_data.graph_mode import do_not_convert
+from ...sample_data.names import Name, available_names_hint
+from ..image_use import no_images
+from ..named_fields import FieldSearch, as_names
+from ..pipeline_step_base import PipelineStepBase
+
+
+class ConditionalElementRemover(PipelineStepBase):
+    """Keeps, of several fields of an annotation, the elements for which a mask is true.
+
+    In every group of a name, anywhere in the sample: the mask is ``(N,)`` bool; each processed field has N
+    elements along its axis, and keeps those for which the mask is true, in order. Type and other axes stay as they
+    are; values are copied bit by bit, so all types are exact. N may differ between samples and may be 0; all
+    elements may be dropped, or none. A mask of another length than the axis makes the graph fail, and the error
+    names the sample. A layout of the field is dropped.
+
+    The mask is removed, or stays as it is: it is not filtered itself, unless it is among the processed fields.
+
+    The fields may be on the CPU or the GPU.
+
+    Example:
+        >>> boxes = SampleDataGroup()
+        >>> boxes.add_data_field("boxes", types.DALIDataType.FLOAT)
+        >>> boxes.add_data_field("is_visible", types.DALIDataType.BOOL)
+        >>> sample = SampleDataGroup()
+        >>> sample.add_data_group_field("annotation", boxes)
+        >>> step = ConditionalElementRemover("annotation", "is_visible", ["boxes"], [0], [2], True)
+        >>> step.check_input_data_format_and_set_output_data_format(sample).field_names_flat
+        ('annotation.boxes',)
+    """
+
+    treats_elements_alike = True
+
+    def __init__(
+        self,
+        annotation_field_name: Name,
+        mask_field_name: Name,
+        field_names_to_process: Sequence[Name],
+        field_dims_to_process: Sequence[int],
+        fields_to_process_num_dims: Sequence[int],
+        remove_mask_field: bool,
+    ) -> None:
+        """Create the step.
+
+        Args:
+            annotation_field_name: Name of the groups.
+            mask_field_name: Name of the mask in the group.
+            field_names_to_process: Names of the fields in the group, each once.
+            field_dims_to_process: For each of them, the axis along which its elements lie; negative ones count
+                from the last axis.
+            fields_to_process_num_dims: For each of them, its number of axes.
+            remove_mask_field: Whether to remove the mask afterwards.
+
+        Raises:
+            SettingError: The three lists differ in length, name a field twice, or an axis does not exist.
+        """
+        self._annotation_field_name = field_name(annotation_field_name, "annotation_field_name")
+        self._mask_field_name = field_name(mask_field_name, "mask_field_name")
+        self._field_names_to_process = as_names(field_names_to_process, "field_names_to_process")
+        self._field_dims_to_process = _whole_numbers(field_dims_to_process, "field_dims_to_process")
+        self._fields_to_process_num_dims = _whole_numbers(fields_to_process_num_dims, "fields_to_process_num_dims")
+        self._remove_mask_field = flag(remove_mask_field, "remove_mask_field")
+        self._check_settings()
+
+    def _check_settings(self) -> None:
+        names, axes, counts = (
+            self._field_names_to_process,
+            self._field_dims_to_process,
+            self._fields_to_process_num_dims,
+        )
+        if not len(names) == len(axes) == len(counts):
+            raise SettingError(
+                "`field_names_to_process`, `field_dims_to_process` and `fields_to_process_num_dims` must have the "
+                f"same length, got {len(names)}, {len(axes)} and {len(counts)} elements."
+            )
+        if len(set(names)) < len(names):
+            raise SettingError(f"`field_names_to_process` must name each field once, got {list(names)}.")
+        for name, axis, count in zip(names, axes, counts, strict=True):
+            if not -count <= axis < count:
+                raise SettingError(
+                    f"Field {name!r} has no axis {axis!r}: each of `field_dims_to_process` must be an integer in "
+                    f"[-n, n), where n is the number of axes ({count!r} in `fields_to_process_num_dims`)."
+                )
+
+    declare_images = no_images
+
+    @do_not_convert
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        settings = (self._field_names_to_process, self._field_dims_to_process, self._fields_to_process_num_dims)
+        fields = [(name, axis % count, count) for name, axis, count in zip(*settings, strict=True)]
+        for path in data.find_all_occurrences(self._annotation_field_name):
+            annotation = data.get_item_in_path(path)
+            mask = annotation[self._mask_field_name]
+            for name, axis, _ in fields:
+                mask = with_length_of(mask, annotation[name], axis)
+            selection = ElementSelection.by_mask(mask)
+            for name, axis, count in fields:
+                annotation[name] = selection.of(annotation[name], leaf_at(annotation, name).dtype, axis, count)
+            if self._remove_mask_field:
+                annotation.remove_field(self._mask_field_name)
+        return data
+
+    _process_arrays = _process
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self, cannot="remove elements")
+        paths = search.find_groups(self._annotation_field_name)
+        for path in paths:
+            self._check_annotation(data_empty.get_item_in_path(path).format, path, search)
+        search.raise_problems()
+        if self._remove_mask_field:
+            for path in paths:
+                data_empty.get_item_in_path(path).remove_field(self._mask_field_name)
+        return data_empty
+
+    def _check_annotation(self, annotation: GroupFormat, path: FieldPath, search: FieldSearch) -> None:
+        for name in (self._mask_field_name, *self._field_names_to_process):
+            child = annotation.get((name,))
+            if child is None:
+                meant = did_you_mean(name, annotation.names)
+                search.add(f"does not have the field {name!r}.{meant}".rstrip("."), path, KeyError)
+            elif isinstance(child, GroupFormat):
+                search.add("must be a data field, is a group", (*path, name))
+        mask = annotation.get((self._mask_field_name,))
+        if isinstance(mask, LeafFormat) and mask.dtype != types.DALIDataType.BOOL:
+            search.add(f"must be BOOL (a mask), got {mask.dtype.name}", (*path, self._mask_field_name))
+
+
+def _whole_numbers(values: object, argument: str) -> tuple[int, ...]:
+    if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
+        raise SettingError(f"`{argument}` must be a list of whole numbers, got {shown(values)}.")
+    return tuple(whole_number(value, argument) for value in values)
+
+
+class AnnotationElementConditionEval(PipelineStepBase):
+    """Evaluates a condition for each element of every group of a name, and adds the result to the group.
+
+    A condition is ``"<result> = <expression>"``::
+
+        is_kept = is_visible and not (category == -1 or area < 4)
+
+    Its variables are data fields of the group: ``(N,)``, ``(N, 1)`` or ``(1, N)`` of any number type or
+    bool, with any N in each sample, also 0, on the CPU or the GPU, all on the same device. The result is ``(N,)``
+    bool.
+
+    - Comparisons ``== != < <= > >=`` of numbers. They are exact between integers of any type, and between integers
+      and literals. A literal is rounded to the type of the floating-point field that it is compared with. 64-bit
+      integers are compared with floating-point fields as float64. NaN is unequal to everything.
+    - ``and``, ``or``, ``not``: numbers other than 0 (also NaN) are true. A field alone is a condition, too.
+    - ``-`` for the negative of a number; what is beyond int64 wraps or saturates.
+    - From the weakest to the tightest: ``or``, ``and``, ``not``, comparisons, ``-``, as in Python; but comparisons
+      are evaluated from left to right, so ``a < b < c`` is ``(a < b) < c``.
+
+    Variables of different lengths make the graph fail, and the error names the sample.
+
+    Price: about 0.3 ms per batch for one comparison, and 0.1 ms for each further one. It is less where the number
+    of axes of the first variable is declared as 1 in the blueprint.
+
+    Example:
+        >>> boxes = SampleDataGroup()
+        >>> boxes.add_data_field("category", types.DALIDataType.INT32)
+        >>> boxes.add_data_field("area", types.DALIDataType.FLOAT)
+        >>> sample = SampleDataGroup()
+        >>> sample.add_data_group_field("annotation", boxes)
+        >>> step = AnnotationElementConditionEval("annotation", "is_kept = category != -1 and area >= 4", False)
+        >>> step.check_input_data_format_and_set_output_data_format(sample).field_names_flat
+        ('annotation.category', 'annotation.area', 'annotation.is_kept')
+    """
+
+    treats_elements_alike = True
+
+    def __init__(
+        self, annotation_field_name: Name, condition: str, remove_data_fields_used_in_condition: bool
+    ) -> None:
+        """Create the step.
+
+        Args:
+            annotation_field_name: Name of the groups; also those inside of each other are processed, each alone.
+            condition: The condition.
+            remove_data_fields_used_in_condition: Whether to remove all variables from the groups afterwards.
+
+        Raises:
+            SettingError: The condition cannot be parsed (the message shows where), or has no variable.
+        """
+        self._annotation_field_name = field_name(annotation_field_name, "annotation_field_name")
+        self._condition = text(condition, "condition")
+        self._remove_data_fields_used_in_condition = flag(
+            remove_data_fields_used_in_condition, "remove_data_fields_used_in_condition"
+        )
+        statement = Parser(self._condition).parse()
+        if not variables_of(statement):
+            raise SettingError(f"`condition` needs at least one field, got {condition!r}.")
+
+    declare_images = no_images
+
+    @do_not_convert
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        statement = Parser(self._condition).parse()
+        names = variables_of(statement)
+        for path in data.find_all_occurrences(self._annotation_field_name):
+            annotation = data.get_item_in_path(path)
+            result = ConditionEvaluation(_variables(annotation, names)).condition(statement.expression)
+            annotation.add_data_field(statement.variable, types.DALIDataType.BOOL)
+            annotation[statement.variable] = result
+            self._remove_variables(annotation, names)
+        return data
+
+    def _remove_variables(self, annotation: SampleDataGroup, names: list[str]) -> None:
+        if self._remove_data_fields_used_in_condition:
+            for name in names:
+                annotation.remove_field(name)
+
+    _process_arrays = _process
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self, cannot="evaluate the condition")
+        paths = search.find_groups(self._annotation_field_name, error_type=ValueError)
+        statement = Parser(self._condition).parse()
+        names = variables_of(statement)
+        for path in paths:
+            _check_annotation(search, data_empty.get_item_in_path(path).format, path, statement.variable, names)
+        search.raise_problems()
+        for path in paths:
+            annotation = data_empty.get_item_in_path(path)
+            annotation.add_data_field(statement.variable, types.DALIDataType.BOOL)
+            self._remove_variables(annotation, names)
+        return data_empty
+
+
+def _check_annotation(
+    search: FieldSearch, annotation: GroupFormat, path: FieldPath, result: str, names: list[str]
+) -> None:
+    if result in annotation.index:
+        search.add("exists already, so the result cannot be added", (*path, result), KeyError)
+    for name in names:
+        child = annotation.get((name,))
+        if child is None:
+            hint = available_names_hint(name, annotation.names)
+            search.add(f"does not have child `{name}`, which the condition uses.{hint}", path)
+        elif isinstance(child, GroupFormat):
+            search.add("is not a data field, but the condition uses it", (*path, name))
+        elif child.dtype not in NUMPY_TYPES:
+            search.add(f"must be a number or bool for the condition, got {child.dtype.name}", (*path, name))
+
+
+def _variables(annotation: SampleDataGroup, names: list[str]) -> dict[str, TypedNode]:
+    """The variables as vectors of equal length; the graph fails where they are not."""
+    variables: dict[str, TypedNode] = {}
+    length: Any | None = None
+    for name in names:
+        leaf = leaf_at(annotation, name)
+        node = annotation[name]
+        if length is None:
+            length = functions.shape_of(node) if leaf.ndim == 1 else _length_of_vector(node)
+        rule = "each variable has one value for each element"
+        vector = functions.failing_with(rule, functions.reshape, node, length, layout="")
+        variables[name] = TypedNode(computable(vector, leaf.dtype), leaf.dtype)
+    return variables
+
+
+def _length_of_vector(node: Any) -> Any:
+    """The length of ``(N,)``, ``(N, 1)`` or ``(1, N)``, ``(1,)``: the greatest extent, or 0 if there is none."""
+    shape, reductions = functions.shape_of(node), functions.reductions
+    greatest, least = reductions.max(shape, keep_dims=True), reductions.min(shape, keep_dims=True)
+    return greatest * (least > 0)

@@ -1,0 +1,439 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps that add, pad, label or remove fields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import nvidia.dali.fn as fn
+from nvidia.dali import types
+from nvidia.dali.data_node import DataNode
+
+from ..checks import choice, did_you_mean, field_name, number, text
+from ..engine.dali.graph_definition import branched
+from ..errors import FieldValueError, SettingError
+from ..operators import functions
+from ..operators.field_types import NUMBER_TYPES, exact_constant_like, leaf_at, reinterpret
+from ..sample_data import FieldPath, GroupFormat, ImageContent, LeafFormat, SampleDataGroup
+from ..sample_data.graph_mode import do_not_convert
+from ..sample_data.names import Name, Path, format_path, normalized_path
+from .array_application import full_path
+from .image_use import ImageUse, axis_of_height, known_ndim, no_images, with_height_and_width
+from .named_fields import FieldSearch, Names, as_names, find_paths, put_beside, required_names
+from .pipeline_step_base import PipelineStepBase
+
+
+class TensorSizeAdder(PipelineStepBase):
+    """Adds next to every data field of a name its height and width: the third and second last extent of its shape.
+
+    For images, ``(height, width, channels)`` or ``(num_frames, height, width, channels)``, that is ``[height,
+    width]``, ``(2,)``, on the CPU, wherever the image is. Where the format knows another layout, as ``CHW`` behind
+    a normalizer with this ``output_layout``, its height and width are taken. Only the shape is read. A field that
+    is known to hold an encoded image is refused.
+
+    The new field has the name ``tensor_name + size_postfix`` and is the last of its group. A tensor of fewer than
+    three axes makes the operator of DALI fail when the pipeline runs.
+
+    Example:
+        >>> sample = SampleDataGroup()
+        >>> sample.add_data_field("image", types.DALIDataType.UINT8)
+        >>> step = TensorSizeAdder("image", "_hw")
+        >>> step.check_input_data_format_and_set_output_data_format(sample).field_names_flat
+        ('image', 'image_hw')
+    """
+
+    treats_elements_alike = True
+
+    def __init__(
+        self,
+        tensor_name: Name,
+        size_postfix: str,
+        store_size_as_type: types.DALIDataType = types.DALIDataType.INT32,
+    ) -> None:
+        """Create the step.
+
+        Args:
+            tensor_name: Name of the fields whose size is added.
+            size_postfix: What follows the name in the name of the new field; not empty.
+            store_size_as_type: Type of the new field, a number type.
+
+        Raises:
+            SettingError: The name or postfix is no text, the postfix is empty, or the type is no number type.
+        """
+        if not isinstance(tensor_name, str) or not isinstance(size_postfix, str) or not size_postfix:
+            raise SettingError(
+                "`tensor_name` and `size_postfix` must be texts, the latter not empty, since they form the name "
+                f"of the new field; got {tensor_name!r} and {size_postfix!r}."
+            )
+        self._tensor_name = tensor_name
+        self._size_postfix = size_postfix
+        self._store_size_as_type = choice(store_size_as_type, "store_size_as_type", NUMBER_TYPES)
+
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        """Declare that images must be decoded, of whatever layout."""
+        return [ImageUse(self._tensor_name, with_height_and_width)]
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        for path in data.find_all_occurrences(self._tensor_name):
+            shape = functions.shape_of(data.get_item_in_path(path))
+            first = axis_of_height(leaf_at(data, path))
+            # The range is cut where there are fewer axes; then there are no two numbers, and the graph fails.
+            height_width = shape[first : first + 2 or None]
+            rule = "an image is (..., height, width, channels)"
+            size = functions.failing_with(rule, functions.reshape, height_width, shape=[2])
+            size = functions.cast(size, self._store_size_as_type)
+            put_beside(data, path, self._tensor_name + self._size_postfix, self._store_size_as_type, size)
+        return data
+
+    _process_arrays = _process
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self)
+        new_name = self._tensor_name + self._size_postfix
+        for path in search.find(self._tensor_name, "a tensor", group_of="tensors"):
+            search.add_beside(path, [(new_name, self._store_size_as_type, None)], "the size", KeyError)
+        return search.result()
+
+
+class AxesLayoutSetter(PipelineStepBase):
+    """Sets the layout of every data field of some names, anywhere in the sample: one letter per axis.
+
+    Data, shape and type stay as they are, on the CPU or the GPU; nothing is copied. The layout stays with the
+    field to the output of the pipeline. A layout that contradicts a known one (``CHW`` for ``HWC``), or the known
+    number of dimensions, is refused. Otherwise, a sample that has another number of axes than the layout has
+    letters makes the operator of DALI fail when the pipeline runs.
+
+    Example::
+
+        AxesLayoutSetter("image", "HWC")           # images that a provider delivers as arrays
+        AxesLayoutSetter(["clip", "depth"], "FHWC")
+    """
+
+    treats_elements_alike = True
+
+    def __init__(self, names_fields_to_set: Name | Sequence[Name], layout_to_set: str) -> None:
+        """Create the step.
+
+        Args:
+            names_fields_to_set: Name or names of the fields.
+            layout_to_set: The layout, e.g. ``"HWC"``; the empty text removes a layout.
+
+        Raises:
+            SettingError: No name, something else than a name, or a layout that is no text.
+        """
+        self._names_fields_to_set = as_names(names_fields_to_set, "names_fields_to_set")
+        if not self._names_fields_to_set:
+            raise SettingError(f"`names_fields_to_set` needs at least one name, got {names_fields_to_set!r}.")
+        self._layout_to_set = text(layout_to_set, "layout_to_set", may_be_empty=True)
+
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        """Declare the layout."""
+        return [ImageUse(self._names_fields_to_set, leaves=self._with_layout)]
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        for name in self._names_fields_to_set:
+            for path in data.find_all_occurrences(name):
+                data.set_item_in_path(path, fn.reshape(data.get_item_in_path(path), layout=self._layout_to_set))
+        return data
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """Leave arrays as they are: only the format says what their axes mean."""
+        layout = self._layout_to_set
+        for name in self._names_fields_to_set if layout else ():
+            for path in data.find_all_occurrences(name):
+                shape = data.get_item_in_path(path).shape
+                if len(shape) != len(layout):
+                    raise FieldValueError(
+                        f"{full_path(path)}: has the shape {shape}, so it cannot have the layout {layout}"
+                    )
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self)
+        for path in search.find(self._names_fields_to_set, "axes", group_of="fields to set the layout of"):
+            problem = self._problem_of(leaf_at(data_empty, path))
+            if problem:
+                search.add(problem, path)
+        return search.result()
+
+    def _problem_of(self, leaf: LeafFormat) -> str | None:
+        wanted, known, ndim = self._layout_to_set, leaf.content.layout, known_ndim(leaf)
+        if not wanted:
+            return None
+        if leaf.content.is_encoded and len(wanted) != 1:
+            return f"holds the bytes of a file, which cannot have the layout {wanted}"
+        if ndim not in (None, len(wanted)):
+            return f"has {ndim} dimension(s), so it cannot have the layout {wanted}"
+        if known and (len(known) != len(wanted) or _has_moved_axes(known, wanted)):
+            origin = leaf.content.origin_of("layout")
+            since = f" since {origin}" if origin else ""
+            return (
+                f"has the layout {known}{since}, so it cannot be given {wanted}: this step moves no data. "
+                f"Transpose it, e.g. by `output_layout` of ImageMeanStdDevNormalizer"
+            )
+        return None
+
+    def _with_layout(self, leaf: LeafFormat) -> ImageContent:
+        is_layout = bool(self._layout_to_set) and not leaf.content.is_encoded
+        letters = self._layout_to_set if is_layout else ""
+        is_image = len({*letters}) == len(letters) > 0
+        return attrs.evolve(leaf.content, layout=letters) if is_image else leaf.content
+
+
+def _has_moved_axes(layout: str, other: str) -> bool:
+    return any(layout.find(axis) not in (-1, place) for place, axis in enumerate(other))
+
+
+class PaddingToUniform(PipelineStepBase):
+    """Pads data fields so that all samples of a batch have one shape: the largest extent of each axis.
+
+    The content stays at the origin, the fill follows at the end of each axis. Samples without elements, and
+    batches of them only, are fine; so are fields without axes, which stay as they are. Text is padded as UTF-8
+    bytes; zeros at its end are dropped when it is read. The shape depends on the batch: two batches may differ.
+    For a shape that is the same in all batches, see `PointsPadder`.
+
+    Works for all types, on the CPU or the GPU; layouts stay. Fields with a
+    declared number of dimensions (``ndim`` in the blueprint) take a third of the time.
+
+    Example::
+
+        PaddingToUniform()                                # all fields, with zeros
+        PaddingToUniform(["boxes", "categories"], -1)     # these only
+    """
+
+    def __init__(self, field_names: Name | Sequence[Name] | None = None, fill_value: int | float = 0.0) -> None:
+        """Create the step.
+
+        Args:
+            field_names: Name or names of the fields, anywhere in the sample. In a group of such a name, all data
+                fields are padded. None for all data fields of the sample.
+            fill_value: What to pad with; converted to float32, and then as DALI does to the type of the field.
+
+        Raises:
+            SettingError: The fill value is no number, or something else than names was given.
+        """
+        self._field_names = None if field_names is None else as_names(field_names, "field_names")
+        self._fill_value = number(fill_value, "fill_value", may_be_nan=True)
+
+    declare_images = no_images
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        for path in self._paths(data):
+            leaf = leaf_at(data, path)
+            data.set_item_in_path(path, self._padded(data.get_item_in_path(path), leaf))
+        return data
+
+    def _padded(self, value: DataNode, leaf: LeafFormat) -> DataNode:
+        if leaf.ndim == 0:
+            return value
+        if leaf.ndim is not None:
+            return self._padded_axes(value, leaf.dtype)
+        # DALI cannot pad what has no axes. All samples of a batch have the same number of axes.
+        has_no_axes = fn.reshape(value.shape().shape(), shape=[]) == 0
+        return branched(has_no_axes, [value], lambda same: same, lambda axes: self._padded_axes(axes, leaf.dtype))
+
+    def _padded_axes(self, value: DataNode, dtype: types.DALIDataType) -> DataNode:
+        if dtype != types.DALIDataType.FLOAT64:
+            return fn.pad(value, fill_value=self._fill_value)
+        # `fn.pad` refuses float64, so its bits are padded with those of 0.0.
+        bits = fn.pad(fn.reinterpret(value, dtype=types.DALIDataType.INT64), fill_value=0)
+        if self._fill_value != 0:
+            zeros = fn.zeros_like(value, dtype=types.DALIDataType.FLOAT)
+            fill = fn.cast(fn.pad(zeros, fill_value=self._fill_value), dtype=types.DALIDataType.FLOAT64)
+            bits = bits + fn.reinterpret(fill, dtype=types.DALIDataType.INT64)
+        return fn.reinterpret(bits, dtype=types.DALIDataType.FLOAT64)
+
+    def _paths(self, data: SampleDataGroup) -> list[FieldPath]:
+        if self._field_names is None:
+            return list(data.format.flat_paths)
+        roots = [path for name in self._field_names for path in data.find_all_occurrences(name)]
+        # A field may lie below several roots, and must be padded once.
+        return [path for path in data.format.flat_paths if any(path[: len(root)] == root for root in roots)]
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self, cannot="pad")
+        for name in self._field_names or ():
+            if not data_empty.find_all_occurrences(name):
+                known = [part for path in data_empty.format.flat_paths for part in path]
+                search.add(f"No fields to be padded with name '{name}' were found.{did_you_mean(name, known)}")
+        return search.result()
+
+
+_DT = types.DALIDataType
+_TIME_TYPES = (_DT.INT64, _DT.UINT64, _DT.INT32, _DT.UINT32, _DT.FLOAT64)
+
+
+class TimeDifferenceAdder(PipelineStepBase):
+    """Adds next to every time stamp of a name, anywhere in the sample, its difference to a reference.
+
+    Time stamps: any shape, int64, uint64, int32, uint32 or float64 (float32 cannot hold a time of day), e.g. one
+    per camera, per sweep, or per point. The reference is one data field of the sample, of the same type, with a
+    single element (or of the same shape). Added as the last field of the group, in the shape of the time stamp::
+
+        difference = (time - reference) * unit
+
+    Integers are subtracted exactly as int64, then multiplied as float64: nanoseconds since 1970 lose nothing.
+    The result is negative for what was recorded before the reference.
+
+    Example:
+        >>> sample = SampleDataGroup()
+        >>> sample.add_data_field("time_ns", types.DALIDataType.INT64)
+        >>> sweep = SampleDataGroup()
+        >>> sweep.add_data_field("sweep_time_ns", types.DALIDataType.INT64)
+        >>> sample.add_data_group_field_array("sweeps", sweep, 2)
+        >>> step = TimeDifferenceAdder(
+        ...     "sweep_time_ns", reference_path="time_ns", difference_name="age_s", unit=-1e-9
+        ... )
+        >>> step.check_input_data_format_and_set_output_data_format(sample).field_names_flat[1:3]
+        ('sweeps.[0].sweep_time_ns', 'sweeps.[0].age_s')
+    """
+
+    def __init__(
+        self,
+        timestamp_names: Names,
+        *,
+        reference_path: Path,
+        difference_name: Name,
+        unit: float = 1e-9,
+        output_type: types.DALIDataType = types.DALIDataType.FLOAT,
+    ) -> None:
+        """Create the step.
+
+        Args:
+            timestamp_names: Name or names of the time stamps.
+            reference_path: Name or path of the reference, from the group that the step is applied to.
+            difference_name: Name of the field to add.
+            unit: What a difference of 1 is in the wanted unit; 1e-9 for nanoseconds to seconds.
+            output_type: ``FLOAT`` or ``FLOAT64``; or ``INT64`` for the difference of integers as it is, with a
+                unit of 1.
+
+        Raises:
+            SettingError: The unit is 0 or not finite, or does not go with the type, which is none of these.
+        """
+        unit = number(unit, "unit")
+        if unit == 0:
+            raise SettingError("`unit` must be a number other than 0, got 0.")
+        output_type = choice(output_type, "output_type", (_DT.FLOAT, _DT.FLOAT64, _DT.INT64))
+        if output_type == _DT.INT64 and unit != 1:
+            raise SettingError(f"`output_type` INT64 needs `unit` 1, got {unit!r}.")
+        self._timestamp_names = required_names(timestamp_names, "timestamp_names")
+        self._reference_path = normalized_path(reference_path)
+        self._difference_name = field_name(difference_name, "difference_name")
+        self._unit = unit
+        self._output_type = output_type
+
+    declare_images = no_images
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        reference = data.get_item_in_path(self._reference_path)
+        is_integer = leaf_at(data, self._reference_path).dtype != _DT.FLOAT64
+        for path in find_paths(data, self._timestamp_names):
+            time = data.get_item_in_path(path)
+            if is_integer:  # in uint64, the bits of the difference are right also where it is negative
+                if leaf_at(data, path).dtype == _DT.UINT64:
+                    difference = reinterpret(_difference(time, reference), _DT.INT64)
+                else:
+                    difference = _difference(functions.cast(time, _DT.INT64), functions.cast(reference, _DT.INT64))
+            else:
+                difference = _difference(time, reference)
+            if self._output_type != _DT.INT64:
+                unit = exact_constant_like(np.array(self._unit, np.float64), time)
+                difference = functions.cast(functions.cast(difference, _DT.FLOAT64) * unit, self._output_type)
+            put_beside(data, path, self._difference_name, self._output_type, difference)
+        return data
+
+    _process_arrays = _process
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self)
+        reference = data_empty.format.get(self._reference_path)
+        if reference is None or isinstance(reference, GroupFormat):
+            search.add("there is no such data field for the reference", self._reference_path, KeyError)
+        elif self._output_type == _DT.INT64 and reference.dtype == _DT.FLOAT64:
+            search.add("must be of an integer type for an output of INT64, got FLOAT64", self._reference_path)
+        paths = search.find(self._timestamp_names, "a time stamp", _TIME_TYPES, group_of="time stamps")
+        for path in paths:
+            dtype = leaf_at(data_empty, path).dtype
+            if reference is not None and not isinstance(reference, GroupFormat) and dtype != reference.dtype:
+                wanted = f"{format_path(self._reference_path)}, {reference.dtype.name}"
+                search.add(f"must be of the type of the reference {wanted}, got {dtype.name}", path)
+            search.add_beside(path, [(self._difference_name, self._output_type, None)], "the difference")
+        return search.result()
+
+
+@do_not_convert
+def _difference(time: Any, reference: Any) -> Any:
+    with np.errstate(over="ignore", invalid="ignore"):  # whole numbers wrap, also single ones
+        return time - reference
+
+
+_SIMILARITY_OF_MISSPELT = 0.8  # as `difflib` measures it: one letter of five swapped, or one of ten wrong
+
+
+class UnneededFieldRemover(PipelineStepBase):
+    """Removes all data fields and groups of some names, anywhere in the sample.
+
+    A removed group takes everything below it along. What only a removed field needs is not computed either: DALI
+    leaves out operators whose results nobody uses. The step itself costs nothing, it adds no operator.
+
+    Names that do not occur are passed over, so that one list serves several data sets. Refused are only those that
+    look like a misspelt name of a field: ``"imgae"`` where there is an ``"image"``. Names that differ in digits
+    only, as ``"boxes_2d"`` and ``"boxes_3d"``, are different names.
+
+    Example:
+        >>> from nvidia.dali.types import DALIDataType
+        >>> sample = SampleDataGroup()
+        >>> sample.add_data_field("image", DALIDataType.UINT8)
+        >>> sample.add_data_field("path", DALIDataType.STRING)
+        >>> step = UnneededFieldRemover(["path", "comment"])
+        >>> step.check_input_data_format_and_set_output_data_format(sample).field_names_flat
+        ('image',)
+    """
+
+    treats_elements_alike = True
+
+    def __init__(self, unneeded_field_names: Sequence[Name]) -> None:
+        """Create the step.
+
+        Args:
+            unneeded_field_names: Names to remove, as a list or tuple. A single ``str`` is refused.
+
+        Raises:
+            SettingError: It is no list or tuple of names.
+        """
+        if not isinstance(unneeded_field_names, list | tuple):
+            raise SettingError(
+                f"`unneeded_field_names` must be a list or tuple of names, got {unneeded_field_names!r}."
+            )
+        self._unneeded_field_names = as_names(unneeded_field_names, "unneeded_field_names")
+
+    declare_images = no_images
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        for name in self._unneeded_field_names:
+            data.remove_all_occurrences(name)
+        return data
+
+    _process_arrays = _process
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self, cannot="remove fields")
+        known = {part for path in data_empty.format.flat_paths for part in path if isinstance(part, str)}
+        for name in self._unneeded_field_names:
+            if not data_empty.find_all_occurrences(name):
+                # Names that differ by digits only are other fields.
+                others = [other for other in known if _without_digits(other) != _without_digits(str(name))]
+                meant = did_you_mean(name, others, _SIMILARITY_OF_MISSPELT)
+                if meant:
+                    search.add(
+                        f"No field has the name {name!r}, which looks misspelt.{meant}", error_type=KeyError
+                    )
+        search.raise_problems()
+        return self._process(data_empty)
+
+
+def _without_digits(name: str) -> str:
+    return "".join(letter for letter in name if not letter.isdigit())

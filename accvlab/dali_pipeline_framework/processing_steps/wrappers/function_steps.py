@@ -1,0 +1,419 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps that apply a function of the user."""
+
+from __future__ import annotations
+
+import inspect
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from nvidia.dali import types
+
+from ...checks import field_names, shown
+from ...draws.draw_scope import checked_draws
+from ...draws.random_draws import RandomDraw
+from ...errors import NotSupportedError, SettingError, StepOutputError
+from ...operators import functions
+from ...sample_data import FieldPath, GroupFormat, ImageContent, SampleDataGroup
+from ...sample_data.dtypes import NUMPY_TYPES
+from ...sample_data.graph_mode import do_not_convert
+from ...sample_data.mappings import encoded
+from ...sample_data.names import Name, Path, format_paths
+from ...sample_data.value_queries import nested_dictionary
+from ..image_use import ImageUse
+from ..named_fields import FieldSearch
+from ..pipeline_step_base import PipelineStepBase
+
+
+class FunctionStep(PipelineStepBase):
+    """Runs a function on the values of fields, and puts its results into fields of declared types.
+
+    An output that exists gets the declared type and stays at its place; a new one is added at the end of its
+    group, which must exist.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        inputs: Sequence[FieldPath],
+        outputs: Mapping[FieldPath, types.DALIDataType | None],
+        contents: Mapping[FieldPath, ImageContent],
+    ) -> None:
+        """Set up with the paths of inputs and outputs.
+
+        Args:
+            function: The function.
+            inputs: Paths of the inputs.
+            outputs: Path of each output -> its type; None for a field that exists and keeps its type.
+            contents: Path of an output -> what is known of the image in it. Of outputs that keep their type, what
+                was known before is known.
+
+        Raises:
+            SettingError: The function cannot be called.
+        """
+        if not callable(function):
+            raise SettingError(f"`function` must be callable, got {function!r}.")
+        self._function = function
+        self._inputs = inputs
+        self._outputs = outputs
+        self._output_contents = contents
+
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        """Declare what is known of the images among the results."""
+        return [
+            ImageUse(path=path, leaves=self._output_contents.get(path, ImageContent()))
+            for path, dtype in self._outputs.items()
+            if dtype is not None or path in self._output_contents
+        ]
+
+    @do_not_convert
+    def _checked_results(self, results: Any, kind: str, is_result: Callable[[Any], bool]) -> list[Any]:
+        """Get what the function returned as a list with a result for each output."""
+        values = list(results) if isinstance(results, tuple | list) else [results]
+        if len(values) != len(self._outputs) or not all(map(is_result, values)):
+            names = ", ".join(repr(path[0] if len(path) == 1 else path) for path in self._outputs)
+            got = ", ".join(type(value).__name__ for value in values) or "nothing"
+            raise StepOutputError(
+                f"{self!r}: the function must return one {kind} for each of {names}; got {got}. A "
+                f"tuple or list is several results; `output_types` names them."
+            )
+        return values
+
+    @do_not_convert
+    def _declare(self, data: SampleDataGroup) -> None:
+        for path, dtype in self._outputs.items():
+            group = data.get_item_in_path(path[:-1])
+            if not group.has_child(path[-1]):
+                group.add_data_field(path[-1], dtype)
+            elif dtype is not None or path in self._output_contents:
+                kept = group.get_type_of_field(path[-1])
+                group.change_type_of_data_and_remove_data(path[-1], kept if dtype is None else dtype)
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self)
+        for path in self._inputs:
+            found = data_empty.format.get(path)
+            if found is None and len(path) == 1:
+                search.add_missing(path[0], "inputs of the function")
+            elif found is None:
+                search.add("there is no such field for the function", path, KeyError)
+            elif isinstance(found, GroupFormat):
+                search.add("must be a data field for the function, is a group", path)
+        for path, dtype in self._outputs.items():
+            found = data_empty.format.get(path)
+            if isinstance(found, GroupFormat):
+                search.add("must be a data field for a result, is a group", path)
+            elif found is None and dtype is None and path not in self._inputs:
+                search.add("there is no such field for a result that keeps its type", path, KeyError)
+            elif not isinstance(data_empty.format.get(path[:-1]), GroupFormat):
+                search.add("there is no such group for a result", path[:-1], KeyError)
+        search.raise_problems()
+        self._declare(data_empty)
+        return data_empty
+
+
+def types_of(output_types: Mapping[Path, types.DALIDataType]) -> dict[FieldPath, types.DALIDataType]:
+    """Get ``output_types`` by path.
+
+    Raises:
+        SettingError: There is no output, or a type is no type of a field.
+    """
+    is_mapping = isinstance(output_types, Mapping) and bool(output_types)
+    if not is_mapping or any(dtype not in NUMPY_TYPES for dtype in output_types.values()):
+        raise SettingError(
+            f"`output_types` must be a dict of at least one name and type, got {shown(output_types)}."
+        )
+    return dict(zip(paths_of([*output_types], "output_types"), output_types.values(), strict=True))
+
+
+def contents_of(
+    contents: Mapping[Path, ImageContent] | None, allowed: Collection[FieldPath] | None, argument: str
+) -> dict[FieldPath, ImageContent]:
+    """Get ``output_contents`` by path.
+
+    Raises:
+        SettingError: Something else was given, or a content for what is not in ``allowed``.
+    """
+    given = {} if contents is None else contents
+    if isinstance(given, Mapping) and all(isinstance(content, ImageContent) for content in given.values()):
+        found = dict(zip(paths_of([*given], "output_contents"), given.values(), strict=True))
+        if allowed is None or found.keys() <= {*allowed}:
+            return found
+    raise SettingError(
+        f"`output_contents` must be a dict of names in `{argument}` and ImageContent, got {contents!r}."
+    )
+
+
+def paths_of(names: Name | Sequence[Path], argument: str) -> tuple[FieldPath, ...]:
+    """Get the paths of a name, or of a list of names and paths.
+
+    Raises:
+        SettingError: Something else was given.
+    """
+    if isinstance(names, list):
+        paths = tuple(field_names(name, argument) for name in names)
+        if not all(paths):
+            raise SettingError(f"`{argument}` must be a name, or a list of names and paths, got {shown(names)}.")
+        return paths
+    return tuple((name,) for name in field_names(names, argument))
+
+
+class ArrayStep(PipelineStepBase):
+    """A step in NumPy, OpenCV or whatever works on arrays: one sample goes in, one sample comes out.
+
+    It runs where the samples are loaded, in the worker processes, before the graph. So it cannot follow a step
+    that has a form for the graph only.
+
+    The values are NumPy arrays of one sample, without a batch axis; text is its bytes, uint8. They are read-only:
+    a field is changed by setting it to another array. The output format is that of the input, unless the step
+    overrides ``_check_and_adjust_data_format_input_to_output``; what comes out must have the declared types.
+
+    Example::
+
+        class Noise(ArrayStep):
+            def declare_draws(self, data_empty):
+                return [UniformDraw("strength", 0, 10)]
+
+            def _process_arrays(self, data):
+                image = data["image"]
+                noise = np.random.normal(0, self.draw("strength"), image.shape)
+                data["image"] = np.clip(image + noise, 0, 255).astype(np.uint8)
+                return data
+    """
+
+    @abstractmethod
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """Apply the step to a sample of arrays. ``data`` may be changed and returned, not the arrays in it."""
+
+    @property
+    def has_graph_form(self) -> bool:
+        """Whether a derived class has one, too."""
+        return type(self)._process is not ArrayStep._process
+
+    @do_not_convert
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        raise NotSupportedError(
+            f"{type(self).__name__} works on arrays only, so it cannot be part of a graph. Give it to a "
+            f"`DataLoader` or a `PipelineDefinition`, which run it in the worker processes."
+        )
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        return data_empty
+
+
+class LambdaStep(FunctionStep):
+    """Runs a function of operators on fields, and puts the results into fields of declared types.
+
+    The function is called once, while the graph is defined, with one node per input, and returns one node per
+    output (a single node, or a tuple or list). Fields are named by their name in the group that the step is
+    applied to, or by their path in it; to do the same in many groups, wrap the step, e.g. in
+    `DataGroupArrayWithNameElementsAppliedStep`.
+
+    An output that exists gets the declared type and stays at its place; a new one is added at the end of its
+    group, which must exist. That the nodes have the declared types cannot be known before a batch has run;
+    `internal_helpers.check_type` helps to find out.
+
+    Example::
+
+        LambdaStep(lambda boxes: boxes * 0.5, input_names="boxes", output_types={"boxes": FLOAT})
+        LambdaStep(lambda a, b: (a + b, a - b), input_names=["a", "b"], output_types={"sum": FLOAT, "rest": FLOAT})
+        LambdaStep(
+            lambda image: fn.transpose(image, perm=[2, 0, 1]),
+            input_names="image",
+            output_types={"image": FLOAT},
+            output_contents={"image": ImageContent(is_encoded=False, layout="CHW")},
+        )
+        LambdaStep(
+            lambda image: image[:, 1::2],
+            input_names=[("cameras", 0, "image")],
+            output_types={("cameras", 0, "half"): UINT8},
+        )
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        input_names: Name | Sequence[Path],
+        output_types: Mapping[Path, types.DALIDataType],
+        output_contents: Mapping[Path, ImageContent] | None = None,
+    ) -> None:
+        """Create the step.
+
+        Args:
+            function: The function.
+            input_names: Name of its argument, or a list with the name or path of each: data fields of the group. A
+                path is a tuple of names, e.g. ``("cameras", 0, "image")``; a tuple that is not in a list is one of
+                names.
+            output_types: Name or path of each result -> its type, in order.
+            output_contents: Name or path of a result that is an image -> what is known of it, for steps that
+                follow. Of other results nothing is known.
+
+        Raises:
+            SettingError: The function cannot be called, or there is no output, or a type is no type of a field, or
+                something else than names and paths was given, or a content is no `ImageContent` or of no output.
+        """
+        outputs = types_of(output_types)
+        contents = contents_of(output_contents, outputs, "output_types")
+        super().__init__(function, paths_of(input_names, "input_names"), outputs, contents)
+
+    declare_images = FunctionStep.declare_images
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        results = self._function(*[data.get_item_in_path(path) for path in self._inputs])
+        nodes = self._checked_results(results, "node", functions.is_node)
+        self._declare(data)
+        for path, node in zip(self._outputs, nodes):  # noqa: B905 (DALI's conditionals know no `strict`)
+            data.set_item_in_path(path, node)
+        return data
+
+
+class MapStep(FunctionStep, ArrayStep):
+    """Runs a function of NumPy arrays on fields, where the samples are loaded: NumPy, OpenCV, or anything else.
+
+    It is for arrays what `LambdaStep` is for operators of DALI. The function is called for each sample, with one
+    argument per input, and returns one array per output: a single array, or a tuple or list of them. Numbers will
+    do where a field is a number. The arrays that it gets are read-only; text is its bytes, uint8.
+
+    Fields are named by their name in the group that the step is applied to, or by their path in it; to do the same
+    in many groups, wrap the step, e.g. in `DataGroupArrayWithNameElementsAppliedStep`. As every `ArrayStep`, it
+    cannot follow a step that has a form for the graph only. To spawned workers functions of modules go by name,
+    lambdas and local functions with what they hold, which must be picklable.
+
+    Without ``input_names`` the function gets the whole group, as nested dicts of arrays (with text as ``str``),
+    and returns such dicts. They may be the ones that it got, changed, and must have the fields of the input, and
+    those of ``output_types``.
+
+    Example::
+
+        MapStep(np.fliplr, input_names="image")
+        MapStep(lambda a, b: (a + b, a - b), input_names=["a", "b"], output_types={"sum": FLOAT, "rest": FLOAT})
+        MapStep(brighter, input_names="image", draws=[UniformDraw("gain", 0.5, 1.5)])  # brighter(image, gain=...)
+        MapStep(
+            read_png,
+            input_names="image",
+            output_contents={"image": ImageContent(is_encoded=False, layout="HWC", value_range=(0, 255))},
+        )
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        input_names: Name | Sequence[Path] | None = None,
+        output_types: Mapping[Path, types.DALIDataType] | None = None,
+        output_contents: Mapping[Path, ImageContent] | None = None,
+        draws: Sequence[RandomDraw] | None = None,
+    ) -> None:
+        """Create the step.
+
+        Args:
+            function: The function.
+            input_names: Name of its argument, or a list with the name or path of each: data fields of the group. A
+                path is a tuple of names, e.g. ``("cameras", 0, "image")``; a tuple that is not in a list is one of
+                names. None: one argument, the whole group.
+            output_types: Name or path of each result -> its type, in order. None: the results replace the inputs;
+                types, numbers of dimensions, and what is known of images, stay.
+            output_contents: Name or path of a result that is an image -> what is known of it, for steps that
+                follow. Of other results that ``output_types`` names nothing is known.
+            draws: Random draws of the step; the function gets the numbers of each as a keyword argument of its
+                name.
+
+        Raises:
+            SettingError: The function cannot be called like that, or a type is no type of a field, or something
+                else than names and paths was given, or a content is no `ImageContent` or of no output, or a draw
+                is none.
+        """
+        self._draws = checked_draws(() if draws is None else draws, "`draws` must be a list of draws")
+        self._is_of_group = input_names is None
+        inputs = () if input_names is None else paths_of(input_names, "input_names")
+        if not inputs and not self._is_of_group:
+            raise SettingError("`input_names` must be a name, or a list of at least one, got none.")
+        outputs: dict[FieldPath, types.DALIDataType | None] = dict.fromkeys(inputs)
+        if output_types is not None:
+            outputs = {**types_of(output_types)}
+        if self._is_of_group:
+            contents = contents_of(output_contents, None, "output_types")
+            outputs = {**dict.fromkeys(contents), **outputs}
+        else:
+            argument = "input_names" if output_types is None else "output_types"
+            contents = contents_of(output_contents, outputs, argument)
+        super().__init__(function, inputs, outputs, contents)
+        _check_call(function, 1 if self._is_of_group else len(inputs), [*self._draws])
+
+    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
+        """Declare the draws that the step was given."""
+        return [*self._draws.values()]
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        numbers = {name: self.draw(name) for name in self._draws}
+        if self._is_of_group:
+            given = nested_dictionary(data.format, data.get_data())
+            values = self._values_of(self._function(given, **numbers), data)
+            data.set_data(values)
+            return data
+        results = self._function(*[data.get_item_in_path(path) for path in self._inputs], **numbers)
+        values = self._checked_results(results, "array", _is_value)
+        self._declare(data)
+        for path, value in zip(self._outputs, values, strict=True):
+            data.set_item_in_path(path, value)
+        return data
+
+    def _advice_on_types(self, after: GroupFormat, found: Mapping[FieldPath, types.DALIDataType | None]) -> str:
+        kept = "Have the function return what is declared, e.g. by `.astype(...)`"
+        if None in found.values():
+            return f"{kept}."
+        declared = dict(zip(after.flat_paths, after.flat_leaves, strict=True))
+        named = found if self._is_of_group else {}
+        outputs = [path for path, dtype in self._outputs.items() if dtype is not None or not self._is_of_group]
+        dtypes = {path: found.get(path) or declared[path].dtype for path in [*outputs, *named]}
+        names = {path: repr(path[0] if len(path) == 1 else path).replace("'", '"') for path in dtypes}
+        entries = ", ".join(f"{names[path]}: {dtype}" for path, dtype in dtypes.items())
+        return f"{kept}, or name the types that it returns: `output_types={{{entries}}}`."
+
+    def _values_of(self, result: Any, data: SampleDataGroup) -> list[Any]:
+        """Get the values of a result, a nested dict, in flat order. ``data`` gets the format of the output."""
+        self._declare(data)
+        found = _flat(result, ())
+        paths = data.format.flat_paths
+        missing = [path for path in paths if found.get(path) is None]
+        unknown = [path for path in found if path not in {*paths}]
+        if not isinstance(result, Mapping) or missing or unknown:
+            got = f"one without {format_paths(missing)}" if missing else ""
+            got = got or f"one with {format_paths(unknown)}, which `output_types` does not name"
+            got = got if isinstance(result, Mapping) else type(result).__name__
+            raise StepOutputError(
+                f"{self!r}: the function must return a dict with all fields of the group; got {got}."
+            )
+        leaves = zip(paths, data.format.flat_leaves, strict=True)
+        return [encoded(found[path], path) if leaf.is_string else found[path] for path, leaf in leaves]
+
+
+def _flat(values: Any, prefix: FieldPath) -> dict[FieldPath, Any]:
+    if not isinstance(values, Mapping):
+        return {prefix: values}
+    return {path: value for name, child in values.items() for path, value in _flat(child, (*prefix, name)).items()}
+
+
+def _is_value(value: object) -> bool:
+    return value is not None
+
+
+def _check_call(function: Callable[..., Any], num_inputs: int, draws: Sequence[str]) -> None:
+    """Check that a function takes so many arguments, and the draws by name, as far as it tells.
+
+    Raises:
+        SettingError: It does not.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # some of those that are written in C
+    try:
+        signature.bind(*[None] * num_inputs, **dict.fromkeys(draws))
+    except TypeError as error:
+        keywords = f" and {', '.join(draws)} by name" if draws else ""
+        raise SettingError(
+            f"`function` must take {num_inputs} argument(s){keywords}, which {function!r} does not: {error}."
+        ) from None

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps that apply another step to groups selected by path or name."""
+
+from __future__ import annotations
+
+import difflib
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import attrs
+
+from ...checks import flag, listed
+from ...draws.draw_scope import ApplyingToGroup
+from ...errors import FormatError, NameTypeError, SettingError
+from ...sample_data import FieldPath, FormatProblem, SampleDataGroup, format_error
+from ...sample_data.graph_mode import do_not_convert
+from ...sample_data.names import Name, Path, normalized_path
+from ..image_use import no_images
+from ..pipeline_step_base import PipelineStepBase
+
+
+class GroupToApplyToSelectedStepBase(PipelineStepBase):
+    """Applies a step to each of the selected groups, as if the group were the whole sample.
+
+    The groups are processed one by one: random draws of the step differ between them, unless their key says that
+    groups share them. A group below another selected group is part of that one and is not processed a second time.
+    """
+
+    def __init__(self, processing_step_to_apply: PipelineStepBase) -> None:
+        """Wrap a step.
+
+        Raises:
+            SettingError: It is not a `PipelineStepBase`.
+        """
+        if not isinstance(processing_step_to_apply, PipelineStepBase):
+            raise SettingError(
+                f"`processing_step_to_apply` must be a PipelineStepBase, got {processing_step_to_apply!r}."
+            )
+        self._processing_step_to_apply = processing_step_to_apply
+
+    @property
+    def treats_elements_alike(self) -> bool:  # type: ignore[override]
+        """Whether the step that it applies does. A class that selects single elements by number must say no."""
+        return self._processing_step_to_apply.treats_elements_alike
+
+    @property
+    def has_array_form(self) -> bool:
+        """Whether the step that it applies has one."""
+        return super().has_array_form and self._processing_step_to_apply.has_array_form
+
+    @property
+    def has_graph_form(self) -> bool:
+        """Whether the step that it applies has one."""
+        return self._processing_step_to_apply.has_graph_form
+
+    @property
+    def array_form_needs(self) -> tuple[str, ...]:  # type: ignore[override]
+        """What the step that it applies needs."""
+        return self._processing_step_to_apply.array_form_needs
+
+    @property
+    def image_tolerance(self) -> float:  # type: ignore[override]
+        """That of the step that it applies."""
+        return self._processing_step_to_apply.image_tolerance
+
+    @abstractmethod
+    def _check_and_get_paths_to_apply_to(self, data: SampleDataGroup) -> Sequence[FieldPath]:
+        """Get the paths of the selected groups.
+
+        Raises:
+            ValueError: The selection does not fit the format.
+        """
+
+    @do_not_convert
+    def _selected_paths(self, data: SampleDataGroup) -> list[FieldPath]:
+        paths = dict.fromkeys(self._check_and_get_paths_to_apply_to(data))
+        return [path for path in paths if not any(path[:end] in paths for end in range(len(path)))]
+
+    declare_images = no_images
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        for path in self._selected_paths(data):
+            with ApplyingToGroup(path):
+                processed = self._processing_step_to_apply(data.get_item_in_path(path))
+            if not path:
+                return processed
+            data.change_type_of_data_and_remove_data(path, processed)
+            data.set_item_in_path(path, processed)
+        return data
+
+    _process_arrays = _process
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        problems: list[FormatProblem] = []
+        for path in self._selected_paths(data_empty):
+            selected = data_empty.get_item_in_path(path)
+            try:
+                with ApplyingToGroup(path):
+                    processed = self._processing_step_to_apply.check_input_data_format_and_set_output_data_format(
+                        selected
+                    )
+            except Exception as error:
+                problems += _problems_below(path, error)
+                continue
+            if not path:
+                return processed
+            data_empty.change_type_of_data_and_remove_data(path, processed)
+        if problems:
+            step = type(self._processing_step_to_apply).__name__
+            raise format_error(problems, f"{step} cannot be applied to the selected groups:")
+        return data_empty
+
+
+def _problems_below(path: FieldPath, error: Exception) -> list[FormatProblem]:
+    if isinstance(error, FormatError) and error.problems:
+        return [
+            attrs.evolve(problem, path=(*path, *(problem.path or ())), step=None) for problem in error.problems
+        ]
+    return [FormatProblem(str(error), path, error_type=type(error))]
+
+
+def group_names_hint(sought: Sequence[Name], data: SampleDataGroup) -> str:
+    """Say which groups of a sample may have been meant by names that do not occur; starts with a blank."""
+    known = sorted({name for path in data.format.flat_paths for name in path[:-1] if isinstance(name, str)})
+    close = [match for name in sought for match in difflib.get_close_matches(str(name), known, 1)]
+    meant = f" Did you mean {', '.join(map(repr, close))}?" if close else ""
+    return f"{meant} Groups: {listed(map(repr, known))}."
+
+
+class DataGroupArrayInPathElementsAppliedStep(GroupToApplyToSelectedStepBase):
+    """Applies a step to each element of the data group field array at a path.
+
+    A path that does not lead to such an array is a format problem (`ValueError`).
+    """
+
+    def __init__(self, processing_step_to_apply: PipelineStepBase, path_to_array_to_apply_to: Path) -> None:
+        """Wrap a step.
+
+        Args:
+            processing_step_to_apply: The step.
+            path_to_array_to_apply_to: Name or sequence of names; the empty sequence is the whole sample.
+        """
+        super().__init__(processing_step_to_apply)
+        self._path_to_array_to_apply_to = normalized_path(path_to_array_to_apply_to)
+
+    @property
+    def treats_elements_alike(self) -> bool:  # type: ignore[override]
+        """Whether the step that it applies does, and the path does not lead through single elements."""
+        names_element = any(isinstance(name, int) for name in self._path_to_array_to_apply_to)
+        return super().treats_elements_alike and not names_element
+
+    def _check_and_get_paths_to_apply_to(self, data: SampleDataGroup) -> list[tuple[Name, ...]]:
+        path = self._path_to_array_to_apply_to
+        if not is_group_array(data, path):
+            found = "is not one" if data.path_exists(path) else "does not exist"
+            problem = FormatProblem(
+                f"must be a data group field array to apply a step to its elements, but {found}", path
+            )
+            raise format_error([problem], f"{type(self).__name__} cannot select its groups:")
+        return [(*path, index) for index in range(len(data.get_item_in_path(path)))]
+
+
+def is_group_array(data: SampleDataGroup, path: tuple[Name, ...]) -> bool:
+    """Whether a path exists and leads to a data group field array."""
+    if not data.path_exists_and_is_data_group_field(path):
+        return False
+    group: SampleDataGroup = data.get_item_in_path(path)
+    return group.is_data_group_field_array()
+
+
+class DataGroupArrayWithNameElementsAppliedStep(GroupToApplyToSelectedStepBase):
+    """Applies a step to each element of each data group field array, anywhere in the sample, of a name.
+
+    No such array, or something else of that name, is a format problem (`ValueError`).
+    """
+
+    def __init__(
+        self,
+        processing_step_to_apply: PipelineStepBase,
+        name_of_arrays_to_apply_to: Name,
+        check_minimum_one_name_match: bool = True,
+    ) -> None:
+        """Wrap a step.
+
+        Args:
+            processing_step_to_apply: The step.
+            name_of_arrays_to_apply_to: The name.
+            check_minimum_one_name_match: Whether it is a problem when there is no array of that name.
+
+        Raises:
+            NameTypeError: The name is neither a str nor an int.
+        """
+        super().__init__(processing_step_to_apply)
+        if not isinstance(name_of_arrays_to_apply_to, str | int) or isinstance(name_of_arrays_to_apply_to, bool):
+            raise NameTypeError(
+                f"`name_of_arrays_to_apply_to` must be a single name (str or int), "
+                f"got {name_of_arrays_to_apply_to!r}."
+            )
+        self._name_of_arrays_to_apply_to = name_of_arrays_to_apply_to
+        self._check_minimum_one_name_match = flag(check_minimum_one_name_match, "check_minimum_one_name_match")
+
+    def _check_and_get_paths_to_apply_to(self, data: SampleDataGroup) -> list[tuple[Name, ...]]:
+        name = self._name_of_arrays_to_apply_to
+        arrays = data.find_all_occurrences(name)
+        problems = [
+            FormatProblem("must be a data group field array to apply a step to its elements", path)
+            for path in arrays
+            if not is_group_array(data, path)
+        ]
+        if not arrays and self._check_minimum_one_name_match:
+            hint = group_names_hint([name], data)
+            problems.append(FormatProblem(f"No data group field array with the name {name!r} exists.{hint}"))
+        if problems:
+            raise format_error(problems, f"{type(self).__name__} cannot select its groups:")
+        return [(*path, index) for path in arrays for index in range(len(data.get_item_in_path(path)))]
+
+
+class DataGroupInPathAppliedStep(GroupToApplyToSelectedStepBase):
+    """Applies a step to the group at a path.
+
+    A path that does not exist, or that leads to a data field, is a format problem (`ValueError`).
+    """
+
+    def __init__(self, processing_step_to_apply: PipelineStepBase, path_to_apply_to: Path) -> None:
+        """Wrap a step.
+
+        Args:
+            processing_step_to_apply: The step.
+            path_to_apply_to: Name or sequence of names; the empty sequence is the whole sample.
+        """
+        super().__init__(processing_step_to_apply)
+        self._path_to_apply_to = normalized_path(path_to_apply_to)
+
+    @property
+    def treats_elements_alike(self) -> bool:  # type: ignore[override]
+        """Whether the step that it applies does, and the path does not lead through single elements."""
+        names_element = any(isinstance(name, int) for name in self._path_to_apply_to)
+        return super().treats_elements_alike and not names_element
+
+    def _check_and_get_paths_to_apply_to(self, data: SampleDataGroup) -> list[tuple[Name, ...]]:
+        path = self._path_to_apply_to
+        if not data.path_exists_and_is_data_group_field(path):
+            found = "is a data field" if data.path_exists(path) else "does not exist"
+            problem = FormatProblem(f"must be a data group field to apply a step to, but {found}", path)
+            raise format_error([problem], f"{type(self).__name__} cannot select its group:")
+        return [path]
+
+
+class DataGroupsWithNameAppliedStep(GroupToApplyToSelectedStepBase):
+    """Applies a step to each group, anywhere in the sample, that has one of the given names.
+
+    No group of any of the names, or a data field of one of the names, is a format problem (`ValueError`).
+    """
+
+    def __init__(
+        self,
+        processing_step_to_apply: PipelineStepBase,
+        names_of_groups_to_apply_to: Name | Sequence[Name],
+        check_minimum_one_name_match: bool = True,
+    ) -> None:
+        """Wrap a step.
+
+        Args:
+            processing_step_to_apply: The step.
+            names_of_groups_to_apply_to: One name or several.
+            check_minimum_one_name_match: Whether it is a problem when no group has one of the names.
+        """
+        super().__init__(processing_step_to_apply)
+        self._names_of_groups_to_apply_to = normalized_path(names_of_groups_to_apply_to)
+        self._check_minimum_one_name_match = flag(check_minimum_one_name_match, "check_minimum_one_name_match")
+
+    def _check_and_get_paths_to_apply_to(self, data: SampleDataGroup) -> list[tuple[Name, ...]]:
+        names = self._names_of_groups_to_apply_to
+        paths = [path for name in names for path in data.find_all_occurrences(name)]
+        problems = [
+            FormatProblem("must be a data group field to apply a step to, but is a data field", path)
+            for path in paths
+            if not data.path_exists_and_is_data_group_field(path)
+        ]
+        if not paths and self._check_minimum_one_name_match:
+            sought = listed(map(repr, names))
+            hint = group_names_hint(names, data)
+            problems.append(FormatProblem(f"No group with one of the names {sought} exists.{hint}"))
+        if problems:
+            raise format_error(problems, f"{type(self).__name__} cannot select its groups:")
+        return paths

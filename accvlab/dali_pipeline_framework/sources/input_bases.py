@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Base classes of inputs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from nvidia.dali import types
+
+from ..draws.keyed_draws import SamplePlace
+from ..sample_data import SampleDataGroup
+from .shards import Shard
+
+
+class InputBase(ABC):
+    """Base class of `CallableBase` and `IterableBase`.
+
+    The attributes are what an input may know; a subclass sets them, or overrides them with a property.
+
+    Attributes:
+        num_batches_per_epoch: Number of batches that one epoch delivers, or None where it is not known.
+        batch_size: Number of samples per batch that this input is set up for, or None where any will do.
+        has_epochs: Whether the samples come in epochs; False for an endless stream, which is never restarted.
+        shard: Shard id and number of shards (a pair or a `Shard`) of an input that delivers one part of the data,
+            or None where it does not tell. Random draws differ between shards only where this is set.
+        delivers_partial_batches: Whether a batch may be smaller than the batch size: where an epoch ends within
+            a batch, its samples are delivered. Otherwise they are dropped.
+    """
+
+    num_batches_per_epoch: int | None = None
+    batch_size: int | None = None
+    has_epochs: bool = True
+    shard: tuple[int, int] | Shard | None = None
+    delivers_partial_batches: bool = False
+
+    @property
+    @abstractmethod
+    def used_sample_data_structure(self) -> SampleDataGroup:
+        """Blueprint of the samples that this input delivers."""
+
+    @property
+    @abstractmethod
+    def length(self) -> int | None:
+        """Length of one epoch, in the unit that the input documents, or None where it is not known."""
+
+
+class CallableBase(InputBase):
+    """An input that DALI asks for single samples, from any number of worker processes.
+
+    A callable must be a pure function of the `SampleInfo` that it is given: each worker has a copy of its
+    own, and any worker may be asked for any sample. With spawned workers it is pickled; what cannot be
+    pickled (locks, open files, database handles) is made on first use instead of in the constructor.
+    """
+
+    @abstractmethod
+    def __call__(self, sample_info: types.SampleInfo) -> tuple[Any, ...]:
+        """Get one sample as the flat tuple of its data fields (`SampleDataGroup.get_data`).
+
+        Args:
+            sample_info: Position of the sample: index in the epoch and in the batch, batch, and epoch.
+
+        Raises:
+            StopIteration: The epoch has ended; this is how an epoch ends, not a failure.
+        """
+
+    def get_sample_index(self, sample_info: types.SampleInfo) -> int | None:
+        """Index in the data set of the sample at a position, or None where it is not known.
+
+        It names samples in error messages, and may be called in another process than the one that loads.
+        """
+        return None
+
+    def get_place(self, sample_info: types.SampleInfo) -> SamplePlace | None:
+        """Where the sample at a position stands, or None where it is not known (or the epoch has ended).
+
+        It names samples, gives them their context, and is the key of their random draws.
+        """
+        return None
+
+
+class IterableBase(InputBase):
+    """An input that delivers whole batches and may keep a state.
+
+    It runs in exactly one worker process; prefer a callable (`CallableBase`) where several workers should
+    load. Its ``length`` counts batches. With a spawned worker it is pickled before its first use; what cannot
+    be pickled is made on the first call of ``__next__``.
+
+    Attributes:
+        current_sample_indices: Indices in the data set of the batch last asked for, or None where they are not
+            known. They name samples in error messages.
+    """
+
+    current_sample_indices: Sequence[int] | None = None
+
+    @abstractmethod
+    def __iter__(self) -> IterableBase:
+        """Start an epoch. It is called once per epoch, in the process that loads the data."""
+
+    @abstractmethod
+    def __next__(self) -> Sequence[Any]:
+        """Get one batch: per data field (in flat order) a list with one array per sample.
+
+        Raises:
+            StopIteration: The epoch has ended; this is how an epoch ends, not a failure.
+        """

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of the native readers: arrays, videos, and which of them can be opened."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import mmap
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from nvidia.dali import types
+
+from ...checks import bullets
+from ...errors import FieldValueError, FileError, FrameworkError, SettingError, VideoError, error_that_is_also
+from ...limits.image_limits import array_header
+from ...providers.files.storage import is_url, open_regular_file
+from ...sample_data.dtypes import get_dali_type_for_numpy_type
+from ...video.files.video_file import is_file_or_missing, missing_bytes
+from ...video.video_index import index_video
+from ...video.video_list import listed_videos
+from ...video.videos import Videos
+
+_READABLE = "DALI reads little-endian arrays of bool, integers, and float16 to float64"
+
+
+def type_of_array_file(path: str) -> types.DALIDataType:
+    """Read the type of the array in a ``.npy`` file from its header.
+
+    Raises:
+        SettingError: The file cannot be read, has no (complete) array in it, or one that DALI cannot read.
+    """
+    try:
+        with open_regular_file(path) as file:
+            shape, dtype = array_header(file)
+            num_stated = file.tell() + int(np.prod(shape, dtype=object)) * dtype.itemsize
+            size = os.fstat(file.fileno()).st_size
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise SettingError(f"The array file {path!r} cannot be read: {reason}.") from error
+    what = _why_unreadable(dtype)
+    if what is not None:
+        raise SettingError(
+            f"fn.readers.numpy cannot read the array in {path!r}, of {what}. {_READABLE}: convert the file."
+        )
+    if size < num_stated:
+        raise SettingError(f"The array file {path!r} is incomplete: it must have {num_stated} bytes, has {size}.")
+    return get_dali_type_for_numpy_type(dtype)
+
+
+def type_of_argument(dtype: npt.DTypeLike | types.DALIDataType) -> types.DALIDataType:
+    """Get DALI's type for one that was given.
+
+    Raises:
+        SettingError: There is none.
+    """
+    if isinstance(dtype, types.DALIDataType):
+        return dtype
+    try:
+        return get_dali_type_for_numpy_type(np.dtype(dtype))
+    except (TypeError, ValueError) as error:
+        raise SettingError(
+            f"`dtype` must be a type of arrays that DALI reads, got {dtype!r}. {_READABLE}."
+        ) from error
+
+
+def _why_unreadable(dtype: np.dtype[np.generic]) -> str | None:
+    if dtype.hasobject:
+        return f"type {dtype}, which holds Python objects"
+    if dtype.names is not None:
+        return f"a structured type with the fields {', '.join(map(repr, dtype.names))}"
+    try:
+        get_dali_type_for_numpy_type(dtype)
+    except FieldValueError:
+        return f"type {dtype.name}"
+    if dtype.itemsize > 1 and dtype != dtype.newbyteorder("<"):
+        return f"type {dtype.newbyteorder('<').name} in big-endian order"
+    return None
+
+
+_FILE_NAME = re.compile(rb'"file_name"\s*:\s*("(?:[^"\\]|\\.)*")')
+
+
+def require_openable(operator: str, paths: Iterable[str]) -> None:
+    """Look at files.
+
+    Raises:
+        SettingError: One is a pipe, a socket or a device.
+        FileError: A folder or list that tells which files there are cannot be read. Also the builtin exception of
+            the cause.
+    """
+    try:
+        for path in paths:
+            if not is_file_or_missing(path):
+                raise SettingError(
+                    f"fn.{operator} cannot read {path!r}: it is no regular file, but a pipe, a socket or a device."
+                )
+    except OSError as error:  # from listing them
+        message = f"fn.{operator} cannot read {error.filename!r}: {error.strerror}."
+        raise error_that_is_also(FileError, [type(error)], message) from error
+
+
+def is_on_s3(path: Any) -> bool:
+    """Whether DALI itself reads a path from an object store, so that nothing can be said about it here."""
+    return str(path).startswith("s3://")
+
+
+def named_files(
+    arguments: Mapping[str, Any], name_on_line: Callable[[bytes], bytes] = bytes.strip
+) -> Iterator[str]:
+    """Get the paths of ``files`` or of the lines of ``file_list``, relative to ``file_root``.
+
+    ``name_on_line`` is what of a line, without white space at its ends, is the name.
+    """
+    root = arguments.get("file_root")
+    files, file_list = arguments.get("files"), arguments.get("file_list")
+    if files is not None:
+        for name in [files] if isinstance(files, str) else files:
+            yield os.path.join(root or "", name)
+    elif file_list is not None:
+        folder = root or os.path.dirname(file_list)
+        with open_regular_file(file_list) as lines:
+            for line in lines:
+                if not line.isspace():
+                    yield os.path.join(folder, os.fsdecode(name_on_line(line.strip())))
+
+
+def files_in_folders(root: str, is_wanted: Callable[[str], bool]) -> Iterator[str]:
+    """Get what is no regular file, nor a folder, in the folders within a root; the folders are listed only."""
+    if is_on_s3(root):
+        return
+    with os.scandir(root) as folders:
+        for folder in folders:
+            if not folder.is_dir():
+                continue
+            with os.scandir(folder.path) as entries:
+                for entry in entries:
+                    # What the folder itself tells: no file is looked at. Links are.
+                    is_plain = entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)
+                    if not is_plain and is_wanted(entry.name):
+                        yield entry.path
+
+
+def images_of_annotations(annotations_file: str, root: str) -> Iterator[str]:
+    """Get the paths of the images that annotations in COCO's format name, without parsing all of it."""
+    with open_regular_file(annotations_file) as file:
+        if not os.fstat(file.fileno()).st_size:
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            for match in _FILE_NAME.finditer(content):
+                try:
+                    yield os.path.join(root, json.loads(match[1]))
+                except ValueError:  # DALI tells what is wrong with it
+                    continue
+
+
+_NUM_THREADS = 8  # it is mostly waiting for storage
+_MOST_NAMED = 5
+_logger = logging.getLogger(__name__)
+
+
+def video_files(arguments: Mapping[str, Any]) -> list[str]:
+    """List the files of a reader of videos, each once; none where DALI has to say what is wrong with the list."""
+    given: dict[str, Any] = {name: arguments.get(name) or None for name in ("filenames", "file_root", "file_list")}
+    if any(is_url(str(value)) for value in given.values()):
+        return []
+    is_frames = arguments.get("file_list_frame_num") or arguments.get("file_list_format") == "frames"
+    try:
+        listed = listed_videos(Videos(**given, file_list_format="frames" if is_frames else "timestamps"))
+    except FrameworkError:
+        return []
+    return [*dict.fromkeys(video.path for video in listed)]
+
+
+def require_complete(paths: Iterable[str]) -> None:
+    """Refuse videos that break off or may not be read: DALI delivers the frames that it gets, without a word.
+
+    A file that lacks bytes at its end may still have all frames; PyAV tells. Where it is missing, there is a
+    warning.
+
+    Raises:
+        VideoError: Videos are incomplete; it names them.
+        FileError: A video must not be read. Also a `PermissionError`.
+    """
+    paths = list(paths)
+    for path in paths:
+        if os.path.exists(path) and not os.access(path, os.R_OK):
+            message = f"Cannot open the video {path!r}: {os.strerror(errno.EACCES)}."
+            raise error_that_is_also(FileError, [PermissionError], message)
+    if not paths:
+        return
+    with ThreadPoolExecutor(min(_NUM_THREADS, len(paths))) as threads:
+        counts = [*threads.map(missing_bytes, paths)]
+    lacking = {path: count for path, count in zip(paths, counts, strict=True) if count}
+    errors: list[VideoError] = []
+    for path, count in lacking.items():
+        try:
+            index_video(path)
+        except VideoError as error:
+            errors.append(error)
+        except SettingError:
+            _logger.warning(
+                "The video %r lacks %d bytes at its end. DALI delivers the frames that are there.", path, count
+            )
+        except FrameworkError:
+            continue  # DALI tells that it cannot be opened
+    if errors:
+        several = f"{len(errors)} of {len(paths)} videos cannot be used:\n{bullets(errors, _MOST_NAMED)}"
+        raise errors[0] if len(errors) == 1 else VideoError(several)

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inputs that load the samples that a sampler selects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..checks import check_shard, shown, whole_number
+from ..errors import SettingError
+from ..providers.data_provider import DataProvider, check_number_of_samples, check_sampler_fits, summary
+from ..providers.sample_loading import SampleLoader, input_blueprint
+from ..sample_data import SampleDataGroup
+from ..sampling.random_access_sampler import RandomAccessSampler
+from ..sampling.sampler_base import SamplerBase
+from ..sampling.sampler_replay import BatchChecker, ReplayedSampler, used_up_message
+from ..unknown_arguments import explains_unknown_arguments
+from .input_bases import IterableBase
+from .planned_input import PlannedInput, slots_of_shard
+
+
+class SamplerInputCallable(PlannedInput):
+    """Delivers the batches of a sampler; several workers share the loading.
+
+    The sampler chooses global batches of ``B`` samples; shard ``k`` of ``n`` delivers the slots
+    ``[k * B / n, (k + 1) * B / n)`` of each.
+
+    A `RandomAccessSampler`, as all samplers of this package are, is asked for each batch directly. Of any other
+    sampler each worker plays a copy of its own, so it must be deterministic. No table of indices is built or
+    pickled.
+
+    Example::
+
+        sampler = StreamingSequenceSampler(provider.sequence_lengths, seed=1)
+        data_input = SamplerInputCallable(provider, sampler, context_name="position")
+    """
+
+    _known_left: tuple[int, int] | None  # an epoch, and how many batches of the maximum are left when it begins
+
+    @explains_unknown_arguments()
+    def __init__(
+        self,
+        data_provider: DataProvider,
+        sampler: SamplerBase,
+        max_num_iterations: int | None = None,
+        pre_fetch_queue_length: int = 0,
+        shard_id: int = 0,
+        num_shards: int = 1,
+        *,
+        context_name: str | None = None,
+    ) -> None:
+        """Create the input.
+
+        Args:
+            data_provider: The data set.
+            sampler: Chooses the samples. One that has no random access must not have been used before.
+            max_num_iterations: Number of batches, over all epochs, after which the input ends. None: no limit.
+            pre_fetch_queue_length: Added to ``max_num_iterations``, for the batches that are prefetched but
+                not delivered.
+            shard_id: Which shard this is, from 0 (usually the rank).
+            num_shards: How many shards there are (usually the world size).
+            context_name: Name of a group that is added to each sample and tells where it stands: the fields of
+                `SamplePlace` (epoch, batch, slot, sample_index, sequence, frame, clip as int64; is_first, is_last,
+                is_padding as bool). None: no such group.
+
+        Raises:
+            SettingError: An argument is out of its range, the data set is empty, or the batches of the sampler
+                cannot be dealt evenly to the shards.
+        """
+        if not isinstance(sampler, SamplerBase):
+            hint = " (a class: create an object of it)" if isinstance(sampler, type) else ""
+            raise SettingError(f"`sampler` must be a SamplerBase, got {shown(sampler)}{hint}.")
+        self._max_batches: int | None = None
+        if max_num_iterations is not None:
+            self._max_batches = whole_number(max_num_iterations, "max_num_iterations", at_least=1)
+            self._max_batches += whole_number(pre_fetch_queue_length, "pre_fetch_queue_length", at_least=0)
+        if isinstance(sampler, RandomAccessSampler) and not sampler.is_at_start:
+            raise SettingError(
+                f"The {type(sampler).__name__} was used already: its next batch is not the first. An input asks "
+                f"for all batches by their position; create a new sampler for it."
+            )
+        if not isinstance(sampler, RandomAccessSampler):
+            num_samples = check_number_of_samples(data_provider)
+            _, shards = check_shard(shard_id, num_shards)
+            sampler = ReplayedSampler(sampler, num_samples, shards, self._max_batches)
+        super().__init__(data_provider, sampler, shard_id, num_shards, context_name)
+
+    def _has_batch(self, epoch: int, batch: int) -> bool:
+        if isinstance(self._sampler, ReplayedSampler):
+            return self._sampler.has_batch(epoch, batch)
+        if self._max_batches is not None:
+            left = self._batches_left(epoch)
+            if left <= 0:
+                raise RuntimeError(used_up_message(epoch, self._max_batches))
+            if batch >= left:
+                return False
+        num_batches = self._sampler.num_batches(epoch)  # as in the base class, a call less
+        return num_batches is None or batch < num_batches
+
+    def _batches_left(self, epoch: int) -> int:
+        """How many batches of the maximum are left when an epoch begins."""
+        limit = self._max_batches or 0
+        if not self._sampler.is_epoch_based:
+            return limit if epoch == 0 else 0
+        if self._known_left is None or self._known_left[0] != epoch:
+            self._known_left = (epoch, limit - self._sampler.num_batches_of_first(epoch))
+        return self._known_left[1]
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._known_left = None
+
+    def num_batches_in_epoch(self, epoch: int) -> int | None:
+        """Number of batches of an epoch on this shard; the limit of an endless sampler, None without one."""
+        return self._limited(super().num_batches_in_epoch(epoch), epoch)
+
+    def num_batches_of_all_shards(self, epoch: int) -> int | None:
+        """Number of batches of an epoch of the shard that has most."""
+        return self._limited(super().num_batches_of_all_shards(epoch), epoch)
+
+    def _limited(self, num_batches: int | None, epoch: int) -> int | None:
+        if num_batches is None:
+            return self._max_batches
+        if self._max_batches is None or isinstance(self._sampler, ReplayedSampler):
+            return num_batches
+        return max(0, min(num_batches, self._batches_left(epoch)))
+
+
+class SamplerInputIterable(IterableBase):
+    """Delivers the batches of a sampler, one sample after the other in a single worker.
+
+    The sampler chooses global batches of ``B`` samples; shard ``k`` of ``n`` delivers the slots
+    ``[k * B / n, (k + 1) * B / n)`` of each. `SamplerInputCallable` delivers the same and lets several
+    workers load.
+    """
+
+    shard: tuple[int, int]
+
+    @explains_unknown_arguments()
+    def __init__(
+        self, data_provider: DataProvider, sampler: SamplerBase, shard_id: int = 0, num_shards: int = 1
+    ) -> None:
+        """Create the input.
+
+        Args:
+            data_provider: The data set.
+            sampler: Chooses the samples.
+            shard_id: Which shard this is, from 0 (usually the rank).
+            num_shards: How many shards there are (usually the world size).
+
+        Raises:
+            SettingError: An argument is out of its range, or the data set is empty.
+        """
+        self._loader = SampleLoader(data_provider)
+        self._sampler = sampler
+        self.shard = check_shard(shard_id, num_shards)
+        num_samples = check_number_of_samples(data_provider)
+        check_sampler_fits(sampler, num_samples)
+        self._checker = BatchChecker(type(sampler).__name__, self.shard[1], num_samples)
+        self._is_used = False
+
+    def __repr__(self) -> str:
+        """Return what it reads, and in which order."""
+        return f"{type(self).__name__}({summary(self._loader.provider)}, {summary(self._sampler)})"
+
+    @property
+    def used_sample_data_structure(self) -> SampleDataGroup:
+        """Blueprint of the samples, with mappings switched off."""
+        return input_blueprint(self._loader.provider)
+
+    def __iter__(self) -> SamplerInputIterable:
+        """Start an epoch: resets an epoch-based sampler that has been used since the last start."""
+        if self._is_used and self._sampler.is_epoch_based:
+            self._sampler.reset()
+        self._is_used = False
+        return self
+
+    def __next__(self) -> list[list[Any]]:
+        """Load the next batch: per data field (in flat order) a list with one array per sample.
+
+        Raises:
+            StopIteration: The epoch of an epoch-based sampler has ended.
+            SettingError: The sampler's batch cannot be dealt evenly to the shards, or an index is wrong.
+        """
+        self._is_used = True
+        self.current_sample_indices = indices = self._next_indices()
+        if not indices:
+            raise StopIteration
+        samples = [*self._loader.load_batch(indices, range(len(indices)))]
+        return [list(field) for field in zip(*samples, strict=True)]
+
+    def _next_indices(self) -> list[int]:
+        if isinstance(self._sampler, RandomAccessSampler) and self._sampler.last_batch == "partial":
+            planned = self._sampler.plan_next_batch()
+            slots = slots_of_shard(planned, self._sampler.has_slots, *self.shard)
+            self._checker.checked(planned.indices.tolist())
+            own: list[int] = planned.indices[slots].tolist()
+            return own
+        batch = self._checker.checked(self._sampler.get_next_batch_indices())
+        shard_id, num_shards = self.shard
+        size = len(batch) // num_shards
+        return batch[shard_id * size : (shard_id + 1) * size]
+
+    def as_callable(self) -> SamplerInputCallable:
+        """Get a callable that delivers the same: it has random access, and lets several workers load.
+
+        Raises:
+            SettingError: The sampler was used already.
+        """
+        shard_id, num_shards = self.shard
+        return SamplerInputCallable(self._loader.provider, self._sampler, shard_id=shard_id, num_shards=num_shards)
+
+    @property
+    def has_random_access(self) -> bool:
+        """Whether the sampler can tell any batch without stepping to it."""
+        return isinstance(self._sampler, RandomAccessSampler)
+
+    def load_sample(self, sample_index: int) -> tuple[Any, ...]:
+        """Load any sample of the data set, as a flat tuple; the order is not affected."""
+        return self._loader.load(sample_index)
+
+    @property
+    def length(self) -> int | None:
+        """Length that the sampler states, None for an endless one."""
+        return self._sampler.length
+
+    @property
+    def num_batches_per_epoch(self) -> int | None:  # type: ignore[override]
+        """Length that an epoch-based sampler states, in batches."""
+        return self._sampler.length if self._sampler.is_epoch_based else None
+
+    @property
+    def batch_size(self) -> int | None:  # type: ignore[override]
+        """Samples per batch on this shard where the sampler tells its total batch size, else None."""
+        total = getattr(self._sampler, "total_batch_size", None)
+        return None if total is None else int(total) // self.shard[1]
+
+    @property
+    def has_epochs(self) -> bool:  # type: ignore[override]
+        """Whether the sampler is epoch-based."""
+        return bool(self._sampler.is_epoch_based)
