@@ -31,10 +31,10 @@ from ..sample_data import GroupFormat
 from ..sample_data.names import format_path
 from ..sources.input_adapter import InputAdapter
 from .control_block import RUNNING_INIT_FN, UNPICKLING_INPUT, UNPICKLING_STEPS, ControlBlock
-from .sample_faults import samples_of
 from .samples import LoadingBatch, OddSampleError, SampleChecker, SampleSteps, after_steps, named_step, of_step
 from .source_pickling import PICKLING_ADVICE, Dumps, Loads, pickle_for_worker
 from .timing import mark_ranges
+from .told_samples import samples_of
 from .transport import DimensionClashError, ReusedMemory, TooLargeError, TransportLayout, outputs_of_batch
 from .watching.worker_watch import answer_requests
 from .worker_process import (

@@ -55,7 +55,7 @@ from ..sample_data.names import normalized_path as normalized_path
 from ..sampling.arithmetic.last_batch import checked_lengths as checked_lengths
 from ..sampling.arithmetic.weights import torch_generator as torch_generator
 from ..sampling.arithmetic.weights import torch_permutation as torch_permutation
-from ..sampling.plans.epoch_plans import Int64Array as Int64Array
+from ..sampling.plans.planned_batch import Int64Array as Int64Array
 from ..sampling.random_access_sampler import Description as Description
 from ..testing.rule_check import in_samples as in_samples
 from ..url_secrets import without_secrets as without_secrets

@@ -46,7 +46,8 @@ from .pinned_memory import with_pinning
 from .pipeline_owner import LoaderPipeline, checked_num_workers, with_own_arguments
 from .rank_agreement import RankAgreement, loader_settings
 from .recovery import Recovery, check_sample_policy
-from .reports.report_interface import LoopTimes, ReportInterface
+from .reports.loop_times import LoopTimes
+from .reports.report_interface import ReportInterface
 from .states.position import LoopProgress, Made, Position
 from .states.sample_fields import fields_for_state, fingerprint
 from .states.state import (

@@ -4,7 +4,7 @@ from .arithmetic.weights import class_balanced_weights as class_balanced_weights
 from .clip_sampler import ClipSampler as ClipSampler
 from .clips.clips import Clips as Clips
 from .mixed_sampler import MixedSampler as MixedSampler
-from .plans.epoch_plans import PlannedBatch as PlannedBatch
+from .plans.planned_batch import PlannedBatch as PlannedBatch
 from .random_access_sampler import RandomAccessSampler as RandomAccessSampler
 from .sampler_base import SamplerBase as SamplerBase
 from .sequence_sampler import SequenceSampler as SequenceSampler

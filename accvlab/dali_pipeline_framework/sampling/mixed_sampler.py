@@ -16,7 +16,8 @@ from .arithmetic.keyed_permutation import PermutationTable
 from .arithmetic.last_batch import LastBatch
 from .arithmetic.mixture_schedule import MixtureSchedule
 from .planned_sampler import PlannedSampler
-from .plans.epoch_plans import EpochOrder, Int64Array, Order, distinct
+from .plans.epoch_plans import EpochOrder, Order
+from .plans.planned_batch import Int64Array, distinct
 from .plans.tracks import JoinedUnits
 from .random_access_sampler import Description
 from .sampler_base import SamplerBase

@@ -15,8 +15,8 @@ from ..checks import whole_number
 from ..draws.keyed_draws import derive_key
 from ..errors import SettingError
 from .arithmetic.last_batch import LastBatch, SampleCounts
-from .plans.epoch_plans import EpochPlan, FlatPlan, Order, PlannedBatch, ShuffledOrder
-from .plans.stream_plan import Segments, StreamPlan
+from .plans.epoch_plans import EpochPlan, FlatPlan, Order, Segments, ShuffledOrder, StreamPlan
+from .plans.planned_batch import PlannedBatch
 from .plans.tracks import UnitTable
 from .random_access_sampler import Description, EpochSegment, RandomAccessSampler
 

@@ -15,7 +15,7 @@ from ..checks import whole_number
 from ..draws.keyed_draws import digest
 from ..errors import NotSupportedError, SettingError
 from .arithmetic.last_batch import LastBatch, SampleCounts, check_last_batch
-from .plans.epoch_plans import BoolArray, Int64Array, PlannedBatch
+from .plans.planned_batch import BoolArray, Int64Array, PlannedBatch
 from .sampler_base import SamplerBase
 
 Description: TypeAlias = dict[str, int | float | str | bool | None]

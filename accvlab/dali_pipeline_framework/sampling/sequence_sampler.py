@@ -14,7 +14,7 @@ from ..draws.keyed_draws import digest
 from ..errors import NotSupportedError, SettingError
 from .arithmetic.last_batch import LastBatch, checked_lengths
 from .planned_sampler import PlannedSampler
-from .plans.epoch_plans import Int64Array, PlannedBatch
+from .plans.planned_batch import Int64Array, PlannedBatch
 from .plans.tracks import SequenceUnits
 from .random_access_sampler import Description, RandomAccessSampler
 from .weighted_sampler import Weights, units_order

@@ -11,7 +11,8 @@ import numpy as np
 from ..checks import MOST_SAMPLES, flag, whole_number
 from .arithmetic.last_batch import LastBatch, SampleCounts
 from .planned_sampler import EpochPlanSampler, PlannedSampler
-from .plans.epoch_plans import EpochPlan, Int64Array, PlannedBatch, ShuffledOrder
+from .plans.epoch_plans import EpochPlan, ShuffledOrder
+from .plans.planned_batch import Int64Array, PlannedBatch
 from .plans.tracks import SampleUnits
 from .random_access_sampler import Description
 

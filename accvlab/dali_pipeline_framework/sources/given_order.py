@@ -22,7 +22,8 @@ from ..draws.keyed_draws import digest
 from ..errors import NotSupportedError, SettingError
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
 from ..sampling.planned_sampler import EpochPlanSampler
-from ..sampling.plans.epoch_plans import EpochOrder, EpochPlan, FlatPlan, Int64Array, PlannedBatch
+from ..sampling.plans.epoch_plans import EpochOrder, EpochPlan, FlatPlan
+from ..sampling.plans.planned_batch import Int64Array, PlannedBatch
 from ..sampling.plans.tracks import SampleUnits
 from ..sampling.random_access_sampler import Description
 

@@ -16,7 +16,8 @@ from .files.video_file import located
 from .frame_reader import FrameReader, KeptFrames
 from .frame_reader_pool import DecodingStatistics, FrameReaderPool
 from .video_decoding import FrameConverter, UInt8Array, import_av
-from .video_index import Int64Array, VideoIndex, cached_video_index, make_index
+from .video_index import Int64Array, VideoIndex, make_index
+from .video_index_cache import cached_video_index
 from .videos import Videos
 
 _MOST_INDEXING_THREADS = 8  # indexing is bound by I/O

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import VideoError
-from ..providers.files.columns import Columns, load_or_make
+from ..providers.files.columns import Columns
 from ..user_warnings import warn_user
 from .files.h264 import FieldPictureSearch, begins_refresh
 from .files.video_file import FileState, RemoteVideo, located
-from .frame_reader import OF_COUNTERS, describe_gaps, find_gaps
+from .missing_frames import OF_COUNTERS, describe_gaps, find_gaps
 from .video_decoding import VideoDecoder, VideoSource, source_name
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
@@ -384,46 +384,3 @@ def _index_without_times(decoder: VideoDecoder, num_frames: int) -> VideoIndex:
     index = _index(decoder, np.arange(num_frames), _NOWHERE, _NOWHERE, 0, is_seekable=False)
     rate = index.average_rate
     return attrs.evolve(index, time_base=1 / rate if rate else Fraction(1, 25))
-
-
-_VALUES = ("time_base", "width", "height", "codec_name", "average_rate", "num_reordered", "is_seekable", "doubts")
-
-
-def cached_video_index(
-    cache: str | os.PathLike[str], path: str | os.PathLike[str] | RemoteVideo, stream: int = 0
-) -> VideoIndex:
-    """Get the index of a video from a cache; its arrays are read-only.
-
-    It counts if the video still has the size and time of change that it was made for; if it is remote, the size,
-    and what its store says of its version. Else, and if it is damaged, one of several processes makes it anew.
-
-    Args:
-        cache: The folder; it is made if it is not there.
-        path: The video.
-        stream: Number of the video stream among the video streams of the container.
-
-    Raises:
-        SettingError: PyAV is missing, there is no such stream, or the folder cannot be written to.
-        FileError: The video cannot be opened.
-        VideoError: It is not a video, or incomplete.
-    """
-    if isinstance(path, RemoteVideo):
-        place, shown, state = path.url, path.name, path.state()
-        path = path.as_indexed(state)
-    else:
-        place = shown = os.path.abspath(path)
-        state = FileState.of_video(path)
-
-    def make() -> Columns:
-        index = make_index(path, stream)
-        values = {name: getattr(index, name) for name in _VALUES}
-        for name in RATIOS:
-            values[name] = values[name] and values[name].as_integer_ratio()
-        times = np.concatenate([index.pts, index.key_pts, index.seek_points])  # one file for all is read faster
-        edges = np.cumsum([index.num_frames, len(index.key_pts)]).tolist()
-        return Columns(
-            INDEX_KIND, {"times": times}, {"video": shown, "state": state, "edges": edges, "values": values}
-        )
-
-    key = ["video", os.fsdecode(place), stream]
-    return load_or_make(cache, key, load_index, make, is_current=lambda index: index.file_state == state)

@@ -20,8 +20,8 @@ from .frame_reader import KeptFrames
 from .frame_reader_pool import DecodingStatistics
 from .video_decoding import UInt8Array
 from .video_index import Int64Array, VideoIndex
-from .video_providers import VideoWindows
 from .video_tracks import tracks_of
+from .video_windows import VideoWindows
 from .videos import Videos
 
 _MOST_DESCRIBED = 8

@@ -18,9 +18,9 @@ from support.video_kinds import KINDS
 from support.videos import HEIGHT, WIDTH, make_video
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
-from accvlab.dali_pipeline_framework.video import VideoIndex, index_video, video_index
+from accvlab.dali_pipeline_framework.video import VideoIndex, index_video, video_index, video_index_cache
 from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader
-from accvlab.dali_pipeline_framework.video.video_index import cached_video_index
+from accvlab.dali_pipeline_framework.video.video_index_cache import cached_video_index
 
 # Their containers do not tell when frames are shown.
 UNTIMED = {"h264_b.avi", "h264.h264"}
@@ -227,7 +227,7 @@ class TestCache:
             made.append(path)
             return index_video(path, stream)
 
-        monkeypatch.setattr(video_index, "make_index", counted)
+        monkeypatch.setattr(video_index_cache, "make_index", counted)
         path = tmp_path / "a.mp4"
         path.write_bytes(video("h264_b.mp4").read_bytes())
         cache = tmp_path / "cache" / "videos"

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import attrs
 
 from ...engine.control_block import Work
-from .report_interface import Counts
+from .loop_times import Counts
 from .verdict import judge
 
 if TYPE_CHECKING:
-    from .report_interface import LoopTimes
+    from .loop_times import LoopTimes
 
 Bottleneck: TypeAlias = Literal[
     "loop", "reading", "worker steps", "packing", "order", "input", "graph", "conversion", "post_process_func", ""

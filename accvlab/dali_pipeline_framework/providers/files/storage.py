@@ -20,8 +20,8 @@ from ...errors import FileError, MissingPackageError, SettingError, error_that_i
 from ...limits.file_limits import opened_file
 from ...url_secrets import cleaned, repr_without_secrets
 from .archives import with_bounds
-from .remote_file import FileVersion, open_blocks, open_file
-from .remote_reading import RemoteReading, bounded, read_file
+from .remote_file import open_blocks, open_file
+from .remote_reading import FileVersion, RemoteReading, bounded, read_file
 
 UInt8Array = npt.NDArray[np.uint8]
 StoragePath = str | os.PathLike[str]

@@ -5,125 +5,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
 from ...draws.keyed_draws import derive_key
-from ...errors import SettingError
 from ..arithmetic.keyed_permutation import KeyedPermutation
 from ..arithmetic.last_batch import LastBatch, SampleCounts
-from .stream_plan import Segments, StreamPlan
+from .planned_batch import Int64Array, PlannedBatch
 from .tracks import UnitTable
-
-Int64Array = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
-
-
-_FEW = 64  # of so few numbers Python's set is faster than the fixed cost of NumPy's `unique`
-
-
-def distinct(numbers: Int64Array) -> list[int]:
-    """The different numbers of an array ``(n,)``, in ascending order."""
-    return sorted(set(numbers.tolist())) if len(numbers) <= _FEW else np.unique(numbers).tolist()
-
-
-_INT64 = np.dtype(np.int64)
-_BOOL = np.dtype(np.bool_)
-
-
-@attrs.frozen(eq=False, init=False)
-class PlannedBatch:
-    """The samples of a global batch (all shards together), one per slot.
-
-    Attributes:
-        indices: ``(B,)`` int64, the sample indices in the data set.
-        is_padding: ``(B,)`` bool, whether the sample only fills the slot: it repeats one and is not to be counted.
-        sequence: ``(B,)`` int64, sequence of the data set that the sample belongs to, -1 where there are none.
-        frame: ``(B,)`` int64, number of the sample in its sequence, -1 where there are none. For a clip that is
-            one sample, that of the frame at which the clip starts.
-        clip: ``(B,)`` int64, number of the clip that the slot plays, -1 where there are none.
-        is_first: ``(B,)`` bool, whether the slot begins a sequence, clip, or segment of a sequence here, so that
-            nothing may be carried over from the slot's previous sample. Padding belongs to nothing: True there,
-            whatever is given, and to be given as True for the sample that follows in the slot.
-        is_last: ``(B,)`` bool, whether the slot ends it here; True on padding.
-        visit: ``(B,)`` int64, tells apart several deliveries of a sample or sequence in the same epoch.
-        is_over: ``(B,)`` bool, whether the slot has nothing more to deliver in this epoch, so that smaller batches
-            can leave it out; same as ``is_padding`` unless given.
-
-    Raises:
-        SettingError: A field is not a flat list of its type, or has another number of entries than ``indices``.
-    """
-
-    indices: Int64Array
-    is_padding: BoolArray
-    sequence: Int64Array
-    frame: Int64Array
-    clip: Int64Array
-    is_first: BoolArray
-    is_last: BoolArray
-    visit: Int64Array
-    is_over: BoolArray
-
-    def __init__(
-        self,
-        indices: Any,
-        is_padding: Any = False,
-        sequence: Any = -1,
-        frame: Any = -1,
-        clip: Any = -1,
-        is_first: Any = True,
-        is_last: Any = True,
-        visit: Any = 0,
-        is_over: Any = None,
-    ) -> None:
-        """Plan a batch; a single value stands for all slots."""
-        given = (indices, is_padding, sequence, frame, clip, is_first, is_last, visit, is_over)
-        shape: tuple[int, ...] | None = None
-        for name, values, dtype in zip(_FIELDS, given, _DTYPES, strict=True):  # a loop, since it must be fast
-            if type(values) is not np.ndarray or values.dtype is not dtype:
-                if values is None:
-                    values = self.is_padding
-                elif shape is not None and isinstance(values, bool | int):
-                    values = np.full(shape, values, dtype)
-                else:
-                    values = _as_array(values, dtype)
-            if shape is None:
-                shape = values.shape
-            if values.shape != shape or len(shape) != 1:
-                _refuse_shape(name, values.shape, shape)
-            object.__setattr__(self, name, values)
-        if self.is_padding.any():
-            for name in ("is_first", "is_last"):
-                object.__setattr__(self, name, getattr(self, name) | self.is_padding)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, PlannedBatch):
-            return NotImplemented
-        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in _FIELDS)
-
-    __hash__ = None  # type: ignore[assignment]  # as of arrays
-
-
-_FIELDS = tuple(field.name for field in attrs.fields(PlannedBatch))
-_DTYPES = tuple(_BOOL if name.startswith("is_") else _INT64 for name in _FIELDS)
-
-
-def _as_array(values: Any, dtype: np.dtype[Any]) -> Any:
-    array = np.asarray(values)
-    if dtype is _INT64 and array.dtype.kind not in "iu" and array.size:
-        raise SettingError(f"The numbers of a PlannedBatch must be whole numbers, got {array.dtype}: {values!r}.")
-    return array.astype(dtype, copy=False)
-
-
-def _refuse_shape(name: str, got: tuple[int, ...], shape: tuple[int, ...]) -> None:
-    if name == "indices":
-        raise SettingError(f"`indices` must be of shape (B,), got shape {shape}.")
-    raise SettingError(
-        f"`{name}` must have one entry per slot, as `indices` has: of shape {shape}, got shape {got}."
-    )
 
 
 class EpochPlan(ABC):
@@ -202,6 +92,191 @@ class ShuffledOrder(Order):
             lambda positions: (permutation[positions], np.zeros_like(positions)),
             permutation if permutation.is_network else None,
         )
+
+
+@attrs.frozen(eq=False)
+class Segments:
+    """Units to be delivered, or parts of them, in the order of the epoch; each field ``(n,)`` int64.
+
+    Attributes:
+        units: The units.
+        first_offsets: Offset of the segment's first sample in its unit.
+        lengths: Number of samples.
+        visits: Tells apart several deliveries of a unit in the same epoch.
+    """
+
+    units: Int64Array
+    first_offsets: Int64Array
+    lengths: Int64Array
+    visits: Int64Array
+
+    def select(self, chosen: Int64Array) -> Segments:
+        """Get the segments at these positions."""
+        return Segments(self.units[chosen], self.first_offsets[chosen], self.lengths[chosen], self.visits[chosen])
+
+
+class StreamPlan(EpochPlan):
+    """Each slot delivers segments one after the other; each sample of all segments is delivered exactly once.
+
+    Whole (``cut=False``): the segments are sorted by length and assigned to the slots in rounds of alternating
+    direction, so the loads of two slots (their numbers of samples) differ by at most the longest segment; each
+    slot then delivers its segments in the order of the epoch. The loads do not depend on the order, so shuffled
+    epochs have the same number of batches.
+
+    Cut (``cut=True``, or fewer segments than slots): the segments are concatenated in the order of the epoch, and
+    the whole is cut into equal pieces: the loads differ by at most one sample (or grain), and at most ``B - 1``
+    segments are cut::
+
+        | A A A A A B B B|C C C D D D D D|D E E F F F F F|
+             slot 0           slot 1          slot 2         D is cut
+    """
+
+    def __init__(
+        self,
+        segments: Segments,
+        unit_table: UnitTable,
+        epoch_key: int,
+        total_batch_size: int,
+        last_batch: LastBatch,
+        *,
+        cut: bool,
+        shuffle_slots: bool = True,
+    ) -> None:
+        """Assign the segments to slots.
+
+        Args:
+            segments: What is to be delivered, in the order of the epoch.
+            unit_table: The samples of the units.
+            epoch_key: Key of what is random in the epoch.
+            total_batch_size: Number of slots.
+            last_batch: What happens in slots that are done before others.
+            cut: Whether segments may be cut although there are enough of them.
+            shuffle_slots: Whether it is random which slot gets which part.
+        """
+        self._unit_table = unit_table
+        self._epoch_key = epoch_key
+        self._num_slots = total_batch_size
+        self._last_batch = last_batch
+        self._cut = cut
+        self._shuffle_slots = shuffle_slots
+        num_segments = len(segments.units)
+        is_cut = cut or num_segments < total_batch_size
+        slots, positions, parts = (_cut_evenly if is_cut else _assign_whole)(
+            segments, total_batch_size, unit_table.grain
+        )
+        self.num_cuts = len(positions) - num_segments
+        if shuffle_slots:
+            slots = KeyedPermutation(total_batch_size, epoch_key)[slots]
+        # Sorting by slot keeps the order of the epoch within each; numbers of 16 bits are sorted fastest.
+        order = np.argsort(slots.astype(np.uint16) if total_batch_size <= 1 << 16 else slots, kind="stable")
+        slots = slots[order]
+        self._positions = positions[order]  # in the order of the epoch, per segment
+        self._segments = parts.select(order)
+        ends = np.cumsum(self._segments.lengths)
+        self._loads = np.bincount(slots, self._segments.lengths, total_batch_size).astype(np.int64)
+        self._starts = ends - self._segments.lengths - (np.cumsum(self._loads) - self._loads)[slots]
+        self._fullest = int(np.argmax(self._loads))
+        # One sorted array to find the segments of all slots in: slot * stride + first batch of the segment.
+        self._stride = int(self._loads[self._fullest]) + 1
+        self._keys = slots * self._stride + self._starts
+        self._all_slots = np.arange(total_batch_size)
+        self.num_batches = int(self._loads.min() if last_batch == "drop" else self._loads.max())
+
+    def batch(self, number: int) -> PlannedBatch:
+        """Get a batch."""
+        slots, times = self._all_slots, np.full(self._num_slots, number)
+        beyond = number >= self._loads
+        if beyond.any():
+            slots = np.where(self._loads == 0, self._fullest, slots)
+            loads = self._loads[slots]
+            is_wrapped = self._last_batch == "wrap"
+            times = np.where(beyond, number % loads if is_wrapped else loads - 1, times)
+        keys = slots * self._stride + times
+        found = np.searchsorted(self._keys, keys, side="right") - 1
+        offsets = keys - self._keys[found]
+        segments = self._segments.select(found)
+        samples = self._unit_table.samples(
+            segments.units, segments.first_offsets + offsets, segments.visits, self._epoch_key
+        )
+        ends = offsets == segments.lengths - 1
+        return samples.in_slots(offsets == 0, ends, segments.visits, beyond, self._last_batch)
+
+    def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
+        """Assign what is left to other slots; adjacent pieces of a segment are joined again."""
+        done = np.clip(num_delivered - self._starts, 0, self._segments.lengths)
+        left = np.flatnonzero(done < self._segments.lengths)
+        left = left[np.lexsort((self._segments.first_offsets[left] + done[left], self._positions[left]))]
+        segments, positions, done = self._segments.select(left), self._positions[left], done[left]
+        first_offsets, lengths = segments.first_offsets + done, segments.lengths - done
+        begins = np.ones(len(left), np.bool_)
+        begins[1:] = (positions[1:] != positions[:-1]) | (first_offsets[1:] != (first_offsets + lengths)[:-1])
+        heads = np.flatnonzero(begins)
+        joined = attrs.evolve(
+            segments.select(heads),
+            first_offsets=first_offsets[heads],
+            lengths=np.add.reduceat(lengths, heads) if len(heads) else lengths,
+        )
+        return StreamPlan(
+            joined,
+            self._unit_table,
+            self._epoch_key,
+            total_batch_size,
+            last_batch,
+            cut=self._cut,
+            shuffle_slots=self._shuffle_slots,
+        )
+
+    @property
+    def sample_counts(self) -> SampleCounts:
+        """Number of samples delivered, dropped, repeated and padded."""
+        return SampleCounts.of_slots(
+            self._last_batch,
+            num_batches=self.num_batches,
+            num_samples=int(self._loads.sum()),
+            num_delivered=int(np.minimum(self._loads, self.num_batches).sum()),
+            num_slots=self.num_batches * self._num_slots,
+            num_cuts=self.num_cuts,
+        )
+
+
+def _assign_whole(segments: Segments, num_slots: int, grain: int) -> tuple[Int64Array, Int64Array, Segments]:
+    """Assign whole segments: ``(n,)`` slots, ``(n,)`` positions in the order, and the segments themselves."""
+    num_segments = len(segments.units)
+    by_length = np.argsort(-segments.lengths, kind="stable")
+    num_rounds = -(-num_segments // num_slots)
+    alternating = np.tile(np.arange(num_slots), (num_rounds, 1))  # (rounds, B)
+    alternating[1::2] = alternating[1::2, ::-1]
+    slots = np.empty(num_segments, np.int64)
+    slots[by_length] = alternating.ravel()[:num_segments]
+    num_left = num_segments % num_slots
+    if num_left:  # the last round is not full: its segments, longest first, go to the slots with least load
+        last = by_length[num_segments - num_left :]
+        assigned = by_length[: num_segments - num_left]
+        loads = np.bincount(slots[assigned], segments.lengths[assigned], num_slots)
+        slots[last] = np.argsort(loads, kind="stable")[:num_left]
+    return slots, np.arange(num_segments), segments
+
+
+def _cut_evenly(segments: Segments, num_slots: int, grain: int) -> tuple[Int64Array, Int64Array, Segments]:
+    """Cut segments into equal parts: slots, positions in the order, and the ``(n + cuts,)`` segments then."""
+    heads = segments.first_offsets % grain  # one can begin within a grain; its first grain is shorter then
+    grains = -(-(heads + segments.lengths) // grain)
+    segment_starts = np.cumsum(grains) - grains  # in grains, of all segments concatenated
+    num_grains = int(grains.sum())
+    slot_starts = np.arange(num_slots) * num_grains // num_slots
+    cuts = np.unique(slot_starts[slot_starts < num_grains])
+    cut_segments = np.searchsorted(segment_starts, cuts, side="right") - 1
+    is_inside = segment_starts[cut_segments] != cuts
+    cuts, cut_segments = cuts[is_inside], cut_segments[is_inside]
+    starts = np.insert(segment_starts, cut_segments + 1, cuts)
+    positions = np.insert(np.arange(len(segments.units)), cut_segments + 1, cut_segments)
+    slots = np.repeat(np.arange(num_slots), np.diff(np.searchsorted(starts, [*slot_starts, num_grains])))
+    begins = np.maximum((starts - segment_starts[positions]) * grain - heads[positions], 0)  # in the segment
+    ends = np.where(
+        np.append(positions[1:] != positions[:-1], True), segments.lengths[positions], np.append(begins[1:], 0)
+    )
+    parts = segments.select(positions)
+    return slots, positions, attrs.evolve(parts, first_offsets=parts.first_offsets + begins, lengths=ends - begins)
 
 
 class FlatPlan(EpochPlan):

@@ -13,7 +13,7 @@ import numpy as np
 from ...draws.keyed_draws import random_bits
 from ..arithmetic.last_batch import LastBatch
 from ..clips.clips import Clips
-from .epoch_plans import BoolArray, Int64Array, PlannedBatch, distinct
+from .planned_batch import BoolArray, Int64Array, PlannedBatch, distinct
 
 
 @attrs.frozen(eq=False)

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 import attrs
 
 from ...errors import FileError, VideoError, error_that_is_also
-from ...providers.files.remote_file import FileVersion
+from ...providers.files.remote_reading import FileVersion
 from ...providers.files.storage import Storage, is_url, parent_of
 from ...url_secrets import repr_without_secrets, without_secrets
 
