@@ -1,7 +1,7 @@
-"""Graphs that are defined for a GPU, on machines without one: DALI's checks of operators, and counts per device.
+"""Graphs that are defined for a GPU, on machines without one: DALI's checks, and counts of operators.
 
-DALI's backend checks each operator (arguments, devices of inputs) when a graph is handed to it; only building needs
-a driver. A pipeline that was defined for a GPU and is handed over without its device id is checked in full.
+DALI's backend checks each operator (arguments, devices of inputs) when a graph is handed to it; only building
+needs a driver. A pipeline that was defined for a GPU and is handed over without its device id is checked in full.
 """
 
 from __future__ import annotations
@@ -68,14 +68,20 @@ class GraphCounts:
 
 
 def checked_by_dali(pipeline: Pipeline) -> GraphCounts:
-    """Hand a pipeline that was defined for a GPU to DALI's backend; an error of DALI where it refuses an operator."""
+    """Hand a pipeline that was defined for a GPU to DALI's backend.
+
+    Raises:
+        RuntimeError: DALI refuses an operator.
+        AssertionError: Operators do not exist on the device that they are defined for.
+    """
     assert pipeline._device_id is not None
     if not pipeline._py_graph_built:
         pipeline._build_graph()
     operators = list(_operators(pipeline))
     missing = {name for device, name in operators if device == "gpu"} - {*backend.RegisteredGPUOps()}
     missing |= {name for device, name in operators if device == "mixed"} - {*backend.RegisteredMixedOps()}
-    assert missing == set()
+    if missing:
+        raise AssertionError(f"DALI does not have for the GPU: {', '.join(sorted(missing))}")
     pipeline._device_id = None
     pipeline._init_pipeline_backend()
     pipeline.serialize()
