@@ -13,11 +13,11 @@ import numpy as np
 import nvidia.dali.fn as fn
 import nvidia.dali.math as dali_math
 import pytest
-from nvidia.dali.pipeline import Pipeline
+from nvidia.dali.pipeline import Pipeline, pipeline_def
 from nvidia.dali.types import DALIImageType
 from support.arrays import DT, ArrayProvider
 from support.batch_runs import run_steps
-from support.graph_operators import missing_on_the_gpu
+from support.gpu_definitions import checked_by_dali
 
 from accvlab.dali_pipeline_framework.processing_steps import (
     AnnotationElementConditionEval,
@@ -220,20 +220,52 @@ IMAGE_STEPS: dict[str, Callable[[], PipelineStepBase]] = {
 }
 
 
-@pytest.mark.parametrize("name", [*CASES, *IMAGE_STEPS])
-def test_the_operators_of_the_graph_exist_on_the_gpu(name: str) -> None:
-    case = CASES.get(name) or Case(IMAGE_STEPS[name], ("image",))
+def placements(case: Case) -> dict[str, tuple[str, ...]]:
+    """Fields that are on the GPU, by what a message about them says."""
+    alone = {field: (field,) for field in case.on_gpu}
+    return {"none": (), **alone, **({"all": case.on_gpu} if len(case.on_gpu) > 1 else {})}
+
+
+def defined_with(case: Case, on_gpu: tuple[str, ...], conditionals: bool) -> Pipeline:
+    """Define a pipeline of a step for a GPU, whether there is one or not."""
     data = ArrayProvider(fields()).sample_data_structure
-    with Pipeline(batch_size=3, num_threads=1, device_id=None):  # not built
+
+    @pipeline_def(batch_size=3, num_threads=1, device_id=0, enable_conditionals=conditionals)
+    def bare() -> Any:
         sources = ((field, fn.external_source(name=field)) for field in data.field_names_flat)
-        data.set_data([node.gpu() if field in case.on_gpu else node for field, node in sources])
-        assert missing_on_the_gpu(case.make()(data).get_data()) == []
+        data.set_data([node.gpu() if field in on_gpu else node for field, node in sources])
+        return tuple(case.make()(data).get_data())
+
+    return bare()
+
+
+@pytest.mark.parametrize("conditionals", [False, True])
+@pytest.mark.parametrize("name", [*CASES, *IMAGE_STEPS])
+def test_dali_accepts_the_graph_for_a_gpu(name: str, conditionals: bool) -> None:
+    case = CASES.get(name) or Case(IMAGE_STEPS[name], ("image",))
+    refused = {}
+    for what, on_gpu in placements(case).items():
+        try:
+            counts = checked_by_dali(defined_with(case, on_gpu, conditionals))
+        except Exception as error:
+            refused[what] = f"{type(error).__name__}: {error}"
+            continue
+        assert counts.num_decoders == 0
+    assert refused == {}
 
 
 def test_operators_that_do_not_exist_on_the_gpu_are_found() -> None:
-    with Pipeline(batch_size=3, num_threads=1, device_id=None):
-        ones = fn.ones(shape=[3], device="gpu") * 2
-    assert missing_on_the_gpu([ones]) == ["Ones"]
+    with Pipeline(batch_size=3, num_threads=1, device_id=0) as pipeline:
+        pipeline.set_outputs(fn.ones(shape=[3], device="gpu") * 2)
+    with pytest.raises(AssertionError, match="Ones"):
+        checked_by_dali(pipeline)
+
+
+def test_inputs_on_the_wrong_device_are_found() -> None:
+    with Pipeline(batch_size=3, num_threads=1, device_id=0):
+        field = fn.external_source(name="field")
+        with pytest.raises(RuntimeError, match="is stored on"):
+            fn.stack(field, field.gpu(), device="gpu")
 
 
 @pytest.mark.gpu

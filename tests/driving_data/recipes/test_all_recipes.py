@@ -3,65 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from driving_support.nuscenes_data import write_nuscenes
+from driving_support.recipe_cases import RECIPES, provider_of
 from support.shared_data import shared_data
 
-from accvlab.driving_data.datasets import NuScenesProvider
-from accvlab.driving_data.recipes import (
-    BEVFormerSettings,
-    BEVFusionSettings,
-    Detection2DSettings,
-    ImageAugmentation,
-    SparseDriveSettings,
-    StreamPETRSettings,
-    batch_view,
-    bevformer_evaluation,
-    bevformer_training,
-    bevfusion_evaluation,
-    bevfusion_training,
-    detection_2d_evaluation,
-    detection_2d_training,
-    sparsedrive_evaluation,
-    sparsedrive_training,
-    streampetr_evaluation,
-    streampetr_training,
-)
+from accvlab.driving_data.recipes import batch_view
 
-IMAGES = ImageAugmentation(output_hw=(32, 64), scale_range=(0.8, 0.9), rotation_range_deg=(-3, 3))
-RECIPES: dict[str, tuple[Any, Callable[..., Any], Callable[..., Any], dict[str, Any]]] = {
-    "streampetr": (StreamPETRSettings(images=IMAGES), streampetr_training, streampetr_evaluation, {"split": 1}),
-    "sparsedrive": (
-        SparseDriveSettings(images=IMAGES, has_map=False, zero_ego_status=True),
-        sparsedrive_training,
-        sparsedrive_evaluation,
-        {"split": 1},
-    ),
-    "sparse4d": (
-        SparseDriveSettings.sparse4d(images=IMAGES),
-        sparsedrive_training,
-        sparsedrive_evaluation,
-        {"split": 1},
-    ),
-    "bevformer": (
-        BEVFormerSettings(queue_length=3, zero_can_bus=True),
-        bevformer_training,
-        bevformer_evaluation,
-        {},
-    ),
-    "bevfusion": (
-        BEVFusionSettings(images=IMAGES, num_sweeps=2, num_loaded_sweeps=3),
-        bevfusion_training,
-        bevfusion_evaluation,
-        {},
-    ),
-    "detection_2d": (Detection2DSettings(), detection_2d_training, detection_2d_evaluation, {}),
-}
 LOADER: dict[str, Any] = {"num_workers": 0, "output_type": "numpy"}
 
 
@@ -75,12 +27,6 @@ def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path_factory.getbasetemp() / "index_cache"))
-
-
-def provider_of(root: Path, settings: Any, is_training: bool) -> NuScenesProvider:
-    fields = dict(settings.provider_fields(is_training))
-    fields.setdefault("classes", "detection")
-    return NuScenesProvider(root, "v1.0-mini", **fields)
 
 
 def frames_of(batch: Any, sample: int) -> str:

@@ -1,0 +1,46 @@
+"""What the graphs of the recipes consist of with a GPU: DALI accepts them, and no operator is added unnoticed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driving_support.nuscenes_data import write_nuscenes
+from driving_support.recipe_cases import RECIPES, provider_of
+from support.gpu_definitions import checked_by_dali, pretend_gpus
+
+# Operators on the CPU that compute, and operators on the GPU; for training and for evaluation.
+COUNTS = {
+    "streampetr": ((53, 5), (51, 4)),
+    "sparsedrive": ((6, 0), (51, 4)),
+    "sparse4d": ((6, 0), (51, 4)),
+    "bevformer": ((0, 0), (0, 0)),
+    "bevfusion": ((53, 5), (51, 4)),
+    "detection_2d": ((520, 7), (64, 4)),
+}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_nuscenes(tmp_path_factory.mktemp("nuscenes") / "root")
+
+
+@pytest.mark.parametrize("is_training", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("name", RECIPES)
+def test_operators_are_as_many_as_noted(
+    root: Path, name: str, is_training: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path))
+    pretend_gpus(monkeypatch)
+    settings, training, evaluation, arguments = RECIPES[name]
+    provider = provider_of(root, settings, is_training)
+    options: dict[str, Any] = {"num_workers": 2, "output_type": "numpy", "device_id": 0}
+    if is_training:
+        loader = training(provider, 2, settings, **arguments, **options)
+    else:
+        loader = evaluation(provider, settings=settings, **options)
+    counts = checked_by_dali(loader._run.pipeline)
+    on_gpu = counts.on("gpu", "mixed")
+    assert (counts.computing_on_cpu, on_gpu) == COUNTS[name][0 if is_training else 1]
+    assert counts.num_decoders == (1 if on_gpu else 0)

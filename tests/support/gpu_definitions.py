@@ -1,0 +1,97 @@
+"""Graphs that are defined for a GPU, on machines without one: DALI's checks, and counts of operators.
+
+DALI's backend checks each operator (arguments, devices of inputs) when a graph is handed to it; only building
+needs a driver. A pipeline that was defined for a GPU and is handed over without its device id is checked in full.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+import pytest
+from nvidia.dali import backend
+from nvidia.dali.pipeline import Pipeline
+
+from accvlab.dali_pipeline_framework.pipeline import pipeline_arguments, pipeline_making
+
+# Operators of DALI's graph that only carry data.
+_CARRIERS = (
+    "ExternalSource",
+    "_ExternalSource",
+    "Constant",
+    "_conditional__Split",
+    "_conditional__Merge",
+    "_Tensor",
+)
+
+
+def pretend_gpus(monkeypatch: pytest.MonkeyPatch, count: int = 1) -> None:
+    """Have the package find that many GPUs; pipelines can be defined for them, not built."""
+    for module in (pipeline_arguments, pipeline_making):
+        monkeypatch.setattr(module, "num_usable_gpus", lambda: count)
+
+
+@attrs.frozen
+class GraphCounts:
+    """Operators of a graph.
+
+    Attributes:
+        names: How often each operator is in the graph, by device (``"cpu"``, ``"gpu"``, ``"mixed"``) and name.
+        outputs: Devices of the outputs.
+    """
+
+    names: collections.Counter[tuple[str, str]]
+    outputs: list[str]
+
+    def on(self, *devices: str) -> int:
+        """Number of operators on some of the devices."""
+        return sum(count for (device, _), count in self.names.items() if device in devices)
+
+    @property
+    def computing_on_cpu(self) -> int:
+        """Number of operators on the CPU that compute: not sources, constants, or views."""
+        return sum(
+            count
+            for (device, name), count in self.names.items()
+            if device == "cpu" and not name.startswith(_CARRIERS)
+        )
+
+    @property
+    def num_decoders(self) -> int:
+        """Number of image decoders."""
+        return sum(
+            count for (_, name), count in self.names.items() if name.startswith(("decoders__", "ImageDecoder"))
+        )
+
+
+def checked_by_dali(pipeline: Pipeline) -> GraphCounts:
+    """Hand a pipeline that was defined for a GPU to DALI's backend.
+
+    Raises:
+        RuntimeError: DALI refuses an operator.
+        AssertionError: Operators do not exist on the device that they are defined for.
+    """
+    assert pipeline._device_id is not None
+    if not pipeline._py_graph_built:
+        pipeline._build_graph()
+    operators = list(_operators(pipeline))
+    missing = {name for device, name in operators if device == "gpu"} - {*backend.RegisteredGPUOps()}
+    missing |= {name for device, name in operators if device == "mixed"} - {*backend.RegisteredMixedOps()}
+    if missing:
+        raise AssertionError(f"DALI does not have for the GPU: {', '.join(sorted(missing))}")
+    pipeline._device_id = None
+    pipeline._init_pipeline_backend()
+    pipeline.serialize()
+    return GraphCounts(collections.Counter(operators), [node.device for node in pipeline._graph_outputs])
+
+
+def _operators(pipeline: Any) -> Iterator[tuple[str, str]]:
+    for operator in pipeline._ops:
+        device = operator.outputs[0].device if operator.outputs else "cpu"
+        yield (
+            "mixed" if getattr(operator._op, "device", device) == "mixed" else device,
+            getattr(operator._op, "schema_name", type(operator._op).__name__),
+        )
