@@ -48,8 +48,7 @@ def _input_of(provider: DataProvider) -> Any:
 
 
 def _show(subject: Any, options: argparse.Namespace, say: Callable[[str], None]) -> None:
-    from .viewing.pictures import show
-    from .viewing.recordings import save_recording
+    from .viewing.pictures import save_recording, show
 
     if isinstance(subject, PipelineDefinition):
         raise SettingError("A definition has no batches of its own: let the function return a DataLoader of it.")

@@ -16,7 +16,7 @@ from ..viewing.scene_views import CameraView, SceneView
 from .bevformer import BEVFormerSettings
 from .bevfusion import BEVFusionSettings
 from .detection_2d import Detection2DSettings
-from .mmdet_boxes import LAYOUTS
+from .recipe_parts import LAYOUTS
 from .sparsedrive import SparseDriveSettings
 from .streampetr import StreamPETRSettings
 

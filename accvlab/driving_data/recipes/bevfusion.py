@@ -36,19 +36,22 @@ from accvlab.dali_pipeline_framework.checks import (
 from accvlab.dali_pipeline_framework.draws import DrawKey, IntegerDraw, NormalDraw, RandomDraw
 from accvlab.dali_pipeline_framework.extension import moved, no_images
 
-from ..steps.bev_mask_adder import BEVMaskAdder, Classes
-from ..steps.lidar_sweep_aggregator import LidarSweepAggregator
+from ..steps.lidar import LidarSweepAggregator
+from ..steps.maps import BEVMaskAdder, Classes
 from .image_augmentation import ImageAugmentation, PlannedImageAugmenter
-from .mmdet_boxes import LAYOUTS, bev_range_of, labels_of, mmdet_boxes
 from .recipe_parts import (
     CLASSES,
     DT,
+    LAYOUTS,
     MEAN,
     PLACE,
     STD_DEV,
+    bev_range_of,
     checked_settings,
     driving_provider,
     four_by_four,
+    labels_of,
+    mmdet_boxes,
     one_image_size,
     provider_for,
     recipe_loader,

@@ -42,7 +42,6 @@ from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import leaf_at, no_images
 
 from .image_augmentation import ImageAugmentation, image_size
-from .mmdet_boxes import labels_of
 from .recipe_parts import (
     CLASSES,
     DT,
@@ -51,6 +50,7 @@ from .recipe_parts import (
     STD_DEV,
     checked_settings,
     has_place,
+    labels_of,
     provider_for,
     recipe_loader,
     require_filled_output,

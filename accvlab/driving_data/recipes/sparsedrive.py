@@ -37,10 +37,9 @@ from accvlab.dali_pipeline_framework.draws import DrawKey, RandomDraw
 from accvlab.dali_pipeline_framework.extension import Name, no_images
 
 from ..steps.future_trajectory_adder import FutureTrajectoryAdder
-from ..steps.lidar_depth_map_adder import LidarDepthMapAdder
-from ..steps.map_line_vectorizer import MapLineVectorizer
+from ..steps.lidar import LidarDepthMapAdder
+from ..steps.maps import MapLineVectorizer
 from .image_augmentation import ImageAugmentation, PlannedImageAugmenter
-from .mmdet_boxes import labels_of
 from .recipe_parts import (
     CLASSES,
     DT,
@@ -51,6 +50,7 @@ from .recipe_parts import (
     checked_settings,
     driving_provider,
     four_by_four,
+    labels_of,
     one_image_size,
     provider_for,
     recipe_loader,
@@ -63,10 +63,10 @@ from .reference_orders import (
     AugmentationRanges,
     ChunkSampler,
     EndlessGroupSampler,
+    SceneSampler,
     SkippingGroupSampler,
     split_lengths,
 )
-from .scene_sampler import SceneSampler
 from .unclipped_photometric_distorter import UnclippedPhotometricDistorter
 
 Order = Literal["epochs", "published"]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -24,15 +25,21 @@ from accvlab.dali_pipeline_framework import (
     StreamingSequenceSampler,
     UniformDraw,
 )
-from accvlab.dali_pipeline_framework.checks import choice, number, number_list, number_range, valid
+from accvlab.dali_pipeline_framework.checks import (
+    choice,
+    index_in,
+    number,
+    number_list,
+    number_range,
+    valid,
+    whole_number,
+)
 from accvlab.dali_pipeline_framework.draws import DrawKey, NormalDraw, RandomDraw
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import no_images
 
-from .boxes_in_images import visible_boxes
+from ..datasets import DrivingProvider
 from .image_augmentation import ImageAugmentation, ImagePlan, PlannedImageAugmenter
-from .mmdet_boxes import bev_range_of, is_in_range, labels_of
-from .queue_provider import FRAMES, QueueProvider
 from .recipe_parts import (
     CLASSES,
     CLASSES_OF_CONVERTERS,
@@ -40,10 +47,13 @@ from .recipe_parts import (
     MEAN,
     PLACE,
     STD_DEV,
+    bev_range_of,
     checked_settings,
     driving_provider,
     four_by_four,
     has_place,
+    is_in_range,
+    labels_of,
     one_image_size,
     provider_for,
     recipe_loader,
@@ -52,8 +62,139 @@ from .recipe_parts import (
     sample_of,
     turn_about_z,
 )
-from .reference_orders import ChunkSampler, EndlessGroupSampler, split_lengths
-from .scene_sampler import SceneSampler
+from .reference_orders import ChunkSampler, EndlessGroupSampler, SceneSampler, split_lengths
+
+Float64Array = npt.NDArray[np.float64]
+Int64Array = npt.NDArray[np.int64]
+
+
+def visible_boxes(
+    boxes: npt.NDArray[Any], centers: npt.NDArray[Any], depths: npt.NDArray[Any], plan: ImagePlan, min_size: float
+) -> tuple[Float64Array, Float64Array, Int64Array]:
+    """Bring the boxes of an image to its augmented form, and find those that can be seen.
+
+    Scaled, moved and limited to the output; kept where width and height are at least ``min_size``; mirrored; then
+    sorted by depth, the farthest first, and painted one over the other: kept is what is not painted over. The
+    farthest box also stays as long as some pixel of the image is not painted. Rotation is left out, as there.
+
+    Args:
+        boxes: ``(M, 4)``, x1, y1, x2, y2, pixels of the file.
+        centers: ``(M, 2)``, pixels of the file; limited to the output, too.
+        depths: ``(M,)``.
+        plan: What is done to the image.
+        min_size: Least width and height, pixels of the output.
+
+    Returns:
+        Boxes ``(K, 4)``, centers ``(K, 2)``, and their rows ``(K,)`` in what was given.
+    """
+    height, width = plan.output_hw
+    top, left = plan.corner
+    offset, limit = np.array([left, top, left, top]), np.array([width, height, width, height])
+    moved = np.clip(np.asarray(boxes, np.float64) * plan.scale - offset, 0, limit)
+    points = np.clip(np.asarray(centers, np.float64) * plan.scale - offset[:2], 0, limit[:2])
+    sizes = moved[:, 2:] - moved[:, :2]
+    rows = np.flatnonzero((sizes >= min_size).all(axis=1))
+    moved, points = moved[rows], points[rows]
+    if plan.is_flipped:
+        moved[:, [0, 2]] = width - moved[:, [2, 0]]
+        points[:, 0] = width - points[:, 0]
+    far_to_near = np.argsort(-np.asarray(depths)[rows], kind="stable")
+    order = far_to_near[_seen(moved[far_to_near], plan.output_hw)]
+    return moved[order], points[order], rows[order]
+
+
+def _seen(boxes: Float64Array, hw: tuple[int, int]) -> Int64Array:
+    """Numbers of the boxes that are left of those painted one after the other over a map of zeros."""
+    if not len(boxes):
+        return np.zeros(0, np.int64)
+    corners = np.concatenate([np.ceil(boxes[:, :2]), np.floor(boxes[:, 2:])], axis=1).astype(np.int64)
+    # Painted on the cells between all edges: the same without the pixels inside.
+    edges_x = np.unique(np.concatenate([[0, hw[1]], corners[:, 0], corners[:, 2]]))
+    edges_y = np.unique(np.concatenate([[0, hw[0]], corners[:, 1], corners[:, 3]]))
+    first_x, end_x = np.searchsorted(edges_x, corners[:, 0]), np.searchsorted(edges_x, corners[:, 2])
+    first_y, end_y = np.searchsorted(edges_y, corners[:, 1]), np.searchsorted(edges_y, corners[:, 3])
+    painted = np.zeros((len(edges_y) - 1, len(edges_x) - 1), np.int64)
+    for row in range(len(boxes)):
+        painted[first_y[row] : end_y[row], first_x[row] : end_x[row]] = row
+    return np.unique(painted)
+
+
+FRAMES = "frames"
+"""Name of the array of the frames of a window."""
+
+
+class QueueProvider(DataProvider):
+    """Sample ``i`` is the window of frames that ends at frame ``i`` of a `DrivingProvider`, as in StreamPETR.
+
+    A window has ``length`` of the last ``length + num_random_frames`` frames: always the last one, and the others
+    without ``num_random_frames`` that are chosen at random. Windows go over the borders of scenes; ``is_first`` of
+    a frame says whether its scene differs from that of the frame before. Before the first frame of the data set,
+    this one is repeated.
+
+    The choice for window ``i`` is that of Python's generator with the seed ``seed + i``, in each epoch the same.
+    """
+
+    def __init__(
+        self, provider: DrivingProvider, length: int, *, num_random_frames: int = 0, seed: int = 0
+    ) -> None:
+        """Wrap a provider.
+
+        Args:
+            provider: The frames.
+            length: Number of frames of a window, ``queue_length``.
+            num_random_frames: How many frames are left out of it at random, ``random_length``.
+            seed: Seed of the choice.
+
+        Raises:
+            SettingError: An argument is out of its range.
+        """
+        self._provider = provider
+        self._length = whole_number(length, "length", at_least=1)
+        self._num_random = whole_number(num_random_frames, "num_random_frames", at_least=0)
+        self._seed = whole_number(seed, "seed", at_least=0)
+
+    @property
+    def provider(self) -> DrivingProvider:
+        """The frames."""
+        return self._provider
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        """Blueprint of a window: an array of frames."""
+        blueprint = SampleDataGroup()
+        blueprint.add_data_group_field_array(FRAMES, self._provider.sample_data_structure, self._length)
+        return blueprint
+
+    def get_number_of_samples(self) -> int:
+        """Get the number of frames: a window ends at each of them."""
+        return self._provider.get_number_of_samples()
+
+    def frames_of(self, sample_index: int) -> list[int]:
+        """Numbers of the frames of a window, ``length`` of them."""
+        last = index_in(sample_index, "sample_index", self.get_number_of_samples())
+        before = list(range(last - self._length - self._num_random + 1, last))
+        random.Random(self._seed + last).shuffle(before)
+        return [max(0, frame) for frame in [*sorted(before[self._num_random :]), last]]
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        """Load a window; each frame once, also where it is repeated."""
+        window = self.sample_data_structure
+        loaded: dict[int, SampleDataGroup] = {}
+        scene_before: Any = None
+        for position, frame in enumerate(self.frames_of(sample_index)):
+            if frame not in loaded:
+                loaded[frame] = self._provider.get_data(frame)
+            sample = loaded[frame].get_copy()
+            scene = str(sample["scene"])
+            sample["is_first"] = scene != scene_before
+            scene_before = scene
+            window[FRAMES][position] = sample
+        return window
+
+    def describe_sample(self, sample_index: int) -> str:
+        """Say where the frames of a window come from."""
+        return ", ".join(self._provider.describe_sample(frame) for frame in self.frames_of(sample_index))
+
 
 Order = Literal["epochs", "published"]
 

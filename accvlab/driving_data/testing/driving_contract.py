@@ -15,9 +15,8 @@ from accvlab.dali_pipeline_framework.checks import listed
 from accvlab.dali_pipeline_framework.extension import in_samples
 from accvlab.dali_pipeline_framework.testing import Finding
 
-from .driving_cameras import camera_findings
 from .driving_frames import drive_of, kept_of
-from .driving_motion import motion_findings
+from .driving_plausibility import camera_findings, motion_findings
 
 if TYPE_CHECKING:
     from ..datasets.driving.driving_provider import DrivingProvider

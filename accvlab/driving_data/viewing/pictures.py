@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One sample as a picture: its cameras as they look around the vehicle, and the scene from above."""
+"""Samples as pictures, cameras around the vehicle and the scene from above, and as recordings for rerun.io."""
 
 from __future__ import annotations
 
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +14,85 @@ import numpy as np
 import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import SampleDataGroup
-from accvlab.dali_pipeline_framework.checks import number
+from accvlab.dali_pipeline_framework.checks import file_path, number
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, error_that_is_also
 
-from .projection import box_corners, projected_edges
 from .scene_views import CameraView, SceneView, ViewFields, frames_of, scene_view
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+Float64Array = npt.NDArray[np.float64]
+
+# Corners in units of half the length, width and height; the first four are the front.
+_CORNERS = np.array(
+    [[1, 1, 1], [1, -1, 1], [1, -1, -1], [1, 1, -1], [-1, 1, 1], [-1, -1, 1], [-1, -1, -1], [-1, 1, -1]],
+    np.float64,
+)
+_EDGES = np.array(
+    [
+        [0, 1],
+        [1, 2],
+        [2, 3],
+        [3, 0],
+        [4, 5],
+        [5, 6],
+        [6, 7],
+        [7, 4],
+        [0, 4],
+        [1, 5],
+        [2, 6],
+        [3, 7],
+        [0, 2],
+        [1, 3],
+    ]
+)
+_NEAREST_DEPTH_M = 0.1
+
+
+def box_corners(centers: npt.ArrayLike, sizes: npt.ArrayLike, yaws: npt.ArrayLike) -> Float64Array:
+    """Corners of upright boxes, ``(N, 8, 3)``, the front first; sizes are length, width, height, ``(N, 3)``."""
+    centers, sizes, yaws = (np.asarray(values, np.float64) for values in (centers, sizes, yaws))
+    local = _CORNERS * sizes.reshape(-1, 1, 3) / 2
+    cos, sin = np.cos(yaws).reshape(-1, 1), np.sin(yaws).reshape(-1, 1)
+    x, y = cos * local[..., 0] - sin * local[..., 1], sin * local[..., 0] + cos * local[..., 1]
+    return np.stack([x, y, local[..., 2]], axis=-1) + centers.reshape(-1, 1, 3)
+
+
+def projected_edges(corners: Float64Array, image_from_reference: npt.ArrayLike) -> Float64Array:
+    """Lines of boxes in an image, ``(N, 14, 2, 2)`` pixels; NaN for lines behind the camera.
+
+    Args:
+        corners: As `box_corners` gives them, ``(N, 8, 3)``.
+        image_from_reference: ``(3 or 4, 4)``, to pixels times depth.
+    """
+    matrix = np.asarray(image_from_reference, np.float64)[:3]
+    points = corners @ matrix[:, :3].T + matrix[:, 3]  # (N, 8, 3)
+    start, end = points[:, _EDGES[:, 0]], points[:, _EDGES[:, 1]]
+    start, end = _cut_off(start, end), _cut_off(end, start)
+    lines = np.stack([start, end], axis=2)
+    lines[(lines[..., 2] < _NEAREST_DEPTH_M * (1 - 1e-9)).any(axis=2)] = np.nan
+    return np.asarray(lines[..., :2] / lines[..., 2:])
+
+
+def _cut_off(start: Float64Array, end: Float64Array) -> Float64Array:
+    """Move the start along the line to the nearest depth, where it is nearer than that and the end is not."""
+    depth = end[..., 2] - start[..., 2]
+    is_cut = (start[..., 2] < _NEAREST_DEPTH_M) & (end[..., 2] > _NEAREST_DEPTH_M)
+    share = np.where(is_cut, (_NEAREST_DEPTH_M - start[..., 2]) / np.where(is_cut, depth, 1), 0)
+    return np.asarray(start + share[..., np.newaxis] * (end - start))
+
+
+def projected_points(
+    points: npt.ArrayLike, image_from_reference: npt.ArrayLike
+) -> tuple[Float64Array, Float64Array]:
+    """Pixels ``(M, 2)`` and depths ``(M,)`` of those of the points ``(N, 3)`` that are ahead of the camera."""
+    matrix = np.asarray(image_from_reference, np.float64)[:3]
+    image = np.asarray(points, np.float64) @ matrix[:, :3].T + matrix[:, 3]
+    image = image[image[:, 2] > _NEAREST_DEPTH_M]
+    return image[:, :2] / image[:, 2:], image[:, 2]
+
 
 Array = npt.NDArray[Any]
 
@@ -298,3 +368,88 @@ def _draw_heading(figure: Figure, view: SceneView) -> None:
             color = _COLORS[category % len(_COLORS)]
             figure.text(left, middle, f"■ {name}", color=color, fontsize=7, va="center", ha="right")
             left -= (0.062 * len(name) + 0.28) / figure.get_size_inches()[0]
+
+
+def save_recording(
+    data: Iterable[SampleDataGroup | Mapping[Any, Any] | SceneView],
+    path: str | os.PathLike[str],
+    *,
+    name: str = "accvlab",
+    sample: int = 0,
+    fields: ViewFields | None = None,
+    class_names: Sequence[str] = (),
+    image_mean: Sequence[float] | float | None = None,
+    image_std: Sequence[float] | float | None = None,
+) -> Path:
+    """Write samples, in the order of time, to an ``.rrd`` file: open it with ``rerun file.rrd``.
+
+    Entities: ``scene/boxes``, ``scene/lidar``, ``scene/map`` in the reference frame; ``cameras/<name>`` with the
+    image, the projected boxes as lines, and 2D boxes. Timelines: ``frame``, and ``time`` where times are known.
+
+    Arguments that are not named here are as for `show`.
+
+    Args:
+        data: Samples of a provider, batches of a loader, or views of them.
+        path: The file.
+        name: Name of the recording.
+
+    Returns:
+        The path.
+
+    Raises:
+        SettingError: There is nothing that can be shown, or ``rerun-sdk`` is missing.
+    """
+    try:
+        import rerun as rr
+    except ImportError as error:
+        raise SettingError(
+            "Recordings need rerun-sdk, which is not installed: pip install "
+            '"accvlab.dali_pipeline_framework[rerun]".'
+        ) from error
+    target = Path(file_path(path, "path"))
+    recording = rr.RecordingStream(name)
+    recording.save(str(target))
+    settings = {"fields": fields, "class_names": class_names, "image_mean": image_mean, "image_std": image_std}
+    for moment, one in enumerate(data):
+        view = one if isinstance(one, SceneView) else scene_view(one, sample, **settings)  # type: ignore[arg-type]
+        recording.set_time("frame", sequence=moment)
+        if view.timestamp is not None:
+            recording.set_time("time", timestamp=view.timestamp)
+        _log(rr, recording, view)
+    recording.flush()
+    return target
+
+
+def _log(rr: Any, recording: Any, view: SceneView) -> None:
+    categories = np.zeros(len(view.centers), np.int64) if view.categories is None else view.categories
+    names = view.class_names
+    labels = [names[one] if 0 <= one < len(names) else str(one) for one in categories.tolist()]
+    half_turns = view.yaws / 2
+    quaternions = np.stack(
+        [np.zeros_like(half_turns), np.zeros_like(half_turns), np.sin(half_turns), np.cos(half_turns)], axis=1
+    )
+    boxes = rr.Boxes3D(
+        centers=view.centers,
+        half_sizes=view.sizes / 2,
+        quaternions=quaternions,  # x, y, z, w
+        class_ids=np.maximum(categories, 0),
+        labels=labels,
+    )
+    recording.log("scene/boxes", boxes)
+    recording.log("scene/lidar", rr.Points3D(view.points, radii=0.03))
+    recording.log(
+        "scene/map", rr.LineStrips3D([np.column_stack([line, np.zeros(len(line))]) for line in view.lines])
+    )
+    corners = box_corners(view.centers, view.sizes, view.yaws)
+    for camera in view.cameras:
+        entity = f"cameras/{camera.name}"
+        recording.log(entity, rr.Image(camera.image))
+        lines: list[Any] = []
+        if camera.image_from_reference is not None and len(corners):
+            edges = projected_edges(corners, camera.image_from_reference).reshape(-1, 2, 2)
+            lines = list(edges[~np.isnan(edges).any(axis=(1, 2))])
+        recording.log(f"{entity}/boxes", rr.LineStrips2D(lines))
+        if camera.boxes_2d is not None:
+            recording.log(
+                f"{entity}/boxes_2d", rr.Boxes2D(array=camera.boxes_2d, array_format=rr.Box2DFormat.XYXY)
+            )

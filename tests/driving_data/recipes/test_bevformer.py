@@ -32,7 +32,7 @@ from accvlab.driving_data.recipes import (
     bevformer_evaluation,
     bevformer_training,
 )
-from accvlab.driving_data.recipes.frame_queues import QueueSampler, queue_frames, queue_states
+from accvlab.driving_data.recipes.bevformer import QueueSampler, queue_frames, queue_states
 
 NUM_FRAMES = sum(SCENES.values())
 AS_PUBLISHED = BEVFormerSettings(emulates_reference=True)

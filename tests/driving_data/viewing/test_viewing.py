@@ -21,8 +21,7 @@ from accvlab.driving_data.viewing import (
     scene_view,
     show,
 )
-from accvlab.driving_data.viewing.pictures import camera_rows
-from accvlab.driving_data.viewing.projection import box_corners, projected_edges, projected_points
+from accvlab.driving_data.viewing.pictures import box_corners, camera_rows, projected_edges, projected_points
 
 # Looks along x of the reference frame; 100 x 80 pixels.
 AHEAD = np.array([[50.0, -100, 0, 0], [40, 0, -100, 0], [1, 0, 0, 0]])
