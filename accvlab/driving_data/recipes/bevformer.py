@@ -11,7 +11,6 @@ from typing import Any
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework import (
     ArrayStep,
@@ -45,12 +44,15 @@ from accvlab.dali_pipeline_framework.sampling import LastBatch, SampleCounts
 from ..datasets.driving import poses
 from .image_augmentation import image_size
 from .recipe_parts import (
-    CLASSES,
+    DT,
     LAYOUTS,
     MEAN,
+    NAMES,
     PLACE,
+    POINT_CLOUD_RANGE,
     STD_DEV,
-    bev_range_of,
+    RecipeSettings,
+    add_fields,
     checked_settings,
     four_by_four,
     labels_of,
@@ -84,22 +86,9 @@ def queue_frames(frame: int, left_out: int, queue_length: int, first_frame: int)
     return [max(each, first_frame) for place, each in enumerate(before) if place != left_out] + [frame]
 
 
-@attrs.frozen
-class QueueState:
-    """What a model with memory needs to know of each frame of a queue.
-
-    Attributes:
-        can_bus: ``(Q, 18)`` float64, with differences to the frame before, see `queue_states`.
-        has_memory: ``(Q,)`` bool, whether the memory of the frame before goes with it.
-    """
-
-    can_bus: npt.NDArray[np.float64]
-    has_memory: npt.NDArray[np.bool_]
-
-
 def queue_states(
     can_bus: npt.NDArray[np.float64], frames: list[int], scenes: list[int], *, emulates_reference: bool
-) -> QueueState:
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     """Make the differences from frame to frame of ``can_bus``.
 
     Columns 0..2, the place, and the last one, the heading in degrees, become differences to the frame before
@@ -113,6 +102,10 @@ def queue_states(
         scenes: Scene of each.
         emulates_reference: Whether to do as BEVFormer's code does: headings are not wrapped, and entries of
             the same frame are one array, which is changed once for each of them.
+
+    Returns:
+        ``can_bus`` with the differences, ``(Q, 18)``, and whether the memory of the frame before goes with each
+        frame, ``(Q,)``.
     """
     has_memory = np.array(
         [
@@ -136,7 +129,7 @@ def queue_states(
             rows[row, :3] = 0
             rows[row, -1] = 0
         before_xyz, before_deg = xyz, heading_deg
-    return QueueState(rows[entry], has_memory)
+    return rows[entry], has_memory
 
 
 class QueueSampler(RandomAccessSampler):
@@ -159,7 +152,6 @@ class QueueSampler(RandomAccessSampler):
         *,
         queue_length: int,
         seed: int = 0,
-        shuffle: bool = True,
         last_batch: LastBatch = "drop",
     ) -> None:
         """Create the sampler.
@@ -169,7 +161,6 @@ class QueueSampler(RandomAccessSampler):
             total_batch_size: Samples per batch, all shards together. None: set later, by the loader.
             queue_length: Number of frames in a queue.
             seed: Seed of the orders and the queues, at least 0.
-            shuffle: Whether to shuffle the frames.
             last_batch: What becomes of a last batch that is not full.
 
         Raises:
@@ -177,9 +168,7 @@ class QueueSampler(RandomAccessSampler):
         """
         super().__init__(total_batch_size, last_batch=last_batch)
         self._queue_length = whole_number(queue_length, "queue_length", at_least=1)
-        self._frames = ShuffledSampler(
-            num_frames, total_batch_size, seed=seed, shuffle=flag(shuffle, "shuffle"), last_batch=last_batch
-        )
+        self._frames = ShuffledSampler(num_frames, total_batch_size, seed=seed, last_batch=last_batch)
 
     @property
     def num_samples(self) -> int:
@@ -219,19 +208,16 @@ class QueueSampler(RandomAccessSampler):
 
     def describe(self) -> Description:
         """What the order depends on."""
-        own: Description = {
-            "sampler": type(self).__name__,
-            "queue_length": self._queue_length,
-            "queue_seed": self._frames.seed,
-        }
-        return {**self._frames.describe(), **own, "num_samples": self.num_samples}
+        own: Description = {"sampler": type(self).__name__, "queue_length": self._queue_length}
+        return {**self._frames.describe(), **own, "queue_seed": self._frames.seed, "num_samples": self.num_samples}
 
 
-_DT = types.DALIDataType
+_LISTED = ("gt_bboxes_3d", "gt_labels_3d")
+_OF_IMAGES = ("lidar2img", "lidar2cam")
 
 
 @attrs.frozen(kw_only=True)
-class BEVFormerSettings:
+class BEVFormerSettings(RecipeSettings):
     """How the data of BEVFormer are made. The defaults are those of ``bevformer_tiny``.
 
     Attributes:
@@ -268,10 +254,8 @@ class BEVFormerSettings:
         default=STD_DEV, validator=valid(number_list, what="3 numbers", count=3)
     )
     point_cloud_range: Sequence[float] = attrs.field(
-        default=(-51.2, -51.2, -5.0, 51.2, 51.2, 3.0),
-        validator=valid(number_list, what="least and greatest x, y, z: 6 numbers", count=6),
+        default=(-51.2, -51.2, -5.0, 51.2, 51.2, 3.0), validator=POINT_CLOUD_RANGE
     )
-    classes: Sequence[str] = CLASSES
     box_layout: str = attrs.field(default=LAYOUTS[1], validator=valid(choice, allowed=LAYOUTS))
     distorts_colors: bool = attrs.field(default=True, validator=valid(flag))
     zero_can_bus: bool = attrs.field(default=False, validator=valid(flag))
@@ -327,16 +311,10 @@ def bevformer_training(
     settings = checked_settings(settings, BEVFormerSettings)
     queues = BEVFormerQueues(provider, settings)
     sampler = QueueSampler(queues.num_frames, queue_length=settings.queue_length, seed=seed)
-    return recipe_loader(
-        queues,
-        sampler,
-        bevformer_steps(queues, settings),
-        batch_size,
-        functools.partial(_batch, queue=(settings.queue_length, queues.num_cameras)),
-        ("gt_bboxes_3d", "gt_labels_3d"),
-        {"seed": seed, **loader_arguments},
-        settings or BEVFormerSettings(),
-    )
+    steps = bevformer_steps(queues, settings)
+    of_batch = functools.partial(_batch, queue=(settings.queue_length, queues.num_cameras))
+    arguments = {"seed": seed, **loader_arguments}
+    return recipe_loader(settings, queues, sampler, steps, batch_size, of_batch, _LISTED, **arguments)
 
 
 def bevformer_evaluation(
@@ -360,16 +338,8 @@ def bevformer_evaluation(
     """
     settings = attrs.evolve(checked_settings(settings, BEVFormerSettings), queue_length=1)
     queues = BEVFormerQueues(provider, settings, is_training=False)
-    return recipe_loader(
-        queues,
-        SceneSampler(queues.sequence_lengths),
-        bevformer_steps(queues, settings, is_training=False),
-        batch_size,
-        _batch,
-        (),
-        loader_arguments,
-        settings or BEVFormerSettings(),
-    )
+    sampler, steps = SceneSampler(queues.sequence_lengths), bevformer_steps(queues, settings, is_training=False)
+    return recipe_loader(settings, queues, sampler, steps, batch_size, _batch, **loader_arguments)
 
 
 def bevformer_steps(
@@ -444,21 +414,17 @@ class BEVFormerQueues(DataProvider):
     def sample_data_structure(self) -> SampleDataGroup:
         """Blueprint of a queue."""
         given = self._image_format
-        image = SampleDataGroup()
-        image.add_data_field("image", _DT.UINT8, ndim=given.ndim, content=given.content)
-        image.add_data_field("lidar2img", _DT.FLOAT64, ndim=2)
-        image.add_data_field("lidar2cam", _DT.FLOAT64, ndim=2)
-        num_images = self._settings.queue_length * self.num_cameras
-        sample = SampleDataGroup()
-        sample.add_data_field("token", _DT.STRING)
-        sample.add_data_field("scene", _DT.STRING)
-        sample.add_data_field("timestamp", _DT.FLOAT64, ndim=1)
-        sample.add_data_field("can_bus", _DT.FLOAT64, ndim=2)
-        sample.add_data_field("prev_bev_exists", _DT.BOOL, ndim=1)
-        sample.add_data_group_field_array("images", image, num_images)
+        image, sample = SampleDataGroup(), SampleDataGroup()
+        image.add_data_field("image", DT.UINT8, ndim=given.ndim, content=given.content)
+        add_fields(image, dict.fromkeys(_OF_IMAGES, (DT.FLOAT64, 2)))
+        for name in NAMES:
+            sample.add_data_field(name, DT.STRING)
+        add_fields(
+            sample, {"timestamp": (DT.FLOAT64, 1), "can_bus": (DT.FLOAT64, 2), "prev_bev_exists": (DT.BOOL, 1)}
+        )
+        sample.add_data_group_field_array("images", image, self._settings.queue_length * self.num_cameras)
         if self._is_training:
-            sample.add_data_field("gt_bboxes_3d", _DT.FLOAT, ndim=2)
-            sample.add_data_field("gt_labels_3d", _DT.INT64, ndim=1)
+            add_fields(sample, {"gt_bboxes_3d": (DT.FLOAT, 2), "gt_labels_3d": (DT.INT64, 1)})
         return sample
 
     def frames_of(self, sample_index: int) -> list[int]:
@@ -482,8 +448,7 @@ class BEVFormerQueues(DataProvider):
         can_bus, has_memory = self._states(frames, loaded)
         last = loaded[frames[-1]]
         flat: list[Any] = [
-            _as_bytes(last["token"]),
-            _as_bytes(last["scene"]),
+            *(np.frombuffer(os.fsencode(str(last[name])), np.uint8) for name in NAMES),
             np.array([loaded[frame]["timestamp"] for frame in frames], np.float64),
             can_bus,
             has_memory,
@@ -494,10 +459,10 @@ class BEVFormerQueues(DataProvider):
         if self._is_training:
             flat += mmdet_boxes(
                 last["boxes"],
+                labels_of(self._provider.class_names, self._settings.classes),
                 layout=self._settings.box_layout,
                 z="bottom",
-                bev_range=bev_range_of(self._settings.point_cloud_range),
-                label_of=labels_of(self._provider.class_names, self._settings.classes),
+                point_cloud_range=self._settings.point_cloud_range,
             )
         sample = self.sample_data_structure
         sample.set_data(flat)
@@ -533,8 +498,7 @@ class BEVFormerQueues(DataProvider):
         if not self._is_training:
             return can_bus, np.zeros(1, bool)
         scenes = [int(self._first_frame[frame]) for frame in frames]
-        states = queue_states(can_bus, frames, scenes, emulates_reference=self._settings.emulates_reference)
-        return states.can_bus, states.has_memory
+        return queue_states(can_bus, frames, scenes, emulates_reference=self._settings.emulates_reference)
 
     def _can_bus(self, frame: SampleDataGroup) -> npt.NDArray[np.float64]:
         """``(18,)``: what was measured, and place, orientation and heading of the vehicle in the world."""
@@ -591,31 +555,27 @@ class ScaledImagePreparer(ArrayStep):
                 part = scaled[..., channel] * np.float32(factors[channel])
                 part += np.float32(offset)
                 padded[channel, :height, :width] = part
-            data.change_type_of_data_and_remove_data(path, _DT.FLOAT, new_ndim=3)
+            data.change_type_of_data_and_remove_data(path, DT.FLOAT, new_ndim=3)
             data.set_item_in_path(path, padded)
         return data
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)
-        for path in search.find("image", "an image", (_DT.UINT8, _DT.FLOAT), group_of="images"):
-            data_empty.change_type_of_data_and_remove_data(path, _DT.FLOAT, new_ndim=3)
+        for path in search.find("image", "an image", (DT.UINT8, DT.FLOAT), group_of="images"):
+            data_empty.change_type_of_data_and_remove_data(path, DT.FLOAT, new_ndim=3)
         return search.result()
 
 
 def _batch(batch: dict[str, Any], queue: tuple[int, int] | None = None) -> dict[str, Any]:
     """Bring a batch into the form of `bevformer_training`, with queues of frames and cameras, or of evaluation."""
-    images, of_images = batch["images"], ("lidar2img", "lidar2cam")
+    images = batch["images"]
     result = {"img": images["image"]}
     result |= {name: batch[name] for name in ("can_bus", "prev_bev_exists", "timestamp")}
-    result |= {name: images[name] for name in of_images}
+    result |= {name: images[name] for name in _OF_IMAGES}
     if queue is None:
         result |= {name: result[name][:, 0] for name in ("can_bus", "timestamp")}
         result["prev_bev_exists"] = ~batch[PLACE]["is_first"]
     else:  # (B, Q * C, ...) as (B, Q, C, ...)
-        for name in ("img", *of_images):
+        for name in ("img", *_OF_IMAGES):
             result[name] = result[name].reshape(len(result[name]), *queue, *result[name].shape[2:])
     return {**result, **{name: value for name, value in batch.items() if name not in (*result, "images")}}
-
-
-def _as_bytes(text: Any) -> npt.NDArray[np.uint8]:
-    return np.frombuffer(os.fsencode(str(text)), np.uint8)

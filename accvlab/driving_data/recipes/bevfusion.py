@@ -11,10 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import (
-    ArrayStep,
     DataLoader,
     DataProvider,
-    ImageMeanStdDevNormalizer,
     PipelineStepBase,
     RandomAccessSampler,
     SampleDataGroup,
@@ -27,30 +25,27 @@ from accvlab.dali_pipeline_framework.checks import (
     choice,
     flag,
     number,
-    number_list,
     number_range,
     probability,
     valid,
     whole_number,
 )
 from accvlab.dali_pipeline_framework.draws import DrawKey, IntegerDraw, NormalDraw, RandomDraw
-from accvlab.dali_pipeline_framework.extension import moved, no_images
+from accvlab.dali_pipeline_framework.extension import moved
 
 from ..steps.lidar import LidarSweepAggregator
 from ..steps.maps import BEVMaskAdder, Classes
-from .image_augmentation import ImageAugmentation, PlannedImageAugmenter
+from .image_augmentation import ImageAugmentation
 from .recipe_parts import (
-    CLASSES,
     DT,
     LAYOUTS,
-    MEAN,
     PLACE,
-    STD_DEV,
-    bev_range_of,
+    POINT_CLOUD_RANGE,
+    FrameFormatter,
+    RecipeSettings,
     checked_settings,
     driving_provider,
     four_by_four,
-    labels_of,
     mmdet_boxes,
     one_image_size,
     provider_for,
@@ -63,6 +58,7 @@ from .recipe_parts import (
 
 Float64Array = npt.NDArray[np.float64]
 
+_LISTED = ("points", "gt_bboxes_3d", "gt_labels_3d")
 _OF_CAMERAS = ("camera_intrinsics", "camera2ego", "lidar2camera", "camera2lidar", "lidar2image", "img_aug_matrix")
 
 
@@ -94,7 +90,7 @@ class BEVMasks:
 
 
 @attrs.frozen(kw_only=True)
-class BEVFusionSettings:
+class BEVFusionSettings(RecipeSettings):
     """What the configuration of BEVFusion says; the defaults are those of its camera and lidar detector.
 
     Attributes:
@@ -138,14 +134,10 @@ class BEVFusionSettings:
     translation_std: float = attrs.field(default=0.5, validator=valid(number, at_least=0))
     flip_prob: float = attrs.field(default=0.5, validator=valid(probability))
     point_cloud_range: Sequence[float] = attrs.field(
-        default=(-54.0, -54.0, -5.0, 54.0, 54.0, 3.0),
-        validator=valid(number_list, what="least and greatest x, y, z: 6 numbers", count=6),
+        default=(-54.0, -54.0, -5.0, 54.0, 54.0, 3.0), validator=POINT_CLOUD_RANGE
     )
     masks: BEVMasks | None = None
-    classes: Sequence[str] = CLASSES
     box_layout: str = attrs.field(default=LAYOUTS[1], validator=valid(choice, allowed=LAYOUTS))
-    mean: Sequence[float] = MEAN
-    std_dev: Sequence[float] = STD_DEV
     emulates_reference: bool = attrs.field(default=False, validator=valid(flag))
     key: DrawKey = "sample"
 
@@ -163,42 +155,31 @@ class BEVFusionSettings:
         return {**fields, "boxes": False}
 
 
-class BEVFusionFormatter(ArrayStep):
+class BEVFusionFormatter(FrameFormatter):
     """Makes what BEVFusion takes of a frame of a `DrivingProvider`: all but the images, which stay files.
 
     In training it draws the augmentation of each image, and that of the scene, which moves points, boxes, and
     lines: turned, shifted, scaled, mirrored.
     """
 
-    def __init__(self, settings: BEVFusionSettings, class_names: Sequence[str], is_training: bool) -> None:
-        """Create the step.
+    draws_for_each_camera = True
+    _settings: BEVFusionSettings
 
-        Args:
-            settings: The settings.
-            class_names: Names of the categories of the provider.
-            is_training: Whether there are random changes.
-        """
-        self._settings = settings
-        self._is_training = is_training
-        self._images = settings.images if is_training else _mean_of(settings.images)
-        self._label_of = labels_of(class_names, settings.classes)
+    @staticmethod
+    def _without_chance(images: ImageAugmentation) -> ImageAugmentation:
+        """As ``ImageAug3D`` in evaluation: the mean factor and the mean crop."""
+        scale = None if images.scale_range is None else (sum(images.scale_range) / 2,) * 2
+        return attrs.evolve(images.for_evaluation(), scale_range=scale)
 
-    declare_images = no_images
-
-    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
-        """Declare the change of each image, and that of the scene."""
-        settings, key = self._settings, self._settings.key
-        shape = (len(data_empty["cameras"]),)
-        draws: list[RandomDraw] = [attrs.evolve(draw, shape=shape) for draw in self._images.draws(key)]
-        if self._is_training:
-            draws += [
-                UniformDraw("angle", *settings.rotation_range, key=key),
-                UniformDraw("size", *settings.scale_range, key=key),
-                NormalDraw("shift", 0.0, settings.translation_std, shape=(3,), key=key),
-                UniformDraw("mirrors", shape=(2,), key=key),
-                IntegerDraw("point_order", 0, 2**31 - 1, key=key),
-            ]
-        return draws
+    def _draws_of_scene(self, key: DrawKey) -> list[RandomDraw]:
+        settings = self._settings
+        return [
+            UniformDraw("angle", *settings.rotation_range, key=key),
+            UniformDraw("size", *settings.scale_range, key=key),
+            NormalDraw("shift", 0.0, settings.translation_std, shape=(3,), key=key),
+            UniformDraw("mirrors", shape=(2,), key=key),
+            IntegerDraw("point_order", 0, 2**31 - 1, key=key),
+        ]
 
     def _scene(self) -> Float64Array:
         """``lidar_aug_matrix``, ``(4, 4)``."""
@@ -232,7 +213,7 @@ class BEVFusionFormatter(ArrayStep):
         format = self._check_and_adjust_data_format_input_to_output(data)
         cameras = [*data["cameras"].values()]
         hw = one_image_size(cameras)
-        plans = [self._images.plan(hw, self._drawer(number)) for number in range(len(cameras))]
+        plans = [self.images.plan(hw, self._drawer(number)) for number in range(len(cameras))]
         of_cameras = []
         for camera, plan in zip(cameras, plans, strict=True):
             matrix = np.eye(4)
@@ -253,10 +234,10 @@ class BEVFusionFormatter(ArrayStep):
             boxes = _moved_boxes(data["boxes"], scene)
             values["gt_bboxes_3d"], values["gt_labels_3d"] = mmdet_boxes(
                 boxes,
+                self._label_of,
                 layout=self._settings.box_layout,
                 z="center" if self._settings.emulates_reference else "bottom",
-                bev_range=bev_range_of(self._settings.point_cloud_range),
-                label_of=self._label_of,
+                point_cloud_range=self._settings.point_cloud_range,
             )
             if "boxes" in kept:
                 format["boxes"] = self._with_labels(data["boxes"], boxes)
@@ -283,12 +264,6 @@ class BEVFusionFormatter(ArrayStep):
         if self._is_training and self._settings.shuffles_points:
             rows = np.random.default_rng(int(self.draw("point_order"))).permutation(rows)
         return np.concatenate([xyz[rows], points[rows, 3:]], axis=1)
-
-
-def _mean_of(images: ImageAugmentation) -> ImageAugmentation:
-    """As ``ImageAug3D`` in evaluation: the mean factor and the mean crop."""
-    scale = None if images.scale_range is None else (sum(images.scale_range) / 2,) * 2
-    return attrs.evolve(images.for_evaluation(), scale_range=scale)
 
 
 def _moved_boxes(boxes: SampleDataGroup, scene: Float64Array) -> dict[str, npt.NDArray[Any]]:
@@ -351,19 +326,12 @@ def bevfusion_steps(
                 key=settings.key,
             )
         )
-    steps.append(BEVFusionFormatter(settings, driving.class_names if has_boxes else (), is_training))
+    formatter = BEVFusionFormatter(settings, driving.class_names if has_boxes else (), is_training)
+    steps.append(formatter)
     if settings.masks is not None:
         steps += [settings.masks.step(), UnneededFieldRemover(["boxes", "map_lines"]).with_run("workers")]
-    images = settings.images if is_training else _mean_of(settings.images)
     require_filled_output(driving, settings.images)
-    return [
-        *steps,
-        PlannedImageAugmenter(
-            "image", "image_plan", images.output_hw, rotates=images.rotates, reduced_decoding=reduced_decoding
-        ),
-        ImageMeanStdDevNormalizer("image", settings.mean, settings.std_dev, output_layout="CHW"),
-        UnneededFieldRemover(["image_plan"]),
-    ]
+    return [*steps, *formatter.image_steps(reduced_decoding), UnneededFieldRemover(["image_plan"])]
 
 
 def bevfusion_training(
@@ -408,16 +376,9 @@ def bevfusion_training(
     """
     settings = checked_settings(settings, BEVFusionSettings)
     steps = bevfusion_steps(provider, settings, reduced_decoding=reduced_decoding)
-    return recipe_loader(
-        provider,
-        sampler or ShuffledSampler(provider.get_number_of_samples(), seed=seed),
-        steps,
-        batch_size,
-        _batch,
-        ("points", "gt_bboxes_3d", "gt_labels_3d"),
-        {"seed": seed, **loader_arguments},
-        settings or BEVFusionSettings(),
-    )
+    sampler = sampler or ShuffledSampler(provider.get_number_of_samples(), seed=seed)
+    arguments = {"seed": seed, **loader_arguments}
+    return recipe_loader(settings, provider, sampler, steps, batch_size, _batch, _LISTED, **arguments)
 
 
 def bevfusion_evaluation(
@@ -444,18 +405,11 @@ def bevfusion_evaluation(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
+    settings = checked_settings(settings, BEVFusionSettings)
     steps = bevfusion_steps(provider, settings, is_training=False, reduced_decoding=reduced_decoding)
-    has_boxes = bool(driving_provider(provider).fields.boxes)
-    return recipe_loader(
-        provider,
-        SequentialSampler(provider.get_number_of_samples(), last_batch="pad"),
-        steps,
-        batch_size,
-        _batch,
-        ("points", "gt_bboxes_3d", "gt_labels_3d") if has_boxes else ("points",),
-        loader_arguments,
-        settings or BEVFusionSettings(),
-    )
+    sampler = SequentialSampler(provider.get_number_of_samples(), last_batch="pad")
+    listed = _LISTED if driving_provider(provider).fields.boxes else _LISTED[:1]
+    return recipe_loader(settings, provider, sampler, steps, batch_size, _batch, listed, **loader_arguments)
 
 
 def _batch(batch: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from accvlab.dali_pipeline_framework import (
     DataGroupArrayWithNameElementsAppliedStep,
     DataLoader,
     DataProvider,
-    ImageMeanStdDevNormalizer,
     ImageResizeCropFlipper,
     ImageResizer,
     PhotoMetricDistorter,
@@ -43,11 +42,11 @@ from accvlab.dali_pipeline_framework.extension import leaf_at, no_images
 
 from .image_augmentation import ImageAugmentation, image_size
 from .recipe_parts import (
-    CLASSES,
     DT,
-    MEAN,
+    NAMES,
     PLACE,
-    STD_DEV,
+    RecipeSettings,
+    add_fields,
     checked_settings,
     has_place,
     labels_of,
@@ -61,7 +60,7 @@ _OF_OBJECTS = ("center", "offset", "height_width", "is_active")
 
 
 @attrs.frozen(kw_only=True)
-class Detection2DSettings:
+class Detection2DSettings(RecipeSettings):
     """How images and what is learned of them are made.
 
     Attributes:
@@ -87,7 +86,6 @@ class Detection2DSettings:
         default=(256, 704), validator=valid(whole_number_list, what="[height, width]", count=2, at_least=1)
     )
     stride: int = attrs.field(default=4, validator=valid(whole_number, at_least=1))
-    classes: Sequence[str] = CLASSES
     max_objects: int = attrs.field(default=128, validator=valid(whole_number, at_least=1))
     min_box_size_px: float = attrs.field(default=4.0, validator=valid(number, at_least=0))
     leaves_out_hidden: bool = attrs.field(default=True, validator=valid(flag))
@@ -96,8 +94,6 @@ class Detection2DSettings:
     flip_prob: float = attrs.field(default=0.5, validator=valid(probability))
     distorts_colors: bool = attrs.field(default=True, validator=valid(flag))
     allows_black: bool = attrs.field(default=False, validator=valid(flag))
-    mean: Sequence[float] = MEAN
-    std_dev: Sequence[float] = STD_DEV
     key: DrawKey = "sample"
 
     def __attrs_post_init__(self) -> None:
@@ -166,12 +162,10 @@ class Detection2DFormatter(ArrayStep):
         camera.add_data_field("output_from_image", DT.FLOAT, ndim=2)
         if self._is_training:
             objects = SampleDataGroup()
-            objects.add_data_field("boxes", DT.FLOAT, ndim=2)
-            objects.add_data_field("depths", DT.FLOAT, ndim=1)
-            objects.add_data_field("labels", DT.INT32, ndim=1)
+            add_fields(objects, {"boxes": (DT.FLOAT, 2), "depths": (DT.FLOAT, 1), "labels": (DT.INT32, 1)})
             camera.add_data_group_field(_OBJECTS, objects)
-        sample.add_data_field("token", DT.STRING)
-        sample.add_data_field("scene", DT.STRING)
+        for name in NAMES:
+            sample.add_data_field(name, DT.STRING)
         sample.add_data_group_field_array("cameras", camera, len(data_empty["cameras"]))
         if has_place(data_empty):
             sample.add_data_group_field(PLACE, data_empty[PLACE])
@@ -179,7 +173,7 @@ class Detection2DFormatter(ArrayStep):
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         sample = self._check_and_adjust_data_format_input_to_output(data.get_empty_like_self())
-        for name in ("token", "scene", *([PLACE] if has_place(data) else [])):
+        for name in (*NAMES, *([PLACE] if has_place(data) else [])):
             sample[name] = data[name]
         for number_of_camera, given in data["cameras"].items():
             camera = sample["cameras"][number_of_camera]
@@ -216,23 +210,21 @@ def detection_2d_steps(
     is_encoded = image.content.is_encoded is not False
     if is_training:
         require_filled_output(driving, settings.images)
-    of_camera = _steps_of_training(settings, is_encoded) if is_training else _of_evaluation(settings, is_encoded)
-    of_camera.append(ImageMeanStdDevNormalizer("image", settings.mean, settings.std_dev, output_layout="CHW"))
+        of_camera = _steps_of_training(settings, is_encoded)
+    else:
+        of_camera = [
+            ImageResizer(
+                "image",
+                output_hw=settings.output_hw,
+                mode="pad",
+                is_encoded=is_encoded,
+                projection_names="output_from_image",
+            )
+        ]
+    of_camera.append(settings.normalizer())
     return [
         Detection2DFormatter(names, settings.classes, is_training, settings.images),
         *(DataGroupArrayWithNameElementsAppliedStep(step, "cameras") for step in of_camera),
-    ]
-
-
-def _of_evaluation(settings: Detection2DSettings, is_encoded: bool) -> list[PipelineStepBase]:
-    return [
-        ImageResizer(
-            "image",
-            output_hw=settings.output_hw,
-            mode="pad",
-            is_encoded=is_encoded,
-            projection_names="output_from_image",
-        )
     ]
 
 
@@ -317,16 +309,11 @@ def detection_2d_training(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    return recipe_loader(
-        provider,
-        sampler or ShuffledSampler(provider.get_number_of_samples(), seed=seed),
-        detection_2d_steps(provider, settings),
-        batch_size,
-        _batch,
-        (),
-        {"seed": seed, **loader_arguments},
-        settings or Detection2DSettings(),
-    )
+    settings = checked_settings(settings, Detection2DSettings)
+    sampler = sampler or ShuffledSampler(provider.get_number_of_samples(), seed=seed)
+    steps = detection_2d_steps(provider, settings)
+    arguments = {"seed": seed, **loader_arguments}
+    return recipe_loader(settings, provider, sampler, steps, batch_size, _batch, **arguments)
 
 
 def detection_2d_evaluation(
@@ -351,16 +338,10 @@ def detection_2d_evaluation(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    return recipe_loader(
-        provider,
-        SequentialSampler(provider.get_number_of_samples(), last_batch="pad"),
-        detection_2d_steps(provider, settings, is_training=False),
-        batch_size,
-        _batch,
-        (),
-        loader_arguments,
-        settings or Detection2DSettings(),
-    )
+    settings = checked_settings(settings, Detection2DSettings)
+    sampler = SequentialSampler(provider.get_number_of_samples(), last_batch="pad")
+    steps = detection_2d_steps(provider, settings, is_training=False)
+    return recipe_loader(settings, provider, sampler, steps, batch_size, _batch, **loader_arguments)
 
 
 def _batch(batch: dict[str, Any]) -> dict[str, Any]:

@@ -20,13 +20,13 @@ import math
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
-from accvlab.dali_pipeline_framework import PlannedBatch, RandomAccessSampler
+from accvlab.dali_pipeline_framework import PlannedBatch, RandomAccessSampler, StreamingSequenceSampler
 from accvlab.dali_pipeline_framework.checks import (
     choice,
     flag,
@@ -47,6 +47,9 @@ from accvlab.dali_pipeline_framework.extension import (
 )
 
 _A_SIZE = valid(whole_number_list, what="height and width", count=2, at_least=1)
+
+Order = Literal["epochs", "published"]
+"""True epochs, or the order of the published code."""
 
 Lengths: TypeAlias = Sequence[int] | npt.NDArray[np.integer]
 """Numbers of samples."""
@@ -612,3 +615,25 @@ class SceneSampler(RandomAccessSampler):
                 lengths[slot] += length
             self._dealt[num_slots] = [np.concatenate([np.zeros(0, np.int64), *scenes]) for scenes in scenes_of]
         return self._dealt[num_slots]
+
+
+def is_published(order: Order) -> bool:
+    """Whether the order of a recipe is that of the published code.
+
+    Raises:
+        SettingError: There is no such order.
+    """
+    return choice(order, "order", ("epochs", "published")) == "published"
+
+
+def order_of_training(lengths: Lengths, split: int | str, order: Order, seed: int) -> RandomAccessSampler:
+    """One frame per slot and step, in the order of time, of scenes that are cut into pieces."""
+    pieces = split_lengths(lengths, split, may_be_uneven=not is_published(order))
+    return (EndlessGroupSampler if is_published(order) else StreamingSequenceSampler)(pieces, seed=seed)
+
+
+def order_of_evaluation(lengths: Sequence[int], order: Order, *, whole_sequences: bool) -> RandomAccessSampler:
+    """Each frame once, scene by scene; or as `ChunkSampler` deals them."""
+    if is_published(order):
+        return ChunkSampler(lengths, whole_sequences=whole_sequences)
+    return SceneSampler(lengths)

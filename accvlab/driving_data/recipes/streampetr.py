@@ -6,27 +6,23 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import (
-    ArrayStep,
     DataGroupArrayWithNameElementsAppliedStep,
     DataLoader,
     DataProvider,
-    ImageMeanStdDevNormalizer,
     PipelineStepBase,
     RandomAccessSampler,
     SampleDataGroup,
     ShuffledSampler,
-    StreamingSequenceSampler,
     UniformDraw,
 )
 from accvlab.dali_pipeline_framework.checks import (
-    choice,
     index_in,
     number,
     number_list,
@@ -36,18 +32,17 @@ from accvlab.dali_pipeline_framework.checks import (
 )
 from accvlab.dali_pipeline_framework.draws import DrawKey, NormalDraw, RandomDraw
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.extension import no_images
 
 from ..datasets import DrivingProvider
-from .image_augmentation import ImageAugmentation, ImagePlan, PlannedImageAugmenter
+from .image_augmentation import ImageAugmentation, ImagePlan
 from .recipe_parts import (
-    CLASSES,
     CLASSES_OF_CONVERTERS,
     DT,
-    MEAN,
+    NAMES,
     PLACE,
-    STD_DEV,
-    bev_range_of,
+    POINT_CLOUD_RANGE,
+    FrameFormatter,
+    RecipeSettings,
     checked_settings,
     driving_provider,
     four_by_four,
@@ -60,9 +55,10 @@ from .recipe_parts import (
     require_filled_output,
     sample_format,
     sample_of,
+    scene_boxes,
     turn_about_z,
 )
-from .reference_orders import ChunkSampler, EndlessGroupSampler, SceneSampler, split_lengths
+from .reference_orders import Order, is_published, order_of_evaluation, order_of_training
 
 Float64Array = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
@@ -196,15 +192,13 @@ class QueueProvider(DataProvider):
         return ", ".join(self._provider.describe_sample(frame) for frame in self.frames_of(sample_index))
 
 
-Order = Literal["epochs", "published"]
-
 _IMAGES = ImageAugmentation(scale_range=(0.38, 0.55))
 
-_LISTED = ("gt_bboxes_3d", "gt_labels_3d")
+_LISTED = ("gt_bboxes_3d", "gt_labels_3d", "gt_bboxes", "gt_labels", "centers2d", "depths")
 
 
 @attrs.frozen(kw_only=True)
-class StreamPETRSettings:
+class StreamPETRSettings(RecipeSettings):
     """What the configuration of StreamPETR says; the defaults are those of ``stream_petr_r50_flash_704``.
 
     Attributes:
@@ -228,13 +222,10 @@ class StreamPETRSettings:
         default=(0.0, 0.0, 0.0), validator=valid(number_list, what="three numbers", count=3)
     )
     point_cloud_range: Sequence[float] = attrs.field(
-        default=(-51.2, -51.2, -5.0, 51.2, 51.2, 3.0), validator=valid(number_list, what="six numbers", count=6)
+        default=(-51.2, -51.2, -5.0, 51.2, 51.2, 3.0), validator=POINT_CLOUD_RANGE
     )
-    classes: Sequence[str] = CLASSES
     image_classes: Sequence[str] = CLASSES_OF_CONVERTERS
     min_box_size_px: float = attrs.field(default=2.0, validator=valid(number, at_least=0))
-    mean: Sequence[float] = MEAN
-    std_dev: Sequence[float] = STD_DEV
     key: DrawKey = "sample"
 
     def __attrs_post_init__(self) -> None:
@@ -245,54 +236,34 @@ class StreamPETRSettings:
 
     def provider_fields(self, is_training: bool = True) -> dict[str, Any]:
         """Settings of a `DrivingProvider` that make it deliver what is needed, but its ``cameras``."""
-        if not is_training:
-            return {"boxes": False, "reference": "lidar"}
-        return {
-            "boxes": True,
-            "boxes_2d": True,
-            "classes": tuple(self.classes),
-            "min_points": 1,
-            "reference": "lidar",
-        }
+        fields: dict[str, Any] = {"boxes": is_training, "reference": "lidar"}
+        if is_training:
+            fields |= {"boxes_2d": True, "classes": tuple(self.classes), "min_points": 1}
+        return fields
 
 
-class StreamPETRFormatter(ArrayStep):
+class StreamPETRFormatter(FrameFormatter):
     """Makes what StreamPETR takes of a frame of a `DrivingProvider`: all but the images, which stay files.
 
     In training it draws the augmentation of the images, and that of the scene: boxes, matrices and poses are
     turned, scaled and moved.
     """
 
-    def __init__(self, settings: StreamPETRSettings, class_names: Sequence[str], is_training: bool) -> None:
-        """Create the step.
+    _settings: StreamPETRSettings
 
-        Args:
-            settings: The settings.
-            class_names: Names of the categories of the provider.
-            is_training: Whether there are boxes and random changes.
-        """
-        self._settings = settings
-        self._is_training = is_training
-        self._images = settings.images if is_training else settings.images.for_evaluation()
-        self._label_of = labels_of(class_names, settings.classes)
+    def __init__(self, settings: StreamPETRSettings, class_names: Sequence[str], is_training: bool) -> None:
+        """Create the step, see `FrameFormatter`."""
+        super().__init__(settings, class_names, is_training)
         self._image_label_of = labels_of(class_names, settings.image_classes)
 
-    declare_images = no_images
-
-    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
-        """Declare the change of the images, and of the scene."""
-        draws = self._images.draws(self._settings.key)
-        if self._is_training:
-            settings, key = self._settings, self._settings.key
-            draws += [
-                UniformDraw("bev_angle", *settings.bev_rotation_range, key=key),
-                UniformDraw("bev_scale", *settings.bev_scale_range, key=key),
-            ]
-            draws += [
-                NormalDraw(f"bev_translation_{axis}", 0.0, std_dev, key=key)
-                for axis, std_dev in zip("xyz", settings.bev_translation_std, strict=True)
-            ]
-        return draws
+    def _draws_of_scene(self, key: DrawKey) -> list[RandomDraw]:
+        settings = self._settings
+        shifts = zip("xyz", settings.bev_translation_std, strict=True)
+        return [
+            UniformDraw("bev_angle", *settings.bev_rotation_range, key=key),
+            UniformDraw("bev_scale", *settings.bev_scale_range, key=key),
+            *(NormalDraw(f"bev_translation_{axis}", 0.0, std_dev, key=key) for axis, std_dev in shifts),
+        ]
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         if self._is_training:
@@ -301,12 +272,13 @@ class StreamPETRFormatter(ArrayStep):
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         cameras = [*data["cameras"].values()]
-        plan = self._images.plan(one_image_size(cameras), self.draw)
-        scene = np.eye(4)
+        plan = self.images.plan(one_image_size(cameras), self.draw)
+        scene, angle, scale = np.eye(4), 0.0, 1.0
         if self._is_training:
             # The published code turns by the negative angle (``reverse_angle=True``).
-            scene = turn_about_z(-float(self.draw("bev_angle")))
-            scene[:3] *= float(self.draw("bev_scale"))
+            angle, scale = -float(self.draw("bev_angle")), float(self.draw("bev_scale"))
+            scene = turn_about_z(angle)
+            scene[:3] *= scale
             scene[:3, 3] = [float(self.draw(f"bev_translation_{axis}")) for axis in "xyz"]
         reference_from_scene = np.linalg.inv(scene)
         intrinsics = np.stack([four_by_four(plan.matrix @ camera["intrinsics"]) for camera in cameras])
@@ -324,30 +296,13 @@ class StreamPETRFormatter(ArrayStep):
         if self._is_training:
             is_first = data[PLACE]["is_first"] if has_place(data) else data["is_first"]
             values["prev_exists"] = 1.0 - np.float32(is_first)
-            values |= self._boxes(data["boxes"], scene)
-        of_cameras = [self._labels(camera, plan) for camera in cameras] if self._is_training else []
+            boxes, limits = data["boxes"], self._settings.point_cloud_range
+            kept = is_in_range(boxes["centers"], limits) & (boxes["categories"] >= 0)
+            values["gt_bboxes_3d"] = scene_boxes(boxes, kept, scene, angle, scale=scale, z="bottom")
+            values["gt_labels_3d"] = self._label_of[boxes["categories"][kept]]
+        of_cameras = [self._labels(camera, plan) if self._is_training else {} for camera in cameras]
         format = self._check_and_adjust_data_format_input_to_output(data)
-        return sample_of(data, format, values, of_cameras or [{}] * len(cameras), plan)
-
-    def _boxes(self, boxes: SampleDataGroup, scene: npt.NDArray[np.float64]) -> dict[str, Any]:
-        """Boxes in range, as ``LiDARInstance3DBoxes`` holds them: z of the bottom; and their labels."""
-        centers = np.asarray(boxes["centers"], np.float64)
-        kept = is_in_range(centers, bev_range_of(self._settings.point_cloud_range)) & (boxes["categories"] >= 0)
-        scale, angle = float(self.draw("bev_scale")), -float(self.draw("bev_angle"))
-        centers, sizes = centers[kept], np.asarray(boxes["sizes"], np.float64)[kept]
-        centers[:, 2] -= sizes[:, 2] / 2
-        velocities = np.nan_to_num(np.asarray(boxes["velocities"], np.float64)[kept, :2], nan=0.0)
-        yaws = np.asarray(boxes["yaws"], np.float64)[kept]
-        columns = [
-            centers @ scene[:3, :3].T + scene[:3, 3],
-            sizes * scale,
-            (yaws + angle)[:, np.newaxis],
-            velocities @ scene[:2, :2].T,
-        ]
-        return {
-            "gt_bboxes_3d": np.concatenate(columns, axis=1),
-            "gt_labels_3d": self._label_of[boxes["categories"][kept]],
-        }
+        return sample_of(data, format, values, of_cameras, plan)
 
     def _labels(self, camera: SampleDataGroup, plan: ImagePlan) -> dict[str, Any]:
         given = camera["boxes_2d"]
@@ -402,19 +357,10 @@ def streampetr_steps(
     frames = provider.provider if isinstance(provider, QueueProvider) else provider
     classes = settings.classes if is_training else ()
     driving = provider_for(frames, "StreamPETR", settings.provider_fields(is_training), classes)
-    names = driving.class_names if is_training else ()
-    formatter: PipelineStepBase = StreamPETRFormatter(settings, names, is_training)
-    if is_queue:
-        formatter = DataGroupArrayWithNameElementsAppliedStep(formatter, FRAMES)
-    images = settings.images if is_training else settings.images.for_evaluation()
-    require_filled_output(driving, images)
-    return [
-        formatter,
-        PlannedImageAugmenter(
-            "image", "image_plan", images.output_hw, rotates=images.rotates, reduced_decoding=reduced_decoding
-        ),
-        ImageMeanStdDevNormalizer("image", settings.mean, settings.std_dev, output_layout="CHW"),
-    ]
+    formatter = StreamPETRFormatter(settings, driving.class_names if is_training else (), is_training)
+    require_filled_output(driving, formatter.images)
+    applied = DataGroupArrayWithNameElementsAppliedStep(formatter, FRAMES) if is_queue else formatter
+    return [applied, *formatter.image_steps(reduced_decoding)]
 
 
 def streampetr_training(
@@ -454,40 +400,27 @@ def streampetr_training(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    choice(order, "order", ("epochs", "published"))
-    frames = driving_provider(provider)
+    settings, frames = checked_settings(settings, StreamPETRSettings), driving_provider(provider)
     source: DataProvider = frames
-    sampler: RandomAccessSampler
     if queue_length is not None:
         source = QueueProvider(frames, queue_length, num_random_frames=num_random_frames, seed=seed)
-        if order == "published":
+        if is_published(order):
             raise SettingError(
                 "`order='published'` is for one frame per step. For windows use ShuffledGroupSampler in a "
                 "PipelineDefinition of your own, with `streampetr_steps`."
             )
-        sampler = ShuffledSampler(frames.get_number_of_samples(), seed=seed)
+        sampler: RandomAccessSampler = ShuffledSampler(frames.get_number_of_samples(), seed=seed)
     elif num_random_frames:
         raise SettingError(
             f"`num_random_frames` is for windows of frames, and without `queue_length` there are none, got "
             f"{num_random_frames!r}. Pass `queue_length`, the number of frames of a window, as well."
         )
     else:
-        is_published = order == "published"
-        pieces = split_lengths(frames.sequence_lengths, split, may_be_uneven=not is_published)
-        sampler = (EndlessGroupSampler if is_published else StreamingSequenceSampler)(pieces, seed=seed)
+        sampler = order_of_training(frames.sequence_lengths, split, order, seed)
     steps = streampetr_steps(source, settings, reduced_decoding=reduced_decoding)
     of_batch = functools.partial(_as_published, is_training=True, is_queue=queue_length is not None)
     arguments = {"seed": seed, **loader_arguments}
-    return recipe_loader(
-        source,
-        sampler,
-        steps,
-        batch_size,
-        of_batch,
-        [*_LISTED, *_FIELDS_OF_CAMERAS],
-        arguments,
-        settings or StreamPETRSettings(),
-    )
+    return recipe_loader(settings, source, sampler, steps, batch_size, of_batch, _LISTED, **arguments)
 
 
 def streampetr_evaluation(
@@ -517,29 +450,23 @@ def streampetr_evaluation(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    choice(order, "order", ("epochs", "published"))
-    frames = driving_provider(provider)
-    lengths = frames.sequence_lengths
-    sampler = ChunkSampler(lengths) if order == "published" else SceneSampler(lengths)
+    settings, frames = checked_settings(settings, StreamPETRSettings), driving_provider(provider)
+    sampler = order_of_evaluation(frames.sequence_lengths, order, whole_sequences=False)
     steps = streampetr_steps(frames, settings, is_training=False, reduced_decoding=reduced_decoding)
-    of_batch = functools.partial(_as_published, is_training=False, is_queue=False)
-    return recipe_loader(
-        frames, sampler, steps, batch_size, of_batch, (), loader_arguments, settings or StreamPETRSettings()
-    )
+    return recipe_loader(settings, frames, sampler, steps, batch_size, _as_published, **loader_arguments)
 
 
-def _as_published(batch: dict[str, Any], is_training: bool, is_queue: bool) -> dict[str, Any]:
+def _as_published(batch: dict[str, Any], is_training: bool = False, is_queue: bool = False) -> dict[str, Any]:
     """Give a batch the names and axes of the published code: in training, labels and an axis of frames."""
     frames = batch[FRAMES] if is_queue else batch
     cameras = frames["cameras"]
     result = {"img": cameras["image"], **{name: frames[name] for name in _FIELDS}}
     if is_training:
-        result |= {name: frames[name] for name in ("prev_exists", *_LISTED)}
+        result |= {name: frames[name] for name in _FIELDS_OF_TRAINING}
         result |= {name: cameras[name] for name in _FIELDS_OF_CAMERAS}
         if not is_queue:
             result = {name: _with_frames(value) for name, value in result.items()}
-    beside = {name: frames[name] for name in ("token", "scene")}
-    return {**result, **beside, PLACE: batch[PLACE]}
+    return {**result, **{name: frames[name] for name in NAMES}, PLACE: batch[PLACE]}
 
 
 def _with_frames(value: Any) -> Any:
