@@ -30,24 +30,9 @@ _CORNERS = np.array(
     [[1, 1, 1], [1, -1, 1], [1, -1, -1], [1, 1, -1], [-1, 1, 1], [-1, -1, 1], [-1, -1, -1], [-1, 1, -1]],
     np.float64,
 )
-_EDGES = np.array(
-    [
-        [0, 1],
-        [1, 2],
-        [2, 3],
-        [3, 0],
-        [4, 5],
-        [5, 6],
-        [6, 7],
-        [7, 4],
-        [0, 4],
-        [1, 5],
-        [2, 6],
-        [3, 7],
-        [0, 2],
-        [1, 3],
-    ]
-)
+# Of the front, the back, between them; and the cross of the front.
+_STARTS = [0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 0, 1]
+_ENDS = [1, 2, 3, 0, 5, 6, 7, 4, 4, 5, 6, 7, 2, 3]
 _NEAREST_DEPTH_M = 0.1
 
 
@@ -69,7 +54,7 @@ def projected_edges(corners: Float64Array, image_from_reference: npt.ArrayLike) 
     """
     matrix = np.asarray(image_from_reference, np.float64)[:3]
     points = corners @ matrix[:, :3].T + matrix[:, 3]  # (N, 8, 3)
-    start, end = points[:, _EDGES[:, 0]], points[:, _EDGES[:, 1]]
+    start, end = points[:, _STARTS], points[:, _ENDS]
     start, end = _cut_off(start, end), _cut_off(end, start)
     lines = np.stack([start, end], axis=2)
     lines[(lines[..., 2] < _NEAREST_DEPTH_M * (1 - 1e-9)).any(axis=2)] = np.nan
@@ -82,16 +67,6 @@ def _cut_off(start: Float64Array, end: Float64Array) -> Float64Array:
     is_cut = (start[..., 2] < _NEAREST_DEPTH_M) & (end[..., 2] > _NEAREST_DEPTH_M)
     share = np.where(is_cut, (_NEAREST_DEPTH_M - start[..., 2]) / np.where(is_cut, depth, 1), 0)
     return np.asarray(start + share[..., np.newaxis] * (end - start))
-
-
-def projected_points(
-    points: npt.ArrayLike, image_from_reference: npt.ArrayLike
-) -> tuple[Float64Array, Float64Array]:
-    """Pixels ``(M, 2)`` and depths ``(M,)`` of those of the points ``(N, 3)`` that are ahead of the camera."""
-    matrix = np.asarray(image_from_reference, np.float64)[:3]
-    image = np.asarray(points, np.float64) @ matrix[:, :3].T + matrix[:, 3]
-    image = image[image[:, 2] > _NEAREST_DEPTH_M]
-    return image[:, :2] / image[:, 2:], image[:, 2]
 
 
 Array = npt.NDArray[Any]
@@ -265,9 +240,20 @@ def _height_in(camera: CameraView) -> float:
     return float(_VIEW_WIDTH_IN * height / width)
 
 
+def _categories(view: SceneView) -> Array:
+    return np.zeros(len(view.centers), np.int64) if view.categories is None else view.categories
+
+
 def _colors(view: SceneView) -> list[str]:
-    categories = np.zeros(len(view.centers), np.int64) if view.categories is None else view.categories
-    return [_COLORS[category % len(_COLORS)] if category >= 0 else _DIM for category in categories]
+    return [_COLORS[category % len(_COLORS)] if category >= 0 else _DIM for category in _categories(view)]
+
+
+def _edges_in(camera: CameraView, corners: Array) -> list[list[Array]]:
+    """The visible lines of each box in an image; none where the projection is not known."""
+    if camera.image_from_reference is None:
+        return []
+    edges = projected_edges(corners, camera.image_from_reference)
+    return [list(lines[~np.isnan(lines).any(axis=(1, 2))]) for lines in edges]
 
 
 def _draw_camera(axes: Axes, camera: CameraView, view: SceneView) -> None:
@@ -279,12 +265,9 @@ def _draw_camera(axes: Axes, camera: CameraView, view: SceneView) -> None:
     axes.imshow(camera.image, extent=extent, interpolation="antialiased")
     if camera.heatmap is not None:
         axes.imshow(camera.heatmap, extent=extent, alpha=0.5, cmap="magma", vmin=0, vmax=1)
-    if camera.image_from_reference is not None and len(view.centers):
-        corners = box_corners(view.centers, view.sizes, view.yaws)
-        for lines, color in zip(projected_edges(corners, camera.image_from_reference), _colors(view), strict=True):
-            axes.add_collection(
-                LineCollection(list(lines[~np.isnan(lines).any(axis=(1, 2))]), colors=color, lw=0.9)
-            )
+    corners = box_corners(view.centers, view.sizes, view.yaws)
+    for lines, color in zip(_edges_in(camera, corners), _colors(view), strict=False):
+        axes.add_collection(LineCollection(lines, colors=color, lw=0.9))
     for x1, y1, x2, y2 in () if camera.boxes_2d is None else camera.boxes_2d:
         if x2 > x1 and y2 > y1:
             axes.add_patch(Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, ec=_BRIGHT, lw=0.7, ls="--"))
@@ -321,24 +304,15 @@ def _draw_from_above(axes: Axes, view: SceneView, range_m: float | None) -> None
     for line in view.lines:
         axes.plot(*seen(line).T, color="#7a8699", lw=0.8, zorder=1)
     colors = _colors(view)
-    outlines = corners[:, [0, 1, 5, 4]] if len(corners) else corners.reshape(0, 4, 2)
-    axes.add_collection(PolyCollection(list(outlines), facecolors="none", edgecolors=colors, lw=1.0, zorder=3))
-    fronts = np.stack([corners[:, 0], corners[:, 1]], axis=1) if len(corners) else np.zeros((0, 2, 2))
-    axes.add_collection(LineCollection(list(fronts), colors=colors, lw=2.2, zorder=3))
+    outlines, fronts = list(corners[:, [0, 1, 5, 4]]), list(corners[:, :2])
+    axes.add_collection(PolyCollection(outlines, facecolors="none", edgecolors=colors, lw=1.0, zorder=3))
+    axes.add_collection(LineCollection(fronts, colors=colors, lw=2.2, zorder=3))
     if view.velocities is not None and len(view.centers):
-        start = seen(view.centers)
-        end = seen(view.centers[:, :2] + view.velocities[:, :2] * _VELOCITY_S)
-        ways = np.stack([start, end], axis=1)
+        ends = view.centers[:, :2] + view.velocities[:, :2] * _VELOCITY_S
+        ways = np.stack([seen(view.centers), seen(ends)], axis=1)
         is_known = ~np.isnan(ways).any(axis=(1, 2))
-        axes.add_collection(
-            LineCollection(
-                list(ways[is_known]),
-                colors=[color for color, is_one in zip(colors, is_known, strict=True) if is_one],
-                lw=1.0,
-                ls=":",
-                zorder=3,
-            )
-        )
+        of_known = np.array(colors)[is_known].tolist()
+        axes.add_collection(LineCollection(list(ways[is_known]), colors=of_known, lw=1.0, ls=":", zorder=3))
     axes.fill([-1, 0, 1], [-2, 2, -2], color=_BRIGHT, zorder=4)
     axes.set_xlim(-farthest, farthest)
     axes.set_ylim(-farthest, farthest)
@@ -421,13 +395,11 @@ def save_recording(
 
 
 def _log(rr: Any, recording: Any, view: SceneView) -> None:
-    categories = np.zeros(len(view.centers), np.int64) if view.categories is None else view.categories
-    names = view.class_names
+    categories, names = _categories(view), view.class_names
     labels = [names[one] if 0 <= one < len(names) else str(one) for one in categories.tolist()]
     half_turns = view.yaws / 2
-    quaternions = np.stack(
-        [np.zeros_like(half_turns), np.zeros_like(half_turns), np.sin(half_turns), np.cos(half_turns)], axis=1
-    )
+    no_turns = np.zeros_like(half_turns)
+    quaternions = np.stack([no_turns, no_turns, np.sin(half_turns), np.cos(half_turns)], axis=1)
     boxes = rr.Boxes3D(
         centers=view.centers,
         half_sizes=view.sizes / 2,
@@ -437,19 +409,14 @@ def _log(rr: Any, recording: Any, view: SceneView) -> None:
     )
     recording.log("scene/boxes", boxes)
     recording.log("scene/lidar", rr.Points3D(view.points, radii=0.03))
-    recording.log(
-        "scene/map", rr.LineStrips3D([np.column_stack([line, np.zeros(len(line))]) for line in view.lines])
-    )
+    lines = [np.column_stack([line, np.zeros(len(line))]) for line in view.lines]
+    recording.log("scene/map", rr.LineStrips3D(lines))
     corners = box_corners(view.centers, view.sizes, view.yaws)
     for camera in view.cameras:
         entity = f"cameras/{camera.name}"
         recording.log(entity, rr.Image(camera.image))
-        lines: list[Any] = []
-        if camera.image_from_reference is not None and len(corners):
-            edges = projected_edges(corners, camera.image_from_reference).reshape(-1, 2, 2)
-            lines = list(edges[~np.isnan(edges).any(axis=(1, 2))])
-        recording.log(f"{entity}/boxes", rr.LineStrips2D(lines))
+        edges = _edges_in(camera, corners)
+        recording.log(f"{entity}/boxes", rr.LineStrips2D([line for of_box in edges for line in of_box]))
         if camera.boxes_2d is not None:
-            recording.log(
-                f"{entity}/boxes_2d", rr.Boxes2D(array=camera.boxes_2d, array_format=rr.Box2DFormat.XYXY)
-            )
+            boxes_2d = rr.Boxes2D(array=camera.boxes_2d, array_format=rr.Box2DFormat.XYXY)
+            recording.log(f"{entity}/boxes_2d", boxes_2d)
