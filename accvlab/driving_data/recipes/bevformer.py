@@ -24,8 +24,9 @@ from accvlab.dali_pipeline_framework import (
     RandomAccessSampler,
     SampleDataGroup,
     ShuffledSampler,
+    checks,
 )
-from accvlab.dali_pipeline_framework.checks import choice, flag, index_in, number, number_list, valid, whole_number
+from accvlab.dali_pipeline_framework.checks import valid
 from accvlab.dali_pipeline_framework.errors import FieldValueError
 from accvlab.dali_pipeline_framework.extension import (
     PIXELS,
@@ -42,24 +43,9 @@ from accvlab.dali_pipeline_framework.sample_data import LeafFormat
 from accvlab.dali_pipeline_framework.sampling import LastBatch, SampleCounts
 
 from ..datasets.driving import poses
+from . import recipe_parts as parts
 from .image_augmentation import image_size
-from .recipe_parts import (
-    DT,
-    LAYOUTS,
-    MEAN,
-    NAMES,
-    PLACE,
-    POINT_CLOUD_RANGE,
-    STD_DEV,
-    RecipeSettings,
-    add_fields,
-    checked_settings,
-    four_by_four,
-    labels_of,
-    mmdet_boxes,
-    provider_for,
-    recipe_loader,
-)
+from .recipe_parts import DT, NAMES, PLACE
 from .reference_orders import SceneSampler
 from .unclipped_photometric_distorter import UnclippedPhotometricDistorter
 
@@ -167,7 +153,7 @@ class QueueSampler(RandomAccessSampler):
             SettingError: An argument is out of its range.
         """
         super().__init__(total_batch_size, last_batch=last_batch)
-        self._queue_length = whole_number(queue_length, "queue_length", at_least=1)
+        self._queue_length = checks.whole_number(queue_length, "queue_length", at_least=1)
         self._frames = ShuffledSampler(num_frames, total_batch_size, seed=seed, last_batch=last_batch)
 
     @property
@@ -217,7 +203,7 @@ _OF_IMAGES = ("lidar2img", "lidar2cam")
 
 
 @attrs.frozen(kw_only=True)
-class BEVFormerSettings(RecipeSettings):
+class BEVFormerSettings(parts.RecipeSettings):
     """How the data of BEVFormer are made. The defaults are those of ``bevformer_tiny``.
 
     Attributes:
@@ -246,20 +232,22 @@ class BEVFormerSettings(RecipeSettings):
             [-180, 180).
     """
 
-    queue_length: int = attrs.field(default=3, validator=valid(whole_number, at_least=1))
-    scale: float = attrs.field(default=0.5, validator=valid(number, above=0))
-    size_divisor: int = attrs.field(default=32, validator=valid(whole_number, at_least=1))
-    mean: Sequence[float] = attrs.field(default=MEAN, validator=valid(number_list, what="3 numbers", count=3))
+    queue_length: int = attrs.field(default=3, validator=valid(checks.whole_number, at_least=1))
+    scale: float = attrs.field(default=0.5, validator=valid(checks.number, above=0))
+    size_divisor: int = attrs.field(default=32, validator=valid(checks.whole_number, at_least=1))
+    mean: Sequence[float] = attrs.field(
+        default=parts.MEAN, validator=valid(checks.number_list, what="3 numbers", count=3)
+    )
     std_dev: Sequence[float] = attrs.field(
-        default=STD_DEV, validator=valid(number_list, what="3 numbers", count=3)
+        default=parts.STD_DEV, validator=valid(checks.number_list, what="3 numbers", count=3)
     )
     point_cloud_range: Sequence[float] = attrs.field(
-        default=(-51.2, -51.2, -5.0, 51.2, 51.2, 3.0), validator=POINT_CLOUD_RANGE
+        default=(-51.2, -51.2, -5.0, 51.2, 51.2, 3.0), validator=parts.POINT_CLOUD_RANGE
     )
-    box_layout: str = attrs.field(default=LAYOUTS[1], validator=valid(choice, allowed=LAYOUTS))
-    distorts_colors: bool = attrs.field(default=True, validator=valid(flag))
-    zero_can_bus: bool = attrs.field(default=False, validator=valid(flag))
-    emulates_reference: bool = attrs.field(default=False, validator=valid(flag))
+    box_layout: str = attrs.field(default=parts.LAYOUTS[1], validator=valid(checks.choice, allowed=parts.LAYOUTS))
+    distorts_colors: bool = attrs.field(default=True, validator=valid(checks.flag))
+    zero_can_bus: bool = attrs.field(default=False, validator=valid(checks.flag))
+    emulates_reference: bool = attrs.field(default=False, validator=valid(checks.flag))
 
     def provider_fields(self, is_training: bool = True) -> dict[str, Any]:
         """Settings of a `DrivingProvider` as the published model takes it, but its ``cameras``."""
@@ -308,13 +296,13 @@ def bevformer_training(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings = checked_settings(settings, BEVFormerSettings)
+    settings = parts.checked_settings(settings, BEVFormerSettings)
     queues = BEVFormerQueues(provider, settings)
     sampler = QueueSampler(queues.num_frames, queue_length=settings.queue_length, seed=seed)
     steps = bevformer_steps(queues, settings)
     of_batch = functools.partial(_batch, queue=(settings.queue_length, queues.num_cameras))
     arguments = {"seed": seed, **loader_arguments}
-    return recipe_loader(settings, queues, sampler, steps, batch_size, of_batch, _LISTED, **arguments)
+    return parts.recipe_loader(settings, queues, sampler, steps, batch_size, of_batch, _LISTED, **arguments)
 
 
 def bevformer_evaluation(
@@ -336,17 +324,17 @@ def bevformer_evaluation(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings = attrs.evolve(checked_settings(settings, BEVFormerSettings), queue_length=1)
+    settings = attrs.evolve(parts.checked_settings(settings, BEVFormerSettings), queue_length=1)
     queues = BEVFormerQueues(provider, settings, is_training=False)
     sampler, steps = SceneSampler(queues.sequence_lengths), bevformer_steps(queues, settings, is_training=False)
-    return recipe_loader(settings, queues, sampler, steps, batch_size, _batch, **loader_arguments)
+    return parts.recipe_loader(settings, queues, sampler, steps, batch_size, _batch, **loader_arguments)
 
 
 def bevformer_steps(
     queues: BEVFormerQueues, settings: BEVFormerSettings | None = None, *, is_training: bool = True
 ) -> list[PipelineStepBase]:
     """Steps for samples of `BEVFormerQueues`: images are decoded, distorted in training, scaled and normalized."""
-    settings = checked_settings(settings, BEVFormerSettings)
+    settings = parts.checked_settings(settings, BEVFormerSettings)
     steps: list[PipelineStepBase] = [] if queues.has_decoded_images else [ImageDecoder("image", False)]
     if is_training and settings.distorts_colors:
         steps.append(UnclippedPhotometricDistorter("image"))
@@ -371,11 +359,11 @@ class BEVFormerQueues(DataProvider):
         Raises:
             SettingError: It lacks something.
         """
-        settings = checked_settings(settings, BEVFormerSettings)
+        settings = parts.checked_settings(settings, BEVFormerSettings)
         wanted = {"boxes": True} if is_training else {}
         if not settings.zero_can_bus:
             wanted = {"can_bus": True, **wanted}
-        driving = provider_for(provider, "BEVFormer", wanted, settings.classes if is_training else ())
+        driving = parts.provider_for(provider, "BEVFormer", wanted, settings.classes if is_training else ())
         self._provider = driving
         self._settings = settings if is_training else attrs.evolve(settings, queue_length=1)
         self._is_training = is_training
@@ -416,21 +404,23 @@ class BEVFormerQueues(DataProvider):
         given = self._image_format
         image, sample = SampleDataGroup(), SampleDataGroup()
         image.add_data_field("image", DT.UINT8, ndim=given.ndim, content=given.content)
-        add_fields(image, dict.fromkeys(_OF_IMAGES, (DT.FLOAT64, 2)))
+        parts.add_fields(image, dict.fromkeys(_OF_IMAGES, (DT.FLOAT64, 2)))
         for name in NAMES:
             sample.add_data_field(name, DT.STRING)
-        add_fields(
+        parts.add_fields(
             sample, {"timestamp": (DT.FLOAT64, 1), "can_bus": (DT.FLOAT64, 2), "prev_bev_exists": (DT.BOOL, 1)}
         )
         sample.add_data_group_field_array("images", image, self._settings.queue_length * self.num_cameras)
         if self._is_training:
-            add_fields(sample, {"gt_bboxes_3d": (DT.FLOAT, 2), "gt_labels_3d": (DT.INT64, 1)})
+            parts.add_fields(sample, {"gt_bboxes_3d": (DT.FLOAT, 2), "gt_labels_3d": (DT.INT64, 1)})
         return sample
 
     def frames_of(self, sample_index: int) -> list[int]:
         """Frames of a queue, the oldest first."""
         length = self._settings.queue_length
-        frame, left_out = divmod(index_in(sample_index, "sample_index", self.get_number_of_samples()), length)
+        frame, left_out = divmod(
+            checks.index_in(sample_index, "sample_index", self.get_number_of_samples()), length
+        )
         first = 0 if self._settings.emulates_reference else int(self._first_frame[frame])
         return queue_frames(frame, left_out, length, first)
 
@@ -457,9 +447,9 @@ class BEVFormerQueues(DataProvider):
             for camera in range(self.num_cameras):
                 flat += self._image(loaded[frame]["cameras"][camera])
         if self._is_training:
-            flat += mmdet_boxes(
+            flat += parts.mmdet_boxes(
                 last["boxes"],
-                labels_of(self._provider.class_names, self._settings.classes),
+                parts.labels_of(self._provider.class_names, self._settings.classes),
                 layout=self._settings.box_layout,
                 z="bottom",
                 point_cloud_range=self._settings.point_cloud_range,
@@ -516,7 +506,7 @@ class BEVFormerQueues(DataProvider):
     def _image(self, camera: SampleDataGroup) -> list[Any]:
         lidar2cam = camera["camera_from_reference"]
         scaling = np.diag([self._settings.scale, self._settings.scale, 1.0, 1.0])
-        return [camera["image"], scaling @ four_by_four(camera["intrinsics"]) @ lidar2cam, lidar2cam]
+        return [camera["image"], scaling @ parts.four_by_four(camera["intrinsics"]) @ lidar2cam, lidar2cam]
 
 
 class ScaledImagePreparer(ArrayStep):

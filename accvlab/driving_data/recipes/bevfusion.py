@@ -20,41 +20,17 @@ from accvlab.dali_pipeline_framework import (
     ShuffledSampler,
     UniformDraw,
     UnneededFieldRemover,
+    checks,
 )
-from accvlab.dali_pipeline_framework.checks import (
-    choice,
-    flag,
-    number,
-    number_range,
-    probability,
-    valid,
-    whole_number,
-)
+from accvlab.dali_pipeline_framework.checks import valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, IntegerDraw, NormalDraw, RandomDraw
 from accvlab.dali_pipeline_framework.extension import moved
 
 from ..steps.lidar import LidarSweepAggregator
 from ..steps.maps import BEVMaskAdder, Classes
+from . import recipe_parts as parts
 from .image_augmentation import ImageAugmentation
-from .recipe_parts import (
-    DT,
-    LAYOUTS,
-    PLACE,
-    POINT_CLOUD_RANGE,
-    FrameFormatter,
-    RecipeSettings,
-    checked_settings,
-    driving_provider,
-    four_by_four,
-    mmdet_boxes,
-    one_image_size,
-    provider_for,
-    recipe_loader,
-    require_filled_output,
-    sample_format,
-    sample_of,
-    turn_about_z,
-)
+from .recipe_parts import DT, PLACE
 
 Float64Array = npt.NDArray[np.float64]
 
@@ -90,7 +66,7 @@ class BEVMasks:
 
 
 @attrs.frozen(kw_only=True)
-class BEVFusionSettings(RecipeSettings):
+class BEVFusionSettings(parts.RecipeSettings):
     """What the configuration of BEVFusion says; the defaults are those of its camera and lidar detector.
 
     Attributes:
@@ -121,24 +97,26 @@ class BEVFusionSettings(RecipeSettings):
     images: ImageAugmentation = attrs.field(
         factory=lambda: ImageAugmentation(scale_range=(0.38, 0.55), rotation_range_deg=(-5.4, 5.4))
     )
-    num_sweeps: int = attrs.field(default=9, validator=valid(whole_number, at_least=0))
-    num_loaded_sweeps: int = attrs.field(default=10, validator=valid(whole_number, at_least=0))
+    num_sweeps: int = attrs.field(default=9, validator=valid(checks.whole_number, at_least=0))
+    num_loaded_sweeps: int = attrs.field(default=10, validator=valid(checks.whole_number, at_least=0))
     age_column: int | None = 4
-    close_distance: float = attrs.field(default=1.0, validator=valid(number, at_least=0))
-    fills_up: bool = attrs.field(default=True, validator=valid(flag))
-    shuffles_points: bool = attrs.field(default=True, validator=valid(flag))
+    close_distance: float = attrs.field(default=1.0, validator=valid(checks.number, at_least=0))
+    fills_up: bool = attrs.field(default=True, validator=valid(checks.flag))
+    shuffles_points: bool = attrs.field(default=True, validator=valid(checks.flag))
     rotation_range: tuple[float, float] = attrs.field(
-        default=(-0.78539816, 0.78539816), validator=valid(number_range)
+        default=(-0.78539816, 0.78539816), validator=valid(checks.number_range)
     )
-    scale_range: tuple[float, float] = attrs.field(default=(0.9, 1.1), validator=valid(number_range, above=0))
-    translation_std: float = attrs.field(default=0.5, validator=valid(number, at_least=0))
-    flip_prob: float = attrs.field(default=0.5, validator=valid(probability))
+    scale_range: tuple[float, float] = attrs.field(
+        default=(0.9, 1.1), validator=valid(checks.number_range, above=0)
+    )
+    translation_std: float = attrs.field(default=0.5, validator=valid(checks.number, at_least=0))
+    flip_prob: float = attrs.field(default=0.5, validator=valid(checks.probability))
     point_cloud_range: Sequence[float] = attrs.field(
-        default=(-54.0, -54.0, -5.0, 54.0, 54.0, 3.0), validator=POINT_CLOUD_RANGE
+        default=(-54.0, -54.0, -5.0, 54.0, 54.0, 3.0), validator=parts.POINT_CLOUD_RANGE
     )
     masks: BEVMasks | None = None
-    box_layout: str = attrs.field(default=LAYOUTS[1], validator=valid(choice, allowed=LAYOUTS))
-    emulates_reference: bool = attrs.field(default=False, validator=valid(flag))
+    box_layout: str = attrs.field(default=parts.LAYOUTS[1], validator=valid(checks.choice, allowed=parts.LAYOUTS))
+    emulates_reference: bool = attrs.field(default=False, validator=valid(checks.flag))
     key: DrawKey = "sample"
 
     def provider_fields(self, is_training: bool = True) -> dict[str, Any]:
@@ -155,7 +133,7 @@ class BEVFusionSettings(RecipeSettings):
         return {**fields, "boxes": False}
 
 
-class BEVFusionFormatter(FrameFormatter):
+class BEVFusionFormatter(parts.FrameFormatter):
     """Makes what BEVFusion takes of a frame of a `DrivingProvider`: all but the images, which stay files.
 
     In training it draws the augmentation of each image, and that of the scene, which moves points, boxes, and
@@ -185,7 +163,7 @@ class BEVFusionFormatter(FrameFormatter):
         """``lidar_aug_matrix``, ``(4, 4)``."""
         scene = np.eye(4)
         if self._is_training:
-            scene = turn_about_z(-float(self.draw("angle")))
+            scene = parts.turn_about_z(-float(self.draw("angle")))
             scene[:3, 3] = self.draw("shift")
             scene[:3] *= float(self.draw("size"))
             # First the y axis, then the x axis.
@@ -199,7 +177,7 @@ class BEVFusionFormatter(FrameFormatter):
         names = data_empty.contained_top_level_field_names
         if "boxes" in names:
             fields |= {"gt_bboxes_3d": (DT.FLOAT, 2), "gt_labels_3d": (DT.INT64, 1)}
-        sample = sample_format(data_empty, fields, dict.fromkeys(_OF_CAMERAS, (DT.FLOAT, 2)))
+        sample = parts.sample_format(data_empty, fields, dict.fromkeys(_OF_CAMERAS, (DT.FLOAT, 2)))
         for name in self._kept_groups(data_empty):
             sample.add_data_group_field(name, data_empty[name].get_empty_like_self())
         return sample
@@ -212,13 +190,13 @@ class BEVFusionFormatter(FrameFormatter):
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         format = self._check_and_adjust_data_format_input_to_output(data)
         cameras = [*data["cameras"].values()]
-        hw = one_image_size(cameras)
-        plans = [self.images.plan(hw, self._drawer(number)) for number in range(len(cameras))]
+        hw = parts.one_image_size(cameras)
+        plans = [self.images.plan(hw, self._drawer(checks.number)) for checks.number in range(len(cameras))]
         of_cameras = []
         for camera, plan in zip(cameras, plans, strict=True):
             matrix = np.eye(4)
             matrix[:2, :2], matrix[:2, 3] = plan.matrix[:2, :2], plan.matrix[:2, 2]
-            intrinsics = four_by_four(camera["intrinsics"])
+            intrinsics = parts.four_by_four(camera["intrinsics"])
             lidar2camera = camera["camera_from_reference"]
             inverse, image = np.linalg.inv(lidar2camera), intrinsics @ lidar2camera
             matrices = (intrinsics, camera["ego_from_camera"], lidar2camera, inverse, image, matrix)
@@ -232,7 +210,7 @@ class BEVFusionFormatter(FrameFormatter):
         kept = self._kept_groups(data)
         if "boxes" in data.contained_top_level_field_names:
             boxes = _moved_boxes(data["boxes"], scene)
-            values["gt_bboxes_3d"], values["gt_labels_3d"] = mmdet_boxes(
+            values["gt_bboxes_3d"], values["gt_labels_3d"] = parts.mmdet_boxes(
                 boxes,
                 self._label_of,
                 layout=self._settings.box_layout,
@@ -243,7 +221,7 @@ class BEVFusionFormatter(FrameFormatter):
                 format["boxes"] = self._with_labels(data["boxes"], boxes)
         if "map_lines" in kept:
             format["map_lines"] = _moved_lines(data["map_lines"], scene)
-        return sample_of(data, format, values, of_cameras, plans[0])
+        return parts.sample_of(data, format, values, of_cameras, plans[0])
 
     def _with_labels(self, group: SampleDataGroup, boxes: Mapping[str, npt.NDArray[Any]]) -> SampleDataGroup:
         """A group of boxes where they are moved to, with labels as categories."""
@@ -308,11 +286,11 @@ def bevfusion_steps(
     Raises:
         SettingError: The provider lacks what is needed; all of it is told.
     """
-    settings = checked_settings(settings, BEVFusionSettings)
+    settings = parts.checked_settings(settings, BEVFusionSettings)
     wanted = settings.provider_fields(is_training)
     needed = {name: value for name, value in wanted.items() if name not in ("classes", "min_points")}
-    has_boxes = bool(driving_provider(provider).fields.boxes)
-    driving = provider_for(provider, "BEVFusion", needed, settings.classes if has_boxes else ())
+    has_boxes = bool(parts.driving_provider(provider).fields.boxes)
+    driving = parts.provider_for(provider, "BEVFusion", needed, settings.classes if has_boxes else ())
     steps: list[PipelineStepBase] = []
     if settings.num_sweeps:
         steps.append(
@@ -330,7 +308,7 @@ def bevfusion_steps(
     steps.append(formatter)
     if settings.masks is not None:
         steps += [settings.masks.step(), UnneededFieldRemover(["boxes", "map_lines"]).with_run("workers")]
-    require_filled_output(driving, settings.images)
+    parts.require_filled_output(driving, settings.images)
     return [*steps, *formatter.image_steps(reduced_decoding), UnneededFieldRemover(["image_plan"])]
 
 
@@ -374,11 +352,11 @@ def bevfusion_training(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings = checked_settings(settings, BEVFusionSettings)
+    settings = parts.checked_settings(settings, BEVFusionSettings)
     steps = bevfusion_steps(provider, settings, reduced_decoding=reduced_decoding)
     sampler = sampler or ShuffledSampler(provider.get_number_of_samples(), seed=seed)
     arguments = {"seed": seed, **loader_arguments}
-    return recipe_loader(settings, provider, sampler, steps, batch_size, _batch, _LISTED, **arguments)
+    return parts.recipe_loader(settings, provider, sampler, steps, batch_size, _batch, _LISTED, **arguments)
 
 
 def bevfusion_evaluation(
@@ -405,11 +383,11 @@ def bevfusion_evaluation(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings = checked_settings(settings, BEVFusionSettings)
+    settings = parts.checked_settings(settings, BEVFusionSettings)
     steps = bevfusion_steps(provider, settings, is_training=False, reduced_decoding=reduced_decoding)
     sampler = SequentialSampler(provider.get_number_of_samples(), last_batch="pad")
-    listed = _LISTED if driving_provider(provider).fields.boxes else _LISTED[:1]
-    return recipe_loader(settings, provider, sampler, steps, batch_size, _batch, listed, **loader_arguments)
+    listed = _LISTED if parts.driving_provider(provider).fields.boxes else _LISTED[:1]
+    return parts.recipe_loader(settings, provider, sampler, steps, batch_size, _batch, listed, **loader_arguments)
 
 
 def _batch(batch: dict[str, Any]) -> dict[str, Any]:

@@ -27,40 +27,23 @@ from accvlab.dali_pipeline_framework import (
     ShuffledSampler,
     UnneededFieldRemover,
     VisibleBboxSelector,
+    checks,
 )
-from accvlab.dali_pipeline_framework.checks import (
-    flag,
-    number,
-    probability,
-    valid,
-    whole_number,
-    whole_number_list,
-)
+from accvlab.dali_pipeline_framework.checks import valid
 from accvlab.dali_pipeline_framework.draws import DrawKey
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import leaf_at, no_images
 
+from . import recipe_parts as parts
 from .image_augmentation import ImageAugmentation, image_size
-from .recipe_parts import (
-    DT,
-    NAMES,
-    PLACE,
-    RecipeSettings,
-    add_fields,
-    checked_settings,
-    has_place,
-    labels_of,
-    provider_for,
-    recipe_loader,
-    require_filled_output,
-)
+from .recipe_parts import DT, NAMES, PLACE
 
 _OBJECTS = "objects"
 _OF_OBJECTS = ("center", "offset", "height_width", "is_active")
 
 
 @attrs.frozen(kw_only=True)
-class Detection2DSettings(RecipeSettings):
+class Detection2DSettings(parts.RecipeSettings):
     """How images and what is learned of them are made.
 
     Attributes:
@@ -83,17 +66,17 @@ class Detection2DSettings(RecipeSettings):
     """
 
     output_hw: Sequence[int] = attrs.field(
-        default=(256, 704), validator=valid(whole_number_list, what="[height, width]", count=2, at_least=1)
+        default=(256, 704), validator=valid(checks.whole_number_list, what="[height, width]", count=2, at_least=1)
     )
-    stride: int = attrs.field(default=4, validator=valid(whole_number, at_least=1))
-    max_objects: int = attrs.field(default=128, validator=valid(whole_number, at_least=1))
-    min_box_size_px: float = attrs.field(default=4.0, validator=valid(number, at_least=0))
-    leaves_out_hidden: bool = attrs.field(default=True, validator=valid(flag))
+    stride: int = attrs.field(default=4, validator=valid(checks.whole_number, at_least=1))
+    max_objects: int = attrs.field(default=128, validator=valid(checks.whole_number, at_least=1))
+    min_box_size_px: float = attrs.field(default=4.0, validator=valid(checks.number, at_least=0))
+    leaves_out_hidden: bool = attrs.field(default=True, validator=valid(checks.flag))
     scale_range: tuple[float, float] | None = None
     bottom_crop_range: tuple[float, float] = (0.0, 0.0)
-    flip_prob: float = attrs.field(default=0.5, validator=valid(probability))
-    distorts_colors: bool = attrs.field(default=True, validator=valid(flag))
-    allows_black: bool = attrs.field(default=False, validator=valid(flag))
+    flip_prob: float = attrs.field(default=0.5, validator=valid(checks.probability))
+    distorts_colors: bool = attrs.field(default=True, validator=valid(checks.flag))
+    allows_black: bool = attrs.field(default=False, validator=valid(checks.flag))
     key: DrawKey = "sample"
 
     def __attrs_post_init__(self) -> None:
@@ -149,7 +132,7 @@ class Detection2DFormatter(ArrayStep):
             is_training: Whether there are objects.
             images: How images are augmented later: those that do not fit are refused in training.
         """
-        self._label_of: npt.NDArray[np.int64] = np.append(labels_of(class_names, classes), -1)
+        self._label_of: npt.NDArray[np.int64] = np.append(parts.labels_of(class_names, classes), -1)
         self._images = images if is_training else None
         self._is_training = is_training
 
@@ -162,18 +145,18 @@ class Detection2DFormatter(ArrayStep):
         camera.add_data_field("output_from_image", DT.FLOAT, ndim=2)
         if self._is_training:
             objects = SampleDataGroup()
-            add_fields(objects, {"boxes": (DT.FLOAT, 2), "depths": (DT.FLOAT, 1), "labels": (DT.INT32, 1)})
+            parts.add_fields(objects, {"boxes": (DT.FLOAT, 2), "depths": (DT.FLOAT, 1), "labels": (DT.INT32, 1)})
             camera.add_data_group_field(_OBJECTS, objects)
         for name in NAMES:
             sample.add_data_field(name, DT.STRING)
         sample.add_data_group_field_array("cameras", camera, len(data_empty["cameras"]))
-        if has_place(data_empty):
+        if parts.has_place(data_empty):
             sample.add_data_group_field(PLACE, data_empty[PLACE])
         return sample
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         sample = self._check_and_adjust_data_format_input_to_output(data.get_empty_like_self())
-        for name in (*NAMES, *([PLACE] if has_place(data) else [])):
+        for name in (*NAMES, *([PLACE] if parts.has_place(data) else [])):
             sample[name] = data[name]
         for number_of_camera, given in data["cameras"].items():
             camera = sample["cameras"][number_of_camera]
@@ -202,14 +185,14 @@ def detection_2d_steps(
     Raises:
         SettingError: The provider lacks what is needed; all of it is told.
     """
-    settings = checked_settings(settings, Detection2DSettings)
+    settings = parts.checked_settings(settings, Detection2DSettings)
     needed = {"boxes_2d": True} if is_training else {}
-    driving = provider_for(provider, "2D detection", needed, settings.classes if is_training else ())
+    driving = parts.provider_for(provider, "2D detection", needed, settings.classes if is_training else ())
     names = driving.class_names if is_training else ()
     image = leaf_at(driving.sample_data_structure, ("cameras", 0, "image"))
     is_encoded = image.content.is_encoded is not False
     if is_training:
-        require_filled_output(driving, settings.images)
+        parts.require_filled_output(driving, settings.images)
         of_camera = _steps_of_training(settings, is_encoded)
     else:
         of_camera = [
@@ -309,11 +292,11 @@ def detection_2d_training(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings = checked_settings(settings, Detection2DSettings)
+    settings = parts.checked_settings(settings, Detection2DSettings)
     sampler = sampler or ShuffledSampler(provider.get_number_of_samples(), seed=seed)
     steps = detection_2d_steps(provider, settings)
     arguments = {"seed": seed, **loader_arguments}
-    return recipe_loader(settings, provider, sampler, steps, batch_size, _batch, **arguments)
+    return parts.recipe_loader(settings, provider, sampler, steps, batch_size, _batch, **arguments)
 
 
 def detection_2d_evaluation(
@@ -338,10 +321,10 @@ def detection_2d_evaluation(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings = checked_settings(settings, Detection2DSettings)
+    settings = parts.checked_settings(settings, Detection2DSettings)
     sampler = SequentialSampler(provider.get_number_of_samples(), last_batch="pad")
     steps = detection_2d_steps(provider, settings, is_training=False)
-    return recipe_loader(settings, provider, sampler, steps, batch_size, _batch, **loader_arguments)
+    return parts.recipe_loader(settings, provider, sampler, steps, batch_size, _batch, **loader_arguments)
 
 
 def _batch(batch: dict[str, Any]) -> dict[str, Any]:

@@ -26,16 +26,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from accvlab.dali_pipeline_framework import PlannedBatch, RandomAccessSampler, StreamingSequenceSampler
-from accvlab.dali_pipeline_framework.checks import (
-    choice,
-    flag,
-    number_range,
-    probability,
-    valid,
-    whole_number,
-    whole_number_list,
-)
+from accvlab.dali_pipeline_framework import PlannedBatch, RandomAccessSampler, StreamingSequenceSampler, checks
+from accvlab.dali_pipeline_framework.checks import valid
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import (
     Description,
@@ -46,7 +38,7 @@ from accvlab.dali_pipeline_framework.extension import (
     torch_permutation,
 )
 
-_A_SIZE = valid(whole_number_list, what="height and width", count=2, at_least=1)
+_A_SIZE = valid(checks.whole_number_list, what="height and width", count=2, at_least=1)
 
 Order = Literal["epochs", "published"]
 """True epochs, or the order of the published code."""
@@ -72,8 +64,8 @@ def split_lengths(sequence_lengths: Lengths, split: int | str, *, may_be_uneven:
     if split in ("all", -1):
         return [1] * sum(lengths)
     if isinstance(split, str):
-        choice(split, "split", ("all",))
-    num_pieces = whole_number(split, "split", at_least=1)
+        checks.choice(split, "split", ("all",))
+    num_pieces = checks.whole_number(split, "split", at_least=1)
     pieces: list[int] = []
     for number, length in enumerate(lengths):
         size = math.ceil(length / num_pieces)
@@ -102,7 +94,7 @@ class _GroupSampler(RandomAccessSampler):
         super().__init__(total_batch_size)
         self._lengths = checked_lengths(group_lengths, "group_lengths")
         self._starts = np.cumsum(self._lengths) - self._lengths
-        self._seed = whole_number(seed, "seed", at_least=0)
+        self._seed = checks.whole_number(seed, "seed", at_least=0)
         self._require_groups()
 
     def with_settings(self, **settings: Any) -> Any:
@@ -247,11 +239,13 @@ class AugmentationRanges:
 
     image_hw: Sequence[int] = attrs.field(default=(900, 1600), validator=_A_SIZE)
     output_hw: Sequence[int] = attrs.field(default=(256, 704), validator=_A_SIZE)
-    scale_range: Sequence[float] = attrs.field(default=(0.4, 0.47), validator=valid(number_range))
-    bottom_crop_range: Sequence[float] = attrs.field(default=(0.0, 0.0), validator=valid(number_range))
-    rotation_range_deg: Sequence[float] = attrs.field(default=(-5.4, 5.4), validator=valid(number_range))
-    is_flipped_at_random: bool = attrs.field(default=True, validator=valid(flag))
-    rotation_3d_range: Sequence[float] = attrs.field(default=(-0.3925, 0.3925), validator=valid(number_range))
+    scale_range: Sequence[float] = attrs.field(default=(0.4, 0.47), validator=valid(checks.number_range))
+    bottom_crop_range: Sequence[float] = attrs.field(default=(0.0, 0.0), validator=valid(checks.number_range))
+    rotation_range_deg: Sequence[float] = attrs.field(default=(-5.4, 5.4), validator=valid(checks.number_range))
+    is_flipped_at_random: bool = attrs.field(default=True, validator=valid(checks.flag))
+    rotation_3d_range: Sequence[float] = attrs.field(
+        default=(-0.3925, 0.3925), validator=valid(checks.number_range)
+    )
 
     def drawn(self, generator: np.random.RandomState) -> dict[str, Any]:
         """Draw as ``get_augmentation`` does: ``resize``, ``crop``, ``flip``, ``rotate``, ``rotate_3d``."""
@@ -315,9 +309,9 @@ class SkippingGroupSampler(_EndlessSampler):
             SettingError: An argument is out of its range, or there are fewer groups than slots.
         """
         super().__init__(group_lengths, total_batch_size, seed)
-        self._numpy_seed = whole_number(numpy_seed, "numpy_seed", at_least=0)
-        self._skip_prob = probability(skip_prob, "skip_prob")
-        self._flip_prob = probability(flip_prob, "flip_prob")
+        self._numpy_seed = checks.whole_number(numpy_seed, "numpy_seed", at_least=0)
+        self._skip_prob = checks.probability(skip_prob, "skip_prob")
+        self._flip_prob = checks.probability(flip_prob, "flip_prob")
         self._augmentation = augmentation
         self._play: _Play | None = None
 
@@ -536,7 +530,7 @@ class ChunkSampler(_RankSampler):
             SettingError: An argument is out of its range.
         """
         super().__init__(sequence_lengths, total_batch_size, 0)
-        self._is_whole = flag(whole_sequences, "whole_sequences")
+        self._is_whole = checks.flag(whole_sequences, "whole_sequences")
 
     def describe(self) -> Description:
         """What the order depends on."""
@@ -623,7 +617,7 @@ def is_published(order: Order) -> bool:
     Raises:
         SettingError: There is no such order.
     """
-    return choice(order, "order", ("epochs", "published")) == "published"
+    return checks.choice(order, "order", ("epochs", "published")) == "published"
 
 
 def order_of_training(lengths: Lengths, split: int | str, order: Order, seed: int) -> RandomAccessSampler:

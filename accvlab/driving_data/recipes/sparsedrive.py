@@ -20,38 +20,17 @@ from accvlab.dali_pipeline_framework import (
     SampleDataGroup,
     UniformDraw,
     UnneededFieldRemover,
+    checks,
 )
-from accvlab.dali_pipeline_framework.checks import (
-    flag,
-    number,
-    number_range,
-    probability,
-    valid,
-    whole_number,
-)
+from accvlab.dali_pipeline_framework.checks import valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, RandomDraw
 
 from ..steps.future_trajectory_adder import FutureTrajectoryAdder
 from ..steps.lidar import LidarDepthMapAdder
 from ..steps.maps import MapLineVectorizer
+from . import recipe_parts as parts
 from .image_augmentation import ImageAugmentation
-from .recipe_parts import (
-    DT,
-    PLACE,
-    FrameFormatter,
-    RecipeSettings,
-    checked_settings,
-    driving_provider,
-    four_by_four,
-    one_image_size,
-    provider_for,
-    recipe_loader,
-    require_filled_output,
-    sample_format,
-    sample_of,
-    scene_boxes,
-    turn_about_z,
-)
+from .recipe_parts import DT, PLACE
 from .reference_orders import (
     AugmentationRanges,
     Order,
@@ -70,7 +49,7 @@ _LISTED_OF_PLANNING = ("gt_agent_fut_trajs", "gt_agent_fut_masks", "gt_map_label
 
 
 @attrs.frozen(kw_only=True)
-class SparseDriveSettings(RecipeSettings):
+class SparseDriveSettings(parts.RecipeSettings):
     """What the configuration of SparseDrive says; the defaults are those of ``sparsedrive_small_stage2``.
 
     Attributes:
@@ -96,20 +75,20 @@ class SparseDriveSettings(RecipeSettings):
     """
 
     images: ImageAugmentation = _IMAGES
-    rotation_3d_range: Sequence[float] = attrs.field(default=(0.0, 0.0), validator=valid(number_range))
-    has_planning: bool = attrs.field(default=True, validator=valid(flag))
-    has_map: bool = attrs.field(default=True, validator=valid(flag))
-    zero_ego_status: bool = attrs.field(default=False, validator=valid(flag))
+    rotation_3d_range: Sequence[float] = attrs.field(default=(0.0, 0.0), validator=valid(checks.number_range))
+    has_planning: bool = attrs.field(default=True, validator=valid(checks.flag))
+    has_map: bool = attrs.field(default=True, validator=valid(checks.flag))
+    zero_ego_status: bool = attrs.field(default=False, validator=valid(checks.flag))
     depth_strides: Sequence[int] = attrs.field(
-        default=(4, 8, 16), validator=attrs.validators.deep_iterable(valid(whole_number, at_least=1))
+        default=(4, 8, 16), validator=attrs.validators.deep_iterable(valid(checks.whole_number, at_least=1))
     )
-    circle_range: float = attrs.field(default=55.0, validator=valid(number, above=0))
-    num_line_points: int = attrs.field(default=20, validator=valid(whole_number, at_least=2))
-    num_future_frames: int = attrs.field(default=12, validator=valid(whole_number, at_least=1))
-    num_ego_future_frames: int = attrs.field(default=6, validator=valid(whole_number, at_least=1))
-    distorts: bool = attrs.field(default=True, validator=valid(flag))
-    skip_prob: float = attrs.field(default=0.0, validator=valid(probability))
-    flip_prob: float = attrs.field(default=0.0, validator=valid(probability))
+    circle_range: float = attrs.field(default=55.0, validator=valid(checks.number, above=0))
+    num_line_points: int = attrs.field(default=20, validator=valid(checks.whole_number, at_least=2))
+    num_future_frames: int = attrs.field(default=12, validator=valid(checks.whole_number, at_least=1))
+    num_ego_future_frames: int = attrs.field(default=6, validator=valid(checks.whole_number, at_least=1))
+    distorts: bool = attrs.field(default=True, validator=valid(checks.flag))
+    skip_prob: float = attrs.field(default=0.0, validator=valid(checks.probability))
+    flip_prob: float = attrs.field(default=0.0, validator=valid(checks.probability))
     key: DrawKey = "sequence"
 
     @classmethod
@@ -137,7 +116,7 @@ class SparseDriveSettings(RecipeSettings):
         return fields
 
 
-class SparseDriveFormatter(FrameFormatter):
+class SparseDriveFormatter(parts.FrameFormatter):
     """Makes what SparseDrive and Sparse4D take of a frame of a `DrivingProvider`: all but images and depth maps.
 
     In training it draws the augmentation of the images, and the rotation of the scene. It runs behind the steps
@@ -159,19 +138,19 @@ class SparseDriveFormatter(FrameFormatter):
         if self._is_training:
             fields |= {**_FIELDS_OF_TRAINING, **(_FIELDS_OF_PLANNING if has_planning else {})}
         of_camera = {"depth_projection": (DT.FLOAT64, 2)} if self._has_depth else {}
-        format = sample_format(data_empty, fields, of_camera)
+        format = parts.sample_format(data_empty, fields, of_camera)
         if self._has_depth:
             format.add_data_group_field("lidar", data_empty["lidar"])
         return format
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         cameras = [*data["cameras"].values()]
-        plan = self.images.plan(one_image_size(cameras), self.draw)
+        plan = self.images.plan(parts.one_image_size(cameras), self.draw)
         angle = float(self.draw("rotation_3d")) if self._is_training else 0.0
-        scene = turn_about_z(angle)
+        scene = parts.turn_about_z(angle)
         reference_from_scene = np.linalg.inv(scene)
         projections = [
-            four_by_four(plan.matrix @ camera["intrinsics"]) @ camera["camera_from_reference"]
+            parts.four_by_four(plan.matrix @ camera["intrinsics"]) @ camera["camera_from_reference"]
             for camera in cameras
         ]
         world_from_scene = data["ego"]["world_from_reference"] @ reference_from_scene
@@ -198,7 +177,7 @@ class SparseDriveFormatter(FrameFormatter):
         if self._has_depth:
             format["lidar"] = data["lidar"]
         of_cameras = [{"depth_projection": matrix} if self._has_depth else {} for matrix in projections]
-        return sample_of(data, format, values, of_cameras, plan)
+        return parts.sample_of(data, format, values, of_cameras, plan)
 
     def _lines(self, data: SampleDataGroup) -> dict[str, Any]:
         if self._settings.has_map:
@@ -212,7 +191,7 @@ class SparseDriveFormatter(FrameFormatter):
         """Boxes in range: z of the center, yaw in [-pi, pi); and what belongs to them. Futures are not turned."""
         distances = np.linalg.norm(np.asarray(boxes["centers"], np.float64)[:, :2], axis=1)
         kept = (distances <= self._settings.circle_range) & (boxes["categories"] >= 0)
-        columns = scene_boxes(boxes, kept, scene, angle, z="center")
+        columns = parts.scene_boxes(boxes, kept, scene, angle, z="center")
         columns[:, 6] -= np.floor(columns[:, 6] / (2 * np.pi) + 0.5) * 2 * np.pi
         values = {
             "gt_bboxes_3d": columns,
@@ -270,9 +249,9 @@ def sparsedrive_steps(
     Raises:
         SettingError: The provider lacks what is needed; all of it is told.
     """
-    settings = checked_settings(settings, SparseDriveSettings)
+    settings = parts.checked_settings(settings, SparseDriveSettings)
     classes = settings.classes if is_training else ()
-    driving = provider_for(provider, settings.model, settings.provider_fields(is_training), classes)
+    driving = parts.provider_for(provider, settings.model, settings.provider_fields(is_training), classes)
     added: dict[str, Any] = {"known_name": "is_future_known", "offset_name": "offsets", "mask_name": "mask"}
     steps: list[PipelineStepBase] = []
     if settings.has_planning:
@@ -286,7 +265,7 @@ def sparsedrive_steps(
             steps.append(DataGroupInPathAppliedStep(vectorizer, "map_lines"))
     formatter = SparseDriveFormatter(settings, driving.class_names if is_training else (), is_training)
     steps.append(formatter)
-    require_filled_output(driving, formatter.images)
+    parts.require_filled_output(driving, formatter.images)
     if is_training and settings.depth_strides:
         depth_maps = LidarDepthMapAdder(
             "depth_projection",
@@ -332,7 +311,7 @@ def sparsedrive_training(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings, frames = checked_settings(settings, SparseDriveSettings), driving_provider(provider)
+    settings, frames = parts.checked_settings(settings, SparseDriveSettings), parts.driving_provider(provider)
     steps = sparsedrive_steps(frames, settings, reduced_decoding=reduced_decoding)
     if is_published(order) and (settings.skip_prob or settings.flip_prob):
         sampler: RandomAccessSampler = SkippingGroupSampler(
@@ -348,14 +327,14 @@ def sparsedrive_training(
     listed = [*_LISTED, *(_LISTED_OF_PLANNING if settings.has_planning else ())]
     of_batch = functools.partial(_as_published, num_depth_maps=len(settings.depth_strides))
     arguments = {"seed": seed, **loader_arguments}
-    return recipe_loader(settings, frames, sampler, steps, batch_size, of_batch, listed, **arguments)
+    return parts.recipe_loader(settings, frames, sampler, steps, batch_size, of_batch, listed, **arguments)
 
 
 def _ranges(provider: Any, settings: SparseDriveSettings) -> AugmentationRanges:
     """Ranges of the numbers that the published sampler draws beside the order."""
     images = settings.images
     return AugmentationRanges(
-        image_hw=one_image_size(provider.get_data(0)["cameras"].values()),
+        image_hw=parts.one_image_size(provider.get_data(0)["cameras"].values()),
         output_hw=images.output_hw,
         scale_range=images.scale_range or (1.0, 1.0),
         bottom_crop_range=images.bottom_crop_range,
@@ -392,10 +371,10 @@ def sparsedrive_evaluation(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings, frames = checked_settings(settings, SparseDriveSettings), driving_provider(provider)
+    settings, frames = parts.checked_settings(settings, SparseDriveSettings), parts.driving_provider(provider)
     sampler = order_of_evaluation(frames.sequence_lengths, order, whole_sequences=True)
     steps = sparsedrive_steps(frames, settings, is_training=False, reduced_decoding=reduced_decoding)
-    return recipe_loader(settings, frames, sampler, steps, batch_size, _as_published, **loader_arguments)
+    return parts.recipe_loader(settings, frames, sampler, steps, batch_size, _as_published, **loader_arguments)
 
 
 def _as_published(batch: dict[str, Any], num_depth_maps: int = 0) -> dict[str, Any]:
@@ -403,5 +382,5 @@ def _as_published(batch: dict[str, Any], num_depth_maps: int = 0) -> dict[str, A
     cameras, place = batch.pop("cameras"), batch.pop(PLACE)
     result = {"img": cameras["image"], **batch}
     if num_depth_maps:
-        result["gt_depth"] = [cameras[f"depth_{number}"] for number in range(num_depth_maps)]
+        result["gt_depth"] = [cameras[f"depth_{checks.number}"] for checks.number in range(num_depth_maps)]
     return {**result, PLACE: place}

@@ -21,43 +21,16 @@ from accvlab.dali_pipeline_framework import (
     SampleDataGroup,
     ShuffledSampler,
     UniformDraw,
+    checks,
 )
-from accvlab.dali_pipeline_framework.checks import (
-    index_in,
-    number,
-    number_list,
-    number_range,
-    valid,
-    whole_number,
-)
+from accvlab.dali_pipeline_framework.checks import valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, NormalDraw, RandomDraw
 from accvlab.dali_pipeline_framework.errors import SettingError
 
 from ..datasets import DrivingProvider
+from . import recipe_parts as parts
 from .image_augmentation import ImageAugmentation, ImagePlan
-from .recipe_parts import (
-    CLASSES_OF_CONVERTERS,
-    DT,
-    NAMES,
-    PLACE,
-    POINT_CLOUD_RANGE,
-    FrameFormatter,
-    RecipeSettings,
-    checked_settings,
-    driving_provider,
-    four_by_four,
-    has_place,
-    is_in_range,
-    labels_of,
-    one_image_size,
-    provider_for,
-    recipe_loader,
-    require_filled_output,
-    sample_format,
-    sample_of,
-    scene_boxes,
-    turn_about_z,
-)
+from .recipe_parts import DT, NAMES, PLACE
 from .reference_orders import Order, is_published, order_of_evaluation, order_of_training
 
 Float64Array = npt.NDArray[np.float64]
@@ -145,9 +118,9 @@ class QueueProvider(DataProvider):
             SettingError: An argument is out of its range.
         """
         self._provider = provider
-        self._length = whole_number(length, "length", at_least=1)
-        self._num_random = whole_number(num_random_frames, "num_random_frames", at_least=0)
-        self._seed = whole_number(seed, "seed", at_least=0)
+        self._length = checks.whole_number(length, "length", at_least=1)
+        self._num_random = checks.whole_number(num_random_frames, "num_random_frames", at_least=0)
+        self._seed = checks.whole_number(seed, "seed", at_least=0)
 
     @property
     def provider(self) -> DrivingProvider:
@@ -167,7 +140,7 @@ class QueueProvider(DataProvider):
 
     def frames_of(self, sample_index: int) -> list[int]:
         """Numbers of the frames of a window, ``length`` of them."""
-        last = index_in(sample_index, "sample_index", self.get_number_of_samples())
+        last = checks.index_in(sample_index, "sample_index", self.get_number_of_samples())
         before = list(range(last - self._length - self._num_random + 1, last))
         random.Random(self._seed + last).shuffle(before)
         return [max(0, frame) for frame in [*sorted(before[self._num_random :]), last]]
@@ -198,7 +171,7 @@ _LISTED = ("gt_bboxes_3d", "gt_labels_3d", "gt_bboxes", "gt_labels", "centers2d"
 
 
 @attrs.frozen(kw_only=True)
-class StreamPETRSettings(RecipeSettings):
+class StreamPETRSettings(parts.RecipeSettings):
     """What the configuration of StreamPETR says; the defaults are those of ``stream_petr_r50_flash_704``.
 
     Attributes:
@@ -216,16 +189,20 @@ class StreamPETRSettings(RecipeSettings):
     """
 
     images: ImageAugmentation = _IMAGES
-    bev_rotation_range: Sequence[float] = attrs.field(default=(-0.3925, 0.3925), validator=valid(number_range))
-    bev_scale_range: Sequence[float] = attrs.field(default=(0.95, 1.05), validator=valid(number_range, above=0))
+    bev_rotation_range: Sequence[float] = attrs.field(
+        default=(-0.3925, 0.3925), validator=valid(checks.number_range)
+    )
+    bev_scale_range: Sequence[float] = attrs.field(
+        default=(0.95, 1.05), validator=valid(checks.number_range, above=0)
+    )
     bev_translation_std: Sequence[float] = attrs.field(
-        default=(0.0, 0.0, 0.0), validator=valid(number_list, what="three numbers", count=3)
+        default=(0.0, 0.0, 0.0), validator=valid(checks.number_list, what="three numbers", count=3)
     )
     point_cloud_range: Sequence[float] = attrs.field(
-        default=(-51.2, -51.2, -5.0, 51.2, 51.2, 3.0), validator=POINT_CLOUD_RANGE
+        default=(-51.2, -51.2, -5.0, 51.2, 51.2, 3.0), validator=parts.POINT_CLOUD_RANGE
     )
-    image_classes: Sequence[str] = CLASSES_OF_CONVERTERS
-    min_box_size_px: float = attrs.field(default=2.0, validator=valid(number, at_least=0))
+    image_classes: Sequence[str] = parts.CLASSES_OF_CONVERTERS
+    min_box_size_px: float = attrs.field(default=2.0, validator=valid(checks.number, at_least=0))
     key: DrawKey = "sample"
 
     def __attrs_post_init__(self) -> None:
@@ -242,7 +219,7 @@ class StreamPETRSettings(RecipeSettings):
         return fields
 
 
-class StreamPETRFormatter(FrameFormatter):
+class StreamPETRFormatter(parts.FrameFormatter):
     """Makes what StreamPETR takes of a frame of a `DrivingProvider`: all but the images, which stay files.
 
     In training it draws the augmentation of the images, and that of the scene: boxes, matrices and poses are
@@ -254,7 +231,7 @@ class StreamPETRFormatter(FrameFormatter):
     def __init__(self, settings: StreamPETRSettings, class_names: Sequence[str], is_training: bool) -> None:
         """Create the step, see `FrameFormatter`."""
         super().__init__(settings, class_names, is_training)
-        self._image_label_of = labels_of(class_names, settings.image_classes)
+        self._image_label_of = parts.labels_of(class_names, settings.image_classes)
 
     def _draws_of_scene(self, key: DrawKey) -> list[RandomDraw]:
         settings = self._settings
@@ -267,21 +244,21 @@ class StreamPETRFormatter(FrameFormatter):
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         if self._is_training:
-            return sample_format(data_empty, {**_FIELDS, **_FIELDS_OF_TRAINING}, _FIELDS_OF_CAMERAS)
-        return sample_format(data_empty, _FIELDS, {})
+            return parts.sample_format(data_empty, {**_FIELDS, **_FIELDS_OF_TRAINING}, _FIELDS_OF_CAMERAS)
+        return parts.sample_format(data_empty, _FIELDS, {})
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         cameras = [*data["cameras"].values()]
-        plan = self.images.plan(one_image_size(cameras), self.draw)
+        plan = self.images.plan(parts.one_image_size(cameras), self.draw)
         scene, angle, scale = np.eye(4), 0.0, 1.0
         if self._is_training:
             # The published code turns by the negative angle (``reverse_angle=True``).
             angle, scale = -float(self.draw("bev_angle")), float(self.draw("bev_scale"))
-            scene = turn_about_z(angle)
+            scene = parts.turn_about_z(angle)
             scene[:3] *= scale
             scene[:3, 3] = [float(self.draw(f"bev_translation_{axis}")) for axis in "xyz"]
         reference_from_scene = np.linalg.inv(scene)
-        intrinsics = np.stack([four_by_four(plan.matrix @ camera["intrinsics"]) for camera in cameras])
+        intrinsics = np.stack([parts.four_by_four(plan.matrix @ camera["intrinsics"]) for camera in cameras])
         extrinsics = np.stack([camera["camera_from_reference"] for camera in cameras])
         ego_pose = data["ego"]["world_from_reference"] @ reference_from_scene
         values: dict[str, Any] = {
@@ -294,15 +271,15 @@ class StreamPETRFormatter(FrameFormatter):
             "ego_pose_inv": np.linalg.inv(ego_pose),
         }
         if self._is_training:
-            is_first = data[PLACE]["is_first"] if has_place(data) else data["is_first"]
+            is_first = data[PLACE]["is_first"] if parts.has_place(data) else data["is_first"]
             values["prev_exists"] = 1.0 - np.float32(is_first)
             boxes, limits = data["boxes"], self._settings.point_cloud_range
-            kept = is_in_range(boxes["centers"], limits) & (boxes["categories"] >= 0)
-            values["gt_bboxes_3d"] = scene_boxes(boxes, kept, scene, angle, scale=scale, z="bottom")
+            kept = parts.is_in_range(boxes["centers"], limits) & (boxes["categories"] >= 0)
+            values["gt_bboxes_3d"] = parts.scene_boxes(boxes, kept, scene, angle, scale=scale, z="bottom")
             values["gt_labels_3d"] = self._label_of[boxes["categories"][kept]]
         of_cameras = [self._labels(camera, plan) if self._is_training else {} for camera in cameras]
         format = self._check_and_adjust_data_format_input_to_output(data)
-        return sample_of(data, format, values, of_cameras, plan)
+        return parts.sample_of(data, format, values, of_cameras, plan)
 
     def _labels(self, camera: SampleDataGroup, plan: ImagePlan) -> dict[str, Any]:
         given = camera["boxes_2d"]
@@ -352,13 +329,13 @@ def streampetr_steps(
     Raises:
         SettingError: The provider lacks what is needed; all of it is told.
     """
-    settings = checked_settings(settings, StreamPETRSettings)
+    settings = parts.checked_settings(settings, StreamPETRSettings)
     is_queue = isinstance(provider, QueueProvider)
     frames = provider.provider if isinstance(provider, QueueProvider) else provider
     classes = settings.classes if is_training else ()
-    driving = provider_for(frames, "StreamPETR", settings.provider_fields(is_training), classes)
+    driving = parts.provider_for(frames, "StreamPETR", settings.provider_fields(is_training), classes)
     formatter = StreamPETRFormatter(settings, driving.class_names if is_training else (), is_training)
-    require_filled_output(driving, formatter.images)
+    parts.require_filled_output(driving, formatter.images)
     applied = DataGroupArrayWithNameElementsAppliedStep(formatter, FRAMES) if is_queue else formatter
     return [applied, *formatter.image_steps(reduced_decoding)]
 
@@ -400,7 +377,7 @@ def streampetr_training(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings, frames = checked_settings(settings, StreamPETRSettings), driving_provider(provider)
+    settings, frames = parts.checked_settings(settings, StreamPETRSettings), parts.driving_provider(provider)
     source: DataProvider = frames
     if queue_length is not None:
         source = QueueProvider(frames, queue_length, num_random_frames=num_random_frames, seed=seed)
@@ -420,7 +397,7 @@ def streampetr_training(
     steps = streampetr_steps(source, settings, reduced_decoding=reduced_decoding)
     of_batch = functools.partial(_as_published, is_training=True, is_queue=queue_length is not None)
     arguments = {"seed": seed, **loader_arguments}
-    return recipe_loader(settings, source, sampler, steps, batch_size, of_batch, _LISTED, **arguments)
+    return parts.recipe_loader(settings, source, sampler, steps, batch_size, of_batch, _LISTED, **arguments)
 
 
 def streampetr_evaluation(
@@ -450,10 +427,10 @@ def streampetr_evaluation(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings, frames = checked_settings(settings, StreamPETRSettings), driving_provider(provider)
+    settings, frames = parts.checked_settings(settings, StreamPETRSettings), parts.driving_provider(provider)
     sampler = order_of_evaluation(frames.sequence_lengths, order, whole_sequences=False)
     steps = streampetr_steps(frames, settings, is_training=False, reduced_decoding=reduced_decoding)
-    return recipe_loader(settings, frames, sampler, steps, batch_size, _as_published, **loader_arguments)
+    return parts.recipe_loader(settings, frames, sampler, steps, batch_size, _as_published, **loader_arguments)
 
 
 def _as_published(batch: dict[str, Any], is_training: bool = False, is_queue: bool = False) -> dict[str, Any]:
