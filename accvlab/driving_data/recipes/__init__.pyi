@@ -17,6 +17,7 @@ from .detection_2d import detection_2d_steps as detection_2d_steps
 from .detection_2d import detection_2d_training as detection_2d_training
 from .image_augmentation import ImageAugmentation as ImageAugmentation
 from .image_augmentation import PlannedImageAugmenter as PlannedImageAugmenter
+from .image_augmentation import UnclippedPhotometricDistorter as UnclippedPhotometricDistorter
 from .mmdet_batches import LidarBoxes as LidarBoxes
 from .mmdet_batches import as_mmdet as as_mmdet
 from .reference_orders import AugmentationRanges as AugmentationRanges
@@ -37,4 +38,3 @@ from .streampetr import StreamPETRSettings as StreamPETRSettings
 from .streampetr import streampetr_evaluation as streampetr_evaluation
 from .streampetr import streampetr_steps as streampetr_steps
 from .streampetr import streampetr_training as streampetr_training
-from .unclipped_photometric_distorter import UnclippedPhotometricDistorter as UnclippedPhotometricDistorter

@@ -44,10 +44,9 @@ from accvlab.dali_pipeline_framework.sampling import LastBatch, SampleCounts
 
 from ..datasets.driving import poses
 from . import recipe_parts as parts
-from .image_augmentation import image_size
+from .image_augmentation import UnclippedPhotometricDistorter, image_size
 from .recipe_parts import DT, NAMES, PLACE
 from .reference_orders import SceneSampler
-from .unclipped_photometric_distorter import UnclippedPhotometricDistorter
 
 Int64Array = npt.NDArray[np.int64]
 

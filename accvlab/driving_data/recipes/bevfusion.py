@@ -27,7 +27,7 @@ from accvlab.dali_pipeline_framework.draws import DrawKey, IntegerDraw, NormalDr
 from accvlab.dali_pipeline_framework.extension import moved
 
 from ..steps.lidar import LidarSweepAggregator
-from ..steps.maps import BEVMaskAdder, Classes
+from ..steps.vectors import BEVMaskAdder, Classes
 from . import recipe_parts as parts
 from .image_augmentation import ImageAugmentation
 from .recipe_parts import DT, PLACE
@@ -191,7 +191,7 @@ class BEVFusionFormatter(parts.FrameFormatter):
         format = self._check_and_adjust_data_format_input_to_output(data)
         cameras = [*data["cameras"].values()]
         hw = parts.one_image_size(cameras)
-        plans = [self.images.plan(hw, self._drawer(checks.number)) for checks.number in range(len(cameras))]
+        plans = [self.images.plan(hw, self._drawer(number)) for number in range(len(cameras))]
         of_cameras = []
         for camera, plan in zip(cameras, plans, strict=True):
             matrix = np.eye(4)

@@ -43,6 +43,8 @@ _A_SIZE = valid(checks.whole_number_list, what="height and width", count=2, at_l
 Order = Literal["epochs", "published"]
 """True epochs, or the order of the published code."""
 
+_PlayedBatch: TypeAlias = tuple[PlannedBatch, list[dict[str, Any] | None]]  # with what was drawn for each slot
+
 Lengths: TypeAlias = Sequence[int] | npt.NDArray[np.integer]
 """Numbers of samples."""
 
@@ -90,9 +92,11 @@ class _GroupSampler(RandomAccessSampler):
 
     has_slots = knows_sequences = True
 
-    def __init__(self, group_lengths: Lengths, total_batch_size: int | None, seed: int) -> None:
+    def __init__(
+        self, lengths: Lengths, total_batch_size: int | None, seed: int = 0, name: str = "group_lengths"
+    ) -> None:
         super().__init__(total_batch_size)
-        self._lengths = checked_lengths(group_lengths, "group_lengths")
+        self._lengths = checked_lengths(lengths, name)
         self._starts = np.cumsum(self._lengths) - self._lengths
         self._seed = checks.whole_number(seed, "seed", at_least=0)
         self._require_groups()
@@ -123,6 +127,16 @@ class _GroupSampler(RandomAccessSampler):
 
 
 class _EndlessSampler(_GroupSampler):
+    _played: Any = None  # how far the order is known, in this process
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_played": None}
+
+    def _copy(self) -> Any:
+        changed = super()._copy()
+        changed._played = None
+        return changed
+
     def num_batches(self, epoch: int) -> None:
         """None: the sampler is endless; give a loader ``steps_per_epoch``."""
         return None
@@ -168,17 +182,13 @@ class EndlessGroupSampler(_EndlessSampler):
             SettingError: An argument is out of its range, or there are fewer groups than slots.
         """
         super().__init__(group_lengths, total_batch_size, seed)
-        self._chain: _Chain | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_chain": None}
 
     def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
         """Get the samples of a batch of epoch 0."""
         self._require_batch(epoch, batch)
-        if self._chain is None or self._chain.num_slots != self.total_batch_size:
-            self._chain = _Chain(self._lengths, self.total_batch_size, _permutation_source(self._seed))
-        groups, frames, visits = self._chain.find(batch)
+        if self._played is None:
+            self._played = _Chain(self._lengths, self.total_batch_size, _permutation_source(self._seed))
+        groups, frames, visits = self._played.find(batch)
         return PlannedBatch(
             self._starts[groups] + frames,
             sequence=groups,
@@ -313,15 +323,6 @@ class SkippingGroupSampler(_EndlessSampler):
         self._skip_prob = checks.probability(skip_prob, "skip_prob")
         self._flip_prob = checks.probability(flip_prob, "flip_prob")
         self._augmentation = augmentation
-        self._play: _Play | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_play": None}
-
-    def _copy(self) -> Any:
-        changed = super()._copy()
-        changed._play = None
-        return changed
 
     def describe(self) -> Description:
         """What the order depends on."""
@@ -341,13 +342,14 @@ class SkippingGroupSampler(_EndlessSampler):
         """What was drawn for each slot of a batch, as `AugmentationRanges.drawn` tells."""
         return self._at(0, batch)[1]
 
-    def _at(self, epoch: int, batch: int) -> tuple[PlannedBatch, list[dict[str, Any] | None]]:
+    def _at(self, epoch: int, batch: int) -> _PlayedBatch:
         self._require_batch(epoch, batch)
-        if self._play is None or batch < self._play.first_kept:
-            self._play = _Play(self._batches())
-        return self._play.at(batch)
+        if self._played is None or batch < self._played.first_kept:
+            self._played = _Play(self._batches())
+        found: _PlayedBatch = self._played.at(batch)
+        return found
 
-    def _batches(self) -> Iterator[tuple[PlannedBatch, list[dict[str, Any] | None]]]:
+    def _batches(self) -> Iterator[_PlayedBatch]:
         num_slots, num_shards = self.total_batch_size, self._num_shards
         generators = [np.random.RandomState(self._numpy_seed + rank) for rank in range(num_shards)]
         chain = self._chain()
@@ -397,9 +399,9 @@ class _Playing:
 class _Play:
     """Batches played one after the other; the last ones are kept."""
 
-    def __init__(self, batches: Iterator[tuple[PlannedBatch, list[dict[str, Any] | None]]]) -> None:
+    def __init__(self, batches: Iterator[_PlayedBatch]) -> None:
         self._batches = batches
-        self._kept: deque[Any] = deque(maxlen=256)
+        self._kept: deque[_PlayedBatch] = deque(maxlen=256)
         self._num_played = 0
 
     @property
@@ -407,49 +409,45 @@ class _Play:
         """The first batch that needs no new play."""
         return self._num_played - len(self._kept)
 
-    def at(self, batch: int) -> tuple[PlannedBatch, list[dict[str, Any] | None]]:
+    def at(self, batch: int) -> _PlayedBatch:
         """Get a batch that is not before `first_kept`."""
         while self._num_played <= batch:
             self._kept.append(next(self._batches))
             self._num_played += 1
-        result: tuple[PlannedBatch, list[dict[str, Any] | None]] = self._kept[batch - self._num_played]
-        return result
+        return self._kept[batch - self._num_played]
 
 
-class _RankSampler(_GroupSampler):
-    """Samplers with epochs that give each rank a list of samples."""
-
-    depends_on_shards = True
+class _DealtSampler(_GroupSampler):
+    """Samplers with epochs that deal samples: to each rank, or to each slot, a list of them."""
 
     def num_batches(self, epoch: int) -> int:
         """Number of batches of an epoch."""
-        size = self.total_batch_size // self._num_shards
-        return max(-(-len(own) // size) for own in self._of_ranks(epoch))
+        dealt = self._dealt(epoch)
+        size = self.total_batch_size // len(dealt)
+        return max(-(-len(own) // size) for own in dealt)
 
     def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
-        """Get the samples of a batch; ranks that have no more are padded with their last one."""
-        size = self.total_batch_size // self._num_shards
-        indices, is_over = [], []
-        for own in self._of_ranks(epoch):
-            places = np.arange(batch * size, (batch + 1) * size)
-            rank_has = own if len(own) else np.zeros(1, np.int64)
-            indices.append(rank_has[np.minimum(places, len(rank_has) - 1)])
-            is_over.append(places >= len(own))
-        samples, over = np.concatenate(indices), np.concatenate(is_over)
+        """Get the samples of a batch; lists that have no more are padded with their last one."""
+        dealt = self._dealt(epoch)
+        size = self.total_batch_size // len(dealt)
+        places = np.arange(batch * size, (batch + 1) * size)
+        given = [own[np.minimum(places, len(own) - 1)] if len(own) else np.zeros(size, np.int64) for own in dealt]
+        is_over = np.concatenate([places >= len(own) for own in dealt])
+        samples = np.concatenate(given)
         groups = np.searchsorted(self._starts, samples, side="right") - 1
         frames = samples - self._starts[groups]
         is_first, is_last = self._ends_of(frames, groups)
-        return PlannedBatch(samples, over, groups, frames, is_first=is_first, is_last=is_last)
+        return PlannedBatch(samples, is_over, groups, frames, is_first=is_first, is_last=is_last)
 
     def _ends_of(self, frames: Int64Array, groups: Int64Array) -> tuple[Any, Any]:
-        return True, True
+        return frames == 0, frames == self._lengths[groups] - 1
 
     @abstractmethod
-    def _of_ranks(self, epoch: int) -> list[Int64Array]:
-        """The samples of each rank in an epoch."""
+    def _dealt(self, epoch: int) -> list[Int64Array]:
+        """The samples of each rank or slot in an epoch."""
 
 
-class ShuffledGroupSampler(_RankSampler):
+class ShuffledGroupSampler(_DealtSampler):
     """Samples in random order, such that those of a batch of a rank are of one group; some come twice.
 
     It is ``DistributedGroupSampler``: groups are images that are higher than wide, and others (one group for most
@@ -457,6 +455,10 @@ class ShuffledGroupSampler(_RankSampler):
     """
 
     has_slots = False
+    depends_on_shards = True
+
+    def _ends_of(self, frames: Int64Array, groups: Int64Array) -> tuple[Any, Any]:
+        return True, True
 
     def __init__(
         self,
@@ -486,7 +488,7 @@ class ShuffledGroupSampler(_RankSampler):
         """What the order depends on."""
         return {**super().describe(), "groups": digest(self._groups)}
 
-    def _of_ranks(self, epoch: int) -> list[Int64Array]:
+    def _dealt(self, epoch: int) -> list[Int64Array]:
         key = (epoch, self.total_batch_size, self._num_shards)
         if self._found is None or self._found[0] != key:
             self._found = (key, self._shuffled(epoch))
@@ -506,7 +508,7 @@ class ShuffledGroupSampler(_RankSampler):
         return np.split(samples.ravel(), self._num_shards)
 
 
-class ChunkSampler(_RankSampler):
+class ChunkSampler(_DealtSampler):
     """Each rank evaluates a chunk of the data set, sample by sample.
 
     - ``whole_sequences=False``: chunks of ``ceil(N / ranks)`` samples, the last ones filled up with the first
@@ -515,6 +517,8 @@ class ChunkSampler(_RankSampler):
     - ``whole_sequences=True``: a rank gets the sequences that begin in its chunk of ``floor(N / ranks)`` samples.
       Those that begin behind the last chunk *nobody* gets (``DistributedSampler`` of SparseDrive and Sparse4D).
     """
+
+    depends_on_shards = True
 
     def __init__(
         self, sequence_lengths: Lengths, total_batch_size: int | None = None, *, whole_sequences: bool = False
@@ -536,10 +540,7 @@ class ChunkSampler(_RankSampler):
         """What the order depends on."""
         return {**super().describe(), "whole_sequences": self._is_whole}
 
-    def _ends_of(self, frames: Int64Array, groups: Int64Array) -> tuple[Any, Any]:
-        return frames == 0, frames == self._lengths[groups] - 1
-
-    def _of_ranks(self, epoch: int) -> list[Int64Array]:
+    def _dealt(self, epoch: int) -> list[Int64Array]:
         count, num_ranks = self.num_samples, self._num_shards
         if not self._is_whole:
             size = -(-count // num_ranks)
@@ -549,7 +550,7 @@ class ChunkSampler(_RankSampler):
         return [np.flatnonzero(ranks == rank) for rank in range(num_ranks)]
 
 
-class SceneSampler(RandomAccessSampler):
+class SceneSampler(_DealtSampler):
     """Slots play scenes in the order of time, and no scene is cut, whatever the number of slots.
 
     Scenes are dealt in their order, each to the slot that is ready first. What fills a slot without a scene, or
@@ -557,7 +558,7 @@ class SceneSampler(RandomAccessSampler):
     `StreamingSequenceSampler` does the same, but cuts scenes where there are more slots than scenes.
     """
 
-    has_slots = True
+    knows_sequences = False  # nothing is drawn
 
     def __init__(self, sequence_lengths: Sequence[int], total_batch_size: int | None = None) -> None:
         """Create the sampler.
@@ -569,46 +570,24 @@ class SceneSampler(RandomAccessSampler):
         Raises:
             SettingError: An argument is out of its range.
         """
-        self._lengths = checked_lengths(sequence_lengths)
-        self._starts = np.cumsum(self._lengths) - self._lengths
-        self._dealt: dict[int, list[Int64Array]] = {}  # by number of slots
-        super().__init__(total_batch_size)
+        super().__init__(sequence_lengths, total_batch_size, name="sequence_lengths")
+        self._slots: dict[int, list[Int64Array]] = {}  # the samples of each slot, by number of slots
 
-    @property
-    def num_samples(self) -> int:
-        """Number of frames."""
-        return int(self._lengths.sum())
-
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Description:
         """What the order depends on."""
-        return {**super().describe(), "sequence_lengths": self._lengths.tolist()}
+        return {**RandomAccessSampler.describe(self), "sequence_lengths": self._lengths.tolist()}
 
-    def num_batches(self, epoch: int) -> int:
-        """Get the number of batches: the frames of the fullest slot."""
-        return max(len(slot) for slot in self._slots(self.total_batch_size))
-
-    def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
-        """Plan a batch."""
-        slots = self._slots(self.total_batch_size)
-        is_over = np.array([batch >= len(slot) for slot in slots])
-        samples = [slot[min(batch, len(slot) - 1)] if len(slot) else 0 for slot in slots]
-        indices = np.array(samples, np.int64)
-        scenes = np.searchsorted(self._starts, indices, side="right") - 1
-        frames = indices - self._starts[scenes]
-        is_last = frames == self._lengths[scenes] - 1
-        return PlannedBatch(indices, is_over, scenes, frames, is_first=frames == 0, is_last=is_last)
-
-    def _slots(self, num_slots: int) -> list[Int64Array]:
-        """The frames of each slot."""
-        if num_slots not in self._dealt:
-            scenes_of: list[list[Int64Array]] = [[] for _ in range(num_slots)]
+    def _dealt(self, epoch: int) -> list[Int64Array]:
+        num_slots = self.total_batch_size
+        if num_slots not in self._slots:
+            scenes_of: list[list[Int64Array]] = [[np.zeros(0, np.int64)] for _ in range(num_slots)]
             lengths = np.zeros(num_slots, np.int64)
             for start, length in zip(self._starts, self._lengths, strict=True):
                 slot = int(np.argmin(lengths))
                 scenes_of[slot].append(np.arange(start, start + length))
                 lengths[slot] += length
-            self._dealt[num_slots] = [np.concatenate([np.zeros(0, np.int64), *scenes]) for scenes in scenes_of]
-        return self._dealt[num_slots]
+            self._slots[num_slots] = [np.concatenate(scenes) for scenes in scenes_of]
+        return self._slots[num_slots]
 
 
 def is_published(order: Order) -> bool:

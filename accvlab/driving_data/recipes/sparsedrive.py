@@ -25,11 +25,10 @@ from accvlab.dali_pipeline_framework import (
 from accvlab.dali_pipeline_framework.checks import valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, RandomDraw
 
-from ..steps.future_trajectory_adder import FutureTrajectoryAdder
 from ..steps.lidar import LidarDepthMapAdder
-from ..steps.maps import MapLineVectorizer
+from ..steps.vectors import FutureTrajectoryAdder, MapLineVectorizer
 from . import recipe_parts as parts
-from .image_augmentation import ImageAugmentation
+from .image_augmentation import ImageAugmentation, UnclippedPhotometricDistorter
 from .recipe_parts import DT, PLACE
 from .reference_orders import (
     AugmentationRanges,
@@ -40,7 +39,6 @@ from .reference_orders import (
     order_of_training,
     split_lengths,
 )
-from .unclipped_photometric_distorter import UnclippedPhotometricDistorter
 
 _IMAGES = ImageAugmentation(scale_range=(0.40, 0.47), rotation_range_deg=(-5.4, 5.4))
 
@@ -382,5 +380,5 @@ def _as_published(batch: dict[str, Any], num_depth_maps: int = 0) -> dict[str, A
     cameras, place = batch.pop("cameras"), batch.pop(PLACE)
     result = {"img": cameras["image"], **batch}
     if num_depth_maps:
-        result["gt_depth"] = [cameras[f"depth_{checks.number}"] for checks.number in range(num_depth_maps)]
+        result["gt_depth"] = [cameras[f"depth_{number}"] for number in range(num_depth_maps)]
     return {**result, PLACE: place}
