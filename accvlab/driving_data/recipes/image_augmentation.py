@@ -19,15 +19,15 @@ import numpy.typing as npt
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework import ArrayStep, ImageContent, PipelineStepBase, SampleDataGroup, UniformDraw
-from accvlab.dali_pipeline_framework.checks import (
-    field_name,
-    flag,
-    number_range,
-    probability,
-    valid,
-    whole_number_list,
+from accvlab.dali_pipeline_framework import (
+    ArrayStep,
+    ImageContent,
+    PipelineStepBase,
+    SampleDataGroup,
+    UniformDraw,
+    checks,
 )
+from accvlab.dali_pipeline_framework.checks import valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, IntegerDraw, RandomDraw
 from accvlab.dali_pipeline_framework.errors import FieldValueError
 from accvlab.dali_pipeline_framework.extension import (
@@ -67,7 +67,9 @@ _PUBLISHED_HW = (900, 1600)
 
 
 def _hw(value: Any) -> tuple[int, int]:
-    height, width = whole_number_list(value, "output_hw", "[height, width] of at least 1", count=2, at_least=1)
+    height, width = checks.whole_number_list(
+        value, "output_hw", "[height, width] of at least 1", count=2, at_least=1
+    )
     return height, width
 
 
@@ -133,17 +135,17 @@ class ImageAugmentation:
 
     output_hw: Sequence[int] = attrs.field(default=(256, 704), converter=_hw)
     scale_range: Sequence[float] | None = attrs.field(
-        default=None, validator=attrs.validators.optional(valid(number_range, above=0))
+        default=None, validator=attrs.validators.optional(valid(checks.number_range, above=0))
     )
     bottom_crop_range: Sequence[float] = attrs.field(
-        default=(0.0, 0.0), validator=valid(number_range, at_least=0, at_most=1)
+        default=(0.0, 0.0), validator=valid(checks.number_range, at_least=0, at_most=1)
     )
     crop_x_range: Sequence[float] = attrs.field(
-        default=(0.0, 1.0), validator=valid(number_range, at_least=0, at_most=1)
+        default=(0.0, 1.0), validator=valid(checks.number_range, at_least=0, at_most=1)
     )
-    flip_prob: float = attrs.field(default=0.5, validator=valid(probability))
-    rotation_range_deg: Sequence[float] = attrs.field(default=(0.0, 0.0), validator=valid(number_range))
-    allows_black: bool = attrs.field(default=False, validator=valid(flag))
+    flip_prob: float = attrs.field(default=0.5, validator=valid(checks.probability))
+    rotation_range_deg: Sequence[float] = attrs.field(default=(0.0, 0.0), validator=valid(checks.number_range))
+    allows_black: bool = attrs.field(default=False, validator=valid(checks.flag))
 
     @property
     def rotates(self) -> bool:
@@ -290,11 +292,11 @@ class PlannedImageAugmenter(PipelineStepBase):
         Raises:
             SettingError: An argument is not of its form.
         """
-        self._image_name = field_name(image_name, "image_name")
-        self._plan_name = field_name(plan_name, "plan_name")
+        self._image_name = checks.field_name(image_name, "image_name")
+        self._plan_name = checks.field_name(plan_name, "plan_name")
         self._output_hw = _hw(output_hw)
-        self._rotates = flag(rotates, "rotates")
-        self._reduced_decoding = flag(reduced_decoding, "reduced_decoding")
+        self._rotates = checks.flag(rotates, "rotates")
+        self._reduced_decoding = checks.flag(reduced_decoding, "reduced_decoding")
 
     array_form_needs = image_arrays.DECODING_NEEDS
 
@@ -563,12 +565,12 @@ class UnclippedPhotometricDistorter(ArrayStep):
         Raises:
             SettingError: A range is not of this form.
         """
-        self._image_name = field_name(image_name, "image_name")
+        self._image_name = checks.field_name(image_name, "image_name")
         ranges = {
-            "brightness": number_range(brightness_range, "brightness_range"),
-            "contrast": number_range(contrast_range, "contrast_range"),
-            "saturation": number_range(saturation_range, "saturation_range"),
-            "hue": number_range(hue_range_deg, "hue_range_deg"),
+            "brightness": checks.number_range(brightness_range, "brightness_range"),
+            "contrast": checks.number_range(contrast_range, "contrast_range"),
+            "saturation": checks.number_range(saturation_range, "saturation_range"),
+            "hue": checks.number_range(hue_range_deg, "hue_range_deg"),
         }
         self._draws: list[RandomDraw] = [
             UniformDraw("decisions", 0.0, 1.0, shape=(len(_PARTS),), key=key),

@@ -11,17 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework import ArrayStep, SampleDataGroup, UniformDraw
-from accvlab.dali_pipeline_framework.checks import (
-    choice,
-    field_name,
-    flag,
-    number,
-    number_list,
-    number_range,
-    shown,
-    whole_number,
-)
+from accvlab.dali_pipeline_framework import ArrayStep, SampleDataGroup, UniformDraw, checks
 from accvlab.dali_pipeline_framework.draws import RandomDraw
 from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
 from accvlab.dali_pipeline_framework.extension import (
@@ -111,16 +101,20 @@ class LidarSweepAggregator(ArrayStep):
         """
         self._lidar_path = normalized_path(lidar_path)
         self._sweep_path = path_in_group(sweep_path, "sweep_path")
-        self._num_sweeps = None if num_sweeps is None else whole_number(num_sweeps, "num_sweeps", at_least=1)
-        self._age_column = None if age_column is None else whole_number(age_column, "age_column", at_least=3)
-        self._close_distance = number(close_distance, "close_distance", at_least=0)
-        self._fills_up = flag(fills_up, "fills_up")
-        self._selection = choice(selection, "selection", ("newest", "drawn"))
-        self._frame = choice(frame, "frame", ("lidar", "reference"))
+        self._num_sweeps = (
+            None if num_sweeps is None else checks.whole_number(num_sweeps, "num_sweeps", at_least=1)
+        )
+        self._age_column = (
+            None if age_column is None else checks.whole_number(age_column, "age_column", at_least=3)
+        )
+        self._close_distance = checks.number(close_distance, "close_distance", at_least=0)
+        self._fills_up = checks.flag(fills_up, "fills_up")
+        self._selection = checks.choice(selection, "selection", ("newest", "drawn"))
+        self._frame = checks.choice(frame, "frame", ("lidar", "reference"))
         self._names = (
-            field_name(point_name, "point_name"),
-            field_name(matrix_name, "matrix_name"),
-            field_name(timestamp_name, "timestamp_name"),
+            checks.field_name(point_name, "point_name"),
+            checks.field_name(matrix_name, "matrix_name"),
+            checks.field_name(timestamp_name, "timestamp_name"),
         )
         self._key = UniformDraw("order", key=key).key
 
@@ -263,15 +257,19 @@ class LidarDepthMapAdder(ArrayStep):
         """
         self._projection_names = required_names(projection_names, "projection_names")
         self._point_path = normalized_path(point_path)
-        self._image_hw = number_list(image_hw, "image_hw", "the height and the width of an image", count=2)
+        self._image_hw = checks.number_list(image_hw, "image_hw", "the height and the width of an image", count=2)
         if min(self._image_hw) < 1:
-            raise SettingError(f"`image_hw` must be at least 1 pixel in height and width, got {shown(image_hw)}.")
+            raise SettingError(
+                f"`image_hw` must be at least 1 pixel in height and width, got {checks.shown(image_hw)}."
+            )
         if not isinstance(strides, Mapping) or not strides:
-            raise SettingError(f"`strides` must be a dict of each map's name and stride, got {shown(strides)}.")
+            raise SettingError(
+                f"`strides` must be a dict of each map's name and stride, got {checks.shown(strides)}."
+            )
         self._strides = {
-            name: whole_number(stride, f"strides[{name!r}]", at_least=1) for name, stride in strides.items()
+            name: checks.whole_number(stride, f"strides[{name!r}]", at_least=1) for name, stride in strides.items()
         }
-        self._depth_range = number_range(depth_range, "depth_range", above=0, may_be_infinite=True)
+        self._depth_range = checks.number_range(depth_range, "depth_range", above=0, may_be_infinite=True)
         self._matrix_path = None if matrix_path is None else normalized_path(matrix_path)
 
     declare_images = no_images

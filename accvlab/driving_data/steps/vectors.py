@@ -11,16 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework import ArrayStep, SampleDataGroup
-from accvlab.dali_pipeline_framework.checks import (
-    choice,
-    field_name,
-    flag,
-    number,
-    number_range,
-    shown,
-    whole_number,
-)
+from accvlab.dali_pipeline_framework import ArrayStep, SampleDataGroup, checks
 from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
 from accvlab.dali_pipeline_framework.extension import (
     FieldSearch,
@@ -89,12 +80,12 @@ class MapLineVectorizer(ArrayStep):
             SettingError: A setting is not of this form.
         """
         self._point_names = required_names(point_names, "point_names")
-        self._count_name = field_name(count_name, "count_name")
-        self._vector_name = field_name(vector_name, "vector_name")
-        self._num_points = whole_number(num_points, "num_points", at_least=2)
-        self._has_orders = flag(has_orders, "has_orders")
-        self._fill_value = number(fill_value, "fill_value")
-        self._closing_distance = number(closing_distance, "closing_distance", at_least=0)
+        self._count_name = checks.field_name(count_name, "count_name")
+        self._vector_name = checks.field_name(vector_name, "vector_name")
+        self._num_points = checks.whole_number(num_points, "num_points", at_least=2)
+        self._has_orders = checks.flag(has_orders, "has_orders")
+        self._fill_value = checks.number(fill_value, "fill_value")
+        self._closing_distance = checks.number(closing_distance, "closing_distance", at_least=0)
 
     declare_images = no_images
 
@@ -218,9 +209,9 @@ class BEVMaskAdder(ArrayStep):
             SettingError: A setting is not of this form, or there is nothing to draw.
         """
         self._mask_path = path_in_group(mask_path, "mask_path")
-        self._cell_size = number(cell_size, "cell_size", above=0)
-        self._x_range = number_range(x_range, "x_range")
-        self._y_range = number_range(y_range, "y_range")
+        self._cell_size = checks.number(cell_size, "cell_size", above=0)
+        self._x_range = checks.number_range(x_range, "x_range")
+        self._y_range = checks.number_range(y_range, "y_range")
         self._shape = tuple(
             _num_cells(extent, self._cell_size, name)
             for extent, name in ((self._x_range, "x_range"), (self._y_range, "y_range"))
@@ -228,7 +219,7 @@ class BEVMaskAdder(ArrayStep):
         self._lines = _checked_classes(lines, "lines")
         self._areas = _checked_classes(areas, "areas")
         self._boxes = _checked_classes(boxes, "boxes")
-        self._line_width = number(line_width, "line_width", above=0)
+        self._line_width = checks.number(line_width, "line_width", above=0)
         self._line_path = normalized_path(line_path)
         self._box_path = normalized_path(box_path)
         if not self._lines and not self._areas and not self._boxes:
@@ -345,20 +336,22 @@ def _split(points: Float64Array, counts: npt.NDArray[Any], categories: npt.NDArr
 def _num_cells(extent: tuple[float, float], cell_size: float, name: str) -> int:
     cells = (extent[1] - extent[0]) / cell_size
     if round(cells) < 1 or abs(cells - round(cells)) > 1e-6:
-        raise SettingError(f"`{name}` must be a whole multiple of `cell_size` {cell_size:g}, got {shown(extent)}.")
+        raise SettingError(
+            f"`{name}` must be a whole multiple of `cell_size` {cell_size:g}, got {checks.shown(extent)}."
+        )
     return round(cells)
 
 
 def _checked_classes(classes: object, name: str) -> tuple[tuple[int, ...], ...]:
     rule = "numbers of categories, or sequences of such numbers for one mask each"
     if isinstance(classes, str | bytes) or not isinstance(classes, Iterable):
-        raise SettingError(f"`{name}` must be {rule}, got {shown(classes)}.")
+        raise SettingError(f"`{name}` must be {rule}, got {checks.shown(classes)}.")
     checked = []
     for one in classes:
         several = list(one) if isinstance(one, Iterable) and not isinstance(one, str | bytes) else [one]
         if not several:
-            raise SettingError(f"`{name}` must be {rule}, got {shown(classes)}.")
-        checked.append(tuple(whole_number(each, name, at_least=0) for each in several))
+            raise SettingError(f"`{name}` must be {rule}, got {checks.shown(classes)}.")
+        checked.append(tuple(checks.whole_number(each, name, at_least=0) for each in several))
     return tuple(checked)
 
 
@@ -417,13 +410,13 @@ class FutureTrajectoryAdder(ArrayStep):
             SettingError: A setting is not of this form, or a command is asked for of objects.
         """
         self._future_names = required_names(future_names, "future_names")
-        self._known_name = field_name(known_name, "known_name")
-        self._offset_name = field_name(offset_name, "offset_name")
-        self._mask_name = field_name(mask_name, "mask_name")
-        self._present_name = None if present_name is None else field_name(present_name, "present_name")
-        self._command_name = None if command_name is None else field_name(command_name, "command_name")
-        self._right = choice(right, "right", tuple(_RIGHT))
-        self._command_distance = number(command_distance, "command_distance", above=0)
+        self._known_name = checks.field_name(known_name, "known_name")
+        self._offset_name = checks.field_name(offset_name, "offset_name")
+        self._mask_name = checks.field_name(mask_name, "mask_name")
+        self._present_name = None if present_name is None else checks.field_name(present_name, "present_name")
+        self._command_name = None if command_name is None else checks.field_name(command_name, "command_name")
+        self._right = checks.choice(right, "right", tuple(_RIGHT))
+        self._command_distance = checks.number(command_distance, "command_distance", above=0)
         if self._command_name is not None and self._present_name is not None:
             raise SettingError("`command_name` is for the vehicle: it does not go with `present_name`.")
 
