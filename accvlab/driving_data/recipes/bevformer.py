@@ -26,8 +26,6 @@ from accvlab.dali_pipeline_framework import (
     ShuffledSampler,
     checks,
 )
-from accvlab.dali_pipeline_framework.checks import valid
-from accvlab.dali_pipeline_framework.errors import FieldValueError
 from accvlab.dali_pipeline_framework.extension import (
     PIXELS,
     Description,
@@ -231,22 +229,18 @@ class BEVFormerSettings(parts.RecipeSettings):
             [-180, 180).
     """
 
-    queue_length: int = attrs.field(default=3, validator=valid(checks.whole_number, at_least=1))
-    scale: float = attrs.field(default=0.5, validator=valid(checks.number, above=0))
-    size_divisor: int = attrs.field(default=32, validator=valid(checks.whole_number, at_least=1))
-    mean: Sequence[float] = attrs.field(
-        default=parts.MEAN, validator=valid(checks.number_list, what="3 numbers", count=3)
+    queue_length: int = parts.setting(3, checks.whole_number, at_least=1)
+    scale: float = parts.setting(0.5, checks.number, above=0)
+    size_divisor: int = parts.setting(32, checks.whole_number, at_least=1)
+    mean: Sequence[float] = parts.setting(parts.MEAN, checks.number_list, what="3 numbers", count=3)
+    std_dev: Sequence[float] = parts.setting(parts.STD_DEV, checks.number_list, what="3 numbers", count=3)
+    point_cloud_range: Sequence[float] = parts.setting(
+        (-51.2, -51.2, -5.0, 51.2, 51.2, 3.0), parts.point_cloud_range
     )
-    std_dev: Sequence[float] = attrs.field(
-        default=parts.STD_DEV, validator=valid(checks.number_list, what="3 numbers", count=3)
-    )
-    point_cloud_range: Sequence[float] = attrs.field(
-        default=(-51.2, -51.2, -5.0, 51.2, 51.2, 3.0), validator=parts.POINT_CLOUD_RANGE
-    )
-    box_layout: str = attrs.field(default=parts.LAYOUTS[1], validator=valid(checks.choice, allowed=parts.LAYOUTS))
-    distorts_colors: bool = attrs.field(default=True, validator=valid(checks.flag))
-    zero_can_bus: bool = attrs.field(default=False, validator=valid(checks.flag))
-    emulates_reference: bool = attrs.field(default=False, validator=valid(checks.flag))
+    box_layout: str = parts.setting(parts.LAYOUTS[1], checks.choice, allowed=parts.LAYOUTS)
+    distorts_colors: bool = parts.setting(True, checks.flag)
+    zero_can_bus: bool = parts.setting(False, checks.flag)
+    emulates_reference: bool = parts.setting(False, checks.flag)
 
     def provider_fields(self, is_training: bool = True) -> dict[str, Any]:
         """Settings of a `DrivingProvider` as the published model takes it, but its ``cameras``."""
@@ -433,7 +427,13 @@ class BEVFormerQueues(DataProvider):
         frames = self.frames_of(sample_index)
         loaded = {frame: self._provider.get_data(frame) for frame in dict.fromkeys(frames)}
         if not self.has_decoded_images:
-            self._require_one_size(loaded)
+            sizes: dict[tuple[int, int], str] = {}
+            for frame, sample in loaded.items():
+                for camera, name in enumerate(self._provider.camera_names):
+                    size = image_size(sample["cameras"][camera]["image"])
+                    sizes.setdefault(size, f"{name} of frame {frame}:")
+            place_sizes = {place: size for size, place in sizes.items()}
+            parts.one_of_sizes(place_sizes, "cameras and frames", "they are one array")
         can_bus, has_memory = self._states(frames, loaded)
         last = loaded[frames[-1]]
         flat: list[Any] = [
@@ -456,24 +456,6 @@ class BEVFormerQueues(DataProvider):
         sample = self.sample_data_structure
         sample.set_data(flat)
         return sample
-
-    def _require_one_size(self, loaded: Mapping[int, SampleDataGroup]) -> None:
-        sizes = {
-            (frame, name): image_size(sample["cameras"][camera]["image"])
-            for frame, sample in loaded.items()
-            for camera, name in enumerate(self._provider.camera_names)
-        }
-        if len(set(sizes.values())) > 1:
-            first, *_ = sizes
-            other = next(place for place, size in sizes.items() if size != sizes[first])
-            told = ", ".join(
-                f"{name} of frame {frame}: {sizes[frame, name][0]} x {sizes[frame, name][1]}"
-                for frame, name in (first, other)
-            )
-            raise FieldValueError(
-                f"The images of all cameras and frames must have one size, since they are one array. Height and "
-                f"width: {told}. Leave cameras out (`cameras` of the provider), or bring the files to one size."
-            )
 
     def states_of(self, sample_index: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
         """``can_bus`` and ``prev_bev_exists`` of a queue."""

@@ -22,7 +22,6 @@ from accvlab.dali_pipeline_framework import (
     UnneededFieldRemover,
     checks,
 )
-from accvlab.dali_pipeline_framework.checks import valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, IntegerDraw, NormalDraw, RandomDraw
 from accvlab.dali_pipeline_framework.extension import moved
 
@@ -97,26 +96,22 @@ class BEVFusionSettings(parts.RecipeSettings):
     images: ImageAugmentation = attrs.field(
         factory=lambda: ImageAugmentation(scale_range=(0.38, 0.55), rotation_range_deg=(-5.4, 5.4))
     )
-    num_sweeps: int = attrs.field(default=9, validator=valid(checks.whole_number, at_least=0))
-    num_loaded_sweeps: int = attrs.field(default=10, validator=valid(checks.whole_number, at_least=0))
+    num_sweeps: int = parts.setting(9, checks.whole_number, at_least=0)
+    num_loaded_sweeps: int = parts.setting(10, checks.whole_number, at_least=0)
     age_column: int | None = 4
-    close_distance: float = attrs.field(default=1.0, validator=valid(checks.number, at_least=0))
-    fills_up: bool = attrs.field(default=True, validator=valid(checks.flag))
-    shuffles_points: bool = attrs.field(default=True, validator=valid(checks.flag))
-    rotation_range: tuple[float, float] = attrs.field(
-        default=(-0.78539816, 0.78539816), validator=valid(checks.number_range)
-    )
-    scale_range: tuple[float, float] = attrs.field(
-        default=(0.9, 1.1), validator=valid(checks.number_range, above=0)
-    )
-    translation_std: float = attrs.field(default=0.5, validator=valid(checks.number, at_least=0))
-    flip_prob: float = attrs.field(default=0.5, validator=valid(checks.probability))
-    point_cloud_range: Sequence[float] = attrs.field(
-        default=(-54.0, -54.0, -5.0, 54.0, 54.0, 3.0), validator=parts.POINT_CLOUD_RANGE
+    close_distance: float = parts.setting(1.0, checks.number, at_least=0)
+    fills_up: bool = parts.setting(True, checks.flag)
+    shuffles_points: bool = parts.setting(True, checks.flag)
+    rotation_range: tuple[float, float] = parts.setting((-0.78539816, 0.78539816), checks.number_range)
+    scale_range: tuple[float, float] = parts.setting((0.9, 1.1), checks.number_range, above=0)
+    translation_std: float = parts.setting(0.5, checks.number, at_least=0)
+    flip_prob: float = parts.setting(0.5, checks.probability)
+    point_cloud_range: Sequence[float] = parts.setting(
+        (-54.0, -54.0, -5.0, 54.0, 54.0, 3.0), parts.point_cloud_range
     )
     masks: BEVMasks | None = None
-    box_layout: str = attrs.field(default=parts.LAYOUTS[1], validator=valid(checks.choice, allowed=parts.LAYOUTS))
-    emulates_reference: bool = attrs.field(default=False, validator=valid(checks.flag))
+    box_layout: str = parts.setting(parts.LAYOUTS[1], checks.choice, allowed=parts.LAYOUTS)
+    emulates_reference: bool = parts.setting(False, checks.flag)
     key: DrawKey = "sample"
 
     def provider_fields(self, is_training: bool = True) -> dict[str, Any]:

@@ -29,7 +29,6 @@ from accvlab.dali_pipeline_framework import (
     VisibleBboxSelector,
     checks,
 )
-from accvlab.dali_pipeline_framework.checks import valid
 from accvlab.dali_pipeline_framework.draws import DrawKey
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import leaf_at, no_images
@@ -65,18 +64,18 @@ class Detection2DSettings(parts.RecipeSettings):
         key: What the draws are held constant over; ``"rig"``: all cameras of a frame are changed alike.
     """
 
-    output_hw: Sequence[int] = attrs.field(
-        default=(256, 704), validator=valid(checks.whole_number_list, what="[height, width]", count=2, at_least=1)
+    output_hw: Sequence[int] = parts.setting(
+        (256, 704), checks.whole_number_list, what="[height, width]", count=2, at_least=1
     )
-    stride: int = attrs.field(default=4, validator=valid(checks.whole_number, at_least=1))
-    max_objects: int = attrs.field(default=128, validator=valid(checks.whole_number, at_least=1))
-    min_box_size_px: float = attrs.field(default=4.0, validator=valid(checks.number, at_least=0))
-    leaves_out_hidden: bool = attrs.field(default=True, validator=valid(checks.flag))
+    stride: int = parts.setting(4, checks.whole_number, at_least=1)
+    max_objects: int = parts.setting(128, checks.whole_number, at_least=1)
+    min_box_size_px: float = parts.setting(4.0, checks.number, at_least=0)
+    leaves_out_hidden: bool = parts.setting(True, checks.flag)
     scale_range: tuple[float, float] | None = None
     bottom_crop_range: tuple[float, float] = (0.0, 0.0)
-    flip_prob: float = attrs.field(default=0.5, validator=valid(checks.probability))
-    distorts_colors: bool = attrs.field(default=True, validator=valid(checks.flag))
-    allows_black: bool = attrs.field(default=False, validator=valid(checks.flag))
+    flip_prob: float = parts.setting(0.5, checks.probability)
+    distorts_colors: bool = parts.setting(True, checks.flag)
+    allows_black: bool = parts.setting(False, checks.flag)
     key: DrawKey = "sample"
 
     def __attrs_post_init__(self) -> None:
@@ -140,19 +139,14 @@ class Detection2DFormatter(ArrayStep):
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         image = leaf_at(data_empty, ("cameras", 0, "image"))
-        camera, sample = SampleDataGroup(), SampleDataGroup()
+        camera = SampleDataGroup()
         camera.add_data_field("image", DT.UINT8, ndim=image.ndim, content=image.content)
         camera.add_data_field("output_from_image", DT.FLOAT, ndim=2)
         if self._is_training:
             objects = SampleDataGroup()
             parts.add_fields(objects, {"boxes": (DT.FLOAT, 2), "depths": (DT.FLOAT, 1), "labels": (DT.INT32, 1)})
             camera.add_data_group_field(_OBJECTS, objects)
-        for name in NAMES:
-            sample.add_data_field(name, DT.STRING)
-        sample.add_data_group_field_array("cameras", camera, len(data_empty["cameras"]))
-        if parts.has_place(data_empty):
-            sample.add_data_group_field(PLACE, data_empty[PLACE])
-        return sample
+        return parts.frame_format(data_empty, {}, camera)
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         sample = self._check_and_adjust_data_format_input_to_output(data.get_empty_like_self())

@@ -59,7 +59,16 @@ STD_DEV = (58.395, 57.12, 57.375)
 PLACE = "place"
 """Name of the group that tells where a sample stands."""
 NAMES = ("token", "scene")
-POINT_CLOUD_RANGE = valid(number_list, what="least and greatest x, y, z: 6 numbers", count=6)
+
+
+def setting(default: Any, check: Callable[..., object], **limits: Any) -> Any:
+    """A field of settings, with its default and the check of its values."""
+    return attrs.field(default=default, validator=valid(check, **limits))
+
+
+def point_cloud_range(value: object, name: str) -> None:
+    """Refuse what are not least and greatest x, y, z."""
+    number_list(value, name, "least and greatest x, y, z: 6 numbers", count=6)
 
 
 @attrs.frozen(kw_only=True)
@@ -162,20 +171,30 @@ def one_image_size(cameras: Iterable[SampleDataGroup]) -> tuple[int, int]:
     Raises:
         FieldValueError: They differ.
     """
-    sizes = []
+    sizes = {}
     for camera in cameras:
         name = text_of(camera["name"])
         try:
-            sizes.append((image_size(camera["image"]), name))
+            sizes[name] = image_size(camera["image"])
         except FieldValueError as error:
             raise FieldValueError(f"The image of the camera {name!r}: {error}") from error
-    if len({size for size, _ in sizes}) > 1:
-        told = ", ".join(f"{name} {size[0]} x {size[1]}" for size, name in sizes)
+    return one_of_sizes(sizes, "cameras", "one crop is drawn for all of them")
+
+
+def one_of_sizes(sizes: Mapping[str, tuple[int, int]], of: str, reason: str) -> tuple[int, int]:
+    """Height and width that all images have.
+
+    Raises:
+        FieldValueError: They differ.
+    """
+    first, *others = {*sizes.values()}
+    if others:
+        written = ", ".join(f"{name} {height} x {width}" for name, (height, width) in sizes.items())
         raise FieldValueError(
-            f"The images of all cameras must have one size, since one crop is drawn for all of them. Height and "
-            f"width: {told}. Leave cameras out (`cameras` of the provider), or bring the files to one size."
+            f"The images of all {of} must have one size, since {reason}. Height and width: {written}. Leave "
+            "cameras out (`cameras` of the provider), or bring the files to one size."
         )
-    return sizes[0][0]
+    return first
 
 
 def require_filled_output(provider: DrivingProvider, images: ImageAugmentation) -> None:
@@ -225,19 +244,24 @@ def has_place(sample: SampleDataGroup) -> bool:
     return PLACE in sample.contained_top_level_field_names
 
 
-def sample_format(given: SampleDataGroup, fields: Fields, of_camera: Fields) -> SampleDataGroup:
-    """Format of a sample of a recipe: names, fields, fields of each camera with its file, and where it stands."""
-    sample, camera = SampleDataGroup(), SampleDataGroup()
+def frame_format(given: SampleDataGroup, fields: Fields, camera: SampleDataGroup) -> SampleDataGroup:
+    """Format of a frame: names, fields, the format of each camera, and where it stands."""
+    sample = SampleDataGroup()
     for name in NAMES:
         sample.add_data_field(name, DT.STRING)
     add_fields(sample, fields)
-    camera.add_data_field("image", DT.UINT8, ndim=1, content=ENCODED_IMAGE)
-    camera.add_data_field("image_plan", DT.FLOAT, ndim=1)
-    add_fields(camera, of_camera)
     sample.add_data_group_field_array("cameras", camera, len(given["cameras"].contained_top_level_field_names))
     if has_place(given):
         sample.add_data_group_field(PLACE, given[PLACE])
     return sample
+
+
+def sample_format(given: SampleDataGroup, fields: Fields, of_camera: Fields) -> SampleDataGroup:
+    """Format of a frame whose cameras have a file, what is done to it, and further fields."""
+    camera = SampleDataGroup()
+    camera.add_data_field("image", DT.UINT8, ndim=1, content=ENCODED_IMAGE)
+    add_fields(camera, {"image_plan": (DT.FLOAT, 1), **of_camera})
+    return frame_format(given, fields, camera)
 
 
 def sample_of(

@@ -210,6 +210,12 @@ class _Chain:
         self._groups = np.zeros((num_slots, 0), np.int64)
         self._ends = np.zeros((num_slots, 0), np.int64)  # the batch behind each group
 
+    def group(self, slot: int, turn: int) -> tuple[int, int]:
+        """Group that a slot plays in its turn, and number of the order that it comes from."""
+        while self._groups.shape[1] <= turn:
+            self._grow()
+        return int(self._groups[slot, turn]), (turn * self.num_slots + slot) // len(self._lengths)
+
     def find(self, batch: int) -> tuple[Int64Array, Int64Array, Int64Array]:
         """Group, place in it, and number of the order that it comes from; each ``(num_slots,)``."""
         while not self._ends.shape[1] or self._ends[:, -1].min() <= batch:
@@ -352,8 +358,7 @@ class SkippingGroupSampler(_EndlessSampler):
     def _batches(self) -> Iterator[_PlayedBatch]:
         num_slots, num_shards = self.total_batch_size, self._num_shards
         generators = [np.random.RandomState(self._numpy_seed + rank) for rank in range(num_shards)]
-        chain = self._chain()
-        dealt: list[deque[tuple[int, int]]] = [deque() for _ in range(num_slots)]
+        chain = _Chain(self._lengths, num_slots, _permutation_source(self._seed))
         playing = [_Playing() for _ in range(num_slots)]
         while True:
             rows, drawn = [], []
@@ -362,10 +367,8 @@ class SkippingGroupSampler(_EndlessSampler):
                 is_skipped = generator.uniform() < self._skip_prob and len(one.left) > 1
                 is_first = not one.left
                 if is_first:
-                    while not dealt[slot]:
-                        number, group = next(chain)
-                        dealt[number % num_slots].append((group, number // len(self._lengths)))
-                    one.group, one.visit = dealt[slot].popleft()
+                    one.group, one.visit = chain.group(slot, one.num_played)
+                    one.num_played += 1
                     one.left = deque(range(self._lengths[one.group]))
                     if generator.uniform() < self._flip_prob:
                         one.left.reverse()
@@ -378,13 +381,6 @@ class SkippingGroupSampler(_EndlessSampler):
                 drawn.append(one.drawn)
             yield PlannedBatch(*map(list, zip(*rows, strict=True))), drawn
 
-    def _chain(self) -> Iterator[tuple[int, int]]:
-        permutation, number = _permutation_source(self._seed), 0
-        while True:
-            for group in permutation(len(self._lengths)).tolist():
-                yield number, group
-                number += 1
-
 
 @attrs.define
 class _Playing:
@@ -393,6 +389,7 @@ class _Playing:
     left: deque[int] = attrs.field(factory=deque)
     group: int = 0
     visit: int = 0
+    num_played: int = 0
     drawn: dict[str, Any] | None = None
 
 

@@ -73,20 +73,20 @@ class SparseDriveSettings(parts.RecipeSettings):
     """
 
     images: ImageAugmentation = _IMAGES
-    rotation_3d_range: Sequence[float] = attrs.field(default=(0.0, 0.0), validator=valid(checks.number_range))
-    has_planning: bool = attrs.field(default=True, validator=valid(checks.flag))
-    has_map: bool = attrs.field(default=True, validator=valid(checks.flag))
-    zero_ego_status: bool = attrs.field(default=False, validator=valid(checks.flag))
+    rotation_3d_range: Sequence[float] = parts.setting((0.0, 0.0), checks.number_range)
+    has_planning: bool = parts.setting(True, checks.flag)
+    has_map: bool = parts.setting(True, checks.flag)
+    zero_ego_status: bool = parts.setting(False, checks.flag)
     depth_strides: Sequence[int] = attrs.field(
         default=(4, 8, 16), validator=attrs.validators.deep_iterable(valid(checks.whole_number, at_least=1))
     )
-    circle_range: float = attrs.field(default=55.0, validator=valid(checks.number, above=0))
-    num_line_points: int = attrs.field(default=20, validator=valid(checks.whole_number, at_least=2))
-    num_future_frames: int = attrs.field(default=12, validator=valid(checks.whole_number, at_least=1))
-    num_ego_future_frames: int = attrs.field(default=6, validator=valid(checks.whole_number, at_least=1))
-    distorts: bool = attrs.field(default=True, validator=valid(checks.flag))
-    skip_prob: float = attrs.field(default=0.0, validator=valid(checks.probability))
-    flip_prob: float = attrs.field(default=0.0, validator=valid(checks.probability))
+    circle_range: float = parts.setting(55.0, checks.number, above=0)
+    num_line_points: int = parts.setting(20, checks.whole_number, at_least=2)
+    num_future_frames: int = parts.setting(12, checks.whole_number, at_least=1)
+    num_ego_future_frames: int = parts.setting(6, checks.whole_number, at_least=1)
+    distorts: bool = parts.setting(True, checks.flag)
+    skip_prob: float = parts.setting(0.0, checks.probability)
+    flip_prob: float = parts.setting(0.0, checks.probability)
     key: DrawKey = "sequence"
 
     @classmethod

@@ -23,7 +23,6 @@ from accvlab.dali_pipeline_framework import (
     UniformDraw,
     checks,
 )
-from accvlab.dali_pipeline_framework.checks import valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, NormalDraw, RandomDraw
 from accvlab.dali_pipeline_framework.errors import SettingError
 
@@ -189,20 +188,16 @@ class StreamPETRSettings(parts.RecipeSettings):
     """
 
     images: ImageAugmentation = _IMAGES
-    bev_rotation_range: Sequence[float] = attrs.field(
-        default=(-0.3925, 0.3925), validator=valid(checks.number_range)
+    bev_rotation_range: Sequence[float] = parts.setting((-0.3925, 0.3925), checks.number_range)
+    bev_scale_range: Sequence[float] = parts.setting((0.95, 1.05), checks.number_range, above=0)
+    bev_translation_std: Sequence[float] = parts.setting(
+        (0.0, 0.0, 0.0), checks.number_list, what="three numbers", count=3
     )
-    bev_scale_range: Sequence[float] = attrs.field(
-        default=(0.95, 1.05), validator=valid(checks.number_range, above=0)
-    )
-    bev_translation_std: Sequence[float] = attrs.field(
-        default=(0.0, 0.0, 0.0), validator=valid(checks.number_list, what="three numbers", count=3)
-    )
-    point_cloud_range: Sequence[float] = attrs.field(
-        default=(-51.2, -51.2, -5.0, 51.2, 51.2, 3.0), validator=parts.POINT_CLOUD_RANGE
+    point_cloud_range: Sequence[float] = parts.setting(
+        (-51.2, -51.2, -5.0, 51.2, 51.2, 3.0), parts.point_cloud_range
     )
     image_classes: Sequence[str] = parts.CLASSES_OF_CONVERTERS
-    min_box_size_px: float = attrs.field(default=2.0, validator=valid(checks.number, at_least=0))
+    min_box_size_px: float = parts.setting(2.0, checks.number, at_least=0)
     key: DrawKey = "sample"
 
     def __attrs_post_init__(self) -> None:

@@ -34,6 +34,18 @@ _DT = types.DALIDataType
 _INTEGERS = (_DT.INT32, _DT.INT64)
 
 
+def _lines_of(
+    points: Float64Array, counts: npt.NDArray[Any], count_name: Name = "num_points"
+) -> list[Float64Array]:
+    """Points of lines, one after the other, as one array for each line."""
+    if points.ndim != 2 or counts.ndim != 1 or counts.sum() != len(points) or (counts < 1).any():
+        raise FieldValueError(
+            f"There must be as many points as `{count_name}` counts, at least one for each line; got points "
+            f"of shape {points.shape} for {len(counts)} lines of {int(counts.sum())} points."
+        )
+    return np.split(points, np.cumsum(counts)[:-1]) if len(counts) else []
+
+
 class MapLineVectorizer(ArrayStep):
     """Adds the lines of a map with a fixed number of points, in all orders that mean the same line.
 
@@ -98,15 +110,10 @@ class MapLineVectorizer(ArrayStep):
         return data
 
     def _vectors(self, points: npt.NDArray[Any], counts: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        if points.ndim != 2 or counts.ndim != 1 or counts.sum() != len(points) or (counts < 1).any():
-            raise FieldValueError(
-                f"There must be as many points as `{self._count_name}` counts, at least one for each line; got "
-                f"points of shape {points.shape} for {len(counts)} lines of {int(counts.sum())} points."
-            )
+        lines = _lines_of(np.asarray(points, np.float64), counts, self._count_name)
         count = self._num_points
         orders = 2 * (count - 1) if self._has_orders else 1
         vectors = np.full((len(counts), orders, count, points.shape[1]), self._fill_value, np.float32)
-        lines = np.split(np.asarray(points, np.float64), np.cumsum(counts)[:-1]) if len(counts) else []
         for number_of_line, line in enumerate(lines):
             vector = resampled(line, count)
             if not self._has_orders:
@@ -232,7 +239,12 @@ class BEVMaskAdder(ArrayStep):
         if self._lines or self._areas:
             group = data.get_item_in_path(self._line_path)
             with naming_field((*self._line_path, "points")):
-                lines = _split(self._in_cells(group["points"]), group["num_points"], group["categories"])
+                lines = _lines_of(self._in_cells(group["points"]), group["num_points"])
+            if group["categories"].shape != group["num_points"].shape:
+                raise FieldValueError(
+                    f"There must be one category for each line; got {len(group['categories'])} categories for "
+                    f"{len(lines)} lines."
+                )
             masks += [self._drawn(of, lines, group["categories"], self._draw_line) for of in self._lines]
             masks += [self._drawn(of, lines, group["categories"], _draw_area) for of in self._areas]
         if self._boxes:
@@ -321,16 +333,6 @@ def _draw_box(mask: _Mask, box: tuple[Float64Array, Float64Array, float]) -> Non
     reach = np.abs(turn.T) @ size / 2
     window, centers = _window(mask, center - reach, center + reach)
     window |= (np.abs((centers - center) @ turn.T) <= size / 2).all(axis=-1)
-
-
-def _split(points: Float64Array, counts: npt.NDArray[Any], categories: npt.NDArray[Any]) -> list[Float64Array]:
-    if counts.shape != categories.shape or counts.sum() != len(points) or (counts < 1).any():
-        raise FieldValueError(
-            f"There must be as many points as `num_points` counts, at least one for each line, and one category "
-            f"for each; got {len(points)} points for {len(counts)} lines of {int(counts.sum())} points, and "
-            f"{len(categories)} categories."
-        )
-    return np.split(points, np.cumsum(counts)[:-1]) if len(counts) else []
 
 
 def _num_cells(extent: tuple[float, float], cell_size: float, name: str) -> int:

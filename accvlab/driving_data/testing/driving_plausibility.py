@@ -169,8 +169,9 @@ def _standing(drive: Drive) -> Finding:
 def _motion(drive: Drive) -> tuple[Floats, Bools]:
     """Velocities by the places of objects, in the reference frame, ``(P, 3)``, and where poses are known."""
     frames = drive.frame[drive.pairs[:, 0]]
-    reference_from_world = np.linalg.inv(drive.world_from_ego @ drive.ego_from_reference)[frames]
-    velocities = turned(reference_from_world, drive.moved()) / drive.seconds[drive.step_of_pair, np.newaxis]
+    velocities = (
+        turned(drive.reference_from_world[frames], drive.moved()) / drive.seconds[drive.step_of_pair, np.newaxis]
+    )
     is_known = [np.ptp(drive.world_from_ego[drive.run == run], axis=0).any() for run in range(drive.run.max() + 1)]
     return velocities, np.array(is_known)[drive.run[frames]]
 
@@ -190,7 +191,7 @@ def _velocities(drive: Drive) -> Finding:
     def is_off(changed: Floats) -> Bools:
         return np.asarray(np.linalg.norm((changed - motion)[:, :2], axis=1) > tolerance)
 
-    reference_from_world = np.linalg.inv(drive.world_from_ego @ drive.ego_from_reference)[frames]
+    reference_from_world = drive.reference_from_world[frames]
     first, last = (drive.world_from_ego[ends, :3, 3] for ends in drive.steps.T)
     own = ((last - first) / drive.seconds[:, np.newaxis])[steps]
     ratio = max(float(np.median(speeds[0])), 1e-9) / max(float(np.median(speeds[1])), 1e-9)

@@ -341,6 +341,12 @@ def _count_frames(tree: _Tree, fields: ViewFields) -> int:
     return max(counts)
 
 
+def bearing_of(projection: Array, ahead: Array) -> float:
+    """Where a camera looks, radians to the left of ahead, by its projection matrix."""
+    axis = projection[2, :2]  # depth grows along it
+    return float(np.arctan2(ahead[0] * axis[1] - ahead[1] * axis[0], ahead @ axis))
+
+
 def _camera(
     label: str, camera: _Tree, frame: int, fields: ViewFields, pixels: _Pixels, ahead: Array
 ) -> CameraView:
@@ -370,17 +376,13 @@ def _camera(
         projection = intrinsics[:3, :3].astype(np.float64) @ extrinsics[:3].astype(np.float64)
     boxes_2d = array(fields.boxes_2d, "boxes")
     heatmap = array(fields.heatmap)
-    bearing = None
-    if projection is not None:
-        axis = projection[2, :2]  # depth grows along it
-        bearing = float(np.arctan2(ahead[0] * axis[1] - ahead[1] * axis[0], ahead @ axis))
     return CameraView(
         name=camera.text(fields.name) or label,
         image=pixels.of_image(image, f"{label}.{fields.image}".lstrip(".")),
         image_from_reference=None if projection is None else projection[:3],
         boxes_2d=boxes_2d if boxes_2d is None else boxes_2d.reshape(-1, 4),
         heatmap=None if heatmap is None else heatmap.max(axis=0) if heatmap.ndim == 3 else heatmap,
-        bearing=bearing,
+        bearing=None if projection is None else bearing_of(projection, ahead),
     )
 
 
