@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -184,20 +184,12 @@ def detection_2d_steps(
     driving = parts.provider_for(provider, "2D detection", needed, settings.classes if is_training else ())
     names = driving.class_names if is_training else ()
     image = leaf_at(driving.sample_data_structure, ("cameras", 0, "image"))
-    is_encoded = image.content.is_encoded is not False
+    pixels: dict[str, Any] = {"output_hw": settings.output_hw, "is_encoded": image.content.is_encoded is not False}
     if is_training:
         parts.require_filled_output(driving, settings.images)
-        of_camera = _steps_of_training(settings, is_encoded)
+        of_camera = _steps_of_training(settings, pixels)
     else:
-        of_camera = [
-            ImageResizer(
-                "image",
-                output_hw=settings.output_hw,
-                mode="pad",
-                is_encoded=is_encoded,
-                projection_names="output_from_image",
-            )
-        ]
+        of_camera = [ImageResizer("image", mode="pad", projection_names="output_from_image", **pixels)]
     of_camera.append(settings.normalizer())
     return [
         Detection2DFormatter(names, settings.classes, is_training, settings.images),
@@ -205,18 +197,17 @@ def detection_2d_steps(
     ]
 
 
-def _steps_of_training(settings: Detection2DSettings, is_encoded: bool) -> list[PipelineStepBase]:
+def _steps_of_training(settings: Detection2DSettings, pixels: Mapping[str, Any]) -> list[PipelineStepBase]:
     steps: list[PipelineStepBase] = [
         ImageResizeCropFlipper(
             "image",
-            output_hw=settings.output_hw,
             scale_range=settings.scale_range,
             bottom_crop_range=settings.bottom_crop_range,
             flip_prob=settings.flip_prob,
-            is_encoded=is_encoded,
             box_names="boxes",
             projection_names="output_from_image",
             key=settings.key,
+            **pixels,
         )
     ]
     if settings.distorts_colors:

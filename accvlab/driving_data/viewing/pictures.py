@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Float64Array = npt.NDArray[np.float64]
+
+Array = npt.NDArray[Any]
 
 # Corners in units of half the length, width and height; the first four are the front.
 _CORNERS = np.array(
@@ -36,7 +37,7 @@ _ENDS = [1, 2, 3, 0, 5, 6, 7, 4, 4, 5, 6, 7, 2, 3]
 _NEAREST_DEPTH_M = 0.1
 
 
-def box_corners(centers: npt.ArrayLike, sizes: npt.ArrayLike, yaws: npt.ArrayLike) -> Float64Array:
+def box_corners(centers: npt.ArrayLike, sizes: npt.ArrayLike, yaws: npt.ArrayLike) -> Array:
     """Corners of upright boxes, ``(N, 8, 3)``, the front first; sizes are length, width, height, ``(N, 3)``."""
     centers, sizes, yaws = (np.asarray(values, np.float64) for values in (centers, sizes, yaws))
     local = _CORNERS * sizes.reshape(-1, 1, 3) / 2
@@ -45,7 +46,7 @@ def box_corners(centers: npt.ArrayLike, sizes: npt.ArrayLike, yaws: npt.ArrayLik
     return np.stack([x, y, local[..., 2]], axis=-1) + centers.reshape(-1, 1, 3)
 
 
-def projected_edges(corners: Float64Array, image_from_reference: npt.ArrayLike) -> Float64Array:
+def projected_edges(corners: Array, image_from_reference: npt.ArrayLike) -> Array:
     """Lines of boxes in an image, ``(N, 14, 2, 2)`` pixels; NaN for lines behind the camera.
 
     Args:
@@ -61,15 +62,13 @@ def projected_edges(corners: Float64Array, image_from_reference: npt.ArrayLike) 
     return np.asarray(lines[..., :2] / lines[..., 2:])
 
 
-def _cut_off(start: Float64Array, end: Float64Array) -> Float64Array:
+def _cut_off(start: Array, end: Array) -> Array:
     """Move the start along the line to the nearest depth, where it is nearer than that and the end is not."""
     depth = end[..., 2] - start[..., 2]
     is_cut = (start[..., 2] < _NEAREST_DEPTH_M) & (end[..., 2] > _NEAREST_DEPTH_M)
     share = np.where(is_cut, (_NEAREST_DEPTH_M - start[..., 2]) / np.where(is_cut, depth, 1), 0)
     return np.asarray(start + share[..., np.newaxis] * (end - start))
 
-
-Array = npt.NDArray[Any]
 
 _BACKGROUND, _BRIGHT, _DIM = "#16181d", "#eceef2", "#969ca8"
 # Categories, in turn: first the palette of Okabe and Ito, which people with color blindness can tell apart.
@@ -190,7 +189,8 @@ def show(
         cameras = [camera for one in views for camera in one.cameras]
         rows = [cameras[start : start + 4] for start in range(0, len(cameras), 4)]
     has_scene = len(view.centers) or len(view.points) or view.lines
-    heights_in = [max(_height_in(camera) for camera in row) for row in rows]
+    shapes = [[camera.image.shape for camera in row] for row in rows]
+    heights_in = [_VIEW_WIDTH_IN * max(height / width for height, width, _ in row) for row in shapes]
     num_columns = max([len(row) for row in rows], default=0)
     cameras_width_in, height_in = num_columns * _VIEW_WIDTH_IN, max(sum(heights_in), 3.0)
     scene_width_in = height_in if has_scene or not rows else 0.0
@@ -233,11 +233,6 @@ def _axes(figure: Figure, place_in: tuple[float, float, float, float]) -> Axes:
     total = np.tile(figure.get_size_inches(), 2)
     left, bottom, width, height = (np.add(place_in, (0.02, 0.02, -0.04, -0.04)) / total).tolist()
     return figure.add_axes((left, bottom, width, height))
-
-
-def _height_in(camera: CameraView) -> float:
-    height, width = camera.image.shape[:2]
-    return float(_VIEW_WIDTH_IN * height / width)
 
 
 def _categories(view: SceneView) -> Array:

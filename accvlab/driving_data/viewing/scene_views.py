@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import functools
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -164,13 +165,14 @@ def scene_view(
         frame = index_in(frame + num_frames if frame < 0 else frame, "frame", max(num_frames, 1))
     frames = whole.groups(fields.frames)
     tree = frames[frame] if frames else whole
-    pixels = _Pixels.of(image_mean, image_std)
+    mean, std = _channels(image_mean, "image_mean"), _channels(image_std, "image_std")
+    picture_of = functools.partial(_picture, mean=mean, std=std)
     ego_from_reference = tree.array(fields.ego, "ego_from_reference")
     ahead = np.array([1.0, 0.0])
     if ego_from_reference is not None:
         ahead = ego_from_reference[0, :2] / np.linalg.norm(ego_from_reference[0, :2])
     cameras = [
-        _camera(label, camera, frame, fields, pixels, ahead)
+        _camera(label, camera, frame, fields, picture_of, ahead)
         for label, camera in _cameras(tree, fields, bool(frames)).items()
     ]
     centers = tree.array(fields.boxes, fields.centers)
@@ -348,7 +350,12 @@ def bearing_of(projection: Array, ahead: Array) -> float:
 
 
 def _camera(
-    label: str, camera: _Tree, frame: int, fields: ViewFields, pixels: _Pixels, ahead: Array
+    label: str,
+    camera: _Tree,
+    frame: int,
+    fields: ViewFields,
+    picture_of: Callable[[Array, str], UInt8Array],
+    ahead: Array,
 ) -> CameraView:
     frames = camera.groups(fields.frames)
 
@@ -378,7 +385,7 @@ def _camera(
     heatmap = array(fields.heatmap)
     return CameraView(
         name=camera.text(fields.name) or label,
-        image=pixels.of_image(image, f"{label}.{fields.image}".lstrip(".")),
+        image=picture_of(image, f"{label}.{fields.image}".lstrip(".")),
         image_from_reference=None if projection is None else projection[:3],
         boxes_2d=boxes_2d if boxes_2d is None else boxes_2d.reshape(-1, 4),
         heatmap=None if heatmap is None else heatmap.max(axis=0) if heatmap.ndim == 3 else heatmap,
@@ -386,46 +393,34 @@ def _camera(
     )
 
 
-@attrs.frozen
-class _Pixels:
-    """How images of a batch become pictures."""
+def _channels(value: Any, name: str) -> Array | None:
+    what = "a number, or one for each of the three channels"
+    return None if value is None else np.array(number_list(value, name, what, may_be_one=True), np.float64)
 
-    mean: Array | None
-    std: Array | None
 
-    @classmethod
-    def of(cls, mean: Any, std: Any) -> _Pixels:
-        def checked(value: Any, name: str) -> Array | None:
-            if value is None:
-                return None
-            what = "a number, or one for each of the three channels"
-            return np.array(number_list(value, name, what, may_be_one=True), np.float64)
-
-        return cls(checked(mean, "image_mean"), checked(std, "image_std"))
-
-    def of_image(self, image: Array, path: str) -> UInt8Array:
-        """Make an ``(H, W, 3)`` uint8 picture of a file, or of pixels."""
-        if image.ndim == 1 and image.dtype == np.uint8:
-            return _decoded(image, path)
-        if image.ndim == 3 and image.shape[0] in (1, 3) and image.shape[2] not in (1, 3):
-            image = image.transpose(1, 2, 0)
-        if image.ndim != 3 or image.shape[2] not in (1, 3):
-            raise SettingError(
-                f"{path}: must be the bytes of a file, or an image with one or three channels, got {image.dtype} "
-                f"{image.shape}."
-            )
-        if image.dtype == np.uint8:
-            picture = image
-        else:
-            values = image.astype(np.float64)
-            if self.mean is not None or self.std is not None:
-                values = values * (1 if self.std is None else self.std) + (0 if self.mean is None else self.mean)
-            elif values.min() < 0 or values.max() > 255:  # normalized in a way that is not known
-                values = (values - values.min()) / max(np.ptp(values), 1e-9) * 255
-            elif values.max() <= 1:
-                values = values * 255
-            picture = np.rint(values).clip(0, 255).astype(np.uint8)
-        return np.ascontiguousarray(np.broadcast_to(picture, (*picture.shape[:2], 3)))
+def _picture(image: Array, path: str, mean: Array | None, std: Array | None) -> UInt8Array:
+    """Make an ``(H, W, 3)`` uint8 picture of a file, or of pixels."""
+    if image.ndim == 1 and image.dtype == np.uint8:
+        return _decoded(image, path)
+    if image.ndim == 3 and image.shape[0] in (1, 3) and image.shape[2] not in (1, 3):
+        image = image.transpose(1, 2, 0)
+    if image.ndim != 3 or image.shape[2] not in (1, 3):
+        raise SettingError(
+            f"{path}: must be the bytes of a file, or an image with one or three channels, got {image.dtype} "
+            f"{image.shape}."
+        )
+    if image.dtype == np.uint8:
+        picture = image
+    else:
+        values = image.astype(np.float64)
+        if mean is not None or std is not None:
+            values = values * (1 if std is None else std) + (0 if mean is None else mean)
+        elif values.min() < 0 or values.max() > 255:  # normalized in a way that is not known
+            values = (values - values.min()) / max(np.ptp(values), 1e-9) * 255
+        elif values.max() <= 1:
+            values = values * 255
+        picture = np.rint(values).clip(0, 255).astype(np.uint8)
+    return np.ascontiguousarray(np.broadcast_to(picture, (*picture.shape[:2], 3)))
 
 
 def _decoded(content: UInt8Array, path: str) -> UInt8Array:
