@@ -224,7 +224,13 @@ class StreamPETRFormatter(parts.FrameFormatter):
     _settings: StreamPETRSettings
 
     def __init__(self, settings: StreamPETRSettings, class_names: Sequence[str], is_training: bool) -> None:
-        """Create the step, see `FrameFormatter`."""
+        """Create the step.
+
+        Args:
+            settings: The settings.
+            class_names: Names of the categories of the provider.
+            is_training: Whether there are boxes and random changes.
+        """
         super().__init__(settings, class_names, is_training)
         self._image_label_of = parts.labels_of(class_names, settings.image_classes)
 
