@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import resource
 import time
 from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -33,26 +33,27 @@ def look_at_object(options: argparse.Namespace, say: Callable[[str], None]) -> N
 
 
 def _describe(subject: Any, options: argparse.Namespace, say: Callable[[str], None]) -> None:
-    if isinstance(subject, DataProvider):
-        say(f"{subject!r}\n\n{PipelineDefinition(_input_of(subject), []).describe()}")
-    elif isinstance(subject, PipelineDefinition):
-        say(f"{subject!r}\n\n{subject.describe()}")
-    else:
-        say(subject.describe())
-
-
-def _input_of(provider: DataProvider) -> Any:
     from accvlab.dali_pipeline_framework import SamplerInputCallable, SequentialSampler
 
-    return SamplerInputCallable(provider, SequentialSampler(provider.get_number_of_samples(), 1))
+    if isinstance(subject, DataLoader):
+        say(subject.describe())
+        return
+    definition = subject
+    if isinstance(subject, DataProvider):
+        order = SequentialSampler(subject.get_number_of_samples(), 1)
+        definition = PipelineDefinition(SamplerInputCallable(subject, order), [])
+    say(f"{subject!r}\n\n{definition.describe()}")
+
+
+def _refuse_definition(subject: Any) -> None:
+    if isinstance(subject, PipelineDefinition):
+        raise SettingError("A definition has no batches of its own: let the function return a DataLoader of it.")
 
 
 def _show(subject: Any, options: argparse.Namespace, say: Callable[[str], None]) -> None:
-    from .viewing.pictures import show
-    from .viewing.recordings import save_recording
+    from .viewing.pictures import save_recording, show
 
-    if isinstance(subject, PipelineDefinition):
-        raise SettingError("A definition has no batches of its own: let the function return a DataLoader of it.")
+    _refuse_definition(subject)
     if options.frames < 1:
         raise SettingError(f"`--frames` must be at least 1, got {options.frames}.")
     provider = subject if isinstance(subject, DataProvider) else subject.dataset
@@ -81,7 +82,7 @@ def _delivered(subject: Any, options: argparse.Namespace) -> Iterator[Any]:
             yield subject.get_data(sample_index)
         return
     count = 0
-    for batch in islice(subject, options.batch, options.batch + options.frames):
+    for batch in itertools.islice(subject, options.batch, options.batch + options.frames):
         yield batch if subject.recipe_settings is None else _views_of_recipe(subject, batch, options)
         count += 1
     if not count:
@@ -102,19 +103,18 @@ def _views_of_recipe(loader: DataLoader, batch: Any, options: argparse.Namespace
 
 
 def _bench(subject: Any, options: argparse.Namespace, say: Callable[[str], None]) -> None:
-    if isinstance(subject, PipelineDefinition):
-        raise SettingError("A definition has no batches of its own: let the function return a DataLoader of it.")
+    _refuse_definition(subject)
     if options.batches < 1:
         raise SettingError(f"`--batches` must be at least 1, got {options.batches}.")
     is_loader = isinstance(subject, DataLoader)
     reports: list[LoaderReport] = []
-    delivered = _endless_batches(subject, reports) if is_loader else _endless_samples(subject)
+    delivered = _endless(subject, reports)
     start_s = time.perf_counter()
     next(delivered)
     first_s = time.perf_counter() - start_s
     cpu_s, durations_s = _processor_time_s(), []
     start_s = last_s = time.perf_counter()
-    for _ in islice(delivered, options.batches):
+    for _ in itertools.islice(delivered, options.batches):
         now_s = time.perf_counter()
         durations_s.append(now_s - last_s)
         last_s = now_s
@@ -133,25 +133,22 @@ def _bench(subject: Any, options: argparse.Namespace, say: Callable[[str], None]
 
 
 def _processor_time_s() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
+    return sum(resource.getrusage(resource.RUSAGE_SELF)[:2])  # of the user and of the system
 
 
-def _endless_batches(loader: DataLoader, reports: list[LoaderReport]) -> Iterator[Any]:
+def _endless(subject: Any, reports: list[LoaderReport]) -> Iterator[Any]:
+    """Samples of a provider, or batches of a loader, whose report of each epoch is kept."""
+    if isinstance(subject, DataProvider):
+        yield from map(subject.get_data, itertools.cycle(range(subject.get_number_of_samples())))
+        raise SettingError("The provider has no samples.")
     while True:
         count = 0
-        for batch in loader:
+        for batch in subject:
             yield batch
             count += 1
         if not count:
             raise SettingError("The loader delivers no batch in an epoch.")
-        reports.append(loader.report())
-
-
-def _endless_samples(provider: DataProvider) -> Iterator[Any]:
-    while True:
-        for sample_index in range(provider.get_number_of_samples()):
-            yield provider.get_data(sample_index)
+        reports.append(subject.report())
 
 
 def _check(subject: Any, options: argparse.Namespace, say: Callable[[str], None]) -> None:

@@ -12,11 +12,11 @@ import numpy.typing as npt
 from accvlab.dali_pipeline_framework.checks import index_in, number_list
 from accvlab.dali_pipeline_framework.errors import SettingError
 
-from ..viewing.scene_views import CameraView, SceneView
+from ..viewing.scene_views import CameraView, SceneView, bearing_of
 from .bevformer import BEVFormerSettings
 from .bevfusion import BEVFusionSettings
 from .detection_2d import Detection2DSettings
-from .mmdet_boxes import LAYOUTS
+from .recipe_parts import LAYOUTS
 from .sparsedrive import SparseDriveSettings
 from .streampetr import StreamPETRSettings
 
@@ -63,26 +63,20 @@ def batch_view(
         return SceneView(title=title, cameras=_with_heatmaps(batch, settings, sample, camera_names))
     images = _array(_of_frame(batch["img"][sample], frame, num_axes=4))  # (C, 3, H, W)
     projections = _projections(batch, settings, sample, frame)
-    axes = projections[:, 2, :2]  # of the cameras, as depth grows
-    x, y = number_list(ahead, "ahead", "two numbers", count=2)
+    ahead_xy = np.array(number_list(ahead, "ahead", "two numbers", count=2))
     names = camera_names or [f"camera {number}" for number in range(len(images))]
     cameras = [
         CameraView(
             name=name,
             image=_picture(image, settings),
             image_from_reference=projection[:3],
-            bearing=float(np.arctan2(x * axis[1] - y * axis[0], x * axis[0] + y * axis[1])),
+            bearing=bearing_of(projection, ahead_xy),
         )
-        for name, image, projection, axis in zip(names, images, projections, axes, strict=True)
+        for name, image, projection in zip(names, images, projections, strict=True)
     ]
     points = _array(batch["points"][sample])[:, :3] if "points" in batch else np.zeros((0, 3))
-    length = float(np.hypot(x, y))
-    view: dict[str, Any] = {
-        "title": title,
-        "cameras": cameras,
-        "points": points,
-        "ahead": np.array([x, y]) / length,
-    }
+    view: dict[str, Any] = {"title": title, "cameras": cameras, "points": points}
+    view["ahead"] = ahead_xy / float(np.hypot(*ahead_xy))
     num_frames = count_frames(batch, sample)
     is_last = frame in (-1, num_frames - 1) or not num_frames
     # Lists have the boxes of each frame.

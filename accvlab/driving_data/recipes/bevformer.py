@@ -11,7 +11,6 @@ from typing import Any
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework import (
     ArrayStep,
@@ -21,36 +20,187 @@ from accvlab.dali_pipeline_framework import (
     ImageContent,
     ImageDecoder,
     PipelineStepBase,
+    PlannedBatch,
+    RandomAccessSampler,
     SampleDataGroup,
+    ShuffledSampler,
+    checks,
 )
-from accvlab.dali_pipeline_framework.checks import choice, flag, index_in, number, number_list, valid, whole_number
-from accvlab.dali_pipeline_framework.errors import FieldValueError
-from accvlab.dali_pipeline_framework.extension import PIXELS, FieldSearch, find_paths, leaf_at, needed_package
+from accvlab.dali_pipeline_framework.extension import (
+    PIXELS,
+    Description,
+    FieldSearch,
+    derive_key,
+    find_paths,
+    leaf_at,
+    needed_package,
+    random_bits,
+)
 from accvlab.dali_pipeline_framework.processing_steps import ImageUse
 from accvlab.dali_pipeline_framework.sample_data import LeafFormat
+from accvlab.dali_pipeline_framework.sampling import LastBatch, SampleCounts
 
 from ..datasets.driving import poses
-from .frame_queues import QueueSampler, queue_frames, queue_states
-from .image_augmentation import image_size
-from .mmdet_boxes import LAYOUTS, bev_range_of, labels_of, mmdet_boxes
-from .recipe_parts import (
-    CLASSES,
-    MEAN,
-    PLACE,
-    STD_DEV,
-    checked_settings,
-    four_by_four,
-    provider_for,
-    recipe_loader,
-)
-from .scene_sampler import SceneSampler
-from .unclipped_photometric_distorter import UnclippedPhotometricDistorter
+from . import recipe_parts as parts
+from .image_augmentation import UnclippedPhotometricDistorter, image_size
+from .recipe_parts import DT, NAMES, PLACE
+from .reference_orders import SceneSampler
 
-_DT = types.DALIDataType
+Int64Array = npt.NDArray[np.int64]
+
+
+def queue_frames(frame: int, left_out: int, queue_length: int, first_frame: int) -> list[int]:
+    """Frames of a queue, the oldest first.
+
+    Of the ``queue_length`` frames before ``frame`` one is left out; ``frame`` comes last. What would lie before
+    ``first_frame`` is ``first_frame``.
+
+    Args:
+        frame: The frame that the queue leads to.
+        left_out: Which of the frames before it is left out: 0 for the oldest.
+        queue_length: Number of frames in the queue.
+        first_frame: The first frame that may be in it.
+
+    Example:
+        >>> queue_frames(9, 1, 3, 0), queue_frames(9, 0, 3, 8)
+        ([6, 8, 9], [8, 8, 9])
+    """
+    before = range(frame - queue_length, frame)
+    return [max(each, first_frame) for place, each in enumerate(before) if place != left_out] + [frame]
+
+
+def queue_states(
+    can_bus: npt.NDArray[np.float64], frames: list[int], scenes: list[int], *, emulates_reference: bool
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """Make the differences from frame to frame of ``can_bus``.
+
+    Columns 0..2, the place, and the last one, the heading in degrees, become differences to the frame before
+    in the queue, and 0 where the memory begins: at the beginning of the queue and where another scene begins;
+    and, unless the reference is emulated, at a frame that is repeated. Differences of headings are in [-180,
+    180).
+
+    Args:
+        can_bus: ``(Q, 18)``, absolute.
+        frames: Frame of each.
+        scenes: Scene of each.
+        emulates_reference: Whether to do as BEVFormer's code does: headings are not wrapped, and entries of
+            the same frame are one array, which is changed once for each of them.
+
+    Returns:
+        ``can_bus`` with the differences, ``(Q, 18)``, and whether the memory of the frame before goes with each
+        frame, ``(Q,)``.
+    """
+    has_memory = np.array(
+        [
+            place > 0
+            and scenes[place] == scenes[place - 1]
+            and (emulates_reference or frames[place] != frames[place - 1])
+            for place in range(len(frames))
+        ]
+    )
+    rows = can_bus.copy()
+    # Entries that share memory have the number of the first one of the same frame.
+    entry = [frames.index(frame) if emulates_reference else place for place, frame in enumerate(frames)]
+    before_xyz, before_deg = np.zeros(3), 0.0
+    for place, row in enumerate(entry):
+        xyz, heading_deg = rows[row, :3].copy(), float(rows[row, -1])
+        if has_memory[place]:
+            turned = heading_deg - before_deg
+            rows[row, :3] = xyz - before_xyz
+            rows[row, -1] = turned if emulates_reference else (turned + 180) % 360 - 180
+        else:
+            rows[row, :3] = 0
+            rows[row, -1] = 0
+        before_xyz, before_deg = xyz, heading_deg
+    return rows[entry], has_memory
+
+
+class QueueSampler(RandomAccessSampler):
+    """Each frame once per epoch, shuffled, with a queue that is drawn: sample ``frame * queue_length + left_out``.
+
+    Which of the frames before is left out is a function of the seed, the epoch and the frame.
+
+    Example:
+        >>> sampler = QueueSampler(4, queue_length=3, total_batch_size=2, seed=1)
+        >>> sorted(index // 3 for batch in (0, 1) for index in sampler.get_batch_indices(0, batch).tolist())
+        [0, 1, 2, 3]
+    """
+
+    supports_last_batch = True
+
+    def __init__(
+        self,
+        num_frames: int,
+        total_batch_size: int | None = None,
+        *,
+        queue_length: int,
+        seed: int = 0,
+        last_batch: LastBatch = "drop",
+    ) -> None:
+        """Create the sampler.
+
+        Args:
+            num_frames: Number of frames of the data set.
+            total_batch_size: Samples per batch, all shards together. None: set later, by the loader.
+            queue_length: Number of frames in a queue.
+            seed: Seed of the orders and the queues, at least 0.
+            last_batch: What becomes of a last batch that is not full.
+
+        Raises:
+            SettingError: An argument is out of its range.
+        """
+        super().__init__(total_batch_size, last_batch=last_batch)
+        self._queue_length = checks.whole_number(queue_length, "queue_length", at_least=1)
+        self._frames = ShuffledSampler(num_frames, total_batch_size, seed=seed, last_batch=last_batch)
+
+    @property
+    def num_samples(self) -> int:
+        """Number of samples: of frames, times the ways to leave one out."""
+        return int(self._frames.num_samples or 0) * self._queue_length
+
+    def with_settings(self, **settings: Any) -> QueueSampler:
+        """Get a copy with other settings, see `RandomAccessSampler.with_settings`."""
+        changed = super().with_settings(**settings)
+        changed._frames = self._frames.with_settings(**settings)
+        return changed
+
+    def continued(self, epoch: int, segments: Any) -> QueueSampler:
+        """Get a copy that goes on, see `RandomAccessSampler.continued`."""
+        changed = super().continued(epoch, segments)
+        changed._frames = self._frames.continued(epoch, segments)
+        return changed
+
+    @property
+    def _can_change_batch_size(self) -> bool:
+        return self._frames._can_change_batch_size
+
+    def num_batches(self, epoch: int) -> int:
+        """Number of batches of an epoch."""
+        return int(self._frames.num_batches(epoch) or 0)
+
+    def sample_counts(self, epoch: int) -> SampleCounts | None:
+        """What is delivered, dropped and repeated in an epoch, in frames."""
+        return self._frames.sample_counts(epoch)
+
+    def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
+        """Get the samples of a batch."""
+        planned = self._frames.plan_batch(epoch, batch)
+        key = derive_key("queue", self._frames.seed, epoch)
+        left_out = random_bits(key, planned.indices) % np.uint64(self._queue_length)
+        return attrs.evolve(planned, indices=planned.indices * self._queue_length + left_out.astype(np.int64))
+
+    def describe(self) -> Description:
+        """What the order depends on."""
+        own: Description = {"sampler": type(self).__name__, "queue_length": self._queue_length}
+        return {**self._frames.describe(), **own, "queue_seed": self._frames.seed, "num_samples": self.num_samples}
+
+
+_LISTED = ("gt_bboxes_3d", "gt_labels_3d")
+_OF_IMAGES = ("lidar2img", "lidar2cam")
 
 
 @attrs.frozen(kw_only=True)
-class BEVFormerSettings:
+class BEVFormerSettings(parts.RecipeSettings):
     """How the data of BEVFormer are made. The defaults are those of ``bevformer_tiny``.
 
     Attributes:
@@ -79,22 +229,18 @@ class BEVFormerSettings:
             [-180, 180).
     """
 
-    queue_length: int = attrs.field(default=3, validator=valid(whole_number, at_least=1))
-    scale: float = attrs.field(default=0.5, validator=valid(number, above=0))
-    size_divisor: int = attrs.field(default=32, validator=valid(whole_number, at_least=1))
-    mean: Sequence[float] = attrs.field(default=MEAN, validator=valid(number_list, what="3 numbers", count=3))
-    std_dev: Sequence[float] = attrs.field(
-        default=STD_DEV, validator=valid(number_list, what="3 numbers", count=3)
+    queue_length: int = parts.setting(3, checks.whole_number, at_least=1)
+    scale: float = parts.setting(0.5, checks.number, above=0)
+    size_divisor: int = parts.setting(32, checks.whole_number, at_least=1)
+    mean: Sequence[float] = parts.setting(parts.MEAN, checks.number_list, what="3 numbers", count=3)
+    std_dev: Sequence[float] = parts.setting(parts.STD_DEV, checks.number_list, what="3 numbers", count=3)
+    point_cloud_range: Sequence[float] = parts.setting(
+        (-51.2, -51.2, -5.0, 51.2, 51.2, 3.0), parts.point_cloud_range
     )
-    point_cloud_range: Sequence[float] = attrs.field(
-        default=(-51.2, -51.2, -5.0, 51.2, 51.2, 3.0),
-        validator=valid(number_list, what="least and greatest x, y, z: 6 numbers", count=6),
-    )
-    classes: Sequence[str] = CLASSES
-    box_layout: str = attrs.field(default=LAYOUTS[1], validator=valid(choice, allowed=LAYOUTS))
-    distorts_colors: bool = attrs.field(default=True, validator=valid(flag))
-    zero_can_bus: bool = attrs.field(default=False, validator=valid(flag))
-    emulates_reference: bool = attrs.field(default=False, validator=valid(flag))
+    box_layout: str = parts.setting(parts.LAYOUTS[1], checks.choice, allowed=parts.LAYOUTS)
+    distorts_colors: bool = parts.setting(True, checks.flag)
+    zero_can_bus: bool = parts.setting(False, checks.flag)
+    emulates_reference: bool = parts.setting(False, checks.flag)
 
     def provider_fields(self, is_training: bool = True) -> dict[str, Any]:
         """Settings of a `DrivingProvider` as the published model takes it, but its ``cameras``."""
@@ -143,19 +289,13 @@ def bevformer_training(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings = checked_settings(settings, BEVFormerSettings)
+    settings = parts.checked_settings(settings, BEVFormerSettings)
     queues = BEVFormerQueues(provider, settings)
     sampler = QueueSampler(queues.num_frames, queue_length=settings.queue_length, seed=seed)
-    return recipe_loader(
-        queues,
-        sampler,
-        bevformer_steps(queues, settings),
-        batch_size,
-        functools.partial(_batch, queue=(settings.queue_length, queues.num_cameras)),
-        ("gt_bboxes_3d", "gt_labels_3d"),
-        {"seed": seed, **loader_arguments},
-        settings or BEVFormerSettings(),
-    )
+    steps = bevformer_steps(queues, settings)
+    of_batch = functools.partial(_batch, queue=(settings.queue_length, queues.num_cameras))
+    arguments = {"seed": seed, **loader_arguments}
+    return parts.recipe_loader(settings, queues, sampler, steps, batch_size, of_batch, _LISTED, **arguments)
 
 
 def bevformer_evaluation(
@@ -177,25 +317,17 @@ def bevformer_evaluation(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings = attrs.evolve(checked_settings(settings, BEVFormerSettings), queue_length=1)
+    settings = attrs.evolve(parts.checked_settings(settings, BEVFormerSettings), queue_length=1)
     queues = BEVFormerQueues(provider, settings, is_training=False)
-    return recipe_loader(
-        queues,
-        SceneSampler(queues.sequence_lengths),
-        bevformer_steps(queues, settings, is_training=False),
-        batch_size,
-        _batch,
-        (),
-        loader_arguments,
-        settings or BEVFormerSettings(),
-    )
+    sampler, steps = SceneSampler(queues.sequence_lengths), bevformer_steps(queues, settings, is_training=False)
+    return parts.recipe_loader(settings, queues, sampler, steps, batch_size, _batch, **loader_arguments)
 
 
 def bevformer_steps(
     queues: BEVFormerQueues, settings: BEVFormerSettings | None = None, *, is_training: bool = True
 ) -> list[PipelineStepBase]:
     """Steps for samples of `BEVFormerQueues`: images are decoded, distorted in training, scaled and normalized."""
-    settings = checked_settings(settings, BEVFormerSettings)
+    settings = parts.checked_settings(settings, BEVFormerSettings)
     steps: list[PipelineStepBase] = [] if queues.has_decoded_images else [ImageDecoder("image", False)]
     if is_training and settings.distorts_colors:
         steps.append(UnclippedPhotometricDistorter("image"))
@@ -220,11 +352,11 @@ class BEVFormerQueues(DataProvider):
         Raises:
             SettingError: It lacks something.
         """
-        settings = checked_settings(settings, BEVFormerSettings)
+        settings = parts.checked_settings(settings, BEVFormerSettings)
         wanted = {"boxes": True} if is_training else {}
         if not settings.zero_can_bus:
             wanted = {"can_bus": True, **wanted}
-        driving = provider_for(provider, "BEVFormer", wanted, settings.classes if is_training else ())
+        driving = parts.provider_for(provider, "BEVFormer", wanted, settings.classes if is_training else ())
         self._provider = driving
         self._settings = settings if is_training else attrs.evolve(settings, queue_length=1)
         self._is_training = is_training
@@ -263,27 +395,25 @@ class BEVFormerQueues(DataProvider):
     def sample_data_structure(self) -> SampleDataGroup:
         """Blueprint of a queue."""
         given = self._image_format
-        image = SampleDataGroup()
-        image.add_data_field("image", _DT.UINT8, ndim=given.ndim, content=given.content)
-        image.add_data_field("lidar2img", _DT.FLOAT64, ndim=2)
-        image.add_data_field("lidar2cam", _DT.FLOAT64, ndim=2)
-        num_images = self._settings.queue_length * self.num_cameras
-        sample = SampleDataGroup()
-        sample.add_data_field("token", _DT.STRING)
-        sample.add_data_field("scene", _DT.STRING)
-        sample.add_data_field("timestamp", _DT.FLOAT64, ndim=1)
-        sample.add_data_field("can_bus", _DT.FLOAT64, ndim=2)
-        sample.add_data_field("prev_bev_exists", _DT.BOOL, ndim=1)
-        sample.add_data_group_field_array("images", image, num_images)
+        image, sample = SampleDataGroup(), SampleDataGroup()
+        image.add_data_field("image", DT.UINT8, ndim=given.ndim, content=given.content)
+        parts.add_fields(image, dict.fromkeys(_OF_IMAGES, (DT.FLOAT64, 2)))
+        for name in NAMES:
+            sample.add_data_field(name, DT.STRING)
+        parts.add_fields(
+            sample, {"timestamp": (DT.FLOAT64, 1), "can_bus": (DT.FLOAT64, 2), "prev_bev_exists": (DT.BOOL, 1)}
+        )
+        sample.add_data_group_field_array("images", image, self._settings.queue_length * self.num_cameras)
         if self._is_training:
-            sample.add_data_field("gt_bboxes_3d", _DT.FLOAT, ndim=2)
-            sample.add_data_field("gt_labels_3d", _DT.INT64, ndim=1)
+            parts.add_fields(sample, {"gt_bboxes_3d": (DT.FLOAT, 2), "gt_labels_3d": (DT.INT64, 1)})
         return sample
 
     def frames_of(self, sample_index: int) -> list[int]:
         """Frames of a queue, the oldest first."""
         length = self._settings.queue_length
-        frame, left_out = divmod(index_in(sample_index, "sample_index", self.get_number_of_samples()), length)
+        frame, left_out = divmod(
+            checks.index_in(sample_index, "sample_index", self.get_number_of_samples()), length
+        )
         first = 0 if self._settings.emulates_reference else int(self._first_frame[frame])
         return queue_frames(frame, left_out, length, first)
 
@@ -297,12 +427,17 @@ class BEVFormerQueues(DataProvider):
         frames = self.frames_of(sample_index)
         loaded = {frame: self._provider.get_data(frame) for frame in dict.fromkeys(frames)}
         if not self.has_decoded_images:
-            self._require_one_size(loaded)
+            sizes: dict[tuple[int, int], str] = {}
+            for frame, sample in loaded.items():
+                for camera, name in enumerate(self._provider.camera_names):
+                    size = image_size(sample["cameras"][camera]["image"])
+                    sizes.setdefault(size, f"{name} of frame {frame}:")
+            place_sizes = {place: size for size, place in sizes.items()}
+            parts.one_of_sizes(place_sizes, "cameras and frames", "they are one array")
         can_bus, has_memory = self._states(frames, loaded)
         last = loaded[frames[-1]]
         flat: list[Any] = [
-            _as_bytes(last["token"]),
-            _as_bytes(last["scene"]),
+            *(np.frombuffer(os.fsencode(str(last[name])), np.uint8) for name in NAMES),
             np.array([loaded[frame]["timestamp"] for frame in frames], np.float64),
             can_bus,
             has_memory,
@@ -311,34 +446,16 @@ class BEVFormerQueues(DataProvider):
             for camera in range(self.num_cameras):
                 flat += self._image(loaded[frame]["cameras"][camera])
         if self._is_training:
-            flat += mmdet_boxes(
+            flat += parts.mmdet_boxes(
                 last["boxes"],
+                parts.labels_of(self._provider.class_names, self._settings.classes),
                 layout=self._settings.box_layout,
                 z="bottom",
-                bev_range=bev_range_of(self._settings.point_cloud_range),
-                label_of=labels_of(self._provider.class_names, self._settings.classes),
+                point_cloud_range=self._settings.point_cloud_range,
             )
         sample = self.sample_data_structure
         sample.set_data(flat)
         return sample
-
-    def _require_one_size(self, loaded: Mapping[int, SampleDataGroup]) -> None:
-        sizes = {
-            (frame, name): image_size(sample["cameras"][camera]["image"])
-            for frame, sample in loaded.items()
-            for camera, name in enumerate(self._provider.camera_names)
-        }
-        if len(set(sizes.values())) > 1:
-            first, *_ = sizes
-            other = next(place for place, size in sizes.items() if size != sizes[first])
-            told = ", ".join(
-                f"{name} of frame {frame}: {sizes[frame, name][0]} x {sizes[frame, name][1]}"
-                for frame, name in (first, other)
-            )
-            raise FieldValueError(
-                f"The images of all cameras and frames must have one size, since they are one array. Height and "
-                f"width: {told}. Leave cameras out (`cameras` of the provider), or bring the files to one size."
-            )
 
     def states_of(self, sample_index: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
         """``can_bus`` and ``prev_bev_exists`` of a queue."""
@@ -352,8 +469,7 @@ class BEVFormerQueues(DataProvider):
         if not self._is_training:
             return can_bus, np.zeros(1, bool)
         scenes = [int(self._first_frame[frame]) for frame in frames]
-        states = queue_states(can_bus, frames, scenes, emulates_reference=self._settings.emulates_reference)
-        return states.can_bus, states.has_memory
+        return queue_states(can_bus, frames, scenes, emulates_reference=self._settings.emulates_reference)
 
     def _can_bus(self, frame: SampleDataGroup) -> npt.NDArray[np.float64]:
         """``(18,)``: what was measured, and place, orientation and heading of the vehicle in the world."""
@@ -371,7 +487,7 @@ class BEVFormerQueues(DataProvider):
     def _image(self, camera: SampleDataGroup) -> list[Any]:
         lidar2cam = camera["camera_from_reference"]
         scaling = np.diag([self._settings.scale, self._settings.scale, 1.0, 1.0])
-        return [camera["image"], scaling @ four_by_four(camera["intrinsics"]) @ lidar2cam, lidar2cam]
+        return [camera["image"], scaling @ parts.four_by_four(camera["intrinsics"]) @ lidar2cam, lidar2cam]
 
 
 class ScaledImagePreparer(ArrayStep):
@@ -410,31 +526,27 @@ class ScaledImagePreparer(ArrayStep):
                 part = scaled[..., channel] * np.float32(factors[channel])
                 part += np.float32(offset)
                 padded[channel, :height, :width] = part
-            data.change_type_of_data_and_remove_data(path, _DT.FLOAT, new_ndim=3)
+            data.change_type_of_data_and_remove_data(path, DT.FLOAT, new_ndim=3)
             data.set_item_in_path(path, padded)
         return data
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)
-        for path in search.find("image", "an image", (_DT.UINT8, _DT.FLOAT), group_of="images"):
-            data_empty.change_type_of_data_and_remove_data(path, _DT.FLOAT, new_ndim=3)
+        for path in search.find("image", "an image", (DT.UINT8, DT.FLOAT), group_of="images"):
+            data_empty.change_type_of_data_and_remove_data(path, DT.FLOAT, new_ndim=3)
         return search.result()
 
 
 def _batch(batch: dict[str, Any], queue: tuple[int, int] | None = None) -> dict[str, Any]:
     """Bring a batch into the form of `bevformer_training`, with queues of frames and cameras, or of evaluation."""
-    images, of_images = batch["images"], ("lidar2img", "lidar2cam")
+    images = batch["images"]
     result = {"img": images["image"]}
     result |= {name: batch[name] for name in ("can_bus", "prev_bev_exists", "timestamp")}
-    result |= {name: images[name] for name in of_images}
+    result |= {name: images[name] for name in _OF_IMAGES}
     if queue is None:
         result |= {name: result[name][:, 0] for name in ("can_bus", "timestamp")}
         result["prev_bev_exists"] = ~batch[PLACE]["is_first"]
     else:  # (B, Q * C, ...) as (B, Q, C, ...)
-        for name in ("img", *of_images):
+        for name in ("img", *_OF_IMAGES):
             result[name] = result[name].reshape(len(result[name]), *queue, *result[name].shape[2:])
     return {**result, **{name: value for name, value in batch.items() if name not in (*result, "images")}}
-
-
-def _as_bytes(text: Any) -> npt.NDArray[np.uint8]:
-    return np.frombuffer(os.fsencode(str(text)), np.uint8)

@@ -11,10 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import (
-    ArrayStep,
     DataLoader,
     DataProvider,
-    ImageMeanStdDevNormalizer,
     PipelineStepBase,
     RandomAccessSampler,
     SampleDataGroup,
@@ -22,44 +20,20 @@ from accvlab.dali_pipeline_framework import (
     ShuffledSampler,
     UniformDraw,
     UnneededFieldRemover,
-)
-from accvlab.dali_pipeline_framework.checks import (
-    choice,
-    flag,
-    number,
-    number_list,
-    number_range,
-    probability,
-    valid,
-    whole_number,
+    checks,
 )
 from accvlab.dali_pipeline_framework.draws import DrawKey, IntegerDraw, NormalDraw, RandomDraw
-from accvlab.dali_pipeline_framework.extension import moved, no_images
+from accvlab.dali_pipeline_framework.extension import moved
 
-from ..steps.bev_mask_adder import BEVMaskAdder, Classes
-from ..steps.lidar_sweep_aggregator import LidarSweepAggregator
-from .image_augmentation import ImageAugmentation, PlannedImageAugmenter
-from .mmdet_boxes import LAYOUTS, bev_range_of, labels_of, mmdet_boxes
-from .recipe_parts import (
-    CLASSES,
-    DT,
-    MEAN,
-    PLACE,
-    STD_DEV,
-    checked_settings,
-    driving_provider,
-    four_by_four,
-    one_image_size,
-    provider_for,
-    recipe_loader,
-    require_filled_output,
-    sample_format,
-    sample_of,
-    turn_about_z,
-)
+from ..steps.lidar import LidarSweepAggregator
+from ..steps.vectors import BEVMaskAdder, Classes
+from . import recipe_parts as parts
+from .image_augmentation import ImageAugmentation
+from .recipe_parts import DT, PLACE
 
 Float64Array = npt.NDArray[np.float64]
 
+_LISTED = ("points", "gt_bboxes_3d", "gt_labels_3d")
 _OF_CAMERAS = ("camera_intrinsics", "camera2ego", "lidar2camera", "camera2lidar", "lidar2image", "img_aug_matrix")
 
 
@@ -91,7 +65,7 @@ class BEVMasks:
 
 
 @attrs.frozen(kw_only=True)
-class BEVFusionSettings:
+class BEVFusionSettings(parts.RecipeSettings):
     """What the configuration of BEVFusion says; the defaults are those of its camera and lidar detector.
 
     Attributes:
@@ -122,28 +96,22 @@ class BEVFusionSettings:
     images: ImageAugmentation = attrs.field(
         factory=lambda: ImageAugmentation(scale_range=(0.38, 0.55), rotation_range_deg=(-5.4, 5.4))
     )
-    num_sweeps: int = attrs.field(default=9, validator=valid(whole_number, at_least=0))
-    num_loaded_sweeps: int = attrs.field(default=10, validator=valid(whole_number, at_least=0))
+    num_sweeps: int = parts.setting(9, checks.whole_number, at_least=0)
+    num_loaded_sweeps: int = parts.setting(10, checks.whole_number, at_least=0)
     age_column: int | None = 4
-    close_distance: float = attrs.field(default=1.0, validator=valid(number, at_least=0))
-    fills_up: bool = attrs.field(default=True, validator=valid(flag))
-    shuffles_points: bool = attrs.field(default=True, validator=valid(flag))
-    rotation_range: tuple[float, float] = attrs.field(
-        default=(-0.78539816, 0.78539816), validator=valid(number_range)
-    )
-    scale_range: tuple[float, float] = attrs.field(default=(0.9, 1.1), validator=valid(number_range, above=0))
-    translation_std: float = attrs.field(default=0.5, validator=valid(number, at_least=0))
-    flip_prob: float = attrs.field(default=0.5, validator=valid(probability))
-    point_cloud_range: Sequence[float] = attrs.field(
-        default=(-54.0, -54.0, -5.0, 54.0, 54.0, 3.0),
-        validator=valid(number_list, what="least and greatest x, y, z: 6 numbers", count=6),
+    close_distance: float = parts.setting(1.0, checks.number, at_least=0)
+    fills_up: bool = parts.setting(True, checks.flag)
+    shuffles_points: bool = parts.setting(True, checks.flag)
+    rotation_range: tuple[float, float] = parts.setting((-0.78539816, 0.78539816), checks.number_range)
+    scale_range: tuple[float, float] = parts.setting((0.9, 1.1), checks.number_range, above=0)
+    translation_std: float = parts.setting(0.5, checks.number, at_least=0)
+    flip_prob: float = parts.setting(0.5, checks.probability)
+    point_cloud_range: Sequence[float] = parts.setting(
+        (-54.0, -54.0, -5.0, 54.0, 54.0, 3.0), parts.point_cloud_range
     )
     masks: BEVMasks | None = None
-    classes: Sequence[str] = CLASSES
-    box_layout: str = attrs.field(default=LAYOUTS[1], validator=valid(choice, allowed=LAYOUTS))
-    mean: Sequence[float] = MEAN
-    std_dev: Sequence[float] = STD_DEV
-    emulates_reference: bool = attrs.field(default=False, validator=valid(flag))
+    box_layout: str = parts.setting(parts.LAYOUTS[1], checks.choice, allowed=parts.LAYOUTS)
+    emulates_reference: bool = parts.setting(False, checks.flag)
     key: DrawKey = "sample"
 
     def provider_fields(self, is_training: bool = True) -> dict[str, Any]:
@@ -160,48 +128,37 @@ class BEVFusionSettings:
         return {**fields, "boxes": False}
 
 
-class BEVFusionFormatter(ArrayStep):
+class BEVFusionFormatter(parts.FrameFormatter):
     """Makes what BEVFusion takes of a frame of a `DrivingProvider`: all but the images, which stay files.
 
     In training it draws the augmentation of each image, and that of the scene, which moves points, boxes, and
     lines: turned, shifted, scaled, mirrored.
     """
 
-    def __init__(self, settings: BEVFusionSettings, class_names: Sequence[str], is_training: bool) -> None:
-        """Create the step.
+    draws_for_each_camera = True
+    _settings: BEVFusionSettings
 
-        Args:
-            settings: The settings.
-            class_names: Names of the categories of the provider.
-            is_training: Whether there are random changes.
-        """
-        self._settings = settings
-        self._is_training = is_training
-        self._images = settings.images if is_training else _mean_of(settings.images)
-        self._label_of = labels_of(class_names, settings.classes)
+    @staticmethod
+    def _without_chance(images: ImageAugmentation) -> ImageAugmentation:
+        """As ``ImageAug3D`` in evaluation: the mean factor and the mean crop."""
+        scale = None if images.scale_range is None else (sum(images.scale_range) / 2,) * 2
+        return attrs.evolve(images.for_evaluation(), scale_range=scale)
 
-    declare_images = no_images
-
-    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
-        """Declare the change of each image, and that of the scene."""
-        settings, key = self._settings, self._settings.key
-        shape = (len(data_empty["cameras"]),)
-        draws: list[RandomDraw] = [attrs.evolve(draw, shape=shape) for draw in self._images.draws(key)]
-        if self._is_training:
-            draws += [
-                UniformDraw("angle", *settings.rotation_range, key=key),
-                UniformDraw("size", *settings.scale_range, key=key),
-                NormalDraw("shift", 0.0, settings.translation_std, shape=(3,), key=key),
-                UniformDraw("mirrors", shape=(2,), key=key),
-                IntegerDraw("point_order", 0, 2**31 - 1, key=key),
-            ]
-        return draws
+    def _draws_of_scene(self, key: DrawKey) -> list[RandomDraw]:
+        settings = self._settings
+        return [
+            UniformDraw("angle", *settings.rotation_range, key=key),
+            UniformDraw("size", *settings.scale_range, key=key),
+            NormalDraw("shift", 0.0, settings.translation_std, shape=(3,), key=key),
+            UniformDraw("mirrors", shape=(2,), key=key),
+            IntegerDraw("point_order", 0, 2**31 - 1, key=key),
+        ]
 
     def _scene(self) -> Float64Array:
         """``lidar_aug_matrix``, ``(4, 4)``."""
         scene = np.eye(4)
         if self._is_training:
-            scene = turn_about_z(-float(self.draw("angle")))
+            scene = parts.turn_about_z(-float(self.draw("angle")))
             scene[:3, 3] = self.draw("shift")
             scene[:3] *= float(self.draw("size"))
             # First the y axis, then the x axis.
@@ -215,7 +172,7 @@ class BEVFusionFormatter(ArrayStep):
         names = data_empty.contained_top_level_field_names
         if "boxes" in names:
             fields |= {"gt_bboxes_3d": (DT.FLOAT, 2), "gt_labels_3d": (DT.INT64, 1)}
-        sample = sample_format(data_empty, fields, dict.fromkeys(_OF_CAMERAS, (DT.FLOAT, 2)))
+        sample = parts.sample_format(data_empty, fields, dict.fromkeys(_OF_CAMERAS, (DT.FLOAT, 2)))
         for name in self._kept_groups(data_empty):
             sample.add_data_group_field(name, data_empty[name].get_empty_like_self())
         return sample
@@ -228,13 +185,13 @@ class BEVFusionFormatter(ArrayStep):
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         format = self._check_and_adjust_data_format_input_to_output(data)
         cameras = [*data["cameras"].values()]
-        hw = one_image_size(cameras)
-        plans = [self._images.plan(hw, self._drawer(number)) for number in range(len(cameras))]
+        hw = parts.one_image_size(cameras)
+        plans = [self.images.plan(hw, self._drawer(number)) for number in range(len(cameras))]
         of_cameras = []
         for camera, plan in zip(cameras, plans, strict=True):
             matrix = np.eye(4)
             matrix[:2, :2], matrix[:2, 3] = plan.matrix[:2, :2], plan.matrix[:2, 2]
-            intrinsics = four_by_four(camera["intrinsics"])
+            intrinsics = parts.four_by_four(camera["intrinsics"])
             lidar2camera = camera["camera_from_reference"]
             inverse, image = np.linalg.inv(lidar2camera), intrinsics @ lidar2camera
             matrices = (intrinsics, camera["ego_from_camera"], lidar2camera, inverse, image, matrix)
@@ -248,18 +205,18 @@ class BEVFusionFormatter(ArrayStep):
         kept = self._kept_groups(data)
         if "boxes" in data.contained_top_level_field_names:
             boxes = _moved_boxes(data["boxes"], scene)
-            values["gt_bboxes_3d"], values["gt_labels_3d"] = mmdet_boxes(
+            values["gt_bboxes_3d"], values["gt_labels_3d"] = parts.mmdet_boxes(
                 boxes,
+                self._label_of,
                 layout=self._settings.box_layout,
                 z="center" if self._settings.emulates_reference else "bottom",
-                bev_range=bev_range_of(self._settings.point_cloud_range),
-                label_of=self._label_of,
+                point_cloud_range=self._settings.point_cloud_range,
             )
             if "boxes" in kept:
                 format["boxes"] = self._with_labels(data["boxes"], boxes)
         if "map_lines" in kept:
             format["map_lines"] = _moved_lines(data["map_lines"], scene)
-        return sample_of(data, format, values, of_cameras, plans[0])
+        return parts.sample_of(data, format, values, of_cameras, plans[0])
 
     def _with_labels(self, group: SampleDataGroup, boxes: Mapping[str, npt.NDArray[Any]]) -> SampleDataGroup:
         """A group of boxes where they are moved to, with labels as categories."""
@@ -280,12 +237,6 @@ class BEVFusionFormatter(ArrayStep):
         if self._is_training and self._settings.shuffles_points:
             rows = np.random.default_rng(int(self.draw("point_order"))).permutation(rows)
         return np.concatenate([xyz[rows], points[rows, 3:]], axis=1)
-
-
-def _mean_of(images: ImageAugmentation) -> ImageAugmentation:
-    """As ``ImageAug3D`` in evaluation: the mean factor and the mean crop."""
-    scale = None if images.scale_range is None else (sum(images.scale_range) / 2,) * 2
-    return attrs.evolve(images.for_evaluation(), scale_range=scale)
 
 
 def _moved_boxes(boxes: SampleDataGroup, scene: Float64Array) -> dict[str, npt.NDArray[Any]]:
@@ -330,11 +281,11 @@ def bevfusion_steps(
     Raises:
         SettingError: The provider lacks what is needed; all of it is told.
     """
-    settings = checked_settings(settings, BEVFusionSettings)
+    settings = parts.checked_settings(settings, BEVFusionSettings)
     wanted = settings.provider_fields(is_training)
     needed = {name: value for name, value in wanted.items() if name not in ("classes", "min_points")}
-    has_boxes = bool(driving_provider(provider).fields.boxes)
-    driving = provider_for(provider, "BEVFusion", needed, settings.classes if has_boxes else ())
+    has_boxes = bool(parts.driving_provider(provider).fields.boxes)
+    driving = parts.provider_for(provider, "BEVFusion", needed, settings.classes if has_boxes else ())
     steps: list[PipelineStepBase] = []
     if settings.num_sweeps:
         steps.append(
@@ -348,19 +299,12 @@ def bevfusion_steps(
                 key=settings.key,
             )
         )
-    steps.append(BEVFusionFormatter(settings, driving.class_names if has_boxes else (), is_training))
+    formatter = BEVFusionFormatter(settings, driving.class_names if has_boxes else (), is_training)
+    steps.append(formatter)
     if settings.masks is not None:
         steps += [settings.masks.step(), UnneededFieldRemover(["boxes", "map_lines"]).with_run("workers")]
-    images = settings.images if is_training else _mean_of(settings.images)
-    require_filled_output(driving, settings.images)
-    return [
-        *steps,
-        PlannedImageAugmenter(
-            "image", "image_plan", images.output_hw, rotates=images.rotates, reduced_decoding=reduced_decoding
-        ),
-        ImageMeanStdDevNormalizer("image", settings.mean, settings.std_dev, output_layout="CHW"),
-        UnneededFieldRemover(["image_plan"]),
-    ]
+    parts.require_filled_output(driving, settings.images)
+    return [*steps, *formatter.image_steps(reduced_decoding), UnneededFieldRemover(["image_plan"])]
 
 
 def bevfusion_training(
@@ -403,18 +347,11 @@ def bevfusion_training(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings = checked_settings(settings, BEVFusionSettings)
+    settings = parts.checked_settings(settings, BEVFusionSettings)
     steps = bevfusion_steps(provider, settings, reduced_decoding=reduced_decoding)
-    return recipe_loader(
-        provider,
-        sampler or ShuffledSampler(provider.get_number_of_samples(), seed=seed),
-        steps,
-        batch_size,
-        _batch,
-        ("points", "gt_bboxes_3d", "gt_labels_3d"),
-        {"seed": seed, **loader_arguments},
-        settings or BEVFusionSettings(),
-    )
+    sampler = sampler or ShuffledSampler(provider.get_number_of_samples(), seed=seed)
+    arguments = {"seed": seed, **loader_arguments}
+    return parts.recipe_loader(settings, provider, sampler, steps, batch_size, _batch, _LISTED, **arguments)
 
 
 def bevfusion_evaluation(
@@ -441,18 +378,11 @@ def bevfusion_evaluation(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
+    settings = parts.checked_settings(settings, BEVFusionSettings)
     steps = bevfusion_steps(provider, settings, is_training=False, reduced_decoding=reduced_decoding)
-    has_boxes = bool(driving_provider(provider).fields.boxes)
-    return recipe_loader(
-        provider,
-        SequentialSampler(provider.get_number_of_samples(), last_batch="pad"),
-        steps,
-        batch_size,
-        _batch,
-        ("points", "gt_bboxes_3d", "gt_labels_3d") if has_boxes else ("points",),
-        loader_arguments,
-        settings or BEVFusionSettings(),
-    )
+    sampler = SequentialSampler(provider.get_number_of_samples(), last_batch="pad")
+    listed = _LISTED if parts.driving_provider(provider).fields.boxes else _LISTED[:1]
+    return parts.recipe_loader(settings, provider, sampler, steps, batch_size, _batch, listed, **loader_arguments)
 
 
 def _batch(batch: dict[str, Any]) -> dict[str, Any]:

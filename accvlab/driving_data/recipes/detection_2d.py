@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -16,7 +16,6 @@ from accvlab.dali_pipeline_framework import (
     DataGroupArrayWithNameElementsAppliedStep,
     DataLoader,
     DataProvider,
-    ImageMeanStdDevNormalizer,
     ImageResizeCropFlipper,
     ImageResizer,
     PhotoMetricDistorter,
@@ -28,40 +27,22 @@ from accvlab.dali_pipeline_framework import (
     ShuffledSampler,
     UnneededFieldRemover,
     VisibleBboxSelector,
-)
-from accvlab.dali_pipeline_framework.checks import (
-    flag,
-    number,
-    probability,
-    valid,
-    whole_number,
-    whole_number_list,
+    checks,
 )
 from accvlab.dali_pipeline_framework.draws import DrawKey
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import leaf_at, no_images
 
+from . import recipe_parts as parts
 from .image_augmentation import ImageAugmentation, image_size
-from .mmdet_boxes import labels_of
-from .recipe_parts import (
-    CLASSES,
-    DT,
-    MEAN,
-    PLACE,
-    STD_DEV,
-    checked_settings,
-    has_place,
-    provider_for,
-    recipe_loader,
-    require_filled_output,
-)
+from .recipe_parts import DT, NAMES, PLACE
 
 _OBJECTS = "objects"
 _OF_OBJECTS = ("center", "offset", "height_width", "is_active")
 
 
 @attrs.frozen(kw_only=True)
-class Detection2DSettings:
+class Detection2DSettings(parts.RecipeSettings):
     """How images and what is learned of them are made.
 
     Attributes:
@@ -83,21 +64,18 @@ class Detection2DSettings:
         key: What the draws are held constant over; ``"rig"``: all cameras of a frame are changed alike.
     """
 
-    output_hw: Sequence[int] = attrs.field(
-        default=(256, 704), validator=valid(whole_number_list, what="[height, width]", count=2, at_least=1)
+    output_hw: Sequence[int] = parts.setting(
+        (256, 704), checks.whole_number_list, what="[height, width]", count=2, at_least=1
     )
-    stride: int = attrs.field(default=4, validator=valid(whole_number, at_least=1))
-    classes: Sequence[str] = CLASSES
-    max_objects: int = attrs.field(default=128, validator=valid(whole_number, at_least=1))
-    min_box_size_px: float = attrs.field(default=4.0, validator=valid(number, at_least=0))
-    leaves_out_hidden: bool = attrs.field(default=True, validator=valid(flag))
+    stride: int = parts.setting(4, checks.whole_number, at_least=1)
+    max_objects: int = parts.setting(128, checks.whole_number, at_least=1)
+    min_box_size_px: float = parts.setting(4.0, checks.number, at_least=0)
+    leaves_out_hidden: bool = parts.setting(True, checks.flag)
     scale_range: tuple[float, float] | None = None
     bottom_crop_range: tuple[float, float] = (0.0, 0.0)
-    flip_prob: float = attrs.field(default=0.5, validator=valid(probability))
-    distorts_colors: bool = attrs.field(default=True, validator=valid(flag))
-    allows_black: bool = attrs.field(default=False, validator=valid(flag))
-    mean: Sequence[float] = MEAN
-    std_dev: Sequence[float] = STD_DEV
+    flip_prob: float = parts.setting(0.5, checks.probability)
+    distorts_colors: bool = parts.setting(True, checks.flag)
+    allows_black: bool = parts.setting(False, checks.flag)
     key: DrawKey = "sample"
 
     def __attrs_post_init__(self) -> None:
@@ -153,7 +131,7 @@ class Detection2DFormatter(ArrayStep):
             is_training: Whether there are objects.
             images: How images are augmented later: those that do not fit are refused in training.
         """
-        self._label_of: npt.NDArray[np.int64] = np.append(labels_of(class_names, classes), -1)
+        self._label_of: npt.NDArray[np.int64] = np.append(parts.labels_of(class_names, classes), -1)
         self._images = images if is_training else None
         self._is_training = is_training
 
@@ -161,25 +139,18 @@ class Detection2DFormatter(ArrayStep):
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         image = leaf_at(data_empty, ("cameras", 0, "image"))
-        camera, sample = SampleDataGroup(), SampleDataGroup()
+        camera = SampleDataGroup()
         camera.add_data_field("image", DT.UINT8, ndim=image.ndim, content=image.content)
         camera.add_data_field("output_from_image", DT.FLOAT, ndim=2)
         if self._is_training:
             objects = SampleDataGroup()
-            objects.add_data_field("boxes", DT.FLOAT, ndim=2)
-            objects.add_data_field("depths", DT.FLOAT, ndim=1)
-            objects.add_data_field("labels", DT.INT32, ndim=1)
+            parts.add_fields(objects, {"boxes": (DT.FLOAT, 2), "depths": (DT.FLOAT, 1), "labels": (DT.INT32, 1)})
             camera.add_data_group_field(_OBJECTS, objects)
-        sample.add_data_field("token", DT.STRING)
-        sample.add_data_field("scene", DT.STRING)
-        sample.add_data_group_field_array("cameras", camera, len(data_empty["cameras"]))
-        if has_place(data_empty):
-            sample.add_data_group_field(PLACE, data_empty[PLACE])
-        return sample
+        return parts.frame_format(data_empty, {}, camera)
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         sample = self._check_and_adjust_data_format_input_to_output(data.get_empty_like_self())
-        for name in ("token", "scene", *([PLACE] if has_place(data) else [])):
+        for name in (*NAMES, *([PLACE] if parts.has_place(data) else [])):
             sample[name] = data[name]
         for number_of_camera, given in data["cameras"].items():
             camera = sample["cameras"][number_of_camera]
@@ -208,46 +179,35 @@ def detection_2d_steps(
     Raises:
         SettingError: The provider lacks what is needed; all of it is told.
     """
-    settings = checked_settings(settings, Detection2DSettings)
+    settings = parts.checked_settings(settings, Detection2DSettings)
     needed = {"boxes_2d": True} if is_training else {}
-    driving = provider_for(provider, "2D detection", needed, settings.classes if is_training else ())
+    driving = parts.provider_for(provider, "2D detection", needed, settings.classes if is_training else ())
     names = driving.class_names if is_training else ()
     image = leaf_at(driving.sample_data_structure, ("cameras", 0, "image"))
-    is_encoded = image.content.is_encoded is not False
+    pixels: dict[str, Any] = {"output_hw": settings.output_hw, "is_encoded": image.content.is_encoded is not False}
     if is_training:
-        require_filled_output(driving, settings.images)
-    of_camera = _steps_of_training(settings, is_encoded) if is_training else _of_evaluation(settings, is_encoded)
-    of_camera.append(ImageMeanStdDevNormalizer("image", settings.mean, settings.std_dev, output_layout="CHW"))
+        parts.require_filled_output(driving, settings.images)
+        of_camera = _steps_of_training(settings, pixels)
+    else:
+        of_camera = [ImageResizer("image", mode="pad", projection_names="output_from_image", **pixels)]
+    of_camera.append(settings.normalizer())
     return [
         Detection2DFormatter(names, settings.classes, is_training, settings.images),
         *(DataGroupArrayWithNameElementsAppliedStep(step, "cameras") for step in of_camera),
     ]
 
 
-def _of_evaluation(settings: Detection2DSettings, is_encoded: bool) -> list[PipelineStepBase]:
-    return [
-        ImageResizer(
-            "image",
-            output_hw=settings.output_hw,
-            mode="pad",
-            is_encoded=is_encoded,
-            projection_names="output_from_image",
-        )
-    ]
-
-
-def _steps_of_training(settings: Detection2DSettings, is_encoded: bool) -> list[PipelineStepBase]:
+def _steps_of_training(settings: Detection2DSettings, pixels: Mapping[str, Any]) -> list[PipelineStepBase]:
     steps: list[PipelineStepBase] = [
         ImageResizeCropFlipper(
             "image",
-            output_hw=settings.output_hw,
             scale_range=settings.scale_range,
             bottom_crop_range=settings.bottom_crop_range,
             flip_prob=settings.flip_prob,
-            is_encoded=is_encoded,
             box_names="boxes",
             projection_names="output_from_image",
             key=settings.key,
+            **pixels,
         )
     ]
     if settings.distorts_colors:
@@ -317,16 +277,11 @@ def detection_2d_training(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    return recipe_loader(
-        provider,
-        sampler or ShuffledSampler(provider.get_number_of_samples(), seed=seed),
-        detection_2d_steps(provider, settings),
-        batch_size,
-        _batch,
-        (),
-        {"seed": seed, **loader_arguments},
-        settings or Detection2DSettings(),
-    )
+    settings = parts.checked_settings(settings, Detection2DSettings)
+    sampler = sampler or ShuffledSampler(provider.get_number_of_samples(), seed=seed)
+    steps = detection_2d_steps(provider, settings)
+    arguments = {"seed": seed, **loader_arguments}
+    return parts.recipe_loader(settings, provider, sampler, steps, batch_size, _batch, **arguments)
 
 
 def detection_2d_evaluation(
@@ -351,16 +306,10 @@ def detection_2d_evaluation(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    return recipe_loader(
-        provider,
-        SequentialSampler(provider.get_number_of_samples(), last_batch="pad"),
-        detection_2d_steps(provider, settings, is_training=False),
-        batch_size,
-        _batch,
-        (),
-        loader_arguments,
-        settings or Detection2DSettings(),
-    )
+    settings = parts.checked_settings(settings, Detection2DSettings)
+    sampler = SequentialSampler(provider.get_number_of_samples(), last_batch="pad")
+    steps = detection_2d_steps(provider, settings, is_training=False)
+    return parts.recipe_loader(settings, provider, sampler, steps, batch_size, _batch, **loader_arguments)
 
 
 def _batch(batch: dict[str, Any]) -> dict[str, Any]:

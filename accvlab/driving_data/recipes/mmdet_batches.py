@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     import torch
 
 
+def _columns(columns: Any, doc: str) -> Any:
+    """A property: some columns of the numbers of boxes."""
+    return property(lambda boxes: boxes.tensor[:, columns], doc=doc)
+
+
 class LidarBoxes:
     """3D boxes with what models use of ``LiDARInstance3DBoxes``; its numbers, in its order.
 
@@ -31,12 +36,12 @@ class LidarBoxes:
         self.tensor = tensor.reshape(-1, box_dim)
         self.box_dim = box_dim
 
-    @property
-    def bottom_center(self) -> torch.Tensor:
-        """Centers of the bottom faces, ``(n, 3)``."""
-        return self.tensor[:, :3]
-
-    center = bottom_center
+    center = bottom_center = _columns(slice(3), "Centers of the bottom faces, ``(n, 3)``.")
+    dims = _columns(slice(3, 6), "Length, width, height, ``(n, 3)``.")
+    bev = _columns([0, 1, 3, 4, 6], "x, y, length, width, yaw, ``(n, 5)``.")
+    bottom_height = _columns(2, "z of the bottom, ``(n,)``.")
+    height = _columns(5, "``(n,)``.")
+    yaw = _columns(6, "``(n,)``, radians.")
 
     @property
     def gravity_center(self) -> torch.Tensor:
@@ -46,39 +51,14 @@ class LidarBoxes:
         return centers
 
     @property
-    def dims(self) -> torch.Tensor:
-        """Length, width, height, ``(n, 3)``."""
-        return self.tensor[:, 3:6]
-
-    @property
     def volume(self) -> torch.Tensor:
         """``(n,)``."""
         return self.tensor[:, 3] * self.tensor[:, 4] * self.tensor[:, 5]
 
     @property
-    def yaw(self) -> torch.Tensor:
-        """``(n,)``, radians."""
-        return self.tensor[:, 6]
-
-    @property
-    def height(self) -> torch.Tensor:
-        """``(n,)``."""
-        return self.tensor[:, 5]
-
-    @property
-    def bottom_height(self) -> torch.Tensor:
-        """z of the bottom, ``(n,)``."""
-        return self.tensor[:, 2]
-
-    @property
     def top_height(self) -> torch.Tensor:
         """z of the top, ``(n,)``."""
-        return self.bottom_height + self.height
-
-    @property
-    def bev(self) -> torch.Tensor:
-        """x, y, length, width, yaw, ``(n, 5)``."""
-        return self.tensor[:, [0, 1, 3, 4, 6]]
+        return self.tensor[:, 2] + self.tensor[:, 5]
 
     @property
     def corners(self) -> torch.Tensor:
@@ -119,8 +99,7 @@ class LidarBoxes:
     def in_range_bev(self, box_range: Any) -> torch.Tensor:
         """Which boxes have their center in x1, y1, x2, y2, ``(n,)`` bool."""
         x, y = self.tensor[:, 0], self.tensor[:, 1]
-        is_inside: torch.Tensor = (x > box_range[0]) & (y > box_range[1]) & (x < box_range[2]) & (y < box_range[3])
-        return is_inside
+        return (x > box_range[0]) & (y > box_range[1]) & (x < box_range[2]) & (y < box_range[3])
 
     def __len__(self) -> int:
         return len(self.tensor)

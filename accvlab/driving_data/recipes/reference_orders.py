@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The orders in which published training code delivers samples, index by index, to compare runs.
+"""Orders of samples: scene by scene for evaluation, and those of published training code to compare runs.
 
 The samplers of this package (`StreamingSequenceSampler` and others) have true epochs, and deliver every frame
-once. Those of the published code are endless, or repeat or lose samples; here they are, with random access::
+once, and so has the `SceneSampler`. Those of the published code are endless, or repeat or lose samples; here they
+are, with random access::
 
     split_lengths              seq_split_num of StreamPETR, SparseDrive, Sparse4D
     EndlessGroupSampler        InfiniteGroupEachSampleInBatchSampler; GroupInBatchSampler without skips and flips
@@ -19,22 +20,14 @@ import math
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
-from accvlab.dali_pipeline_framework import PlannedBatch, RandomAccessSampler
-from accvlab.dali_pipeline_framework.checks import (
-    choice,
-    flag,
-    number_range,
-    probability,
-    valid,
-    whole_number,
-    whole_number_list,
-)
+from accvlab.dali_pipeline_framework import PlannedBatch, RandomAccessSampler, StreamingSequenceSampler, checks
+from accvlab.dali_pipeline_framework.checks import valid
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import (
     Description,
@@ -45,7 +38,12 @@ from accvlab.dali_pipeline_framework.extension import (
     torch_permutation,
 )
 
-_A_SIZE = valid(whole_number_list, what="height and width", count=2, at_least=1)
+_A_SIZE = valid(checks.whole_number_list, what="height and width", count=2, at_least=1)
+
+Order = Literal["epochs", "published"]
+"""True epochs, or the order of the published code."""
+
+_PlayedBatch: TypeAlias = tuple[PlannedBatch, list[dict[str, Any] | None]]  # with what was drawn for each slot
 
 Lengths: TypeAlias = Sequence[int] | npt.NDArray[np.integer]
 """Numbers of samples."""
@@ -68,8 +66,8 @@ def split_lengths(sequence_lengths: Lengths, split: int | str, *, may_be_uneven:
     if split in ("all", -1):
         return [1] * sum(lengths)
     if isinstance(split, str):
-        choice(split, "split", ("all",))
-    num_pieces = whole_number(split, "split", at_least=1)
+        checks.choice(split, "split", ("all",))
+    num_pieces = checks.whole_number(split, "split", at_least=1)
     pieces: list[int] = []
     for number, length in enumerate(lengths):
         size = math.ceil(length / num_pieces)
@@ -94,11 +92,13 @@ class _GroupSampler(RandomAccessSampler):
 
     has_slots = knows_sequences = True
 
-    def __init__(self, group_lengths: Lengths, total_batch_size: int | None, seed: int) -> None:
+    def __init__(
+        self, lengths: Lengths, total_batch_size: int | None, seed: int = 0, name: str = "group_lengths"
+    ) -> None:
         super().__init__(total_batch_size)
-        self._lengths = checked_lengths(group_lengths, "group_lengths")
+        self._lengths = checked_lengths(lengths, name)
         self._starts = np.cumsum(self._lengths) - self._lengths
-        self._seed = whole_number(seed, "seed", at_least=0)
+        self._seed = checks.whole_number(seed, "seed", at_least=0)
         self._require_groups()
 
     def with_settings(self, **settings: Any) -> Any:
@@ -127,6 +127,16 @@ class _GroupSampler(RandomAccessSampler):
 
 
 class _EndlessSampler(_GroupSampler):
+    _played: Any = None  # how far the order is known, in this process
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_played": None}
+
+    def _copy(self) -> Any:
+        changed = super()._copy()
+        changed._played = None
+        return changed
+
     def num_batches(self, epoch: int) -> None:
         """None: the sampler is endless; give a loader ``steps_per_epoch``."""
         return None
@@ -172,17 +182,13 @@ class EndlessGroupSampler(_EndlessSampler):
             SettingError: An argument is out of its range, or there are fewer groups than slots.
         """
         super().__init__(group_lengths, total_batch_size, seed)
-        self._chain: _Chain | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_chain": None}
 
     def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
         """Get the samples of a batch of epoch 0."""
         self._require_batch(epoch, batch)
-        if self._chain is None or self._chain.num_slots != self.total_batch_size:
-            self._chain = _Chain(self._lengths, self.total_batch_size, _permutation_source(self._seed))
-        groups, frames, visits = self._chain.find(batch)
+        if self._played is None:
+            self._played = _Chain(self._lengths, self.total_batch_size, _permutation_source(self._seed))
+        groups, frames, visits = self._played.find(batch)
         return PlannedBatch(
             self._starts[groups] + frames,
             sequence=groups,
@@ -203,6 +209,12 @@ class _Chain:
         self._left = np.zeros(0, np.int64)  # of the last order, not dealt yet
         self._groups = np.zeros((num_slots, 0), np.int64)
         self._ends = np.zeros((num_slots, 0), np.int64)  # the batch behind each group
+
+    def group(self, slot: int, turn: int) -> tuple[int, int]:
+        """Group that a slot plays in its turn, and number of the order that it comes from."""
+        while self._groups.shape[1] <= turn:
+            self._grow()
+        return int(self._groups[slot, turn]), (turn * self.num_slots + slot) // len(self._lengths)
 
     def find(self, batch: int) -> tuple[Int64Array, Int64Array, Int64Array]:
         """Group, place in it, and number of the order that it comes from; each ``(num_slots,)``."""
@@ -243,11 +255,13 @@ class AugmentationRanges:
 
     image_hw: Sequence[int] = attrs.field(default=(900, 1600), validator=_A_SIZE)
     output_hw: Sequence[int] = attrs.field(default=(256, 704), validator=_A_SIZE)
-    scale_range: Sequence[float] = attrs.field(default=(0.4, 0.47), validator=valid(number_range))
-    bottom_crop_range: Sequence[float] = attrs.field(default=(0.0, 0.0), validator=valid(number_range))
-    rotation_range_deg: Sequence[float] = attrs.field(default=(-5.4, 5.4), validator=valid(number_range))
-    is_flipped_at_random: bool = attrs.field(default=True, validator=valid(flag))
-    rotation_3d_range: Sequence[float] = attrs.field(default=(-0.3925, 0.3925), validator=valid(number_range))
+    scale_range: Sequence[float] = attrs.field(default=(0.4, 0.47), validator=valid(checks.number_range))
+    bottom_crop_range: Sequence[float] = attrs.field(default=(0.0, 0.0), validator=valid(checks.number_range))
+    rotation_range_deg: Sequence[float] = attrs.field(default=(-5.4, 5.4), validator=valid(checks.number_range))
+    is_flipped_at_random: bool = attrs.field(default=True, validator=valid(checks.flag))
+    rotation_3d_range: Sequence[float] = attrs.field(
+        default=(-0.3925, 0.3925), validator=valid(checks.number_range)
+    )
 
     def drawn(self, generator: np.random.RandomState) -> dict[str, Any]:
         """Draw as ``get_augmentation`` does: ``resize``, ``crop``, ``flip``, ``rotate``, ``rotate_3d``."""
@@ -311,19 +325,10 @@ class SkippingGroupSampler(_EndlessSampler):
             SettingError: An argument is out of its range, or there are fewer groups than slots.
         """
         super().__init__(group_lengths, total_batch_size, seed)
-        self._numpy_seed = whole_number(numpy_seed, "numpy_seed", at_least=0)
-        self._skip_prob = probability(skip_prob, "skip_prob")
-        self._flip_prob = probability(flip_prob, "flip_prob")
+        self._numpy_seed = checks.whole_number(numpy_seed, "numpy_seed", at_least=0)
+        self._skip_prob = checks.probability(skip_prob, "skip_prob")
+        self._flip_prob = checks.probability(flip_prob, "flip_prob")
         self._augmentation = augmentation
-        self._play: _Play | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_play": None}
-
-    def _copy(self) -> Any:
-        changed = super()._copy()
-        changed._play = None
-        return changed
 
     def describe(self) -> Description:
         """What the order depends on."""
@@ -343,17 +348,17 @@ class SkippingGroupSampler(_EndlessSampler):
         """What was drawn for each slot of a batch, as `AugmentationRanges.drawn` tells."""
         return self._at(0, batch)[1]
 
-    def _at(self, epoch: int, batch: int) -> tuple[PlannedBatch, list[dict[str, Any] | None]]:
+    def _at(self, epoch: int, batch: int) -> _PlayedBatch:
         self._require_batch(epoch, batch)
-        if self._play is None or batch < self._play.first_kept:
-            self._play = _Play(self._batches())
-        return self._play.at(batch)
+        if self._played is None or batch < self._played.first_kept:
+            self._played = _Play(self._batches())
+        found: _PlayedBatch = self._played.at(batch)
+        return found
 
-    def _batches(self) -> Iterator[tuple[PlannedBatch, list[dict[str, Any] | None]]]:
+    def _batches(self) -> Iterator[_PlayedBatch]:
         num_slots, num_shards = self.total_batch_size, self._num_shards
         generators = [np.random.RandomState(self._numpy_seed + rank) for rank in range(num_shards)]
-        chain = self._chain()
-        dealt: list[deque[tuple[int, int]]] = [deque() for _ in range(num_slots)]
+        chain = _Chain(self._lengths, num_slots, _permutation_source(self._seed))
         playing = [_Playing() for _ in range(num_slots)]
         while True:
             rows, drawn = [], []
@@ -362,10 +367,8 @@ class SkippingGroupSampler(_EndlessSampler):
                 is_skipped = generator.uniform() < self._skip_prob and len(one.left) > 1
                 is_first = not one.left
                 if is_first:
-                    while not dealt[slot]:
-                        number, group = next(chain)
-                        dealt[number % num_slots].append((group, number // len(self._lengths)))
-                    one.group, one.visit = dealt[slot].popleft()
+                    one.group, one.visit = chain.group(slot, one.num_played)
+                    one.num_played += 1
                     one.left = deque(range(self._lengths[one.group]))
                     if generator.uniform() < self._flip_prob:
                         one.left.reverse()
@@ -378,13 +381,6 @@ class SkippingGroupSampler(_EndlessSampler):
                 drawn.append(one.drawn)
             yield PlannedBatch(*map(list, zip(*rows, strict=True))), drawn
 
-    def _chain(self) -> Iterator[tuple[int, int]]:
-        permutation, number = _permutation_source(self._seed), 0
-        while True:
-            for group in permutation(len(self._lengths)).tolist():
-                yield number, group
-                number += 1
-
 
 @attrs.define
 class _Playing:
@@ -393,15 +389,16 @@ class _Playing:
     left: deque[int] = attrs.field(factory=deque)
     group: int = 0
     visit: int = 0
+    num_played: int = 0
     drawn: dict[str, Any] | None = None
 
 
 class _Play:
     """Batches played one after the other; the last ones are kept."""
 
-    def __init__(self, batches: Iterator[tuple[PlannedBatch, list[dict[str, Any] | None]]]) -> None:
+    def __init__(self, batches: Iterator[_PlayedBatch]) -> None:
         self._batches = batches
-        self._kept: deque[Any] = deque(maxlen=256)
+        self._kept: deque[_PlayedBatch] = deque(maxlen=256)
         self._num_played = 0
 
     @property
@@ -409,49 +406,45 @@ class _Play:
         """The first batch that needs no new play."""
         return self._num_played - len(self._kept)
 
-    def at(self, batch: int) -> tuple[PlannedBatch, list[dict[str, Any] | None]]:
+    def at(self, batch: int) -> _PlayedBatch:
         """Get a batch that is not before `first_kept`."""
         while self._num_played <= batch:
             self._kept.append(next(self._batches))
             self._num_played += 1
-        result: tuple[PlannedBatch, list[dict[str, Any] | None]] = self._kept[batch - self._num_played]
-        return result
+        return self._kept[batch - self._num_played]
 
 
-class _RankSampler(_GroupSampler):
-    """Samplers with epochs that give each rank a list of samples."""
-
-    depends_on_shards = True
+class _DealtSampler(_GroupSampler):
+    """Samplers with epochs that deal samples: to each rank, or to each slot, a list of them."""
 
     def num_batches(self, epoch: int) -> int:
         """Number of batches of an epoch."""
-        size = self.total_batch_size // self._num_shards
-        return max(-(-len(own) // size) for own in self._of_ranks(epoch))
+        dealt = self._dealt(epoch)
+        size = self.total_batch_size // len(dealt)
+        return max(-(-len(own) // size) for own in dealt)
 
     def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
-        """Get the samples of a batch; ranks that have no more are padded with their last one."""
-        size = self.total_batch_size // self._num_shards
-        indices, is_over = [], []
-        for own in self._of_ranks(epoch):
-            places = np.arange(batch * size, (batch + 1) * size)
-            rank_has = own if len(own) else np.zeros(1, np.int64)
-            indices.append(rank_has[np.minimum(places, len(rank_has) - 1)])
-            is_over.append(places >= len(own))
-        samples, over = np.concatenate(indices), np.concatenate(is_over)
+        """Get the samples of a batch; lists that have no more are padded with their last one."""
+        dealt = self._dealt(epoch)
+        size = self.total_batch_size // len(dealt)
+        places = np.arange(batch * size, (batch + 1) * size)
+        given = [own[np.minimum(places, len(own) - 1)] if len(own) else np.zeros(size, np.int64) for own in dealt]
+        is_over = np.concatenate([places >= len(own) for own in dealt])
+        samples = np.concatenate(given)
         groups = np.searchsorted(self._starts, samples, side="right") - 1
         frames = samples - self._starts[groups]
         is_first, is_last = self._ends_of(frames, groups)
-        return PlannedBatch(samples, over, groups, frames, is_first=is_first, is_last=is_last)
+        return PlannedBatch(samples, is_over, groups, frames, is_first=is_first, is_last=is_last)
 
     def _ends_of(self, frames: Int64Array, groups: Int64Array) -> tuple[Any, Any]:
-        return True, True
+        return frames == 0, frames == self._lengths[groups] - 1
 
     @abstractmethod
-    def _of_ranks(self, epoch: int) -> list[Int64Array]:
-        """The samples of each rank in an epoch."""
+    def _dealt(self, epoch: int) -> list[Int64Array]:
+        """The samples of each rank or slot in an epoch."""
 
 
-class ShuffledGroupSampler(_RankSampler):
+class ShuffledGroupSampler(_DealtSampler):
     """Samples in random order, such that those of a batch of a rank are of one group; some come twice.
 
     It is ``DistributedGroupSampler``: groups are images that are higher than wide, and others (one group for most
@@ -459,6 +452,10 @@ class ShuffledGroupSampler(_RankSampler):
     """
 
     has_slots = False
+    depends_on_shards = True
+
+    def _ends_of(self, frames: Int64Array, groups: Int64Array) -> tuple[Any, Any]:
+        return True, True
 
     def __init__(
         self,
@@ -488,7 +485,7 @@ class ShuffledGroupSampler(_RankSampler):
         """What the order depends on."""
         return {**super().describe(), "groups": digest(self._groups)}
 
-    def _of_ranks(self, epoch: int) -> list[Int64Array]:
+    def _dealt(self, epoch: int) -> list[Int64Array]:
         key = (epoch, self.total_batch_size, self._num_shards)
         if self._found is None or self._found[0] != key:
             self._found = (key, self._shuffled(epoch))
@@ -508,7 +505,7 @@ class ShuffledGroupSampler(_RankSampler):
         return np.split(samples.ravel(), self._num_shards)
 
 
-class ChunkSampler(_RankSampler):
+class ChunkSampler(_DealtSampler):
     """Each rank evaluates a chunk of the data set, sample by sample.
 
     - ``whole_sequences=False``: chunks of ``ceil(N / ranks)`` samples, the last ones filled up with the first
@@ -517,6 +514,8 @@ class ChunkSampler(_RankSampler):
     - ``whole_sequences=True``: a rank gets the sequences that begin in its chunk of ``floor(N / ranks)`` samples.
       Those that begin behind the last chunk *nobody* gets (``DistributedSampler`` of SparseDrive and Sparse4D).
     """
+
+    depends_on_shards = True
 
     def __init__(
         self, sequence_lengths: Lengths, total_batch_size: int | None = None, *, whole_sequences: bool = False
@@ -532,16 +531,13 @@ class ChunkSampler(_RankSampler):
             SettingError: An argument is out of its range.
         """
         super().__init__(sequence_lengths, total_batch_size, 0)
-        self._is_whole = flag(whole_sequences, "whole_sequences")
+        self._is_whole = checks.flag(whole_sequences, "whole_sequences")
 
     def describe(self) -> Description:
         """What the order depends on."""
         return {**super().describe(), "whole_sequences": self._is_whole}
 
-    def _ends_of(self, frames: Int64Array, groups: Int64Array) -> tuple[Any, Any]:
-        return frames == 0, frames == self._lengths[groups] - 1
-
-    def _of_ranks(self, epoch: int) -> list[Int64Array]:
+    def _dealt(self, epoch: int) -> list[Int64Array]:
         count, num_ranks = self.num_samples, self._num_shards
         if not self._is_whole:
             size = -(-count // num_ranks)
@@ -549,3 +545,65 @@ class ChunkSampler(_RankSampler):
         rank_of = self._starts // max(count // num_ranks, 1)
         ranks = np.repeat(rank_of, self._lengths)
         return [np.flatnonzero(ranks == rank) for rank in range(num_ranks)]
+
+
+class SceneSampler(_DealtSampler):
+    """Slots play scenes in the order of time, and no scene is cut, whatever the number of slots.
+
+    Scenes are dealt in their order, each to the slot that is ready first. What fills a slot without a scene, or
+    behind its last one, is marked as padding: it repeats the slot's last frame, or the first of the data set.
+    `StreamingSequenceSampler` does the same, but cuts scenes where there are more slots than scenes.
+    """
+
+    knows_sequences = False  # nothing is drawn
+
+    def __init__(self, sequence_lengths: Sequence[int], total_batch_size: int | None = None) -> None:
+        """Create the sampler.
+
+        Args:
+            sequence_lengths: Number of frames of each scene, above 0.
+            total_batch_size: Number of slots, all shards together. None: set later, by the loader.
+
+        Raises:
+            SettingError: An argument is out of its range.
+        """
+        super().__init__(sequence_lengths, total_batch_size, name="sequence_lengths")
+        self._slots: dict[int, list[Int64Array]] = {}  # the samples of each slot, by number of slots
+
+    def describe(self) -> Description:
+        """What the order depends on."""
+        return {**RandomAccessSampler.describe(self), "sequence_lengths": self._lengths.tolist()}
+
+    def _dealt(self, epoch: int) -> list[Int64Array]:
+        num_slots = self.total_batch_size
+        if num_slots not in self._slots:
+            scenes_of: list[list[Int64Array]] = [[np.zeros(0, np.int64)] for _ in range(num_slots)]
+            lengths = np.zeros(num_slots, np.int64)
+            for start, length in zip(self._starts, self._lengths, strict=True):
+                slot = int(np.argmin(lengths))
+                scenes_of[slot].append(np.arange(start, start + length))
+                lengths[slot] += length
+            self._slots[num_slots] = [np.concatenate(scenes) for scenes in scenes_of]
+        return self._slots[num_slots]
+
+
+def is_published(order: Order) -> bool:
+    """Whether the order of a recipe is that of the published code.
+
+    Raises:
+        SettingError: There is no such order.
+    """
+    return checks.choice(order, "order", ("epochs", "published")) == "published"
+
+
+def order_of_training(lengths: Lengths, split: int | str, order: Order, seed: int) -> RandomAccessSampler:
+    """One frame per slot and step, in the order of time, of scenes that are cut into pieces."""
+    pieces = split_lengths(lengths, split, may_be_uneven=not is_published(order))
+    return (EndlessGroupSampler if is_published(order) else StreamingSequenceSampler)(pieces, seed=seed)
+
+
+def order_of_evaluation(lengths: Sequence[int], order: Order, *, whole_sequences: bool) -> RandomAccessSampler:
+    """Each frame once, scene by scene; or as `ChunkSampler` deals them."""
+    if is_published(order):
+        return ChunkSampler(lengths, whole_sequences=whole_sequences)
+    return SceneSampler(lengths)

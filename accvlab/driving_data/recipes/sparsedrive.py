@@ -5,71 +5,40 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 import numpy as np
 
 from accvlab.dali_pipeline_framework import (
-    ArrayStep,
     DataGroupArrayWithNameElementsAppliedStep,
     DataGroupInPathAppliedStep,
     DataLoader,
     DataProvider,
-    ImageMeanStdDevNormalizer,
     PipelineStepBase,
     RandomAccessSampler,
     SampleDataGroup,
-    StreamingSequenceSampler,
     UniformDraw,
     UnneededFieldRemover,
+    checks,
 )
-from accvlab.dali_pipeline_framework.checks import (
-    choice,
-    flag,
-    number,
-    number_range,
-    probability,
-    valid,
-    whole_number,
-)
+from accvlab.dali_pipeline_framework.checks import valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, RandomDraw
-from accvlab.dali_pipeline_framework.extension import Name, no_images
 
-from ..steps.future_trajectory_adder import FutureTrajectoryAdder
-from ..steps.lidar_depth_map_adder import LidarDepthMapAdder
-from ..steps.map_line_vectorizer import MapLineVectorizer
-from .image_augmentation import ImageAugmentation, PlannedImageAugmenter
-from .mmdet_boxes import labels_of
-from .recipe_parts import (
-    CLASSES,
-    DT,
-    MEAN,
-    PLACE,
-    STD_DEV,
-    Fields,
-    checked_settings,
-    driving_provider,
-    four_by_four,
-    one_image_size,
-    provider_for,
-    recipe_loader,
-    require_filled_output,
-    sample_format,
-    sample_of,
-    turn_about_z,
-)
+from ..steps.lidar import LidarDepthMapAdder
+from ..steps.vectors import FutureTrajectoryAdder, MapLineVectorizer
+from . import recipe_parts as parts
+from .image_augmentation import ImageAugmentation, UnclippedPhotometricDistorter
+from .recipe_parts import DT, PLACE
 from .reference_orders import (
     AugmentationRanges,
-    ChunkSampler,
-    EndlessGroupSampler,
+    Order,
     SkippingGroupSampler,
+    is_published,
+    order_of_evaluation,
+    order_of_training,
     split_lengths,
 )
-from .scene_sampler import SceneSampler
-from .unclipped_photometric_distorter import UnclippedPhotometricDistorter
-
-Order = Literal["epochs", "published"]
 
 _IMAGES = ImageAugmentation(scale_range=(0.40, 0.47), rotation_range_deg=(-5.4, 5.4))
 
@@ -78,7 +47,7 @@ _LISTED_OF_PLANNING = ("gt_agent_fut_trajs", "gt_agent_fut_masks", "gt_map_label
 
 
 @attrs.frozen(kw_only=True)
-class SparseDriveSettings:
+class SparseDriveSettings(parts.RecipeSettings):
     """What the configuration of SparseDrive says; the defaults are those of ``sparsedrive_small_stage2``.
 
     Attributes:
@@ -104,23 +73,20 @@ class SparseDriveSettings:
     """
 
     images: ImageAugmentation = _IMAGES
-    rotation_3d_range: Sequence[float] = attrs.field(default=(0.0, 0.0), validator=valid(number_range))
-    has_planning: bool = attrs.field(default=True, validator=valid(flag))
-    has_map: bool = attrs.field(default=True, validator=valid(flag))
-    zero_ego_status: bool = attrs.field(default=False, validator=valid(flag))
+    rotation_3d_range: Sequence[float] = parts.setting((0.0, 0.0), checks.number_range)
+    has_planning: bool = parts.setting(True, checks.flag)
+    has_map: bool = parts.setting(True, checks.flag)
+    zero_ego_status: bool = parts.setting(False, checks.flag)
     depth_strides: Sequence[int] = attrs.field(
-        default=(4, 8, 16), validator=attrs.validators.deep_iterable(valid(whole_number, at_least=1))
+        default=(4, 8, 16), validator=attrs.validators.deep_iterable(valid(checks.whole_number, at_least=1))
     )
-    circle_range: float = attrs.field(default=55.0, validator=valid(number, above=0))
-    classes: Sequence[str] = CLASSES
-    num_line_points: int = attrs.field(default=20, validator=valid(whole_number, at_least=2))
-    num_future_frames: int = attrs.field(default=12, validator=valid(whole_number, at_least=1))
-    num_ego_future_frames: int = attrs.field(default=6, validator=valid(whole_number, at_least=1))
-    distorts: bool = attrs.field(default=True, validator=valid(flag))
-    mean: Sequence[float] = MEAN
-    std_dev: Sequence[float] = STD_DEV
-    skip_prob: float = attrs.field(default=0.0, validator=valid(probability))
-    flip_prob: float = attrs.field(default=0.0, validator=valid(probability))
+    circle_range: float = parts.setting(55.0, checks.number, above=0)
+    num_line_points: int = parts.setting(20, checks.whole_number, at_least=2)
+    num_future_frames: int = parts.setting(12, checks.whole_number, at_least=1)
+    num_ego_future_frames: int = parts.setting(6, checks.whole_number, at_least=1)
+    distorts: bool = parts.setting(True, checks.flag)
+    skip_prob: float = parts.setting(0.0, checks.probability)
+    flip_prob: float = parts.setting(0.0, checks.probability)
     key: DrawKey = "sequence"
 
     @classmethod
@@ -148,62 +114,45 @@ class SparseDriveSettings:
         return fields
 
 
-class SparseDriveFormatter(ArrayStep):
+class SparseDriveFormatter(parts.FrameFormatter):
     """Makes what SparseDrive and Sparse4D take of a frame of a `DrivingProvider`: all but images and depth maps.
 
     In training it draws the augmentation of the images, and the rotation of the scene. It runs behind the steps
     that make trajectories and map lines, see `sparsedrive_steps`.
     """
 
-    def __init__(self, settings: SparseDriveSettings, class_names: Sequence[str], is_training: bool) -> None:
-        """Create the step.
+    _settings: SparseDriveSettings
 
-        Args:
-            settings: The settings.
-            class_names: Names of the categories of the provider.
-            is_training: Whether there are boxes and random changes.
-        """
-        self._settings = settings
-        self._is_training = is_training
-        self._images = settings.images if is_training else settings.images.for_evaluation()
-        self._label_of = labels_of(class_names, settings.classes)
-        self._has_depth = is_training and bool(settings.depth_strides)
+    @property
+    def _has_depth(self) -> bool:
+        return self._is_training and bool(self._settings.depth_strides)
 
-    declare_images = no_images
-
-    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
-        """Declare the change of the images, and the rotation of the scene."""
-        draws = self._images.draws(self._settings.key)
-        if self._is_training:
-            draws.append(UniformDraw("rotation_3d", *self._settings.rotation_3d_range, key=self._settings.key))
-        return draws
+    def _draws_of_scene(self, key: DrawKey) -> list[RandomDraw]:
+        return [UniformDraw("rotation_3d", *self._settings.rotation_3d_range, key=key)]
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        fields: dict[str, Any] = dict(_FIELDS)
-        if self._settings.has_planning:
-            fields |= _FIELDS_OF_EGO
+        has_planning = self._settings.has_planning
+        fields = {**_FIELDS, **(_FIELDS_OF_EGO if has_planning else {})}
         if self._is_training:
-            fields |= _FIELDS_OF_TRAINING
-            if self._settings.has_planning:
-                fields |= _FIELDS_OF_PLANNING
-        of_camera: Fields = {"depth_projection": (DT.FLOAT64, 2)} if self._has_depth else {}
-        format = sample_format(data_empty, fields, of_camera)
+            fields |= {**_FIELDS_OF_TRAINING, **(_FIELDS_OF_PLANNING if has_planning else {})}
+        of_camera = {"depth_projection": (DT.FLOAT64, 2)} if self._has_depth else {}
+        format = parts.sample_format(data_empty, fields, of_camera)
         if self._has_depth:
             format.add_data_group_field("lidar", data_empty["lidar"])
         return format
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         cameras = [*data["cameras"].values()]
-        plan = self._images.plan(one_image_size(cameras), self.draw)
+        plan = self.images.plan(parts.one_image_size(cameras), self.draw)
         angle = float(self.draw("rotation_3d")) if self._is_training else 0.0
-        scene = turn_about_z(angle)
+        scene = parts.turn_about_z(angle)
         reference_from_scene = np.linalg.inv(scene)
         projections = [
-            four_by_four(plan.matrix @ camera["intrinsics"]) @ camera["camera_from_reference"]
+            parts.four_by_four(plan.matrix @ camera["intrinsics"]) @ camera["camera_from_reference"]
             for camera in cameras
         ]
         world_from_scene = data["ego"]["world_from_reference"] @ reference_from_scene
-        height, width = self._images.output_hw
+        height, width = self.images.output_hw
         values: dict[str, Any] = {
             "timestamp": data["timestamp"],
             "projection_mat": np.stack(projections) @ reference_from_scene,
@@ -226,7 +175,7 @@ class SparseDriveFormatter(ArrayStep):
         if self._has_depth:
             format["lidar"] = data["lidar"]
         of_cameras = [{"depth_projection": matrix} if self._has_depth else {} for matrix in projections]
-        return sample_of(data, format, values, of_cameras, plan)
+        return parts.sample_of(data, format, values, of_cameras, plan)
 
     def _lines(self, data: SampleDataGroup) -> dict[str, Any]:
         if self._settings.has_map:
@@ -238,20 +187,12 @@ class SparseDriveFormatter(ArrayStep):
 
     def _boxes(self, boxes: SampleDataGroup, scene: Any, angle: float) -> dict[str, Any]:
         """Boxes in range: z of the center, yaw in [-pi, pi); and what belongs to them. Futures are not turned."""
-        centers = np.asarray(boxes["centers"], np.float64)
-        distances = np.linalg.norm(centers[:, :2], axis=1)
+        distances = np.linalg.norm(np.asarray(boxes["centers"], np.float64)[:, :2], axis=1)
         kept = (distances <= self._settings.circle_range) & (boxes["categories"] >= 0)
-        velocities = np.nan_to_num(np.asarray(boxes["velocities"], np.float64)[kept, :2], nan=0.0)
-        yaws = np.asarray(boxes["yaws"], np.float64)[kept] + angle
-        yaws -= np.floor(yaws / (2 * np.pi) + 0.5) * 2 * np.pi
-        columns = [
-            centers[kept] @ scene[:3, :3].T,
-            boxes["sizes"][kept],
-            yaws[:, np.newaxis],
-            velocities @ scene[:2, :2].T,
-        ]
+        columns = parts.scene_boxes(boxes, kept, scene, angle, z="center")
+        columns[:, 6] -= np.floor(columns[:, 6] / (2 * np.pi) + 0.5) * 2 * np.pi
         values = {
-            "gt_bboxes_3d": np.concatenate(columns, axis=1),
+            "gt_bboxes_3d": columns,
             "gt_labels_3d": self._label_of[boxes["categories"][kept]],
             "instance_id": boxes["instances"][kept],
         }
@@ -306,9 +247,9 @@ def sparsedrive_steps(
     Raises:
         SettingError: The provider lacks what is needed; all of it is told.
     """
-    settings = checked_settings(settings, SparseDriveSettings)
+    settings = parts.checked_settings(settings, SparseDriveSettings)
     classes = settings.classes if is_training else ()
-    driving = provider_for(provider, settings.model, settings.provider_fields(is_training), classes)
+    driving = parts.provider_for(provider, settings.model, settings.provider_fields(is_training), classes)
     added: dict[str, Any] = {"known_name": "is_future_known", "offset_name": "offsets", "mask_name": "mask"}
     steps: list[PipelineStepBase] = []
     if settings.has_planning:
@@ -320,29 +261,21 @@ def sparsedrive_steps(
                 "points", count_name="num_points", vector_name="vectors", num_points=settings.num_line_points
             )
             steps.append(DataGroupInPathAppliedStep(vectorizer, "map_lines"))
-    steps.append(SparseDriveFormatter(settings, driving.class_names if is_training else (), is_training))
-    images = settings.images if is_training else settings.images.for_evaluation()
-    require_filled_output(driving, images)
+    formatter = SparseDriveFormatter(settings, driving.class_names if is_training else (), is_training)
+    steps.append(formatter)
+    parts.require_filled_output(driving, formatter.images)
     if is_training and settings.depth_strides:
-        strides: dict[Name, int] = {f"depth_{place}": size for place, size in enumerate(settings.depth_strides)}
-        steps.append(
-            LidarDepthMapAdder(
-                "depth_projection",
-                point_path=("lidar", "points"),
-                matrix_path=("lidar", "reference_from_lidar"),
-                image_hw=images.output_hw,
-                strides=strides,
-            )
+        depth_maps = LidarDepthMapAdder(
+            "depth_projection",
+            point_path=("lidar", "points"),
+            matrix_path=("lidar", "reference_from_lidar"),
+            image_hw=formatter.images.output_hw,
+            strides={f"depth_{place}": size for place, size in enumerate(settings.depth_strides)},
         )
-        steps.append(UnneededFieldRemover(["depth_projection", "lidar"]))
-    steps.append(
-        PlannedImageAugmenter(
-            "image", "image_plan", images.output_hw, rotates=images.rotates, reduced_decoding=reduced_decoding
-        )
-    )
-    if is_training and settings.distorts:
-        steps.append(DataGroupArrayWithNameElementsAppliedStep(UnclippedPhotometricDistorter("image"), "cameras"))
-    return [*steps, ImageMeanStdDevNormalizer("image", settings.mean, settings.std_dev, output_layout="CHW")]
+        steps += [depth_maps, UnneededFieldRemover(["depth_projection", "lidar"])]
+    changes = [UnclippedPhotometricDistorter("image")] if is_training and settings.distorts else []
+    of_cameras = [DataGroupArrayWithNameElementsAppliedStep(change, "cameras") for change in changes]
+    return [*steps, *formatter.image_steps(reduced_decoding, *of_cameras)]
 
 
 def sparsedrive_training(
@@ -376,38 +309,30 @@ def sparsedrive_training(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    choice(order, "order", ("epochs", "published"))
-    settings = checked_settings(settings, SparseDriveSettings)
-    frames = driving_provider(provider)
+    settings, frames = parts.checked_settings(settings, SparseDriveSettings), parts.driving_provider(provider)
     steps = sparsedrive_steps(frames, settings, reduced_decoding=reduced_decoding)
-    pieces = split_lengths(frames.sequence_lengths, split, may_be_uneven=order != "published")
-    sampler: RandomAccessSampler
-    if order == "epochs":
-        sampler = StreamingSequenceSampler(pieces, seed=seed)
-    elif not settings.skip_prob and not settings.flip_prob:
-        sampler = EndlessGroupSampler(pieces, seed=seed)
-    else:
-        sampler = SkippingGroupSampler(
-            pieces,
+    if is_published(order) and (settings.skip_prob or settings.flip_prob):
+        sampler: RandomAccessSampler = SkippingGroupSampler(
+            split_lengths(frames.sequence_lengths, split),
             seed=seed,
             numpy_seed=seed,
             skip_prob=settings.skip_prob,
             flip_prob=settings.flip_prob,
             augmentation=_ranges(frames, settings),
         )
+    else:
+        sampler = order_of_training(frames.sequence_lengths, split, order, seed)
     listed = [*_LISTED, *(_LISTED_OF_PLANNING if settings.has_planning else ())]
     of_batch = functools.partial(_as_published, num_depth_maps=len(settings.depth_strides))
     arguments = {"seed": seed, **loader_arguments}
-    return recipe_loader(
-        frames, sampler, steps, batch_size, of_batch, listed, arguments, settings or SparseDriveSettings()
-    )
+    return parts.recipe_loader(settings, frames, sampler, steps, batch_size, of_batch, listed, **arguments)
 
 
 def _ranges(provider: Any, settings: SparseDriveSettings) -> AugmentationRanges:
     """Ranges of the numbers that the published sampler draws beside the order."""
     images = settings.images
     return AugmentationRanges(
-        image_hw=one_image_size(provider.get_data(0)["cameras"].values()),
+        image_hw=parts.one_image_size(provider.get_data(0)["cameras"].values()),
         output_hw=images.output_hw,
         scale_range=images.scale_range or (1.0, 1.0),
         bottom_crop_range=images.bottom_crop_range,
@@ -444,24 +369,16 @@ def sparsedrive_evaluation(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    choice(order, "order", ("epochs", "published"))
-    settings = checked_settings(settings, SparseDriveSettings)
-    frames = driving_provider(provider)
-    lengths = frames.sequence_lengths
-    sampler: RandomAccessSampler = SceneSampler(lengths)
-    if order == "published":
-        sampler = ChunkSampler(lengths, whole_sequences=True)
+    settings, frames = parts.checked_settings(settings, SparseDriveSettings), parts.driving_provider(provider)
+    sampler = order_of_evaluation(frames.sequence_lengths, order, whole_sequences=True)
     steps = sparsedrive_steps(frames, settings, is_training=False, reduced_decoding=reduced_decoding)
-    return recipe_loader(
-        frames, sampler, steps, batch_size, _as_published, (), loader_arguments, settings or SparseDriveSettings()
-    )
+    return parts.recipe_loader(settings, frames, sampler, steps, batch_size, _as_published, **loader_arguments)
 
 
 def _as_published(batch: dict[str, Any], num_depth_maps: int = 0) -> dict[str, Any]:
     """Give a batch the names of the published code."""
-    cameras = batch.pop("cameras")
+    cameras, place = batch.pop("cameras"), batch.pop(PLACE)
     result = {"img": cameras["image"], **batch}
     if num_depth_maps:
         result["gt_depth"] = [cameras[f"depth_{number}"] for number in range(num_depth_maps)]
-    result[PLACE] = result.pop(PLACE)
-    return result
+    return {**result, PLACE: place}

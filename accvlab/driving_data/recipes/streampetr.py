@@ -4,66 +4,173 @@
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import (
-    ArrayStep,
     DataGroupArrayWithNameElementsAppliedStep,
     DataLoader,
     DataProvider,
-    ImageMeanStdDevNormalizer,
     PipelineStepBase,
     RandomAccessSampler,
     SampleDataGroup,
     ShuffledSampler,
-    StreamingSequenceSampler,
     UniformDraw,
+    checks,
 )
-from accvlab.dali_pipeline_framework.checks import choice, number, number_list, number_range, valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, NormalDraw, RandomDraw
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.extension import no_images
 
-from .boxes_in_images import visible_boxes
-from .image_augmentation import ImageAugmentation, ImagePlan, PlannedImageAugmenter
-from .mmdet_boxes import bev_range_of, is_in_range, labels_of
-from .queue_provider import FRAMES, QueueProvider
-from .recipe_parts import (
-    CLASSES,
-    CLASSES_OF_CONVERTERS,
-    DT,
-    MEAN,
-    PLACE,
-    STD_DEV,
-    checked_settings,
-    driving_provider,
-    four_by_four,
-    has_place,
-    one_image_size,
-    provider_for,
-    recipe_loader,
-    require_filled_output,
-    sample_format,
-    sample_of,
-    turn_about_z,
-)
-from .reference_orders import ChunkSampler, EndlessGroupSampler, split_lengths
-from .scene_sampler import SceneSampler
+from ..datasets import DrivingProvider
+from . import recipe_parts as parts
+from .image_augmentation import ImageAugmentation, ImagePlan
+from .recipe_parts import DT, NAMES, PLACE
+from .reference_orders import Order, is_published, order_of_evaluation, order_of_training
 
-Order = Literal["epochs", "published"]
+Float64Array = npt.NDArray[np.float64]
+Int64Array = npt.NDArray[np.int64]
+
+
+def visible_boxes(
+    boxes: npt.NDArray[Any], centers: npt.NDArray[Any], depths: npt.NDArray[Any], plan: ImagePlan, min_size: float
+) -> tuple[Float64Array, Float64Array, Int64Array]:
+    """Bring the boxes of an image to its augmented form, and find those that can be seen.
+
+    Scaled, moved and limited to the output; kept where width and height are at least ``min_size``; mirrored; then
+    sorted by depth, the farthest first, and painted one over the other: kept is what is not painted over. The
+    farthest box also stays as long as some pixel of the image is not painted. Rotation is left out, as there.
+
+    Args:
+        boxes: ``(M, 4)``, x1, y1, x2, y2, pixels of the file.
+        centers: ``(M, 2)``, pixels of the file; limited to the output, too.
+        depths: ``(M,)``.
+        plan: What is done to the image.
+        min_size: Least width and height, pixels of the output.
+
+    Returns:
+        Boxes ``(K, 4)``, centers ``(K, 2)``, and their rows ``(K,)`` in what was given.
+    """
+    height, width = plan.output_hw
+    top, left = plan.corner
+    offset, limit = np.array([left, top, left, top]), np.array([width, height, width, height])
+    moved = np.clip(np.asarray(boxes, np.float64) * plan.scale - offset, 0, limit)
+    points = np.clip(np.asarray(centers, np.float64) * plan.scale - offset[:2], 0, limit[:2])
+    sizes = moved[:, 2:] - moved[:, :2]
+    rows = np.flatnonzero((sizes >= min_size).all(axis=1))
+    moved, points = moved[rows], points[rows]
+    if plan.is_flipped:
+        moved[:, [0, 2]] = width - moved[:, [2, 0]]
+        points[:, 0] = width - points[:, 0]
+    far_to_near = np.argsort(-np.asarray(depths)[rows], kind="stable")
+    order = far_to_near[_seen(moved[far_to_near], plan.output_hw)]
+    return moved[order], points[order], rows[order]
+
+
+def _seen(boxes: Float64Array, hw: tuple[int, int]) -> Int64Array:
+    """Numbers of the boxes that are left of those painted one after the other over a map of zeros."""
+    if not len(boxes):
+        return np.zeros(0, np.int64)
+    corners = np.concatenate([np.ceil(boxes[:, :2]), np.floor(boxes[:, 2:])], axis=1).astype(np.int64)
+    # Painted on the cells between all edges: the same without the pixels inside.
+    edges_x = np.unique(np.concatenate([[0, hw[1]], corners[:, 0], corners[:, 2]]))
+    edges_y = np.unique(np.concatenate([[0, hw[0]], corners[:, 1], corners[:, 3]]))
+    first_x, end_x = np.searchsorted(edges_x, corners[:, 0]), np.searchsorted(edges_x, corners[:, 2])
+    first_y, end_y = np.searchsorted(edges_y, corners[:, 1]), np.searchsorted(edges_y, corners[:, 3])
+    painted = np.zeros((len(edges_y) - 1, len(edges_x) - 1), np.int64)
+    for row in range(len(boxes)):
+        painted[first_y[row] : end_y[row], first_x[row] : end_x[row]] = row
+    return np.unique(painted)
+
+
+FRAMES = "frames"
+"""Name of the array of the frames of a window."""
+
+
+class QueueProvider(DataProvider):
+    """Sample ``i`` is the window of frames that ends at frame ``i`` of a `DrivingProvider`, as in StreamPETR.
+
+    A window has ``length`` of the last ``length + num_random_frames`` frames: always the last one, and the others
+    without ``num_random_frames`` that are chosen at random. Windows go over the borders of scenes; ``is_first`` of
+    a frame says whether its scene differs from that of the frame before. Before the first frame of the data set,
+    this one is repeated.
+
+    The choice for window ``i`` is that of Python's generator with the seed ``seed + i``, in each epoch the same.
+    """
+
+    def __init__(
+        self, provider: DrivingProvider, length: int, *, num_random_frames: int = 0, seed: int = 0
+    ) -> None:
+        """Wrap a provider.
+
+        Args:
+            provider: The frames.
+            length: Number of frames of a window, ``queue_length``.
+            num_random_frames: How many frames are left out of it at random, ``random_length``.
+            seed: Seed of the choice.
+
+        Raises:
+            SettingError: An argument is out of its range.
+        """
+        self._provider = provider
+        self._length = checks.whole_number(length, "length", at_least=1)
+        self._num_random = checks.whole_number(num_random_frames, "num_random_frames", at_least=0)
+        self._seed = checks.whole_number(seed, "seed", at_least=0)
+
+    @property
+    def provider(self) -> DrivingProvider:
+        """The frames."""
+        return self._provider
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        """Blueprint of a window: an array of frames."""
+        blueprint = SampleDataGroup()
+        blueprint.add_data_group_field_array(FRAMES, self._provider.sample_data_structure, self._length)
+        return blueprint
+
+    def get_number_of_samples(self) -> int:
+        """Get the number of frames: a window ends at each of them."""
+        return self._provider.get_number_of_samples()
+
+    def frames_of(self, sample_index: int) -> list[int]:
+        """Numbers of the frames of a window, ``length`` of them."""
+        last = checks.index_in(sample_index, "sample_index", self.get_number_of_samples())
+        before = list(range(last - self._length - self._num_random + 1, last))
+        random.Random(self._seed + last).shuffle(before)
+        return [max(0, frame) for frame in [*sorted(before[self._num_random :]), last]]
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        """Load a window; each frame once, also where it is repeated."""
+        window = self.sample_data_structure
+        loaded: dict[int, SampleDataGroup] = {}
+        scene_before: Any = None
+        for position, frame in enumerate(self.frames_of(sample_index)):
+            if frame not in loaded:
+                loaded[frame] = self._provider.get_data(frame)
+            sample = loaded[frame].get_copy()
+            scene = str(sample["scene"])
+            sample["is_first"] = scene != scene_before
+            scene_before = scene
+            window[FRAMES][position] = sample
+        return window
+
+    def describe_sample(self, sample_index: int) -> str:
+        """Say where the frames of a window come from."""
+        return ", ".join(self._provider.describe_sample(frame) for frame in self.frames_of(sample_index))
+
 
 _IMAGES = ImageAugmentation(scale_range=(0.38, 0.55))
 
-_LISTED = ("gt_bboxes_3d", "gt_labels_3d")
+_LISTED = ("gt_bboxes_3d", "gt_labels_3d", "gt_bboxes", "gt_labels", "centers2d", "depths")
 
 
 @attrs.frozen(kw_only=True)
-class StreamPETRSettings:
+class StreamPETRSettings(parts.RecipeSettings):
     """What the configuration of StreamPETR says; the defaults are those of ``stream_petr_r50_flash_704``.
 
     Attributes:
@@ -81,19 +188,16 @@ class StreamPETRSettings:
     """
 
     images: ImageAugmentation = _IMAGES
-    bev_rotation_range: Sequence[float] = attrs.field(default=(-0.3925, 0.3925), validator=valid(number_range))
-    bev_scale_range: Sequence[float] = attrs.field(default=(0.95, 1.05), validator=valid(number_range, above=0))
-    bev_translation_std: Sequence[float] = attrs.field(
-        default=(0.0, 0.0, 0.0), validator=valid(number_list, what="three numbers", count=3)
+    bev_rotation_range: Sequence[float] = parts.setting((-0.3925, 0.3925), checks.number_range)
+    bev_scale_range: Sequence[float] = parts.setting((0.95, 1.05), checks.number_range, above=0)
+    bev_translation_std: Sequence[float] = parts.setting(
+        (0.0, 0.0, 0.0), checks.number_list, what="three numbers", count=3
     )
-    point_cloud_range: Sequence[float] = attrs.field(
-        default=(-51.2, -51.2, -5.0, 51.2, 51.2, 3.0), validator=valid(number_list, what="six numbers", count=6)
+    point_cloud_range: Sequence[float] = parts.setting(
+        (-51.2, -51.2, -5.0, 51.2, 51.2, 3.0), parts.point_cloud_range
     )
-    classes: Sequence[str] = CLASSES
-    image_classes: Sequence[str] = CLASSES_OF_CONVERTERS
-    min_box_size_px: float = attrs.field(default=2.0, validator=valid(number, at_least=0))
-    mean: Sequence[float] = MEAN
-    std_dev: Sequence[float] = STD_DEV
+    image_classes: Sequence[str] = parts.CLASSES_OF_CONVERTERS
+    min_box_size_px: float = parts.setting(2.0, checks.number, at_least=0)
     key: DrawKey = "sample"
 
     def __attrs_post_init__(self) -> None:
@@ -104,23 +208,20 @@ class StreamPETRSettings:
 
     def provider_fields(self, is_training: bool = True) -> dict[str, Any]:
         """Settings of a `DrivingProvider` that make it deliver what is needed, but its ``cameras``."""
-        if not is_training:
-            return {"boxes": False, "reference": "lidar"}
-        return {
-            "boxes": True,
-            "boxes_2d": True,
-            "classes": tuple(self.classes),
-            "min_points": 1,
-            "reference": "lidar",
-        }
+        fields: dict[str, Any] = {"boxes": is_training, "reference": "lidar"}
+        if is_training:
+            fields |= {"boxes_2d": True, "classes": tuple(self.classes), "min_points": 1}
+        return fields
 
 
-class StreamPETRFormatter(ArrayStep):
+class StreamPETRFormatter(parts.FrameFormatter):
     """Makes what StreamPETR takes of a frame of a `DrivingProvider`: all but the images, which stay files.
 
     In training it draws the augmentation of the images, and that of the scene: boxes, matrices and poses are
     turned, scaled and moved.
     """
+
+    _settings: StreamPETRSettings
 
     def __init__(self, settings: StreamPETRSettings, class_names: Sequence[str], is_training: bool) -> None:
         """Create the step.
@@ -130,45 +231,35 @@ class StreamPETRFormatter(ArrayStep):
             class_names: Names of the categories of the provider.
             is_training: Whether there are boxes and random changes.
         """
-        self._settings = settings
-        self._is_training = is_training
-        self._images = settings.images if is_training else settings.images.for_evaluation()
-        self._label_of = labels_of(class_names, settings.classes)
-        self._image_label_of = labels_of(class_names, settings.image_classes)
+        super().__init__(settings, class_names, is_training)
+        self._image_label_of = parts.labels_of(class_names, settings.image_classes)
 
-    declare_images = no_images
-
-    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
-        """Declare the change of the images, and of the scene."""
-        draws = self._images.draws(self._settings.key)
-        if self._is_training:
-            settings, key = self._settings, self._settings.key
-            draws += [
-                UniformDraw("bev_angle", *settings.bev_rotation_range, key=key),
-                UniformDraw("bev_scale", *settings.bev_scale_range, key=key),
-            ]
-            draws += [
-                NormalDraw(f"bev_translation_{axis}", 0.0, std_dev, key=key)
-                for axis, std_dev in zip("xyz", settings.bev_translation_std, strict=True)
-            ]
-        return draws
+    def _draws_of_scene(self, key: DrawKey) -> list[RandomDraw]:
+        settings = self._settings
+        shifts = zip("xyz", settings.bev_translation_std, strict=True)
+        return [
+            UniformDraw("bev_angle", *settings.bev_rotation_range, key=key),
+            UniformDraw("bev_scale", *settings.bev_scale_range, key=key),
+            *(NormalDraw(f"bev_translation_{axis}", 0.0, std_dev, key=key) for axis, std_dev in shifts),
+        ]
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         if self._is_training:
-            return sample_format(data_empty, {**_FIELDS, **_FIELDS_OF_TRAINING}, _FIELDS_OF_CAMERAS)
-        return sample_format(data_empty, _FIELDS, {})
+            return parts.sample_format(data_empty, {**_FIELDS, **_FIELDS_OF_TRAINING}, _FIELDS_OF_CAMERAS)
+        return parts.sample_format(data_empty, _FIELDS, {})
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         cameras = [*data["cameras"].values()]
-        plan = self._images.plan(one_image_size(cameras), self.draw)
-        scene = np.eye(4)
+        plan = self.images.plan(parts.one_image_size(cameras), self.draw)
+        scene, angle, scale = np.eye(4), 0.0, 1.0
         if self._is_training:
             # The published code turns by the negative angle (``reverse_angle=True``).
-            scene = turn_about_z(-float(self.draw("bev_angle")))
-            scene[:3] *= float(self.draw("bev_scale"))
+            angle, scale = -float(self.draw("bev_angle")), float(self.draw("bev_scale"))
+            scene = parts.turn_about_z(angle)
+            scene[:3] *= scale
             scene[:3, 3] = [float(self.draw(f"bev_translation_{axis}")) for axis in "xyz"]
         reference_from_scene = np.linalg.inv(scene)
-        intrinsics = np.stack([four_by_four(plan.matrix @ camera["intrinsics"]) for camera in cameras])
+        intrinsics = np.stack([parts.four_by_four(plan.matrix @ camera["intrinsics"]) for camera in cameras])
         extrinsics = np.stack([camera["camera_from_reference"] for camera in cameras])
         ego_pose = data["ego"]["world_from_reference"] @ reference_from_scene
         values: dict[str, Any] = {
@@ -181,32 +272,15 @@ class StreamPETRFormatter(ArrayStep):
             "ego_pose_inv": np.linalg.inv(ego_pose),
         }
         if self._is_training:
-            is_first = data[PLACE]["is_first"] if has_place(data) else data["is_first"]
+            is_first = data[PLACE]["is_first"] if parts.has_place(data) else data["is_first"]
             values["prev_exists"] = 1.0 - np.float32(is_first)
-            values |= self._boxes(data["boxes"], scene)
-        of_cameras = [self._labels(camera, plan) for camera in cameras] if self._is_training else []
+            boxes, limits = data["boxes"], self._settings.point_cloud_range
+            kept = parts.is_in_range(boxes["centers"], limits) & (boxes["categories"] >= 0)
+            values["gt_bboxes_3d"] = parts.scene_boxes(boxes, kept, scene, angle, scale=scale, z="bottom")
+            values["gt_labels_3d"] = self._label_of[boxes["categories"][kept]]
+        of_cameras = [self._labels(camera, plan) if self._is_training else {} for camera in cameras]
         format = self._check_and_adjust_data_format_input_to_output(data)
-        return sample_of(data, format, values, of_cameras or [{}] * len(cameras), plan)
-
-    def _boxes(self, boxes: SampleDataGroup, scene: npt.NDArray[np.float64]) -> dict[str, Any]:
-        """Boxes in range, as ``LiDARInstance3DBoxes`` holds them: z of the bottom; and their labels."""
-        centers = np.asarray(boxes["centers"], np.float64)
-        kept = is_in_range(centers, bev_range_of(self._settings.point_cloud_range)) & (boxes["categories"] >= 0)
-        scale, angle = float(self.draw("bev_scale")), -float(self.draw("bev_angle"))
-        centers, sizes = centers[kept], np.asarray(boxes["sizes"], np.float64)[kept]
-        centers[:, 2] -= sizes[:, 2] / 2
-        velocities = np.nan_to_num(np.asarray(boxes["velocities"], np.float64)[kept, :2], nan=0.0)
-        yaws = np.asarray(boxes["yaws"], np.float64)[kept]
-        columns = [
-            centers @ scene[:3, :3].T + scene[:3, 3],
-            sizes * scale,
-            (yaws + angle)[:, np.newaxis],
-            velocities @ scene[:2, :2].T,
-        ]
-        return {
-            "gt_bboxes_3d": np.concatenate(columns, axis=1),
-            "gt_labels_3d": self._label_of[boxes["categories"][kept]],
-        }
+        return parts.sample_of(data, format, values, of_cameras, plan)
 
     def _labels(self, camera: SampleDataGroup, plan: ImagePlan) -> dict[str, Any]:
         given = camera["boxes_2d"]
@@ -256,24 +330,15 @@ def streampetr_steps(
     Raises:
         SettingError: The provider lacks what is needed; all of it is told.
     """
-    settings = checked_settings(settings, StreamPETRSettings)
+    settings = parts.checked_settings(settings, StreamPETRSettings)
     is_queue = isinstance(provider, QueueProvider)
     frames = provider.provider if isinstance(provider, QueueProvider) else provider
     classes = settings.classes if is_training else ()
-    driving = provider_for(frames, "StreamPETR", settings.provider_fields(is_training), classes)
-    names = driving.class_names if is_training else ()
-    formatter: PipelineStepBase = StreamPETRFormatter(settings, names, is_training)
-    if is_queue:
-        formatter = DataGroupArrayWithNameElementsAppliedStep(formatter, FRAMES)
-    images = settings.images if is_training else settings.images.for_evaluation()
-    require_filled_output(driving, images)
-    return [
-        formatter,
-        PlannedImageAugmenter(
-            "image", "image_plan", images.output_hw, rotates=images.rotates, reduced_decoding=reduced_decoding
-        ),
-        ImageMeanStdDevNormalizer("image", settings.mean, settings.std_dev, output_layout="CHW"),
-    ]
+    driving = parts.provider_for(frames, "StreamPETR", settings.provider_fields(is_training), classes)
+    formatter = StreamPETRFormatter(settings, driving.class_names if is_training else (), is_training)
+    parts.require_filled_output(driving, formatter.images)
+    applied = DataGroupArrayWithNameElementsAppliedStep(formatter, FRAMES) if is_queue else formatter
+    return [applied, *formatter.image_steps(reduced_decoding)]
 
 
 def streampetr_training(
@@ -313,40 +378,27 @@ def streampetr_training(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    choice(order, "order", ("epochs", "published"))
-    frames = driving_provider(provider)
+    settings, frames = parts.checked_settings(settings, StreamPETRSettings), parts.driving_provider(provider)
     source: DataProvider = frames
-    sampler: RandomAccessSampler
     if queue_length is not None:
         source = QueueProvider(frames, queue_length, num_random_frames=num_random_frames, seed=seed)
-        if order == "published":
+        if is_published(order):
             raise SettingError(
                 "`order='published'` is for one frame per step. For windows use ShuffledGroupSampler in a "
                 "PipelineDefinition of your own, with `streampetr_steps`."
             )
-        sampler = ShuffledSampler(frames.get_number_of_samples(), seed=seed)
+        sampler: RandomAccessSampler = ShuffledSampler(frames.get_number_of_samples(), seed=seed)
     elif num_random_frames:
         raise SettingError(
             f"`num_random_frames` is for windows of frames, and without `queue_length` there are none, got "
             f"{num_random_frames!r}. Pass `queue_length`, the number of frames of a window, as well."
         )
     else:
-        is_published = order == "published"
-        pieces = split_lengths(frames.sequence_lengths, split, may_be_uneven=not is_published)
-        sampler = (EndlessGroupSampler if is_published else StreamingSequenceSampler)(pieces, seed=seed)
+        sampler = order_of_training(frames.sequence_lengths, split, order, seed)
     steps = streampetr_steps(source, settings, reduced_decoding=reduced_decoding)
     of_batch = functools.partial(_as_published, is_training=True, is_queue=queue_length is not None)
     arguments = {"seed": seed, **loader_arguments}
-    return recipe_loader(
-        source,
-        sampler,
-        steps,
-        batch_size,
-        of_batch,
-        [*_LISTED, *_FIELDS_OF_CAMERAS],
-        arguments,
-        settings or StreamPETRSettings(),
-    )
+    return parts.recipe_loader(settings, source, sampler, steps, batch_size, of_batch, _LISTED, **arguments)
 
 
 def streampetr_evaluation(
@@ -376,29 +428,23 @@ def streampetr_evaluation(
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    choice(order, "order", ("epochs", "published"))
-    frames = driving_provider(provider)
-    lengths = frames.sequence_lengths
-    sampler = ChunkSampler(lengths) if order == "published" else SceneSampler(lengths)
+    settings, frames = parts.checked_settings(settings, StreamPETRSettings), parts.driving_provider(provider)
+    sampler = order_of_evaluation(frames.sequence_lengths, order, whole_sequences=False)
     steps = streampetr_steps(frames, settings, is_training=False, reduced_decoding=reduced_decoding)
-    of_batch = functools.partial(_as_published, is_training=False, is_queue=False)
-    return recipe_loader(
-        frames, sampler, steps, batch_size, of_batch, (), loader_arguments, settings or StreamPETRSettings()
-    )
+    return parts.recipe_loader(settings, frames, sampler, steps, batch_size, _as_published, **loader_arguments)
 
 
-def _as_published(batch: dict[str, Any], is_training: bool, is_queue: bool) -> dict[str, Any]:
+def _as_published(batch: dict[str, Any], is_training: bool = False, is_queue: bool = False) -> dict[str, Any]:
     """Give a batch the names and axes of the published code: in training, labels and an axis of frames."""
     frames = batch[FRAMES] if is_queue else batch
     cameras = frames["cameras"]
     result = {"img": cameras["image"], **{name: frames[name] for name in _FIELDS}}
     if is_training:
-        result |= {name: frames[name] for name in ("prev_exists", *_LISTED)}
+        result |= {name: frames[name] for name in _FIELDS_OF_TRAINING}
         result |= {name: cameras[name] for name in _FIELDS_OF_CAMERAS}
         if not is_queue:
             result = {name: _with_frames(value) for name, value in result.items()}
-    beside = {name: frames[name] for name in ("token", "scene")}
-    return {**result, **beside, PLACE: batch[PLACE]}
+    return {**result, **{name: frames[name] for name in NAMES}, PLACE: batch[PLACE]}
 
 
 def _with_frames(value: Any) -> Any:

@@ -1,5 +1,5 @@
-from .bev_mask_adder import BEVMaskAdder as BEVMaskAdder
-from .future_trajectory_adder import FutureTrajectoryAdder as FutureTrajectoryAdder
-from .lidar_depth_map_adder import LidarDepthMapAdder as LidarDepthMapAdder
-from .lidar_sweep_aggregator import LidarSweepAggregator as LidarSweepAggregator
-from .map_line_vectorizer import MapLineVectorizer as MapLineVectorizer
+from .lidar import LidarDepthMapAdder as LidarDepthMapAdder
+from .lidar import LidarSweepAggregator as LidarSweepAggregator
+from .vectors import BEVMaskAdder as BEVMaskAdder
+from .vectors import FutureTrajectoryAdder as FutureTrajectoryAdder
+from .vectors import MapLineVectorizer as MapLineVectorizer

@@ -3,8 +3,7 @@
 
 The modules::
 
-    driving_contract   geometry and ranges, and plausibility by
-    driving_frames     some consecutive frames as arrays,
-    driving_cameras    the rules of cameras,
-    driving_motion     and those of boxes and motion
+    driving_contract       geometry and ranges, and plausibility by
+    driving_frames         some consecutive frames as arrays,
+    driving_plausibility   the rules of cameras, boxes and motion
 """

@@ -15,9 +15,8 @@ from accvlab.dali_pipeline_framework.checks import listed
 from accvlab.dali_pipeline_framework.extension import in_samples
 from accvlab.dali_pipeline_framework.testing import Finding
 
-from .driving_cameras import camera_findings
 from .driving_frames import drive_of, kept_of
-from .driving_motion import motion_findings
+from .driving_plausibility import camera_findings, motion_findings
 
 if TYPE_CHECKING:
     from ..datasets.driving.driving_provider import DrivingProvider
@@ -54,14 +53,15 @@ def scene_problems(provider: DrivingProvider) -> list[str]:
 
 def unit_problems(provider: DrivingProvider) -> list[str]:
     """Scenes whose frames are so far apart that times cannot be seconds."""
+
+    def is_wrong(steps: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        return steps > (_LONGEST_STEP_S if np.median([*steps, 0]) < _LONGEST_USUAL_STEP_S else 0)
+
     return [
         f"{where}, timestamp: is {time - before:g} s after the one before, got {time} after {before}. Give "
         f"seconds (of milliseconds: times 1e-3; of microseconds: times 1e-6), and what was recorded at another "
         f"time as a scene of its own."
-        for where, before, time in _steps_where(
-            provider,
-            lambda steps: steps > (_LONGEST_STEP_S if np.median([*steps, 0]) < _LONGEST_USUAL_STEP_S else 0),
-        )
+        for where, before, time in _steps_where(provider, is_wrong)
     ]
 
 
@@ -110,56 +110,50 @@ def driving_problems(provider: DrivingProvider, sample: SampleDataGroup) -> list
 def _problems(provider: DrivingProvider, sample: SampleDataGroup) -> Iterator[str]:
     if bool(sample["is_first"]) != (int(sample["frame"]) == 0):
         yield f"is_first: must be whether `frame` is 0, got {sample['is_first']} at frame {sample['frame']}"
-    ego = sample["ego"]
-    poses = ("world_from_ego", "ego_from_reference", "world_from_reference")
-    wrong = [problem for name in poses for problem in _of_pose(f"ego.{name}", ego[name])]
+    ego, time = sample["ego"], sample["timestamp"]
+    wrong = _of_poses("ego", ego, "world_from_ego", "ego_from_reference", "world_from_reference")
     yield from wrong
     if not wrong:
         expected = ego["world_from_ego"] @ ego["ego_from_reference"]
         if not np.allclose(ego["world_from_reference"], expected, atol=_TOLERANCE):
             yield "ego.world_from_reference: must be world_from_ego @ ego_from_reference"
-    num_boxes = len(sample["boxes"]["centers"]) if "boxes" in sample else None
+    centers = np.zeros((0, 3))
     if "boxes" in sample:
+        centers = sample["boxes"]["centers"]
         yield from _of_boxes(provider, sample["boxes"])
     for number, camera in enumerate(sample["cameras"].values() if "cameras" in sample else ()):
         path = f"cameras[{number}]"
-        yield from _of_delay(path, camera["timestamp"], sample["timestamp"])
-        wrong_poses = [
-            problem
-            for name in ("camera_from_reference", "ego_from_camera")
-            for problem in _of_pose(f"{path}.{name}", camera[name])
-        ]
+        yield from _of_delay(path, camera["timestamp"], time)
+        wrong_poses = _of_poses(path, camera, "camera_from_reference", "ego_from_camera")
         yield from wrong_poses
         if not wrong and not wrong_poses:
-            yield from _of_mounting(path, camera, ego["ego_from_reference"], sample["timestamp"])
+            yield from _of_mounting(path, camera, ego["ego_from_reference"], time)
         yield from _of_intrinsics(f"{path}.intrinsics", camera["intrinsics"])
         if "boxes_2d" in camera:
-            centers = sample["boxes"]["centers"] if "boxes" in sample else np.zeros((0, 3))
-            yield from _of_boxes_2d(
-                f"{path}.boxes_2d", provider, camera["boxes_2d"], camera, centers, num_boxes or 0
-            )
-    records = [("lidar", sample["lidar"])] if "lidar" in sample else []
-    records += [
-        (f"sweeps[{k}]", one) for k, one in enumerate(sample["sweeps"].values() if "sweeps" in sample else ())
-    ]
-    for path, record in records:
-        if path == "lidar":
-            yield from _of_delay(path, record["timestamp"], sample["timestamp"])
-        yield from _of_pose(f"{path}.reference_from_lidar", record["reference_from_lidar"])
-        num_columns = record["points"].shape[1]
-        if num_columns != len(provider.point_columns):
-            yield (
-                f"{path}.points: must have {len(provider.point_columns)} columns "
-                f"({listed(provider.point_columns)}), got {num_columns}"
-            )
+            yield from _of_boxes_2d(f"{path}.boxes_2d", provider, camera, centers)
+    if "lidar" in sample:
+        yield from _of_delay("lidar", sample["lidar"]["timestamp"], time)
+        yield from _of_points("lidar", provider, sample["lidar"])
+    for number, sweep in enumerate(sample["sweeps"].values() if "sweeps" in sample else ()):
+        yield from _of_points(f"sweeps[{number}]", provider, sweep)
     if "map_lines" in sample:
         lines = sample["map_lines"]
         yield from _of_lengths("map_lines", {name: lines[name] for name in ("num_points", "categories")})
         total = int(lines["num_points"].sum())
         if total != len(lines["points"]):
             yield f"map_lines.num_points: must add up to {len(lines['points'])}, got {total}"
-        names = provider.line_category_names
-        yield from _of_range("map_lines.categories", lines["categories"], 0, len(names) - 1)
+        yield from _of_range("map_lines.categories", lines["categories"], 0, len(provider.line_category_names) - 1)
+
+
+def _of_points(path: str, provider: DrivingProvider, record: SampleDataGroup) -> Iterator[str]:
+    yield from _of_poses(path, record, "reference_from_lidar")
+    columns, num_columns = provider.point_columns, record["points"].shape[1]
+    if num_columns != len(columns):
+        yield f"{path}.points: must have {len(columns)} columns ({listed(columns)}), got {num_columns}"
+
+
+def _of_poses(path: str, group: SampleDataGroup, *names: str) -> list[str]:
+    return [problem for name in names for problem in _of_pose(f"{path}.{name}", group[name])]
 
 
 def _of_pose(path: str, pose: npt.NDArray[Any]) -> Iterator[str]:
@@ -239,13 +233,10 @@ def _of_boxes(provider: DrivingProvider, boxes: SampleDataGroup) -> Iterator[str
     for name in ("centers", "sizes", "velocities"):
         if fields[name].shape[1:] != (3,):
             yield f"boxes.{name}: must be (N, 3), got {fields[name].shape}"
-    if not np.isfinite(fields["centers"]).all():
-        yield f"boxes.centers: must be finite, {_row(~np.isfinite(fields['centers']))}"
-    if not (fields["sizes"] > 0).all():
-        yield f"boxes.sizes: must be above 0, {_row(~(fields['sizes'] > 0), fields['sizes'])}"
-    yaws = fields["yaws"]
-    if not (np.abs(yaws) <= np.float32(np.pi)).all():
-        yield f"boxes.yaws: must be in [-pi, pi], {_row(~(np.abs(yaws) <= np.float32(np.pi)), yaws)}. Give radians"
+    yield from _of_rows("boxes.centers: must be finite", ~np.isfinite(fields["centers"]))
+    yield from _of_rows("boxes.sizes: must be above 0", ~(fields["sizes"] > 0), fields["sizes"])
+    is_wrong = ~(np.abs(fields["yaws"]) <= np.float32(np.pi))
+    yield from _of_rows("boxes.yaws: must be in [-pi, pi]", is_wrong, fields["yaws"], ". Give radians")
     yield from _of_range("boxes.categories", fields["categories"], -1, len(provider.class_names) - 1)
     yield from _of_range("boxes.attributes", fields["attributes"], -1, len(provider.attribute_names) - 1)
     yield from _of_range("boxes.visibilities", fields["visibilities"], 0, 4)
@@ -260,23 +251,17 @@ def _of_boxes(provider: DrivingProvider, boxes: SampleDataGroup) -> Iterator[str
 
 
 def _of_boxes_2d(
-    path: str,
-    provider: DrivingProvider,
-    boxes: SampleDataGroup,
-    camera: SampleDataGroup,
-    centers: npt.NDArray[Any],
-    num_boxes: int,
+    path: str, provider: DrivingProvider, camera: SampleDataGroup, centers: npt.NDArray[Any]
 ) -> Iterator[str]:
-    fields = {str(name): boxes[name] for name in boxes}
-    wrong = list(_of_lengths(path, fields))
-    wrong += _of_range(f"{path}.box_rows", fields["box_rows"], -1, num_boxes - 1)
+    fields = {str(name): camera["boxes_2d"][name] for name in camera["boxes_2d"]}
+    wrong = [*_of_lengths(path, fields), *_of_range(f"{path}.box_rows", fields["box_rows"], -1, len(centers) - 1)]
     yield from wrong
     corners = fields["boxes"]
     if corners.shape[1:] != (4,):
         yield f"{path}.boxes: must be (M, 4), got {corners.shape}"
-    elif not (corners[:, :2] <= corners[:, 2:]).all():
+    else:
         is_wrong = ~(corners[:, :2] <= corners[:, 2:])
-        yield f"{path}.boxes: must be x1 <= x2 and y1 <= y2, {_row(is_wrong, corners)}"
+        yield from _of_rows(f"{path}.boxes: must be x1 <= x2 and y1 <= y2", is_wrong, corners)
     yield from _of_range(f"{path}.categories", fields["categories"], -1, len(provider.class_names) - 1)
     if wrong:
         return
@@ -299,11 +284,14 @@ def _of_lengths(path: str, fields: dict[str, npt.NDArray[Any]]) -> Iterator[str]
 
 
 def _of_range(path: str, values: npt.NDArray[Any], least: int, most: int) -> Iterator[str]:
-    is_wrong = (values < least) | (values > most)
+    yield from _of_rows(f"{path}: must be in [{least}, {most}]", (values < least) | (values > most), values)
+
+
+def _of_rows(
+    rule: str, is_wrong: npt.NDArray[np.bool_], values: npt.NDArray[Any] | None = None, hint: str = ""
+) -> Iterator[str]:
+    """A problem of the first row of which something is wrong, if there is one."""
     if is_wrong.any():
-        yield f"{path}: must be in [{least}, {most}], {_row(is_wrong, values)}"
-
-
-def _row(is_wrong: npt.NDArray[np.bool_], values: npt.NDArray[Any] | None = None) -> str:
-    row = int(np.flatnonzero(is_wrong.reshape(len(is_wrong), -1).any(axis=1))[0])
-    return f"row {row} is not" if values is None else f"got {values[row].tolist()} in row {row}"
+        row = int(np.flatnonzero(is_wrong.reshape(len(is_wrong), -1).any(axis=1))[0])
+        got = f"row {row} is not" if values is None else f"got {values[row].tolist()} in row {row}"
+        yield f"{rule}, {got}{hint}"

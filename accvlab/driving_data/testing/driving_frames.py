@@ -74,6 +74,11 @@ class Drive:
         """Duration of each step, ``(S,)``."""
         return np.maximum(self.time[self.steps[:, 1]] - self.time[self.steps[:, 0]], 1e-9)
 
+    @property
+    def reference_from_world(self) -> Floats:
+        """Poses, ``(F, 4, 4)``."""
+        return np.linalg.inv(self.world_from_ego @ self.ego_from_reference)
+
     def moved(self, world_from_ego: Floats | None = None, centers: Floats | None = None) -> Floats:
         """How far the object of each pair moves in the world, ``(P, 3)``; with other poses or centers."""
         world_from_ego = self.world_from_ego if world_from_ego is None else world_from_ego

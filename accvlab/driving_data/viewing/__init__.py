@@ -4,9 +4,7 @@
 The modules::
 
     scene_views   what a sample shows: images, boxes, points, where the cameras are
-    projection    boxes as lines in images and from above
-    pictures      one sample as a picture
-    recordings    several, for the viewer of rerun.io
+    pictures      one sample as a picture, several as a recording for the viewer of rerun.io
 """
 
 from accvlab.dali_pipeline_framework.public_names import public_names

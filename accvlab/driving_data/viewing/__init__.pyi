@@ -1,6 +1,6 @@
 from .pictures import Picture as Picture
+from .pictures import save_recording as save_recording
 from .pictures import show as show
-from .recordings import save_recording as save_recording
 from .scene_views import CameraView as CameraView
 from .scene_views import SceneView as SceneView
 from .scene_views import ViewFields as ViewFields

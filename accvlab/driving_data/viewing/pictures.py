@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One sample as a picture: its cameras as they look around the vehicle, and the scene from above."""
+"""Samples as pictures, cameras around the vehicle and the scene from above, and as recordings for rerun.io."""
 
 from __future__ import annotations
 
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +14,61 @@ import numpy as np
 import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import SampleDataGroup
-from accvlab.dali_pipeline_framework.checks import number
+from accvlab.dali_pipeline_framework.checks import file_path, number
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, error_that_is_also
 
-from .projection import box_corners, projected_edges
 from .scene_views import CameraView, SceneView, ViewFields, frames_of, scene_view
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+
 Array = npt.NDArray[Any]
+
+# Corners in units of half the length, width and height; the first four are the front.
+_CORNERS = np.array(
+    [[1, 1, 1], [1, -1, 1], [1, -1, -1], [1, 1, -1], [-1, 1, 1], [-1, -1, 1], [-1, -1, -1], [-1, 1, -1]],
+    np.float64,
+)
+# Of the front, the back, between them; and the cross of the front.
+_STARTS = [0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 0, 1]
+_ENDS = [1, 2, 3, 0, 5, 6, 7, 4, 4, 5, 6, 7, 2, 3]
+_NEAREST_DEPTH_M = 0.1
+
+
+def box_corners(centers: npt.ArrayLike, sizes: npt.ArrayLike, yaws: npt.ArrayLike) -> Array:
+    """Corners of upright boxes, ``(N, 8, 3)``, the front first; sizes are length, width, height, ``(N, 3)``."""
+    centers, sizes, yaws = (np.asarray(values, np.float64) for values in (centers, sizes, yaws))
+    local = _CORNERS * sizes.reshape(-1, 1, 3) / 2
+    cos, sin = np.cos(yaws).reshape(-1, 1), np.sin(yaws).reshape(-1, 1)
+    x, y = cos * local[..., 0] - sin * local[..., 1], sin * local[..., 0] + cos * local[..., 1]
+    return np.stack([x, y, local[..., 2]], axis=-1) + centers.reshape(-1, 1, 3)
+
+
+def projected_edges(corners: Array, image_from_reference: npt.ArrayLike) -> Array:
+    """Lines of boxes in an image, ``(N, 14, 2, 2)`` pixels; NaN for lines behind the camera.
+
+    Args:
+        corners: As `box_corners` gives them, ``(N, 8, 3)``.
+        image_from_reference: ``(3 or 4, 4)``, to pixels times depth.
+    """
+    matrix = np.asarray(image_from_reference, np.float64)[:3]
+    points = corners @ matrix[:, :3].T + matrix[:, 3]  # (N, 8, 3)
+    start, end = points[:, _STARTS], points[:, _ENDS]
+    start, end = _cut_off(start, end), _cut_off(end, start)
+    lines = np.stack([start, end], axis=2)
+    lines[(lines[..., 2] < _NEAREST_DEPTH_M * (1 - 1e-9)).any(axis=2)] = np.nan
+    return np.asarray(lines[..., :2] / lines[..., 2:])
+
+
+def _cut_off(start: Array, end: Array) -> Array:
+    """Move the start along the line to the nearest depth, where it is nearer than that and the end is not."""
+    depth = end[..., 2] - start[..., 2]
+    is_cut = (start[..., 2] < _NEAREST_DEPTH_M) & (end[..., 2] > _NEAREST_DEPTH_M)
+    share = np.where(is_cut, (_NEAREST_DEPTH_M - start[..., 2]) / np.where(is_cut, depth, 1), 0)
+    return np.asarray(start + share[..., np.newaxis] * (end - start))
+
 
 _BACKGROUND, _BRIGHT, _DIM = "#16181d", "#eceef2", "#969ca8"
 # Categories, in turn: first the palette of Okabe and Ito, which people with color blindness can tell apart.
@@ -145,7 +189,8 @@ def show(
         cameras = [camera for one in views for camera in one.cameras]
         rows = [cameras[start : start + 4] for start in range(0, len(cameras), 4)]
     has_scene = len(view.centers) or len(view.points) or view.lines
-    heights_in = [max(_height_in(camera) for camera in row) for row in rows]
+    shapes = [[camera.image.shape for camera in row] for row in rows]
+    heights_in = [_VIEW_WIDTH_IN * max(height / width for height, width, _ in row) for row in shapes]
     num_columns = max([len(row) for row in rows], default=0)
     cameras_width_in, height_in = num_columns * _VIEW_WIDTH_IN, max(sum(heights_in), 3.0)
     scene_width_in = height_in if has_scene or not rows else 0.0
@@ -190,14 +235,20 @@ def _axes(figure: Figure, place_in: tuple[float, float, float, float]) -> Axes:
     return figure.add_axes((left, bottom, width, height))
 
 
-def _height_in(camera: CameraView) -> float:
-    height, width = camera.image.shape[:2]
-    return float(_VIEW_WIDTH_IN * height / width)
+def _categories(view: SceneView) -> Array:
+    return np.zeros(len(view.centers), np.int64) if view.categories is None else view.categories
 
 
 def _colors(view: SceneView) -> list[str]:
-    categories = np.zeros(len(view.centers), np.int64) if view.categories is None else view.categories
-    return [_COLORS[category % len(_COLORS)] if category >= 0 else _DIM for category in categories]
+    return [_COLORS[category % len(_COLORS)] if category >= 0 else _DIM for category in _categories(view)]
+
+
+def _edges_in(camera: CameraView, corners: Array) -> list[list[Array]]:
+    """The visible lines of each box in an image; none where the projection is not known."""
+    if camera.image_from_reference is None:
+        return []
+    edges = projected_edges(corners, camera.image_from_reference)
+    return [list(lines[~np.isnan(lines).any(axis=(1, 2))]) for lines in edges]
 
 
 def _draw_camera(axes: Axes, camera: CameraView, view: SceneView) -> None:
@@ -209,12 +260,9 @@ def _draw_camera(axes: Axes, camera: CameraView, view: SceneView) -> None:
     axes.imshow(camera.image, extent=extent, interpolation="antialiased")
     if camera.heatmap is not None:
         axes.imshow(camera.heatmap, extent=extent, alpha=0.5, cmap="magma", vmin=0, vmax=1)
-    if camera.image_from_reference is not None and len(view.centers):
-        corners = box_corners(view.centers, view.sizes, view.yaws)
-        for lines, color in zip(projected_edges(corners, camera.image_from_reference), _colors(view), strict=True):
-            axes.add_collection(
-                LineCollection(list(lines[~np.isnan(lines).any(axis=(1, 2))]), colors=color, lw=0.9)
-            )
+    corners = box_corners(view.centers, view.sizes, view.yaws)
+    for lines, color in zip(_edges_in(camera, corners), _colors(view), strict=False):
+        axes.add_collection(LineCollection(lines, colors=color, lw=0.9))
     for x1, y1, x2, y2 in () if camera.boxes_2d is None else camera.boxes_2d:
         if x2 > x1 and y2 > y1:
             axes.add_patch(Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, ec=_BRIGHT, lw=0.7, ls="--"))
@@ -251,24 +299,15 @@ def _draw_from_above(axes: Axes, view: SceneView, range_m: float | None) -> None
     for line in view.lines:
         axes.plot(*seen(line).T, color="#7a8699", lw=0.8, zorder=1)
     colors = _colors(view)
-    outlines = corners[:, [0, 1, 5, 4]] if len(corners) else corners.reshape(0, 4, 2)
-    axes.add_collection(PolyCollection(list(outlines), facecolors="none", edgecolors=colors, lw=1.0, zorder=3))
-    fronts = np.stack([corners[:, 0], corners[:, 1]], axis=1) if len(corners) else np.zeros((0, 2, 2))
-    axes.add_collection(LineCollection(list(fronts), colors=colors, lw=2.2, zorder=3))
+    outlines, fronts = list(corners[:, [0, 1, 5, 4]]), list(corners[:, :2])
+    axes.add_collection(PolyCollection(outlines, facecolors="none", edgecolors=colors, lw=1.0, zorder=3))
+    axes.add_collection(LineCollection(fronts, colors=colors, lw=2.2, zorder=3))
     if view.velocities is not None and len(view.centers):
-        start = seen(view.centers)
-        end = seen(view.centers[:, :2] + view.velocities[:, :2] * _VELOCITY_S)
-        ways = np.stack([start, end], axis=1)
+        ends = view.centers[:, :2] + view.velocities[:, :2] * _VELOCITY_S
+        ways = np.stack([seen(view.centers), seen(ends)], axis=1)
         is_known = ~np.isnan(ways).any(axis=(1, 2))
-        axes.add_collection(
-            LineCollection(
-                list(ways[is_known]),
-                colors=[color for color, is_one in zip(colors, is_known, strict=True) if is_one],
-                lw=1.0,
-                ls=":",
-                zorder=3,
-            )
-        )
+        of_known = np.array(colors)[is_known].tolist()
+        axes.add_collection(LineCollection(list(ways[is_known]), colors=of_known, lw=1.0, ls=":", zorder=3))
     axes.fill([-1, 0, 1], [-2, 2, -2], color=_BRIGHT, zorder=4)
     axes.set_xlim(-farthest, farthest)
     axes.set_ylim(-farthest, farthest)
@@ -298,3 +337,81 @@ def _draw_heading(figure: Figure, view: SceneView) -> None:
             color = _COLORS[category % len(_COLORS)]
             figure.text(left, middle, f"■ {name}", color=color, fontsize=7, va="center", ha="right")
             left -= (0.062 * len(name) + 0.28) / figure.get_size_inches()[0]
+
+
+def save_recording(
+    data: Iterable[SampleDataGroup | Mapping[Any, Any] | SceneView],
+    path: str | os.PathLike[str],
+    *,
+    name: str = "accvlab",
+    sample: int = 0,
+    fields: ViewFields | None = None,
+    class_names: Sequence[str] = (),
+    image_mean: Sequence[float] | float | None = None,
+    image_std: Sequence[float] | float | None = None,
+) -> Path:
+    """Write samples, in the order of time, to an ``.rrd`` file: open it with ``rerun file.rrd``.
+
+    Entities: ``scene/boxes``, ``scene/lidar``, ``scene/map`` in the reference frame; ``cameras/<name>`` with the
+    image, the projected boxes as lines, and 2D boxes. Timelines: ``frame``, and ``time`` where times are known.
+
+    Arguments that are not named here are as for `show`.
+
+    Args:
+        data: Samples of a provider, batches of a loader, or views of them.
+        path: The file.
+        name: Name of the recording.
+
+    Returns:
+        The path.
+
+    Raises:
+        SettingError: There is nothing that can be shown, or ``rerun-sdk`` is missing.
+    """
+    try:
+        import rerun as rr
+    except ImportError as error:
+        raise SettingError(
+            "Recordings need rerun-sdk, which is not installed: pip install "
+            '"accvlab.dali_pipeline_framework[rerun]".'
+        ) from error
+    target = Path(file_path(path, "path"))
+    recording = rr.RecordingStream(name)
+    recording.save(str(target))
+    settings = {"fields": fields, "class_names": class_names, "image_mean": image_mean, "image_std": image_std}
+    for moment, one in enumerate(data):
+        view = one if isinstance(one, SceneView) else scene_view(one, sample, **settings)  # type: ignore[arg-type]
+        recording.set_time("frame", sequence=moment)
+        if view.timestamp is not None:
+            recording.set_time("time", timestamp=view.timestamp)
+        _log(rr, recording, view)
+    recording.flush()
+    return target
+
+
+def _log(rr: Any, recording: Any, view: SceneView) -> None:
+    categories, names = _categories(view), view.class_names
+    labels = [names[one] if 0 <= one < len(names) else str(one) for one in categories.tolist()]
+    half_turns = view.yaws / 2
+    no_turns = np.zeros_like(half_turns)
+    quaternions = np.stack([no_turns, no_turns, np.sin(half_turns), np.cos(half_turns)], axis=1)
+    boxes = rr.Boxes3D(
+        centers=view.centers,
+        half_sizes=view.sizes / 2,
+        quaternions=quaternions,  # x, y, z, w
+        class_ids=np.maximum(categories, 0),
+        labels=labels,
+    )
+    recording.log("scene/boxes", boxes)
+    recording.log("scene/lidar", rr.Points3D(view.points, radii=0.03))
+    lines = [np.column_stack([line, np.zeros(len(line))]) for line in view.lines]
+    recording.log("scene/map", rr.LineStrips3D(lines))
+    corners = box_corners(view.centers, view.sizes, view.yaws)
+    for camera in view.cameras:
+        entity = f"cameras/{camera.name}"
+        recording.log(entity, rr.Image(camera.image))
+        edges = _edges_in(camera, corners)
+        recording.log(f"{entity}/boxes", rr.LineStrips2D([line for of_box in edges for line in of_box]))
+        if camera.boxes_2d is not None:
+            boxes_2d = rr.Boxes2D(array=camera.boxes_2d, array_format=rr.Box2DFormat.XYXY)
+            recording.log(f"{entity}/boxes_2d", boxes_2d)

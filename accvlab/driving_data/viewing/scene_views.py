@@ -159,17 +159,22 @@ def scene_view(
         SettingError: There is nothing that can be shown, or a field cannot be shown.
     """
     fields = fields or ViewFields()
-    whole = _Tree(data, sample)
+    whole = _Tree.of(data, sample)
     num_frames = _count_frames(whole, fields)
     if num_frames or frame != -1:
         frame = index_in(frame + num_frames if frame < 0 else frame, "frame", max(num_frames, 1))
-    tree = whole.below(fields.frames, frame)
-    pixels = _Pixels.of(image_mean, image_std)
+    frames = whole.groups(fields.frames)
+    tree = frames[frame] if frames else whole
+    mean, std = _channels(image_mean, "image_mean"), _channels(image_std, "image_std")
+    picture_of = functools.partial(_picture, mean=mean, std=std)
     ego_from_reference = tree.array(fields.ego, "ego_from_reference")
     ahead = np.array([1.0, 0.0])
     if ego_from_reference is not None:
         ahead = ego_from_reference[0, :2] / np.linalg.norm(ego_from_reference[0, :2])
-    cameras = [_camera(camera, frame, fields, pixels, ahead) for camera in _cameras(tree, fields)]
+    cameras = [
+        _camera(label, camera, frame, fields, picture_of, ahead)
+        for label, camera in _cameras(tree, fields, bool(frames)).items()
+    ]
     centers = tree.array(fields.boxes, fields.centers)
     points = tree.array(fields.lidar, fields.points)
     if not cameras and centers is None and points is None:
@@ -210,109 +215,83 @@ def frames_of(
     data: SampleDataGroup | Mapping[Any, Any], sample: int = 0, fields: ViewFields | None = None
 ) -> list[int]:
     """Get the numbers of the frames of a clip to show, at most 16 of them; of what is no clip, only -1."""
-    number = _count_frames(_Tree(data, sample), fields or ViewFields())
+    number = _count_frames(_Tree.of(data, sample), fields or ViewFields())
     return np.unique(np.linspace(0, number - 1, min(number, _MOST_FRAMES)).astype(int)).tolist() or [-1]
 
 
 # --- fields ---------------------------------------------------------------------------------------------
 
 
+@attrs.frozen
 class _Tree:
-    """A sample, or one of a batch, as nested values that are there or not."""
+    """A sample, or one of a batch, as nested values that are there or not.
 
-    def __init__(self, data: SampleDataGroup | Mapping[Any, Any], sample: int) -> None:
-        if not isinstance(data, SampleDataGroup | Mapping):
-            raise SettingError(
-                f"A sample (`provider.get_data(0)`) or a batch (`next(iter(loader))`) is needed, got "
-                f"{type(data).__name__}."
-            )
-        self._data, self._sample, self._is_batch = data, sample, isinstance(data, Mapping)
-        self.is_frame = False  # of a clip
+    Attributes:
+        group: The group of values.
+        index: What is taken of each value, in this order: the name of an index for messages, and the index.
+    """
+
+    group: Any
+    index: tuple[tuple[str, int], ...] = ()
+
+    @classmethod
+    def of(cls, data: SampleDataGroup | Mapping[Any, Any], sample: int) -> _Tree:
+        if isinstance(data, SampleDataGroup):
+            return cls(data)
+        if isinstance(data, Mapping):
+            return cls(data, (("sample", sample),))
+        raise SettingError(
+            f"A sample (`provider.get_data(0)`) or a batch (`next(iter(loader))`) is needed, got "
+            f"{type(data).__name__}."
+        )
 
     def names(self) -> list[str]:
-        return [str(name) for name in _names(self._data)]
+        return [str(name) for name in _names(self.group)]
 
-    def _value(self, *path: str | int) -> Any:
-        value: Any = self._data
+    def below(self, name: str) -> _Tree:
+        return _Tree(self.group[name] if name in _names(self.group) else None, self.index)
+
+    def _value(self, *path: str) -> Any:
+        tree = self
         for name in path:
-            if value is None:
-                return None
-            value = value[name] if name in _names(value) else None
-        return None if value is None or _names(value) else self._of_sample(value, path)
+            tree = tree.below(name)
+        value: Any = tree.group
+        if value is None or _names(value):
+            return None
+        for name, number in self.index:
+            value = value[index_in(number, name, len(value))]
+        return value
 
-    def _of_sample(self, value: Any, path: tuple[str | int, ...]) -> Any:
-        if not self._is_batch:
-            return value
-        return value[index_in(self._sample, "sample", len(value))]
-
-    def array(self, *path: str | int) -> Array | None:
+    def array(self, *path: str) -> Array | None:
         """A field as an array, or None."""
         value = self._value(*path)
         if value is None:
             return None
-        if hasattr(value, "detach"):
-            value = value.detach().cpu()
-        return np.asarray(value)
+        return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
 
-    def scalar(self, *path: str | int) -> float | None:
-        value = self.array(*path)
+    def scalar(self, name: str) -> float | None:
+        value = self.array(name)
         return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
 
-    def text(self, *path: str | int) -> str | None:
-        value = self._value(*path)
+    def text(self, name: str) -> str | None:
+        value = self._value(name)
         if value is None or isinstance(value, str):
             return value
         value = np.asarray(value)
         return str(decoded(value)) if value.dtype == np.uint8 else str(value)
 
-    def below(self, name: str, number: int) -> _Tree:
-        """An element of an array of groups; the whole where there is no such array."""
-        if not self.has_groups(name):
-            return self
-        frame = _Tree(self._data[name][number], self._sample)
-        frame.is_frame = True
-        return frame
+    def groups(self, name: str) -> list[_Tree]:
+        """The elements of an array of groups."""
+        array = self.below(name).group
+        is_array = all(isinstance(number, int) for number in _names(array))
+        return [_Tree(array[number], self.index) for number in _names(array)] if is_array else []
 
-    def has_groups(self, *path: str | int) -> bool:
-        """Whether there is an array of groups."""
-        value: Any = self._data
-        for name in path:
-            value = value[name] if name in _names(value) else None
-        return self._is_numbered(_names(value)) and len(_names(value)) > 0
-
-    def count(self, *path: str | int) -> int:
-        """Number of elements of an array of groups."""
-        value: Any = self._data
-        for name in path:
-            value = value[name]
-        return len(_names(value))
-
-    # Elements of an array of groups, also where they are stacked: one entry per field, with an axis for them.
-
-    def num_elements(self, name: str) -> int:
-        group: Any = self._data[name] if name in _names(self._data) else None
-        names = _names(group)
-        if not names or self._is_numbered(names):
-            return len(names)
-        return max(
-            len(self._of_sample(group[field], (name, field))) for field in names if not _names(group[field])
-        )
-
-    def of_element(self, name: str, number: int, *path: str | int) -> Array | None:
-        if self._is_numbered(_names(self._data[name])):
-            return self.array(name, number, *path)
-        stacked = self.array(name, *path)
-        return None if stacked is None else stacked[number]
-
-    def text_of_element(self, name: str, number: int, field: str) -> str | None:
-        if self._is_numbered(_names(self._data[name])):
-            return self.text(name, number, field)
-        stacked = self._value(name, field)
-        return None if stacked is None else str(stacked[number])
-
-    @staticmethod
-    def _is_numbered(names: Sequence[Any]) -> bool:
-        return all(isinstance(name, int) for name in names)
+    def elements(self, name: str) -> list[_Tree]:
+        """The elements of an array of groups, also where each of its fields is stacked."""
+        stacked = self.below(name)
+        fields = [stacked.array(field) for field in stacked.names()]
+        count = max((len(field) for field in fields if field is not None), default=0)
+        return self.groups(name) or [_Tree(stacked.group, (*self.index, (name, each))) for each in range(count)]
 
 
 def _names(group: Any) -> Sequence[Any]:
@@ -339,77 +318,61 @@ def _lines(tree: _Tree, fields: ViewFields) -> list[Array]:
 # --- cameras --------------------------------------------------------------------------------------------
 
 
-@attrs.frozen
-class _Camera:
-    """Where the fields of a camera are."""
-
-    label: str
-    array: Callable[..., Array | None]
-    text: Callable[[str], str | None]
-    frames: int = 0  # number of groups of frames in it
-
-
-def _cameras(tree: _Tree, fields: ViewFields) -> list[_Camera]:
-    number_of_cameras = tree.num_elements(fields.cameras)
-    if number_of_cameras:
-        return [
-            _Camera(
-                f"{fields.cameras}[{number}]",
-                functools.partial(tree.of_element, fields.cameras, number),
-                functools.partial(tree.text_of_element, fields.cameras, number),
-                tree.count(fields.cameras, number, fields.frames)
-                if tree.has_groups(fields.cameras, number, fields.frames)
-                else 0,
-            )
-            for number in range(number_of_cameras)
-        ]
-    found = []
-    places: list[tuple[str, ...]] = [*((name,) for name in tree.names()), ()]
-    for place in places:
-        images = (tree.array(*place, fields.image), tree.array(*place, fields.frames))
-        has_frames = bool(place) and tree.has_groups(*place, fields.frames)
-        if has_frames or any(image is not None and (image.ndim == 4 or tree.is_frame) for image in images):
-            found.append(place)
-    return [
-        _Camera(
-            place[0] if place else "",
-            functools.partial(tree.array, *place),
-            functools.partial(tree.text, *place),
-            tree.count(*place, fields.frames) if tree.has_groups(*place, fields.frames) else 0,
-        )
-        for place in found
-    ]
+def _cameras(tree: _Tree, fields: ViewFields, is_frame: bool = False) -> dict[str, _Tree]:
+    """The cameras by their labels; ``is_frame``: whether the tree is a frame of a clip."""
+    cameras = tree.elements(fields.cameras)
+    if cameras:
+        return {f"{fields.cameras}[{number}]": camera for number, camera in enumerate(cameras)}
+    found = {}
+    for name, camera in [*((name, tree.below(name)) for name in tree.names()), ("", tree)]:
+        images = [camera.array(field) for field in (fields.image, fields.frames)]
+        is_shown = any(image is not None and (image.ndim == 4 or is_frame) for image in images)
+        if is_shown or (name and camera.groups(fields.frames)):
+            found[name] = camera
+    return found
 
 
 def _count_frames(tree: _Tree, fields: ViewFields) -> int:
     """Number of frames of a clip; 0 of a single frame."""
-    if tree.has_groups(fields.frames):
-        return tree.count(fields.frames)
-    counts = [0]
-    for camera in _cameras(tree, fields):
+    counts = [len(tree.groups(fields.frames))]
+    for camera in _cameras(tree, fields).values() if not counts[0] else ():
         image = camera.array(fields.image)
         image = camera.array(fields.frames) if image is None else image
-        counts.append(camera.frames if image is None else len(image) if image.ndim == 4 else 0)
+        of_groups = len(camera.groups(fields.frames))
+        counts.append(of_groups if image is None else len(image) if image.ndim == 4 else 0)
     return max(counts)
 
 
-def _camera(camera: _Camera, frame: int, fields: ViewFields, pixels: _Pixels, ahead: Array) -> CameraView:
+def bearing_of(projection: Array, ahead: Array) -> float:
+    """Where a camera looks, radians to the left of ahead, by its projection matrix."""
+    axis = projection[2, :2]  # depth grows along it
+    return float(np.arctan2(ahead[0] * axis[1] - ahead[1] * axis[0], ahead @ axis))
+
+
+def _camera(
+    label: str,
+    camera: _Tree,
+    frame: int,
+    fields: ViewFields,
+    picture_of: Callable[[Array, str], UInt8Array],
+    ahead: Array,
+) -> CameraView:
+    frames = camera.groups(fields.frames)
+
     def array(*path: str) -> Array | None:
-        if camera.frames:
-            of_frame = camera.array(fields.frames, frame, *path)
-            return camera.array(*path) if of_frame is None else of_frame
-        return camera.array(*path)
+        of_frame = frames[frame].array(*path) if frames else None
+        return camera.array(*path) if of_frame is None else of_frame
 
     def matrix(name: str) -> Array | None:
         value = array(name)
         return value[frame] if value is not None and value.ndim == 3 else value
 
     image = array(fields.image)
-    if image is None and not camera.frames:
+    if image is None:
         image = array(fields.frames)
     if image is None:
         raise SettingError(
-            f"{camera.label} has no image {shown(fields.image)}. Give its name: `fields=ViewFields(image=...)`."
+            f"{label} has no image {shown(fields.image)}. Give its name: `fields=ViewFields(image=...)`."
         )
     if image.ndim == 4:
         image = image[frame]
@@ -420,60 +383,44 @@ def _camera(camera: _Camera, frame: int, fields: ViewFields, pixels: _Pixels, ah
         projection = intrinsics[:3, :3].astype(np.float64) @ extrinsics[:3].astype(np.float64)
     boxes_2d = array(fields.boxes_2d, "boxes")
     heatmap = array(fields.heatmap)
-    bearing = None
-    if projection is not None:
-        axis = projection[2, :2]  # depth grows along it
-        bearing = float(np.arctan2(ahead[0] * axis[1] - ahead[1] * axis[0], ahead @ axis))
     return CameraView(
-        name=camera.text(fields.name) or camera.label,
-        image=pixels.of_image(image, f"{camera.label}.{fields.image}".lstrip(".")),
+        name=camera.text(fields.name) or label,
+        image=picture_of(image, f"{label}.{fields.image}".lstrip(".")),
         image_from_reference=None if projection is None else projection[:3],
         boxes_2d=boxes_2d if boxes_2d is None else boxes_2d.reshape(-1, 4),
         heatmap=None if heatmap is None else heatmap.max(axis=0) if heatmap.ndim == 3 else heatmap,
-        bearing=bearing,
+        bearing=None if projection is None else bearing_of(projection, ahead),
     )
 
 
-@attrs.frozen
-class _Pixels:
-    """How images of a batch become pictures."""
+def _channels(value: Any, name: str) -> Array | None:
+    what = "a number, or one for each of the three channels"
+    return None if value is None else np.array(number_list(value, name, what, may_be_one=True), np.float64)
 
-    mean: Array | None
-    std: Array | None
 
-    @classmethod
-    def of(cls, mean: Any, std: Any) -> _Pixels:
-        def checked(value: Any, name: str) -> Array | None:
-            if value is None:
-                return None
-            what = "a number, or one for each of the three channels"
-            return np.array(number_list(value, name, what, may_be_one=True), np.float64)
-
-        return cls(checked(mean, "image_mean"), checked(std, "image_std"))
-
-    def of_image(self, image: Array, path: str) -> UInt8Array:
-        """Make an ``(H, W, 3)`` uint8 picture of a file, or of pixels."""
-        if image.ndim == 1 and image.dtype == np.uint8:
-            return _decoded(image, path)
-        if image.ndim == 3 and image.shape[0] in (1, 3) and image.shape[2] not in (1, 3):
-            image = image.transpose(1, 2, 0)
-        if image.ndim != 3 or image.shape[2] not in (1, 3):
-            raise SettingError(
-                f"{path}: must be the bytes of a file, or an image with one or three channels, got {image.dtype} "
-                f"{image.shape}."
-            )
-        if image.dtype == np.uint8:
-            picture = image
-        else:
-            values = image.astype(np.float64)
-            if self.mean is not None or self.std is not None:
-                values = values * (1 if self.std is None else self.std) + (0 if self.mean is None else self.mean)
-            elif values.min() < 0 or values.max() > 255:  # normalized in a way that is not known
-                values = (values - values.min()) / max(np.ptp(values), 1e-9) * 255
-            elif values.max() <= 1:
-                values = values * 255
-            picture = np.rint(values).clip(0, 255).astype(np.uint8)
-        return np.ascontiguousarray(np.broadcast_to(picture, (*picture.shape[:2], 3)))
+def _picture(image: Array, path: str, mean: Array | None, std: Array | None) -> UInt8Array:
+    """Make an ``(H, W, 3)`` uint8 picture of a file, or of pixels."""
+    if image.ndim == 1 and image.dtype == np.uint8:
+        return _decoded(image, path)
+    if image.ndim == 3 and image.shape[0] in (1, 3) and image.shape[2] not in (1, 3):
+        image = image.transpose(1, 2, 0)
+    if image.ndim != 3 or image.shape[2] not in (1, 3):
+        raise SettingError(
+            f"{path}: must be the bytes of a file, or an image with one or three channels, got {image.dtype} "
+            f"{image.shape}."
+        )
+    if image.dtype == np.uint8:
+        picture = image
+    else:
+        values = image.astype(np.float64)
+        if mean is not None or std is not None:
+            values = values * (1 if std is None else std) + (0 if mean is None else mean)
+        elif values.min() < 0 or values.max() > 255:  # normalized in a way that is not known
+            values = (values - values.min()) / max(np.ptp(values), 1e-9) * 255
+        elif values.max() <= 1:
+            values = values * 255
+        picture = np.rint(values).clip(0, 255).astype(np.uint8)
+    return np.ascontiguousarray(np.broadcast_to(picture, (*picture.shape[:2], 3)))
 
 
 def _decoded(content: UInt8Array, path: str) -> UInt8Array:

@@ -32,7 +32,7 @@ from accvlab.driving_data.recipes import (
     bevformer_evaluation,
     bevformer_training,
 )
-from accvlab.driving_data.recipes.frame_queues import QueueSampler, queue_frames, queue_states
+from accvlab.driving_data.recipes.bevformer import QueueSampler, queue_frames, queue_states
 
 NUM_FRAMES = sum(SCENES.values())
 AS_PUBLISHED = BEVFormerSettings(emulates_reference=True)
@@ -95,10 +95,10 @@ def test_states_are_those_of_the_published_code(seed: int, chosen: list[int]) ->
     frames = sorted(chosen)
     scenes = [frame // 3 for frame in frames]
     of_frame = np.random.default_rng(seed).normal(size=(6, 18)) * 100
-    states = queue_states(of_frame[frames], frames, scenes, emulates_reference=True)
+    can_bus, has_memory = queue_states(of_frame[frames], frames, scenes, emulates_reference=True)
     expected, exists = published_states(of_frame[frames], frames, scenes)
-    np.testing.assert_array_equal(states.can_bus, expected)
-    assert states.has_memory.tolist() == exists
+    np.testing.assert_array_equal(can_bus, expected)
+    assert has_memory.tolist() == exists
 
 
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 8), min_size=1, max_size=5))
@@ -108,17 +108,17 @@ def test_states_add_up_to_the_motion(seed: int, chosen: list[int]) -> None:
     frames = sorted(chosen)
     scenes = [frame // 3 for frame in frames]
     of_frame = np.random.default_rng(seed).uniform(0, 360, size=(9, 18))
-    states = queue_states(of_frame[frames], frames, scenes, emulates_reference=False)
+    can_bus, has_memory = queue_states(of_frame[frames], frames, scenes, emulates_reference=False)
     for place, (frame, scene) in enumerate(zip(frames, scenes, strict=True)):
         is_new = place == 0 or scenes[place - 1] != scene or frames[place - 1] == frame
-        assert states.has_memory[place] == (not is_new)
-        begin = max(each for each in range(place + 1) if not states.has_memory[each])
-        moved = states.can_bus[begin : place + 1, :3].sum(axis=0)
+        assert has_memory[place] == (not is_new)
+        begin = max(each for each in range(place + 1) if not has_memory[each])
+        moved = can_bus[begin : place + 1, :3].sum(axis=0)
         np.testing.assert_allclose(moved, of_frame[frame, :3] - of_frame[frames[begin], :3], atol=1e-9)
-        turned = states.can_bus[begin : place + 1, -1].sum() - (of_frame[frame, -1] - of_frame[frames[begin], -1])
+        turned = can_bus[begin : place + 1, -1].sum() - (of_frame[frame, -1] - of_frame[frames[begin], -1])
         assert math.isclose(turned / 360, round(turned / 360), abs_tol=1e-9)
-    assert (np.abs(states.can_bus[:, -1]) <= 180).all()
-    np.testing.assert_array_equal(states.can_bus[:, 3:-1], of_frame[frames, 3:-1])
+    assert (np.abs(can_bus[:, -1]) <= 180).all()
+    np.testing.assert_array_equal(can_bus[:, 3:-1], of_frame[frames, 3:-1])
 
 
 def test_the_sampler_plays_each_frame_once_with_each_queue_equally_often() -> None:

@@ -28,8 +28,8 @@ from accvlab.driving_data.recipes import (
     streampetr_steps,
     streampetr_training,
 )
-from accvlab.driving_data.recipes.boxes_in_images import visible_boxes
 from accvlab.driving_data.recipes.image_augmentation import ImagePlan
+from accvlab.driving_data.recipes.streampetr import visible_boxes
 
 HW = (24, 40)
 OUTPUT_HW = (8, 16)

@@ -21,8 +21,7 @@ from accvlab.driving_data.viewing import (
     scene_view,
     show,
 )
-from accvlab.driving_data.viewing.pictures import camera_rows
-from accvlab.driving_data.viewing.projection import box_corners, projected_edges, projected_points
+from accvlab.driving_data.viewing.pictures import box_corners, camera_rows, projected_edges
 
 # Looks along x of the reference frame; 100 x 80 pixels.
 AHEAD = np.array([[50.0, -100, 0, 0], [40, 0, -100, 0], [1, 0, 0, 0]])
@@ -62,11 +61,6 @@ class TestProjection:
         edges += [(0, 2), (1, 3)]
         # A line is seen where one of its ends is farther than the nearest depth.
         assert num_seen == sum(depth_of[edge].max() > 0.1 for edge in edges)
-
-    def test_of_points_leaves_out_those_behind(self):
-        pixels, depths = projected_points([[10, 1, 0], [-10, 1, 0]], AHEAD)
-        assert pixels.tolist() == [[40, 40]]
-        assert depths.tolist() == [10]
 
 
 class TestSceneView:
