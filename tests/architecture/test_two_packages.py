@@ -26,14 +26,10 @@ BELOW = {
     "testing": "",
     "datasets.driving": "testing",
     "datasets.arrow_logs": "datasets.driving",
-    "datasets.argoverse": "datasets.driving",
-    "datasets.clips": "datasets.driving",
     "datasets.infos": "datasets.driving",
     "datasets.kitti": "datasets.driving",
     "datasets.nuscenes": "datasets.driving",
-    "datasets": (
-        "datasets.arrow_logs datasets.argoverse datasets.clips datasets.infos datasets.kitti datasets.nuscenes"
-    ),
+    "datasets": ("datasets.arrow_logs datasets.infos datasets.kitti datasets.nuscenes"),
     "viewing": "",
     "steps": "",
     "recipes": "datasets steps viewing",

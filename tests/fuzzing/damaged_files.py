@@ -120,7 +120,7 @@ def _arrow_log(folder: Path) -> Path:
 
 
 def _read_arrow_log(path: Path) -> None:
-    from accvlab.driving_data.datasets.arrow_logs.lidar_content import point_columns_of, read_points
+    from accvlab.driving_data.datasets.arrow_logs.log_files import point_columns_of, read_points
     from accvlab.driving_data.datasets.driving.arrow_files import ArrowFile
 
     file = ArrowFile(str(path))
@@ -154,7 +154,7 @@ def _can_bus(folder: Path) -> Path:
 
 
 def _read_can_bus(path: Path) -> None:
-    from accvlab.driving_data.datasets.nuscenes.can_bus import _messages
+    from accvlab.driving_data.datasets.nuscenes.nuscenes_provider import _messages
 
     _messages(path, {"pos": 3})
 
@@ -178,7 +178,7 @@ def _lerobot(folder: Path) -> Path:
 
 
 def _read_lerobot(path: Path) -> None:
-    from accvlab.driving_data.datasets.clips.lerobot_files import LeRobotFiles
+    from accvlab.driving_data.datasets.lerobot import LeRobotFiles
 
     files = LeRobotFiles(path.parent.parent)
     files.episodes  # noqa: B018

@@ -1,12 +1,12 @@
-from .argoverse.argoverse_provider import ArgoverseProvider as ArgoverseProvider
+from .argoverse import ArgoverseProvider as ArgoverseProvider
 from .arrow_logs.arrow_log_provider import ArrowLogProvider as ArrowLogProvider
-from .clips.clip_layout import ClipLayout as ClipLayout
-from .clips.lerobot_provider import LeRobotProvider as LeRobotProvider
-from .clips.physical_ai_provider import PhysicalAiProvider as PhysicalAiProvider
 from .driving.driving_fields import DrivingFields as DrivingFields
 from .driving.driving_index import DrivingIndex as DrivingIndex
 from .driving.driving_provider import DrivingProvider as DrivingProvider
 from .infos.infos_provider import InfosProvider as InfosProvider
 from .kitti.kitti_odometry_provider import KittiOdometryProvider as KittiOdometryProvider
 from .kitti.kitti_tracking_provider import KittiTrackingProvider as KittiTrackingProvider
+from .lerobot import LeRobotProvider as LeRobotProvider
 from .nuscenes.nuscenes_provider import NuScenesProvider as NuScenesProvider
+from .physical_ai import ClipLayout as ClipLayout
+from .physical_ai import PhysicalAiProvider as PhysicalAiProvider

@@ -20,8 +20,15 @@ from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_a
 
 from . import poses
 from .driving_fields import DrivingFields, DrivingFieldSettings, with_driving_fields
-from .driving_index import Box2dColumns, BoxColumns, CameraColumns, DrivingIndex, LidarColumns, LineColumns
-from .index_cache import cache_folder
+from .driving_index import (
+    Box2dColumns,
+    BoxColumns,
+    CameraColumns,
+    DrivingIndex,
+    LidarColumns,
+    LineColumns,
+    cache_folder,
+)
 from .video_frames import FrameKey, VideoFrames
 
 if TYPE_CHECKING:
@@ -96,7 +103,7 @@ class DrivingProvider(DataProvider):
     of the index: each process maps it, and files are read in the workers.
     """
 
-    # Where subclasses keep indices; None for the usual folder, see `index_cache.cache_folder`.
+    # Where subclasses keep indices; None for the usual folder, see `cache_folder`.
     _index_cache: str | os.PathLike[str] | None = None
 
     @explains_unknown_arguments()

@@ -27,11 +27,9 @@ from ..driving.driving_index import (
     names_column,
 )
 from .box_convention import Convention, RawBoxColumns, convention_of, is_name_of_vehicle
-from .info_files import FileResolver
+from .info_files import FileResolver, load_plain_pickle
 from .info_forms import ATTRIBUTES, LINE_CATEGORIES, raw_infos_of
-from .plain_pickle import load_plain_pickle
-from .raw_info import Float64Array, RawBoxes, RawBoxes2d, RawInfo, RawSweep, pose_column
-from .sequences import Sequences, sequences_of
+from .raw_info import Float64Array, RawBoxes, RawBoxes2d, RawInfo, RawSweep, Sequences, pose_column, sequences_of
 
 _LIDAR = "LIDAR_TOP"
 _POINT_COLUMNS = ("x", "y", "z", "intensity", "ring")

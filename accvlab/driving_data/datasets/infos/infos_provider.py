@@ -20,9 +20,8 @@ from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_a
 from accvlab.dali_pipeline_framework.user_warnings import warn_user
 
 from ..driving.driving_fields import DrivingFieldSettings, with_driving_fields
-from ..driving.driving_index import DrivingIndex
+from ..driving.driving_index import DrivingIndex, cached_index
 from ..driving.driving_provider import DrivingProvider
-from ..driving.index_cache import cached_index
 from .box_convention import LAYOUTS, Z_PLACES
 from .infos_index import IndexSettings, index_of_pickle
 

@@ -16,12 +16,10 @@ from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_a
 
 from ..driving import poses
 from ..driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
-from ..driving.driving_index import DrivingIndex
+from ..driving.driving_index import DrivingIndex, cached_index
 from ..driving.driving_provider import DrivingProvider
-from ..driving.index_cache import cached_index
-from ..driving.trajectory import require_ascending
-from .kitti_sequences import KittiSequence, frame_numbers, make_index
-from .text_files import Calibration, read_rows
+from ..driving.poses import require_ascending
+from .kitti_sequences import Calibration, KittiSequence, frame_numbers, make_index, read_rows
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

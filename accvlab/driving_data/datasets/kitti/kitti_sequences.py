@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the sequences of KITTI have in common: images and points by number, one lidar, rectified cameras."""
+"""What the sequences of KITTI have in common: text files, images and points by number, rectified cameras."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,125 @@ import numpy as np
 import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import listed
-from accvlab.dali_pipeline_framework.errors import FileError
+from accvlab.dali_pipeline_framework.errors import FileError, file_error
+from accvlab.dali_pipeline_framework.extension import read_table
 
 from ..driving import poses
 from ..driving.driving_index import DrivingIndex
 from ..driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes
-from .text_files import numbered_files
+
+_NUMBERED = re.compile(r"(\d+)\.(?:png|jpe?g|bin)", re.IGNORECASE)
+
+
+def read_text(path: Path) -> str:
+    """Read a text file.
+
+    Raises:
+        FileError: It cannot be read.
+    """
+    try:
+        return read_table(path, "ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error if isinstance(error, OSError) else ValueError("it is no text")
+        raise file_error(f"The file {str(path)!r} cannot be read", reason) from error
+
+
+def read_rows(path: Path, num_columns: int, what: str) -> Float64Array:
+    """Read a file of numbers, ``(n, num_columns)``; empty lines are left out.
+
+    Raises:
+        FileError: A line has another number of columns, or something that is no number.
+    """
+    rows = []
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        if line.strip():
+            try:
+                row = [float(word) for word in line.split()]
+                if len(row) != num_columns or not np.isfinite(row).all():
+                    raise ValueError
+            except ValueError:
+                raise FileError(
+                    f"Each line of {str(path)!r} must have {num_columns} numbers ({what}), line {number} is "
+                    f"{line[:80]!r}."
+                ) from None
+            rows.append(row)
+    return np.array(rows, np.float64).reshape(-1, num_columns)
+
+
+def numbered_files(folder: Path) -> dict[int, str]:
+    """Names of the images or points in a folder by their numbers, in order; empty where there is no folder."""
+    if not folder.is_dir():
+        return {}
+    found = {int(match[1]): name for name in os.listdir(folder) if (match := _NUMBERED.fullmatch(name))}
+    return dict(sorted(found.items()))
+
+
+@attrs.frozen(eq=False)
+class Calibration:
+    """What a calibration file says. What is missing, cannot be read, or is not as it should be, is a `FileError`.
+
+    Attributes:
+        path: The file.
+        matrices: The numbers of each line, by its name.
+    """
+
+    path: Path
+    matrices: Mapping[str, Float64Array]
+
+    @classmethod
+    def read(cls, path: Path) -> Calibration:
+        """Read a file of lines ``name: numbers``; the colon may be missing."""
+        matrices = {}
+        for number, line in enumerate(read_text(path).splitlines(), 1):
+            name, _, rest = line.strip().partition(" ")
+            if name:
+                try:
+                    matrices[name.rstrip(":")] = np.array([float(word) for word in rest.split()])
+                except ValueError:
+                    raise FileError(
+                        f"Line {number} of {str(path)!r} must hold numbers, got {line[:80]!r}."
+                    ) from None
+        return cls(path, matrices)
+
+    def _matrix(self, shape: tuple[int, int], *names: str) -> Float64Array:
+        found = [name for name in names if name in self.matrices]
+        if not found:
+            raise FileError(f"{str(self.path)!r} has no {listed(names)}. It has: {listed(self.matrices)}.")
+        values = self.matrices[found[0]]
+        if len(values) != shape[0] * shape[1] or not np.isfinite(values).all():
+            raise FileError(
+                f"{found[0]} in {str(self.path)!r} must be {shape[0]} x {shape[1]} numbers, got {len(values)}."
+            )
+        return values.reshape(shape)
+
+    def pose(self, *names: str) -> Float64Array:
+        """Read a rigid motion, ``(3, 4)``; ``names`` are those that releases give it."""
+        matrix = self._matrix((3, 4), *names)
+        return poses.pose(self._rotation(matrix[:, :3], names[0]), matrix[:, 3])
+
+    def rotation(self, *names: str) -> Float64Array:
+        """Read a rotation as a pose, ``(3, 4)``."""
+        return poses.pose(self._rotation(self._matrix((3, 3), *names), names[0]), np.zeros(3))
+
+    def _rotation(self, matrix: Float64Array, name: str) -> Float64Array:
+        """The rotation that is nearest: the files have seven digits."""
+        first, sizes, second = np.linalg.svd(matrix)
+        rotation: Float64Array = first @ second
+        if np.abs(sizes - 1).max() > 1e-3 or np.linalg.det(rotation) < 0:
+            raise FileError(f"{name} in {str(self.path)!r} must be a rotation, got {matrix.tolist()}.")
+        return rotation
+
+    def camera(self, number: int) -> tuple[Float64Array, Float64Array]:
+        """Intrinsics of a camera, and its pose ``camera_from_rectified``.
+
+        The projection matrix of KITTI is their product: all cameras look in one direction.
+        """
+        projection = self._matrix((3, 4), f"P{number}")
+        intrinsics = projection[:, :3]
+        if min(intrinsics[0, 0], intrinsics[1, 1]) <= 0 or abs(intrinsics[2, 2] - 1) > 1e-6:
+            raise FileError(f"P{number} in {str(self.path)!r} must be a projection, got {projection.tolist()}.")
+        return intrinsics, poses.pose(np.eye(3), np.linalg.solve(intrinsics, projection[:, 3]))
+
 
 Float64Array = npt.NDArray[np.float64]
 POINT_COLUMNS = ("x", "y", "z", "reflectance")

@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from ..driving import poses
 from ..driving.driving_index import BoxColumns, first_column
-from .frames import Frames
-from .sensors import Scenes, SensorRecords, checked_poses
+from .sensors import Frames, Scenes, SensorRecords, checked_poses
 from .splits import CATEGORIES
 from .tables import COUNT, FIRST_TOKEN, NUMBERS_3, NUMBERS_4, TOKEN, Rows, Table, read_table
 
