@@ -110,7 +110,7 @@ def test_imports_of_driving_data_are_found(source: str, is_good: bool) -> None:
 
 
 def test_driving_data_uses_public_names_of_the_core_only() -> None:
-    assert len(driving_sources()) > 80
+    assert len(driving_sources()) > 40
     assert uses_of_hidden_names(driving_sources()) == []
 
 

@@ -24,7 +24,7 @@ from .driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driv
 from .driving.driving_index import DrivingIndex, LidarColumns, cached_index
 from .driving.driving_provider import DrivingProvider
 from .driving.poses import Trajectory, half_period, require_ascending
-from .driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes, moving_camera
+from .driving.scene_parts import Scene, SceneImages, SceneRecords, images_near, index_of_scenes
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -194,7 +194,7 @@ def make_index(
     categories = sorted({name for columns in annotations for name in columns["category"]})
     has_lidar = any(len(log.lidar_times) for log in logs)
     return index_of_scenes(
-        [_scene(root, log, categories, tolerance_s) for log in logs],
+        [_scene(root, log, tolerance_s) for log in logs],
         base="ego",
         camera_names=sorted({camera for log in logs for camera in log.cameras}),
         most_sweeps=most_sweeps,
@@ -204,7 +204,7 @@ def make_index(
     )
 
 
-def _scene(root: Path, log: ArgoverseLog, categories: Sequence[str], tolerance_s: float | None) -> Scene:
+def _scene(root: Path, log: ArgoverseLog, tolerance_s: float | None) -> Scene:
     times = log.frame_times
     world_from_ego = log.ego.at(times)
     relative = log.folder.relative_to(root).as_posix()
@@ -214,17 +214,9 @@ def _scene(root: Path, log: ArgoverseLog, categories: Sequence[str], tolerance_s
         intrinsics, mounted = log.calibration(camera)
         image_times = log.image_times(camera)
         within = half_period(image_times) if tolerance_s is None else math.floor(exact(tolerance_s) * 10**9)
-        image = nearest(image_times, times, within)
-        has = np.flatnonzero(image >= 0)
-        taken = image_times[image[has]]
-        images[camera] = SceneImages(
-            frames=has,
-            file=[f"{folder}/cameras/{camera}/{time}.jpg" for time in taken],
-            time=taken / 1e9,
-            intrinsics=intrinsics,
-            camera_from_base=moving_camera(mounted, has, poses.joined(log.ego.at(taken), mounted), world_from_ego),
-            ego_from_camera=mounted,
-        )
+        chosen, columns = images_near(image_times, within, times, world_from_ego, log.ego, mounted, per_second=1e9)
+        files = [f"{folder}/cameras/{camera}/{time}.jpg" for time in image_times[chosen]]
+        images[camera] = SceneImages(file=files, intrinsics=intrinsics, **columns)
     lidar = None
     if len(log.lidar_times):  # a frame is a record then
         lidar = SceneRecords(
@@ -234,7 +226,7 @@ def _scene(root: Path, log: ArgoverseLog, categories: Sequence[str], tolerance_s
             of_frame=np.arange(len(times)),
             num_before=np.arange(len(times)),
         )
-    num_boxes, boxes = (None, None) if log.annotations is None else _boxes(times, log.annotations, categories)
+    num_boxes, boxes = (None, None) if log.annotations is None else _boxes(times, log.annotations)
     return Scene(
         name=log.folder.name,
         token=[f"{log.folder.name}/{time}" for time in times],
@@ -248,7 +240,7 @@ def _scene(root: Path, log: ArgoverseLog, categories: Sequence[str], tolerance_s
 
 
 def _boxes(
-    times: npt.NDArray[np.int64], columns: Mapping[str, npt.NDArray[Any]], categories: Sequence[str]
+    times: npt.NDArray[np.int64], columns: Mapping[str, npt.NDArray[Any]]
 ) -> tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[Any]]]:
     """Boxes at the times of frames; those at other times are left out."""
     frame = nearest(times, columns["timestamp_ns"], 0)
@@ -259,8 +251,7 @@ def _boxes(
         "center": columns["pose"][rows][..., 3],
         "size": columns["size"][rows],
         "rotation": poses.quaternion_of_rotation(columns["pose"][rows][..., :3]),
-        "velocity": np.full((len(rows), 3), np.nan),
-        "category": np.searchsorted(categories, columns["category"][rows]).astype(np.int32),
+        "category": columns["category"][rows],
         "instance": np.unique(columns["track_uuid"], return_inverse=True)[1].reshape(-1)[rows],
         "num_lidar_points": num_points[rows].astype(np.int32),
     }

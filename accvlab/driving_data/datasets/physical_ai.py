@@ -20,12 +20,12 @@ from accvlab.dali_pipeline_framework.extension import nearest
 from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 from .driving import poses
-from .driving.arrow_files import column_names, poses_of_columns, read_columns, require_column, sizes_of_columns
+from .driving.arrow_files import poses_of_columns, read_columns, sizes_of_columns
 from .driving.driving_fields import DrivingFieldSettings, with_driving_fields
 from .driving.driving_index import DrivingIndex, cached_index
 from .driving.driving_provider import DrivingProvider
 from .driving.poses import Trajectory, half_period, require_ascending
-from .driving.scene_parts import Scene, SceneImages, index_of_scenes, moving_camera
+from .driving.scene_parts import Scene, SceneImages, images_near, index_of_scenes
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -59,15 +59,13 @@ class ClipLayout:
     def __attrs_post_init__(self) -> None:
         """Refuse names without the places that they need, or with others."""
         problems = []
-        for field, needed in _PLACES.items():
-            pattern = text(getattr(self, field), field)
+        for field in attrs.fields_dict(ClipLayout):
+            pattern, needed = text(getattr(self, field), field), _NEEDED_PLACES.get(field, set())
             found = set(re.findall(r"{(.*?)}", pattern))
-            if found - {"clip", "camera", "chunk"} or not needed <= found:
-                places = (
-                    ", ".join(f"{{{place}}}" for place in sorted(needed))
-                    or "no place but {clip}, {camera}, {chunk}"
-                )
-                problems.append(f"{field}: must have {places}, got {pattern!r}")
+            if found.difference(_PLACES) or not needed <= found:
+                places = ", ".join(f"{{{place}}}" for place in sorted(needed))
+                none = "no place but {clip}, {camera}, {chunk}"
+                problems.append(f"{field}: must have {places or none}, got {pattern!r}")
         if problems:
             raise SettingError(f"The names of a ClipLayout must have places to fill:\n{bullets(problems)}")
 
@@ -82,17 +80,11 @@ class ClipLayout:
         Raises:
             FileError: There is none.
         """
-        pattern = re.escape(self.video).replace(r"\{", "{").replace(r"\}", "}")
-        seen: set[str] = set()
-
-        def group(place: re.Match[str]) -> str:
-            name = place[1]
-            if name in seen:
-                return f"(?P={name})"
-            seen.add(name)
-            return f"(?P<{name}>[^/]+?)"
-
-        expression = re.compile(re.sub(r"{(.*?)}", group, pattern))
+        pattern = re.escape(self.video)
+        for name in _PLACES:
+            place = re.escape(f"{{{name}}}")
+            pattern = pattern.replace(place, f"(?P<{name}>[^/]+?)", 1).replace(place, f"(?P={name})")
+        expression = re.compile(pattern)
         clips: dict[str, list[str]] = {}
         for path in sorted(root.glob(re.sub(r"{.*?}", "*", self.video))):
             match = expression.fullmatch(path.relative_to(root).as_posix())
@@ -106,14 +98,12 @@ class ClipLayout:
         return {clip: sorted(cameras) for clip, cameras in sorted(clips.items())}
 
 
-_PLACES: dict[str, set[str]] = {
+_PLACES = ("clip", "camera", "chunk")
+_NEEDED_PLACES = {
     "video": {"clip", "camera"},
     "times": {"clip", "camera"},
     "ego_motion": {"clip"},
-    "intrinsics": set(),
-    "extrinsics": set(),
     "obstacles": {"clip"},
-    "clips": set(),
 }
 
 
@@ -123,41 +113,7 @@ Float64Array = npt.NDArray[np.float64]
 # Labels are about 0.1 s apart.
 _MOST_LABEL_DISTANCE_US = 50_000
 _POSE = dict.fromkeys(("qw", "qx", "qy", "qz", "x", "y", "z"), "number")
-_CLIP_COLUMNS = ("clip_id", "__index_level_0__")
-_SENSOR_COLUMNS = ("sensor_name", "camera_name", "__index_level_1__")
-
-
-def _first_of(names: Sequence[str], known: Sequence[str]) -> str:
-    """The first of some names that is known, or else the first."""
-    return next((name for name in names if name in known), names[0])
-
-
-class ChunkCalibration:
-    """Calibrations of the clips of a chunk: one row for each clip and sensor.
-
-    What is missing, cannot be read, or is not as it should be, is a `FileError`.
-    """
-
-    def __init__(self, path: Path, kinds: dict[str, str]) -> None:
-        """Read the file."""
-        known = column_names(path)
-        clip, sensor = _first_of(_CLIP_COLUMNS, known), _first_of(_SENSOR_COLUMNS, known)
-        for name in (clip, sensor):
-            require_column(path, name, known)
-        self._path = path
-        self._columns = read_columns(path, {clip: "text", sensor: "text", **kinds})
-        keys = zip(self._columns[clip].tolist(), self._columns[sensor].tolist(), strict=True)
-        self._row_of = {key: row for row, key in enumerate(keys)}
-
-    def row(self, clip: str, sensor: str) -> dict[str, float]:
-        """What is known of a sensor."""
-        row = self._row_of.get((clip, sensor))
-        if row is None:
-            known = [name for of_clip, name in self._row_of if of_clip == clip]
-            raise FileError(
-                f"{str(self._path)!r} has no sensor {sensor!r} of the clip {clip!r}. It has: {listed(known)}."
-            )
-        return {name: float(column[row]) for name, column in self._columns.items() if column.dtype == np.float64}
+_ALSO_CALLED = {"clip_id": ["__index_level_0__"], "sensor_name": ["camera_name", "__index_level_1__"]}
 
 
 @attrs.frozen(eq=False)
@@ -204,13 +160,11 @@ class ClipFiles:
         if not path.exists():
             return None
         numbers = [f"{what}_{axis}" for what in ("center", "orientation", "size") for axis in "xyz"]
-        known = column_names(path)
-        track_is_text = "track_id" not in known or _is_text(path)
         columns = read_columns(
             path,
             {
                 "timestamp_us": "whole",
-                "track_id": "text" if track_is_text else "whole",
+                "track_id": "text or whole",
                 "label_class": "text",
                 **dict.fromkeys([*numbers, "orientation_w"], "number"),
             },
@@ -220,62 +174,52 @@ class ClipFiles:
         return {**columns, "size": size, "pose": poses_of_columns(columns, path, names)}
 
 
-def _is_text(path: Path) -> bool:
-    try:
-        read_columns(path, {"track_id": "whole"})
-    except FileError:
-        return True
-    return False
-
-
 class ClipCalibration:
-    """Calibrations of all clips, by chunks; errors are as of `ChunkCalibration`."""
+    """Calibrations of all clips; what is missing, cannot be read, or is not as it should be, is a `FileError`."""
 
     def __init__(self, root: Path, layout: ClipLayout) -> None:
         """Name the files; they are read when they are needed."""
         self._root, self._layout = root, layout
-        self._intrinsics: dict[int, ChunkCalibration] = {}
-        self._extrinsics: dict[int, ChunkCalibration] = {}
+        self._tables: dict[Path, dict[tuple[str, str], dict[str, float]]] = {}
 
     @cached_property
     def _chunks(self) -> dict[str, int]:
         path = self._root / self._layout.clips
-        clip = _first_of(_CLIP_COLUMNS, column_names(path))
-        columns = read_columns(path, {clip: "text", "chunk": "whole"})
-        return dict(zip(columns[clip].tolist(), columns["chunk"].tolist(), strict=True))
+        columns = read_columns(path, {"clip_id": "text", "chunk": "whole"}, also_called=_ALSO_CALLED)
+        return dict(zip(columns["clip_id"].tolist(), columns["chunk"].tolist(), strict=True))
 
-    def chunk(self, clip: str) -> int:
-        """Number of the chunk of a clip; 0 where names have no chunks."""
-        if "{chunk}" not in self._layout.intrinsics + self._layout.extrinsics:
-            return 0
-        if clip not in self._chunks:
-            raise FileError(f"The clip {clip!r} is not in {str(self._root / self._layout.clips)!r}.")
-        return self._chunks[clip]
+    def path(self, field: str, clip: str) -> Path:
+        """File of the calibration of a clip: ``"intrinsics"`` or ``"extrinsics"``."""
+        chunk = 0
+        if "{chunk}" in self._layout.intrinsics + self._layout.extrinsics:
+            if clip not in self._chunks:
+                raise FileError(f"The clip {clip!r} is not in {str(self._root / self._layout.clips)!r}.")
+            chunk = self._chunks[clip]
+        return self._root / self._layout.named(field, clip=clip, chunk=chunk)
 
-    def paths(self, clip: str) -> list[Path]:
-        """Files of the calibration of a clip."""
-        chunk = self.chunk(clip)
-        return [
-            self._root / self._layout.named(field, clip=clip, chunk=chunk)
-            for field in ("intrinsics", "extrinsics")
-        ]
+    def _row(self, path: Path, clip: str, sensor: str, names: Sequence[str]) -> dict[str, float]:
+        """What a file, with one row for each clip and sensor, says of a sensor."""
+        if path not in self._tables:
+            kinds = {"clip_id": "text", "sensor_name": "text", **dict.fromkeys(names, "number")}
+            columns = read_columns(path, kinds, also_called=_ALSO_CALLED)
+            rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+            self._tables[path] = {(of, name): dict(zip(names, values, strict=True)) for of, name, *values in rows}
+        table = self._tables[path]
+        if (clip, sensor) not in table:
+            known = listed([name for of_clip, name in table if of_clip == clip])
+            raise FileError(f"{str(path)!r} has no sensor {sensor!r} of the clip {clip!r}. It has: {known}.")
+        return table[clip, sensor]
 
     def camera(self, clip: str, camera: str) -> tuple[Float64Array, Float64Array, dict[str, float]]:
         """Matrix of a camera around its axis, its place on the vehicle, and its whole calibration."""
-        chunk = self.chunk(clip)
-        inside, outside = self.paths(clip)
-        if chunk not in self._intrinsics:
-            polynomial = dict.fromkeys(("cx", "cy", *(f"fw_poly_{power}" for power in range(5))), "number")
-            self._intrinsics[chunk] = ChunkCalibration(inside, polynomial)
-            self._extrinsics[chunk] = ChunkCalibration(outside, _POSE)
-        lens = self._intrinsics[chunk].row(clip, camera)
+        inside, outside = self.path("intrinsics", clip), self.path("extrinsics", clip)
+        lens = self._row(inside, clip, camera, ["cx", "cy", *(f"fw_poly_{power}" for power in range(5))])
         focal = lens["fw_poly_1"]  # pixels per radian at angle 0
         if not focal > 0:
             raise FileError(f"{str(inside)!r}: fw_poly_1 of {camera!r} of {clip!r} must be above 0, got {focal}.")
         matrix = np.array([[focal, 0, lens["cx"]], [0, focal, lens["cy"]], [0, 0, 1]])
-        place = self._extrinsics[chunk].row(clip, camera)
-        columns = {name: np.array([value]) for name, value in place.items()}
-        return matrix, poses_of_columns(columns, outside, [*_POSE])[0], lens
+        place = {name: np.array([value]) for name, value in self._row(outside, clip, camera, [*_POSE]).items()}
+        return matrix, poses_of_columns(place, outside, [*_POSE])[0], lens
 
 
 def rows_of_frames(columns: dict[str, npt.NDArray[Any]], frame_times: Int64Array) -> tuple[Int64Array, Int64Array]:
@@ -363,7 +307,7 @@ class PhysicalAiProvider(DrivingProvider):
                 f"{did_you_mean(reference, names)} There are: {listed(names)}."
             )
         calibration = ClipCalibration(top, layout)
-        sources = {path for clip in clips for path in calibration.paths(clip.name)}
+        sources = {calibration.path(part, clip.name) for clip in clips for part in ("intrinsics", "extrinsics")}
         for clip in clips:
             sources |= {clip.path("times", camera) for camera in clip.cameras} | {clip.path("ego_motion")}
             sources |= {path for path in [clip.path("obstacles")] if path.exists()}
@@ -394,17 +338,10 @@ def make_index(
     """
     models: dict[str, Any] = {}
     scenes = [_scene(clip, calibration, reference, stride, models) for clip in clips]
-    names = sorted({str(name) for scene in scenes if scene.boxes for name in scene.boxes["category"]})
-    number_of = {name: number for number, name in enumerate(names)}
-    for number, scene in enumerate(scenes):
-        if scene.boxes:
-            categories = np.array([number_of[name] for name in scene.boxes["category"].tolist()], np.int32)
-            scenes[number] = attrs.evolve(scene, boxes={**scene.boxes, "category": categories})
     return index_of_scenes(
         scenes,
         base="ego",
         camera_names=cameras,
-        categories=names,
         origin={"format": "PhysicalAI-AV", "root": str(clips[0].root), "camera_models": models},
     )
 
@@ -433,18 +370,11 @@ def _scene(
         matrix, mounted, model = calibration.camera(clip.name, camera)
         models.setdefault(camera, model)
         image_times = clip.frame_times(camera)
-        chosen = nearest(image_times, frame_times, half_period(image_times))
-        has = np.flatnonzero(chosen >= 0)
-        taken = image_times[chosen[has]]
-        images[camera] = SceneImages(
-            frames=has,
-            file=[clip.layout.named("video", clip=clip.name, camera=camera)] * len(has),
-            time=taken / 1e6,
-            intrinsics=matrix,
-            camera_from_base=moving_camera(mounted, has, poses.joined(ego.at(taken), mounted), world_from_ego),
-            ego_from_camera=mounted,
-            video_frame=chosen[has],
+        chosen, columns = images_near(
+            image_times, half_period(image_times), frame_times, world_from_ego, ego, mounted, per_second=1e6
         )
+        name = clip.layout.named("video", clip=clip.name, camera=camera)
+        images[camera] = SceneImages(file=[name] * len(chosen), intrinsics=matrix, video_frame=chosen, **columns)
     num_boxes, boxes = _boxes(clip, ego, frame_times, world_from_ego)
     return Scene(
         name=clip.name,
@@ -470,7 +400,6 @@ def _boxes(
         "center": pose[..., 3],
         "size": columns["size"][row],
         "rotation": poses.quaternion_of_rotation(pose[..., :3]),
-        "velocity": np.full((len(pose), 3), np.nan),
         "category": np.array([str(name).lower() for name in columns["label_class"][row]], np.str_),
         "instance": np.unique(columns["track_id"], return_inverse=True)[1].reshape(-1)[row],
     }

@@ -10,6 +10,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from accvlab.dali_pipeline_framework.extension import nearest
+
 from . import poses
 from .driving_index import (
     BoxColumns,
@@ -85,7 +87,8 @@ class Scene:
         images: By camera.
         lidar: Its lidar records.
         num_boxes: Number of boxes of each frame, ``(n,)``.
-        boxes: Columns of `BoxColumns`, frame by frame.
+        boxes: Columns of `BoxColumns`, frame by frame; velocities are not known where there are none. Categories
+            are numbers, or names.
     """
 
     name: str
@@ -114,6 +117,41 @@ def moving_camera(
     camera_from_base = np.broadcast_to(poses.inverse(ego_from_camera), world_from_ego.shape).copy()
     camera_from_base[has] = poses.joined(poses.inverse(world_from_camera), world_from_ego[has])
     return camera_from_base
+
+
+def images_near(
+    image_times: Int64,
+    within: float,
+    frame_times: Int64,
+    world_from_ego: Float64,
+    ego: poses.Trajectory,
+    mounted: Float64,
+    *,
+    per_second: float,
+) -> tuple[Int64, dict[str, Any]]:
+    """Choose the image of a camera that is nearest in time to each frame.
+
+    Args:
+        image_times: Times of all images of the camera, ``(k,)``.
+        within: How far in time an image may be from its frame.
+        frame_times: ``(n,)``.
+        world_from_ego: Where the vehicle was at the times of the frames, ``(n, 3, 4)``.
+        ego: Where the vehicle was at any time.
+        mounted: Where the camera is on the vehicle, ``(3, 4)``.
+        per_second: Unit of all times.
+
+    Returns:
+        The number of the image of each frame that has one, ``(m,)``, and columns of `SceneImages`.
+    """
+    chosen = nearest(image_times, frame_times, within)
+    has = np.flatnonzero(chosen >= 0)
+    taken = image_times[chosen[has]]
+    return chosen[has], {
+        "frames": has,
+        "time": taken / per_second,
+        "camera_from_base": moving_camera(mounted, has, poses.joined(ego.at(taken), mounted), world_from_ego),
+        "ego_from_camera": mounted,
+    }
 
 
 def sweep_columns(behind: Int64, num_sweeps: Int64) -> tuple[Int64, Int64]:
@@ -154,7 +192,7 @@ def index_of_scenes(
         ),
         cameras=_cameras(scenes, time, camera_names) if camera_names else None,
         lidar=_lidar(scenes, most_sweeps) if any(scene.lidar for scene in scenes) else None,
-        **{"boxes": _boxes(scenes), **others},
+        **_boxes(scenes, **others),
     )
 
 
@@ -213,10 +251,16 @@ def _lidar(scenes: Sequence[Scene], most_sweeps: int) -> LidarColumns:
     )
 
 
-def _boxes(scenes: Sequence[Scene]) -> BoxColumns | None:
+def _boxes(scenes: Sequence[Scene], **others: Any) -> dict[str, Any]:
+    """The boxes of all scenes, and the names of categories where those are not given; with the ``others``."""
     parts = [scene.boxes for scene in scenes if scene.boxes is not None]
     if not parts:
-        return None
+        return others
     counts = [np.zeros(len(one.time), np.int64) if one.num_boxes is None else one.num_boxes for one in scenes]
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return BoxColumns(first=first_column(np.concatenate(counts)), **columns)
+    columns.setdefault("velocity", np.full((len(columns["center"]), 3), np.nan))
+    if columns["category"].dtype.kind == "U":
+        others.setdefault("categories", np.unique(columns["category"]).tolist())
+        number_of = {name: number for number, name in enumerate(others["categories"])}
+        columns["category"] = np.array([number_of[name] for name in columns["category"].tolist()], np.int32)
+    return {"boxes": BoxColumns(first=first_column(np.concatenate(counts)), **columns), **others}

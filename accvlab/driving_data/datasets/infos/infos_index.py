@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -71,32 +71,26 @@ def index_of_pickle(path: str, storage: Storage, settings: IndexSettings) -> Dri
     return maker.index(settings)
 
 
+@attrs.define(slots=False)
 class _Maker:
     """Makes the columns, of frames in order."""
 
-    def __init__(
-        self,
-        path: str,
-        form: str,
-        names: Sequence[str],
-        storage: Storage,
-        infos: Sequence[RawInfo],
-        world_from_ego: Float64Array,
-        sequences: Sequences,
-    ) -> None:
-        self._path = path
-        self._form, self._names = form, names
-        self._infos = infos
-        self._places = [info.place for info in infos]
-        self._sequences = sequences
-        self._files = FileResolver(storage)
-        self._time = np.array([info.time for info in infos], np.float64)
-        self._world_from_ego = world_from_ego
-        self._ego_from_base = pose_column(
-            [info.ego_from_base for info in infos], self._places, "the pose of the lidar"
-        )
-        self._world_from_base = poses.joined(world_from_ego, self._ego_from_base)
-        self._cameras = list(dict.fromkeys(name for info in infos for name in info.cameras))
+    _path: str
+    _form: str
+    _names: Sequence[str]
+    _storage: Storage
+    _infos: Sequence[RawInfo]
+    _world_from_ego: Float64Array
+    _sequences: Sequences
+
+    def __attrs_post_init__(self) -> None:
+        self._files = FileResolver(self._storage)
+        self._places = [info.place for info in self._infos]
+        self._time = np.array([info.time for info in self._infos], np.float64)
+        in_ego = [info.ego_from_base for info in self._infos]
+        self._ego_from_base = pose_column(in_ego, self._places, "the pose of the lidar")
+        self._world_from_base = poses.joined(self._world_from_ego, self._ego_from_base)
+        self._cameras = list(dict.fromkeys(name for info in self._infos for name in info.cameras))
 
     def index(self, settings: IndexSettings) -> DrivingIndex:
         sequences = self._sequences
@@ -179,12 +173,8 @@ class _Maker:
             intrinsics[rows, number] = _matrices([camera.intrinsics for camera in raw], where)
             mounted = pose_column([camera.ego_from_camera for camera in raw], where, "the pose of the camera")
             ego_from_camera[rows, number] = mounted
-            forward = [camera.camera_from_base for camera in raw if camera.camera_from_base is not None]
-            backward = [camera.base_from_camera for camera in raw if camera.base_from_camera is not None]
-            what = "the pose between lidar and camera"
-            camera_from_base[rows, number] = (
-                pose_column(forward, where, what) if forward else poses.inverse(pose_column(backward, where, what))
-            )
+            between = pose_column([camera.pose for camera in raw], where, "the pose between lidar and camera")
+            camera_from_base[rows, number] = poses.inverse(between) if self._form == "infos" else between
         return CameraColumns(
             file=files.astype(np.bytes_),
             time=times,
@@ -284,9 +274,9 @@ class _Maker:
             velocity=np.column_stack([velocity, np.where(np.isnan(velocity[:, 0]), np.nan, 0.0)]),
             category=np.array([number_of.get(name, -1) for name in names], np.int32),
             instance=instance,
-            visibility=_joined_numbers(given, lambda boxes: boxes.visibilities, 0),
-            num_lidar_points=_lidar_points_of(given),
-            num_radar_points=_joined_numbers(given, lambda boxes: boxes.num_radar_points, -1),
+            visibility=_joined_numbers(given, "visibilities", 0),
+            num_lidar_points=_joined_numbers(given, "num_lidar_points", -1),
+            num_radar_points=_joined_numbers(given, "num_radar_points", -1),
         )
         return columns, categories, convention if is_known else None
 
@@ -324,12 +314,9 @@ class _Maker:
         )
         if boxes is None:
             return columns, None
-        visibility = _told_of_objects(
-            images, columns.box_row, lambda image: image.visibilities, len(boxes.category), 0
-        )
-        attribute = _told_of_objects(
-            images, columns.box_row, lambda image: image.attributes, len(boxes.category), -1
-        )
+        num_boxes = len(boxes.category)
+        visibility = _told_of_objects(images, columns.box_row, "visibilities", num_boxes, 0)
+        attribute = _told_of_objects(images, columns.box_row, "attributes", num_boxes, -1)
         if attribute is not None:
             attribute = np.where(attribute < len(ATTRIBUTES), attribute, -1).astype(np.int32)
         return columns, attrs.evolve(
@@ -384,24 +371,15 @@ def _instances_of(given: Sequence[RawBoxes]) -> npt.NDArray[np.int64] | None:
     return np.array(numbers, np.int64)
 
 
-def _joined_numbers(
-    given: Sequence[RawBoxes], get: Callable[[RawBoxes], Any], unknown: int
-) -> npt.NDArray[np.int32] | None:
-    if all(get(boxes) is None for boxes in given):
+def _joined_numbers(given: Sequence[RawBoxes], name: str, unknown: int) -> npt.NDArray[np.int32] | None:
+    columns = [getattr(boxes, name) for boxes in given]
+    if all(column is None for column in columns):
         return None
-    columns = [np.full(len(boxes.boxes), unknown) if get(boxes) is None else get(boxes) for boxes in given]
-    return np.concatenate(columns).astype(np.int32)
-
-
-def _lidar_points_of(given: Sequence[RawBoxes]) -> npt.NDArray[np.int32] | None:
-    """Numbers of points; where only a flag tells whether there are any, 0 or not known."""
-
-    def numbers(boxes: RawBoxes) -> Any:
-        if boxes.num_lidar_points is not None or boxes.is_valid is None:
-            return boxes.num_lidar_points
-        return np.where(boxes.is_valid, -1, 0)
-
-    return _joined_numbers(given, numbers, -1)
+    parts = [
+        np.full(len(boxes.boxes), unknown) if column is None else column
+        for boxes, column in zip(given, columns, strict=True)
+    ]
+    return np.concatenate(parts).astype(np.int32)
 
 
 def _rows_of_objects(
@@ -423,17 +401,17 @@ def _rows_of_objects(
 
 
 def _told_of_objects(
-    images: Sequence[RawBoxes2d],
-    box_row: npt.NDArray[np.int64],
-    get: Callable[[RawBoxes2d], Sequence[int] | None],
-    num_boxes: int,
-    unknown: int,
+    images: Sequence[RawBoxes2d], box_row: npt.NDArray[np.int64], name: str, num_boxes: int, unknown: int
 ) -> npt.NDArray[np.int32] | None:
-    """What 2D boxes tell of the objects; None where they tell nothing."""
-    if all(get(image) is None for image in images if image.names):
+    """What 2D boxes say of the objects; None where they say nothing."""
+    of_images = [getattr(image, name) for image in images]
+    if all(values is None for values, image in zip(of_images, images, strict=True) if image.names):
         return None
-    told = [value for image in images for value in (get(image) or [unknown] * len(image.names))]
+    told = [
+        np.full(len(image.names), unknown) if values is None else values
+        for values, image in zip(of_images, images, strict=True)
+    ]
     column = np.full(num_boxes, unknown, np.int32)
     is_known = box_row >= 0
-    column[box_row[is_known]] = np.array(told, np.int32)[is_known]
+    column[box_row[is_known]] = np.concatenate(told).astype(np.int32)[is_known]
     return column

@@ -30,22 +30,29 @@ class Entry:
 
     def need(self, *names: str) -> Any:
         """Get the value of the first of some names that is there."""
-        for name in names:
-            if self.values.get(name) is not None:
-                return self.values[name]
+        value = self.get(*names)
+        if value is not None:
+            return value
         wanted = " or ".join(repr(name) for name in names)
         raise FileError(f"{self.place} has no key {wanted}; it has {listed(sorted(map(str, self.values)))}.")
 
     def get(self, *names: str) -> Any:
         """Get the value of the first of some names that is there, or None."""
-        for name in names:
-            if self.values.get(name) is not None:
-                return self.values[name]
-        return None
+        return next((self.values[name] for name in names if self.values.get(name) is not None), None)
 
     def entry(self, *names: str) -> Entry:
         """Get a dict in the dict."""
         return as_entry(self.need(*names), f"{self.place}[{names[0]!r}]")
+
+    def entries(self, name: str) -> list[Entry]:
+        """Get the dicts of a list in the dict; none where there is no list."""
+        values = enumerate(self.get(name) or ())
+        return [as_entry(value, f"{self.place}[{name!r}][{number}]") for number, value in values]
+
+    def named_entries(self, name: str) -> dict[str, Entry]:
+        """Get the dicts of a dict in the dict, by their names; none where there is no dict."""
+        values = (self.get(name) or {}).items()
+        return {str(key): as_entry(value, f"{self.place}[{name!r}][{key!r}]") for key, value in values}
 
     def array(self, value: Any, name: str, *shape: int) -> Float64Array:
         """Make an array of a value; -1 in its shape is any length, and no elements are of any shape."""
@@ -83,14 +90,13 @@ def as_entry(value: Any, place: str) -> Entry:
 
 @attrs.define
 class RawCamera:
-    """An image. See `CameraColumns`; ``base_from_camera`` or its inverse is given."""
+    """An image. See `CameraColumns`; ``pose`` is ``base_from_camera`` in ``infos``, else ``camera_from_base``."""
 
     file: str
     time: float
     intrinsics: Any
     ego_from_camera: RawPose
-    base_from_camera: RawPose | None = None
-    camera_from_base: RawPose | None = None
+    pose: RawPose
 
 
 @attrs.define
@@ -114,7 +120,6 @@ class RawBoxes:
     visibilities: npt.NDArray[np.int64] | None = None
     num_lidar_points: npt.NDArray[np.int64] | None = None
     num_radar_points: npt.NDArray[np.int64] | None = None
-    is_valid: npt.NDArray[np.bool_] | None = None
 
 
 @attrs.define
@@ -126,7 +131,7 @@ class RawBoxes2d:
     depths: Float64Array
     names: Sequence[str | None]
     places: Float64Array | None = None
-    visibilities: Sequence[int] | None = None
+    visibilities: npt.NDArray[np.int64] | None = None
     attributes: Sequence[int] | None = None
 
 

@@ -19,7 +19,8 @@ from ..driving.driving_fields import DrivingFieldSettings, most_sweeps, with_dri
 from ..driving.driving_index import DrivingIndex, cached_index
 from ..driving.driving_provider import DrivingProvider
 from ..driving.poses import require_ascending
-from .kitti_sequences import Calibration, KittiSequence, frame_numbers, make_index, read_rows
+from ..driving.scene_parts import Scene, index_of_scenes
+from .kitti_sequences import POINT_COLUMNS, Calibration, frame_numbers, make_scene, read_rows
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -97,12 +98,17 @@ def odometry_index(root: Path, names: Sequence[str], most_sweeps: int) -> Drivin
     cameras = [
         camera for camera in _CAMERAS if any((root / "sequences" / name / camera).is_dir() for name in names)
     ]
-    sequences = [_sequence(root, name, cameras) for name in names]
-    origin = {"format": "KITTI odometry", "root": str(root)}
-    return make_index(root, sequences, cameras, most_sweeps, origin=origin)
+    return index_of_scenes(
+        [_scene(root, name, cameras) for name in names],
+        base="lidar",
+        camera_names=cameras,
+        most_sweeps=most_sweeps,
+        point_columns=POINT_COLUMNS,
+        origin={"format": "KITTI odometry", "root": str(root)},
+    )
 
 
-def _sequence(root: Path, name: str, cameras: Sequence[str]) -> KittiSequence:
+def _scene(root: Path, name: str, cameras: Sequence[str]) -> Scene:
     folder = root / "sequences" / name
     calibration = Calibration.read(folder / "calib.txt")
     time = read_rows(folder / "times.txt", 1, "seconds")[:, 0]
@@ -116,18 +122,16 @@ def _sequence(root: Path, name: str, cameras: Sequence[str]) -> KittiSequence:
             raise FileError(f"{str(path)!r} has {count} lines, but the sequence has a frame {numbers[-1]}.")
     camera_0_from_base = calibration.pose("Tr", "Tr_velo_to_cam", "Tr_velo_cam")
     world_from_ego = poses.joined(poses.joined(poses.inverse(camera_0_from_base), of_camera_0), camera_0_from_base)
-    of_cameras = {camera: calibration.camera(int(camera[-1])) for camera in cameras}
     chosen = np.array(numbers)
-    return KittiSequence(
-        name=name,
-        numbers=numbers,
+    return make_scene(
+        root,
+        name,
+        numbers,
+        calibration,
         image_folders=image_folders,
         points_folder=f"sequences/{name}/velodyne",
         time=time[chosen],
         world_from_ego=world_from_ego[chosen],
         ego_from_base=np.eye(3, 4),
-        intrinsics={camera: matrix for camera, (matrix, _) in of_cameras.items()},
-        camera_from_base={
-            camera: poses.joined(pose, camera_0_from_base) for camera, (_, pose) in of_cameras.items()
-        },
+        rectified_from_base=camera_0_from_base,
     )

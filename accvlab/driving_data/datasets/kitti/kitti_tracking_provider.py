@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
@@ -23,7 +23,8 @@ from ..driving import poses
 from ..driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
 from ..driving.driving_index import Box2dColumns, BoxColumns, DrivingIndex, cached_index, first_column
 from ..driving.driving_provider import DrivingProvider
-from .kitti_sequences import Calibration, KittiSequence, frame_numbers, make_index, read_rows, read_text
+from ..driving.scene_parts import Scene, index_of_scenes
+from .kitti_sequences import POINT_COLUMNS, Calibration, frame_numbers, make_scene, read_rows, read_text
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -121,53 +122,31 @@ def categories_of(labels: Sequence[Sequence[Label]]) -> list[str]:
 
 def box_columns(
     labels: Sequence[Sequence[Label]],
-    sequences: Sequence[KittiSequence],
+    scenes: Sequence[Scene],
     rectified_from_base: Sequence[Float64Array],
     categories: Sequence[str],
     cameras: Sequence[str],
 ) -> tuple[BoxColumns, Box2dColumns | None]:
     """Make the columns of the labels of all sequences."""
     number_of = {name: number for number, name in enumerate(categories)}
-    objects: list[Label] = []
-    centers, rotations = [], []
-    counts: list[int] = []
-    boxes, projections, depths, classes, box_rows = [], [], [], [], []
-    counts_2d: list[int] = []
-    for of_sequence, sequence, pose in zip(labels, sequences, rectified_from_base, strict=True):
-        base_from_rectified = poses.inverse(pose)
-        of_frames: list[list[Label]] = [[] for _ in sequence.numbers]
-        for label in of_sequence:
-            of_frames[label.frame].append(label)
-        for of_frame in of_frames:
-            counts.append(sum(label.category != DONT_CARE for label in of_frame))
-            for label in of_frame:
-                row, center = -1, np.zeros(3)
-                if label.category != DONT_CARE:
-                    row = len(objects)
-                    objects.append(label)
-                    center = poses.moved(base_from_rectified, np.array(label.location) - [0, label.size[2] / 2, 0])
-                    centers.append(center)
-                    rotations.append(base_from_rectified[:, :3] @ _about_y(label.rotation_y) @ _CAMERA_FROM_BOX)
-                if LABELLED_CAMERA in cameras:
-                    x1, y1, x2, y2 = label.box
-                    projection, depth = np.array([(x1 + x2) / 2, (y1 + y2) / 2]), -1.0
-                    if row >= 0:
-                        in_camera = poses.moved(sequence.camera_from_base[LABELLED_CAMERA], center)
-                        depth = float(in_camera[2])
-                        if depth > 0:
-                            projected = sequence.intrinsics[LABELLED_CAMERA] @ in_camera
-                            projection = projected[:2] / projected[2]
-                    boxes.append(label.box)
-                    projections.append(projection)
-                    depths.append(depth)
-                    classes.append(number_of.get(label.category, -1))
-                    box_rows.append(row)
-            counts_2d += [len(of_frame) if camera == LABELLED_CAMERA else 0 for camera in cameras]
+    flat = [label for of_sequence in labels for label in of_sequence]
+    sequence = np.repeat(np.arange(len(labels)), [len(of_sequence) for of_sequence in labels])
+    first_frame = first_column([len(scene.time) for scene in scenes])
+    num_frames = int(first_frame[-1])
+    frame = first_frame[sequence] + np.array([label.frame for label in flat], np.int64)
+    is_object = np.array([label.category != DONT_CARE for label in flat], bool)
+    objects, of_object = [label for label in flat if label.category != DONT_CARE], sequence[is_object]
+    size = np.array([label.size for label in objects], np.float64).reshape(-1, 3)
+    center = np.array([label.location for label in objects], np.float64).reshape(-1, 3)
+    center[:, 1] -= size[:, 2] / 2  # y points down
+    base_from_rectified = poses.inverse(np.array(rectified_from_base))[of_object]
+    center = poses.moved(base_from_rectified, center)
+    turn = _about_y(np.array([label.rotation_y for label in objects], np.float64))
     columns = BoxColumns(
-        first=first_column(counts),
-        center=np.array(centers, np.float64).reshape(-1, 3),
-        size=np.array([label.size for label in objects], np.float64).reshape(-1, 3),
-        rotation=poses.quaternion_of_rotation(np.array(rotations, np.float64).reshape(-1, 3, 3)),
+        first=first_column(np.bincount(frame[is_object], minlength=num_frames)),
+        center=center,
+        size=size,
+        rotation=poses.quaternion_of_rotation(base_from_rectified[..., :3] @ turn @ _CAMERA_FROM_BOX),
         velocity=np.full((len(objects), 3), np.nan),
         category=np.array([number_of[label.category] for label in objects], np.int32),
         instance=np.array([label.track for label in objects], np.int64),
@@ -180,19 +159,31 @@ def box_columns(
     )
     if LABELLED_CAMERA not in cameras:
         return columns, None
+    images = [scene.images[LABELLED_CAMERA] for scene in scenes]
+    in_camera = poses.moved(np.array([image.camera_from_base for image in images])[of_object], center)
+    projected = np.einsum("nij,nj->ni", np.array([image.intrinsics for image in images])[of_object], in_camera)
+    box = np.array([label.box for label in flat], np.float64).reshape(-1, 4)
+    projection, depth = (box[:, :2] + box[:, 2:]) / 2, np.full(len(flat), -1.0)
+    depth[is_object] = in_camera[:, 2]
+    is_front = in_camera[:, 2] > 0
+    projection[np.flatnonzero(is_object)[is_front]] = projected[is_front, :2] / projected[is_front, 2:]
+    image_of_label = frame * len(cameras) + cameras.index(LABELLED_CAMERA)
     return columns, Box2dColumns(
-        first=first_column(counts_2d),
-        box=np.array(boxes, np.float64).reshape(-1, 4),
-        center=np.array(projections, np.float64).reshape(-1, 2),
-        depth=np.array(depths, np.float64),
-        category=np.array(classes, np.int32),
-        box_row=np.array(box_rows, np.int64),
+        first=first_column(np.bincount(image_of_label, minlength=num_frames * len(cameras))),
+        box=box,
+        center=projection,
+        depth=depth,
+        category=np.array([number_of.get(label.category, -1) for label in flat], np.int32),
+        box_row=np.where(is_object, np.cumsum(is_object) - 1, -1),
     )
 
 
-def _about_y(angle: float) -> Float64Array:
-    cosine, sine = np.cos(angle), np.sin(angle)
-    return np.array([[cosine, 0, sine], [0, 1, 0], [-sine, 0, cosine]])
+def _about_y(angle: Float64Array) -> Float64Array:
+    """Rotation matrices ``(n, 3, 3)``."""
+    rotation = np.zeros((len(angle), 3, 3))
+    rotation[:, 0, 0] = rotation[:, 2, 2] = np.cos(angle)
+    rotation[:, 0, 2], rotation[:, 2, 0], rotation[:, 1, 1] = np.sin(angle), -np.sin(angle), 1
+    return rotation
 
 
 _CAMERAS = ("image_02", "image_03")
@@ -277,7 +268,7 @@ class KittiTrackingProvider(DrivingProvider):
 def tracking_index(root: Path, names: Sequence[str], with_poses: bool, most_sweeps: int) -> DrivingIndex:
     """Make the index of sequences."""
     cameras = [camera for camera in _CAMERAS if any((root / camera / name).is_dir() for name in names)]
-    sequences, rectified_from_base = [], []
+    scenes, labels, rectified_from_base = [], [], []
     for name in names:
         calibration = Calibration.read(root / "calib" / f"{name}.txt")
         pose = poses.joined(
@@ -285,53 +276,48 @@ def tracking_index(root: Path, names: Sequence[str], with_poses: bool, most_swee
             calibration.pose("Tr_velo_cam", "Tr_velo_to_cam"),
         )
         rectified_from_base.append(pose)
-        sequences.append(_sequence(root, name, cameras, calibration, pose, with_poses))
-    origin = {"format": "KITTI tracking", "root": str(root)}
-    label_files = [root / "label_02" / f"{name}.txt" for name in names]
-    if not any(path.exists() for path in label_files):
-        return make_index(root, sequences, cameras, most_sweeps, origin=origin)
-    labels = [
-        read_labels(path, sequence.numbers) if path.exists() else []
-        for path, sequence in zip(label_files, sequences, strict=True)
-    ]
-    categories = categories_of(labels)
-    boxes, boxes_2d = box_columns(labels, sequences, rectified_from_base, categories, cameras)
-    of_labels = {"boxes": boxes, "boxes_2d": boxes_2d, "categories": categories, "attributes": ATTRIBUTES}
-    return make_index(root, sequences, cameras, most_sweeps, origin=origin, **of_labels)
-
-
-def _sequence(
-    root: Path,
-    name: str,
-    cameras: Sequence[str],
-    calibration: Calibration,
-    rectified_from_base: npt.NDArray[np.float64],
-    with_poses: bool,
-) -> KittiSequence:
-    image_folders = {camera: f"{camera}/{name}" for camera in cameras}
-    numbers = frame_numbers(root, image_folders, f"velodyne/{name}")
-    world_from_ego = poses.identity(len(numbers))
-    if with_poses:
-        path = root / "oxts" / f"{name}.txt"
-        rows = read_rows(path, 30, "a record of the GPS and the IMU")
-        if numbers[-1] >= len(rows):
-            raise FileError(f"{str(path)!r} has {len(rows)} lines, but the sequence has a frame {numbers[-1]}.")
-        world_from_ego = pose_of_oxts(rows)[np.array(numbers)]
-    ego_from_base = poses.inverse(calibration.pose("Tr_imu_velo", "Tr_imu_to_velo"))
-    of_cameras = {camera: calibration.camera(int(camera[-1])) for camera in cameras}
-    return KittiSequence(
-        name=name,
-        numbers=numbers,
-        image_folders=image_folders,
-        points_folder=f"velodyne/{name}",
-        time=np.array(numbers) * _PERIOD_S,
-        world_from_ego=world_from_ego,
-        ego_from_base=ego_from_base,
-        intrinsics={camera: matrix for camera, (matrix, _) in of_cameras.items()},
-        camera_from_base={
-            camera: poses.joined(pose, rectified_from_base) for camera, (_, pose) in of_cameras.items()
-        },
+        image_folders = {camera: f"{camera}/{name}" for camera in cameras}
+        numbers = frame_numbers(root, image_folders, f"velodyne/{name}")
+        scenes.append(
+            make_scene(
+                root,
+                name,
+                numbers,
+                calibration,
+                image_folders=image_folders,
+                points_folder=f"velodyne/{name}",
+                time=np.array(numbers) * _PERIOD_S,
+                world_from_ego=_poses_of(root, name, numbers) if with_poses else poses.identity(len(numbers)),
+                ego_from_base=poses.inverse(calibration.pose("Tr_imu_velo", "Tr_imu_to_velo")),
+                rectified_from_base=pose,
+            )
+        )
+        path = root / "label_02" / f"{name}.txt"
+        labels.append(read_labels(path, numbers) if path.exists() else None)
+    of_labels: dict[str, Any] = {}
+    if any(each is not None for each in labels):
+        known = [each or [] for each in labels]
+        categories = categories_of(known)
+        boxes, boxes_2d = box_columns(known, scenes, rectified_from_base, categories, cameras)
+        of_labels = {"boxes": boxes, "boxes_2d": boxes_2d, "categories": categories, "attributes": ATTRIBUTES}
+    return index_of_scenes(
+        scenes,
+        base="lidar",
+        camera_names=cameras,
+        most_sweeps=most_sweeps,
+        point_columns=POINT_COLUMNS,
+        origin={"format": "KITTI tracking", "root": str(root)},
+        **of_labels,
     )
+
+
+def _poses_of(root: Path, name: str, numbers: Sequence[int]) -> Float64Array:
+    path = root / "oxts" / f"{name}.txt"
+    rows = read_rows(path, 30, "a record of the GPS and the IMU")
+    if numbers[-1] >= len(rows):
+        raise FileError(f"{str(path)!r} has {len(rows)} lines, but the sequence has a frame {numbers[-1]}.")
+    world_from_ego: Float64Array = pose_of_oxts(rows)[np.array(numbers)]
+    return world_from_ego
 
 
 def pose_of_oxts(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
