@@ -131,7 +131,7 @@ def _read_arrow_log(path: Path) -> None:
 
 def _nuscenes(folder: Path) -> Path:
     records = [
-        {"token": f"t{number}", "next": "", "timestamp": number, "translation": [1.5, 2, 3], "is_key": True}
+        {"token": f"t{number}", "next": "", "timestamp": number, "translation": [1.5, 2, 3], "is_key_frame": True}
         for number in range(20)
     ]
     (folder / "sample.json").write_text(json.dumps(records, indent=0))
@@ -142,9 +142,8 @@ def _read_nuscenes(path: Path) -> None:
     from accvlab.driving_data.datasets.nuscenes import tables
 
     tables._PIECE = 256
-    columns = {"token": tables.TOKEN, "timestamp": tables.INTEGER, "translation": tables.NUMBERS_3}
-    table = tables.read_table(path, {**columns, "is_key": tables.FLAG})
-    table.rows_of(table["token"], table, "token")
+    table = tables.read_table(path, "token", "timestamp", "translation", "is_key_frame")
+    table.rows_of(table, "token")
 
 
 def _can_bus(folder: Path) -> Path:

@@ -16,12 +16,11 @@ import numpy.typing as npt
 from accvlab.dali_pipeline_framework.checks import file_path, listed, number
 from accvlab.dali_pipeline_framework.errors import FileError
 from accvlab.dali_pipeline_framework.extension import exact, nearest
-from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 from .driving import poses
 from .driving.arrow_files import poses_of_columns, read_columns, sizes_of_columns
 from .driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
-from .driving.driving_index import DrivingIndex, LidarColumns, cached_index
+from .driving.driving_index import DrivingIndex, Float64, Int64, LidarColumns, cached_index
 from .driving.driving_provider import DrivingProvider
 from .driving.poses import Trajectory, half_period, require_ascending
 from .driving.scene_parts import Scene, SceneImages, SceneRecords, images_near, index_of_scenes
@@ -29,9 +28,6 @@ from .driving.scene_parts import Scene, SceneImages, SceneRecords, images_near, 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-
-Int64Array = npt.NDArray[np.int64]
-Float64Array = npt.NDArray[np.float64]
 
 POSES = "city_SE3_egovehicle.feather"
 _POSE = dict.fromkeys(("qw", "qx", "qy", "qz", "tx_m", "ty_m", "tz_m"), "number")
@@ -74,14 +70,14 @@ class ArgoverseLog:
         return Trajectory(columns["timestamp_ns"][order], poses_of_columns(columns, path, [*_POSE])[order])
 
     @cached_property
-    def sensors(self) -> dict[str, Float64Array]:
+    def sensors(self) -> dict[str, Float64]:
         """Place of each sensor on the vehicle, ``(3, 4)``."""
         path = self.folder / "calibration" / "egovehicle_SE3_sensor.feather"
         columns = read_columns(path, {"sensor_name": "text", **_POSE})
         return dict(zip(columns["sensor_name"].tolist(), poses_of_columns(columns, path, [*_POSE]), strict=True))
 
     @cached_property
-    def intrinsics(self) -> dict[str, Float64Array]:
+    def intrinsics(self) -> dict[str, Float64]:
         """Matrix of each camera, ``(3, 3)``; without distortion, which is small."""
         path = self.folder / "calibration" / "intrinsics.feather"
         names = ("fx_px", "fy_px", "cx_px", "cy_px")
@@ -97,7 +93,7 @@ class ArgoverseLog:
             found[sensor] = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]])
         return found
 
-    def calibration(self, camera: str) -> tuple[Float64Array, Float64Array]:
+    def calibration(self, camera: str) -> tuple[Float64, Float64]:
         """Intrinsics of a camera, and its place on the vehicle."""
         for name, known in (("intrinsics", self.intrinsics), ("egovehicle_SE3_sensor", self.sensors)):
             if camera not in known:
@@ -113,12 +109,12 @@ class ArgoverseLog:
         folder = self.folder / "sensors" / "cameras"
         return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
 
-    def image_times(self, camera: str) -> Int64Array:
+    def image_times(self, camera: str) -> Int64:
         """Times of the images of a camera, in order."""
         return _times_in(self.folder / "sensors" / "cameras" / camera, ".jpg")
 
     @cached_property
-    def lidar_times(self) -> Int64Array:
+    def lidar_times(self) -> Int64:
         """Times of the lidar records, in order."""
         return _times_in(self.folder / "sensors" / "lidar", ".feather")
 
@@ -144,7 +140,7 @@ class ArgoverseLog:
         return {**columns, "size": size, "pose": poses_of_columns(columns, path, [*_POSE])}
 
     @cached_property
-    def frame_times(self) -> Int64Array:
+    def frame_times(self) -> Int64:
         """Times of the frames: of the lidar, or where there is none, of the boxes."""
         if len(self.lidar_times):
             return self.lidar_times
@@ -167,7 +163,7 @@ class ArgoverseLog:
         ]
 
 
-def _times_in(folder: Path, ending: str) -> Int64Array:
+def _times_in(folder: Path, ending: str) -> Int64:
     names = [name for name in os.listdir(folder) if name.endswith(ending)] if folder.is_dir() else []
     try:
         times = np.array(sorted(int(name.removesuffix(ending)) for name in names), np.int64)
@@ -278,7 +274,6 @@ class ArgoverseProvider(DrivingProvider):
         provider = ArgoverseProvider("/data/av2/sensor/train", cameras=["ring_front_center"], lidar=True)
     """
 
-    @explains_unknown_arguments()
     @with_driving_fields
     def __init__(
         self,

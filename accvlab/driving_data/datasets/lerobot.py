@@ -16,12 +16,11 @@ import numpy.typing as npt
 from accvlab.dali_pipeline_framework.checks import did_you_mean, file_path, listed, shown, text
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.extension import nearest, parse_json, read_table
-from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 from .driving import poses
 from .driving.arrow_files import read_columns, refused
 from .driving.driving_fields import DrivingFieldSettings, with_driving_fields
-from .driving.driving_index import DrivingIndex, cache_folder, cached_index
+from .driving.driving_index import DrivingIndex, Float64, Int64, cache_folder, cached_index
 from .driving.driving_provider import DrivingProvider
 from .driving.poses import half_period, require_ascending
 from .driving.scene_parts import Scene, SceneImages, index_of_scenes
@@ -136,15 +135,11 @@ class LeRobotFiles:
         ]
 
 
-Float64Array = npt.NDArray[np.float64]
-Int64Array = npt.NDArray[np.int64]
-
-
 def make_index(
     files: LeRobotFiles,
     videos: VideoFrames,
     pose_feature: str | None,
-    calibrations: Mapping[str, tuple[Float64Array, Float64Array]],
+    calibrations: Mapping[str, tuple[Float64, Float64]],
 ) -> DrivingIndex:
     """Make the index.
 
@@ -221,7 +216,7 @@ def _data_of(
     return data
 
 
-def _poses_of(values: Float64Array, feature: str) -> Float64Array:
+def _poses_of(values: Float64, feature: str) -> Float64:
     if values.shape[1] != 7:
         raise SettingError(
             f"`pose_feature` must have 7 numbers (x, y, z, qw, qx, qy, qz), {feature!r} has {values.shape[1]}."
@@ -234,8 +229,8 @@ def _poses_of(values: Float64Array, feature: str) -> Float64Array:
 
 
 def _frames_of(
-    files: LeRobotFiles, videos: VideoFrames, row: int, camera: str, times: Float64Array
-) -> tuple[str, Int64Array]:
+    files: LeRobotFiles, videos: VideoFrames, row: int, camera: str, times: Float64
+) -> tuple[str, Int64]:
     """Video of a camera for an episode, and the number of the frame of each row."""
     feature, episodes = files.video_features[camera], files.episodes
     place = [int(episodes[f"videos/{feature}/{part}"][row]) for part in ("chunk_index", "file_index")]
@@ -278,7 +273,6 @@ class LeRobotProvider(DrivingProvider):
         provider = LeRobotProvider("/data/lerobot/drives", pose_feature="observation.state.pose")
     """
 
-    @explains_unknown_arguments()
     @with_driving_fields
     def __init__(
         self,
@@ -330,7 +324,7 @@ class LeRobotProvider(DrivingProvider):
 
 def _calibrations(
     given: Mapping[str, tuple[npt.ArrayLike, npt.ArrayLike]],
-) -> dict[str, tuple[Float64Array, Float64Array]]:
+) -> dict[str, tuple[Float64, Float64]]:
     found = {}
     for camera, pair in given.items():
         try:

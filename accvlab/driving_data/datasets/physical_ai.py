@@ -17,12 +17,11 @@ import numpy.typing as npt
 from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, file_path, listed, text, whole_number
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.extension import nearest
-from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 from .driving import poses
 from .driving.arrow_files import poses_of_columns, read_columns, sizes_of_columns
 from .driving.driving_fields import DrivingFieldSettings, with_driving_fields
-from .driving.driving_index import DrivingIndex, cached_index
+from .driving.driving_index import DrivingIndex, Float64, Int64, cached_index
 from .driving.driving_provider import DrivingProvider
 from .driving.poses import Trajectory, half_period, require_ascending
 from .driving.scene_parts import Scene, SceneImages, images_near, index_of_scenes
@@ -107,9 +106,6 @@ _NEEDED_PLACES = {
 }
 
 
-Int64Array = npt.NDArray[np.int64]
-Float64Array = npt.NDArray[np.float64]
-
 # Labels are about 0.1 s apart.
 _MOST_LABEL_DISTANCE_US = 50_000
 _POSE = dict.fromkeys(("qw", "qx", "qy", "qz", "x", "y", "z"), "number")
@@ -136,10 +132,10 @@ class ClipFiles:
         """A file of the clip."""
         return self.root / self.layout.named(field, clip=self.name, camera=camera)
 
-    def frame_times(self, camera: str) -> Int64Array:
+    def frame_times(self, camera: str) -> Int64:
         """Times of the frames of a camera."""
         path = self.path("times", camera)
-        times: Int64Array = read_columns(path, {"timestamp": "whole"})["timestamp"]
+        times: Int64 = read_columns(path, {"timestamp": "whole"})["timestamp"]
         require_ascending(times, f"The column 'timestamp' of {str(path)!r}", strictly=True)
         if not len(times):
             raise FileError(f"The file {str(path)!r} has no times.")
@@ -210,7 +206,7 @@ class ClipCalibration:
             raise FileError(f"{str(path)!r} has no sensor {sensor!r} of the clip {clip!r}. It has: {known}.")
         return table[clip, sensor]
 
-    def camera(self, clip: str, camera: str) -> tuple[Float64Array, Float64Array, dict[str, float]]:
+    def camera(self, clip: str, camera: str) -> tuple[Float64, Float64, dict[str, float]]:
         """Matrix of a camera around its axis, its place on the vehicle, and its whole calibration."""
         inside, outside = self.path("intrinsics", clip), self.path("extrinsics", clip)
         lens = self._row(inside, clip, camera, ["cx", "cy", *(f"fw_poly_{power}" for power in range(5))])
@@ -222,7 +218,7 @@ class ClipCalibration:
         return matrix, poses_of_columns(place, outside, [*_POSE])[0], lens
 
 
-def rows_of_frames(columns: dict[str, npt.NDArray[Any]], frame_times: Int64Array) -> tuple[Int64Array, Int64Array]:
+def rows_of_frames(columns: dict[str, npt.NDArray[Any]], frame_times: Int64) -> tuple[Int64, Int64]:
     """Which box of each track is the nearest in time to each frame: frames and rows, ``(n,)`` each, by frame."""
     frames, rows = [], []
     for track in np.unique(columns["track_id"]):
@@ -265,7 +261,6 @@ class PhysicalAiProvider(DrivingProvider):
         provider = PhysicalAiProvider("/data/physical_ai_av", cameras=["camera_front_wide_120fov"], stride=3)
     """
 
-    @explains_unknown_arguments()
     @with_driving_fields
     def __init__(
         self,
@@ -388,7 +383,7 @@ def _scene(
 
 
 def _boxes(
-    clip: ClipFiles, ego: Trajectory, frame_times: npt.NDArray[np.int64], world_from_ego: Float64Array
+    clip: ClipFiles, ego: Trajectory, frame_times: npt.NDArray[np.int64], world_from_ego: Float64
 ) -> tuple[npt.NDArray[np.int64] | None, dict[str, npt.NDArray[Any]] | None]:
     columns = clip.obstacles()
     if columns is None:

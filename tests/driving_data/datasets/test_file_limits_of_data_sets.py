@@ -27,7 +27,7 @@ from accvlab.driving_data.datasets.nuscenes.splits import _scenes_in_file
 
 pytestmark = pytest.mark.timeout(60)
 READERS: dict[str, Callable[[Path], Any]] = {
-    "table of nuScenes": lambda path: tables.read_table(path, {"token": tables.TOKEN}),
+    "table of nuScenes": lambda path: tables.read_table(path, "token"),
     "CAN messages": lambda path: _messages(path, {"pos": 3}),
     "split": _scenes_in_file,
     "KITTI": lambda path: read_rows(path, 12, "a pose"),

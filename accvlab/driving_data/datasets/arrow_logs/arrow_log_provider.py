@@ -15,12 +15,11 @@ import numpy.typing as npt
 from accvlab.dali_pipeline_framework.checks import file_path, listed
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.extension import StoragePath, checked_path, is_url, joined_url
-from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 from ..driving import poses
 from ..driving.arrow_files import ArrowFile
 from ..driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
-from ..driving.driving_index import CameraColumns, DrivingIndex, LidarColumns, cached_index
+from ..driving.driving_index import CameraColumns, DrivingIndex, Float64, Int64, LidarColumns, cached_index
 from ..driving.driving_provider import DrivingProvider
 from ..driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes, moving_camera
 from .log_files import (
@@ -39,9 +38,6 @@ from .log_files import (
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-Int64Array = npt.NDArray[np.int64]
-Float64Array = npt.NDArray[np.float64]
 
 
 @attrs.frozen(kw_only=True)
@@ -125,7 +121,7 @@ def _scene(log: LogFiles, name: str, settings: ArrowLogSettings, number_of: dict
     )
 
 
-def _can_bus(log: LogFiles, world_from_ego: Float64Array) -> Float64Array | None:
+def _can_bus(log: LogFiles, world_from_ego: Float64) -> Float64 | None:
     """Position, orientation, acceleration, rotation rate, velocity (in the vehicle), heading (radians, degrees).
 
     None where the log does not have the motion of the vehicle.
@@ -145,7 +141,7 @@ def _can_bus(log: LogFiles, world_from_ego: Float64Array) -> Float64Array | None
 # --- cameras and lidar ------------------------------------------------------------------------------------
 
 
-def _images(log: LogFiles, key: str, settings: ArrowLogSettings, world_from_ego: Float64Array) -> SceneImages:
+def _images(log: LogFiles, key: str, settings: ArrowLogSettings, world_from_ego: Float64) -> SceneImages:
     metadata, rows = log.metadata(key), log.sync_rows(key)
     has = np.flatnonzero(rows >= 0)
     taken = rows[has]
@@ -165,7 +161,7 @@ def _images(log: LogFiles, key: str, settings: ArrowLogSettings, world_from_ego:
     )
 
 
-def _files(log: LogFiles, key: str, rows: Int64Array, settings: ArrowLogSettings) -> dict[str, Any]:
+def _files(log: LogFiles, key: str, rows: Int64, settings: ArrowLogSettings) -> dict[str, Any]:
     """Where the images of a camera are: columns of `SceneImages`."""
     stored = str(log.file(key).type_of(f"{key}.data"))
     if stored in ("binary", "large_binary"):
@@ -230,7 +226,7 @@ def _label_names(log: LogFiles, settings: ArrowLogSettings) -> Sequence[str]:
 
 def _boxes(
     log: LogFiles, settings: ArrowLogSettings, number_of: dict[str, int]
-) -> tuple[Int64Array, dict[str, npt.NDArray[Any]]]:
+) -> tuple[Int64, dict[str, npt.NDArray[Any]]]:
     """Number of boxes of each frame, and the columns of all; ``number_of`` the categories is completed."""
     label_names = _label_names(log, settings)
     numbers = np.array([number_of.setdefault(name, len(number_of)) for name in label_names], np.int32)
@@ -251,11 +247,8 @@ def _boxes(
             )
         flat[name] = column.values
     counts = np.where(rows >= 0, np.diff(offsets)[rows] if len(offsets) > 1 else 0, 0)
-    taken = (
-        np.concatenate([np.arange(offsets[r], offsets[r + 1]) for r in rows[rows >= 0]])
-        if (rows >= 0).any()
-        else np.zeros(0, np.int64)
-    ).astype(np.int64)
+    of_rows = (np.arange(offsets[row], offsets[row + 1]) for row in rows[rows >= 0])
+    taken = np.concatenate([np.zeros(0, np.int64), *of_rows])
     labels = np.asarray(flat["label"].fill_null(len(numbers)).to_numpy(), np.int64)[taken]
     if len(labels) and labels.max() >= len(numbers):
         raise FileError(
@@ -269,22 +262,19 @@ def _boxes(
         raise FileError(
             f"The column '{BOXES}.bounding_box_se3' of {path!r} has boxes with values that are no numbers."
         )
+    rotation = chosen[:, 3:7]
     velocity = log.lists(BOXES, "velocity_3d", 3, flat["velocity_3d"])[taken]
     tokens = np.array([str(token) for token in flat["track_token"].to_pylist()], np.str_)[taken]
     known_points = flat["num_lidar_points"].fill_null(-1).to_numpy()
     return counts, {
         "center": poses.moved(ego_from_world, chosen[:, :3]),
         "size": chosen[:, 7:],
-        "rotation": poses.product_of_quaternions(turn, _unit(chosen[:, 3:7])),
+        "rotation": poses.product_of_quaternions(turn, rotation / np.linalg.norm(rotation, axis=1, keepdims=True)),
         "velocity": poses.turned(ego_from_world, velocity),
         "category": numbers[labels],
         "instance": np.unique(tokens, return_inverse=True)[1].astype(np.int64).reshape(-1),
         "num_lidar_points": np.asarray(known_points, np.int32)[taken],
     }
-
-
-def _unit(quaternions: Float64Array) -> Float64Array:
-    return np.asarray(quaternions / np.linalg.norm(quaternions, axis=-1, keepdims=True))
 
 
 class ArrowLogProvider(DrivingProvider):
@@ -312,7 +302,6 @@ class ArrowLogProvider(DrivingProvider):
         provider = ArrowLogProvider("/data/123d/logs/nuscenes_train", sensor_root="/data/nuscenes", lidar=True)
     """
 
-    @explains_unknown_arguments()
     @with_driving_fields
     def __init__(
         self,
@@ -361,7 +350,7 @@ class ArrowLogProvider(DrivingProvider):
         )
         self._index_cache = index_cache
         super().__init__(index, os.path.sep, scenes=scenes, storage_options=storage_options, **fields)
-        self._require_one_form()
+        self._has_videos()  # refuses cameras of two forms
 
     @cached_property
     def _file(self) -> Callable[[str], ArrowFile]:
@@ -369,17 +358,13 @@ class ArrowLogProvider(DrivingProvider):
 
     # --- images -----------------------------------------------------------------------------------------
 
-    def _is_video_of_cameras(self, cameras: CameraColumns) -> npt.NDArray[np.bool_]:
-        """Whether each camera of the samples has videos in the chosen scenes, and whether it has others."""
-        numbers = np.asarray(cameras.video_frame)[self._frames][:, self._camera_numbers]
-        has_file = np.asarray(cameras.file)[self._frames][:, self._camera_numbers] != b""
-        return np.array([(has_file & (numbers >= 0)).any(axis=0), (has_file & (numbers < 0)).any(axis=0)])
-
-    def _require_one_form(self) -> None:
+    def _has_videos(self) -> bool:
         cameras = self._index.cameras
         if cameras is None or cameras.video_frame is None or not self._camera_numbers:
-            return
-        of_video, of_files = self._is_video_of_cameras(cameras)
+            return False
+        chosen = np.ix_(self._frames, np.array(self._camera_numbers))
+        has_file, is_video = np.asarray(cameras.file)[chosen] != b"", np.asarray(cameras.video_frame)[chosen] >= 0
+        of_video, of_files = (has_file & is_video).any(axis=0), (has_file & ~is_video).any(axis=0)
         if of_video.any() and of_files.any():
             kinds = [
                 f"{name}: {'videos and files' if video and file else 'videos' if video else 'files'}"
@@ -389,13 +374,11 @@ class ArrowLogProvider(DrivingProvider):
                 f"The images of a sample must be all encoded or all of videos: choose `cameras` or `scenes` that "
                 f"go together. There are: {listed(kinds)}."
             )
+        return bool(of_video.any())
 
     @cached_property
     def _is_video(self) -> bool:
-        cameras = self._index.cameras
-        if cameras is None or cameras.video_frame is None or not self._camera_numbers:
-            return False
-        return bool(self._is_video_of_cameras(cameras)[0].any())
+        return self._has_videos()
 
     def _image(self, cameras: CameraColumns, frame: int, camera: int) -> Any:
         row = -1 if cameras.row is None else int(cameras.row[frame, camera])

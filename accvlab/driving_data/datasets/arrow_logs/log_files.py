@@ -24,10 +24,8 @@ from accvlab.dali_pipeline_framework.errors import FileError, MissingPackageErro
 
 from ..driving import poses
 from ..driving.arrow_files import ArrowFile, import_pyarrow, require_memory
+from ..driving.driving_index import Float64, Int64
 from ..driving.poses import Trajectory, require_ascending
-
-Int64Array = npt.NDArray[np.int64]
-Float64Array = npt.NDArray[np.float64]
 
 SYNC = "sync"
 EGO = "ego_state_se3"
@@ -118,7 +116,7 @@ class LogFiles:
         """A column of a modality, of pyarrow."""
         return self.file(modality).column(f"{modality}.{name}")
 
-    def times(self, modality: str) -> Int64Array:
+    def times(self, modality: str) -> Int64:
         """Times of a modality, ``(n,)`` microseconds."""
         column = self.column(modality, "timestamp_us")
         where = f"The column '{modality}.timestamp_us' of {self.path(modality)!r}"
@@ -128,7 +126,7 @@ class LogFiles:
         require_ascending(times, where)
         return times
 
-    def lists(self, modality: str, name: str, length: int, column: Any = None) -> Float64Array:
+    def lists(self, modality: str, name: str, length: int, column: Any = None) -> Float64:
         """Lists of numbers, ``(n, length)`` float64; NaN where there is none."""
         column = self.column(modality, name) if column is None else column
         if str(column.type).split("[")[0] != "fixed_size_list<item: double>" or column.type.list_size != length:
@@ -140,7 +138,7 @@ class LogFiles:
         values = values[column.offset : column.offset + len(column)]
         return np.where(np.asarray(column.is_valid())[:, np.newaxis], values, np.nan)
 
-    def sync_rows(self, modality: str) -> Int64Array:
+    def sync_rows(self, modality: str) -> Int64:
         """Row of a modality at each frame, ``(num_frames,)``; -1 for none."""
         file = self.file(SYNC)
         if modality not in file.names:
@@ -162,7 +160,7 @@ class LogFiles:
     # --- what is in the log -----------------------------------------------------------------------------
 
     @cached_property
-    def frame_times(self) -> Int64Array:
+    def frame_times(self) -> Int64:
         """Time of each frame, microseconds."""
         return self.times(SYNC)
 
@@ -210,13 +208,13 @@ class LogFiles:
         return [self.path(modality) for modality in self.modalities]
 
 
-def pose_of(values: npt.ArrayLike) -> Float64Array:
+def pose_of(values: npt.ArrayLike) -> Float64:
     """Poses of ``x, y, z, qw, qx, qy, qz``."""
     values = np.asarray(values, np.float64)
     return poses.pose_of_quaternion(values[..., 3:7], values[..., :3])
 
 
-def static_pose(metadata: Mapping[str, Any], name: str, path: str) -> Float64Array:
+def static_pose(metadata: Mapping[str, Any], name: str, path: str) -> Float64:
     """A pose of the metadata of a file.
 
     Raises:

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict, TypeVar
 
 import attrs
 from attrs.validators import optional
@@ -25,11 +25,12 @@ from accvlab.dali_pipeline_framework.checks import (
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import DECODED_IMAGE
 from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
-from accvlab.dali_pipeline_framework.unknown_arguments import has_settings
+from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments, has_settings
 
 from .driving_index import DrivingIndex
 
 _DT = types.DALIDataType
+_Init = TypeVar("_Init", bound=Callable[..., Any])
 
 
 class DrivingFieldSettings(TypedDict, total=False):
@@ -235,7 +236,9 @@ def most_sweeps(fields: DrivingFieldSettings) -> int:
     return max(10, num_sweeps) if isinstance(num_sweeps, int) else 10
 
 
-with_driving_fields = has_settings(DrivingFieldSettings, DrivingFields)
+def with_driving_fields(init: _Init) -> _Init:
+    """Decorate an ``__init__`` that passes on settings of `DrivingFields`; errors for unknown arguments say so."""
+    return explains_unknown_arguments()(has_settings(DrivingFieldSettings, DrivingFields)(init))
 
 
 def _problems_of_classes(classes: Sequence[str] | Mapping[str, str] | None, known: Sequence[str]) -> list[str]:

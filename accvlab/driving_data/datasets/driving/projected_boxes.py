@@ -111,15 +111,11 @@ def box2d_columns(boxes: BoxColumns, cameras: CameraColumns, image_wh: npt.NDArr
     num_frames, num_cameras = cameras.time.shape
     frame_of_box = np.repeat(np.arange(num_frames), np.diff(boxes.first))
     is_there = cameras.file != b""
-    parts: list[tuple[npt.NDArray[Any], ...]] = []
-    step = max(1, _PAIRS // max(num_cameras, 1))
-    for start in range(0, len(frame_of_box), step):
-        row, camera = (
-            values.ravel()
-            for values in np.meshgrid(
-                np.arange(start, min(start + step, len(frame_of_box))), np.arange(num_cameras), indexing="ij"
-            )
-        )
+    none = np.zeros(0, np.int64)
+    parts: list[tuple[npt.NDArray[Any], ...]] = [(none, none, np.zeros((0, 4)), np.zeros((0, 2)), np.zeros(0))]
+    num_pairs = len(frame_of_box) * num_cameras
+    for start in range(0, num_pairs, _PAIRS):
+        row, camera = np.divmod(np.arange(start, min(start + _PAIRS, num_pairs)), num_cameras)
         frame = frame_of_box[row]
         depth = np.einsum("ni,ni->n", cameras.camera_from_base[frame, camera, 2, :3], boxes.center[row])
         depth += cameras.camera_from_base[frame, camera, 2, 3]
@@ -136,10 +132,6 @@ def box2d_columns(boxes: BoxColumns, cameras: CameraColumns, image_wh: npt.NDArr
         seen = found.is_seen
         image = frame * num_cameras + camera
         parts.append((image[seen], row[seen], found.box[seen], found.center[seen], found.depth[seen]))
-    if not parts:
-        parts.append(
-            (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, 4)), np.zeros((0, 2)), np.zeros(0))
-        )
     image, row, box, center, depth = (np.concatenate(part) for part in zip(*parts, strict=True))
     order = np.argsort(image, kind="stable")
     return Box2dColumns(

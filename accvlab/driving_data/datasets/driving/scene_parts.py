@@ -17,14 +17,13 @@ from .driving_index import (
     BoxColumns,
     CameraColumns,
     DrivingIndex,
+    Float64,
     FrameColumns,
+    Int64,
     LidarColumns,
     first_column,
     names_column,
 )
-
-Float64 = npt.NDArray[np.float64]
-Int64 = npt.NDArray[np.int64]
 
 
 @attrs.frozen(eq=False, kw_only=True)

@@ -16,7 +16,6 @@ from accvlab.dali_pipeline_framework.checks import bullets, choice, file_path
 from accvlab.dali_pipeline_framework.errors import FileError, error_that_is_also
 from accvlab.dali_pipeline_framework.extension import StoragePath
 from accvlab.dali_pipeline_framework.providers import Storage
-from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 from accvlab.dali_pipeline_framework.user_warnings import warn_user
 
 from ..driving.driving_fields import DrivingFieldSettings, with_driving_fields
@@ -69,7 +68,6 @@ class InfosProvider(DrivingProvider):
         print(provider.describe())
     """
 
-    @explains_unknown_arguments()
     @with_driving_fields
     def __init__(
         self,

@@ -193,11 +193,12 @@ def pose_column(raw: Sequence[RawPose], places: Sequence[str], what: str) -> Flo
         try:
             column[rows] = _poses_of_form([raw[row] for row in rows], form)
         except (ValueError, TypeError, OverflowError):
-            for row in rows:  # the one that is wrong
-                with_problem = _problem_of_pose(raw[row], form)
-                if with_problem:
-                    raise FileError(f"{places[row]}: {what} {with_problem}") from None
-            raise FileError(f"{places[rows[0]]}: {what} is no pose: {shown(raw[rows[0]])}.") from None
+            for row in rows if len(rows) > 1 else ():  # the one that is wrong
+                pose_column([raw[row]], [places[row]], what)
+            raise FileError(
+                f"{places[rows[0]]}: {what} must be a quaternion (w first) or a matrix (3, 3) with a "
+                f"translation, or a matrix (4, 4), got {shown(raw[rows[0]])}."
+            ) from None
     gram = column[..., :3] @ np.swapaxes(column[..., :3], -1, -2)
     is_off = ~(np.abs(gram - np.eye(3)).max(axis=(-1, -2), initial=0) < 1e-3) | ~np.isfinite(column[..., 3]).all(
         -1
@@ -225,18 +226,6 @@ def _poses_of_form(raw: Sequence[RawPose], form: tuple[bool, int]) -> Float64Arr
     if form == (False, 4) and rotations.shape == (len(raw), 4, 4):
         return rotations[:, :3]
     raise ValueError("no rotations")
-
-
-def _problem_of_pose(raw: RawPose, form: tuple[bool, int]) -> str | None:
-    try:
-        if _poses_of_form([raw], form).shape == (1, 3, 4):
-            return None
-    except (ValueError, TypeError, OverflowError):
-        pass
-    return (
-        f"must be a quaternion (w first) or a matrix (3, 3) with a translation, or a matrix (4, 4), got "
-        f"{shown(raw)}."
-    )
 
 
 # A pause of more than this many usual intervals ends a scene, where nothing else says where scenes end.

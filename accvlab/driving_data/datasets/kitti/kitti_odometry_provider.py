@@ -12,7 +12,6 @@ import numpy as np
 
 from accvlab.dali_pipeline_framework.checks import file_path
 from accvlab.dali_pipeline_framework.errors import FileError
-from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 from ..driving import poses
 from ..driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
@@ -46,7 +45,6 @@ class KittiOdometryProvider(DrivingProvider):
         provider = KittiOdometryProvider("/data/kitti/dataset", cameras=["image_2", "image_3"], lidar=True)
     """
 
-    @explains_unknown_arguments()
     @with_driving_fields
     def __init__(
         self,

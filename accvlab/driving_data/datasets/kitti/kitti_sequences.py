@@ -10,13 +10,13 @@ from pathlib import Path
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import listed
 from accvlab.dali_pipeline_framework.errors import FileError, file_error
 from accvlab.dali_pipeline_framework.extension import read_table
 
 from ..driving import poses
+from ..driving.driving_index import Float64
 from ..driving.scene_parts import Scene, SceneImages, SceneRecords
 
 _NUMBERED = re.compile(r"(\d+)\.(?:png|jpe?g|bin)", re.IGNORECASE)
@@ -35,7 +35,7 @@ def read_text(path: Path) -> str:
         raise file_error(f"The file {str(path)!r} cannot be read", reason) from error
 
 
-def read_rows(path: Path, num_columns: int, what: str) -> Float64Array:
+def read_rows(path: Path, num_columns: int, what: str) -> Float64:
     """Read a file of numbers, ``(n, num_columns)``; empty lines are left out.
 
     Raises:
@@ -75,7 +75,7 @@ class Calibration:
     """
 
     path: Path
-    matrices: Mapping[str, Float64Array]
+    matrices: Mapping[str, Float64]
 
     @classmethod
     def read(cls, path: Path) -> Calibration:
@@ -92,7 +92,7 @@ class Calibration:
                     ) from None
         return cls(path, matrices)
 
-    def _matrix(self, shape: tuple[int, int], *names: str) -> Float64Array:
+    def _matrix(self, shape: tuple[int, int], *names: str) -> Float64:
         found = [name for name in names if name in self.matrices]
         if not found:
             raise FileError(f"{str(self.path)!r} has no {listed(names)}. It has: {listed(self.matrices)}.")
@@ -103,24 +103,24 @@ class Calibration:
             )
         return values.reshape(shape)
 
-    def pose(self, *names: str) -> Float64Array:
+    def pose(self, *names: str) -> Float64:
         """Read a rigid motion, ``(3, 4)``; ``names`` are those that releases give it."""
         matrix = self._matrix((3, 4), *names)
         return poses.pose(self._rotation(matrix[:, :3], names[0]), matrix[:, 3])
 
-    def rotation(self, *names: str) -> Float64Array:
+    def rotation(self, *names: str) -> Float64:
         """Read a rotation as a pose, ``(3, 4)``."""
         return poses.pose(self._rotation(self._matrix((3, 3), *names), names[0]), np.zeros(3))
 
-    def _rotation(self, matrix: Float64Array, name: str) -> Float64Array:
+    def _rotation(self, matrix: Float64, name: str) -> Float64:
         """The rotation that is nearest: the files have seven digits."""
         first, sizes, second = np.linalg.svd(matrix)
-        rotation: Float64Array = first @ second
+        rotation: Float64 = first @ second
         if np.abs(sizes - 1).max() > 1e-3 or np.linalg.det(rotation) < 0:
             raise FileError(f"{name} in {str(self.path)!r} must be a rotation, got {matrix.tolist()}.")
         return rotation
 
-    def camera(self, number: int) -> tuple[Float64Array, Float64Array]:
+    def camera(self, number: int) -> tuple[Float64, Float64]:
         """Intrinsics of a camera, and its pose ``camera_from_rectified``.
 
         The projection matrix of KITTI is their product: all cameras look in one direction.
@@ -132,7 +132,6 @@ class Calibration:
         return intrinsics, poses.pose(np.eye(3), np.linalg.solve(intrinsics, projection[:, 3]))
 
 
-Float64Array = npt.NDArray[np.float64]
 POINT_COLUMNS = ("x", "y", "z", "reflectance")
 
 
@@ -159,10 +158,10 @@ def make_scene(
     *,
     image_folders: Mapping[str, str],
     points_folder: str,
-    time: Float64Array,
-    world_from_ego: Float64Array,
-    ego_from_base: Float64Array,
-    rectified_from_base: Float64Array,
+    time: Float64,
+    world_from_ego: Float64,
+    ego_from_base: Float64,
+    rectified_from_base: Float64,
 ) -> Scene:
     """Put the n frames of a sequence together.
 

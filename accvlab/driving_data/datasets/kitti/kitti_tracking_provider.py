@@ -17,11 +17,10 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import file_path, flag
 from accvlab.dali_pipeline_framework.errors import FileError
-from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 from ..driving import poses
 from ..driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
-from ..driving.driving_index import Box2dColumns, BoxColumns, DrivingIndex, cached_index, first_column
+from ..driving.driving_index import Box2dColumns, BoxColumns, DrivingIndex, Float64, cached_index, first_column
 from ..driving.driving_provider import DrivingProvider
 from ..driving.scene_parts import Scene, index_of_scenes
 from .kitti_sequences import POINT_COLUMNS, Calibration, frame_numbers, make_scene, read_rows, read_text
@@ -29,7 +28,6 @@ from .kitti_sequences import POINT_COLUMNS, Calibration, frame_numbers, make_sce
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Float64Array = npt.NDArray[np.float64]
 
 DONT_CARE = "DontCare"
 LABELLED_CAMERA = "image_02"
@@ -123,7 +121,7 @@ def categories_of(labels: Sequence[Sequence[Label]]) -> list[str]:
 def box_columns(
     labels: Sequence[Sequence[Label]],
     scenes: Sequence[Scene],
-    rectified_from_base: Sequence[Float64Array],
+    rectified_from_base: Sequence[Float64],
     categories: Sequence[str],
     cameras: Sequence[str],
 ) -> tuple[BoxColumns, Box2dColumns | None]:
@@ -178,7 +176,7 @@ def box_columns(
     )
 
 
-def _about_y(angle: Float64Array) -> Float64Array:
+def _about_y(angle: Float64) -> Float64:
     """Rotation matrices ``(n, 3, 3)``."""
     rotation = np.zeros((len(angle), 3, 3))
     rotation[:, 0, 0] = rotation[:, 2, 2] = np.cos(angle)
@@ -218,7 +216,6 @@ class KittiTrackingProvider(DrivingProvider):
         lidar=True)
     """
 
-    @explains_unknown_arguments()
     @with_driving_fields
     def __init__(
         self,
@@ -311,12 +308,12 @@ def tracking_index(root: Path, names: Sequence[str], with_poses: bool, most_swee
     )
 
 
-def _poses_of(root: Path, name: str, numbers: Sequence[int]) -> Float64Array:
+def _poses_of(root: Path, name: str, numbers: Sequence[int]) -> Float64:
     path = root / "oxts" / f"{name}.txt"
     rows = read_rows(path, 30, "a record of the GPS and the IMU")
     if numbers[-1] >= len(rows):
         raise FileError(f"{str(path)!r} has {len(rows)} lines, but the sequence has a frame {numbers[-1]}.")
-    world_from_ego: Float64Array = pose_of_oxts(rows)[np.array(numbers)]
+    world_from_ego: Float64 = pose_of_oxts(rows)[np.array(numbers)]
     return world_from_ego
 
 

@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import choice, file_path, shown, text
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, error_that_is_also
 from accvlab.dali_pipeline_framework.extension import StoragePath, parse_json, read_table
-from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 from ..driving import poses
 from ..driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
-from ..driving.driving_index import DrivingIndex, cached_index
+from ..driving.driving_index import DrivingIndex, Float64, Int64, cached_index
 from ..driving.driving_provider import DrivingProvider
 from ..driving.projected_boxes import box2d_columns
 from .annotations import Annotations, box_columns, boxes_of_frames
@@ -37,13 +35,11 @@ from .sensors import (
     reference_channel,
 )
 from .splits import DETECTION_CLASSES, chosen_by_split, class_mapping
-from .tables import TABLES, read_records, tables_folder
+from .tables import TABLES, not_found, read_records, tables_folder
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Float64 = npt.NDArray[np.float64]
-Int64 = npt.NDArray[np.int64]
 
 _POSE = {"pos": 3, "orientation": 4, "accel": 3, "rotation_rate": 3, "vel": 3}
 
@@ -254,7 +250,6 @@ class NuScenesProvider(DrivingProvider):
         sweeps = NuScenesProvider("/data/nuscenes", "v1.0-mini", frames="LIDAR_TOP", cameras=["CAM_FRONT"])
     """
 
-    @explains_unknown_arguments()
     @with_driving_fields
     def __init__(
         self,
@@ -346,10 +341,8 @@ def _can_folder(root: Path, given: str | os.PathLike[str] | None) -> Path | None
         return folder if can_files(folder) else None
     folder = Path(file_path(given, "can_bus_root")).expanduser().absolute()
     if not can_files(folder):
-        raise error_that_is_also(
-            FileError,
-            [FileNotFoundError],
+        raise not_found(
             f"`can_bus_root` must be a folder with CAN messages (scene-0001_pose.json, ...): {str(folder)!r} "
-            f"has none.",
+            f"has none."
         )
     return folder

@@ -7,7 +7,6 @@ A frame has the records of a keyframe, or those nearest to each record of a sens
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import attrs
 import numpy as np
@@ -18,23 +17,9 @@ from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.extension import nearest
 
 from ..driving import poses
-from ..driving.driving_index import CameraColumns, FrameColumns, LidarColumns, first_column
+from ..driving.driving_index import CameraColumns, Float64, FrameColumns, LidarColumns, first_column
 from ..driving.scene_parts import sweep_columns
-from .tables import (
-    COUNT,
-    FLAG,
-    INTEGER,
-    NUMBERS_3,
-    NUMBERS_4,
-    TOKEN,
-    Record,
-    Rows,
-    Table,
-    read_records,
-    read_table,
-)
-
-Float64 = npt.NDArray[np.float64]
+from .tables import Record, Rows, Table, read_records, read_table
 
 LIDAR = "LIDAR_TOP"
 # The order of most detectors; other cameras follow, in the order of their table.
@@ -64,17 +49,16 @@ class Scenes:
         Raises:
             FileError: They are damaged, or the times of a scene go backwards.
         """
-        columns = {"token": TOKEN, "timestamp": INTEGER, "scene_token": TOKEN, "prev": TOKEN, "next": TOKEN}
-        samples = read_table(folder / "sample.json", columns)
+        samples = read_table(folder / "sample.json", "token", "timestamp", "scene_token", "prev", "next")
         path = folder / "scene.json"
         records = read_records(path, "token", "name", "first_sample_token", "log_token")
-        scenes = read_table(path, {"token": TOKEN, "first_sample_token": TOKEN, "name": TOKEN})
+        scenes = read_table(path, "token", "first_sample_token", "name")
         if not len(scenes) or not len(samples):
             raise FileError(f"There are no scenes in {str(path)!r}, or no samples in {str(samples.path)!r}.")
-        samples.rows_of(scenes["first_sample_token"], scenes, "first_sample_token")
-        scene = scenes.rows_of(samples["scene_token"], samples, "scene_token")
-        previous = samples.rows_of(samples["prev"], samples, "prev", may_be_empty=True)
-        samples.rows_of(samples["next"], samples, "next", may_be_empty=True)
+        samples.rows_of(scenes, "first_sample_token")
+        scene = scenes.rows_of(samples, "scene_token")
+        previous = samples.rows_of(samples, "prev", may_be_empty=True)
+        samples.rows_of(samples, "next", may_be_empty=True)
         has_previous, time = previous >= 0, samples["timestamp"]
         samples.refuse(
             has_previous & (time <= time[previous]),
@@ -114,11 +98,10 @@ class Calibrations:
         Raises:
             FileError: A calibration cannot be used.
         """
-        sensors = read_table(folder / "sensor.json", {"token": TOKEN, "channel": TOKEN, "modality": TOKEN})
+        sensors = read_table(folder / "sensor.json", "token", "channel", "modality")
         path = folder / "calibrated_sensor.json"
-        columns = {"token": TOKEN, "sensor_token": TOKEN, "translation": NUMBERS_3, "rotation": NUMBERS_4}
-        table = read_table(path, columns)
-        sensor = sensors.rows_of(table["sensor_token"], table, "sensor_token")
+        table = read_table(path, "token", "sensor_token", "translation", "rotation")
+        sensor = sensors.rows_of(table, "sensor_token")
         channel = [name.decode() for name in sensors["channel"][sensor].tolist()]
         is_camera = sensors["modality"][sensor] == b"camera"
         intrinsics = np.broadcast_to(np.eye(3), (len(table), 3, 3)).copy()
@@ -205,26 +188,14 @@ class SensorRecords:
 
         table = read_table(
             folder / "sample_data.json",
-            {
-                "token": TOKEN,
-                "sample_token": TOKEN,
-                "ego_pose_token": TOKEN,
-                "calibrated_sensor_token": TOKEN,
-                "timestamp": INTEGER,
-                "is_key_frame": FLAG,
-                "filename": TOKEN,
-                "prev": TOKEN,
-                "width": COUNT,
-                "height": COUNT,
-            },
-            is_kept,
+            *("token", "sample_token", "ego_pose_token", "calibrated_sensor_token", "prev", "filename"),
+            *("timestamp", "is_key_frame", "width", "height"),
+            is_kept=is_kept,
         )
-        calibration = calibrations.table.rows_of(
-            table["calibrated_sensor_token"], table, "calibrated_sensor_token"
-        )
+        calibration = calibrations.table.rows_of(table, "calibrated_sensor_token")
         number_of = {name: number for number, name in enumerate(channels)}
         channel = np.array([number_of.get(name, -1) for name in calibrations.channel], np.int64)[calibration]
-        sample = scenes.samples.rows_of(table["sample_token"], table, "sample_token")
+        sample = scenes.samples.rows_of(table, "sample_token")
         records = cls(
             table, channels, channel, calibration, sample, scenes.scene[sample], _ego_poses(folder, table)
         )
@@ -250,10 +221,13 @@ class SensorRecords:
 
 
 def _ego_poses(folder: Path, table: Table) -> Float64:
-    columns: dict[str, Any] = {"token": TOKEN, "translation": NUMBERS_3, "rotation": NUMBERS_4}
     wanted = set(table["ego_pose_token"].tolist())
-    ego = read_table(folder / "ego_pose.json", columns, lambda record: str(record.get("token")).encode() in wanted)
-    return checked_poses(ego)[ego.rows_of(table["ego_pose_token"], table, "ego_pose_token")]
+    ego = read_table(
+        folder / "ego_pose.json",
+        *("token", "translation", "rotation"),
+        is_kept=lambda record: str(record.get("token")).encode() in wanted,
+    )
+    return checked_poses(ego)[ego.rows_of(table, "ego_pose_token")]
 
 
 KEYFRAMES = "keyframes"
