@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,6 +96,11 @@ class LeRobotFiles:
         order = np.argsort(columns["episode_index"], kind="stable")
         return {name: column[order] for name, column in columns.items()}
 
+    def _places(self, what: str) -> Iterator[tuple[int, int]]:
+        """Chunk and file of each episode."""
+        chunks, files = (self.episodes[f"{what}/{part}_index"].tolist() for part in ("chunk", "file"))
+        return zip(chunks, files, strict=True)
+
     def data_file(self, chunk: int, file: int) -> str:
         """Name of a table of frames."""
         return self._named("data_path", "data", chunk, file)
@@ -120,14 +125,9 @@ class LeRobotFiles:
     @property
     def sources(self) -> list[Path]:
         """Files that the index depends on."""
-        episodes = self.episodes
-        files = zip(episodes["data/chunk_index"].tolist(), episodes["data/file_index"].tolist(), strict=True)
-        names = {self.data_file(*place) for place in files}
+        names = {self.data_file(*place) for place in self._places("data")}
         for feature in self.video_features.values():
-            chunks, numbers = (
-                episodes[f"videos/{feature}/{part}"].tolist() for part in ("chunk_index", "file_index")
-            )
-            names |= {self.video_file(feature, *place) for place in zip(chunks, numbers, strict=True)}
+            names |= {self.video_file(feature, *place) for place in self._places(f"videos/{feature}")}
         return [
             self.root / "meta" / "info.json",
             *self.episode_files,

@@ -329,8 +329,7 @@ def _batch(file: ArrowFile, row: int, content: npt.NDArray[np.uint8]) -> tuple[A
         require_memory(batch.nbytes)
         return batch, list(batch.schema.names)
     except (arrow.ArrowException, StopIteration, OSError, MemoryError, UnicodeDecodeError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or error
-        raise FileError(f"The points in row {row} of {file.path!r} cannot be read: {reason}.") from error
+        raise file_error(f"The points in row {row} of {file.path!r} cannot be read", error) from error
 
 
 _NAMES = {

@@ -142,18 +142,19 @@ class _Maker:
         )
 
     def _vectors(self, name: str) -> Float64Array | None:
-        values = [getattr(info, name) for info in self._infos]
-        self._check_all_or_none(values, name)
-        return None if values[0] is None else np.stack(values)
+        values = self._of_all(name, name)
+        return None if values is None else np.stack(values)
 
-    def _check_all_or_none(self, values: Sequence[Any], what: str) -> None:
-        """Refuse what only some of the frames have."""
+    def _of_all(self, name: str, what: str) -> list[Any] | None:
+        """What all frames have; None where none of them has it."""
+        values = [getattr(info, name) for info in self._infos]
         lacking = [number for number, value in enumerate(values) if value is None]
         if lacking and len(lacking) < len(values):
             raise FileError(
                 f"{self._places[lacking[0]]} lacks {what}, as do {len(lacking)} of {len(values)} frames; the "
                 f"others have it. All frames or none must have it."
             )
+        return None if lacking else values
 
     # --- cameras and lidar ------------------------------------------------------------------------------
 
@@ -185,9 +186,8 @@ class _Maker:
 
     def _lidar_columns(self) -> tuple[LidarColumns | None, tuple[str, ...]]:
         """One record per file: a keyframe is also a sweep of later frames."""
-        files = [info.lidar_file for info in self._infos]
-        self._check_all_or_none(files, "the file of the lidar")
-        if files[0] is None:
+        files = self._of_all("lidar_file", "the file of the lidar")
+        if files is None:
             return None, ()
         record_of = {str(file): number for number, file in enumerate(files)}
         if len(record_of) < len(files):
@@ -231,10 +231,8 @@ class _Maker:
     def _box_columns(
         self, settings: IndexSettings
     ) -> tuple[BoxColumns | None, tuple[str, ...], Convention | None]:
-        of_frames = [info.boxes for info in self._infos]
-        self._check_all_or_none(of_frames, "boxes")
-        given = [boxes for boxes in of_frames if boxes is not None]
-        if not given:
+        given: list[RawBoxes] | None = self._of_all("boxes", "boxes")
+        if given is None:
             return None, (), None
         counts = [len(boxes.boxes) for boxes in given]
         names = [name for boxes in given for name in boxes.names]
@@ -247,14 +245,11 @@ class _Maker:
             [np.full((len(b.boxes), 2), np.nan) if b.velocities is None else b.velocities for b in given]
         )
         instance = _instances_of(given)
+        is_vehicle = {name: is_name_of_vehicle(name) for name in set(names)}
         raw = RawBoxColumns(
             values=values,
             frame=np.repeat(np.arange(len(counts)), counts),
-            is_vehicle=np.array([is_name_of_vehicle(name) for name in categories] + [False])[
-                [number_of.get(name, -1) for name in names]
-            ]
-            if names
-            else np.zeros(0, bool),
+            is_vehicle=np.array([is_vehicle[name] for name in names], bool),
             velocity=velocity,
             instance=instance,
             time=self._time,
@@ -295,11 +290,10 @@ class _Maker:
         self, cameras: CameraColumns, boxes: BoxColumns | None, categories: tuple[str, ...]
     ) -> tuple[Box2dColumns | None, BoxColumns | None]:
         """2D boxes; and the 3D boxes with what only the 2D boxes tell of them."""
-        of_frames = [info.boxes_2d for info in self._infos]
-        self._check_all_or_none(of_frames, "2D boxes")
-        if of_frames[0] is None:
+        of_frames = self._of_all("boxes_2d", "2D boxes")
+        if of_frames is None:
             return None, boxes
-        images = [(of_frame or {}).get(name, _NO_BOXES_2D) for of_frame in of_frames for name in self._cameras]
+        images = [of_frame.get(name, _NO_BOXES_2D) for of_frame in of_frames for name in self._cameras]
         number_of: dict[str | None, int] = {name: number for number, name in enumerate(categories)}
         counts = [len(image.names) for image in images]
         columns = Box2dColumns(
@@ -324,15 +318,14 @@ class _Maker:
         )
 
     def _line_columns(self) -> tuple[LineColumns | None, tuple[str, ...]]:
-        of_frames = [info.lines for info in self._infos]
-        self._check_all_or_none(of_frames, "map lines")
-        if of_frames[0] is None:
+        of_frames = self._of_all("lines", "map lines")
+        if of_frames is None:
             return None, ()
-        lines = [line for of_frame in of_frames for line in of_frame or ()]
+        lines = [line for of_frame in of_frames for line in of_frame]
         others = {name for name, _ in lines} - set(LINE_CATEGORIES)
         categories = (*LINE_CATEGORIES, *sorted(others))
         columns = LineColumns(
-            first=first_column([len(of_frame or ()) for of_frame in of_frames]),
+            first=first_column([len(of_frame) for of_frame in of_frames]),
             category=np.array([categories.index(name) for name, _ in lines], np.int32),
             first_point=first_column([len(points) for _, points in lines]),
             point=np.concatenate([np.zeros((0, 2)), *(points for _, points in lines)]),

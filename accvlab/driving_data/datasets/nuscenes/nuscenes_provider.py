@@ -19,7 +19,7 @@ from ..driving import poses
 from ..driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
 from ..driving.driving_index import DrivingIndex, Float64, Int64, cached_index
 from ..driving.driving_provider import DrivingProvider
-from ..driving.projected_boxes import box2d_columns
+from ..driving.scene_parts import box2d_columns
 from .annotations import Annotations, box_columns, boxes_of_frames
 from .sensors import (
     KEYFRAMES,

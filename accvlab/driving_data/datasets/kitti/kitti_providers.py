@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""KITTI tracking: labels, the index of its sequences, and the provider.
+"""KITTI, odometry and tracking: the indices of sequences, the labels, and the providers.
 
-Objects are in coordinates of the rectified camera 0, 2D boxes in images of camera 2.
+Labels of objects are in coordinates of the rectified camera 0, their 2D boxes in images of camera 2.
 """
 
 from __future__ import annotations
@@ -22,11 +22,125 @@ from ..driving import poses
 from ..driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
 from ..driving.driving_index import Box2dColumns, BoxColumns, DrivingIndex, Float64, cached_index, first_column
 from ..driving.driving_provider import DrivingProvider
+from ..driving.poses import require_ascending
 from ..driving.scene_parts import Scene, index_of_scenes
 from .kitti_sequences import POINT_COLUMNS, Calibration, frame_numbers, make_scene, read_rows, read_text
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+_ODOMETRY_CAMERAS = ("image_0", "image_1", "image_2", "image_3")
+
+
+class KittiOdometryProvider(DrivingProvider):
+    """KITTI odometry: cameras, lidar and the poses of the vehicle, without boxes.
+
+    The files, relative to the root; of the cameras and the points, those that are there::
+
+        sequences/00/calib.txt, times.txt
+        sequences/00/image_2/000000.png, image_3/..., velodyne/000000.bin
+        poses/00.txt
+
+    Sequences without poses (11 to 21) are left out. Samples are as `DrivingProvider` has them; the lidar is the
+    base, and the vehicle too: its axes point as those of a vehicle do. The world is the place of the lidar at the
+    start of the sequence. (The poses of KITTI are those of camera 0.)
+
+    Example::
+
+        provider = KittiOdometryProvider("/data/kitti/dataset", cameras=["image_2", "image_3"], lidar=True)
+    """
+
+    @with_driving_fields
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        scenes: Sequence[str] | None = None,
+        index_cache: str | os.PathLike[str] | None = None,
+        **fields: Unpack[DrivingFieldSettings],
+    ) -> None:
+        """Find the sequences and open their index; it is made where it is not there.
+
+        Args:
+            root: The folder with ``sequences`` and ``poses``.
+            scenes: Names of the sequences, in the order wanted; None for all.
+            index_cache: Folder where indices are kept; None for ``$ACCVLAB_INDEX_CACHE``, or else
+                ``~/.cache/accvlab/driving``.
+            **fields: What the samples hold: settings of `DrivingFields`.
+
+        Raises:
+            FileError: There are no sequences with poses, or a file cannot be read or is not as it should be.
+            SettingError: The data set lacks what is asked for.
+        """
+        top = Path(file_path(root, "root")).absolute()
+        names = sorted(path.stem for path in (top / "poses").glob("*.txt"))
+        names = [name for name in names if (top / "sequences" / name).is_dir()]
+        if not names:
+            raise FileError(
+                f"There is no sequence in {str(top)!r} that has both a folder in 'sequences' and a file in "
+                "'poses'."
+            )
+        sweeps = most_sweeps(fields)
+        sources = [top / "poses" / f"{name}.txt" for name in names]
+        for name in names:
+            folder = top / "sequences" / name
+            parts = [folder / part for part in (*_ODOMETRY_CAMERAS, "velodyne") if (folder / part).is_dir()]
+            sources += [folder / "calib.txt", folder / "times.txt", *parts]
+        index = cached_index(
+            lambda: odometry_index(top, names, sweeps),
+            sources,
+            {"reader": "kitti odometry 1", "most_sweeps": sweeps},
+            index_cache,
+        )
+        self._index_cache = index_cache
+        super().__init__(index, top, scenes=scenes, **fields)
+
+
+def odometry_index(root: Path, names: Sequence[str], most_sweeps: int) -> DrivingIndex:
+    """Make the index of sequences."""
+    cameras = [
+        camera
+        for camera in _ODOMETRY_CAMERAS
+        if any((root / "sequences" / name / camera).is_dir() for name in names)
+    ]
+    return index_of_scenes(
+        [_odometry_scene(root, name, cameras) for name in names],
+        base="lidar",
+        camera_names=cameras,
+        most_sweeps=most_sweeps,
+        point_columns=POINT_COLUMNS,
+        origin={"format": "KITTI odometry", "root": str(root)},
+    )
+
+
+def _odometry_scene(root: Path, name: str, cameras: Sequence[str]) -> Scene:
+    folder = root / "sequences" / name
+    calibration = Calibration.read(folder / "calib.txt")
+    time = read_rows(folder / "times.txt", 1, "seconds")[:, 0]
+    require_ascending(time, f"The file {str(folder / 'times.txt')!r}", strictly=True)
+    pose_file = root / "poses" / f"{name}.txt"
+    of_camera_0 = read_rows(pose_file, 12, "a 3 x 4 matrix").reshape(-1, 3, 4)
+    image_folders = {camera: f"sequences/{name}/{camera}" for camera in cameras}
+    numbers = frame_numbers(root, image_folders, f"sequences/{name}/velodyne")
+    for path, count in ((folder / "times.txt", len(time)), (pose_file, len(of_camera_0))):
+        if numbers[-1] >= count:
+            raise FileError(f"{str(path)!r} has {count} lines, but the sequence has a frame {numbers[-1]}.")
+    camera_0_from_base = calibration.pose("Tr", "Tr_velo_to_cam", "Tr_velo_cam")
+    world_from_ego = poses.joined(poses.joined(poses.inverse(camera_0_from_base), of_camera_0), camera_0_from_base)
+    chosen = np.array(numbers)
+    return make_scene(
+        root,
+        name,
+        numbers,
+        calibration,
+        image_folders=image_folders,
+        points_folder=f"sequences/{name}/velodyne",
+        time=time[chosen],
+        world_from_ego=world_from_ego[chosen],
+        ego_from_base=np.eye(3, 4),
+        rectified_from_base=camera_0_from_base,
+    )
 
 
 DONT_CARE = "DontCare"
@@ -184,7 +298,7 @@ def _about_y(angle: Float64) -> Float64:
     return rotation
 
 
-_CAMERAS = ("image_02", "image_03")
+_TRACKING_CAMERAS = ("image_02", "image_03")
 _PERIOD_S = 0.1
 _EARTH_RADIUS_M = 6378137.0
 
@@ -250,7 +364,9 @@ class KittiTrackingProvider(DrivingProvider):
         sources = []
         for name in names:
             sources += [top / "calib" / f"{name}.txt"] + [top / "oxts" / f"{name}.txt"] * with_poses
-            found = [top / part / name for part in (*_CAMERAS, "velodyne")] + [top / "label_02" / f"{name}.txt"]
+            found = [top / part / name for part in (*_TRACKING_CAMERAS, "velodyne")] + [
+                top / "label_02" / f"{name}.txt"
+            ]
             sources += [path for path in found if path.exists()]
         index = cached_index(
             lambda: tracking_index(top, names, with_poses, sweeps),
@@ -264,7 +380,7 @@ class KittiTrackingProvider(DrivingProvider):
 
 def tracking_index(root: Path, names: Sequence[str], with_poses: bool, most_sweeps: int) -> DrivingIndex:
     """Make the index of sequences."""
-    cameras = [camera for camera in _CAMERAS if any((root / camera / name).is_dir() for name in names)]
+    cameras = [camera for camera in _TRACKING_CAMERAS if any((root / camera / name).is_dir() for name in names)]
     scenes, labels, rectified_from_base = [], [], []
     for name in names:
         calibration = Calibration.read(root / "calib" / f"{name}.txt")
