@@ -148,18 +148,11 @@ def make_index(
         FileError: A file cannot be read, or is not as it should be.
     """
     cameras = sorted(files.video_features)
-    unknown = [camera for camera in calibrations if camera not in cameras]
-    if unknown:
-        raise SettingError(
-            f"`calibration` names {unknown[0]!r}, which is no camera.{did_you_mean(unknown[0], cameras)} There "
-            f"are: {listed(cameras)}."
-        )
-    features = files.info["features"]
-    if pose_feature is not None and pose_feature not in features:
-        raise SettingError(
-            f"`pose_feature` is {pose_feature!r}, which is no feature.{did_you_mean(pose_feature, features)} "
-            f"There are: {listed(features)}."
-        )
+    for camera in calibrations:
+        _require_known(f"`calibration` names {camera!r}, which is no camera.", camera, cameras)
+    if pose_feature is not None:
+        rule = f"`pose_feature` is {pose_feature!r}, which is no feature."
+        _require_known(rule, pose_feature, list(files.info["features"]))
     tables: dict[str, dict[str, npt.NDArray[Any]]] = {}
     scenes = []
     for row, number in enumerate(files.episodes["episode_index"]):
@@ -191,6 +184,11 @@ def make_index(
         )
     origin = {"format": "LeRobot", "root": str(files.root), "fps": files.info.get("fps")}
     return index_of_scenes(scenes, base="ego", camera_names=cameras, origin=origin)
+
+
+def _require_known(rule: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        raise SettingError(f"{rule}{did_you_mean(name, known)} There are: {listed(known)}.")
 
 
 def _data_of(

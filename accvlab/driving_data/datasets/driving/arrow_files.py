@@ -29,6 +29,7 @@ def import_pyarrow(path: str | os.PathLike[str]) -> ModuleType:
     """Import pyarrow for a file, or raise a `SettingError` where it is not installed."""
     try:
         import pyarrow
+        import pyarrow.compute
         import pyarrow.feather
         import pyarrow.ipc
         import pyarrow.parquet
@@ -209,21 +210,10 @@ def _lists_as_numpy(
         types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type)
     )
     if is_list and (types.is_floating(column.type.value_type) or types.is_integer(column.type.value_type)):
-        lengths: set[int] = set()
-        parts = [np.zeros(0)]
-        for chunk in column.chunks:
-            values = chunk.flatten()
-            has_gaps = chunk.null_count or values.null_count
-            if types.is_fixed_size_list(column.type):
-                lengths |= {column.type.list_size} if len(chunk) else set()
-            else:
-                lengths |= {*np.diff(chunk.offsets.to_numpy()).tolist()}
-            lengths |= {-1} if has_gaps else set()
-            if -1 in lengths or len(lengths) > 1:
-                break
-            parts.append(np.asarray(values.to_numpy(zero_copy_only=False), np.float64))
-        else:
-            return np.concatenate(parts).reshape(len(column), *lengths)
+        lengths = arrow.compute.list_value_length(column).unique().to_pylist()  # None of what is no list
+        values = arrow.compute.list_flatten(column)
+        if None not in lengths and len(lengths) <= 1 and not values.null_count:
+            return np.asarray(values.to_numpy(), np.float64).reshape(len(column), *lengths)
     raise FileError(
         f"The column {name!r} of {os.fspath(path)!r} must hold lists of numbers of one length, got {column.type}."
     )

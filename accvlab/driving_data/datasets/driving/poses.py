@@ -149,14 +149,14 @@ class Trajectory:
         part = ((wanted - self.times[before]) / span)[..., np.newaxis]
         first, last = self.known_poses[before], self.known_poses[after]
         rotation = rotation_of_quaternion(
-            _between(quaternion_of_rotation(first[..., :3]), quaternion_of_rotation(last[..., :3]), part)
+            slerp(quaternion_of_rotation(first[..., :3]), quaternion_of_rotation(last[..., :3]), part)
         )
         place = first[..., 3] + (last[..., 3] - first[..., 3]) * part
         return np.where(is_known[..., np.newaxis, np.newaxis], last, pose(rotation, place))
 
 
-def _between(first: Float64Array, last: Float64Array, part: Float64Array) -> Float64Array:
-    """Quaternions on the shorter way from one to another."""
+def slerp(first: Float64Array, last: Float64Array, part: Float64Array) -> Float64Array:
+    """Quaternions ``(..., 4)`` on the shorter way from one to another, of length 1; ``part`` is in [0, 1]."""
     cosine = np.sum(first * last, axis=-1, keepdims=True)
     last = np.where(cosine < 0, -last, last)
     angle = np.arccos(np.clip(np.abs(cosine), 0, 1))
