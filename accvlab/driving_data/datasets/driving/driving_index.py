@@ -238,13 +238,13 @@ class DrivingIndex:
             raise SettingError(f"The columns of the index do not go together:\n{bullets(problems)}")
 
     def _check_tables(self) -> None:
-        problems = []
-        for name, table_class in _TABLES.items():
-            table, is_required = getattr(self, name), name == "frames"
-            if not isinstance(table, table_class) and (is_required or table is not None):
-                or_none = "" if is_required else " or None"
-                got = "None" if table is None else type(table).__name__
-                problems.append(f"`{name}` must be {table_class.__name__}{or_none}, got {got}")
+        tables = {name: getattr(self, name) for name in _TABLES}
+        problems = [
+            f"`{name}` must be {known.__name__}{'' if name == 'frames' else ' or None'}, got "
+            f"{'None' if tables[name] is None else type(tables[name]).__name__}"
+            for name, known in _TABLES.items()
+            if not isinstance(tables[name], known) and (name == "frames" or tables[name] is not None)
+        ]
         if problems:
             raise SettingError(f"The tables of an index have types of their own:\n{bullets(problems)}")
 

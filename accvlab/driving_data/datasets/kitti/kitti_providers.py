@@ -20,7 +20,15 @@ from accvlab.dali_pipeline_framework.errors import FileError
 
 from ..driving import poses
 from ..driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
-from ..driving.driving_index import Box2dColumns, BoxColumns, DrivingIndex, Float64, cached_index, first_column
+from ..driving.driving_index import (
+    Box2dColumns,
+    BoxColumns,
+    DrivingIndex,
+    Float64,
+    Int64,
+    cached_index,
+    first_column,
+)
 from ..driving.driving_provider import DrivingProvider
 from ..driving.poses import require_ascending
 from ..driving.scene_parts import Scene, index_of_scenes
@@ -149,91 +157,88 @@ CATEGORIES = ("Car", "Van", "Truck", "Pedestrian", "Person", "Cyclist", "Tram", 
 # By KITTI's number: whether the edge of the image cuts an object off.
 ATTRIBUTES = ("not_truncated", "partly_truncated", "largely_truncated")
 # By KITTI's number: fully visible, partly occluded, largely occluded, unknown.
-_VISIBILITIES = (4, 3, 1, 0)
+_VISIBILITIES = np.array((4, 3, 1, 0), np.int32)
 # A box has x along the length, y to the left, z up; at rotation_y 0, x is the x of the camera.
 _CAMERA_FROM_BOX = np.array([[1.0, 0, 0], [0, 0, -1], [0, 1, 0]])
 
 
-@attrs.frozen
-class Label:
-    """One line.
+@attrs.frozen(eq=False)
+class Labels:
+    """Labels of a sequence, by frame.
 
     Attributes:
-        frame: Place of the frame in its sequence.
-        track: Number of the object; -1 for none.
-        category: Name.
-        truncation: 0 to 2.
-        occlusion: 0 to 3.
-        box: ``x1, y1, x2, y2``, pixels.
-        size: Length, width, height.
-        location: Center of the lower face in coordinates of the rectified camera 0.
-        rotation_y: Angle about the y axis of that camera, which points down.
+        frame: Place of the frame in its sequence, ``(n,)``.
+        track: Number of the object; -1 for none, ``(n,)``.
+        category: Names.
+        values: The further values of each line, ``(n, 14)``: truncation, occlusion, alpha, 2D box, height, width,
+            length, location (center of the lower face in coordinates of the rectified camera 0), and the angle
+            about the y axis of that camera, which points down.
     """
 
-    frame: int
-    track: int
-    category: str
-    truncation: int
-    occlusion: int
-    box: tuple[float, ...]
-    size: tuple[float, ...]
-    location: tuple[float, ...]
-    rotation_y: float
+    frame: Int64
+    track: Int64
+    category: Sequence[str]
+    values: Float64
 
 
-def read_labels(path: Path, numbers: Sequence[int]) -> list[Label]:
-    """Read the labels of a sequence with these numbers of frames; those of a frame stand together.
+_NO_LABELS = Labels(np.zeros(0, np.int64), np.zeros(0, np.int64), (), np.zeros((0, 14)))
+
+
+def read_labels(path: Path, numbers: Sequence[int]) -> Labels:
+    """Read the labels of a sequence with these numbers of frames.
 
     Raises:
         FileError: A line is not as it should be, or is of a frame that is not there.
     """
     place_of = {number: place for place, number in enumerate(numbers)}
-    labels = []
+    rows = []
     for line_number, line in enumerate(read_text(path).splitlines(), 1):
-        words = line.split()
-        if not words:
+        if not line.strip():
             continue
         where = f"Line {line_number} of {str(path)!r}"
         try:
-            if len(words) not in (17, 18):
-                raise ValueError(f"there must be 17 values, got {len(words)}")
-            values = [float(word) for word in words[3:17]]
-            if not np.isfinite(values).all():
-                raise ValueError("values must be finite")
-            label = Label(
-                frame=int(words[0]),
-                track=int(words[1]),
-                category=words[2],
-                truncation=int(values[0]),
-                occlusion=int(values[1]),
-                box=tuple(values[3:7]),
-                size=(values[9], values[8], values[7]),
-                location=tuple(values[10:13]),
-                rotation_y=values[13],
-            )
-            if not -1 <= label.track < 2**31:
-                raise ValueError(f"the track must be a number from -1 to 2**31 - 1, got {words[1]}")
-            if label.category != DONT_CARE and min(label.size) <= 0:
-                raise ValueError(f"height, width and length must be above 0, got {words[10:13]}")
+            frame, track, category, values = _label(line.split())
         except ValueError as error:
             raise FileError(f"{where} is no label: {error}. It is {line[:120]!r}.") from None
-        if label.frame not in place_of:
+        if frame not in place_of:
             raise FileError(
-                f"{where} is of frame {label.frame}, which the sequence does not have: its frames are "
+                f"{where} is of frame {frame}, which the sequence does not have: its frames are "
                 f"{numbers[0]} to {numbers[-1]}."
             )
-        labels.append(attrs.evolve(label, frame=place_of[label.frame]))
-    return sorted(labels, key=lambda label: label.frame)
+        rows.append((place_of[frame], track, category, values))
+    if not rows:
+        return _NO_LABELS
+    rows.sort(key=lambda row: row[0])
+    return Labels(
+        frame=np.array([row[0] for row in rows], np.int64),
+        track=np.array([row[1] for row in rows], np.int64),
+        category=[row[2] for row in rows],
+        values=np.array([row[3] for row in rows], np.float64),
+    )
 
 
-def categories_of(labels: Sequence[Sequence[Label]]) -> list[str]:
+def _label(words: Sequence[str]) -> tuple[int, int, str, list[float]]:
+    """Frame, track, category and the further values of a line."""
+    if len(words) not in (17, 18):
+        raise ValueError(f"there must be 17 values, got {len(words)}")
+    frame, track, category, values = int(words[0]), int(words[1]), words[2], [float(word) for word in words[3:17]]
+    if not np.isfinite(values).all():
+        raise ValueError("values must be finite")
+    if not -1 <= track < 2**31:
+        raise ValueError(f"the track must be a number from -1 to 2**31 - 1, got {words[1]}")
+    if category != DONT_CARE and min(values[7:10]) <= 0:
+        raise ValueError(f"height, width and length must be above 0, got {words[10:13]}")
+    return frame, track, category, values
+
+
+def categories_of(labels: Sequence[Labels]) -> list[str]:
     """Names of the categories: those of KITTI, and others that occur."""
-    found = {label.category for of_sequence in labels for label in of_sequence}
+    found = {name for of_sequence in labels for name in of_sequence.category}
     return [*CATEGORIES, *sorted(found - {*CATEGORIES, DONT_CARE})]
 
 
 def box_columns(
-    labels: Sequence[Sequence[Label]],
+    labels: Sequence[Labels],
     scenes: Sequence[Scene],
     rectified_from_base: Sequence[Float64],
     categories: Sequence[str],
@@ -241,41 +246,39 @@ def box_columns(
 ) -> tuple[BoxColumns, Box2dColumns | None]:
     """Make the columns of the labels of all sequences."""
     number_of = {name: number for number, name in enumerate(categories)}
-    flat = [label for of_sequence in labels for label in of_sequence]
-    sequence = np.repeat(np.arange(len(labels)), [len(of_sequence) for of_sequence in labels])
+    names = [name for of_sequence in labels for name in of_sequence.category]
+    sequence = np.repeat(np.arange(len(labels)), [len(of_sequence.frame) for of_sequence in labels])
     first_frame = first_column([len(scene.time) for scene in scenes])
     num_frames = int(first_frame[-1])
-    frame = first_frame[sequence] + np.array([label.frame for label in flat], np.int64)
-    is_object = np.array([label.category != DONT_CARE for label in flat], bool)
-    objects, of_object = [label for label in flat if label.category != DONT_CARE], sequence[is_object]
-    size = np.array([label.size for label in objects], np.float64).reshape(-1, 3)
-    center = np.array([label.location for label in objects], np.float64).reshape(-1, 3)
+    frame = first_frame[sequence] + np.concatenate([of_sequence.frame for of_sequence in labels])
+    values = np.concatenate([of_sequence.values for of_sequence in labels])
+    is_object = np.array([name != DONT_CARE for name in names], bool)
+    of_object, objects = sequence[is_object], values[is_object]
+    truncation, occlusion = np.trunc(objects[:, :2]).T
+    size, center = objects[:, [9, 8, 7]], objects[:, 10:13].copy()
     center[:, 1] -= size[:, 2] / 2  # y points down
     base_from_rectified = poses.inverse(np.array(rectified_from_base))[of_object]
     center = poses.moved(base_from_rectified, center)
-    turn = _about_y(np.array([label.rotation_y for label in objects], np.float64))
+    turn = _about_y(objects[:, 13])
+    category = np.array([number_of.get(name, -1) for name in names], np.int32)
     columns = BoxColumns(
         first=first_column(np.bincount(frame[is_object], minlength=num_frames)),
         center=center,
         size=size,
         rotation=poses.quaternion_of_rotation(base_from_rectified[..., :3] @ turn @ _CAMERA_FROM_BOX),
         velocity=np.full((len(objects), 3), np.nan),
-        category=np.array([number_of[label.category] for label in objects], np.int32),
-        instance=np.array([label.track for label in objects], np.int64),
-        attribute=np.array(
-            [label.truncation if 0 <= label.truncation < len(ATTRIBUTES) else -1 for label in objects], np.int32
-        ),
-        visibility=np.array(
-            [_VISIBILITIES[label.occlusion] if 0 <= label.occlusion <= 3 else 0 for label in objects], np.int32
-        ),
+        category=category[is_object],
+        instance=np.concatenate([of_sequence.track for of_sequence in labels])[is_object],
+        attribute=np.where((truncation >= 0) & (truncation < len(ATTRIBUTES)), truncation, -1).astype(np.int32),
+        visibility=_VISIBILITIES[np.where((occlusion >= 0) & (occlusion <= 3), occlusion, 3).astype(np.int64)],
     )
     if LABELLED_CAMERA not in cameras:
         return columns, None
     images = [scene.images[LABELLED_CAMERA] for scene in scenes]
     in_camera = poses.moved(np.array([image.camera_from_base for image in images])[of_object], center)
     projected = np.einsum("nij,nj->ni", np.array([image.intrinsics for image in images])[of_object], in_camera)
-    box = np.array([label.box for label in flat], np.float64).reshape(-1, 4)
-    projection, depth = (box[:, :2] + box[:, 2:]) / 2, np.full(len(flat), -1.0)
+    box = values[:, 3:7]
+    projection, depth = (box[:, :2] + box[:, 2:]) / 2, np.full(len(values), -1.0)
     depth[is_object] = in_camera[:, 2]
     is_front = in_camera[:, 2] > 0
     projection[np.flatnonzero(is_object)[is_front]] = projected[is_front, :2] / projected[is_front, 2:]
@@ -285,7 +288,7 @@ def box_columns(
         box=box,
         center=projection,
         depth=depth,
-        category=np.array([number_of.get(label.category, -1) for label in flat], np.int32),
+        category=category,
         box_row=np.where(is_object, np.cumsum(is_object) - 1, -1),
     )
 
@@ -409,7 +412,7 @@ def tracking_index(root: Path, names: Sequence[str], with_poses: bool, most_swee
         labels.append(read_labels(path, numbers) if path.exists() else None)
     of_labels: dict[str, Any] = {}
     if any(each is not None for each in labels):
-        known = [each or [] for each in labels]
+        known = [each or _NO_LABELS for each in labels]
         categories = categories_of(known)
         boxes, boxes_2d = box_columns(known, scenes, rectified_from_base, categories, cameras)
         of_labels = {"boxes": boxes, "boxes_2d": boxes_2d, "categories": categories, "attributes": ATTRIBUTES}
