@@ -21,8 +21,8 @@ from . import poses
 
 UInt8Array = npt.NDArray[np.uint8]
 _VALUE_BYTES = 8  # of a value in an array; in a file, a few bytes can be a million equal ones
-# Beside pyarrow's own errors: its names and texts are decoded when they are asked for.
-_UNREADABLE = (OSError, MemoryError, UnicodeDecodeError)
+# Beside pyarrow's own errors: names and texts are decoded on use, and may be numbers in a list that is cut short.
+_UNREADABLE = (OSError, MemoryError, UnicodeDecodeError, IndexError)
 
 
 def import_pyarrow(path: str | os.PathLike[str]) -> ModuleType:
@@ -315,7 +315,7 @@ class ArrowFile:
                 self._last = (number, self._batch(number))
             column = self._last[1].column(self._schema.get_field_index(name))
             return _content(column, row - int(self._first_row[number]))
-        except (*_UNREADABLE, ValueError, IndexError, self._arrow.ArrowException) as error:
+        except (*_UNREADABLE, ValueError, self._arrow.ArrowException) as error:
             raise refused(self.path, error) from error
 
 
