@@ -120,7 +120,7 @@ def _arrow_log(folder: Path) -> Path:
 
 
 def _read_arrow_log(path: Path) -> None:
-    from accvlab.driving_data.datasets.arrow_logs.lidar_content import point_columns_of, read_points
+    from accvlab.driving_data.datasets.arrow_logs.log_files import point_columns_of, read_points
     from accvlab.driving_data.datasets.driving.arrow_files import ArrowFile
 
     file = ArrowFile(str(path))
@@ -131,7 +131,7 @@ def _read_arrow_log(path: Path) -> None:
 
 def _nuscenes(folder: Path) -> Path:
     records = [
-        {"token": f"t{number}", "next": "", "timestamp": number, "translation": [1.5, 2, 3], "is_key": True}
+        {"token": f"t{number}", "next": "", "timestamp": number, "translation": [1.5, 2, 3], "is_key_frame": True}
         for number in range(20)
     ]
     (folder / "sample.json").write_text(json.dumps(records, indent=0))
@@ -142,9 +142,8 @@ def _read_nuscenes(path: Path) -> None:
     from accvlab.driving_data.datasets.nuscenes import tables
 
     tables._PIECE = 256
-    columns = {"token": tables.TOKEN, "timestamp": tables.INTEGER, "translation": tables.NUMBERS_3}
-    table = tables.read_table(path, {**columns, "is_key": tables.FLAG})
-    table.rows_of(table["token"], table, "token")
+    table = tables.read_table(path, "token", "timestamp", "translation", "is_key_frame")
+    table.rows_of(table, "token")
 
 
 def _can_bus(folder: Path) -> Path:
@@ -154,7 +153,7 @@ def _can_bus(folder: Path) -> Path:
 
 
 def _read_can_bus(path: Path) -> None:
-    from accvlab.driving_data.datasets.nuscenes.can_bus import _messages
+    from accvlab.driving_data.datasets.nuscenes.nuscenes_provider import _messages
 
     _messages(path, {"pos": 3})
 
@@ -178,7 +177,7 @@ def _lerobot(folder: Path) -> Path:
 
 
 def _read_lerobot(path: Path) -> None:
-    from accvlab.driving_data.datasets.clips.lerobot_files import LeRobotFiles
+    from accvlab.driving_data.datasets.lerobot import LeRobotFiles
 
     files = LeRobotFiles(path.parent.parent)
     files.episodes  # noqa: B018
@@ -203,7 +202,7 @@ def _kitti_oxts(folder: Path) -> Path:
 
 
 def _read_kitti(path: Path) -> None:
-    from accvlab.driving_data.datasets.kitti.kitti_tracking_provider import tracking_index
+    from accvlab.driving_data.datasets.kitti.kitti_providers import tracking_index
 
     tracking_index(path.parents[1], ["0000"], True, 10)
 

@@ -17,17 +17,17 @@ from support.optional_packages import has
 from support.refusals import assert_too_large_a_file_is_refused, refusal
 
 from accvlab.dali_pipeline_framework.limits import file_limits
-from accvlab.driving_data.datasets.arrow_logs.lidar_content import read_points
-from accvlab.driving_data.datasets.clips.lerobot_files import LeRobotFiles
+from accvlab.driving_data.datasets.arrow_logs.log_files import read_points
 from accvlab.driving_data.datasets.driving.arrow_files import ArrowFile, read_columns
-from accvlab.driving_data.datasets.kitti.text_files import read_rows
+from accvlab.driving_data.datasets.kitti.kitti_sequences import read_rows
+from accvlab.driving_data.datasets.lerobot import LeRobotFiles
 from accvlab.driving_data.datasets.nuscenes import tables
-from accvlab.driving_data.datasets.nuscenes.can_bus import _messages
+from accvlab.driving_data.datasets.nuscenes.nuscenes_provider import _messages
 from accvlab.driving_data.datasets.nuscenes.splits import _scenes_in_file
 
 pytestmark = pytest.mark.timeout(60)
 READERS: dict[str, Callable[[Path], Any]] = {
-    "table of nuScenes": lambda path: tables.read_table(path, {"token": tables.TOKEN}),
+    "table of nuScenes": lambda path: tables.read_table(path, "token"),
     "CAN messages": lambda path: _messages(path, {"pos": 3}),
     "split": _scenes_in_file,
     "KITTI": lambda path: read_rows(path, 12, "a pose"),

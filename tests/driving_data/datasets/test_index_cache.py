@@ -16,8 +16,7 @@ from support.index_making import (
 )
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.driving_data.datasets.driving import index_cache
-from accvlab.driving_data.datasets.driving.driving_index import DrivingIndex
+from accvlab.driving_data.datasets.driving.driving_index import DrivingIndex, cached_index
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -33,7 +32,7 @@ def open_index(folder: Path, note: Callable[[], None]) -> Any:
         note()
         return write_driving_data(folder / "drive")
 
-    return index_cache.cached_index(make, [folder / "table.json"], {}, folder / "cache")
+    return cached_index(make, [folder / "table.json"], {}, folder / "cache")
 
 
 @pytest.mark.parametrize("is_deadly", [False, True])
@@ -51,7 +50,7 @@ def test_a_folder_that_cannot_be_made(source: Path) -> None:
     except OSError as error:
         reason = error.strerror
     with pytest.raises(SettingError, match=rf"`index_cache`.* must be a folder, '/sys/none' is not.*{reason}"):
-        index_cache.cached_index(lambda: write_driving_data(source), [source / "table.json"], {}, "/sys/none")
+        cached_index(lambda: write_driving_data(source), [source / "table.json"], {}, "/sys/none")
 
 
 def test_the_error_of_making_is_the_only_one(source: Path) -> None:

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from accvlab.dali_pipeline_framework.errors import FileError
 from accvlab.dali_pipeline_framework.limits import file_limits
+from accvlab.driving_data.datasets.infos.info_files import load_plain_pickle
 from accvlab.driving_data.datasets.infos.pickled_values import unpickled
-from accvlab.driving_data.datasets.infos.plain_pickle import load_plain_pickle
 
 VALUES: dict[str, Any] = {
     "infos": [
@@ -157,7 +157,7 @@ def test_states_of_dtypes_and_arrays_do_not_reach_numpy(tmp_path: Path, name: st
     path = tmp_path / "infos.pkl"
     path.write_bytes(b"\x80\x04" + OBJECTS_OF_BYTES[name] + b".")
     script = (
-        "import sys; from accvlab.driving_data.datasets.infos.plain_pickle import load_plain_pickle\n"
+        "import sys; from accvlab.driving_data.datasets.infos.info_files import load_plain_pickle\n"
         "from accvlab.dali_pipeline_framework.errors import FileError\n"
         "try: print(repr(load_plain_pickle(sys.argv[1])), flush=True)\n"
         "except FileError: print('refused')"
@@ -211,7 +211,7 @@ COSTLY = {
 BOUNDED = """
 import resource, sys
 from accvlab.driving_data.datasets.infos.pickled_values import unpickled
-from accvlab.driving_data.datasets.infos.plain_pickle import load_plain_pickle
+from accvlab.driving_data.datasets.infos.info_files import load_plain_pickle
 from accvlab.dali_pipeline_framework.errors import FileError
 
 used = int(open("/proc/self/statm").read().split()[0]) * 4096

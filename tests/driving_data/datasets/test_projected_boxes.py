@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from accvlab.driving_data.datasets.driving import poses
-from accvlab.driving_data.datasets.driving.projected_boxes import project_boxes
+from accvlab.driving_data.datasets.driving.scene_parts import project_boxes
 
 WH = (80, 48)
 INTRINSICS = np.array([[50.0, 0, 40], [0, 50, 24], [0, 0, 1]])

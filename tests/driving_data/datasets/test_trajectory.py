@@ -6,7 +6,7 @@ import pytest
 from accvlab.dali_pipeline_framework.errors import FileError
 from accvlab.dali_pipeline_framework.providers.rigs.frame_times import nearest
 from accvlab.driving_data.datasets.driving import poses
-from accvlab.driving_data.datasets.driving.trajectory import Trajectory, half_period, require_ascending
+from accvlab.driving_data.datasets.driving.poses import Trajectory, half_period, require_ascending
 
 
 def about(axis, angle):

@@ -24,7 +24,7 @@ from accvlab.dali_pipeline_framework import DataLoader, RemoteReading, Streaming
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import ClipLayout, DrivingProvider, LeRobotProvider, PhysicalAiProvider
-from accvlab.driving_data.datasets.clips.lerobot_index import _poses_of
+from accvlab.driving_data.datasets.lerobot import _poses_of
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pytest.importorskip("av", reason="PyAV is not installed")

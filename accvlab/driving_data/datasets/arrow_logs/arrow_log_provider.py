@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A provider for logs of py123d."""
+"""Logs of py123d: their index, and the provider."""
 
 from __future__ import annotations
 
@@ -14,20 +14,267 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import file_path, listed
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
-from accvlab.dali_pipeline_framework.extension import StoragePath, checked_path, is_url
-from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
+from accvlab.dali_pipeline_framework.extension import StoragePath, checked_path, is_url, joined_url
 
+from ..driving import poses
 from ..driving.arrow_files import ArrowFile
 from ..driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
-from ..driving.driving_index import CameraColumns, LidarColumns
+from ..driving.driving_index import CameraColumns, DrivingIndex, Float64, Int64, LidarColumns, cached_index
 from ..driving.driving_provider import DrivingProvider
-from ..driving.index_cache import cached_index
-from .arrow_log_index import ArrowLogSettings, make_index
-from .lidar_content import read_points
-from .log_files import LogFiles, find_logs
+from ..driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes, moving_camera
+from .log_files import (
+    BOXES,
+    EGO,
+    LABEL_NAMES,
+    SYNC,
+    LogFiles,
+    find_logs,
+    intrinsic_matrix,
+    point_columns_of,
+    pose_of,
+    read_points,
+    static_pose,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+@attrs.frozen(kw_only=True)
+class ArrowLogSettings:
+    """How an index of logs is made.
+
+    Attributes:
+        sensor_roots: Where images lie that are stored as paths: by name of the data set, or "" for all.
+        label_names: Names of the labels of classes that py123d does not have, by name of the class.
+        lidar_sensor: Name of the lidar; None for the merged one, or else the first.
+        most_sweeps: Number of earlier lidar records of each frame at most.
+    """
+
+    sensor_roots: Mapping[str, str]
+    label_names: Mapping[str, Sequence[str]]
+    lidar_sensor: str | None
+    most_sweeps: int
+
+
+def make_index(folders: Sequence[str], settings: ArrowLogSettings) -> DrivingIndex:
+    """Make the index of some logs.
+
+    Raises:
+        SettingError: Something that a log needs is not set.
+        FileError: A file cannot be read, or is not as it should be.
+    """
+    logs = [LogFiles(folder) for folder in folders]
+    names = [_scene_name(log) for log in logs]
+    if len(set(names)) < len(names):
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        raise SettingError(f"Each log must have a name of its own, several are called {listed(repeated)}.")
+    wanted, known = settings.lidar_sensor, sorted({name for log in logs for name in log.lidars})
+    if wanted is not None and wanted not in known:
+        raise SettingError(f"`lidar_sensor` is {wanted!r}, which no log has. There are: {listed(known)}.")
+    number_of: dict[str, int] = {}
+    scenes = [_scene(log, name, settings, number_of) for log, name in zip(logs, names, strict=True)]
+    columns = [point_columns_of(log.file(key), f"{key}.data") for log in logs if (key := _lidar_of(log, wanted))]
+    return index_of_scenes(
+        scenes,
+        base="ego",
+        camera_names=sorted({name for log in logs for name in log.cameras}),
+        most_sweeps=settings.most_sweeps,
+        categories=list(number_of),
+        point_columns=[name for name in columns[0] if all(name in others for others in columns)]
+        if columns
+        else (),
+        origin={"format": "py123d", "logs": list(folders), "camera_models": _camera_models(logs)},
+    )
+
+
+def _scene_name(log: LogFiles) -> str:
+    metadata = log.metadata(SYNC)
+    missing = [name for name in ("dataset", "split", "log_name") if name not in metadata]
+    if missing:
+        raise FileError(f"The metadata of {log.path(SYNC)!r} must have {listed(missing)}.")
+    return f"{metadata['split']}/{metadata['log_name']}"
+
+
+def _camera_models(logs: Sequence[LogFiles]) -> dict[str, Any]:
+    models: dict[str, Any] = {}
+    for log in logs:
+        for name in log.cameras:
+            models.setdefault(name, log.metadata(f"camera.{name}"))
+    return models
+
+
+def _scene(log: LogFiles, name: str, settings: ArrowLogSettings, number_of: dict[str, int]) -> Scene:
+    world_from_ego = log.ego.at(log.frame_times)
+    lidar = _lidar_of(log, settings.lidar_sensor)
+    num_boxes, boxes = _boxes(log, settings, number_of) if BOXES in log.modalities else (None, None)
+    return Scene(
+        name=name,
+        token=log.frame_tokens,
+        time=log.frame_times / 1e6,
+        world_from_ego=world_from_ego,
+        can_bus=_can_bus(log, world_from_ego),
+        images={camera: _images(log, f"camera.{camera}", settings, world_from_ego) for camera in log.cameras},
+        lidar=_records(log, lidar) if lidar else None,
+        num_boxes=num_boxes,
+        boxes=boxes,
+    )
+
+
+def _can_bus(log: LogFiles, world_from_ego: Float64) -> Float64 | None:
+    """Position, orientation, acceleration, rotation rate, velocity (in the vehicle), heading (radians, degrees).
+
+    None where the log does not have the motion of the vehicle.
+    """
+    if f"{EGO}.dynamic_state_se3" not in log.file(EGO).names:
+        return None
+    motion, times = log.lists(EGO, "dynamic_state_se3", 9), log.times(EGO)
+    rows = np.clip(np.searchsorted(times, log.frame_times), 0, len(times) - 1)
+    velocity, acceleration, rotation_rate = np.split(motion[rows], 3, axis=1)
+    quaternion = poses.quaternion_of_rotation(world_from_ego[..., :3])
+    heading = poses.yaw_of_quaternion(quaternion)[:, np.newaxis] % (2 * np.pi)
+    columns = [world_from_ego[..., 3], quaternion, acceleration, rotation_rate, velocity]
+    can_bus = np.concatenate([*columns, heading, np.degrees(heading)], axis=1)
+    return can_bus if np.isfinite(can_bus).all() else None
+
+
+# --- cameras and lidar ------------------------------------------------------------------------------------
+
+
+def _images(log: LogFiles, key: str, settings: ArrowLogSettings, world_from_ego: Float64) -> SceneImages:
+    metadata, rows = log.metadata(key), log.sync_rows(key)
+    has = np.flatnonzero(rows >= 0)
+    taken = rows[has]
+    times = log.times(key)[taken]
+    mounted = static_pose(metadata, "camera_to_imu_se3", log.path(key))
+    known = log.lists(key, "camera_to_global_se3", 7)[taken]
+    world_from_camera = poses.joined(log.ego.at(times), mounted)  # as py123d does where none is stored
+    is_known = np.isfinite(known).all(axis=1)
+    world_from_camera[is_known] = pose_of(known[is_known])
+    return SceneImages(
+        frames=has,
+        time=times / 1e6,
+        intrinsics=intrinsic_matrix(metadata, log.path(key)),
+        camera_from_base=moving_camera(mounted, has, world_from_camera, world_from_ego),
+        ego_from_camera=mounted,
+        **_files(log, key, taken, settings),
+    )
+
+
+def _files(log: LogFiles, key: str, rows: Int64, settings: ArrowLogSettings) -> dict[str, Any]:
+    """Where the images of a camera are: columns of `SceneImages`."""
+    stored = str(log.file(key).type_of(f"{key}.data"))
+    if stored in ("binary", "large_binary"):
+        return {"file": [log.path(key)] * len(rows), "row": rows}
+    if stored == "int32":
+        numbers = log.column(key, "data").fill_null(-1).to_numpy().astype(np.int64)[rows]
+        return {"file": [os.path.join(log.folder, f"{key}.mp4")] * len(rows), "video_frame": numbers}
+    if stored != "string":
+        raise FileError(
+            f"The column '{key}.data' of {log.path(key)!r} must hold paths (string), images (binary) or numbers "
+            f"of frames (int32), got {stored}."
+        )
+    data_set = str(log.metadata(SYNC)["dataset"])
+    root = settings.sensor_roots.get(data_set, settings.sensor_roots.get(""))
+    if root is None:
+        raise SettingError(
+            f"The images of {key!r} in {log.folder!r} are stored as paths: `sensor_root` must say where the data "
+            f"set {data_set!r} lies."
+        )
+    paths = log.column(key, "data").to_pylist()
+    join = joined_url if is_url(root) else os.path.join
+    return {"file": [join(root, paths[row]) if paths[row] else "" for row in rows]}
+
+
+def _lidar_of(log: LogFiles, wanted: str | None) -> str | None:
+    """Modality of the lidar of a log: the one that is wanted, or the first; None where it has none."""
+    name = next((name for name in log.lidars if wanted in (None, name)), None)
+    return None if name is None else f"lidar.{name}"
+
+
+def _records(log: LogFiles, key: str) -> SceneRecords:
+    """Records of a lidar. py123d stores points in coordinates of the IMU, at the time of the record."""
+    of_frame, times = log.sync_rows(key), log.times(key)
+    return SceneRecords(
+        file=[log.path(key)] * len(times),
+        time=times / 1e6,
+        world_from_lidar=log.ego.at(times),
+        of_frame=of_frame,
+        num_before=np.maximum(of_frame, 0),
+        row=np.arange(len(times)),
+    )
+
+
+# --- boxes ------------------------------------------------------------------------------------------------
+
+
+def _label_names(log: LogFiles, settings: ArrowLogSettings) -> Sequence[str]:
+    path = log.path(BOXES)
+    qualified = log.metadata(BOXES).get("box_detection_label_class")
+    if not isinstance(qualified, str):
+        raise FileError(f"The metadata of {path!r} must have 'box_detection_label_class', got {qualified!r}.")
+    name = qualified.rsplit(".", 1)[-1]
+    names = settings.label_names.get(name, LABEL_NAMES.get(name))
+    if names is None:
+        raise SettingError(
+            f"The labels of {path!r} are of the class {qualified!r}, whose names are not known: pass "
+            f"`label_names={{{name!r}: [names, in the order of their numbers]}}`. Known: "
+            f"{listed(sorted(LABEL_NAMES))}."
+        )
+    return names
+
+
+def _boxes(
+    log: LogFiles, settings: ArrowLogSettings, number_of: dict[str, int]
+) -> tuple[Int64, dict[str, npt.NDArray[Any]]]:
+    """Number of boxes of each frame, and the columns of all; ``number_of`` the categories is completed."""
+    label_names = _label_names(log, settings)
+    numbers = np.array([number_of.setdefault(name, len(number_of)) for name in label_names], np.int32)
+    path = log.path(BOXES)
+    rows = log.sync_rows(BOXES)
+    boxes = log.column(BOXES, "bounding_box_se3")
+    if not str(boxes.type).startswith("list<"):
+        raise FileError(f"The column '{BOXES}.bounding_box_se3' of {path!r} must hold lists, got {boxes.type}.")
+    offsets = np.asarray(boxes.offsets.to_numpy(), np.int64)
+    values = log.lists(BOXES, "bounding_box_se3", 10, boxes.values)
+    flat: dict[str, Any] = {}
+    for name in ("track_token", "label", "velocity_3d", "num_lidar_points"):
+        column = log.column(BOXES, name)
+        if not str(column.type).startswith("list<") or not np.array_equal(column.offsets.to_numpy(), offsets):
+            raise FileError(
+                f"The column '{BOXES}.{name}' of {path!r} must have a list of as many elements as "
+                f"'{BOXES}.bounding_box_se3' in each row."
+            )
+        flat[name] = column.values
+    counts = np.where(rows >= 0, np.diff(offsets)[rows] if len(offsets) > 1 else 0, 0)
+    of_rows = (np.arange(offsets[row], offsets[row + 1]) for row in rows[rows >= 0])
+    taken = np.concatenate([np.zeros(0, np.int64), *of_rows])
+    labels = np.asarray(flat["label"].fill_null(len(numbers)).to_numpy(), np.int64)[taken]
+    if len(labels) and labels.max() >= len(numbers):
+        raise FileError(
+            f"The column '{BOXES}.label' of {path!r} has the label {labels.max()}, there are {len(numbers)}: "
+            f"{listed(label_names)}."
+        )
+    ego_from_world = np.repeat(poses.inverse(log.ego.at(log.frame_times)), counts, axis=0)
+    turn = poses.quaternion_of_rotation(ego_from_world[..., :3])
+    chosen = values[taken]
+    if not np.isfinite(chosen).all():
+        raise FileError(
+            f"The column '{BOXES}.bounding_box_se3' of {path!r} has boxes with values that are no numbers."
+        )
+    rotation = chosen[:, 3:7]
+    velocity = log.lists(BOXES, "velocity_3d", 3, flat["velocity_3d"])[taken]
+    tokens = np.array([str(token) for token in flat["track_token"].to_pylist()], np.str_)[taken]
+    known_points = flat["num_lidar_points"].fill_null(-1).to_numpy()
+    return counts, {
+        "center": poses.moved(ego_from_world, chosen[:, :3]),
+        "size": chosen[:, 7:],
+        "rotation": poses.product_of_quaternions(turn, rotation / np.linalg.norm(rotation, axis=1, keepdims=True)),
+        "velocity": poses.turned(ego_from_world, velocity),
+        "category": numbers[labels],
+        "instance": np.unique(tokens, return_inverse=True)[1].astype(np.int64).reshape(-1),
+        "num_lidar_points": np.asarray(known_points, np.int32)[taken],
+    }
 
 
 class ArrowLogProvider(DrivingProvider):
@@ -55,7 +302,6 @@ class ArrowLogProvider(DrivingProvider):
         provider = ArrowLogProvider("/data/123d/logs/nuscenes_train", sensor_root="/data/nuscenes", lidar=True)
     """
 
-    @explains_unknown_arguments()
     @with_driving_fields
     def __init__(
         self,
@@ -104,7 +350,7 @@ class ArrowLogProvider(DrivingProvider):
         )
         self._index_cache = index_cache
         super().__init__(index, os.path.sep, scenes=scenes, storage_options=storage_options, **fields)
-        self._require_one_form()
+        self._has_videos()  # refuses cameras of two forms
 
     @cached_property
     def _file(self) -> Callable[[str], ArrowFile]:
@@ -112,17 +358,13 @@ class ArrowLogProvider(DrivingProvider):
 
     # --- images -----------------------------------------------------------------------------------------
 
-    def _is_video_of_cameras(self, cameras: CameraColumns) -> npt.NDArray[np.bool_]:
-        """Whether each camera of the samples has videos in the chosen scenes, and whether it has others."""
-        numbers = np.asarray(cameras.video_frame)[self._frames][:, self._camera_numbers]
-        has_file = np.asarray(cameras.file)[self._frames][:, self._camera_numbers] != b""
-        return np.array([(has_file & (numbers >= 0)).any(axis=0), (has_file & (numbers < 0)).any(axis=0)])
-
-    def _require_one_form(self) -> None:
+    def _has_videos(self) -> bool:
         cameras = self._index.cameras
         if cameras is None or cameras.video_frame is None or not self._camera_numbers:
-            return
-        of_video, of_files = self._is_video_of_cameras(cameras)
+            return False
+        chosen = np.ix_(self._frames, np.array(self._camera_numbers))
+        has_file, is_video = np.asarray(cameras.file)[chosen] != b"", np.asarray(cameras.video_frame)[chosen] >= 0
+        of_video, of_files = (has_file & is_video).any(axis=0), (has_file & ~is_video).any(axis=0)
         if of_video.any() and of_files.any():
             kinds = [
                 f"{name}: {'videos and files' if video and file else 'videos' if video else 'files'}"
@@ -132,13 +374,11 @@ class ArrowLogProvider(DrivingProvider):
                 f"The images of a sample must be all encoded or all of videos: choose `cameras` or `scenes` that "
                 f"go together. There are: {listed(kinds)}."
             )
+        return bool(of_video.any())
 
     @cached_property
     def _is_video(self) -> bool:
-        cameras = self._index.cameras
-        if cameras is None or cameras.video_frame is None or not self._camera_numbers:
-            return False
-        return bool(self._is_video_of_cameras(cameras)[0].any())
+        return self._has_videos()
 
     def _image(self, cameras: CameraColumns, frame: int, camera: int) -> Any:
         row = -1 if cameras.row is None else int(cameras.row[frame, camera])

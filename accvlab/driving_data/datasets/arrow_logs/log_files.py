@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of one log of py123d, as arrays.
+"""The files of one log of py123d, as arrays: modalities, calibrations, lidar points, names of labels.
 
 A log is a folder with one Arrow IPC file per modality, named after it, whose columns are ``<modality>.<name>``;
 what does not change stands in the metadata of the schema (msgpack). ``sync.arrow`` says, for each frame, which
@@ -19,15 +19,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from accvlab.dali_pipeline_framework.checks import listed
+from accvlab.dali_pipeline_framework.checks import listed, shown
 from accvlab.dali_pipeline_framework.errors import FileError, MissingPackageError, file_error
 
 from ..driving import poses
-from ..driving.arrow_files import ArrowFile
-from ..driving.trajectory import Trajectory, require_ascending
-
-Int64Array = npt.NDArray[np.int64]
-Float64Array = npt.NDArray[np.float64]
+from ..driving.arrow_files import ArrowFile, import_pyarrow, require_memory
+from ..driving.driving_index import Float64, Int64
+from ..driving.poses import Trajectory, require_ascending
 
 SYNC = "sync"
 EGO = "ego_state_se3"
@@ -118,7 +116,7 @@ class LogFiles:
         """A column of a modality, of pyarrow."""
         return self.file(modality).column(f"{modality}.{name}")
 
-    def times(self, modality: str) -> Int64Array:
+    def times(self, modality: str) -> Int64:
         """Times of a modality, ``(n,)`` microseconds."""
         column = self.column(modality, "timestamp_us")
         where = f"The column '{modality}.timestamp_us' of {self.path(modality)!r}"
@@ -128,7 +126,7 @@ class LogFiles:
         require_ascending(times, where)
         return times
 
-    def lists(self, modality: str, name: str, length: int, column: Any = None) -> Float64Array:
+    def lists(self, modality: str, name: str, length: int, column: Any = None) -> Float64:
         """Lists of numbers, ``(n, length)`` float64; NaN where there is none."""
         column = self.column(modality, name) if column is None else column
         if str(column.type).split("[")[0] != "fixed_size_list<item: double>" or column.type.list_size != length:
@@ -140,7 +138,7 @@ class LogFiles:
         values = values[column.offset : column.offset + len(column)]
         return np.where(np.asarray(column.is_valid())[:, np.newaxis], values, np.nan)
 
-    def sync_rows(self, modality: str) -> Int64Array:
+    def sync_rows(self, modality: str) -> Int64:
         """Row of a modality at each frame, ``(num_frames,)``; -1 for none."""
         file = self.file(SYNC)
         if modality not in file.names:
@@ -162,7 +160,7 @@ class LogFiles:
     # --- what is in the log -----------------------------------------------------------------------------
 
     @cached_property
-    def frame_times(self) -> Int64Array:
+    def frame_times(self) -> Int64:
         """Time of each frame, microseconds."""
         return self.times(SYNC)
 
@@ -210,13 +208,13 @@ class LogFiles:
         return [self.path(modality) for modality in self.modalities]
 
 
-def pose_of(values: npt.ArrayLike) -> Float64Array:
+def pose_of(values: npt.ArrayLike) -> Float64:
     """Poses of ``x, y, z, qw, qx, qy, qz``."""
     values = np.asarray(values, np.float64)
     return poses.pose_of_quaternion(values[..., 3:7], values[..., :3])
 
 
-def static_pose(metadata: Mapping[str, Any], name: str, path: str) -> Float64Array:
+def static_pose(metadata: Mapping[str, Any], name: str, path: str) -> Float64:
     """A pose of the metadata of a file.
 
     Raises:
@@ -226,3 +224,163 @@ def static_pose(metadata: Mapping[str, Any], name: str, path: str) -> Float64Arr
     if values is None or len(values) != 7:
         raise FileError(f"The metadata of {path!r} must have {name!r}, 7 numbers, got {values!r}.")
     return pose_of(values)
+
+
+def intrinsic_matrix(camera: Mapping[str, Any], path: str) -> npt.NDArray[np.float64]:
+    """Matrix of a camera by its metadata, ``(3, 3)``, camera coordinates to pixels times depth.
+
+    Of a pinhole camera, as it is; distortion is not contained. Of fisheye cameras (``fisheye_mei``, ``ftheta``),
+    the one that is right around the optical axis: the derivative of the projection there.
+
+    Raises:
+        FileError: The calibration cannot be used.
+    """
+    model = str(camera.get("camera_model")).lower()
+    try:
+        if model == "pinhole":
+            fx, fy, cx, cy, skew = np.asarray(camera["intrinsics"], np.float64)
+        elif model == "ftheta":
+            cx, cy, _, fx = np.asarray(camera["intrinsics"], np.float64)[:4]  # pixels per radian at angle 0
+            fy, skew = fx, 0.0
+        elif model == "fisheye_mei":
+            gamma_x, gamma_y, cx, cy = np.asarray(camera["projection"], np.float64)
+            mirror = float(camera["mirror_parameter"])
+            fx, fy, skew = gamma_x / (1 + mirror), gamma_y / (1 + mirror), 0.0
+        else:
+            raise ValueError(f"the camera model must be pinhole, fisheye_mei or ftheta, got {model!r}")
+        matrix = np.array([[fx, skew, cx], [0, fy, cy], [0, 0, 1]], np.float64)
+        if not np.isfinite(matrix).all() or fx <= 0 or fy <= 0:
+            raise ValueError(f"focal lengths must be above 0, got {fx} and {fy}")
+    except (KeyError, TypeError, ValueError) as error:
+        raise FileError(
+            f"The calibration in {path!r} cannot be used: {error}. Its metadata is {shown(dict(camera))}."
+        ) from error
+    return matrix
+
+
+_STREAM = b"\xff\xff\xff\xff"
+_PLACE = ("x", "y", "z")
+# Microseconds since 1970 do not fit into float32.
+_LEFT_OUT = ("timestamps",)
+
+
+def point_columns_of(file: ArrowFile, column: str) -> tuple[str, ...]:
+    """What the points of a file have: of its first record that has any.
+
+    Raises:
+        FileError: They are stored in another form.
+    """
+    stored = str(file.type_of(column))
+    if stored == "string":
+        # The files are those of the data set, each with another format.
+        return _PLACE
+    if stored != "binary":
+        raise FileError(f"The column {column!r} of {file.path!r} must hold points (binary), got {stored}.")
+    for row in range(file.num_rows):
+        content = file.content(column, row)
+        if content is not None:
+            _, names = _batch(file, row, content)
+            return (*_PLACE, *(name for name in names if name not in (*_PLACE, *_LEFT_OUT)))
+    return _PLACE
+
+
+def read_points(file: ArrowFile, column: str, row: int, names: Sequence[str]) -> npt.NDArray[np.float32]:
+    """Read the points of a record, ``(P, K)`` float32; ``(0, K)`` where there are none.
+
+    Raises:
+        FileError: They cannot be read, or lack a column.
+    """
+    if str(file.type_of(column)) == "string":
+        raise FileError(
+            f"The lidar points of {file.path!r} are stored as paths of files of the data set. Convert the logs "
+            f"with lidar_store_option='binary' and lidar_codec='ipc', or leave `lidar` off."
+        )
+    content = file.content(column, row)
+    if content is None:
+        return np.zeros((0, len(names)), np.float32)
+    batch, known = _batch(file, row, content)
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise FileError(f"The points in row {row} of {file.path!r} have no {listed(missing)}.")
+    points = np.empty((batch.num_rows, len(names)), np.float32)
+    for place, name in enumerate(names):
+        values = batch.column(batch.schema.get_field_index(name))
+        try:
+            points[:, place] = values.to_numpy(zero_copy_only=False)
+        except (ValueError, TypeError) as error:
+            raise FileError(
+                f"The points in row {row} of {file.path!r} must have numbers as {name!r}, got {values.type}."
+            ) from error
+    return points
+
+
+def _batch(file: ArrowFile, row: int, content: npt.NDArray[np.uint8]) -> tuple[Any, list[str]]:
+    arrow = import_pyarrow(file.path)
+    if content[:4].tobytes() != _STREAM:
+        raise FileError(
+            f"The points in row {row} of {file.path!r} are no Arrow stream (LAZ or Draco, maybe). Convert the "
+            f"logs with lidar_store_option='binary' and lidar_codec='ipc', 'ipc_lz4' or 'ipc_zstd', or leave "
+            "`lidar` off."
+        )
+    try:
+        with arrow.ipc.open_stream(arrow.py_buffer(content)) as reader:
+            batch = reader.read_next_batch()
+        batch.validate(full=True)
+        require_memory(batch.nbytes)
+        return batch, list(batch.schema.names)
+    except (arrow.ArrowException, StopIteration, OSError, MemoryError, UnicodeDecodeError) as error:
+        raise file_error(f"The points in row {row} of {file.path!r} cannot be read", error) from error
+
+
+_NAMES = {
+    "AV2SensorBoxDetectionLabel": (
+        "animal articulated_bus bicycle bicyclist bollard box_truck bus construction_barrel construction_cone "
+        "dog large_vehicle message_board_trailer mobile_pedestrian_crossing_sign motorcycle motorcyclist "
+        "official_signaler pedestrian railed_vehicle regular_vehicle school_bus sign stop_sign stroller "
+        "traffic_light_trailer truck truck_cab vehicular_trailer wheelchair wheeled_device wheeled_rider"
+    ),
+    "DefaultBoxDetectionLabel": (
+        "ego vehicle train two_wheeler person animal traffic_sign traffic_cone traffic_light barrier "
+        "generic_object other"
+    ),
+    "GriffinBoxDetectionLabel": "pedestrian car truck bus motorcycle bicycle",
+    "KITTI360BoxDetectionLabel": (
+        "bicycle box bus car caravan lamp motorcycle person pole rider smallpole stop traffic_light "
+        "traffic_sign trailer train trash_bin truck vending_machine"
+    ),
+    "NuPlanBoxDetectionLabel": "vehicle bicycle pedestrian traffic_cone barrier czone_sign generic_object",
+    "NuScenesBoxDetectionLabel": (
+        "vehicle_car vehicle_truck vehicle_bus_bendy vehicle_bus_rigid vehicle_construction "
+        "vehicle_emergency_ambulance vehicle_emergency_police vehicle_trailer vehicle_bicycle "
+        "vehicle_motorcycle human_pedestrian_adult human_pedestrian_child "
+        "human_pedestrian_construction_worker human_pedestrian_personal_mobility "
+        "human_pedestrian_police_officer human_pedestrian_stroller human_pedestrian_wheelchair "
+        "movable_object_trafficcone movable_object_barrier movable_object_pushable_pullable "
+        "movable_object_debris static_object_bicycle_rack animal"
+    ),
+    "NureasoningBoxDetectionLabel": (
+        "vehicle_car vehicle_personal_mobility_bycicle human other_trafficcone other_temporary_trafficsign "
+        "other_other vehicle_door vehicle_truck vehicle_bus vehicle_motorcycle vehicle_bicycle "
+        "human_pedestrian construction_traffic_cone"
+    ),
+    "PandasetBoxDetectionLabel": (
+        "animals_bird animals_other bicycle bus car cones construction_signs emergency_vehicle "
+        "medium_sized_truck motorcycle motorized_scooter other_vehicle_construction_vehicle "
+        "other_vehicle_pedicab other_vehicle_uncommon pedestrian pedestrian_with_object "
+        "personal_mobility_device pickup_truck pylons road_barriers rolling_containers semi_truck signs "
+        "temporary_construction_barriers towed_object train tram_subway"
+    ),
+    "PhysicalAIAVBoxDetectionLabel": (
+        "automobile person bus heavy_truck other_vehicle protruding_object rider stroller trailer animal "
+        "train_or_tram_car trolley_bus"
+    ),
+    "TruckDriveBoxDetectionLabel": (
+        "bike passenger_car person road_obstruction semi_truck_cab semi_truck_trailer vehicle traffic_sign "
+        "emergency_vehicle"
+    ),
+    "WODMotionBoxDetectionLabel": "type_unset type_vehicle type_pedestrian type_cyclist type_other",
+    "WODPerceptionBoxDetectionLabel": "type_unknown type_vehicle type_pedestrian type_sign type_cyclist",
+}
+
+# By name of the class of labels, in the order of their numbers.
+LABEL_NAMES: dict[str, tuple[str, ...]] = {name: tuple(names.split()) for name, names in _NAMES.items()}

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,14 +21,15 @@ from . import poses
 
 UInt8Array = npt.NDArray[np.uint8]
 _VALUE_BYTES = 8  # of a value in an array; in a file, a few bytes can be a million equal ones
-# Beside pyarrow's own errors: its names and texts are decoded when they are asked for.
-_UNREADABLE = (OSError, MemoryError, UnicodeDecodeError)
+# Beside pyarrow's own errors: names and texts are decoded on use, and may be numbers in a list that is cut short.
+_UNREADABLE = (OSError, MemoryError, UnicodeDecodeError, IndexError)
 
 
 def import_pyarrow(path: str | os.PathLike[str]) -> ModuleType:
     """Import pyarrow for a file, or raise a `SettingError` where it is not installed."""
     try:
         import pyarrow
+        import pyarrow.compute
         import pyarrow.feather
         import pyarrow.ipc
         import pyarrow.parquet
@@ -59,37 +61,46 @@ def require_column(path: str | os.PathLike[str], name: str, known: Sequence[str]
         )
 
 
+@contextmanager
+def _reading(path: str | os.PathLike[str]) -> Iterator[ModuleType]:
+    """Import pyarrow; what cannot be read is a `FileError`."""
+    arrow = import_pyarrow(path)
+    try:
+        yield arrow
+    except (*_UNREADABLE, arrow.ArrowException) as error:
+        raise refused(path, error) from error
+
+
 def read_columns(
-    path: str | os.PathLike[str], kinds: Mapping[str, str], *, or_none: Sequence[str] = ()
+    path: str | os.PathLike[str],
+    kinds: Mapping[str, str],
+    *,
+    or_none: Sequence[str] = (),
+    also_called: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> dict[str, npt.NDArray[Any]]:
     """Read columns of a Feather or Parquet file, ``(num_rows,)`` each; lists ``(num_rows, length)``.
 
     Args:
         path: The file; ``.parquet`` in its name says what it is.
         kinds: What each column must hold: ``"number"`` (as float64), ``"whole"`` (as int64), ``"text"`` (as
-            str) or ``"numbers"`` (lists of one length, as float64).
+            str), ``"text or whole"`` or ``"numbers"`` (lists of one length, as float64).
         or_none: Which of them may be missing; these are then not among the results.
+        also_called: Other names of columns in some files.
 
     Raises:
         SettingError: pyarrow is missing.
         FileError: The file cannot be read, or a column is missing, is of another type, or has empty cells.
     """
-    arrow = import_pyarrow(path)
-    try:
+    columns = {}
+    with _reading(path) as arrow:
         open_table(path).close()
         read = _read_parquet if os.fspath(path).endswith(".parquet") else _read_feather
-        table, known = read(arrow, path, list(kinds))
-    except (*_UNREADABLE, arrow.ArrowException) as error:
-        raise refused(path, error) from error
-    columns = {}
-    for name, kind in kinds.items():
-        if name in or_none and name not in known:
-            continue
-        require_column(path, name, known)
-        try:
-            columns[name] = _as_numpy(arrow, path, name, kind, table[name])
-        except (*_UNREADABLE, arrow.ArrowException) as error:
-            raise refused(path, error) from error
+        table, known = read(arrow, path, [*kinds, *(name for names in also_called.values() for name in names)])
+        for column, kind in kinds.items():
+            name = next((name for name in (column, *also_called.get(column, ())) if name in known), column)
+            if name in known or name not in or_none:
+                require_column(path, name, known)
+                columns[column] = _as_numpy(arrow, path, name, kind, table[name])
     return columns
 
 
@@ -161,20 +172,21 @@ def _as_numpy(
     types = arrow.types
     if kind == "numbers":
         return _lists_as_numpy(arrow, path, name, column)
-    if types.is_dictionary(column.type) and kind != "text":
-        column = column.cast(column.type.value_type)
-    of_text = column.type.value_type if types.is_dictionary(column.type) else column.type
-    is_text = types.is_string(of_text) or types.is_large_string(of_text)
+    stored = column.type.value_type if types.is_dictionary(column.type) else column.type
+    is_text = types.is_string(stored) or types.is_large_string(stored)
+    if not (is_text and "text" in kind):
+        column = column.cast(stored)
     is_whole = types.is_integer(column.type)
-    is_right = {"text": is_text, "whole": is_whole, "number": is_whole or types.is_floating(column.type)}[kind]
-    if not is_right:
-        wanted = {"text": "texts", "whole": "whole numbers", "number": "numbers"}[kind]
+    is_number = is_whole or types.is_floating(column.type)
+    is_right = {"text": is_text, "whole": is_whole, "number": is_number, "text or whole": is_text or is_whole}
+    if not is_right[kind]:
+        wanted = kind.replace("whole", "whole number").replace(" or", "s or") + "s"
         raise FileError(f"The column {name!r} of {os.fspath(path)!r} must hold {wanted}, got {column.type}.")
     if column.null_count:
         raise FileError(
             f"The column {name!r} of {os.fspath(path)!r} has {column.null_count} cells without a value."
         )
-    if kind == "text":
+    if is_text:
         return _texts_as_numpy(arrow, column)
     return np.asarray(column.to_numpy(), np.float64 if kind == "number" else np.int64)
 
@@ -198,38 +210,13 @@ def _lists_as_numpy(
         types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type)
     )
     if is_list and (types.is_floating(column.type.value_type) or types.is_integer(column.type.value_type)):
-        lengths: set[int] = set()
-        parts = [np.zeros(0)]
-        for chunk in column.chunks:
-            values = chunk.flatten()
-            has_gaps = chunk.null_count or values.null_count
-            if types.is_fixed_size_list(column.type):
-                lengths |= {column.type.list_size} if len(chunk) else set()
-            else:
-                lengths |= {*np.diff(chunk.offsets.to_numpy()).tolist()}
-            lengths |= {-1} if has_gaps else set()
-            if -1 in lengths or len(lengths) > 1:
-                break
-            parts.append(np.asarray(values.to_numpy(zero_copy_only=False), np.float64))
-        else:
-            return np.concatenate(parts).reshape(len(column), *lengths)
+        lengths = arrow.compute.list_value_length(column).unique().to_pylist()  # None of what is no list
+        values = arrow.compute.list_flatten(column)
+        if None not in lengths and len(lengths) <= 1 and not values.null_count:
+            return np.asarray(values.to_numpy(), np.float64).reshape(len(column), *lengths)
     raise FileError(
         f"The column {name!r} of {os.fspath(path)!r} must hold lists of numbers of one length, got {column.type}."
     )
-
-
-def column_names(path: str | os.PathLike[str]) -> list[str]:
-    """Names of the columns of a Parquet file.
-
-    Raises:
-        SettingError: pyarrow is missing.
-        FileError: The file cannot be read.
-    """
-    arrow = import_pyarrow(path)
-    try:
-        return list(arrow.parquet.ParquetFile(path).schema_arrow.names)
-    except (*_UNREADABLE, arrow.ArrowException) as error:
-        raise refused(path, error) from error
 
 
 class ArrowFile:
@@ -251,14 +238,11 @@ class ArrowFile:
             FileError: The file cannot be read, or is no IPC file.
         """
         self.path = path
-        self._arrow = import_pyarrow(path)
-        try:
+        with _reading(path) as self._arrow:
             open_table(path).close()
             self._source = self._arrow.memory_map(path, "r")
             self._schema = self._arrow.ipc.open_file(self._source).schema
             self.names: list[str] = list(self._schema.names)
-        except (*_UNREADABLE, self._arrow.ArrowException) as error:
-            raise refused(path, error) from error
         self._readers: dict[str, Any] = {}
         self._last: tuple[int, Any] | None = None
 
@@ -291,7 +275,7 @@ class ArrowFile:
     def column(self, name: str) -> Any:
         """Get a column as one array of pyarrow."""
         self.type_of(name)
-        try:
+        with _reading(self.path):
             parts, num_bytes = [], 0
             for number in range(self._reader(name).num_record_batches):
                 part = self._batch(number, name).column(0)
@@ -300,8 +284,6 @@ class ArrowFile:
                 part.validate(full=True)
                 parts.append(part)
             column = self._arrow.chunked_array(parts, self.type_of(name)).combine_chunks()
-        except (*_UNREADABLE, self._arrow.ArrowException) as error:
-            raise refused(self.path, error) from error
         chunked = self._arrow.ChunkedArray
         if isinstance(column, chunked):
             column = column.chunk(0) if column.num_chunks else self._arrow.array([], column.type)
@@ -333,7 +315,7 @@ class ArrowFile:
                 self._last = (number, self._batch(number))
             column = self._last[1].column(self._schema.get_field_index(name))
             return _content(column, row - int(self._first_row[number]))
-        except (*_UNREADABLE, ValueError, IndexError, self._arrow.ArrowException) as error:
+        except (*_UNREADABLE, ValueError, self._arrow.ArrowException) as error:
             raise refused(self.path, error) from error
 
 

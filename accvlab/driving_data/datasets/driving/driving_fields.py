@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict, TypeVar
 
 import attrs
 from attrs.validators import optional
@@ -25,11 +25,12 @@ from accvlab.dali_pipeline_framework.checks import (
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import DECODED_IMAGE
 from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
-from accvlab.dali_pipeline_framework.unknown_arguments import has_settings
+from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments, has_settings
 
 from .driving_index import DrivingIndex
 
 _DT = types.DALIDataType
+_Init = TypeVar("_Init", bound=Callable[..., Any])
 
 
 class DrivingFieldSettings(TypedDict, total=False):
@@ -165,42 +166,34 @@ class DrivingFields:
 
     def blueprint(self, *, is_video: bool = False) -> SampleDataGroup:
         """Format of the samples, see `DrivingProvider`; for settings that were `completed`."""
-        sample = SampleDataGroup()
-        sample.add_data_field("token", _DT.STRING)
-        sample.add_data_field("scene", _DT.STRING)
-        sample.add_data_field("frame", _DT.INT32, ndim=0)
-        sample.add_data_field("is_first", _DT.BOOL, ndim=0)
+        sample = _group(("token scene", _DT.STRING, None), ("frame", _DT.INT32, 0), ("is_first", _DT.BOOL, 0))
         sample.add_data_field("timestamp", _DT.FLOAT64, ndim=0)
         sample.add_data_group_field("ego", self._ego())
         if self.cameras:
             sample.add_data_group_field_array("cameras", self._camera(is_video), len(self.cameras))
+        lidar = _group(
+            ("points", _DT.FLOAT, 2), ("reference_from_lidar", _DT.FLOAT64, 2), ("timestamp", _DT.FLOAT64, 0)
+        )
         if self.lidar:
-            sample.add_data_group_field("lidar", _lidar())
+            sample.add_data_group_field("lidar", lidar)
         if self.num_sweeps:
-            sample.add_data_group_field_array("sweeps", _lidar(), self.num_sweeps)
+            sample.add_data_group_field_array("sweeps", lidar, self.num_sweeps)
         if self.boxes:
             sample.add_data_group_field("boxes", self._boxes())
         if self.map_lines:
-            lines = SampleDataGroup()
-            lines.add_data_field("points", _DT.FLOAT, ndim=2)
-            lines.add_data_field("num_points", _DT.INT32, ndim=1)
-            lines.add_data_field("categories", _DT.INT32, ndim=1)
+            lines = _group(("points", _DT.FLOAT, 2), ("num_points categories", _DT.INT32, 1))
             sample.add_data_group_field("map_lines", lines)
         return sample
 
     def _ego(self) -> SampleDataGroup:
-        ego = SampleDataGroup()
-        ego.add_data_field("world_from_ego", _DT.FLOAT64, ndim=2)
-        ego.add_data_field("ego_from_reference", _DT.FLOAT64, ndim=2)
-        ego.add_data_field("world_from_reference", _DT.FLOAT64, ndim=2)
+        fields = [("world_from_ego ego_from_reference world_from_reference", _DT.FLOAT64, 2)]
         if self.can_bus:
-            ego.add_data_field("can_bus", _DT.FLOAT64, ndim=1)
+            fields.append(("can_bus", _DT.FLOAT64, 1))
         if self.ego_status:
-            ego.add_data_field("status", _DT.FLOAT64, ndim=1)
+            fields.append(("status", _DT.FLOAT64, 1))
         if self.num_ego_future_frames:
-            ego.add_data_field("future_positions", _DT.FLOAT, ndim=2)
-            ego.add_data_field("is_future_known", _DT.BOOL, ndim=1)
-        return ego
+            fields += [("future_positions", _DT.FLOAT, 2), ("is_future_known", _DT.BOOL, 1)]
+        return _group(*fields)
 
     def _camera(self, is_video: bool) -> SampleDataGroup:
         camera = SampleDataGroup()
@@ -208,34 +201,33 @@ class DrivingFields:
             camera.add_data_field("image", _DT.UINT8, ndim=3, content=DECODED_IMAGE)
         else:
             camera.add_data_field("image", _DT.UINT8, ndim=1, content=ENCODED_IMAGE)
-        camera.add_data_field("name", _DT.STRING)
-        camera.add_data_field("timestamp", _DT.FLOAT64, ndim=0)
-        camera.add_data_field("intrinsics", _DT.FLOAT64, ndim=2)
-        camera.add_data_field("camera_from_reference", _DT.FLOAT64, ndim=2)
-        camera.add_data_field("ego_from_camera", _DT.FLOAT64, ndim=2)
+        _add(camera, ("name", _DT.STRING, None), ("timestamp", _DT.FLOAT64, 0))
+        _add(camera, ("intrinsics camera_from_reference ego_from_camera", _DT.FLOAT64, 2))
         if self.boxes_2d:
-            boxes = SampleDataGroup()
-            boxes.add_data_field("boxes", _DT.FLOAT, ndim=2)
-            boxes.add_data_field("centers", _DT.FLOAT, ndim=2)
-            boxes.add_data_field("depths", _DT.FLOAT, ndim=1)
-            boxes.add_data_field("categories", _DT.INT32, ndim=1)
-            boxes.add_data_field("box_rows", _DT.INT32, ndim=1)
-            camera.add_data_group_field("boxes_2d", boxes)
+            floats = ("boxes centers", _DT.FLOAT, 2), ("depths", _DT.FLOAT, 1)
+            camera.add_data_group_field("boxes_2d", _group(*floats, ("categories box_rows", _DT.INT32, 1)))
         return camera
 
     def _boxes(self) -> SampleDataGroup:
-        boxes = SampleDataGroup()
-        boxes.add_data_field("centers", _DT.FLOAT, ndim=2)
-        boxes.add_data_field("sizes", _DT.FLOAT, ndim=2)
-        boxes.add_data_field("yaws", _DT.FLOAT, ndim=1)
-        boxes.add_data_field("velocities", _DT.FLOAT, ndim=2)
-        for name in ("categories", "attributes", "visibilities", "num_lidar_points", "num_radar_points"):
-            boxes.add_data_field(name, _DT.INT32, ndim=1)
-        boxes.add_data_field("instances", _DT.INT64, ndim=1)
+        fields = [("centers sizes", _DT.FLOAT, 2), ("yaws", _DT.FLOAT, 1), ("velocities", _DT.FLOAT, 2)]
+        fields.append(("categories attributes visibilities num_lidar_points num_radar_points", _DT.INT32, 1))
+        fields.append(("instances", _DT.INT64, 1))
         if self.num_future_frames:
-            boxes.add_data_field("future_centers", _DT.FLOAT, ndim=3)
-            boxes.add_data_field("is_future_known", _DT.BOOL, ndim=2)
-        return boxes
+            fields += [("future_centers", _DT.FLOAT, 3), ("is_future_known", _DT.BOOL, 2)]
+        return _group(*fields)
+
+
+def _add(group: SampleDataGroup, *fields: tuple[str, types.DALIDataType, int | None]) -> None:
+    """Add fields of one type and number of dimensions each; their names are separated by spaces."""
+    for names, dtype, ndim in fields:
+        for name in names.split():
+            group.add_data_field(name, dtype, ndim=ndim)
+
+
+def _group(*fields: tuple[str, types.DALIDataType, int | None]) -> SampleDataGroup:
+    group = SampleDataGroup()
+    _add(group, *fields)
+    return group
 
 
 def most_sweeps(fields: DrivingFieldSettings) -> int:
@@ -244,15 +236,9 @@ def most_sweeps(fields: DrivingFieldSettings) -> int:
     return max(10, num_sweeps) if isinstance(num_sweeps, int) else 10
 
 
-with_driving_fields = has_settings(DrivingFieldSettings, DrivingFields)
-
-
-def _lidar() -> SampleDataGroup:
-    lidar = SampleDataGroup()
-    lidar.add_data_field("points", _DT.FLOAT, ndim=2)
-    lidar.add_data_field("reference_from_lidar", _DT.FLOAT64, ndim=2)
-    lidar.add_data_field("timestamp", _DT.FLOAT64, ndim=0)
-    return lidar
+def with_driving_fields(init: _Init) -> _Init:
+    """Decorate an ``__init__`` that passes on settings of `DrivingFields`; errors for unknown arguments say so."""
+    return explains_unknown_arguments()(has_settings(DrivingFieldSettings, DrivingFields)(init))
 
 
 def _problems_of_classes(classes: Sequence[str] | Mapping[str, str] | None, known: Sequence[str]) -> list[str]:

@@ -16,16 +16,17 @@ from __future__ import annotations
 import functools
 import os
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
-from accvlab.dali_pipeline_framework.checks import bullets, choice, shown
+from accvlab.dali_pipeline_framework.checks import bullets, choice, file_path, shown
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, file_error
-from accvlab.dali_pipeline_framework.providers import Columns
+from accvlab.dali_pipeline_framework.providers import Columns, load_or_make
 
 Names: TypeAlias = npt.NDArray[np.bytes_]
 Float64: TypeAlias = npt.NDArray[np.float64]
@@ -237,13 +238,13 @@ class DrivingIndex:
             raise SettingError(f"The columns of the index do not go together:\n{bullets(problems)}")
 
     def _check_tables(self) -> None:
-        problems = []
-        for name, table_class in _TABLES.items():
-            table, is_required = getattr(self, name), name == "frames"
-            if not isinstance(table, table_class) and (is_required or table is not None):
-                or_none = "" if is_required else " or None"
-                got = "None" if table is None else type(table).__name__
-                problems.append(f"`{name}` must be {table_class.__name__}{or_none}, got {got}")
+        tables = {name: getattr(self, name) for name in _TABLES}
+        problems = [
+            f"`{name}` must be {known.__name__}{'' if name == 'frames' else ' or None'}, got "
+            f"{'None' if tables[name] is None else type(tables[name]).__name__}"
+            for name, known in _TABLES.items()
+            if not isinstance(tables[name], known) and (name == "frames" or tables[name] is not None)
+        ]
         if problems:
             raise SettingError(f"The tables of an index have types of their own:\n{bullets(problems)}")
 
@@ -392,3 +393,53 @@ def _problems_of(name: str, values: npt.NDArray[Any], column: _Column, lengths: 
     if lengths.setdefault(column.elements, int(values[-1])) != values[-1]:
         return [f"{name}: must end with {lengths[column.elements]} ({column.elements}), got {values[-1]}"]
     return []
+
+
+_SETTING = "`index_cache` (or $ACCVLAB_INDEX_CACHE)"
+
+
+def cached_index(
+    make: Callable[[], DrivingIndex],
+    sources: Iterable[str | os.PathLike[str]],
+    settings: Mapping[str, Any],
+    folder: str | os.PathLike[str] | None,
+) -> Path:
+    """Get the folder of the index of some files; it is made where it is not there, by one of several processes.
+
+    An index counts as long as path, size and time of change of the files, and the settings, are what they were.
+
+    Args:
+        make: Makes the index.
+        sources: The files that it is made of.
+        settings: What else it depends on: anything that JSON holds.
+        folder: Where indices are kept; None for ``$ACCVLAB_INDEX_CACHE``, or else ``accvlab/driving`` in
+            ``$XDG_CACHE_HOME`` or ``~/.cache``.
+
+    Raises:
+        FileError: A source cannot be read.
+        SettingError: The folder of indices cannot be written.
+    """
+    states = []
+    for source in sources:
+        path = os.path.abspath(source)
+        try:
+            state = os.stat(path)
+        except OSError as error:
+            raise file_error(f"{path!r} cannot be read", error) from error
+        states.append([os.fsdecode(path), state.st_size, state.st_mtime_ns])
+
+    def load(found: str) -> Path:
+        DrivingIndex.open(found)
+        return Path(found)
+
+    return load_or_make(cache_folder(folder), [states, settings], load, lambda: make().columns(), setting=_SETTING)
+
+
+def cache_folder(folder: str | os.PathLike[str] | None) -> Path:
+    """Where indices are kept."""
+    if folder is not None:
+        return Path(file_path(folder, "index_cache")).expanduser().absolute()
+    given = os.environ.get("ACCVLAB_INDEX_CACHE")
+    if given:
+        return Path(given).expanduser().absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "accvlab" / "driving"

@@ -16,12 +16,19 @@ from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, index_
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.extension import StoragePath
 from accvlab.dali_pipeline_framework.providers import Storage
-from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 from . import poses
 from .driving_fields import DrivingFields, DrivingFieldSettings, with_driving_fields
-from .driving_index import Box2dColumns, BoxColumns, CameraColumns, DrivingIndex, LidarColumns, LineColumns
-from .index_cache import cache_folder
+from .driving_index import (
+    Box2dColumns,
+    BoxColumns,
+    CameraColumns,
+    DrivingIndex,
+    Float64,
+    LidarColumns,
+    LineColumns,
+    cache_folder,
+)
 from .video_frames import FrameKey, VideoFrames
 
 if TYPE_CHECKING:
@@ -29,7 +36,6 @@ if TYPE_CHECKING:
 
     from accvlab.dali_pipeline_framework.testing import Finding
 
-Float64Array = npt.NDArray[np.float64]
 FloatArray = npt.NDArray[np.float32]
 
 # Of poses that are the same but for rounding, far from the origin of the world; meters, or parts of an axis.
@@ -96,10 +102,9 @@ class DrivingProvider(DataProvider):
     of the index: each process maps it, and files are read in the workers.
     """
 
-    # Where subclasses keep indices; None for the usual folder, see `index_cache.cache_folder`.
+    # Where subclasses keep indices; None for the usual folder, see `cache_folder`.
     _index_cache: str | os.PathLike[str] | None = None
 
-    @explains_unknown_arguments()
     @with_driving_fields
     def __init__(
         self,
@@ -195,7 +200,7 @@ class DrivingProvider(DataProvider):
         return tuple(int(first[scene + 1] - first[scene]) for scene in self._scenes)
 
     @property
-    def timestamps(self) -> Float64Array:
+    def timestamps(self) -> Float64:
         """Time of each frame, ``(num_samples,)`` float64, seconds: what `Clips` needs."""
         return np.asarray(self._index.frames.time)[self._frames]
 
@@ -376,12 +381,12 @@ class DrivingProvider(DataProvider):
         with self._video_frames.shared(key for key in keys if key[1] >= 0):
             yield from map(self.get_data, sample_indices)
 
-    def _reference_from_base(self, frame: int) -> Float64Array:
+    def _reference_from_base(self, frame: int) -> Float64:
         return (
             np.eye(3, 4) if self._fields.reference == self._index.base else self._index.frames.ego_from_base[frame]
         )
 
-    def _ego(self, frame: int, following: range, reference_from_base: Float64Array) -> list[Any]:
+    def _ego(self, frame: int, following: range, reference_from_base: Float64) -> list[Any]:
         frames, fields = self._index.frames, self._fields
         ego_from_reference = poses.joined(frames.ego_from_base[frame], poses.inverse(reference_from_base))
         world_from_reference = poses.joined(frames.world_from_ego[frame], ego_from_reference)
@@ -403,9 +408,7 @@ class DrivingProvider(DataProvider):
             flat += [positions, np.arange(len(positions)) < len(later)]
         return flat
 
-    def _camera(
-        self, cameras: CameraColumns, frame: int, camera: int, reference_from_base: Float64Array
-    ) -> list[Any]:
+    def _camera(self, cameras: CameraColumns, frame: int, camera: int, reference_from_base: Float64) -> list[Any]:
         camera_from_base = cameras.camera_from_base[frame, camera]
         flat = [
             self._image(cameras, frame, camera),
@@ -419,9 +422,7 @@ class DrivingProvider(DataProvider):
             flat += self._boxes_2d(self._index.boxes_2d, frame, camera)
         return flat
 
-    def _record(
-        self, lidar: LidarColumns, frame: int, record: int, reference_from_base: Float64Array
-    ) -> list[Any]:
+    def _record(self, lidar: LidarColumns, frame: int, record: int, reference_from_base: Float64) -> list[Any]:
         frames = self._index.frames
         if record < 0:
             return [np.zeros((0, len(self.point_columns)), np.float32), np.eye(4), frames.time[frame]]
@@ -493,9 +494,7 @@ class DrivingProvider(DataProvider):
             is_kept &= (lidar + np.maximum(radar, 0) >= fields.min_points) | (lidar < 0)
         return rows[is_kept]
 
-    def _boxes(
-        self, boxes: BoxColumns, frame: int, following: range, reference_from_base: Float64Array
-    ) -> list[Any]:
+    def _boxes(self, boxes: BoxColumns, frame: int, following: range, reference_from_base: Float64) -> list[Any]:
         rows = self._kept_rows(boxes, frame)
         rotation = boxes.rotation[rows]
         if self._fields.reference != self._index.base:
@@ -524,7 +523,7 @@ class DrivingProvider(DataProvider):
         frame: int,
         following: range,
         instances: npt.NDArray[np.int64],
-        reference_from_base: Float64Array,
+        reference_from_base: Float64,
     ) -> list[Any]:
         frames, most = self._index.frames, self._fields.num_future_frames
         centers, is_known = np.zeros((len(instances), most, 3)), np.zeros((len(instances), most), bool)
@@ -555,7 +554,7 @@ class DrivingProvider(DataProvider):
         return [column[is_kept] for column in columns]
 
 
-def _lines(lines: LineColumns, frame: int, reference_from_base: Float64Array) -> list[Any]:
+def _lines(lines: LineColumns, frame: int, reference_from_base: Float64) -> list[Any]:
     rows = slice(int(lines.first[frame]), int(lines.first[frame + 1]))
     starts = lines.first_point[rows.start : rows.stop + 1]
     points = lines.point[int(starts[0]) : int(starts[-1])]

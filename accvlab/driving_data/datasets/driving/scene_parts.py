@@ -1,28 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Indices of data sets that are read scene by scene: what each scene has, and how scenes are put together."""
+"""Columns of indices: of what each scene has, put together; and 2D boxes, projected from 3D boxes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
+from accvlab.dali_pipeline_framework.extension import nearest
+
 from . import poses
 from .driving_index import (
+    Box2dColumns,
     BoxColumns,
     CameraColumns,
     DrivingIndex,
+    Float64,
     FrameColumns,
+    Int64,
     LidarColumns,
     first_column,
     names_column,
 )
-
-Float64 = npt.NDArray[np.float64]
-Int64 = npt.NDArray[np.int64]
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -85,7 +88,8 @@ class Scene:
         images: By camera.
         lidar: Its lidar records.
         num_boxes: Number of boxes of each frame, ``(n,)``.
-        boxes: Columns of `BoxColumns`, frame by frame.
+        boxes: Columns of `BoxColumns`, frame by frame; velocities are not known where there are none. Categories
+            are numbers, or names.
     """
 
     name: str
@@ -114,6 +118,41 @@ def moving_camera(
     camera_from_base = np.broadcast_to(poses.inverse(ego_from_camera), world_from_ego.shape).copy()
     camera_from_base[has] = poses.joined(poses.inverse(world_from_camera), world_from_ego[has])
     return camera_from_base
+
+
+def images_near(
+    image_times: Int64,
+    within: float,
+    frame_times: Int64,
+    world_from_ego: Float64,
+    ego: poses.Trajectory,
+    mounted: Float64,
+    *,
+    per_second: float,
+) -> tuple[Int64, dict[str, Any]]:
+    """Choose the image of a camera that is nearest in time to each frame.
+
+    Args:
+        image_times: Times of all images of the camera, ``(k,)``.
+        within: How far in time an image may be from its frame.
+        frame_times: ``(n,)``.
+        world_from_ego: Where the vehicle was at the times of the frames, ``(n, 3, 4)``.
+        ego: Where the vehicle was at any time.
+        mounted: Where the camera is on the vehicle, ``(3, 4)``.
+        per_second: Unit of all times.
+
+    Returns:
+        The number of the image of each frame that has one, ``(m,)``, and columns of `SceneImages`.
+    """
+    chosen = nearest(image_times, frame_times, within)
+    has = np.flatnonzero(chosen >= 0)
+    taken = image_times[chosen[has]]
+    return chosen[has], {
+        "frames": has,
+        "time": taken / per_second,
+        "camera_from_base": moving_camera(mounted, has, poses.joined(ego.at(taken), mounted), world_from_ego),
+        "ego_from_camera": mounted,
+    }
 
 
 def sweep_columns(behind: Int64, num_sweeps: Int64) -> tuple[Int64, Int64]:
@@ -154,7 +193,7 @@ def index_of_scenes(
         ),
         cameras=_cameras(scenes, time, camera_names) if camera_names else None,
         lidar=_lidar(scenes, most_sweeps) if any(scene.lidar for scene in scenes) else None,
-        **{"boxes": _boxes(scenes), **others},
+        **_boxes(scenes, **others),
     )
 
 
@@ -213,10 +252,146 @@ def _lidar(scenes: Sequence[Scene], most_sweeps: int) -> LidarColumns:
     )
 
 
-def _boxes(scenes: Sequence[Scene]) -> BoxColumns | None:
+def _boxes(scenes: Sequence[Scene], **others: Any) -> dict[str, Any]:
+    """The boxes of all scenes, and the names of categories where those are not given; with the ``others``."""
     parts = [scene.boxes for scene in scenes if scene.boxes is not None]
     if not parts:
-        return None
+        return others
     counts = [np.zeros(len(one.time), np.int64) if one.num_boxes is None else one.num_boxes for one in scenes]
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return BoxColumns(first=first_column(np.concatenate(counts)), **columns)
+    columns.setdefault("velocity", np.full((len(columns["center"]), 3), np.nan))
+    if columns["category"].dtype.kind == "U":
+        others.setdefault("categories", np.unique(columns["category"]).tolist())
+        number_of = {name: number for number, name in enumerate(others["categories"])}
+        columns["category"] = np.array([number_of[name] for name in columns["category"].tolist()], np.int32)
+    return {"boxes": BoxColumns(first=first_column(np.concatenate(counts)), **columns), **others}
+
+
+Bool = npt.NDArray[np.bool_]
+
+# Ahead, left and up, of the corners.
+_SIGNS = np.array([(x, y, z) for x in (1, -1) for y in (1, -1) for z in (1, -1)], np.float64)
+_FIRST, _SECOND = (np.array(ends) for ends in zip(*combinations(range(8), 2), strict=True))
+# Pairs of box and camera that are projected at a time: some kilobytes each.
+_PAIRS = 1 << 14
+
+
+@attrs.frozen(eq=False)
+class ProjectedBoxes:
+    """What images show of boxes.
+
+    Attributes:
+        box: ``x1, y1, x2, y2``, ``(n, 4)``, pixels.
+        center: Projection of the center, ``(n, 2)``, pixels.
+        depth: Of the center, ``(n,)``.
+        is_seen: Whether the center is in front of the camera and the box in the image, ``(n,)``; the others mean
+            nothing.
+    """
+
+    box: Float64
+    center: Float64
+    depth: Float64
+    is_seen: Bool
+
+
+def project_boxes(
+    center: npt.ArrayLike,
+    size: npt.ArrayLike,
+    rotation: npt.ArrayLike,
+    camera_from_base: Float64,
+    intrinsics: Float64,
+    image_wh: npt.ArrayLike,
+) -> ProjectedBoxes:
+    """Project boxes into images, one image for each box.
+
+    As ``get_2d_boxes`` and ``post_process_coords`` of the nuScenes devkit, and the converters made of them: the
+    corners in front of the camera are projected; the 2D box is around what the image has of their convex hull.
+
+    Args:
+        center: ``(n, 3)``.
+        size: Length, width, height, ``(n, 3)``.
+        rotation: Quaternions, w first, ``(n, 4)``.
+        camera_from_base: ``(n, 3, 4)``.
+        intrinsics: ``(n, 3, 3)``.
+        image_wh: Width and height, ``(n, 2)``.
+    """
+    center, wh = np.asarray(center, np.float64), np.asarray(image_wh, np.float64)
+    offsets = _SIGNS * np.asarray(size, np.float64)[:, np.newaxis] / 2
+    corners = poses.moved(poses.pose_of_quaternion(rotation, center)[:, np.newaxis], offsets)
+    points = np.concatenate([corners, center[:, np.newaxis]], axis=1)  # (n, 9, 3)
+    in_camera = poses.moved(camera_from_base[:, np.newaxis], points)
+    projected = np.einsum("nij,nkj->nki", intrinsics, in_camera)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        pixels = projected[..., :2] / projected[..., 2:]
+    is_front = in_camera[:, :8, 2] > 0
+    low, high = _cut_hulls(pixels[:, :8], is_front, wh)
+    is_seen = (in_camera[:, 8, 2] > 0) & (low < high).all(axis=1)
+    return ProjectedBoxes(np.concatenate([low, high], axis=1), pixels[:, 8], in_camera[:, 8, 2], is_seen)
+
+
+def _cut_hulls(points: Float64, is_used: Bool, wh: Float64) -> tuple[Float64, Float64]:
+    """Least and greatest coordinates of what images have of the convex hulls of points, each ``(n, 2)``.
+
+    The corners of what is left of a hull are its own corners in the image, and the ends of what it has of the four
+    sides. On the line of a side, the hull is what lies between the outermost crossings of lines between its
+    points.
+    """
+    is_inside = (is_used & ((points >= 0) & (points <= wh[:, np.newaxis])).all(axis=2))[..., np.newaxis]
+    low = np.where(is_inside, points, np.inf).min(axis=1)
+    high = np.where(is_inside, points, -np.inf).max(axis=1)
+    is_chord = is_used[:, _FIRST] & is_used[:, _SECOND]
+    first, second = points[:, _FIRST], points[:, _SECOND]  # (n, 28, 2)
+    for axis in (0, 1):
+        along = 1 - axis
+        start, end = first[..., axis], second[..., axis]
+        for line in (np.zeros(len(wh)), wh[:, axis]):
+            to_line = line[:, np.newaxis] - start
+            crosses = is_chord & (to_line * (line[:, np.newaxis] - end) <= 0) & (start != end)
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                at = first[..., along] + to_line / (end - start) * (second[..., along] - first[..., along])
+            least = np.maximum(np.where(crosses, at, np.inf).min(axis=1), 0)
+            most = np.minimum(np.where(crosses, at, -np.inf).max(axis=1), wh[:, along])
+            is_cut = least <= most
+            low[:, along] = np.where(is_cut, np.minimum(low[:, along], least), low[:, along])
+            high[:, along] = np.where(is_cut, np.maximum(high[:, along], most), high[:, along])
+            low[:, axis] = np.where(is_cut, np.minimum(low[:, axis], line), low[:, axis])
+            high[:, axis] = np.where(is_cut, np.maximum(high[:, axis], line), high[:, axis])
+    return low, high
+
+
+def box2d_columns(boxes: BoxColumns, cameras: CameraColumns, image_wh: npt.NDArray[np.int64]) -> Box2dColumns:
+    """2D boxes of all boxes in all images of their frame that have a file, of widths and heights ``(F, C, 2)``."""
+    num_frames, num_cameras = cameras.time.shape
+    frame_of_box = np.repeat(np.arange(num_frames), np.diff(boxes.first))
+    is_there = cameras.file != b""
+    none = np.zeros(0, np.int64)
+    parts: list[tuple[npt.NDArray[Any], ...]] = [(none, none, np.zeros((0, 4)), np.zeros((0, 2)), np.zeros(0))]
+    num_pairs = len(frame_of_box) * num_cameras
+    for start in range(0, num_pairs, _PAIRS):
+        row, camera = np.divmod(np.arange(start, min(start + _PAIRS, num_pairs)), num_cameras)
+        frame = frame_of_box[row]
+        depth = np.einsum("ni,ni->n", cameras.camera_from_base[frame, camera, 2, :3], boxes.center[row])
+        depth += cameras.camera_from_base[frame, camera, 2, 3]
+        kept = np.flatnonzero((depth > 0) & is_there[frame, camera])
+        row, camera, frame = row[kept], camera[kept], frame[kept]
+        found = project_boxes(
+            boxes.center[row],
+            boxes.size[row],
+            boxes.rotation[row],
+            cameras.camera_from_base[frame, camera],
+            cameras.intrinsics[frame, camera],
+            image_wh[frame, camera],
+        )
+        seen = found.is_seen
+        image = frame * num_cameras + camera
+        parts.append((image[seen], row[seen], found.box[seen], found.center[seen], found.depth[seen]))
+    image, row, box, center, depth = (np.concatenate(part) for part in zip(*parts, strict=True))
+    order = np.argsort(image, kind="stable")
+    return Box2dColumns(
+        first=first_column(np.bincount(image, minlength=num_frames * num_cameras)),
+        box=box[order],
+        center=center[order],
+        depth=depth[order],
+        category=boxes.category[row[order]],
+        box_row=row[order],
+    )

@@ -25,7 +25,9 @@ from accvlab.dali_pipeline_framework.errors import SettingError
 from ..driving import poses
 from .raw_info import Float64Array
 
-LAYOUTS = ("l,w,h,yaw", "w,l,h,-yaw-pi/2", "w,l,h,yaw")
+# By layout: whether the length comes before the width, and the sign of yaw.
+_MEANINGS = {"l,w,h,yaw": (True, 1), "w,l,h,-yaw-pi/2": (False, -1), "w,l,h,yaw": (False, 1)}
+LAYOUTS = tuple(_MEANINGS)
 Z_PLACES = ("center", "bottom")
 
 _BoolArray = npt.NDArray[np.bool_]
@@ -147,11 +149,11 @@ def convention_of(boxes: RawBoxColumns, layout: str | None, z: str | None, path:
         )
     is_likely = layout is None and found_layout is None
     settings = (("boxes_convention (not sure)" if is_likely else "boxes_convention", layout), ("z", z))
-    stated = [name for name, given in settings if given is not None]
-    found = [name for name, given in settings if given is None]
-    how = "; ".join(
-        f"{what}: {' and '.join(names)}" for what, names in (("stated", stated), ("found", found)) if names
-    )
+    parts = {
+        "stated": [name for name, given in settings if given is not None],
+        "found": [name for name, given in settings if given is None],
+    }
+    how = "; ".join(f"{what}: {' and '.join(names)}" for what, names in parts.items() if names)
     warning = _warning_of(path, str(likely_layout), evidence) if is_likely else ""
     return Convention(layout or found_layout or str(likely_layout), z or str(found_z), how, evidence, warning)
 
@@ -167,10 +169,7 @@ def _warning_of(path: str, layout: str, evidence: tuple[str, ...]) -> str:
 
 
 def _layout_of(is_length_first: bool | None, sign: int | None) -> str | None:
-    if is_length_first is None or sign is None:
-        return None
-    known = {(True, 1): "l,w,h,yaw", (False, -1): "w,l,h,-yaw-pi/2", (False, 1): "w,l,h,yaw"}
-    return known.get((is_length_first, sign))
+    return next((layout for layout, meaning in _MEANINGS.items() if meaning == (is_length_first, sign)), None)
 
 
 def _likely_layout(is_length_first: bool | None, directions: Sequence[_Directions]) -> str | None:
@@ -185,7 +184,8 @@ def _likely_layout(is_length_first: bool | None, directions: Sequence[_Direction
 
 
 def _fits(layout: str, is_length_first: bool | None, sign: int | None) -> bool:
-    return is_length_first in (None, layout.startswith("l")) and sign in (None, -1 if "-yaw" in layout else 1)
+    length_first, of_yaw = _MEANINGS[layout]
+    return is_length_first in (None, length_first) and sign in (None, of_yaw)
 
 
 # --- sizes ----------------------------------------------------------------------------------------------

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import listed, shown
 from accvlab.dali_pipeline_framework.errors import FileError
@@ -15,26 +18,13 @@ from .raw_info import Entry, Float64Array, RawBoxes, RawBoxes2d, RawCamera, RawI
 
 # In the order of the converters' own labels, which is not that of the classes of every model.
 CATEGORIES = (
-    "car",
-    "truck",
-    "trailer",
-    "bus",
-    "construction_vehicle",
-    "bicycle",
-    "motorcycle",
-    "pedestrian",
-    "traffic_cone",
-    "barrier",
+    *("car", "truck", "trailer", "bus", "construction_vehicle"),
+    *("bicycle", "motorcycle", "pedestrian", "traffic_cone", "barrier"),
 )
 ATTRIBUTES = (
-    "cycle.with_rider",
-    "cycle.without_rider",
-    "pedestrian.moving",
-    "pedestrian.standing",
-    "pedestrian.sitting_lying_down",
-    "vehicle.moving",
-    "vehicle.parked",
-    "vehicle.stopped",
+    *("cycle.with_rider", "cycle.without_rider"),
+    *("pedestrian.moving", "pedestrian.standing", "pedestrian.sitting_lying_down"),
+    *("vehicle.moving", "vehicle.parked", "vehicle.stopped"),
 )
 LINE_CATEGORIES = ("ped_crossing", "divider", "boundary")
 
@@ -86,10 +76,7 @@ def raw_infos_of(content: Any, path: str) -> tuple[str, Sequence[str], list[RawI
 
 
 def _of_infos(info: Entry, token: str) -> RawInfo:
-    cameras = {
-        str(name): _camera_of_infos(as_entry(camera, f"{info.place}['cams'][{name!r}]"))
-        for name, camera in (info.get("cams") or {}).items()
-    }
+    cameras = {name: _camera_of_infos(camera) for name, camera in info.named_entries("cams").items()}
     return RawInfo(
         **_of_both_forms(
             info, info.values.get("prev_token", info.values.get("prev")), "scene_token", "scene_name"
@@ -126,11 +113,7 @@ def _microseconds(entry: Entry) -> float:
 
 def _number(entry: Entry, name: str) -> Any:
     value = entry.need(name)
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float | np.integer | np.floating)
-        or not np.isfinite(value)
-    ):
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         raise FileError(f"{entry.place}[{name!r}] must be a number, got {shown(value)}.")
     return value
 
@@ -141,7 +124,7 @@ def _camera_of_infos(camera: Entry) -> RawCamera:
         time=_microseconds(camera),
         intrinsics=camera.need("cam_intrinsic", "camera_intrinsics", "cam2img"),
         ego_from_camera=(camera.need("sensor2ego_rotation"), camera.need("sensor2ego_translation")),
-        base_from_camera=(camera.need("sensor2lidar_rotation"), camera.need("sensor2lidar_translation")),
+        pose=(camera.need("sensor2lidar_rotation"), camera.need("sensor2lidar_translation")),
     )
 
 
@@ -153,21 +136,17 @@ def _file(entry: Entry, *names: str) -> str:
 
 
 def _sweeps_of_infos(info: Entry) -> list[RawSweep] | None:
-    sweeps = info.get("sweeps")
-    if sweeps is None:
+    if info.get("sweeps") is None:
         return None
-    raw = []
-    for number, values in enumerate(sweeps):
-        sweep = as_entry(values, f"{info.place}['sweeps'][{number}]")
-        raw.append(
-            RawSweep(
-                file=_file(sweep, "data_path"),
-                time=_microseconds(sweep),
-                world_from_ego=(sweep.need("ego2global_rotation"), sweep.need("ego2global_translation")),
-                ego_from_lidar=(sweep.need("sensor2ego_rotation"), sweep.need("sensor2ego_translation")),
-            )
+    return [
+        RawSweep(
+            file=_file(sweep, "data_path"),
+            time=_microseconds(sweep),
+            world_from_ego=(sweep.need("ego2global_rotation"), sweep.need("ego2global_translation")),
+            ego_from_lidar=(sweep.need("sensor2ego_rotation"), sweep.need("sensor2ego_translation")),
         )
-    return raw
+        for sweep in info.entries("sweeps")
+    ]
 
 
 def _boxes_of_infos(info: Entry) -> RawBoxes | None:
@@ -190,19 +169,20 @@ def _boxes_of_infos(info: Entry) -> RawBoxes | None:
         value = info.get(name)
         return None if value is None else info.numbers(value, name, count)
 
-    visibilities, is_valid = info.get("visibility_tokens"), numbers("valid_flag")
     return RawBoxes(
         boxes=array[:, :7],
         names=names,
         velocities=velocities,
         instances=_instances(info, count),
-        visibilities=None
-        if visibilities is None
-        else np.array([_visibility(value) for value in visibilities], np.int64),
-        num_lidar_points=numbers("num_lidar_pts"),
+        visibilities=_levels(info.get("visibility_tokens")),
+        num_lidar_points=_lidar_points(numbers("num_lidar_pts"), numbers("valid_flag")),
         num_radar_points=numbers("num_radar_pts"),
-        is_valid=None if is_valid is None else is_valid != 0,
     )
+
+
+def _lidar_points(counts: Any, is_valid: Any) -> Any:
+    """Numbers of points; where only a flag says whether there are any, 0 or not known."""
+    return np.where(is_valid != 0, -1, 0) if counts is None and is_valid is not None else counts
 
 
 def _instances(info: Entry, count: int) -> Any:
@@ -218,10 +198,12 @@ def _instances(info: Entry, count: int) -> Any:
     return None
 
 
-def _visibility(value: Any) -> int:
-    """A level from 1 to 4, of a number or text; 0 for all else."""
-    text = str(value)
-    return int(text) if text in ("1", "2", "3", "4") else 0
+def _levels(values: Any) -> npt.NDArray[np.int64] | None:
+    """Visibilities from 1 to 4, of numbers or text, 0 for all else; None where there are none at all."""
+    if values is None or (len(values) and all(value is None for value in values)):
+        return None
+    texts = [str(value) for value in values]
+    return np.array([int(text) if text in ("1", "2", "3", "4") else 0 for text in texts], np.int64)
 
 
 def _boxes_2d_of_infos(info: Entry, cameras: Sequence[str]) -> dict[str, RawBoxes2d]:
@@ -240,9 +222,7 @@ def _boxes_2d_of_infos(info: Entry, cameras: Sequence[str]) -> dict[str, RawBoxe
             depths=info.array(lists["depths"][number], "depths", count),
             names=[_name_of(label, CATEGORIES, info, "labels2d") for label in lists["labels2d"][number]],
             places=None if of_objects is None else _rows(info, of_objects, "bboxes3d_cams", count, 7)[:, :3],
-            visibilities=[_visibility(value) for value in lists["visibilities"][number]]
-            if "visibilities" in lists
-            else None,
+            visibilities=_levels(lists["visibilities"][number]) if "visibilities" in lists else None,
         )
     return boxes
 
@@ -290,26 +270,21 @@ def _lines(info: Entry) -> list[tuple[str, Float64Array]] | None:
 
 
 def _of_data_list(info: Entry, token: str, names: Sequence[str], prefixes: Mapping[str, str]) -> RawInfo:
-    points = info.entry("lidar_points") if info.get("lidar_points") is not None else None
-    lidar_file = points.get("lidar_path") if points else None
+    points = Entry({}, info.place) if info.get("lidar_points") is None else info.entry("lidar_points")
+    lidar_file, lidar2ego = points.get("lidar_path"), points.get("lidar2ego")
     of_cameras = info.get("cam_instances")
-    lidar2ego = points.get("lidar2ego") if points else None
-    if lidar2ego is None:
-        lidar2ego = info.need("lidar2ego")
     return RawInfo(
         **_of_both_forms(info, info.get("prev_token", "prev"), "scene_token", "scene_name", "scene_id"),
         token=token,
         time=float(_number(info, "timestamp")),
         world_from_ego=(info.need("ego2global"), None),
-        ego_from_base=(lidar2ego, None),
+        ego_from_base=(info.need("lidar2ego") if lidar2ego is None else lidar2ego, None),
         cameras={
-            str(name): _camera_of_data_list(
-                as_entry(camera, f"{info.place}['images'][{name!r}]"), info, prefixes.get(str(name), "")
-            )
-            for name, camera in (info.get("images") or {}).items()
+            name: _camera_of_data_list(camera, info, prefixes.get(name, ""))
+            for name, camera in info.named_entries("images").items()
         },
         lidar_file=None if lidar_file is None else prefixes.get("pts", "") + str(lidar_file),
-        num_point_columns=points.get("num_pts_feats") if points else None,
+        num_point_columns=points.get("num_pts_feats"),
         sweeps=_sweeps_of_data_list(info),
         boxes=_boxes_of_data_list(info, names),
         boxes_2d=None
@@ -351,33 +326,26 @@ def _camera_of_data_list(camera: Entry, info: Entry, prefix: str) -> RawCamera:
         time=float(_number(camera if time is not None else info, "timestamp")),
         intrinsics=camera.need("cam2img"),
         ego_from_camera=(camera.need("cam2ego"), None),
-        camera_from_base=(camera.need("lidar2cam"), None),
+        pose=(camera.need("lidar2cam"), None),
     )
 
 
 def _sweeps_of_data_list(info: Entry) -> list[RawSweep]:
-    raw = []
-    for number, values in enumerate(info.get("lidar_sweeps") or ()):
-        sweep = as_entry(values, f"{info.place}['lidar_sweeps'][{number}]")
-        points = sweep.entry("lidar_points")
-        raw.append(
-            RawSweep(
-                file=_file(points, "lidar_path"),
-                time=float(_number(sweep, "timestamp")),
-                world_from_ego=(sweep.need("ego2global"), None),
-                ego_from_lidar=(points.need("lidar2ego"), None),
-            )
+    return [
+        RawSweep(
+            file=_file(sweep.entry("lidar_points"), "lidar_path"),
+            time=float(_number(sweep, "timestamp")),
+            world_from_ego=(sweep.need("ego2global"), None),
+            ego_from_lidar=(sweep.entry("lidar_points").need("lidar2ego"), None),
         )
-    return raw
+        for sweep in info.entries("lidar_sweeps")
+    ]
 
 
 def _boxes_of_data_list(info: Entry, names: Sequence[str]) -> RawBoxes | None:
     if info.get("instances") is None:
         return None
-    instances = [
-        as_entry(value, f"{info.place}['instances'][{number}]")
-        for number, value in enumerate(info.get("instances"))
-    ]
+    instances = info.entries("instances")
     count = len(instances)
 
     def numbers(*keys: str) -> Any:
@@ -391,7 +359,6 @@ def _boxes_of_data_list(info: Entry, names: Sequence[str]) -> RawBoxes | None:
     has_velocities = any(value is not None for value in velocities)
     unknown = (np.nan, np.nan)
     tokens = [instance.get("instance_token") for instance in instances]
-    is_valid = numbers("bbox_3d_isvalid")
     visibilities = [instance.get("visibility", "visibility_token") for instance in instances]
     return RawBoxes(
         boxes=info.array([instance.need("bbox_3d") for instance in instances], "instances", -1, 7),
@@ -405,12 +372,9 @@ def _boxes_of_data_list(info: Entry, names: Sequence[str]) -> RawBoxes | None:
         instances=[str(token) for token in tokens]
         if count and all(token is not None for token in tokens)
         else numbers("instance_id", "track_id", "instance_inds"),
-        visibilities=np.array([_visibility(value) for value in visibilities], np.int64)
-        if any(value is not None for value in visibilities)
-        else None,
-        num_lidar_points=numbers("num_lidar_pts"),
+        visibilities=_levels(visibilities) if count else None,
+        num_lidar_points=_lidar_points(numbers("num_lidar_pts"), numbers("bbox_3d_isvalid")),
         num_radar_points=numbers("num_radar_pts"),
-        is_valid=None if is_valid is None else is_valid != 0,
     )
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -27,11 +27,9 @@ from ..driving.driving_index import (
     names_column,
 )
 from .box_convention import Convention, RawBoxColumns, convention_of, is_name_of_vehicle
-from .info_files import FileResolver
+from .info_files import FileResolver, load_plain_pickle
 from .info_forms import ATTRIBUTES, LINE_CATEGORIES, raw_infos_of
-from .plain_pickle import load_plain_pickle
-from .raw_info import Float64Array, RawBoxes, RawBoxes2d, RawInfo, RawSweep, pose_column
-from .sequences import Sequences, sequences_of
+from .raw_info import Float64Array, RawBoxes, RawBoxes2d, RawInfo, RawSweep, Sequences, pose_column, sequences_of
 
 _LIDAR = "LIDAR_TOP"
 _POINT_COLUMNS = ("x", "y", "z", "intensity", "ring")
@@ -73,32 +71,26 @@ def index_of_pickle(path: str, storage: Storage, settings: IndexSettings) -> Dri
     return maker.index(settings)
 
 
+@attrs.define(slots=False)
 class _Maker:
     """Makes the columns, of frames in order."""
 
-    def __init__(
-        self,
-        path: str,
-        form: str,
-        names: Sequence[str],
-        storage: Storage,
-        infos: Sequence[RawInfo],
-        world_from_ego: Float64Array,
-        sequences: Sequences,
-    ) -> None:
-        self._path = path
-        self._form, self._names = form, names
-        self._infos = infos
-        self._places = [info.place for info in infos]
-        self._sequences = sequences
-        self._files = FileResolver(storage)
-        self._time = np.array([info.time for info in infos], np.float64)
-        self._world_from_ego = world_from_ego
-        self._ego_from_base = pose_column(
-            [info.ego_from_base for info in infos], self._places, "the pose of the lidar"
-        )
-        self._world_from_base = poses.joined(world_from_ego, self._ego_from_base)
-        self._cameras = list(dict.fromkeys(name for info in infos for name in info.cameras))
+    _path: str
+    _form: str
+    _names: Sequence[str]
+    _storage: Storage
+    _infos: Sequence[RawInfo]
+    _world_from_ego: Float64Array
+    _sequences: Sequences
+
+    def __attrs_post_init__(self) -> None:
+        self._files = FileResolver(self._storage)
+        self._places = [info.place for info in self._infos]
+        self._time = np.array([info.time for info in self._infos], np.float64)
+        in_ego = [info.ego_from_base for info in self._infos]
+        self._ego_from_base = pose_column(in_ego, self._places, "the pose of the lidar")
+        self._world_from_base = poses.joined(self._world_from_ego, self._ego_from_base)
+        self._cameras = list(dict.fromkeys(name for info in self._infos for name in info.cameras))
 
     def index(self, settings: IndexSettings) -> DrivingIndex:
         sequences = self._sequences
@@ -150,18 +142,19 @@ class _Maker:
         )
 
     def _vectors(self, name: str) -> Float64Array | None:
-        values = [getattr(info, name) for info in self._infos]
-        self._check_all_or_none(values, name)
-        return None if values[0] is None else np.stack(values)
+        values = self._of_all(name, name)
+        return None if values is None else np.stack(values)
 
-    def _check_all_or_none(self, values: Sequence[Any], what: str) -> None:
-        """Refuse what only some of the frames have."""
+    def _of_all(self, name: str, what: str) -> list[Any] | None:
+        """What all frames have; None where none of them has it."""
+        values = [getattr(info, name) for info in self._infos]
         lacking = [number for number, value in enumerate(values) if value is None]
         if lacking and len(lacking) < len(values):
             raise FileError(
                 f"{self._places[lacking[0]]} lacks {what}, as do {len(lacking)} of {len(values)} frames; the "
                 f"others have it. All frames or none must have it."
             )
+        return None if lacking else values
 
     # --- cameras and lidar ------------------------------------------------------------------------------
 
@@ -181,12 +174,8 @@ class _Maker:
             intrinsics[rows, number] = _matrices([camera.intrinsics for camera in raw], where)
             mounted = pose_column([camera.ego_from_camera for camera in raw], where, "the pose of the camera")
             ego_from_camera[rows, number] = mounted
-            forward = [camera.camera_from_base for camera in raw if camera.camera_from_base is not None]
-            backward = [camera.base_from_camera for camera in raw if camera.base_from_camera is not None]
-            what = "the pose between lidar and camera"
-            camera_from_base[rows, number] = (
-                pose_column(forward, where, what) if forward else poses.inverse(pose_column(backward, where, what))
-            )
+            between = pose_column([camera.pose for camera in raw], where, "the pose between lidar and camera")
+            camera_from_base[rows, number] = poses.inverse(between) if self._form == "infos" else between
         return CameraColumns(
             file=files.astype(np.bytes_),
             time=times,
@@ -197,9 +186,8 @@ class _Maker:
 
     def _lidar_columns(self) -> tuple[LidarColumns | None, tuple[str, ...]]:
         """One record per file: a keyframe is also a sweep of later frames."""
-        files = [info.lidar_file for info in self._infos]
-        self._check_all_or_none(files, "the file of the lidar")
-        if files[0] is None:
+        files = self._of_all("lidar_file", "the file of the lidar")
+        if files is None:
             return None, ()
         record_of = {str(file): number for number, file in enumerate(files)}
         if len(record_of) < len(files):
@@ -243,10 +231,8 @@ class _Maker:
     def _box_columns(
         self, settings: IndexSettings
     ) -> tuple[BoxColumns | None, tuple[str, ...], Convention | None]:
-        of_frames = [info.boxes for info in self._infos]
-        self._check_all_or_none(of_frames, "boxes")
-        given = [boxes for boxes in of_frames if boxes is not None]
-        if not given:
+        given: list[RawBoxes] | None = self._of_all("boxes", "boxes")
+        if given is None:
             return None, (), None
         counts = [len(boxes.boxes) for boxes in given]
         names = [name for boxes in given for name in boxes.names]
@@ -259,14 +245,11 @@ class _Maker:
             [np.full((len(b.boxes), 2), np.nan) if b.velocities is None else b.velocities for b in given]
         )
         instance = _instances_of(given)
+        is_vehicle = {name: is_name_of_vehicle(name) for name in set(names)}
         raw = RawBoxColumns(
             values=values,
             frame=np.repeat(np.arange(len(counts)), counts),
-            is_vehicle=np.array([is_name_of_vehicle(name) for name in categories] + [False])[
-                [number_of.get(name, -1) for name in names]
-            ]
-            if names
-            else np.zeros(0, bool),
+            is_vehicle=np.array([is_vehicle[name] for name in names], bool),
             velocity=velocity,
             instance=instance,
             time=self._time,
@@ -286,9 +269,9 @@ class _Maker:
             velocity=np.column_stack([velocity, np.where(np.isnan(velocity[:, 0]), np.nan, 0.0)]),
             category=np.array([number_of.get(name, -1) for name in names], np.int32),
             instance=instance,
-            visibility=_joined_numbers(given, lambda boxes: boxes.visibilities, 0),
-            num_lidar_points=_lidar_points_of(given),
-            num_radar_points=_joined_numbers(given, lambda boxes: boxes.num_radar_points, -1),
+            visibility=_joined_numbers(given, "visibilities", 0),
+            num_lidar_points=_joined_numbers(given, "num_lidar_points", -1),
+            num_radar_points=_joined_numbers(given, "num_radar_points", -1),
         )
         return columns, categories, convention if is_known else None
 
@@ -307,11 +290,10 @@ class _Maker:
         self, cameras: CameraColumns, boxes: BoxColumns | None, categories: tuple[str, ...]
     ) -> tuple[Box2dColumns | None, BoxColumns | None]:
         """2D boxes; and the 3D boxes with what only the 2D boxes tell of them."""
-        of_frames = [info.boxes_2d for info in self._infos]
-        self._check_all_or_none(of_frames, "2D boxes")
-        if of_frames[0] is None:
+        of_frames = self._of_all("boxes_2d", "2D boxes")
+        if of_frames is None:
             return None, boxes
-        images = [(of_frame or {}).get(name, _NO_BOXES_2D) for of_frame in of_frames for name in self._cameras]
+        images = [of_frame.get(name, _NO_BOXES_2D) for of_frame in of_frames for name in self._cameras]
         number_of: dict[str | None, int] = {name: number for number, name in enumerate(categories)}
         counts = [len(image.names) for image in images]
         columns = Box2dColumns(
@@ -326,12 +308,9 @@ class _Maker:
         )
         if boxes is None:
             return columns, None
-        visibility = _told_of_objects(
-            images, columns.box_row, lambda image: image.visibilities, len(boxes.category), 0
-        )
-        attribute = _told_of_objects(
-            images, columns.box_row, lambda image: image.attributes, len(boxes.category), -1
-        )
+        num_boxes = len(boxes.category)
+        visibility = _told_of_objects(images, columns.box_row, "visibilities", num_boxes, 0)
+        attribute = _told_of_objects(images, columns.box_row, "attributes", num_boxes, -1)
         if attribute is not None:
             attribute = np.where(attribute < len(ATTRIBUTES), attribute, -1).astype(np.int32)
         return columns, attrs.evolve(
@@ -339,15 +318,14 @@ class _Maker:
         )
 
     def _line_columns(self) -> tuple[LineColumns | None, tuple[str, ...]]:
-        of_frames = [info.lines for info in self._infos]
-        self._check_all_or_none(of_frames, "map lines")
-        if of_frames[0] is None:
+        of_frames = self._of_all("lines", "map lines")
+        if of_frames is None:
             return None, ()
-        lines = [line for of_frame in of_frames for line in of_frame or ()]
+        lines = [line for of_frame in of_frames for line in of_frame]
         others = {name for name, _ in lines} - set(LINE_CATEGORIES)
         categories = (*LINE_CATEGORIES, *sorted(others))
         columns = LineColumns(
-            first=first_column([len(of_frame or ()) for of_frame in of_frames]),
+            first=first_column([len(of_frame) for of_frame in of_frames]),
             category=np.array([categories.index(name) for name, _ in lines], np.int32),
             first_point=first_column([len(points) for _, points in lines]),
             point=np.concatenate([np.zeros((0, 2)), *(points for _, points in lines)]),
@@ -386,24 +364,15 @@ def _instances_of(given: Sequence[RawBoxes]) -> npt.NDArray[np.int64] | None:
     return np.array(numbers, np.int64)
 
 
-def _joined_numbers(
-    given: Sequence[RawBoxes], get: Callable[[RawBoxes], Any], unknown: int
-) -> npt.NDArray[np.int32] | None:
-    if all(get(boxes) is None for boxes in given):
+def _joined_numbers(given: Sequence[RawBoxes], name: str, unknown: int) -> npt.NDArray[np.int32] | None:
+    columns = [getattr(boxes, name) for boxes in given]
+    if all(column is None for column in columns):
         return None
-    columns = [np.full(len(boxes.boxes), unknown) if get(boxes) is None else get(boxes) for boxes in given]
-    return np.concatenate(columns).astype(np.int32)
-
-
-def _lidar_points_of(given: Sequence[RawBoxes]) -> npt.NDArray[np.int32] | None:
-    """Numbers of points; where only a flag tells whether there are any, 0 or not known."""
-
-    def numbers(boxes: RawBoxes) -> Any:
-        if boxes.num_lidar_points is not None or boxes.is_valid is None:
-            return boxes.num_lidar_points
-        return np.where(boxes.is_valid, -1, 0)
-
-    return _joined_numbers(given, numbers, -1)
+    parts = [
+        np.full(len(boxes.boxes), unknown) if column is None else column
+        for boxes, column in zip(given, columns, strict=True)
+    ]
+    return np.concatenate(parts).astype(np.int32)
 
 
 def _rows_of_objects(
@@ -425,17 +394,17 @@ def _rows_of_objects(
 
 
 def _told_of_objects(
-    images: Sequence[RawBoxes2d],
-    box_row: npt.NDArray[np.int64],
-    get: Callable[[RawBoxes2d], Sequence[int] | None],
-    num_boxes: int,
-    unknown: int,
+    images: Sequence[RawBoxes2d], box_row: npt.NDArray[np.int64], name: str, num_boxes: int, unknown: int
 ) -> npt.NDArray[np.int32] | None:
-    """What 2D boxes tell of the objects; None where they tell nothing."""
-    if all(get(image) is None for image in images if image.names):
+    """What 2D boxes say of the objects; None where they say nothing."""
+    of_images = [getattr(image, name) for image in images]
+    if all(values is None for values, image in zip(of_images, images, strict=True) if image.names):
         return None
-    told = [value for image in images for value in (get(image) or [unknown] * len(image.names))]
+    told = [
+        np.full(len(image.names), unknown) if values is None else values
+        for values, image in zip(of_images, images, strict=True)
+    ]
     column = np.full(num_boxes, unknown, np.int32)
     is_known = box_row >= 0
-    column[box_row[is_known]] = np.array(told, np.int32)[is_known]
+    column[box_row[is_known]] = np.concatenate(told).astype(np.int32)[is_known]
     return column

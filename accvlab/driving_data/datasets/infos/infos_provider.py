@@ -16,13 +16,11 @@ from accvlab.dali_pipeline_framework.checks import bullets, choice, file_path
 from accvlab.dali_pipeline_framework.errors import FileError, error_that_is_also
 from accvlab.dali_pipeline_framework.extension import StoragePath
 from accvlab.dali_pipeline_framework.providers import Storage
-from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 from accvlab.dali_pipeline_framework.user_warnings import warn_user
 
 from ..driving.driving_fields import DrivingFieldSettings, with_driving_fields
-from ..driving.driving_index import DrivingIndex
+from ..driving.driving_index import DrivingIndex, cached_index
 from ..driving.driving_provider import DrivingProvider
-from ..driving.index_cache import cached_index
 from .box_convention import LAYOUTS, Z_PLACES
 from .infos_index import IndexSettings, index_of_pickle
 
@@ -70,7 +68,6 @@ class InfosProvider(DrivingProvider):
         print(provider.describe())
     """
 
-    @explains_unknown_arguments()
     @with_driving_fields
     def __init__(
         self,

@@ -13,13 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..driving import poses
-from ..driving.driving_index import BoxColumns, first_column
-from .frames import Frames
-from .sensors import Scenes, SensorRecords, checked_poses
+from ..driving.driving_index import BoxColumns, Float64, first_column
+from .sensors import Frames, Scenes, SensorRecords, checked_poses
 from .splits import CATEGORIES
-from .tables import COUNT, FIRST_TOKEN, NUMBERS_3, NUMBERS_4, TOKEN, Rows, Table, read_table
-
-Float64 = npt.NDArray[np.float64]
+from .tables import Rows, Table, read_table
 
 # Seconds between two neighbouring annotations, beyond which no velocity is estimated from them.
 _MAX_TIME_DIFFERENCE = 1.5
@@ -61,30 +58,18 @@ class Annotations:
         """
         table = read_table(
             folder / "sample_annotation.json",
-            {
-                "token": TOKEN,
-                "sample_token": TOKEN,
-                "instance_token": TOKEN,
-                "visibility_token": TOKEN,
-                "attribute_tokens": FIRST_TOKEN,
-                "translation": NUMBERS_3,
-                "size": NUMBERS_3,
-                "rotation": NUMBERS_4,
-                "prev": TOKEN,
-                "next": TOKEN,
-                "num_lidar_pts": COUNT,
-                "num_radar_pts": COUNT,
-            },
+            *("token", "sample_token", "instance_token", "visibility_token", "attribute_tokens", "prev", "next"),
+            *("translation", "size", "rotation", "num_lidar_pts", "num_radar_pts"),
         )
-        instances = read_table(folder / "instance.json", {"token": TOKEN, "category_token": TOKEN})
-        categories = read_table(folder / "category.json", {"token": TOKEN, "name": TOKEN})
-        attributes = read_table(folder / "attribute.json", {"token": TOKEN, "name": TOKEN})
-        levels = read_table(folder / "visibility.json", {"token": TOKEN, "level": TOKEN})
-        sample = scenes.samples.rows_of(table["sample_token"], table, "sample_token")
-        instance = instances.rows_of(table["instance_token"], table, "instance_token")
-        category = categories.rows_of(instances["category_token"], instances, "category_token")[instance]
-        attribute = attributes.rows_of(table["attribute_tokens"], table, "attribute_tokens", may_be_empty=True)
-        level = levels.rows_of(table["visibility_token"], table, "visibility_token", may_be_empty=True)
+        instances = read_table(folder / "instance.json", "token", "category_token")
+        categories = read_table(folder / "category.json", "token", "name")
+        attributes = read_table(folder / "attribute.json", "token", "name")
+        levels = read_table(folder / "visibility.json", "token", "level")
+        sample = scenes.samples.rows_of(table, "sample_token")
+        instance = instances.rows_of(table, "instance_token")
+        category = categories.rows_of(instances, "category_token")[instance]
+        attribute = attributes.rows_of(table, "attribute_tokens", may_be_empty=True)
+        level = levels.rows_of(table, "visibility_token", may_be_empty=True)
         number_of_level = np.array([*(_LEVELS.get(name, 0) for name in levels["level"].tolist()), 0], np.int32)
         checked_poses(table)
         table.refuse(
@@ -110,7 +95,7 @@ class Annotations:
 def _velocities(table: Table, time: npt.NDArray[np.int64]) -> Float64:
     """Velocities over ground, ``(n, 3)``: from the annotation before to the one after."""
     own = np.arange(len(table))
-    before, after = (table.rows_of(table[name], table, name, may_be_empty=True) for name in ("prev", "next"))
+    before, after = (table.rows_of(table, name, may_be_empty=True) for name in ("prev", "next"))
     most = np.where((before >= 0) & (after >= 0), 2 * _MAX_TIME_DIFFERENCE, _MAX_TIME_DIFFERENCE)
     before, after = np.where(before < 0, own, before), np.where(after < 0, own, after)
     seconds = 1e-6 * time[after] - 1e-6 * time[before]
@@ -180,20 +165,10 @@ def _move_along(
     share = ((time - start) / (end - start))[:, np.newaxis]
     center, rotation = annotations.table["translation"], annotations.table["rotation"]
     boxes.center[moving] = center[earlier] + share * (center[row] - center[earlier])
-    boxes.rotation[moving] = _slerp(rotation[earlier], rotation[row], share)
-
-
-def _slerp(first: Float64, second: Float64, share: Float64) -> Float64:
-    """Quaternions on the shorter way between two."""
-    first, second = (one / np.linalg.norm(one, axis=1, keepdims=True) for one in (first, second))
-    cosine = (first * second).sum(axis=1, keepdims=True)
-    first, cosine = np.where(cosine < 0, -first, first), np.abs(cosine)
-    angle = np.arccos(np.minimum(cosine, 1))
-    is_near = cosine > 0.9995
-    sine = np.where(is_near, 1, np.sin(angle))
-    by_angle = np.sin((1 - share) * angle) / sine * first + np.sin(share * angle) / sine * second
-    mixed = np.where(is_near, first + share * (second - first), by_angle)
-    return np.asarray(mixed / np.linalg.norm(mixed, axis=1, keepdims=True))
+    start_turn, end_turn = (
+        rotation[rows] / np.linalg.norm(rotation[rows], axis=1, keepdims=True) for rows in (earlier, row)
+    )
+    boxes.rotation[moving] = poses.slerp(start_turn, end_turn, share)
 
 
 def box_columns(annotations: Annotations, boxes: WorldBoxes, world_from_base: Float64) -> BoxColumns:

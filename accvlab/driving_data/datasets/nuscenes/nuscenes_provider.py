@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A data provider for nuScenes, and data sets in its format."""
+"""Tables of nuScenes: CAN messages, the conversion to an index, and the provider."""
 
 from __future__ import annotations
 
@@ -8,30 +8,229 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from accvlab.dali_pipeline_framework.checks import choice, file_path, text
-from accvlab.dali_pipeline_framework.errors import FileError, SettingError, error_that_is_also
-from accvlab.dali_pipeline_framework.extension import StoragePath
-from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
+import attrs
+import numpy as np
 
+from accvlab.dali_pipeline_framework.checks import choice, file_path, shown, text
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError, error_that_is_also
+from accvlab.dali_pipeline_framework.extension import StoragePath, parse_json, read_table
+
+from ..driving import poses
 from ..driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
-from ..driving.driving_index import DrivingIndex
+from ..driving.driving_index import DrivingIndex, Float64, Int64, cached_index
 from ..driving.driving_provider import DrivingProvider
-from ..driving.index_cache import cached_index
-from .can_bus import can_files
-from .conversion import Conversion
-from .frames import KEYFRAMES
+from ..driving.scene_parts import box2d_columns
+from .annotations import Annotations, box_columns, boxes_of_frames
+from .sensors import (
+    KEYFRAMES,
+    LIDAR,
+    Calibrations,
+    Frames,
+    Scenes,
+    SensorRecords,
+    camera_columns,
+    frame_columns,
+    lidar_columns,
+    make_frames,
+    reference_channel,
+)
 from .splits import DETECTION_CLASSES, chosen_by_split, class_mapping
-from .tables import tables_folder
+from .tables import TABLES, not_found, read_records, tables_folder
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+_POSE = {"pos": 3, "orientation": 4, "accel": 3, "rotation_rate": 3, "vel": 3}
+
+
+def can_files(folder: Path) -> list[Path]:
+    """The files of a folder that are read."""
+    return sorted(file for kind in ("pose", "steeranglefeedback") for file in folder.glob(f"*_{kind}.json"))
+
+
+def can_columns(
+    folder: Path, scenes: Sequence[str], first_of_scene: Int64, microseconds: Int64
+) -> tuple[Float64, Float64]:
+    """``can_bus (F, 18)`` and ``ego_status (F, 10)`` of all frames; zeros in scenes without messages.
+
+    Raises:
+        FileError: A file is damaged.
+    """
+    can_bus, ego_status = np.zeros((len(microseconds), 18)), np.zeros((len(microseconds), 10))
+    for number, scene in enumerate(scenes):
+        frames = slice(int(first_of_scene[number]), int(first_of_scene[number + 1]))
+        path = folder / f"{scene}_pose.json"
+        if not path.is_file():
+            continue
+        time, values = _messages(path, _POSE)
+        can_bus[frames] = _can_bus(time, values, microseconds[frames])
+        path = folder / f"{scene}_steeranglefeedback.json"
+        if path.is_file():
+            steering_time, steering = _messages(path, {"value": 1})
+            at, steering_at = (_nearest(times, microseconds[frames]) for times in (time, steering_time))
+            columns = (
+                values["accel"][at],
+                values["rotation_rate"][at],
+                values["vel"][at],
+                steering["value"][steering_at],
+            )
+            ego_status[frames] = np.column_stack(columns).astype(np.float32)  # as SparseDrive stores it
+    return can_bus, ego_status
+
+
+def _can_bus(time: Int64, values: dict[str, Float64], wanted: Int64) -> Float64:
+    """Position and orientation of the last message before, the rest of the first message behind it."""
+    after = np.searchsorted(time, wanted, side="right")
+    before, after = np.maximum(after - 1, 0), np.minimum(after, len(time) - 1)
+    measured = (values[name][after] for name in ("accel", "rotation_rate", "vel"))
+    return np.column_stack(
+        [values["pos"][before], values["orientation"][before], *measured, np.zeros((len(wanted), 2))]
+    )
+
+
+def _nearest(time: Int64, wanted: Int64) -> Int64:
+    """Numbers of the messages nearest in time; the later one of two."""
+    after = np.searchsorted(time, wanted)
+    before, behind = np.maximum(after - 1, 0), np.minimum(after, len(time) - 1)
+    is_before = (after == len(time)) | ((after > 0) & (wanted - time[before] < time[behind] - wanted))
+    return np.where(is_before, before, behind)
+
+
+def _messages(path: Path, fields: dict[str, int]) -> tuple[Int64, dict[str, Float64]]:
+    """Times, and the values of fields, of all messages of a file."""
+    try:
+        messages: list[dict[str, Any]] = parse_json(read_table(path))
+        if not messages:
+            raise ValueError("it has no messages")
+        time = np.array([message["utime"] for message in messages], np.int64)
+        values = {
+            name: np.array([message[name] for message in messages], np.float64).reshape(len(messages), length)
+            for name, length in fields.items()
+        }
+    except (OSError, ValueError, TypeError, KeyError, OverflowError) as error:
+        also = [type(error)] if isinstance(error, OSError) else []
+        what = f"a message lacks {shown(error.args[0])}" if isinstance(error, KeyError) else error
+        message = (
+            f"The CAN messages {str(path)!r} cannot be used: {what}. Unpack the expansion again, or remove it."
+        )
+        raise error_that_is_also(FileError, also, message) from error
+    if (np.diff(time) < 0).any():
+        row = int(np.flatnonzero(np.diff(time) < 0)[0]) + 1
+        raise FileError(f"The CAN messages {str(path)!r} must be in the order of time: message {row} goes back.")
+    return time, values
+
+
+# What the columns of points of the lidar are.
+POINT_COLUMNS = ("x", "y", "z", "intensity", "ring")
+
+
+@attrs.frozen
+class Conversion:
+    """How tables become an index.
+
+    Attributes:
+        tables: Folder of the tables.
+        frames: ``"keyframes"``, or the sensor of which each record is a frame.
+        boxes_2d: Whether boxes are projected into the images.
+        max_sweeps: At most how many lidar sweeps belong to a frame.
+        can_bus: Folder of the CAN messages; None for none.
+    """
+
+    tables: Path
+    frames: str
+    boxes_2d: bool
+    max_sweeps: int
+    can_bus: Path | None
+
+    def sources(self) -> list[Path]:
+        """The files that are read."""
+        tables = (self.tables / f"{name}.json" for name in TABLES)
+        return [*tables, *(can_files(self.can_bus) if self.can_bus else ())]
+
+    def settings(self) -> dict[str, Any]:
+        """What else the index depends on."""
+        return {"format": "nuscenes 1", **attrs.asdict(self)}
+
+    def make_index(self) -> DrivingIndex:
+        """Read the tables.
+
+        Raises:
+            FileError: They are damaged.
+            SettingError: There is no sensor for the frames asked for.
+        """
+        scenes, calibrations = Scenes.read(self.tables), Calibrations.read(self.tables)
+        cameras = calibrations.cameras
+        reference = reference_channel(self.frames, (*({LIDAR} & {*calibrations.channel}), *cameras))
+        is_by_sample = self.frames == KEYFRAMES
+        data = SensorRecords.read(self.tables, scenes, calibrations, cameras if is_by_sample else ())
+        frames = make_frames(scenes, data, reference, only_keyframes=is_by_sample)
+        columns = frame_columns(scenes, data, calibrations, frames, by_sample=is_by_sample)
+        world_from_base = poses.joined(columns.world_from_ego, columns.ego_from_base)
+        images = camera_columns(data, calibrations, frames, world_from_base)
+        annotations = Annotations.read(self.tables, scenes)
+        boxes = box_columns(annotations, boxes_of_frames(annotations, scenes, data, frames), world_from_base)
+        if self.can_bus:
+            microseconds = np.rint(columns.time * 1e6).astype(np.int64)
+            names = [str(record["name"]) for record in scenes.records]
+            can_bus, ego_status = can_columns(self.can_bus, names, columns.first_of_scene, microseconds)
+            columns = attrs.evolve(columns, can_bus=can_bus, ego_status=ego_status)
+        boxes_2d = None
+        if self.boxes_2d and images is not None:
+            boxes_2d = box2d_columns(boxes, images, _image_sizes(data, frames, cameras))
+        lidar = lidar_columns(data, calibrations, frames, self.max_sweeps)
+        missing = [] if images is None else np.argwhere(images.file == b"").tolist()
+        return DrivingIndex(
+            base="ego" if lidar is None else "lidar",
+            frames=columns,
+            cameras=images,
+            lidar=lidar,
+            boxes=boxes,
+            boxes_2d=boxes_2d,
+            camera_names=cameras,
+            categories=annotations.categories,
+            attributes=annotations.attributes,
+            point_columns=POINT_COLUMNS if lidar is not None else (),
+            origin={
+                "data set": "nuScenes",
+                "tables": str(self.tables),
+                "frames": self.frames,
+                "missing_images": missing,
+                "scenes": self._logs(scenes),
+            },
+        )
+
+    def _logs(self, scenes: Scenes) -> dict[str, dict[str, Any]]:
+        """Of each scene: where, when, and with which vehicle it was recorded."""
+        logs = {log["token"]: log for log in read_records(self.tables / "log.json", "token")}
+        facts = {}
+        for record in scenes.records:
+            log = logs.get(record["log_token"], {})
+            facts[str(record["name"])] = {
+                name: log.get(name) for name in ("logfile", "vehicle", "date_captured", "location")
+            }
+        return facts
+
+
+def _image_sizes(data: SensorRecords, frames: Frames, cameras: tuple[str, ...]) -> np.ndarray[Any, Any]:
+    """Width and height of all images, ``(F, C, 2)``."""
+    records = frames.records[:, [data.channels.index(name) for name in cameras]]
+    is_used = np.zeros(len(data.table), bool)
+    is_used[records[records >= 0]] = True
+    width, height = data.table["width"], data.table["height"]
+    data.table.refuse(
+        is_used & ((width <= 0) | (height <= 0)),
+        "must have the size of its image as width and height, which 2D boxes (`boxes_2d`) are cut with",
+        "width",
+    )
+    return np.stack([width[records], height[records]], axis=-1)
 
 
 class NuScenesProvider(DrivingProvider):
     """Frames of nuScenes: its published tables and files, or others of the same format, full or mini.
 
     Samples are those of `DrivingProvider`. The first time, the tables are turned into an index, which takes a
-    minute or two for all of nuScenes; the index is kept (see `index_cache`), and opened by all processes in a
+    minute or two for all of nuScenes; the index is kept (see ``index_cache``), and opened by all processes in a
     fraction of a second. The devkit is not needed.
 
     - The reference frame is LIDAR_TOP's at the time of its record; the pose of the vehicle is that of the same
@@ -51,7 +250,6 @@ class NuScenesProvider(DrivingProvider):
         sweeps = NuScenesProvider("/data/nuscenes", "v1.0-mini", frames="LIDAR_TOP", cameras=["CAM_FRONT"])
     """
 
-    @explains_unknown_arguments()
     @with_driving_fields
     def __init__(
         self,
@@ -143,10 +341,8 @@ def _can_folder(root: Path, given: str | os.PathLike[str] | None) -> Path | None
         return folder if can_files(folder) else None
     folder = Path(file_path(given, "can_bus_root")).expanduser().absolute()
     if not can_files(folder):
-        raise error_that_is_also(
-            FileError,
-            [FileNotFoundError],
+        raise not_found(
             f"`can_bus_root` must be a folder with CAN messages (scene-0001_pose.json, ...): {str(folder)!r} "
-            f"has none.",
+            f"has none."
         )
     return folder

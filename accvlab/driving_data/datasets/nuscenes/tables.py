@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import did_you_mean, listed, shown
-from accvlab.dali_pipeline_framework.errors import FileError, error_that_is_also, file_error
+from accvlab.dali_pipeline_framework.errors import FileError, FrameworkError, error_that_is_also, file_error
 from accvlab.dali_pipeline_framework.extension import UNPACKED_BYTES, open_table, parse_json
 
 Rows = npt.NDArray[np.int64]
@@ -51,43 +51,50 @@ class Column:
     shape: tuple[int, ...] = ()
     of_value: Callable[[Any], Any] | None = None
 
-    def array(self, values: list[Any]) -> npt.NDArray[Any]:
-        """Make an array of the values.
+    def array(self, values: list[Any], where: str) -> npt.NDArray[Any]:
+        """Make an array of the values; ``where`` names the field.
 
         Raises:
             ValueError, TypeError, AttributeError: One of them does not fit.
-            LongTextError: They are texts, of which one is so long that the array would be too large.
+            FileError: They are texts, of which one is so long that the array would be too large.
         """
         if not values:
             return np.zeros((0, *self.shape), np.dtype(self.dtype) if self.dtype != "S" else "S1")
         if self.of_value is not None:
             values = [self.of_value(value) for value in values]
         if self.dtype == "S":
-            require_width(max(map(len, values)), len(values))
+            _require_width(max(map(len, values)), len(values), where)
         array = np.array(values, self.dtype)
         if array.shape != (len(values), *self.shape):
             raise ValueError("another shape")
         return array
 
 
-class LongTextError(Exception):
-    """An array of texts would be too large; the message tells why."""
+_UNFIT = (ValueError, TypeError, AttributeError, OverflowError, IndexError)  # what `Column.array` raises
 
 
-def require_width(width: int, count: int) -> None:
-    """Raise a `LongTextError` where an array of so many texts, each with the room of the longest, is too large."""
+def _require_width(width: int, count: int, where: str) -> None:
+    """Refuse an array of so many texts, each with the room of the longest, that is too large."""
     excess = UNPACKED_BYTES.excess(width * count, f"{count} texts, one of {width} bytes, need {{}} bytes")
     if excess:
-        raise LongTextError(excess)
+        raise FileError(f"{where} cannot be used: {excess}.")
 
 
-TOKEN = Column("S", "text", of_value=str.encode)
-FLAG = Column(np.bool_, "true or false")
-INTEGER = Column(np.int64, "a whole number")
-COUNT = Column(np.int64, "a whole number", of_value=lambda value: -1 if value is None else value)
-NUMBERS_3 = Column(np.float64, "3 numbers", (3,))
-NUMBERS_4 = Column(np.float64, "4 numbers, w first", (4,))
-FIRST_TOKEN = Column("S", "a list of tokens", of_value=lambda tokens: tokens[0].encode() if tokens else b"")
+_TEXT = Column("S", "text", of_value=str.encode)
+_COUNT = Column(np.int64, "a whole number", of_value=lambda value: -1 if value is None else value)
+_NUMBERS_3 = Column(np.float64, "3 numbers", (3,))
+# The fields that are no text, in all tables.
+_COLUMNS = {
+    "timestamp": Column(np.int64, "a whole number"),
+    "is_key_frame": Column(np.bool_, "true or false"),
+    "translation": _NUMBERS_3,
+    "size": _NUMBERS_3,
+    "rotation": Column(np.float64, "4 numbers, w first", (4,)),
+    "attribute_tokens": Column(
+        "S", "a list of tokens", of_value=lambda tokens: tokens[0].encode() if tokens else b""
+    ),
+    **dict.fromkeys(("width", "height", "num_lidar_pts", "num_radar_pts"), _COUNT),
+}
 
 
 @attrs.define(eq=False, slots=False)
@@ -125,12 +132,13 @@ class Table:
             )
         return tokens
 
-    def rows_of(self, tokens: npt.NDArray[Any], table: Table, field: str, *, may_be_empty: bool = False) -> Rows:
+    def rows_of(self, table: Table, field: str, *, may_be_empty: bool = False) -> Rows:
         """Rows of the tokens that a field of another table has; of empty tokens -1, where there may be such.
 
         Raises:
             FileError: A token that no record has.
         """
+        tokens = table[field]
         if not len(tokens):
             return np.zeros(0, np.int64)
         known = self._sorted_tokens
@@ -187,32 +195,28 @@ def tables_folder(root: Path, version: str) -> Path:
         FileError: There is none, or tables are missing in it.
     """
     folder = root / version
+    if not root.is_dir():
+        raise not_found(f"`root` must be the folder of a nuScenes data set: {str(root)!r} is none.")
     if not folder.is_dir():
-        if not root.is_dir():
-            raise error_that_is_also(
-                FileError,
-                [FileNotFoundError],
-                f"`root` must be the folder of a nuScenes data set: {str(root)!r} is none.",
-            )
         there = sorted(path.parent.name for path in root.glob("*/sample_data.json"))
-        if not there and (root / "sample_data.json").is_file():
+        hint = " There are no others."
+        if there:
+            hint = f"{did_you_mean(version, there)} There are: {listed(there)}."
+        elif (root / "sample_data.json").is_file():
             hint = f" These are the tables themselves: `root` is their parent, `version` is {root.name!r}."
-        else:
-            hint = (
-                f"{did_you_mean(version, there)} There are: {listed(there)}." if there else " There are no others."
-            )
-        raise error_that_is_also(
-            FileError, [FileNotFoundError], f"There is no folder {version!r} of tables in {str(root)!r}.{hint}"
-        )
+        raise not_found(f"There is no folder {version!r} of tables in {str(root)!r}.{hint}")
     missing = [f"{name}.json" for name in TABLES if not (folder / f"{name}.json").is_file()]
     if missing:
-        raise error_that_is_also(
-            FileError,
-            [FileNotFoundError],
+        raise not_found(
             f"{str(folder)!r} must have all tables of nuScenes, but lacks {listed(missing)}. Unpack the "
-            f"metadata again.",
+            f"metadata again."
         )
     return folder
+
+
+def not_found(message: str) -> FrameworkError:
+    """Make a `FileError` that is also a FileNotFoundError."""
+    return error_that_is_also(FileError, [FileNotFoundError], message)
 
 
 def read_records(path: Path, *fields: str) -> list[Record]:
@@ -222,32 +226,27 @@ def read_records(path: Path, *fields: str) -> list[Record]:
     return records
 
 
-def read_table(
-    path: Path, columns: Mapping[str, Column], is_kept: Callable[[Record], bool] | None = None
-) -> Table:
+def read_table(path: Path, *fields: str, is_kept: Callable[[Record], bool] | None = None) -> Table:
     """Columns of the records that are kept of a table; the file is never in the memory as a whole.
 
     Raises:
         FileError: It is no table, or a field is missing or does not fit.
     """
-    parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in columns}
+    columns = {name: _COLUMNS.get(name, _TEXT) for name in fields}
+    where = {name: f"The field {name!r} of {str(path)!r}" for name in fields}
+    parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in fields}
     for piece in _pieces(path):
         records = [record for record in piece if is_kept(record)] if is_kept else piece
-        for name, values in _column_values(path, records, columns).items():
+        for name, values in _column_values(path, records, fields).items():
             try:
-                parts[name].append(columns[name].array(values))
-            except (ValueError, TypeError, AttributeError, OverflowError, IndexError) as error:
+                parts[name].append(columns[name].array(values, where[name]))
+            except _UNFIT as error:
                 raise _wrong_value(path, records, name, columns[name]) from error
-            except LongTextError as error:
-                raise FileError(f"The field {name!r} of {str(path)!r} cannot be used: {error}.") from error
-    try:
-        for part in parts.values():
-            if part and part[0].dtype.kind == "S":
-                require_width(max(each.itemsize for each in part), sum(map(len, part)))
-    except LongTextError as error:
-        raise FileError(f"The table {str(path)!r} cannot be used: {error}.") from error
-    arrays = {name: np.concatenate(part) if part else columns[name].array([]) for name, part in parts.items()}
-    return Table(path, arrays)
+    for name, part in parts.items():
+        if part and part[0].dtype.kind == "S":
+            _require_width(max(each.itemsize for each in part), sum(map(len, part)), where[name])
+    empty = {name: column.array([], where[name]) for name, column in columns.items()}
+    return Table(path, {name: np.concatenate(part) if part else empty[name] for name, part in parts.items()})
 
 
 def _column_values(path: Path, records: Sequence[Record], names: Any) -> dict[str, list[Any]]:
@@ -267,8 +266,8 @@ def _column_values(path: Path, records: Sequence[Record], names: Any) -> dict[st
 def _wrong_value(path: Path, records: Sequence[Record], name: str, column: Column) -> FileError:
     for record in records:
         try:
-            column.array([record[name]])
-        except (ValueError, TypeError, AttributeError, OverflowError, IndexError):
+            column.array([record[name]], "")
+        except _UNFIT:
             break
     token = record.get("token")
     return FileError(

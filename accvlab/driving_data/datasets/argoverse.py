@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Argoverse 2: the files of sensor logs, their index, and the provider. Times are nanoseconds."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from accvlab.dali_pipeline_framework.checks import file_path, listed, number
+from accvlab.dali_pipeline_framework.errors import FileError
+from accvlab.dali_pipeline_framework.extension import exact, nearest
+
+from .driving import poses
+from .driving.arrow_files import poses_of_columns, read_columns, sizes_of_columns
+from .driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
+from .driving.driving_index import DrivingIndex, Float64, Int64, LidarColumns, cached_index
+from .driving.driving_provider import DrivingProvider
+from .driving.poses import Trajectory, half_period, require_ascending
+from .driving.scene_parts import Scene, SceneImages, SceneRecords, images_near, index_of_scenes
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+POSES = "city_SE3_egovehicle.feather"
+_POSE = dict.fromkeys(("qw", "qx", "qy", "qz", "tx_m", "ty_m", "tz_m"), "number")
+_SIZE = ("length_m", "width_m", "height_m")
+_MOST_DEPTH = 2
+
+
+def find_logs(root: Path) -> list[Path]:
+    """Find the folders of logs: the folder itself, those in it, or those in the splits in it.
+
+    Raises:
+        FileError: There is none.
+    """
+    for depth in range(_MOST_DEPTH + 1):
+        found = sorted(path.parent for path in root.glob("*/" * depth + POSES))
+        if found:
+            return found
+    raise FileError(f"There is no log of Argoverse 2 in {str(root)!r}: no folder in it has a {POSES}.")
+
+
+class ArgoverseLog:
+    """One log. What is missing, cannot be read, or is not as it should be, is a `FileError`.
+
+    Attributes:
+        folder: Its folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Name the folder; files are read when they are needed."""
+        self.folder = folder
+
+    @cached_property
+    def ego(self) -> Trajectory:
+        """Pose of the vehicle in the city."""
+        path = self.folder / POSES
+        columns = read_columns(path, {"timestamp_ns": "whole", **_POSE})
+        if not len(columns["timestamp_ns"]):
+            raise FileError(f"The file {str(path)!r} has no poses.")
+        order = np.argsort(columns["timestamp_ns"], kind="stable")
+        return Trajectory(columns["timestamp_ns"][order], poses_of_columns(columns, path, [*_POSE])[order])
+
+    @cached_property
+    def sensors(self) -> dict[str, Float64]:
+        """Place of each sensor on the vehicle, ``(3, 4)``."""
+        path = self.folder / "calibration" / "egovehicle_SE3_sensor.feather"
+        columns = read_columns(path, {"sensor_name": "text", **_POSE})
+        return dict(zip(columns["sensor_name"].tolist(), poses_of_columns(columns, path, [*_POSE]), strict=True))
+
+    @cached_property
+    def intrinsics(self) -> dict[str, Float64]:
+        """Matrix of each camera, ``(3, 3)``; without distortion, which is small."""
+        path = self.folder / "calibration" / "intrinsics.feather"
+        names = ("fx_px", "fy_px", "cx_px", "cy_px")
+        columns = read_columns(path, {"sensor_name": "text", **dict.fromkeys(names, "number")})
+        found = {}
+        for row, sensor in enumerate(columns["sensor_name"].tolist()):
+            fx, fy, cx, cy = (float(columns[name][row]) for name in names)
+            if not np.isfinite([fx, fy, cx, cy]).all() or fx <= 0 or fy <= 0:
+                raise FileError(
+                    f"Row {row} of {str(path)!r} must be a calibration with focal lengths above 0, got fx {fx}, "
+                    f"fy {fy}, cx {cx}, cy {cy}."
+                )
+            found[sensor] = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]])
+        return found
+
+    def calibration(self, camera: str) -> tuple[Float64, Float64]:
+        """Intrinsics of a camera, and its place on the vehicle."""
+        for name, known in (("intrinsics", self.intrinsics), ("egovehicle_SE3_sensor", self.sensors)):
+            if camera not in known:
+                path = self.folder / "calibration" / f"{name}.feather"
+                raise FileError(
+                    f"{str(path)!r} has no sensor {camera!r}, which has images. It has: {listed(known)}."
+                )
+        return self.intrinsics[camera], self.sensors[camera]
+
+    @cached_property
+    def cameras(self) -> list[str]:
+        """Names of the cameras that have images, by name."""
+        folder = self.folder / "sensors" / "cameras"
+        return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+
+    def image_times(self, camera: str) -> Int64:
+        """Times of the images of a camera, in order."""
+        return _times_in(self.folder / "sensors" / "cameras" / camera, ".jpg")
+
+    @cached_property
+    def lidar_times(self) -> Int64:
+        """Times of the lidar records, in order."""
+        return _times_in(self.folder / "sensors" / "lidar", ".feather")
+
+    @cached_property
+    def annotations(self) -> dict[str, npt.NDArray[Any]] | None:
+        """Columns of the boxes; None where the log has none (the split ``test``)."""
+        path = self.folder / "annotations.feather"
+        if not path.exists():
+            return None
+        columns = read_columns(
+            path,
+            {
+                "timestamp_ns": "whole",
+                "track_uuid": "text",
+                "category": "text",
+                **dict.fromkeys(_SIZE, "number"),
+                **_POSE,
+                "num_interior_pts": "whole",
+            },
+            or_none=["num_interior_pts"],
+        )
+        size = sizes_of_columns(columns, path, _SIZE)
+        return {**columns, "size": size, "pose": poses_of_columns(columns, path, [*_POSE])}
+
+    @cached_property
+    def frame_times(self) -> Int64:
+        """Times of the frames: of the lidar, or where there is none, of the boxes."""
+        if len(self.lidar_times):
+            return self.lidar_times
+        if self.annotations is not None and len(self.annotations["timestamp_ns"]):
+            return np.unique(self.annotations["timestamp_ns"])
+        raise FileError(f"The log {str(self.folder)!r} has neither lidar (sensors/lidar) nor annotations.feather.")
+
+    @property
+    def sources(self) -> list[Path]:
+        """Files and folders that the index depends on."""
+        calibration = self.folder / "calibration"
+        cameras = [self.folder / "sensors" / "cameras" / camera for camera in self.cameras]
+        further = [self.folder / "sensors" / "lidar", self.folder / "annotations.feather"]
+        return [
+            self.folder / POSES,
+            calibration / "egovehicle_SE3_sensor.feather",
+            calibration / "intrinsics.feather",
+            *cameras,
+            *(path for path in further if path.exists()),
+        ]
+
+
+def _times_in(folder: Path, ending: str) -> Int64:
+    names = [name for name in os.listdir(folder) if name.endswith(ending)] if folder.is_dir() else []
+    try:
+        times = np.array(sorted(int(name.removesuffix(ending)) for name in names), np.int64)
+    except ValueError:
+        raise FileError(
+            f"Files in {str(folder)!r} must be named by their time in nanoseconds, got {listed(sorted(names), 3)}."
+        ) from None
+    require_ascending(times, f"The folder {str(folder)!r}", strictly=True)
+    return times
+
+
+POINT_COLUMNS = ("x", "y", "z", "intensity", "laser_number", "offset_ns")
+
+
+def make_index(
+    root: Path, logs: Sequence[ArgoverseLog], tolerance_s: float | None, most_sweeps: int
+) -> DrivingIndex:
+    """Make the index of some logs.
+
+    Raises:
+        FileError: A file cannot be read, or is not as it should be.
+    """
+    annotations = [log.annotations for log in logs if log.annotations is not None]
+    categories = sorted({name for columns in annotations for name in columns["category"]})
+    has_lidar = any(len(log.lidar_times) for log in logs)
+    return index_of_scenes(
+        [_scene(root, log, tolerance_s) for log in logs],
+        base="ego",
+        camera_names=sorted({camera for log in logs for camera in log.cameras}),
+        most_sweeps=most_sweeps,
+        categories=categories,
+        point_columns=POINT_COLUMNS if has_lidar else (),
+        origin={"format": "Argoverse 2 sensor", "root": str(root)},
+    )
+
+
+def _scene(root: Path, log: ArgoverseLog, tolerance_s: float | None) -> Scene:
+    times = log.frame_times
+    world_from_ego = log.ego.at(times)
+    relative = log.folder.relative_to(root).as_posix()
+    folder = "sensors" if relative == "." else f"{relative}/sensors"
+    images = {}
+    for camera in log.cameras:
+        intrinsics, mounted = log.calibration(camera)
+        image_times = log.image_times(camera)
+        within = half_period(image_times) if tolerance_s is None else math.floor(exact(tolerance_s) * 10**9)
+        chosen, columns = images_near(image_times, within, times, world_from_ego, log.ego, mounted, per_second=1e9)
+        files = [f"{folder}/cameras/{camera}/{time}.jpg" for time in image_times[chosen]]
+        images[camera] = SceneImages(file=files, intrinsics=intrinsics, **columns)
+    lidar = None
+    if len(log.lidar_times):  # a frame is a record then
+        lidar = SceneRecords(
+            file=[f"{folder}/lidar/{time}.feather" for time in times],
+            time=times / 1e9,
+            world_from_lidar=world_from_ego,
+            of_frame=np.arange(len(times)),
+            num_before=np.arange(len(times)),
+        )
+    num_boxes, boxes = (None, None) if log.annotations is None else _boxes(times, log.annotations)
+    return Scene(
+        name=log.folder.name,
+        token=[f"{log.folder.name}/{time}" for time in times],
+        time=times / 1e9,
+        world_from_ego=world_from_ego,
+        images=images,
+        lidar=lidar,
+        num_boxes=num_boxes,
+        boxes=boxes,
+    )
+
+
+def _boxes(
+    times: npt.NDArray[np.int64], columns: Mapping[str, npt.NDArray[Any]]
+) -> tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[Any]]]:
+    """Boxes at the times of frames; those at other times are left out."""
+    frame = nearest(times, columns["timestamp_ns"], 0)
+    rows = np.flatnonzero(frame >= 0)
+    rows = rows[np.argsort(frame[rows], kind="stable")]
+    num_points = columns.get("num_interior_pts", np.full(len(frame), -1))
+    return np.bincount(frame[rows], minlength=len(times)), {
+        "center": columns["pose"][rows][..., 3],
+        "size": columns["size"][rows],
+        "rotation": poses.quaternion_of_rotation(columns["pose"][rows][..., :3]),
+        "category": columns["category"][rows],
+        "instance": np.unique(columns["track_uuid"], return_inverse=True)[1].reshape(-1)[rows],
+        "num_lidar_points": num_points[rows].astype(np.int32),
+    }
+
+
+class ArgoverseProvider(DrivingProvider):
+    """Sensor logs of Argoverse 2, as they are published (extra ``arrow``).
+
+    The files of each log, below the root or a split in it; of the sensors, those that are there::
+
+        <log>/city_SE3_egovehicle.feather, annotations.feather
+        <log>/calibration/intrinsics.feather, egovehicle_SE3_sensor.feather
+        <log>/sensors/cameras/ring_front_center/315966265259836000.jpg, ...
+        <log>/sensors/lidar/315966265360032000.feather
+
+    One sample per lidar record (or, without lidar, per time that has boxes), as `DrivingProvider` has them. The
+    vehicle is the base, also of the points: they are published so. To each frame belongs the image of each camera
+    that is nearest in time, within the tolerance; the motion of the vehicle between the two is in
+    ``camera_from_reference``. Velocities are not known; ``num_lidar_points`` is ``num_interior_pts``. Distortion
+    of the lenses is in no matrix.
+
+    Example::
+
+        provider = ArgoverseProvider("/data/av2/sensor/train", cameras=["ring_front_center"], lidar=True)
+    """
+
+    @with_driving_fields
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        tolerance_s: float | None = None,
+        scenes: Sequence[str] | None = None,
+        index_cache: str | os.PathLike[str] | None = None,
+        **fields: Unpack[DrivingFieldSettings],
+    ) -> None:
+        """Find the logs and open their index; it is made where it is not there.
+
+        Args:
+            root: A log, a folder of logs, or one of splits.
+            tolerance_s: How far the image of a camera may be from its frame; None for half the usual interval of
+                that camera.
+            scenes: Names of the logs, in the order wanted; None for all.
+            index_cache: Folder where indices are kept; None for ``$ACCVLAB_INDEX_CACHE``, or else
+                ``~/.cache/accvlab/driving``.
+            **fields: What the samples hold: settings of `DrivingFields`.
+
+        Raises:
+            FileError: There are no logs, or a file cannot be read or is not as it should be.
+            SettingError: pyarrow is missing, or the logs lack what is asked for.
+        """
+        top = Path(file_path(root, "root")).absolute()
+        tolerance = None if tolerance_s is None else number(tolerance_s, "tolerance_s", at_least=0)
+        logs = [ArgoverseLog(folder) for folder in find_logs(top)]
+        sweeps = most_sweeps(fields)
+        index = cached_index(
+            lambda: make_index(top, logs, tolerance, sweeps),
+            [source for log in logs for source in log.sources],
+            {"reader": "argoverse 1", "root": str(top), "tolerance_s": tolerance, "most_sweeps": sweeps},
+            index_cache,
+        )
+        self._index_cache = index_cache
+        super().__init__(index, top, scenes=scenes, **fields)
+
+    def _points(self, lidar: LidarColumns, record: int) -> npt.NDArray[np.float32]:
+        path = self._storage.path(os.fsdecode(bytes(lidar.file[record])))
+        names = self.point_columns
+        columns: dict[str, npt.NDArray[Any]] = read_columns(path, dict.fromkeys(names, "number"))
+        return np.stack([columns[name] for name in names], axis=-1).astype(np.float32)

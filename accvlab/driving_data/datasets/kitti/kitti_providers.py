@@ -1,0 +1,456 @@
+# SPDX-License-Identifier: Apache-2.0
+"""KITTI, odometry and tracking: the indices of sequences, the labels, and the providers.
+
+Labels of objects are in coordinates of the rectified camera 0, their 2D boxes in images of camera 2.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from accvlab.dali_pipeline_framework.checks import file_path, flag
+from accvlab.dali_pipeline_framework.errors import FileError
+
+from ..driving import poses
+from ..driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
+from ..driving.driving_index import (
+    Box2dColumns,
+    BoxColumns,
+    DrivingIndex,
+    Float64,
+    Int64,
+    cached_index,
+    first_column,
+)
+from ..driving.driving_provider import DrivingProvider
+from ..driving.poses import require_ascending
+from ..driving.scene_parts import Scene, index_of_scenes
+from .kitti_sequences import POINT_COLUMNS, Calibration, frame_numbers, make_scene, read_rows, read_text
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+_ODOMETRY_CAMERAS = ("image_0", "image_1", "image_2", "image_3")
+
+
+class KittiOdometryProvider(DrivingProvider):
+    """KITTI odometry: cameras, lidar and the poses of the vehicle, without boxes.
+
+    The files, relative to the root; of the cameras and the points, those that are there::
+
+        sequences/00/calib.txt, times.txt
+        sequences/00/image_2/000000.png, image_3/..., velodyne/000000.bin
+        poses/00.txt
+
+    Sequences without poses (11 to 21) are left out. Samples are as `DrivingProvider` has them; the lidar is the
+    base, and the vehicle too: its axes point as those of a vehicle do. The world is the place of the lidar at the
+    start of the sequence. (The poses of KITTI are those of camera 0.)
+
+    Example::
+
+        provider = KittiOdometryProvider("/data/kitti/dataset", cameras=["image_2", "image_3"], lidar=True)
+    """
+
+    @with_driving_fields
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        scenes: Sequence[str] | None = None,
+        index_cache: str | os.PathLike[str] | None = None,
+        **fields: Unpack[DrivingFieldSettings],
+    ) -> None:
+        """Find the sequences and open their index; it is made where it is not there.
+
+        Args:
+            root: The folder with ``sequences`` and ``poses``.
+            scenes: Names of the sequences, in the order wanted; None for all.
+            index_cache: Folder where indices are kept; None for ``$ACCVLAB_INDEX_CACHE``, or else
+                ``~/.cache/accvlab/driving``.
+            **fields: What the samples hold: settings of `DrivingFields`.
+
+        Raises:
+            FileError: There are no sequences with poses, or a file cannot be read or is not as it should be.
+            SettingError: The data set lacks what is asked for.
+        """
+        top = Path(file_path(root, "root")).absolute()
+        names = sorted(path.stem for path in (top / "poses").glob("*.txt"))
+        names = [name for name in names if (top / "sequences" / name).is_dir()]
+        if not names:
+            raise FileError(
+                f"There is no sequence in {str(top)!r} that has both a folder in 'sequences' and a file in "
+                "'poses'."
+            )
+        sweeps = most_sweeps(fields)
+        sources = [top / "poses" / f"{name}.txt" for name in names]
+        for name in names:
+            folder = top / "sequences" / name
+            parts = [folder / part for part in (*_ODOMETRY_CAMERAS, "velodyne") if (folder / part).is_dir()]
+            sources += [folder / "calib.txt", folder / "times.txt", *parts]
+        index = cached_index(
+            lambda: odometry_index(top, names, sweeps),
+            sources,
+            {"reader": "kitti odometry 1", "most_sweeps": sweeps},
+            index_cache,
+        )
+        self._index_cache = index_cache
+        super().__init__(index, top, scenes=scenes, **fields)
+
+
+def odometry_index(root: Path, names: Sequence[str], most_sweeps: int) -> DrivingIndex:
+    """Make the index of sequences."""
+    cameras = [
+        camera
+        for camera in _ODOMETRY_CAMERAS
+        if any((root / "sequences" / name / camera).is_dir() for name in names)
+    ]
+    return index_of_scenes(
+        [_odometry_scene(root, name, cameras) for name in names],
+        base="lidar",
+        camera_names=cameras,
+        most_sweeps=most_sweeps,
+        point_columns=POINT_COLUMNS,
+        origin={"format": "KITTI odometry", "root": str(root)},
+    )
+
+
+def _odometry_scene(root: Path, name: str, cameras: Sequence[str]) -> Scene:
+    folder = root / "sequences" / name
+    calibration = Calibration.read(folder / "calib.txt")
+    time = read_rows(folder / "times.txt", 1, "seconds")[:, 0]
+    require_ascending(time, f"The file {str(folder / 'times.txt')!r}", strictly=True)
+    pose_file = root / "poses" / f"{name}.txt"
+    of_camera_0 = read_rows(pose_file, 12, "a 3 x 4 matrix").reshape(-1, 3, 4)
+    image_folders = {camera: f"sequences/{name}/{camera}" for camera in cameras}
+    numbers = frame_numbers(root, image_folders, f"sequences/{name}/velodyne")
+    for path, count in ((folder / "times.txt", len(time)), (pose_file, len(of_camera_0))):
+        if numbers[-1] >= count:
+            raise FileError(f"{str(path)!r} has {count} lines, but the sequence has a frame {numbers[-1]}.")
+    camera_0_from_base = calibration.pose("Tr", "Tr_velo_to_cam", "Tr_velo_cam")
+    world_from_ego = poses.joined(poses.joined(poses.inverse(camera_0_from_base), of_camera_0), camera_0_from_base)
+    chosen = np.array(numbers)
+    return make_scene(
+        root,
+        name,
+        numbers,
+        calibration,
+        image_folders=image_folders,
+        points_folder=f"sequences/{name}/velodyne",
+        time=time[chosen],
+        world_from_ego=world_from_ego[chosen],
+        ego_from_base=np.eye(3, 4),
+        rectified_from_base=camera_0_from_base,
+    )
+
+
+DONT_CARE = "DontCare"
+LABELLED_CAMERA = "image_02"
+CATEGORIES = ("Car", "Van", "Truck", "Pedestrian", "Person", "Cyclist", "Tram", "Misc")
+# By KITTI's number: whether the edge of the image cuts an object off.
+ATTRIBUTES = ("not_truncated", "partly_truncated", "largely_truncated")
+# By KITTI's number: fully visible, partly occluded, largely occluded, unknown.
+_VISIBILITIES = np.array((4, 3, 1, 0), np.int32)
+# A box has x along the length, y to the left, z up; at rotation_y 0, x is the x of the camera.
+_CAMERA_FROM_BOX = np.array([[1.0, 0, 0], [0, 0, -1], [0, 1, 0]])
+
+
+@attrs.frozen(eq=False)
+class Labels:
+    """Labels of a sequence, by frame.
+
+    Attributes:
+        frame: Place of the frame in its sequence, ``(n,)``.
+        track: Number of the object; -1 for none, ``(n,)``.
+        category: Names.
+        values: The further values of each line, ``(n, 14)``: truncation, occlusion, alpha, 2D box, height, width,
+            length, location (center of the lower face in coordinates of the rectified camera 0), and the angle
+            about the y axis of that camera, which points down.
+    """
+
+    frame: Int64
+    track: Int64
+    category: Sequence[str]
+    values: Float64
+
+
+_NO_LABELS = Labels(np.zeros(0, np.int64), np.zeros(0, np.int64), (), np.zeros((0, 14)))
+
+
+def read_labels(path: Path, numbers: Sequence[int]) -> Labels:
+    """Read the labels of a sequence with these numbers of frames.
+
+    Raises:
+        FileError: A line is not as it should be, or is of a frame that is not there.
+    """
+    place_of = {number: place for place, number in enumerate(numbers)}
+    rows = []
+    for line_number, line in enumerate(read_text(path).splitlines(), 1):
+        if not line.strip():
+            continue
+        where = f"Line {line_number} of {str(path)!r}"
+        try:
+            frame, track, category, values = _label(line.split())
+        except ValueError as error:
+            raise FileError(f"{where} is no label: {error}. It is {line[:120]!r}.") from None
+        if frame not in place_of:
+            raise FileError(
+                f"{where} is of frame {frame}, which the sequence does not have: its frames are "
+                f"{numbers[0]} to {numbers[-1]}."
+            )
+        rows.append((place_of[frame], track, category, values))
+    if not rows:
+        return _NO_LABELS
+    rows.sort(key=lambda row: row[0])
+    return Labels(
+        frame=np.array([row[0] for row in rows], np.int64),
+        track=np.array([row[1] for row in rows], np.int64),
+        category=[row[2] for row in rows],
+        values=np.array([row[3] for row in rows], np.float64),
+    )
+
+
+def _label(words: Sequence[str]) -> tuple[int, int, str, list[float]]:
+    """Frame, track, category and the further values of a line."""
+    if len(words) not in (17, 18):
+        raise ValueError(f"there must be 17 values, got {len(words)}")
+    frame, track, category, values = int(words[0]), int(words[1]), words[2], [float(word) for word in words[3:17]]
+    if not np.isfinite(values).all():
+        raise ValueError("values must be finite")
+    if not -1 <= track < 2**31:
+        raise ValueError(f"the track must be a number from -1 to 2**31 - 1, got {words[1]}")
+    if category != DONT_CARE and min(values[7:10]) <= 0:
+        raise ValueError(f"height, width and length must be above 0, got {words[10:13]}")
+    return frame, track, category, values
+
+
+def categories_of(labels: Sequence[Labels]) -> list[str]:
+    """Names of the categories: those of KITTI, and others that occur."""
+    found = {name for of_sequence in labels for name in of_sequence.category}
+    return [*CATEGORIES, *sorted(found - {*CATEGORIES, DONT_CARE})]
+
+
+def box_columns(
+    labels: Sequence[Labels],
+    scenes: Sequence[Scene],
+    rectified_from_base: Sequence[Float64],
+    categories: Sequence[str],
+    cameras: Sequence[str],
+) -> tuple[BoxColumns, Box2dColumns | None]:
+    """Make the columns of the labels of all sequences."""
+    number_of = {name: number for number, name in enumerate(categories)}
+    names = [name for of_sequence in labels for name in of_sequence.category]
+    sequence = np.repeat(np.arange(len(labels)), [len(of_sequence.frame) for of_sequence in labels])
+    first_frame = first_column([len(scene.time) for scene in scenes])
+    num_frames = int(first_frame[-1])
+    frame = first_frame[sequence] + np.concatenate([of_sequence.frame for of_sequence in labels])
+    values = np.concatenate([of_sequence.values for of_sequence in labels])
+    is_object = np.array([name != DONT_CARE for name in names], bool)
+    of_object, objects = sequence[is_object], values[is_object]
+    truncation, occlusion = np.trunc(objects[:, :2]).T
+    size, center = objects[:, [9, 8, 7]], objects[:, 10:13].copy()
+    center[:, 1] -= size[:, 2] / 2  # y points down
+    base_from_rectified = poses.inverse(np.array(rectified_from_base))[of_object]
+    center = poses.moved(base_from_rectified, center)
+    turn = _about_y(objects[:, 13])
+    category = np.array([number_of.get(name, -1) for name in names], np.int32)
+    columns = BoxColumns(
+        first=first_column(np.bincount(frame[is_object], minlength=num_frames)),
+        center=center,
+        size=size,
+        rotation=poses.quaternion_of_rotation(base_from_rectified[..., :3] @ turn @ _CAMERA_FROM_BOX),
+        velocity=np.full((len(objects), 3), np.nan),
+        category=category[is_object],
+        instance=np.concatenate([of_sequence.track for of_sequence in labels])[is_object],
+        attribute=np.where((truncation >= 0) & (truncation < len(ATTRIBUTES)), truncation, -1).astype(np.int32),
+        visibility=_VISIBILITIES[np.where((occlusion >= 0) & (occlusion <= 3), occlusion, 3).astype(np.int64)],
+    )
+    if LABELLED_CAMERA not in cameras:
+        return columns, None
+    images = [scene.images[LABELLED_CAMERA] for scene in scenes]
+    in_camera = poses.moved(np.array([image.camera_from_base for image in images])[of_object], center)
+    projected = np.einsum("nij,nj->ni", np.array([image.intrinsics for image in images])[of_object], in_camera)
+    box = values[:, 3:7]
+    projection, depth = (box[:, :2] + box[:, 2:]) / 2, np.full(len(values), -1.0)
+    depth[is_object] = in_camera[:, 2]
+    is_front = in_camera[:, 2] > 0
+    projection[np.flatnonzero(is_object)[is_front]] = projected[is_front, :2] / projected[is_front, 2:]
+    image_of_label = frame * len(cameras) + cameras.index(LABELLED_CAMERA)
+    return columns, Box2dColumns(
+        first=first_column(np.bincount(image_of_label, minlength=num_frames * len(cameras))),
+        box=box,
+        center=projection,
+        depth=depth,
+        category=category,
+        box_row=np.where(is_object, np.cumsum(is_object) - 1, -1),
+    )
+
+
+def _about_y(angle: Float64) -> Float64:
+    """Rotation matrices ``(n, 3, 3)``."""
+    rotation = np.zeros((len(angle), 3, 3))
+    rotation[:, 0, 0] = rotation[:, 2, 2] = np.cos(angle)
+    rotation[:, 0, 2], rotation[:, 2, 0], rotation[:, 1, 1] = np.sin(angle), -np.sin(angle), 1
+    return rotation
+
+
+_TRACKING_CAMERAS = ("image_02", "image_03")
+_PERIOD_S = 0.1
+_EARTH_RADIUS_M = 6378137.0
+
+
+class KittiTrackingProvider(DrivingProvider):
+    """KITTI tracking: cameras, lidar, the poses of the vehicle, and boxes with tracks.
+
+    The files, relative to the root (the folder ``training``); of the cameras and the points, those that are
+    there::
+
+        calib/0000.txt, label_02/0000.txt, oxts/0000.txt
+        image_02/0000/000000.png, image_03/0000/..., velodyne/0000/000000.bin
+
+    Samples are as `DrivingProvider` has them. KITTI has no times here: frames are 0.1 s apart. The lidar is the
+    base; the vehicle is the IMU, and the world has x to the east, y to the north, z up, with the IMU at the start
+    of the sequence as its origin.
+
+    - ``location`` of KITTI is the center of the lower face, in coordinates of the rectified camera 0, and
+      ``rotation_y`` turns about its y, which points down: here, ``centers`` are those of the box, ``yaws`` are
+      about z. Velocities are not known.
+    - ``visibilities``: 4, 3, 1 for KITTI's fully visible, partly and largely occluded; 0 for unknown.
+    - ``attributes``: whether the image cuts the object off (``truncated`` of KITTI), see `attribute_names`.
+    - ``boxes_2d`` are of ``image_02``; areas that are ``DontCare`` are only there, with category and row -1,
+      depth -1 and the middle of the box as ``centers``. `DrivingFields.classes` leaves them out.
+
+    Example::
+
+        provider = KittiTrackingProvider("/data/kitti/tracking/training", classes=["Car", "Pedestrian"],
+        lidar=True)
+    """
+
+    @with_driving_fields
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        with_poses: bool = True,
+        scenes: Sequence[str] | None = None,
+        index_cache: str | os.PathLike[str] | None = None,
+        **fields: Unpack[DrivingFieldSettings],
+    ) -> None:
+        """Find the sequences and open their index; it is made where it is not there.
+
+        Args:
+            root: The folder with ``calib``.
+            with_poses: Whether there are poses of the vehicle (``oxts``). If not, the vehicle stays at the origin:
+                futures and earlier points are then of no use.
+            scenes: Names of the sequences, in the order wanted; None for all.
+            index_cache: Folder where indices are kept; None for ``$ACCVLAB_INDEX_CACHE``, or else
+                ``~/.cache/accvlab/driving``.
+            **fields: What the samples hold: settings of `DrivingFields`.
+
+        Raises:
+            FileError: There are no sequences, or a file cannot be read or is not as it should be.
+            SettingError: The data set lacks what is asked for.
+        """
+        top = Path(file_path(root, "root")).absolute()
+        with_poses = flag(with_poses, "with_poses")
+        names = sorted(path.stem for path in (top / "calib").glob("*.txt"))
+        if not names:
+            raise FileError(f"There is no sequence in {str(top)!r}: no file in its folder 'calib'.")
+        sweeps = most_sweeps(fields)
+        sources = []
+        for name in names:
+            sources += [top / "calib" / f"{name}.txt"] + [top / "oxts" / f"{name}.txt"] * with_poses
+            found = [top / part / name for part in (*_TRACKING_CAMERAS, "velodyne")] + [
+                top / "label_02" / f"{name}.txt"
+            ]
+            sources += [path for path in found if path.exists()]
+        index = cached_index(
+            lambda: tracking_index(top, names, with_poses, sweeps),
+            sources,
+            {"reader": "kitti tracking 1", "most_sweeps": sweeps, "with_poses": with_poses},
+            index_cache,
+        )
+        self._index_cache = index_cache
+        super().__init__(index, top, scenes=scenes, **fields)
+
+
+def tracking_index(root: Path, names: Sequence[str], with_poses: bool, most_sweeps: int) -> DrivingIndex:
+    """Make the index of sequences."""
+    cameras = [camera for camera in _TRACKING_CAMERAS if any((root / camera / name).is_dir() for name in names)]
+    scenes, labels, rectified_from_base = [], [], []
+    for name in names:
+        calibration = Calibration.read(root / "calib" / f"{name}.txt")
+        pose = poses.joined(
+            calibration.rotation("R_rect", "R0_rect", "R_rect_00"),
+            calibration.pose("Tr_velo_cam", "Tr_velo_to_cam"),
+        )
+        rectified_from_base.append(pose)
+        image_folders = {camera: f"{camera}/{name}" for camera in cameras}
+        numbers = frame_numbers(root, image_folders, f"velodyne/{name}")
+        scenes.append(
+            make_scene(
+                root,
+                name,
+                numbers,
+                calibration,
+                image_folders=image_folders,
+                points_folder=f"velodyne/{name}",
+                time=np.array(numbers) * _PERIOD_S,
+                world_from_ego=_poses_of(root, name, numbers) if with_poses else poses.identity(len(numbers)),
+                ego_from_base=poses.inverse(calibration.pose("Tr_imu_velo", "Tr_imu_to_velo")),
+                rectified_from_base=pose,
+            )
+        )
+        path = root / "label_02" / f"{name}.txt"
+        labels.append(read_labels(path, numbers) if path.exists() else None)
+    of_labels: dict[str, Any] = {}
+    if any(each is not None for each in labels):
+        known = [each or _NO_LABELS for each in labels]
+        categories = categories_of(known)
+        boxes, boxes_2d = box_columns(known, scenes, rectified_from_base, categories, cameras)
+        of_labels = {"boxes": boxes, "boxes_2d": boxes_2d, "categories": categories, "attributes": ATTRIBUTES}
+    return index_of_scenes(
+        scenes,
+        base="lidar",
+        camera_names=cameras,
+        most_sweeps=most_sweeps,
+        point_columns=POINT_COLUMNS,
+        origin={"format": "KITTI tracking", "root": str(root)},
+        **of_labels,
+    )
+
+
+def _poses_of(root: Path, name: str, numbers: Sequence[int]) -> Float64:
+    path = root / "oxts" / f"{name}.txt"
+    rows = read_rows(path, 30, "a record of the GPS and the IMU")
+    if numbers[-1] >= len(rows):
+        raise FileError(f"{str(path)!r} has {len(rows)} lines, but the sequence has a frame {numbers[-1]}.")
+    world_from_ego: Float64 = pose_of_oxts(rows)[np.array(numbers)]
+    return world_from_ego
+
+
+def pose_of_oxts(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Poses of records ``(n, 30)`` of latitude, longitude, altitude, roll, pitch, yaw, ..., as KITTI's devkit
+    does.
+
+    Mercator's projection, scaled to the first latitude; the origin is the first place.
+    """
+    latitude, longitude = np.radians(rows[:, 0]), np.radians(rows[:, 1])
+    scale = np.cos(latitude[0]) * _EARTH_RADIUS_M
+    east, north = scale * longitude, scale * np.log(np.tan(np.pi / 4 + latitude / 2))
+    place = np.stack([east, north, rows[:, 2]], axis=-1)
+    half = rows[:, 3:6] / 2
+    zero = np.zeros(len(rows))
+    roll = np.stack([np.cos(half[:, 0]), np.sin(half[:, 0]), zero, zero], axis=-1)
+    pitch = np.stack([np.cos(half[:, 1]), zero, np.sin(half[:, 1]), zero], axis=-1)
+    turn = poses.product_of_quaternions(
+        poses.quaternion_of_yaw(rows[:, 5]), poses.product_of_quaternions(pitch, roll)
+    )
+    return poses.pose_of_quaternion(turn, place - place[0])
