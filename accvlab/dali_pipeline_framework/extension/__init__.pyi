@@ -15,7 +15,6 @@ from ..operators.field_types import leaf_at as leaf_at
 from ..operators.field_types import reinterpret as reinterpret
 from ..operators.functions import constant as constant
 from ..operators.image_arrays import ImageFile as ImageFile
-from ..operators.image_arrays import ImagePart as ImagePart
 from ..operators.image_pixels import pipeline_has_gpu as pipeline_has_gpu
 from ..operators.image_transform import AxisScaling as AxisScaling
 from ..operators.image_transform import Resampler as Resampler
