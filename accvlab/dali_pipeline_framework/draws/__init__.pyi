@@ -1,8 +1,5 @@
 from .draw_records import DrawRecord as DrawRecord
-from .draw_records import record_from_json as record_from_json
-from .draw_records import record_to_json as record_to_json
 from .draw_records import records_of_batch as records_of_batch
-from .draw_scope import DrawRecording as DrawRecording
 from .keyed_draws import SamplePlace as SamplePlace
 from .random_draws import DrawKey as DrawKey
 from .random_draws import FieldKey as FieldKey

@@ -26,8 +26,6 @@ from .random_draws import IntegerDraw, NormalDraw, PlannedDraw
 DrawRecord: TypeAlias = dict[str, npt.NDArray[Any]]
 """The draws of one sample, by name: arrays of float32 or int32."""
 
-_DTYPES = ("float32", "int32")
-
 
 def records_of_batch(draws: Mapping[Any, Any]) -> list[DrawRecord]:
     """Split the recorded draws of a batch into one record per sample.
@@ -60,48 +58,6 @@ def records_of_batch(draws: Mapping[Any, Any]) -> list[DrawRecord]:
         raise FieldValueError(f"All draws of a batch must be of the same number of samples, got {sizes}")
     count = next(iter(sizes.values()), 0)
     return [{name: np.array(array[slot]) for name, array in arrays.items()} for slot in range(count)]
-
-
-def record_to_json(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record in a form that ``json.dump`` can write; `record_from_json` restores it bit by bit.
-
-    Raises:
-        FieldValueError: If an entry is no array of float32 or int32.
-
-    Example:
-        >>> record_to_json({"Jitter[0]/gain": np.array([0.5, 2.0], np.float32)})
-        {'Jitter[0]/gain': {'dtype': 'float32', 'values': [0.5, 2.0]}}
-    """
-    entries: dict[str, Any] = {}
-    for name, value in record.items():
-        if not isinstance(value, np.ndarray | np.generic) or str(value.dtype) not in _DTYPES:
-            got = f"{value.dtype}" if hasattr(value, "dtype") else type(value).__name__
-            raise FieldValueError(f"{name}: a draw must be an array of {' or '.join(_DTYPES)}, got {got}")
-        entries[name] = {"dtype": str(value.dtype), "values": value.tolist()}
-    return entries
-
-
-def record_from_json(entries: Mapping[str, Any]) -> DrawRecord:
-    """Restore a record from the result of `record_to_json`.
-
-    Raises:
-        FieldValueError: If it is not the JSON form of a record.
-    """
-    if not isinstance(entries, Mapping):
-        raise FieldValueError(f"must be the JSON form of a record, a dict, got {type(entries).__name__}")
-    record: DrawRecord = {}
-    for name, entry in entries.items():
-        try:
-            dtype, values = entry["dtype"], entry["values"]
-            array = np.array(values)
-            with np.errstate(over="ignore"):  # is found below
-                restored = array.astype(dtype)
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise FieldValueError(f"{name}: is not the JSON form of a draw: {entry!r}") from error
-        if dtype not in _DTYPES or array.dtype.kind not in "if" or not np.array_equal(restored, array):
-            raise FieldValueError(f"{name}: must be numbers of {' or '.join(_DTYPES)}, got {entry!r}")
-        record[name] = restored
-    return record
 
 
 def problem_of_draw(planned: PlannedDraw, value: npt.NDArray[Any]) -> str | None:

@@ -391,63 +391,6 @@ class RunningStep:
         return running._supply.node(step, running._draws[name])
 
 
-@methods_not_converted
-class DrawRecording:
-    """Records the draws of steps that are called in a bare DALI pipeline, or replays them.
-
-    Example::
-
-        @pipeline_def
-        def graph():
-            data = ...
-            with DrawRecording() as draws:
-                data = jitter(data)
-            return (*data.get_data(), *draws.nodes.values())
-    """
-
-    def __init__(self, replayed: Mapping[str, DataNode] | None = None) -> None:
-        """Set up.
-
-        Args:
-            replayed: For each draw its name in a record and its node, on the CPU. Not given, DALI draws.
-        """
-        self._plan = DrawPlan(None)
-        self._replayed = replayed
-        self._supply = GraphDraws(self._plan, None if replayed is None else self._replayed_node)
-
-    def __enter__(self) -> DrawRecording:
-        self._plan.__enter__()
-        self._supply.__enter__()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
-        self._supply.__exit__()
-        self._plan.__exit__()
-        unknown = self._replayed.keys() - self.nodes.keys() if self._replayed is not None and kind is None else ()
-        if unknown:
-            raise SettingError(f"No step has declared the draw {min(unknown)!r}, which was to be replayed.")
-
-    def _replayed_node(self, indices: tuple[int, ...]) -> DataNode:
-        planned = self._plan.draws[indices[0]]
-        nodes = self._replayed or {}
-        if planned.record_name not in nodes:
-            raise SettingError(f"The {planned} is to be replayed, but there is no {planned.record_name!r}.")
-        return nodes[planned.record_name]
-
-    @property
-    def nodes(self) -> dict[str, DataNode]:
-        """The draws that the steps have declared so far, by name."""
-        return {
-            planned.record_name: node
-            for planned, node in zip(self._plan.draws, self._supply.recorded(), strict=True)
-        }
-
-    @property
-    def unused(self) -> list[str]:
-        """Names of the draws that the steps have declared so far, and have not asked for."""
-        return [planned.record_name for planned in self._supply.unused()]
-
-
 def current_group() -> FieldPath:
     """Path of the group that steps are applied to; empty for the whole sample."""
     return _group.get()
