@@ -27,8 +27,8 @@ from accvlab.dali_pipeline_framework.sampling import (
     WeightedSampler,
 )
 from accvlab.dali_pipeline_framework.sampling.planned_sampler import PlannedSampler
+from accvlab.dali_pipeline_framework.sampling.sample_samplers import ShardedPermutationSampler
 from accvlab.dali_pipeline_framework.sampling.sampler_replay import ReplayedSampler
-from accvlab.dali_pipeline_framework.sampling.sharded_permutation_sampler import ShardedPermutationSampler
 from support.samplers import EpochSampler
 
 POLICIES = ("drop", "pad", "partial", "wrap")

@@ -27,11 +27,14 @@ class EpochPlanSampler(RandomAccessSampler):
     """A sampler whose epochs are `EpochPlan` objects, so that a begun epoch can continue with other batches."""
 
     supports_last_batch = True
-    _num_samples: int
 
-    def __init__(self, total_batch_size: int | None, last_batch: LastBatch) -> None:
-        """Set the batch size, see `RandomAccessSampler`."""
+    def __init__(
+        self, total_batch_size: int | None, last_batch: LastBatch, num_samples: int, settings: Description
+    ) -> None:
+        """Set the batch size, see `RandomAccessSampler`, and the settings that the order depends on, by name."""
         super().__init__(total_batch_size, last_batch=last_batch)
+        self._num_samples = num_samples
+        self._settings: Description = {"sampler": type(self).__name__, **settings}
         self._plans = _no_plans()
         self._has_reported_cuts = False
 
@@ -42,7 +45,7 @@ class EpochPlanSampler(RandomAccessSampler):
 
     def describe(self) -> Description:
         """What the order depends on, as short values by name."""
-        return {"sampler": type(self).__name__}
+        return dict(self._settings)
 
     @property
     def is_epoch_based(self) -> bool:

@@ -16,8 +16,7 @@ from ..draws.keyed_draws import digest
 from ..errors import SettingError
 from .arithmetic.last_batch import LastBatch, SampleCounts
 from .plans.planned_batch import PlannedBatch
-from .random_access_sampler import Description, RandomAccessSampler
-from .sampler_base import SamplerBase
+from .random_access_sampler import Description, RandomAccessSampler, SamplerBase
 
 
 class CompleteBatch(NamedTuple):

@@ -217,14 +217,13 @@ class GivenOrderSampler(EpochPlanSampler):
         Raises:
             SettingError: It is neither, can be iterated once only, or its order is not one of indices.
         """
-        super().__init__(None, "partial")
+        super().__init__(None, "partial", num_samples, {})
         if isinstance(given, Iterator) or not (isinstance(given, Iterable) or callable(given)):
             hint = " An iterator ends with its first epoch." if isinstance(given, Iterator) else ""
             raise SettingError(
                 f"`sampler` must be a sampler of this package, a function epoch -> indices, or a sampler of "
                 f"PyTorch, got {shown(given)}.{hint}"
             )
-        self._num_samples = num_samples
         self.indices = indices = EpochIndices(given, num_samples)
         self.depends_on_shards = not indices.is_function
         self.shard = 0, 1

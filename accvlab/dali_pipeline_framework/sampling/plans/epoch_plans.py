@@ -4,16 +4,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 
+from ...checks import MOST_SAMPLES, whole_number
 from ...draws.keyed_draws import derive_key
+from ...errors import SettingError
 from ..arithmetic.keyed_permutation import KeyedPermutation
 from ..arithmetic.last_batch import LastBatch, SampleCounts
+from ..arithmetic.weights import WeightedChoice, checked_weights
 from .planned_batch import Int64Array, PlannedBatch
 from .tracks import UnitTable
+
+Weights = Sequence[float] | npt.NDArray[np.float64]
 
 
 class EpochPlan(ABC):
@@ -92,6 +98,41 @@ class ShuffledOrder(Order):
             lambda positions: (permutation[positions], np.zeros_like(positions)),
             permutation if permutation.is_network else None,
         )
+
+
+@attrs.frozen(eq=False)
+class WeightedOrder(Order):
+    """Each position draws a unit by weight, with replacement."""
+
+    choice: WeightedChoice
+    num_positions: int
+    seed: int
+
+    def of_epoch(self, epoch: int) -> EpochOrder:
+        """The draws of an epoch."""
+        key = derive_key("weighted order", self.seed, epoch)
+        return EpochOrder(self.num_positions, lambda positions: (self.choice.draw(key, positions), positions + 1))
+
+
+def units_order(
+    num_units: int, weights: Weights | None, num_per_epoch: int | None, seed: int, shuffle: bool
+) -> Order:
+    """The order of units: by weight where there are weights, else each once."""
+    if weights is None:
+        if num_per_epoch is not None:
+            raise SettingError(
+                f"`num_per_epoch` goes with `weights`: without weights each is delivered once per epoch. Got "
+                f"{num_per_epoch!r} without weights."
+            )
+        return ShuffledOrder(num_units, seed, shuffle)
+    if not shuffle:
+        raise SettingError(
+            "`weights` do not go with `shuffle=False`: draws by weight are random. Leave one of the two out."
+        )
+    array = checked_weights(weights, num_units, "weights")
+    num_per_epoch = num_units if num_per_epoch is None else num_per_epoch
+    num_per_epoch = whole_number(num_per_epoch, "num_per_epoch", at_least=1, at_most=MOST_SAMPLES)
+    return WeightedOrder(WeightedChoice(array), num_per_epoch, seed)
 
 
 @attrs.frozen(eq=False)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...draws.keyed_draws import random_bits
 from ..arithmetic.last_batch import LastBatch
-from ..clips.clips import Clips
+from .clips import Clips
 from .planned_batch import BoolArray, Int64Array, PlannedBatch, distinct
 
 

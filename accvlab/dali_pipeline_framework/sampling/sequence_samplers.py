@@ -1,23 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Endless sampler that plays sequences in batch slots, in the published order."""
+"""Samplers that play sequences or clips in the slots of the batch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Sequence
+from typing import Any, Literal
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 
-from ..checks import flag, whole_number
+from ..checks import choice, flag, whole_number
 from ..draws.keyed_draws import digest
 from ..errors import NotSupportedError, SettingError
 from .arithmetic.last_batch import LastBatch, checked_lengths
 from .planned_sampler import PlannedSampler
+from .plans.clips import Clips
+from .plans.epoch_plans import Weights, units_order
 from .plans.planned_batch import Int64Array, PlannedBatch
-from .plans.tracks import SequenceUnits
+from .plans.tracks import ClipSequenceUnits, ClipUnits, SequenceUnits
 from .random_access_sampler import Description, RandomAccessSampler
-from .weighted_sampler import Weights, units_order
 
 
 class SequenceSampler(RandomAccessSampler):
@@ -129,57 +131,55 @@ class SequenceSampler(RandomAccessSampler):
         }
 
 
-class _Order(NamedTuple):
-    """The order of the sequences in a cycle."""
+@attrs.frozen(eq=False)
+class _Order:
+    """The order of the sequences in a cycle, and when each slot plays its share of them.
 
-    sequences: Int64Array  # (num_sequences,)
-    loads: Int64Array  # (B,), number of samples of the share of each slot
-    behind: Mapping[str, Any]  # state of the generator from which the next order is drawn
+    Attributes:
+        sequences: ``(S,)``; slot ``i`` of ``B`` plays ``sequences[i::B]``.
+        ends: ``(S / B, B)``, the batch behind each of them, counted from the slot's start of the cycle.
+    """
 
-
-class _Share(NamedTuple):
-    """What a slot plays in a cycle."""
-
-    cycle: int
-    sequences: Int64Array  # (n,)
-    ends: Int64Array  # (n,), the batch behind each sequence, counted from the slot's start of the cycle
+    sequences: Int64Array
+    ends: Int64Array
 
 
 class _Slots:
     """Finds what each slot plays in a batch, going on from the batch that was asked for before.
 
-    Kept are per slot its cycle, when it began that, and its share of it; and the orders of the cycles in which
-    some slot is now. Each order has the state of the generator behind it, from which the next one is drawn, anew
-    where another slot was there long before::
-
-        slot 0 |   0   |  1  |   2   |  3 ...     kept: orders 1 and 3
-        slot 1 |       0        |       1 ...     will draw order 2 again, from what stands behind order 1
+    Kept are per slot its cycle, and when it began that; and the orders from the cycle of the last slot to that of
+    the first one.
     """
 
     def __init__(self, lengths: Int64Array, num_slots: int, seed: int | None) -> None:
         self._lengths = lengths
         self._num_slots = num_slots
-        self._rng = None if seed is None else np.random.default_rng(seed=seed)
-        self._num_drawn = 0  # orders up to where the generator stands
-        self._first_order = self._draw(0, {})
+        self._seed = seed
         self._begin()
 
     def _begin(self) -> None:
         """Put all slots before their first sample."""
-        self._orders = {0: self._first_order}
+        self._rng = None if self._seed is None else np.random.default_rng(seed=self._seed)
+        self._orders = {0: self._next_order()}
         self._cycles, self._starts = np.zeros((2, self._num_slots), np.int64)
-        self._stops = self._first_order.loads
-        self._shares: list[_Share | None] = [None] * self._num_slots
+        self._stops = self._orders[0].ends[-1]
         # What the slots play now: from the batch `first` to the one before `behind`.
         self._sequences, self._first, self._behind = np.zeros((3, self._num_slots), np.int64)
         self._all_first = self._any_behind = 0
+
+    def _next_order(self) -> _Order:
+        num_sequences = len(self._lengths)
+        sequences = np.arange(num_sequences) if self._rng is None else self._rng.permutation(num_sequences)
+        rounds = np.zeros((-(-num_sequences // self._num_slots), self._num_slots), np.int64)
+        rounds.ravel()[:num_sequences] = self._lengths[sequences]
+        return _Order(sequences, np.cumsum(rounds, axis=0))
 
     def find(self, batch: int) -> tuple[Int64Array, Int64Array, Int64Array]:
         """Sequence, frame in it, and cycle of each slot; each ``(B,)``."""
         if not self._all_first <= batch < self._any_behind:
             if self._rng is None:
-                self._cycles = batch // self._first_order.loads
-                self._starts = self._cycles * self._first_order.loads
+                self._cycles = batch // self._stops
+                self._starts = self._cycles * self._stops
             else:
                 self._pass_cycles(batch)
             self._look_up(batch)
@@ -188,47 +188,29 @@ class _Slots:
     def _pass_cycles(self, batch: int) -> None:
         if (batch < self._starts).any():
             self._begin()
-        # The slots that are behind go first, and together: so each order is drawn once on the way.
-        while (is_late := self._stops <= batch).any():
+        while (is_late := self._stops <= batch).any():  # the slots that are furthest behind go first, together
             cycle = int(self._cycles[is_late].min())
             goes_on = is_late & (self._cycles == cycle)
             if cycle + 1 not in self._orders:
-                self._orders[cycle + 1] = self._draw(cycle + 1, self._orders[cycle].behind)
+                self._orders[cycle + 1] = self._next_order()
+            loads = self._orders[cycle + 1].ends[-1]
             self._starts = np.where(goes_on, self._stops, self._starts)
-            self._stops = np.where(goes_on, self._stops + self._orders[cycle + 1].loads, self._stops)
+            self._stops = np.where(goes_on, self._stops + loads, self._stops)
             self._cycles = self._cycles + goes_on
-            if not (self._cycles == cycle).any():
-                del self._orders[cycle]
-
-    def _draw(self, cycle: int, state: Mapping[str, Any]) -> _Order:
-        sequences, behind = np.arange(len(self._lengths)), state
-        if self._rng is not None:
-            if self._num_drawn != cycle:
-                self._rng.bit_generator.state = state
-            sequences = self._rng.permutation(len(self._lengths))
-            self._num_drawn = cycle + 1
-            behind = self._rng.bit_generator.state
-        rounds = np.zeros((-(-len(self._lengths) // self._num_slots), self._num_slots), np.int64)
-        rounds.ravel()[: len(self._lengths)] = self._lengths[sequences]
-        return _Order(sequences, rounds.sum(axis=0), behind)
+            for passed in range(min(self._orders), int(self._cycles.min())):
+                del self._orders[passed]
 
     def _look_up(self, batch: int) -> None:
         """Find the sequences of the slots that do not play in this batch what they played before."""
         for slot in np.flatnonzero((batch < self._first) | (self._behind <= batch)).tolist():
-            share, start = self._share(slot), int(self._starts[slot])
-            position = int(share.ends.searchsorted(batch - start, side="right"))
-            self._sequences[slot] = share.sequences[position]
-            self._behind[slot] = start + share.ends[position]
-            self._first[slot] = self._behind[slot] - self._lengths[share.sequences[position]]
+            order = self._orders[0 if self._rng is None else int(self._cycles[slot])]
+            start = int(self._starts[slot])
+            number = int(order.ends[:, slot].searchsorted(batch - start, side="right"))
+            sequence = order.sequences[number * self._num_slots + slot]
+            self._sequences[slot] = sequence
+            self._behind[slot] = start + order.ends[number, slot]
+            self._first[slot] = self._behind[slot] - self._lengths[sequence]
         self._all_first, self._any_behind = int(self._first.max()), int(self._behind.min())
-
-    def _share(self, slot: int) -> _Share:
-        cycle = 0 if self._rng is None else int(self._cycles[slot])
-        share = self._shares[slot]
-        if share is None or share.cycle != cycle:
-            sequences = self._orders[cycle].sequences[slot :: self._num_slots]
-            share = self._shares[slot] = _Share(cycle, sequences, np.cumsum(self._lengths[sequences]))
-        return share
 
 
 class StreamingSequenceSampler(PlannedSampler):
@@ -294,28 +276,141 @@ class StreamingSequenceSampler(PlannedSampler):
         Raises:
             SettingError: An argument is out of its range.
         """
-        super().__init__(total_batch_size, last_batch)
-        self._lengths = checked_lengths(sequence_lengths)
-        self._num_samples = int(self._lengths.sum())
+        lengths = checked_lengths(sequence_lengths)
+        num_samples = int(lengths.sum())
         self.seed = whole_number(seed, "seed", at_least=0)
         self.shuffles = flag(shuffle, "shuffle")
         self.cuts = flag(cut_sequences, "cut_sequences")
-        self.unit_table = SequenceUnits(self._lengths)
-        self.order = units_order(len(self._lengths), weights, num_per_epoch, self.seed, self.shuffles)
-        self._digests = {
-            "sequence_lengths": digest(self._lengths),
-            "weights": None if weights is None else digest(np.asarray(weights, dtype=np.float64)),
-        }
-
-    def describe(self) -> Description:
-        """What the order depends on."""
-        return {
-            **super().describe(),
-            "num_sequences": len(self._lengths),
-            "num_samples": self._num_samples,
-            **self._digests,
+        self.unit_table = SequenceUnits(lengths)
+        self.order = units_order(len(lengths), weights, num_per_epoch, self.seed, self.shuffles)
+        settings: Description = {
+            "num_sequences": len(lengths),
+            "num_samples": num_samples,
+            "sequence_lengths": digest(lengths),
+            "weights": _digest_of_weights(weights),
             "num_per_epoch": self.order.num_positions,
             "seed": self.seed if self.shuffles else None,
             "shuffle": self.shuffles,
             "cut_sequences": self.cuts,
         }
+        super().__init__(total_batch_size, last_batch, num_samples, settings)
+
+
+class ClipSampler(PlannedSampler):
+    """Each clip of `Clips` once per epoch (or drawn by weight).
+
+    ``deliver`` says what a slot gets:
+
+    - ``"frames"``: a clip is played frame by frame, in as many batches as it has frames;
+    - ``"clips"``: a clip is one sample, for a `ClipDataProvider`, which loads the frames of the clip that
+      starts at the sample's index. With ``step < sequence_length`` the clips overlap: a queue.
+
+    ``arrange`` says which clips follow each other:
+
+    - ``"shuffled"``: any; each epoch in an order of its own (``shuffle=False``: in the order of the data set);
+    - ``"streamed"``: a slot plays the clips of a sequence in their order, then those of another sequence; the
+      sequences are dealt to the slots as by `StreamingSequenceSampler`.
+
+    Example::
+
+        >>> clips = Clips([5, 4], sequence_length=2, step=2)
+        >>> sampler = ClipSampler(clips, 2, shuffle=False)
+        >>> [sampler.get_next_batch_indices() for _ in range(sampler.num_batches(epoch=0))]
+        [[0, 2], [1, 3], [5, 7], [6, 8]]
+    """
+
+    def __init__(
+        self,
+        clips: Clips,
+        total_batch_size: int | None = None,
+        *,
+        deliver: Literal["frames", "clips"] = "frames",
+        arrange: Literal["shuffled", "streamed"] = "shuffled",
+        seed: int = 0,
+        shuffle: bool = True,
+        cut_sequences: bool = False,
+        weights: Weights | None = None,
+        num_per_epoch: int | None = None,
+        last_batch: LastBatch | None = None,
+    ) -> None:
+        """Create the sampler.
+
+        Args:
+            clips: The clips.
+            total_batch_size: Number of slots, all shards together. None: set later, by the loader.
+            deliver: ``"frames"`` or ``"clips"``.
+            arrange: ``"shuffled"`` or ``"streamed"``.
+            seed: Seed of the orders and of the clips' jitter, at least 0.
+            shuffle: Whether the order differs between epochs; with weights it always does.
+            cut_sequences: With ``"streamed"``, whether a sequence may go on in another slot, between two of its
+                clips, to make the slots equally long.
+            weights: One per clip, or with ``"streamed"`` one per sequence that has a clip, to draw them by weight.
+            num_per_epoch: With weights, number of clips or sequences drawn per epoch; None for as many as there
+                are.
+            last_batch: What becomes of clips that do not fill the last batches; None for ``"drop"``, with
+                ``"streamed"`` for ``"pad"``.
+
+        Raises:
+            SettingError: An argument is out of its range.
+        """
+        choice(deliver, "deliver", ("frames", "clips"))
+        choice(arrange, "arrange", ("shuffled", "streamed"))
+        if not isinstance(clips, Clips):
+            raise SettingError(f"`clips` must be of the class Clips, got {type(clips).__name__}.")
+        self.is_streamed = arrange == "streamed"
+        self.cuts = flag(cut_sequences, "cut_sequences")
+        if self.cuts and not self.is_streamed:
+            raise SettingError("`cut_sequences` goes with arrange='streamed', got arrange='shuffled'.")
+        if last_batch is None:
+            last_batch = "pad" if self.is_streamed else "drop"
+        self.clips = clips
+        self.seed = whole_number(seed, "seed", at_least=0)
+        self.shuffles = flag(shuffle, "shuffle")
+        self._deliver = deliver
+        unit_table = ClipSequenceUnits if self.is_streamed else ClipUnits
+        self.unit_table = unit_table(clips, as_one=deliver == "clips")
+        self.order = units_order(self.unit_table.num_units, weights, num_per_epoch, self.seed, self.shuffles)
+        settings: Description = {
+            **{f"clips.{name}": value for name, value in clips.describe().items()},
+            "deliver": deliver,
+            "arrange": arrange,
+            "weights": _digest_of_weights(weights),
+            "num_per_epoch": self.order.num_positions,
+            "seed": self.seed,
+            "shuffle": self.shuffles,
+            "cut_sequences": self.cuts,
+        }
+        super().__init__(total_batch_size, last_batch, clips.num_frames, settings)
+
+    def check_provider(self, provider: Any) -> None:
+        """Raise a `SettingError` where the provider delivers clips, and others than this sampler chooses."""
+        clips = getattr(provider, "clips", None)
+        if not isinstance(clips, Clips):
+            return
+        if self._deliver == "frames":
+            raise SettingError(
+                f"{type(provider).__name__} delivers a clip as one sample, but the ClipSampler plays clips frame "
+                f"by frame (deliver='frames'). Pass deliver='clips', or use the provider of the frames."
+            )
+        own, other = _window(self.clips), _window(clips)
+        if own != other:
+            differing = ", ".join(
+                f"{name}: {other[name]!r} and {own[name]!r}" for name in own if other[name] != own[name]
+            )
+            raise SettingError(
+                f"{type(provider).__name__} and the ClipSampler must have the same clips. In provider and sampler "
+                f"differ {differing}. Give both the same Clips object."
+            )
+
+    def _exact_settings(self) -> tuple[Hashable, ...]:
+        return (*super()._exact_settings(), self.clips)
+
+
+def _digest_of_weights(weights: Weights | None) -> str | None:
+    return None if weights is None else digest(np.asarray(weights, dtype=np.float64))
+
+
+def _window(clips: Clips) -> Description:
+    """What decides which frames the clip has that starts at a given frame."""
+    of_starts = ("step", "step_interval", "jitter", "num_clips")
+    return {name: value for name, value in clips.describe().items() if name not in of_starts}

@@ -1,62 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order of `ShuffledShardedInputCallable`: each shard delivers a range of the order of the epoch."""
+"""Samplers of single samples: shuffled, in order, by weight, or with a range of the order for each shard."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from ..checks import MOST_SAMPLES, flag, whole_number
+from ..draws.keyed_draws import digest
 from .arithmetic.last_batch import LastBatch, SampleCounts
+from .arithmetic.weights import checked_weights
 from .planned_sampler import EpochPlanSampler, PlannedSampler
-from .plans.epoch_plans import EpochPlan, ShuffledOrder
+from .plans.epoch_plans import EpochPlan, ShuffledOrder, Weights, units_order
 from .plans.planned_batch import Int64Array, PlannedBatch
 from .plans.tracks import SampleUnits
 from .random_access_sampler import Description
 
 
 class RangePlan(EpochPlan):
-    """The positions of an order, cut into one range per shard."""
+    """Samples in an order, cut into one range per shard."""
 
     def __init__(
         self,
+        num_positions: int,
         make_order: Callable[[], Int64Array] | None,
-        intervals: Sequence[tuple[int, int]],
         total_batch_size: int,
         num_shards: int,
         last_batch: LastBatch,
     ) -> None:
-        """Divide the positions among the shards.
+        """Divide the positions of the order among the shards.
 
         Args:
+            num_positions: Number of samples, ``N``.
             make_order: Makes the ``(N,)`` samples at all positions, when the first batch is asked for; None for
                 the order of the data set.
-            intervals: Positions to deliver, as ``[start, stop)``; several where an epoch continues.
             total_batch_size: Samples per batch, all shards together; a multiple of ``num_shards``.
             num_shards: Number of shards.
             last_batch: With ``"drop"`` all shards get ranges of the same length, and what is left over at the end
                 of the order is dropped; otherwise the lengths differ by at most 1.
         """
         self._make_order = make_order
-        self._order: Int64Array | None = None
-        self._starts = np.array([start for start, _ in intervals], np.int64)
-        lengths = np.array([stop - start for start, stop in intervals], np.int64)
-        self._ends = np.cumsum(lengths)  # of the intervals, counted in the positions that are left
-        self._num_positions = int(self._ends[-1]) if len(lengths) else 0
+        self._num_positions = num_positions
         self._batch_size = total_batch_size // num_shards
         self._num_shards = num_shards
         self._last_batch = last_batch
         shards = np.arange(num_shards + 1)
         if last_batch == "drop":
-            bounds = shards * (self._num_positions // num_shards)
+            bounds = shards * (num_positions // num_shards)
         else:
-            bounds = shards * self._num_positions // num_shards
+            bounds = shards * num_positions // num_shards
         self._first, self._stop = bounds[:-1], bounds[1:]
         self._sizes = self._stop - self._first
         self._num_begun = -(-int(self._sizes.max()) // self._batch_size)
         self.num_batches = int(self._sizes[0]) // self._batch_size if last_batch == "drop" else self._num_begun
+
+    @functools.cached_property
+    def _order(self) -> Int64Array | None:
+        return None if self._make_order is None else self._make_order()
 
     @property
     def num_begun_batches(self) -> int:
@@ -66,44 +68,28 @@ class RangePlan(EpochPlan):
     def batch(self, number: int) -> PlannedBatch:
         """Get a batch; also one that is dropped, since it is not full (``number < num_begun_batches``)."""
         slots = np.arange(number * self._batch_size, (number + 1) * self._batch_size)
-        left = self._first[:, None] + slots  # (num_shards, batch size)
-        beyond = left >= self._stop[:, None]
-        visits = np.zeros(left.shape, np.int64)
+        positions = self._first[:, None] + slots  # (num_shards, batch size)
+        beyond = positions >= self._stop[:, None]
+        visits = np.zeros(positions.shape, np.int64)
         if self._last_batch == "wrap":
-            left = self._first[:, None] + slots % np.maximum(self._sizes, 1)[:, None]
+            positions = self._first[:, None] + slots % np.maximum(self._sizes, 1)[:, None]
             visits, beyond = -1 * beyond.astype(np.int64), np.zeros_like(beyond)
         else:
-            left = np.where(beyond, self._stop[:, None] - 1, left)
-        positions = self._positions(np.clip(left.ravel(), 0, self._num_positions - 1))
-        if self._order is None and self._make_order is not None:
-            self._order = self._make_order()
-        indices = positions if self._order is None else self._order[positions]
+            positions = np.where(beyond, self._stop[:, None] - 1, positions)
+        indices = self._samples_at(np.clip(positions.ravel(), 0, self._num_positions - 1))
         return PlannedBatch(indices, beyond.ravel(), visit=visits.ravel())
 
-    def _positions(self, left: Int64Array) -> Int64Array:
-        interval = np.searchsorted(self._ends, left, side="right")
-        before = np.where(interval > 0, self._ends[interval - 1], 0)
-        return self._starts[interval] + left - before
+    def _samples_at(self, positions: Int64Array) -> Int64Array:
+        return positions if self._order is None else self._order[positions]
 
     def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
         """Plan what the shards have left, and behind it what would have been dropped."""
         done = np.minimum(self._first + num_delivered * self._batch_size, self._stop)
-        pieces = [
-            *zip(done.tolist(), self._stop.tolist(), strict=True),
-            (int(self._stop[-1]), self._num_positions),
-        ]
-        intervals = [part for start, stop in pieces for part in self._parts(start, stop)]
-        return RangePlan(self._make_order, intervals, total_batch_size, num_shards, last_batch)
-
-    def _parts(self, first: int, stop: int) -> list[tuple[int, int]]:
-        """The intervals of positions behind the range ``[first, stop)`` of what is left."""
-        parts = []
-        ends = self._ends.tolist()
-        for start, begin, end in zip(self._starts.tolist(), [0, *ends][: len(ends)], ends, strict=True):
-            low, high = max(first, begin), min(stop, end)
-            if low < high:
-                parts.append((start + low - begin, start + high - begin))
-        return parts
+        starts, stops = [*done.tolist(), self._stop[-1]], [*self._stop.tolist(), self._num_positions]
+        left = np.concatenate(list(map(np.arange, starts, stops)))
+        return RangePlan(
+            len(left), functools.partial(self._samples_at, left), total_batch_size, num_shards, last_batch
+        )
 
     @property
     def sample_counts(self) -> SampleCounts:
@@ -132,19 +118,9 @@ class ShardedPermutationSampler(EpochPlanSampler):
         self, num_samples: int, total_batch_size: int | None, seed: int, shuffle: bool, last_batch: LastBatch
     ) -> None:
         """Set up; the arguments were checked."""
-        super().__init__(total_batch_size, last_batch)
-        self._num_samples = num_samples
+        super().__init__(total_batch_size, last_batch, num_samples, _described(num_samples, seed, shuffle))
         self._seed = seed
         self._shuffle = shuffle
-
-    def describe(self) -> Description:
-        """What the order depends on."""
-        return {
-            **super().describe(),
-            "num_samples": self._num_samples,
-            "seed": self._seed if self._shuffle else None,
-            "shuffle": self._shuffle,
-        }
 
     def num_begun_batches(self, epoch: int) -> int:
         """Number of batches of an epoch, with one that is dropped, since it is not full."""
@@ -155,7 +131,11 @@ class ShardedPermutationSampler(EpochPlanSampler):
 
     def _begin_plan(self, epoch: int, total_batch_size: int, num_shards: int) -> EpochPlan:
         make_order = functools.partial(self._permutation, epoch) if self._shuffle else None
-        return RangePlan(make_order, [(0, self._num_samples)], total_batch_size, num_shards, self.last_batch)
+        return RangePlan(self._num_samples, make_order, total_batch_size, num_shards, self.last_batch)
+
+
+def _described(num_samples: int, seed: int, shuffle: bool) -> Description:
+    return {"num_samples": num_samples, "seed": seed if shuffle else None, "shuffle": shuffle}
 
 
 class ShuffledSampler(PlannedSampler):
@@ -195,21 +175,13 @@ class ShuffledSampler(PlannedSampler):
         Raises:
             SettingError: An argument is out of its range.
         """
-        super().__init__(total_batch_size, last_batch)
-        self._num_samples = whole_number(num_samples, "num_samples", at_least=1, at_most=MOST_SAMPLES)
+        num_samples = whole_number(num_samples, "num_samples", at_least=1, at_most=MOST_SAMPLES)
         self.seed = whole_number(seed, "seed", at_least=0)
         self.shuffles = flag(shuffle, "shuffle")
-        self.order = ShuffledOrder(self._num_samples, self.seed, self.shuffles)
-        self.unit_table = SampleUnits(self._num_samples)
-
-    def describe(self) -> Description:
-        """What the order depends on."""
-        return {
-            **super().describe(),
-            "num_samples": self._num_samples,
-            "seed": self.seed if self.shuffles else None,
-            "shuffle": self.shuffles,
-        }
+        settings = _described(num_samples, self.seed, self.shuffles)
+        super().__init__(total_batch_size, last_batch, num_samples, settings)
+        self.order = ShuffledOrder(num_samples, self.seed, self.shuffles)
+        self.unit_table = SampleUnits(num_samples)
 
 
 class SequentialSampler(PlannedSampler):
@@ -244,11 +216,57 @@ class SequentialSampler(PlannedSampler):
         Raises:
             SettingError: An argument is out of its range.
         """
-        super().__init__(total_batch_size, last_batch)
-        self._num_samples = whole_number(num_samples, "num_samples", at_least=1, at_most=MOST_SAMPLES)
-        self.order = ShuffledOrder(self._num_samples, 0, False)
-        self.unit_table = SampleUnits(self._num_samples)
+        num_samples = whole_number(num_samples, "num_samples", at_least=1, at_most=MOST_SAMPLES)
+        super().__init__(total_batch_size, last_batch, num_samples, {"num_samples": num_samples})
+        self.order = ShuffledOrder(num_samples, 0, False)
+        self.unit_table = SampleUnits(num_samples)
 
-    def describe(self) -> Description:
-        """What the order depends on."""
-        return {**super().describe(), "num_samples": self._num_samples}
+
+class WeightedSampler(PlannedSampler):
+    """Each position of an epoch draws a sample by weight, independently of all others (with replacement).
+
+    Weights per class are weights per sample that are looked up: ``class_weights[labels]``;
+    `class_balanced_weights` computes weights with which all classes are drawn equally often.
+
+    The length of the epoch does not depend on the weights; it is as many draws as there are samples, unless
+    given. So rare samples are seen several times per epoch, and others are not seen in it.
+
+    Example::
+
+        >>> sampler = WeightedSampler([1, 0, 3], 4, num_per_epoch=8)
+        >>> 1 in sampler.get_next_batch_indices()
+        False
+    """
+
+    def __init__(
+        self,
+        weights: Weights,
+        total_batch_size: int | None = None,
+        *,
+        num_per_epoch: int | None = None,
+        seed: int = 0,
+        last_batch: LastBatch = "drop",
+    ) -> None:
+        """Create the sampler.
+
+        Args:
+            weights: ``(N,)``, one per sample of the data set, at least 0 and not all 0; they need not add up to 1.
+            total_batch_size: Samples per batch, all shards together. None: set later, by the loader.
+            num_per_epoch: Draws per epoch; None for ``N``.
+            seed: Seed of the draws, at least 0.
+            last_batch: What becomes of a last batch that is not full.
+
+        Raises:
+            SettingError: An argument is out of its range.
+        """
+        self.seed = whole_number(seed, "seed", at_least=0)
+        array = checked_weights(weights, None, "weights")
+        self.order = units_order(len(array), array, num_per_epoch, self.seed, shuffle=True)
+        self.unit_table = SampleUnits(len(array))
+        settings: Description = {
+            "num_samples": len(array),
+            "weights": digest(array),
+            "num_per_epoch": self.order.num_positions,
+            "seed": self.seed,
+        }
+        super().__init__(total_batch_size, last_batch, len(array), settings)
