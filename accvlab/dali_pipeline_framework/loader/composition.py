@@ -12,7 +12,7 @@ from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
 from ..providers.data_provider import DataProvider, check_number_of_samples
 from ..sampling.random_access_sampler import SamplerBase
-from ..sampling.sample_samplers import SequentialSampler, ShuffledSampler
+from ..sampling.samplers import SequentialSampler, ShuffledSampler
 from ..sources.given_order import GivenOrder, GivenOrderSampler
 from ..sources.sampler_inputs import SamplerInputCallable
 

@@ -20,8 +20,7 @@ from nvidia.dali.data_node import DataNode
 
 from ..sample_data.graph_mode import do_not_convert
 from . import functions
-from .element_selection import column, row, rows_at, with_row_before
-from .field_types import computable, exact_constant
+from .element_selection import column, computable, exact_constant, row, rows_at, with_row_before
 
 _DT = types.DALIDataType
 _Array: TypeAlias = npt.NDArray[Any]

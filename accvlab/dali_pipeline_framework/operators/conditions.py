@@ -34,7 +34,7 @@ from ..errors import SettingError
 from ..sample_data.dtypes import NUMPY_TYPES
 from ..sample_data.graph_mode import methods_not_converted
 from . import functions
-from .field_types import exact_constant_like, reinterpret
+from .element_selection import exact_constant_like, reinterpret
 
 COMPARISON_TYPES = ("==", "!=", "<", ">", "<=", ">=")
 

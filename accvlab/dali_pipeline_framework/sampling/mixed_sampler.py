@@ -20,11 +20,9 @@ from ..checks import MOST_SAMPLES, elements, whole_number
 from ..errors import SettingError
 from .arithmetic.keyed_permutation import PermutationTable
 from .arithmetic.last_batch import LastBatch
-from .planned_sampler import PlannedSampler
 from .plans.epoch_plans import EpochOrder, Order
-from .plans.planned_batch import Int64Array, distinct
-from .plans.tracks import JoinedUnits
-from .random_access_sampler import Description, SamplerBase
+from .plans.tracks import Int64Array, JoinedUnits, distinct
+from .random_access_sampler import Description, PlannedSampler, SamplerBase
 
 MAX_PERIOD = 65536
 SUM_TOLERANCE = 1e-6
@@ -222,7 +220,7 @@ class MixedSampler(PlannedSampler):
 
     Example::
 
-        >>> from accvlab.dali_pipeline_framework.sampling.sample_samplers import ShuffledSampler
+        >>> from accvlab.dali_pipeline_framework.sampling.samplers import ShuffledSampler
         >>> day, night = ShuffledSampler(80, shuffle=False), ShuffledSampler(20, shuffle=False)
         >>> sampler = MixedSampler([day, night], [0.5, 0.5], 4, offsets=[0, 80])
         >>> sampler.get_next_batch_indices()

@@ -15,7 +15,7 @@ from cachetools import LRUCache
 from ..draws.keyed_draws import digest
 from ..errors import SettingError
 from .arithmetic.last_batch import LastBatch, SampleCounts
-from .plans.planned_batch import PlannedBatch
+from .plans.tracks import PlannedBatch
 from .random_access_sampler import Description, RandomAccessSampler, SamplerBase
 
 

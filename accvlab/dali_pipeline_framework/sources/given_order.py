@@ -21,11 +21,9 @@ from ..checks import check_shard, shown
 from ..draws.keyed_draws import digest
 from ..errors import NotSupportedError, SettingError
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
-from ..sampling.planned_sampler import EpochPlanSampler
 from ..sampling.plans.epoch_plans import EpochOrder, EpochPlan, FlatPlan
-from ..sampling.plans.planned_batch import Int64Array, PlannedBatch
-from ..sampling.plans.tracks import SampleUnits
-from ..sampling.random_access_sampler import Description
+from ..sampling.plans.tracks import Int64Array, PlannedBatch, SampleUnits
+from ..sampling.random_access_sampler import Description, EpochPlanSampler
 
 GivenOrder: TypeAlias = Callable[[int], Sequence[int]] | Iterable[int]
 """A function from an epoch to its sample indices, or a sampler of PyTorch."""

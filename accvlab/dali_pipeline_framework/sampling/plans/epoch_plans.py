@@ -16,8 +16,7 @@ from ...errors import SettingError
 from ..arithmetic.keyed_permutation import KeyedPermutation
 from ..arithmetic.last_batch import LastBatch, SampleCounts
 from ..arithmetic.weights import WeightedChoice, checked_weights
-from .planned_batch import Int64Array, PlannedBatch
-from .tracks import UnitTable
+from .tracks import Int64Array, PlannedBatch, UnitTable
 
 Weights = Sequence[float] | npt.NDArray[np.float64]
 
