@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep the elements of a tensor for which a mask is true, by operators of DALI or of NumPy.
+"""Typed values of fields, and the elements of a tensor for which a mask is true; of DALI, or of NumPy.
 
 DALI has no operator that compacts by a mask. Its augmentation of detection data drops boxes whose center is
 outside of a crop, though, and tells which ones it kept. With the whole image as the crop there is nothing left to

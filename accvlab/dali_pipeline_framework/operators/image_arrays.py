@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -35,6 +36,8 @@ _OTHERS = (
     *(b"P1", b"P2", b"P3", b"P4", b"P5", b"P6"),
 )
 _ORIENTATION_TAG = 0x0112
+_EXIF = re.compile(rb"\xff\xe1..Exif\0\0", re.DOTALL)
+_MOST_HEAD = 1 << 17  # bytes; Exif data come first, and are at most half of it
 _TILE = 256  # in which DALI warps
 _COST_OF_ROWS = 1.1  # of a resizing pass along rows, compared to one along columns, in DALI
 # Least extent of an image that is decoded at a reduced size: that of smaller ones does not tell the factor.
@@ -195,8 +198,9 @@ def _possible_reduction(hw: npt.NDArray[np.float32], least_scale: float) -> int:
 
 def _orientation(jpeg: _Bytes) -> int:
     """The orientation in the EXIF data of a JPEG file, 1 to 8; 1 where there is none."""
-    for start, end in _exif_segments(jpeg):
-        exif = jpeg[start:end].tobytes()
+    head = jpeg[:_MOST_HEAD].tobytes().partition(b"\xff\xda")[0]  # up to the pixels
+    for found in _EXIF.finditer(head):
+        exif = head[found.end() :]
         order = {b"II": "<", b"MM": ">"}.get(exif[:2])
         if order is None:
             continue
@@ -210,21 +214,6 @@ def _orientation(jpeg: _Bytes) -> int:
         except struct.error:
             continue
     return 1
-
-
-def _exif_segments(jpeg: _Bytes) -> Iterator[tuple[int, int]]:
-    position, size = 2, jpeg.size
-    while position + 4 <= size and jpeg[position] == 0xFF:
-        marker = int(jpeg[position + 1])
-        if marker in (0xDA, 0xD9):  # pixels, end
-            return
-        if marker == 0xFF:  # filling
-            position += 1
-            continue
-        end = position + 2 + int(jpeg[position + 2]) * 256 + int(jpeg[position + 3])
-        if marker == 0xE1 and jpeg[position + 4 : position + 10].tobytes() == b"Exif\0\0":
-            yield position + 10, end
-        position = end
 
 
 def _turned(image: _Image, orientation: int) -> _Image:

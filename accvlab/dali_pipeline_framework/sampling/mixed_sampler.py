@@ -9,7 +9,7 @@ import math
 from collections.abc import Hashable, Iterable, Sequence
 from fractions import Fraction
 from numbers import Real
-from typing import Any, SupportsIndex
+from typing import Any, Final, SupportsIndex
 
 import attrs
 import numpy as np
@@ -42,6 +42,11 @@ class MixtureSchedule:
     of the components that may have a position without running ahead of the bound, it goes to the one that would
     first fall behind it.
 
+    Attributes:
+        num_components: Number of components.
+        is_exact: Whether the rates asked for are the fractions that are kept (within 1e-9, so 0.1 is 1/10).
+        period: Number of positions after which the schedule repeats, at most 65536.
+
     Example::
 
         >>> schedule = MixtureSchedule([0.5, 0.25, 0.25])
@@ -55,19 +60,15 @@ class MixtureSchedule:
         """Choose the fractions: ``(K,)`` rates, at most 65536; above 0, with the sum 1 (within 1e-6)."""
         asked_for = _checked_rates(rates)
         shares = exact_shares(asked_for)
-        self._is_exact = shares is not None
+        self.is_exact: Final = shares is not None
         if shares is None:
             shares = rounded_shares(asked_for)
         self._shares = np.array(shares, dtype=np.int64)
-        self._period = sum(shares)
+        self.num_components: Final = len(shares)
+        self.period: Final = sum(shares)
 
     def __getstate__(self) -> dict[str, Any]:  # each process makes the table anew: that is faster than to send it
         return {name: value for name, value in self.__dict__.items() if name != "_table"}
-
-    @property
-    def num_components(self) -> int:
-        """Number of components."""
-        return len(self._shares)
 
     @property
     def rates(self) -> tuple[Fraction, ...]:
@@ -76,17 +77,7 @@ class MixtureSchedule:
         They are the rates asked for where `is_exact`; else they are those rounded to multiples of 1/65536, and
         not below 1/65536.
         """
-        return tuple(Fraction(share, self._period) for share in self._shares.tolist())
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the rates asked for are the fractions that are kept (within 1e-9, so 0.1 is 1/10)."""
-        return self._is_exact
-
-    @property
-    def period(self) -> int:
-        """Number of positions after which the schedule repeats, at most 65536."""
-        return self._period
+        return tuple(Fraction(share, self.period) for share in self._shares.tolist())
 
     def locate(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Tell who stands at ``(n,)`` positions, each in ``[0, 2**62]``.
@@ -96,14 +87,14 @@ class MixtureSchedule:
             ``(n,)`` int64.
         """
         components_of, ranks_of = self._table
-        periods, offsets = np.divmod(positions, self._period)
+        periods, offsets = np.divmod(positions, self.period)
         components = components_of[offsets].astype(np.int64)
         return components, periods * self._shares[components] + ranks_of[offsets]
 
     def counts(self, num_positions: SupportsIndex) -> Int64Array:
         """Count the positions of each component among the first ones: ``(K,)`` int64."""
         number = whole_number(num_positions, "num_positions", at_least=0)
-        periods, rest = divmod(number, self._period)
+        periods, rest = divmod(number, self.period)
         in_rest = np.bincount(self._table[0][:rest], minlength=self.num_components)
         counts: Int64Array = periods * self._shares + in_rest
         return counts

@@ -121,6 +121,8 @@ class RandomAccessSampler(SamplerBase):
     knows_sequences = False
     """Whether the sampler tells which sequence or clip a sample belongs to."""
 
+    _can_change_batch_size = False
+
     def __init__(self, total_batch_size: int | None = None, *, last_batch: LastBatch = "drop") -> None:
         """Set the batch size.
 
@@ -253,10 +255,6 @@ class RandomAccessSampler(SamplerBase):
             )
         return changed
 
-    @property
-    def _can_change_batch_size(self) -> bool:
-        return False
-
     def _copy(self: _Self) -> _Self:
         changed = copy.copy(self)
         changed._next_position = self._first_position
@@ -341,24 +339,16 @@ class RandomAccessSampler(SamplerBase):
         return (self._total_batch_size, self._last_batch, self._num_shards, self._history)
 
     def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if not isinstance(other, RandomAccessSampler) or type(other) is not type(self):
-            return NotImplemented
-        return (
-            self._has_own_description
-            and self._exact_settings() == other._exact_settings()
-            and self.describe() == other.describe()
-        )
+        return isinstance(other, RandomAccessSampler) and self._identity == other._identity
 
     def __hash__(self) -> int:
-        if not self._has_own_description:
-            return object.__hash__(self)
-        return hash((type(self), *self.describe().items(), *self._exact_settings()))
+        return hash(self._identity)
 
     @property
-    def _has_own_description(self) -> bool:
-        return type(self).describe is not RandomAccessSampler.describe
+    def _identity(self) -> tuple[Hashable, ...]:
+        if type(self).describe is RandomAccessSampler.describe:
+            return (id(self),)
+        return (type(self), *self.describe().items(), *self._exact_settings())
 
     def __repr__(self) -> str:
         settings = {**self.describe(), "total_batch_size": self._total_batch_size, "last_batch": self.last_batch}
@@ -373,6 +363,10 @@ class EpochPlanSampler(RandomAccessSampler):
     """A sampler whose epochs are `EpochPlan` objects, so that a begun epoch can continue with other batches."""
 
     supports_last_batch = True
+    _can_change_batch_size = True
+
+    has_equal_epochs = True
+    """Whether all epochs have the same number of batches."""
 
     def __init__(
         self, total_batch_size: int | None, last_batch: LastBatch, num_samples: int, settings: Description
@@ -442,11 +436,6 @@ class EpochPlanSampler(RandomAccessSampler):
             return num_epochs * self.num_batches(0) if num_epochs else 0
         return super().num_batches_of_first(num_epochs)
 
-    @property
-    def has_equal_epochs(self) -> bool:
-        """Whether all epochs have the same number of batches."""
-        return True
-
     def _plan(self, epoch: int) -> EpochPlan:
         plan = self._plans.get(epoch)
         if plan is None:
@@ -482,12 +471,8 @@ class EpochPlanSampler(RandomAccessSampler):
     def _copy(self: Any) -> Any:
         changed = super()._copy()
         changed._plans = _no_plans()
-        changed._has_reported_cuts = self._has_reported_cuts
+        changed._has_reported_cuts = self._has_reported_cuts  # which `__getstate__` has changed
         return changed
-
-    @property
-    def _can_change_batch_size(self) -> bool:
-        return True
 
 
 class PlannedSampler(EpochPlanSampler, ABC):
@@ -520,7 +505,7 @@ class PlannedSampler(EpochPlanSampler, ABC):
         return self.is_streamed or self.unit_table.uniform_length != 1
 
     @property
-    def has_equal_epochs(self) -> bool:
+    def has_equal_epochs(self) -> bool:  # type: ignore[override]
         """Whether all epochs have the same number of batches: not where streams are drawn by weight or mixed."""
         return not self.is_streamed or isinstance(self.order, ShuffledOrder)
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal
 
 import attrs
@@ -138,41 +138,48 @@ class _Order:
     Attributes:
         sequences: ``(S,)``; slot ``i`` of ``B`` plays ``sequences[i::B]``.
         ends: ``(S / B, B)``, the batch behind each of them, counted from the slot's start of the cycle.
+        behind: State of the generator from which the next order is drawn.
     """
 
     sequences: Int64Array
     ends: Int64Array
+    behind: Mapping[str, Any]
 
 
 class _Slots:
     """Finds what each slot plays in a batch, going on from the batch that was asked for before.
 
-    Kept are per slot its cycle, and when it began that; and the orders from the cycle of the last slot to that of
-    the first one.
+    Kept are per slot its cycle, and when it began that; and the orders of the cycles in which some slot is now. An
+    order between two of them is drawn again from the state behind the one before.
     """
 
     def __init__(self, lengths: Int64Array, num_slots: int, seed: int | None) -> None:
         self._lengths = lengths
         self._num_slots = num_slots
-        self._seed = seed
+        self._rng = None if seed is None else np.random.default_rng(seed=seed)
+        self._first_order = self._order_behind(None)
         self._begin()
 
     def _begin(self) -> None:
         """Put all slots before their first sample."""
-        self._rng = None if self._seed is None else np.random.default_rng(seed=self._seed)
-        self._orders = {0: self._next_order()}
+        self._orders = {0: self._first_order}
         self._cycles, self._starts = np.zeros((2, self._num_slots), np.int64)
-        self._stops = self._orders[0].ends[-1]
+        self._stops = self._first_order.ends[-1]
         # What the slots play now: from the batch `first` to the one before `behind`.
         self._sequences, self._first, self._behind = np.zeros((3, self._num_slots), np.int64)
         self._all_first = self._any_behind = 0
 
-    def _next_order(self) -> _Order:
+    def _order_behind(self, before: _Order | None) -> _Order:
         num_sequences = len(self._lengths)
-        sequences = np.arange(num_sequences) if self._rng is None else self._rng.permutation(num_sequences)
+        sequences = np.arange(num_sequences)
+        behind: Mapping[str, Any] = {}
+        if self._rng is not None:
+            if before is not None:
+                self._rng.bit_generator.state = before.behind
+            sequences, behind = self._rng.permutation(num_sequences), self._rng.bit_generator.state
         rounds = np.zeros((-(-num_sequences // self._num_slots), self._num_slots), np.int64)
         rounds.ravel()[:num_sequences] = self._lengths[sequences]
-        return _Order(sequences, np.cumsum(rounds, axis=0))
+        return _Order(sequences, np.cumsum(rounds, axis=0), behind)
 
     def find(self, batch: int) -> tuple[Int64Array, Int64Array, Int64Array]:
         """Sequence, frame in it, and cycle of each slot; each ``(B,)``."""
@@ -192,13 +199,13 @@ class _Slots:
             cycle = int(self._cycles[is_late].min())
             goes_on = is_late & (self._cycles == cycle)
             if cycle + 1 not in self._orders:
-                self._orders[cycle + 1] = self._next_order()
+                self._orders[cycle + 1] = self._order_behind(self._orders[cycle])
             loads = self._orders[cycle + 1].ends[-1]
             self._starts = np.where(goes_on, self._stops, self._starts)
             self._stops = np.where(goes_on, self._stops + loads, self._stops)
             self._cycles = self._cycles + goes_on
-            for passed in range(min(self._orders), int(self._cycles.min())):
-                del self._orders[passed]
+            if not (self._cycles == cycle).any():
+                del self._orders[cycle]
 
     def _look_up(self, batch: int) -> None:
         """Find the sequences of the slots that do not play in this batch what they played before."""

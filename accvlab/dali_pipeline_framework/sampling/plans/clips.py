@@ -7,7 +7,7 @@ import hashlib
 import math
 import numbers
 from abc import ABC, abstractmethod
-from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias, get_args
+from typing import Any, Final, Literal, NamedTuple, SupportsIndex, TypeAlias, get_args
 
 import attrs
 import numpy as np
@@ -400,6 +400,15 @@ class Clips:
     immutable, hashable and can be pickled; they are equal if they have the same sequences, settings and times.
     Without timestamps memory goes with the number of sequences, with timestamps with the number of frames.
 
+    Attributes:
+        sequence_length: Number of frames of each clip.
+        jitter: By how many frames at most a clip starts later.
+        backward: Whether clips play against time.
+        tail: Policy for incomplete clips.
+        num_clips: Number of clips of all sequences.
+        num_frames: Number of frames of the data set.
+        num_sequences: Number of sequences, with those that have no clip.
+
     Example:
         >>> clips = Clips([8, 2], 3, step=2, tail="mark")
         >>> clips
@@ -453,19 +462,22 @@ class Clips:
         """
         lengths = checked_lengths(sequence_lengths)
         self._edges = np.concatenate(([0], np.cumsum(lengths)))  # (S + 1,)
-        self._sequence_length = whole_number(sequence_length, "sequence_length", at_least=1)
+        self.num_frames: Final = int(self._edges[-1])
+        self.num_sequences: Final = len(lengths)
+        self.sequence_length: Final = whole_number(sequence_length, "sequence_length", at_least=1)
         self._stride = whole_number(stride, "stride", at_least=1)
         self._step = whole_number(step, "step", at_least=1)
-        self._jitter = whole_number(jitter, "jitter", at_least=0)
-        self._is_backward = flag(backward, "backward")
-        self._tail: ClipTail = choice(tail, "tail", get_args(ClipTail))
+        self.jitter: Final = whole_number(jitter, "jitter", at_least=0)
+        self.backward: Final = flag(backward, "backward")
+        self.tail: Final[ClipTail] = choice(tail, "tail", get_args(ClipTail))
         self._stride_interval = _interval(stride_interval, "stride_interval", self._stride, "stride")
         self._step_interval = _interval(step_interval, "step_interval", self._step, "step")
         self._tolerance = _tolerance(tolerance, self._stride_interval)
         self._timestamps_digest: str | None = None
         self._timestamps_hash: bytes | None = None  # long enough to tell any two apart
-        self._positions = np.arange(self._sequence_length)
+        self._positions = np.arange(self.sequence_length)
         self._windows, self._starts = self._make_windows_and_starts(timestamps)
+        self.num_clips: Final = int(self._starts.first_clips[-1])
         if not self.num_clips:
             raise SettingError(self._why_there_is_no_clip(lengths))
 
@@ -476,10 +488,10 @@ class Clips:
                 "`timestamps` are needed with `stride_interval` or `step_interval`, and only then. Got "
                 + ("an interval, but no timestamps." if is_timed else "timestamps, but no interval.")
             )
-        edges, length = self._edges, self._sequence_length
+        edges, length = self._edges, self.sequence_length
         # Larger ones give the same clips, and sample indices beyond int64.
         stride, step = min(self._stride, self.num_frames), min(self._step, self.num_frames)
-        keeps_incomplete = self._tail != "drop"
+        keeps_incomplete = self.tail != "drop"
         windows: ClipWindows = StrideWindows(edges, length, stride)
         if timestamps is None:
             return windows, RegularStarts(edges, length, stride, step, keeps_incomplete)
@@ -494,12 +506,12 @@ class Clips:
             candidates = starts_every(step, edges)
         else:
             candidates = starts_in_time(self._step_interval, times, rounding, edges)
-        return windows, ListedStarts(edges, candidates, windows, length, keeps_incomplete, self._jitter > 0)
+        return windows, ListedStarts(edges, candidates, windows, length, keeps_incomplete, self.jitter > 0)
 
     def _why_there_is_no_clip(self, lengths: Int64Array) -> str:
         longest = f"The longest of {len(lengths)} sequence(s) has {lengths.max()} frame(s)"
         if self._stride_interval is None:
-            num_needed = (self._sequence_length - 1) * self._stride + 1
+            num_needed = (self.sequence_length - 1) * self._stride + 1
             why = f"a clip needs {num_needed} frames of one sequence"
             if self._step_interval is not None:
                 why += " from a frame at which clips start"
@@ -509,46 +521,11 @@ class Clips:
                 f"{self._tolerance}, in the unit of the timestamps)"
             )
         return (
-            f"There must be at least one complete clip of `sequence_length={self._sequence_length}` frames, but "
+            f"There must be at least one complete clip of `sequence_length={self.sequence_length}` frames, but "
             f"{why}. {longest}. Use shorter clips, or keep incomplete ones with tail='repeat' or tail='mark'."
         )
 
     # --- numbers ----------------------------------------------------------------------------------------
-
-    @property
-    def sequence_length(self) -> int:
-        """Number of frames of each clip."""
-        return self._sequence_length
-
-    @property
-    def jitter(self) -> int:
-        """By how many frames at most a clip starts later."""
-        return self._jitter
-
-    @property
-    def backward(self) -> bool:
-        """Whether clips play against time."""
-        return self._is_backward
-
-    @property
-    def tail(self) -> ClipTail:
-        """Policy for incomplete clips."""
-        return self._tail
-
-    @property
-    def num_clips(self) -> int:
-        """Number of clips of all sequences."""
-        return int(self._starts.first_clips[-1])
-
-    @property
-    def num_frames(self) -> int:
-        """Number of frames of the data set."""
-        return int(self._edges[-1])
-
-    @property
-    def num_sequences(self) -> int:
-        """Number of sequences, with those that have no clip."""
-        return len(self._edges) - 1
 
     @property
     def num_sequences_without_clip(self) -> int:
@@ -609,9 +586,9 @@ class Clips:
         self, clips: Int64Array, sequences: Int64Array, jitter_key: int | UInt64Array | None
     ) -> Int64Array:
         first_frames = self._starts.first_frames(clips, sequences)
-        if jitter_key is None or not self._jitter:
+        if jitter_key is None or not self.jitter:
             return first_frames
-        largest = min(self._jitter, self.num_frames)  # no clip has more room; larger ones may not fit int64
+        largest = min(self.jitter, self.num_frames)  # no clip has more room; larger ones may not fit int64
         num_choices = np.minimum(self._starts.room(clips, sequences, first_frames), largest) + 1
         # Choices differ in probability by less than num_choices / 2**64.
         moves = random_bits(jitter_key, clips) % num_choices.astype(np.uint64)
@@ -635,15 +612,15 @@ class Clips:
 
     def _frames(self, first_frames: Int64Array, sequences: Int64Array | None) -> tuple[Int64Array, BoolArray]:
         frames, num_existing = self._windows.frames(first_frames, sequences)
-        if num_existing.min(initial=self._sequence_length) == self._sequence_length:  # the usual case
-            return frames[:, ::-1] if self._is_backward else frames, np.zeros(frames.shape, np.bool_)
+        if num_existing.min(initial=self.sequence_length) == self.sequence_length:  # the usual case
+            return frames[:, ::-1] if self.backward else frames, np.zeros(frames.shape, np.bool_)
         last = num_existing[:, None] - 1  # (n, 1)
         is_missing = self._positions > last  # (n, L)
         played = np.where(is_missing, last, self._positions)
-        if self._is_backward:
+        if self.backward:
             played = last - played
         frames = frames[np.arange(len(frames))[:, None], played]
-        return frames, is_missing if self._tail == "mark" else np.zeros_like(is_missing)
+        return frames, is_missing if self.tail == "mark" else np.zeros_like(is_missing)
 
     def play(self, clips: npt.ArrayLike, jitter_key: int | UInt64Array | None = None) -> PlayedClips:
         """Get the sequences and frames of ``(n,)`` clips; for arguments and errors see `first_frames`."""
@@ -655,12 +632,12 @@ class Clips:
     def describe(self) -> dict[str, int | str | bool | float | None]:
         """Get settings, hashes of the data, and counts, as values for JSON."""
         return {
-            "sequence_length": self._sequence_length,
+            "sequence_length": self.sequence_length,
             "stride": self._stride if self._stride_interval is None else None,
             "step": self._step if self._step_interval is None else None,
-            "jitter": self._jitter,
-            "backward": self._is_backward,
-            "tail": self._tail,
+            "jitter": self.jitter,
+            "backward": self.backward,
+            "tail": self.tail,
             "stride_interval": self._stride_interval,
             "step_interval": self._step_interval,
             "tolerance": self._tolerance,
@@ -694,7 +671,7 @@ class Clips:
         )
         without = self.num_sequences_without_clip
         return (
-            f"Clips({self.num_clips} clips of {self._sequence_length} frames{settings}; {self.num_frames} frames "
+            f"Clips({self.num_clips} clips of {self.sequence_length} frames{settings}; {self.num_frames} frames "
             f"in {self.num_sequences} sequences{f', {without} of them without a clip' if without else ''})"
         )
 
