@@ -423,46 +423,44 @@ def _window(clips: Clips) -> Description:
     return {name: value for name, value in clips.describe().items() if name not in of_starts}
 
 
+@attrs.define(eq=False, slots=False)
 class RangePlan(EpochPlan):
-    """Samples in an order, cut into one range per shard."""
+    """Samples in an order, cut into one range per shard.
 
-    def __init__(
-        self,
-        num_positions: int,
-        make_order: Callable[[], Int64Array] | None,
-        total_batch_size: int,
-        num_shards: int,
-        last_batch: LastBatch,
-    ) -> None:
-        """Divide the positions of the order among the shards.
+    Attributes:
+        num_positions: Number of samples, ``N``.
+        make_order: Makes the ``(N,)`` samples at all positions, when the first batch is asked for; None for
+            the order of the data set.
+        total_batch_size: Samples per batch, all shards together; a multiple of ``num_shards``.
+        num_shards: Number of shards.
+        last_batch: With ``"drop"`` all shards get ranges of the same length, and what is left over at the end
+            of the order is dropped; otherwise the lengths differ by at most 1.
+    """
 
-        Args:
-            num_positions: Number of samples, ``N``.
-            make_order: Makes the ``(N,)`` samples at all positions, when the first batch is asked for; None for
-                the order of the data set.
-            total_batch_size: Samples per batch, all shards together; a multiple of ``num_shards``.
-            num_shards: Number of shards.
-            last_batch: With ``"drop"`` all shards get ranges of the same length, and what is left over at the end
-                of the order is dropped; otherwise the lengths differ by at most 1.
-        """
-        self._make_order = make_order
-        self._num_positions = num_positions
-        self._batch_size = total_batch_size // num_shards
-        self._num_shards = num_shards
-        self._last_batch = last_batch
+    num_positions: int
+    make_order: Callable[[], Int64Array] | None
+    total_batch_size: int
+    num_shards: int
+    last_batch: LastBatch
+
+    def __attrs_post_init__(self) -> None:
+        self._batch_size = self.total_batch_size // self.num_shards
+        num_positions, num_shards = self.num_positions, self.num_shards
         shards = np.arange(num_shards + 1)
-        if last_batch == "drop":
+        if self.last_batch == "drop":
             bounds = shards * (num_positions // num_shards)
         else:
             bounds = shards * num_positions // num_shards
         self._first, self._stop = bounds[:-1], bounds[1:]
         self._sizes = self._stop - self._first
         self._num_begun = -(-int(self._sizes.max()) // self._batch_size)
-        self.num_batches = int(self._sizes[0]) // self._batch_size if last_batch == "drop" else self._num_begun
+        self.num_batches = (
+            int(self._sizes[0]) // self._batch_size if self.last_batch == "drop" else self._num_begun
+        )
 
     @functools.cached_property
     def _order(self) -> Int64Array | None:
-        return None if self._make_order is None else self._make_order()
+        return None if self.make_order is None else self.make_order()
 
     @property
     def num_begun_batches(self) -> int:
@@ -475,12 +473,12 @@ class RangePlan(EpochPlan):
         positions = self._first[:, None] + slots  # (num_shards, batch size)
         beyond = positions >= self._stop[:, None]
         visits = np.zeros(positions.shape, np.int64)
-        if self._last_batch == "wrap":
+        if self.last_batch == "wrap":
             positions = self._first[:, None] + slots % np.maximum(self._sizes, 1)[:, None]
             visits, beyond = -1 * beyond.astype(np.int64), np.zeros_like(beyond)
         else:
             positions = np.where(beyond, self._stop[:, None] - 1, positions)
-        indices = self._samples_at(np.clip(positions.ravel(), 0, self._num_positions - 1))
+        indices = self._samples_at(np.clip(positions.ravel(), 0, self.num_positions - 1))
         return PlannedBatch(indices, beyond.ravel(), visit=visits.ravel())
 
     def _samples_at(self, positions: Int64Array) -> Int64Array:
@@ -489,7 +487,7 @@ class RangePlan(EpochPlan):
     def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
         """Plan what the shards have left, and behind it what would have been dropped."""
         done = np.minimum(self._first + num_delivered * self._batch_size, self._stop)
-        starts, stops = [*done.tolist(), self._stop[-1]], [*self._stop.tolist(), self._num_positions]
+        starts, stops = [*done.tolist(), self._stop[-1]], [*self._stop.tolist(), self.num_positions]
         left = np.concatenate(list(map(np.arange, starts, stops)))
         return RangePlan(
             len(left), functools.partial(self._samples_at, left), total_batch_size, num_shards, last_batch
@@ -501,11 +499,11 @@ class RangePlan(EpochPlan):
         num_slots = self.num_batches * self._batch_size
         num_delivered = int(np.minimum(self._sizes, num_slots).sum())
         return SampleCounts.of_slots(
-            self._last_batch,
+            self.last_batch,
             num_batches=self.num_batches,
-            num_samples=self._num_positions,
+            num_samples=self.num_positions,
             num_delivered=num_delivered,
-            num_slots=num_slots * self._num_shards,
+            num_slots=num_slots * self.num_shards,
         )
 
 
