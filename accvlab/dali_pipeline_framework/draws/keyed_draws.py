@@ -213,6 +213,7 @@ class SampleSeeds:
         return LoadingSamples(self, source, keeps_generators)
 
 
+@attrs.define(eq=False)
 class LoadingSamples:
     """Context in which a thread loads samples; can be entered again.
 
@@ -224,16 +225,12 @@ class LoadingSamples:
         kept: Restores the global generators when it is closed; None where they were not seeded.
     """
 
-    __slots__ = ("_keeps_generators", "_outer", "_seeds", "info", "kept", "source")
-
-    def __init__(self, seeds: SampleSeeds, source: Any, keeps_generators: bool) -> None:
-        """Set up; see `SampleSeeds.loading`."""
-        self.source = source
-        self.info: types.SampleInfo | None = None
-        self.kept: contextlib.ExitStack | None = None
-        self._seeds = seeds
-        self._keeps_generators = keeps_generators
-        self._outer: LoadingSamples | None = None
+    _seeds: SampleSeeds
+    source: Any
+    _keeps_generators: bool
+    info: types.SampleInfo | None = None
+    kept: contextlib.ExitStack | None = None
+    _outer: LoadingSamples | None = None
 
     def __enter__(self) -> None:
         self._outer, of_thread.loading = of_thread.loading, self  # a data set may load with a loader itself
