@@ -1,12 +1,9 @@
-from .draw_records import DrawRecord as DrawRecord
-from .draw_records import record_from_json as record_from_json
-from .draw_records import record_to_json as record_to_json
-from .draw_records import records_of_batch as records_of_batch
-from .draw_scope import DrawRecording as DrawRecording
 from .keyed_draws import SamplePlace as SamplePlace
 from .random_draws import DrawKey as DrawKey
+from .random_draws import DrawRecord as DrawRecord
 from .random_draws import FieldKey as FieldKey
 from .random_draws import IntegerDraw as IntegerDraw
 from .random_draws import NormalDraw as NormalDraw
 from .random_draws import RandomDraw as RandomDraw
 from .random_draws import UniformDraw as UniformDraw
+from .random_draws import records_of_batch as records_of_batch

@@ -29,6 +29,7 @@ import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
+from ..checks import listed
 from ..errors import SettingError, StepOutputError
 from ..sample_data import FieldPath, GroupFormat, SampleDataGroup
 from ..sample_data.folded_formats import WHOLE_SAMPLE, Level
@@ -39,8 +40,6 @@ from .random_draws import FieldKey, IntegerDraw, NormalDraw, PlannedDraw, Random
 _Place: TypeAlias = tuple[int, int, FieldPath, str]  # position in the chain, id of the step, group, name
 
 SupplyNode: TypeAlias = Callable[[tuple[int, ...]], DataNode]
-
-_MOST_FIELDS_IN_A_MESSAGE = 20
 
 
 class DrawingStep(Protocol):
@@ -87,6 +86,7 @@ class DrawPlan:
 
     Attributes:
         draws: The draws, without constant ones (``low == high``), which need no numbers.
+        index: Position in ``draws`` of the draw at each place.
         position: Position in the chain of the step whose format is being checked.
     """
 
@@ -95,7 +95,7 @@ class DrawPlan:
         self.draws: list[PlannedDraw] = []
         self.position = 0
         self._input_format = input_format
-        self._index: dict[_Place, int] = {}
+        self.index: dict[_Place, int] = {}
         # The step itself is kept as well: no other object can get its id then.
         self._steps: dict[tuple[int, int], tuple[DrawingStep, str, int]] = {}
         self._counts: collections.Counter[str] = collections.Counter()
@@ -119,20 +119,11 @@ class DrawPlan:
             self._check_key(draw)
             place = _place(self.position, step, draw)
             planned = PlannedDraw(draw, name, number, place[2])
-            if place in self._index:
-                self._require_same(self.draws[self._index[place]], planned)
+            if place in self.index:
+                self._require_same(self.draws[self.index[place]], planned)
             elif draw.constant is None:
-                self._index[place] = len(self.draws)
+                self.index[place] = len(self.draws)
                 self.draws.append(planned)
-
-    @property
-    def places(self) -> list[_Place]:
-        """The places of ``draws``."""
-        return [*self._index]
-
-    def index_of(self, place: _Place) -> int | None:
-        """Position in ``draws`` of the draw at a place, or None where none was declared."""
-        return self._index.get(place)
 
     def _identity(self, step: DrawingStep) -> tuple[str, int]:
         key = (self.position, id(step))
@@ -147,11 +138,9 @@ class DrawPlan:
             return
         paths = self._input_format.flat_paths
         if isinstance(draw.key, FieldKey) and draw.key.path not in paths:
-            fields = ", ".join(format_path(path) for path in paths[:_MOST_FIELDS_IN_A_MESSAGE])
-            more = ", ..." if len(paths) > _MOST_FIELDS_IN_A_MESSAGE else ""
             raise SettingError(
                 f"The draw {draw.name!r} is keyed by {draw.key}, but the input has no data field with this path. "
-                f"Paths start at the whole sample. Fields: {fields}{more}."
+                f"Paths start at the whole sample. Fields: {listed(map(format_path, paths))}."
             )
 
     def _require_same(self, planned: PlannedDraw, again: PlannedDraw) -> None:
@@ -212,23 +201,19 @@ class DrawSupply(ABC):
             return self._constant(draw, draw.constant)
         if self._plan is None:
             return self._drawn(draw)
-        indices = [self._plan.index_of(each) for each in self._elements_of(place)]
+        position, identity, group, name = place
+        paths = [self.level.path_of(group, element) for element in range(self.level.count)]
+        indices = [self._plan.index.get((position, identity, path, name)) for path in paths]
         if None in indices:
-            name = type(step).__name__
             raise StepOutputError(
-                f"{name} asks for its draw {draw.name!r}, but was not asked to declare it when the format was "
-                f"checked. A step that applies another one must call the other's "
+                f"{type(step).__name__} asks for its draw {draw.name!r}, but was not asked to declare it when the "
+                f"format was checked. A step that applies another one must call the other's "
                 f"check_input_data_format_and_set_output_data_format in its own "
                 f"_check_and_adjust_data_format_input_to_output, on the same object and group."
             )
         if self._supply_node is None:
             return self._drawn(draw)
         return self._supply_node(tuple(index for index in indices if index is not None))
-
-    def _elements_of(self, place: _Place) -> list[_Place]:
-        position, step, group, name = place
-        paths = [self.level.path_of(group, element) for element in range(self.level.count)]
-        return [(position, step, path, name) for path in paths]
 
     @abstractmethod
     def _constant(self, draw: RandomDraw, value: float) -> DataNode:
@@ -264,8 +249,8 @@ class GraphDraws(DrawSupply):
             return [self._supply_node((index,)) for index in range(len(self._plan.draws))]
         # What a step declared and did not ask for is drawn after all, so that a record is never incomplete.
         return [
-            self._made[place] if place in self._made else _drawn_by_dali(planned.draw)
-            for place, planned in zip(self._plan.places, self._plan.draws, strict=True)
+            self._made[place] if place in self._made else self._drawn(planned.draw)
+            for place, planned in zip(self._plan.index, self._plan.draws, strict=True)
         ]
 
     def made(self) -> list[DataNode]:
@@ -276,7 +261,7 @@ class GraphDraws(DrawSupply):
         """Get the draws of the plan that no step has asked for."""
         if self._plan is None:
             return []
-        both = zip(self._plan.places, self._plan.draws, strict=True)
+        both = zip(self._plan.index, self._plan.draws, strict=True)
         return [planned for place, planned in both if place not in self._made]
 
     def _constant(self, draw: RandomDraw, value: float) -> DataNode:
@@ -284,7 +269,16 @@ class GraphDraws(DrawSupply):
         return node
 
     def _drawn(self, draw: RandomDraw) -> DataNode:
-        return _drawn_by_dali(draw)
+        shape: dict[str, Any] = {"shape": [*draw.shape]} if draw.shape else {}
+        # `fn.random.uniform` is looked up at each call: callers may replace it.
+        if isinstance(draw, UniformDraw):
+            node: DataNode = fn.random.uniform(range=[draw.low, draw.high], **shape)
+            return node
+        if isinstance(draw, NormalDraw):
+            node = fn.random.normal(mean=draw.mean, stddev=draw.stddev, **shape)
+            return node
+        number = dali_math.floor(fn.random.uniform(range=[draw.low, draw.high], **shape))
+        return dali_math.clamp(fn.cast(number, dtype=draw.dtype), draw.low, draw.high - 1)
 
 
 @methods_not_converted
@@ -391,63 +385,6 @@ class RunningStep:
         return running._supply.node(step, running._draws[name])
 
 
-@methods_not_converted
-class DrawRecording:
-    """Records the draws of steps that are called in a bare DALI pipeline, or replays them.
-
-    Example::
-
-        @pipeline_def
-        def graph():
-            data = ...
-            with DrawRecording() as draws:
-                data = jitter(data)
-            return (*data.get_data(), *draws.nodes.values())
-    """
-
-    def __init__(self, replayed: Mapping[str, DataNode] | None = None) -> None:
-        """Set up.
-
-        Args:
-            replayed: For each draw its name in a record and its node, on the CPU. Not given, DALI draws.
-        """
-        self._plan = DrawPlan(None)
-        self._replayed = replayed
-        self._supply = GraphDraws(self._plan, None if replayed is None else self._replayed_node)
-
-    def __enter__(self) -> DrawRecording:
-        self._plan.__enter__()
-        self._supply.__enter__()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
-        self._supply.__exit__()
-        self._plan.__exit__()
-        unknown = self._replayed.keys() - self.nodes.keys() if self._replayed is not None and kind is None else ()
-        if unknown:
-            raise SettingError(f"No step has declared the draw {min(unknown)!r}, which was to be replayed.")
-
-    def _replayed_node(self, indices: tuple[int, ...]) -> DataNode:
-        planned = self._plan.draws[indices[0]]
-        nodes = self._replayed or {}
-        if planned.record_name not in nodes:
-            raise SettingError(f"The {planned} is to be replayed, but there is no {planned.record_name!r}.")
-        return nodes[planned.record_name]
-
-    @property
-    def nodes(self) -> dict[str, DataNode]:
-        """The draws that the steps have declared so far, by name."""
-        return {
-            planned.record_name: node
-            for planned, node in zip(self._plan.draws, self._supply.recorded(), strict=True)
-        }
-
-    @property
-    def unused(self) -> list[str]:
-        """Names of the draws that the steps have declared so far, and have not asked for."""
-        return [planned.record_name for planned in self._supply.unused()]
-
-
 def current_group() -> FieldPath:
     """Path of the group that steps are applied to; empty for the whole sample."""
     return _group.get()
@@ -456,16 +393,3 @@ def current_group() -> FieldPath:
 def current_plan() -> DrawPlan | None:
     """The plan that is being filled; None where no format is checked."""
     return _plan.get()
-
-
-def _drawn_by_dali(draw: RandomDraw) -> DataNode:
-    shape: dict[str, Any] = {"shape": [*draw.shape]} if draw.shape else {}
-    # `fn.random.uniform` is looked up at each call: callers may replace it.
-    if isinstance(draw, UniformDraw):
-        node: DataNode = fn.random.uniform(range=[draw.low, draw.high], **shape)
-        return node
-    if isinstance(draw, NormalDraw):
-        node = fn.random.normal(mean=draw.mean, stddev=draw.stddev, **shape)
-        return node
-    number = dali_math.floor(fn.random.uniform(range=[draw.low, draw.high], **shape))
-    return dali_math.clamp(fn.cast(number, dtype=draw.dtype), draw.low, draw.high - 1)

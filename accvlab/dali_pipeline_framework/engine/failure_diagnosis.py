@@ -18,7 +18,8 @@ import numpy as np
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
-from ..draws.keyed_draws import KeyedDraws, SampleSeeds, note_sample
+from ..draws.keyed_draws import SampleSeeds, note_sample
+from ..draws.random_draws import KeyedDraws
 from ..limits.image_limits import decoded_already
 from ..providers.replayed_draws import ReplayedDraws
 from ..sample_data import FieldPath, GroupFormat

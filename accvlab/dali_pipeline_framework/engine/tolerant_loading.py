@@ -24,7 +24,8 @@ from typing import Any, NoReturn, TypeAlias
 import attrs
 from nvidia.dali import types
 
-from ..draws.keyed_draws import KeyedDraws, SamplePlace, note_sample
+from ..draws.keyed_draws import SamplePlace, note_sample
+from ..draws.random_draws import KeyedDraws
 from ..errors import is_of_missing_package
 from ..faults.fault_policy import SamplePolicy
 from ..sources.planned_input import PlannedInput

@@ -22,7 +22,8 @@ from typing import Any, ClassVar, NoReturn, cast
 import attrs
 from nvidia.dali import types
 
-from ..draws.keyed_draws import KeyedDraws, LoadingSamples, SampleSeeds, note_sample, of_thread
+from ..draws.keyed_draws import LoadingSamples, SampleSeeds, note_sample, of_thread
+from ..draws.random_draws import KeyedDraws
 from ..errors import FrameworkError
 from ..ledgers.ledger import samples_text
 from ..limits.file_limits import all_limits, set_all_limits

@@ -10,12 +10,11 @@ from ..limits.file_limits import read_table as read_table
 from ..operators import functions as functions
 from ..operators import image_arrays as image_arrays
 from ..operators.array_packages import needed_package as needed_package
-from ..operators.field_types import exact_constant_like as exact_constant_like
-from ..operators.field_types import leaf_at as leaf_at
-from ..operators.field_types import reinterpret as reinterpret
+from ..operators.element_selection import exact_constant_like as exact_constant_like
+from ..operators.element_selection import leaf_at as leaf_at
+from ..operators.element_selection import reinterpret as reinterpret
 from ..operators.functions import constant as constant
 from ..operators.image_arrays import ImageFile as ImageFile
-from ..operators.image_arrays import ImagePart as ImagePart
 from ..operators.image_pixels import pipeline_has_gpu as pipeline_has_gpu
 from ..operators.image_transform import AxisScaling as AxisScaling
 from ..operators.image_transform import Resampler as Resampler
@@ -55,7 +54,7 @@ from ..sample_data.names import normalized_path as normalized_path
 from ..sampling.arithmetic.last_batch import checked_lengths as checked_lengths
 from ..sampling.arithmetic.weights import torch_generator as torch_generator
 from ..sampling.arithmetic.weights import torch_permutation as torch_permutation
-from ..sampling.plans.planned_batch import Int64Array as Int64Array
+from ..sampling.plans.tracks import Int64Array as Int64Array
 from ..sampling.random_access_sampler import Description as Description
 from ..testing.rule_check import in_samples as in_samples
 from ..url_secrets import without_secrets as without_secrets

@@ -20,7 +20,7 @@ import attrs
 from ..checks import choice, file_path, file_paths, number, probability, shown, whole_number
 from ..draws.keyed_draws import SamplePlace, derive_key
 from ..errors import SettingError
-from ..sampling.plans.planned_batch import PlannedBatch
+from ..sampling.plans.tracks import PlannedBatch
 from ..sampling.random_access_sampler import RandomAccessSampler
 
 SamplePolicy: TypeAlias = Literal["raise", "skip", "replace"]

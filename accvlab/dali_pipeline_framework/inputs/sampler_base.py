@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A published module path."""
 
-from ..sampling.sampler_base import SamplerBase
+from ..sampling.random_access_sampler import SamplerBase
 
 __all__ = ["SamplerBase"]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A published module path."""
 
-from ..sampling.sequence_sampler import SequenceSampler
+from ..sampling.samplers import SequenceSampler
 
 __all__ = ["SequenceSampler"]

@@ -11,8 +11,8 @@ from ..errors import SettingError
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
 from ..providers.data_provider import DataProvider, check_number_of_samples
-from ..sampling.sampler_base import SamplerBase
-from ..sampling.sharded_permutation_sampler import SequentialSampler, ShuffledSampler
+from ..sampling.random_access_sampler import SamplerBase
+from ..sampling.samplers import SequentialSampler, ShuffledSampler
 from ..sources.given_order import GivenOrder, GivenOrderSampler
 from ..sources.sampler_inputs import SamplerInputCallable
 

@@ -33,7 +33,7 @@ from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
 from ..providers.data_provider import DataProvider
 from ..sample_data import SampleDataGroup
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
-from ..sampling.sampler_base import SamplerBase
+from ..sampling.random_access_sampler import SamplerBase
 from ..sources.given_order import GivenOrder
 from ..sources.input_adapter import InputAdapter
 from ..sources.shards import Shard

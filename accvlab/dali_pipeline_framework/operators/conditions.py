@@ -17,10 +17,11 @@ As in Python, ``not a == b`` is ``not (a == b)``; unlike in Python, comparisons 
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import re
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, ClassVar, TypeAlias, cast
@@ -34,9 +35,16 @@ from ..errors import SettingError
 from ..sample_data.dtypes import NUMPY_TYPES
 from ..sample_data.graph_mode import methods_not_converted
 from . import functions
-from .field_types import exact_constant_like, reinterpret
+from .element_selection import exact_constant_like, reinterpret
 
-COMPARISON_TYPES = ("==", "!=", "<", ">", "<=", ">=")
+_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
+}
 
 
 class AST(ABC):
@@ -48,40 +56,39 @@ class AST(ABC):
         values = attrs.astuple(cast(Any, self), recurse=False)
         return tuple(value for value in values if isinstance(value, AST))
 
-    @abstractmethod
+    form: ClassVar[str]
+    """The node as text, with all brackets, where the fields are."""
+
     def __str__(self) -> str:
-        """The node as text, with all brackets."""
+        return self.form.format(**attrs.asdict(cast(Any, self), recurse=False))
 
 
 @attrs.frozen(str=False)
 class Assignment(AST):
     """``variable = expression``: ``'v' = <...>``."""
 
+    form = "'{variable}' = <{expression}>"
+
     variable: str
     expression: AST
-
-    def __str__(self) -> str:
-        return f"'{self.variable}' = <{self.expression}>"
 
 
 @attrs.frozen(str=False)
 class Literal(AST):
     """A number without sign; ``value`` is its text as it was written."""
 
-    value: str
+    form = "{value}"
 
-    def __str__(self) -> str:
-        return str(self.value)
+    value: str
 
 
 @attrs.frozen(str=False)
 class Variable(AST):
     """A ``name``: ``'name'``."""
 
-    name: str
+    form = "'{name}'"
 
-    def __str__(self) -> str:
-        return f"'{self.name}'"
+    name: str
 
 
 @attrs.frozen(str=False)
@@ -94,19 +101,16 @@ class Comparison(AST):
         val2: Right side.
     """
 
+    form = "({val1} {comparison_type} {val2})"
+
     val1: AST
     comparison_type: str
     val2: AST
 
     def __attrs_post_init__(self) -> None:
         """Refuse other comparisons."""
-        if self.comparison_type not in COMPARISON_TYPES:
-            raise SettingError(
-                f"a comparison is one of {', '.join(COMPARISON_TYPES)}, got {self.comparison_type!r}."
-            )
-
-    def __str__(self) -> str:
-        return f"({self.val1} {self.comparison_type} {self.val2})"
+        if self.comparison_type not in _OPERATORS:
+            raise SettingError(f"a comparison is one of {', '.join(_OPERATORS)}, got {self.comparison_type!r}.")
 
 
 @attrs.frozen(str=False, init=False)
@@ -145,20 +149,18 @@ class And(_Joined):
 class Not(AST):
     """The opposite of ``condition``: ``not [x]``."""
 
-    condition: AST
+    form = "not [{condition}]"
 
-    def __str__(self) -> str:
-        return f"not [{self.condition}]"
+    condition: AST
 
 
 @attrs.frozen(str=False)
 class UnaryMinus(AST):
     """The negative of ``value``: ``-(x)``."""
 
-    value: AST
+    form = "-({value})"
 
-    def __str__(self) -> str:
-        return f"-({self.value})"
+    value: AST
 
 
 class TokenType:
@@ -319,12 +321,12 @@ class Parser:
     def _expression(self, least_strength: int) -> AST:
         left = self._operand(least_strength)
         while (strength := _STRENGTHS.get(self._current.type, 0)) >= least_strength:
-            operator = self._advance()
+            joining = self._advance()
             right = self._expression(strength + 1)
-            if operator.type == TokenType.COMPARISON:
-                left = Comparison(left, operator.value, right)
+            if joining.type == TokenType.COMPARISON:
+                left = Comparison(left, joining.value, right)
             else:
-                left = Or(left, right) if operator.type == TokenType.LOGICAL_OR else And(left, right)
+                left = Or(left, right) if joining.type == TokenType.LOGICAL_OR else And(left, right)
         return left
 
     def _operand(self, least_strength: int) -> AST:
@@ -387,14 +389,6 @@ def _has_fewer_levels(expression: AST, most: int) -> bool:
 
 _DT = types.DALIDataType
 _MIRRORED = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
-_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    ">": operator.gt,
-    "<=": operator.le,
-    ">=": operator.ge,
-}
 _UNSIGNED = (_DT.UINT8, _DT.UINT16, _DT.UINT32, _DT.UINT64)
 _FLOATS = (_DT.FLOAT16, _DT.FLOAT, _DT.FLOAT64)
 _EXACT_IN_FLOAT32 = (_DT.INT8, _DT.INT16, _DT.UINT8, _DT.UINT16, _DT.FLOAT16, _DT.FLOAT)
@@ -413,8 +407,8 @@ class TypedNode:
     dtype: types.DALIDataType
 
 
-# A literal (of any size, exact), a condition of literals only, or values.
-_Value: TypeAlias = Fraction | bool | TypedNode
+# A literal (of any size, exact), or values.
+_Value: TypeAlias = Fraction | TypedNode
 
 
 def variables_of(expression: AST) -> list[str]:
@@ -437,10 +431,13 @@ class ConditionEvaluation:
 
     def condition(self, expression: AST) -> Any:
         """Evaluate an expression with at least one variable as a condition: ``(N,)`` bool."""
-        result = self._truth(self._value(expression))
-        if isinstance(result, bool):  # e.g. `1 < 2 or a`: of the length of the variables
-            return _constant_condition(next(iter(self.variables.values())), result)
-        return result
+        value = self._value(expression)
+        if isinstance(value, Fraction):  # e.g. `1 or a`: of the length of the variables
+            return self._constant(value != 0)
+        return value.node if value.dtype == _DT.BOOL else value.node != 0
+
+    def _constant(self, truth: bool) -> Any:
+        return _constant_condition(next(iter(self.variables.values())), truth)
 
     def _value(self, expression: AST) -> _Value:
         if isinstance(expression, Literal):
@@ -450,54 +447,34 @@ class ConditionEvaluation:
         if isinstance(expression, UnaryMinus):
             return _negated(self._value(expression.value))
         if isinstance(expression, Comparison):
-            sides = self._value(expression.val1), self._value(expression.val2)
-            truth = _compared(sides[0], expression.comparison_type, sides[1])
-            return truth if isinstance(truth, bool) else TypedNode(truth, _DT.BOOL)
-        if isinstance(expression, Not):
-            truth = self._truth(self._value(expression.condition))
-            return not truth if isinstance(truth, bool) else TypedNode(truth != True, _DT.BOOL)  # noqa: E712
-        if isinstance(expression, And | Or):
-            return self._joined(expression)
-        raise TypeError(f"no expression: {expression!r}")
+            truth = self._compared(
+                self._value(expression.val1), expression.comparison_type, self._value(expression.val2)
+            )
+        elif isinstance(expression, Not):
+            truth = self.condition(expression.condition) != True  # noqa: E712
+        elif isinstance(expression, And | Or):
+            join = operator.and_ if isinstance(expression, And) else operator.or_
+            truth = functools.reduce(join, map(self.condition, expression.conditions))
+        else:
+            raise TypeError(f"no expression: {expression!r}")
+        return TypedNode(truth, _DT.BOOL)
 
-    def _joined(self, expression: And | Or) -> _Value:
-        absorbing = isinstance(expression, Or)
-        nodes: list[Any] = []
-        for condition in expression.conditions:
-            truth = self._truth(self._value(condition))
-            if not isinstance(truth, bool):
-                nodes.append(truth)
-            elif truth is absorbing:
-                return absorbing
-        if not nodes:
-            return not absorbing
-        result = nodes[0]
-        for node in nodes[1:]:
-            result = result | node if absorbing else result & node
-        return TypedNode(result, _DT.BOOL)
-
-    def _truth(self, value: _Value) -> Any | bool:
-        if isinstance(value, TypedNode):
-            return value.node if value.dtype == _DT.BOOL else value.node != 0
-        return bool(value)
+    def _compared(self, left: _Value, comparison: str, right: _Value) -> Any:
+        if isinstance(left, TypedNode) and isinstance(right, TypedNode):
+            return _compared_nodes(_number(left), comparison, _number(right))
+        if isinstance(left, TypedNode):
+            return _compared_with_literal(_number(left), comparison, cast(Fraction, right))
+        if isinstance(right, TypedNode):
+            return _compared_with_literal(_number(right), _MIRRORED[comparison], left)
+        return self._constant(bool(_OPERATORS[comparison](left, right)))
 
 
 def _negated(value: _Value) -> _Value:
     if not isinstance(value, TypedNode):
-        return -Fraction(value)
+        return -value
     if value.dtype in _FLOATS:
         return TypedNode(-value.node, value.dtype)
     return TypedNode(-functions.cast(value.node, _DT.INT64), _DT.INT64)
-
-
-def _compared(left: _Value, comparison: str, right: _Value) -> Any | bool:
-    if isinstance(left, TypedNode):
-        if isinstance(right, TypedNode):
-            return _compared_nodes(_number(left), comparison, _number(right))
-        return _compared_with_literal(_number(left), comparison, Fraction(right))
-    if isinstance(right, TypedNode):
-        return _compared_with_literal(_number(right), _MIRRORED[comparison], Fraction(left))
-    return bool(_OPERATORS[comparison](Fraction(left), Fraction(right)))
 
 
 def _number(value: TypedNode) -> TypedNode:

@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Images as arrays: decoding and resampling as DALI's operators do it.
 
-Files are decoded by libjpeg-turbo and OpenCV, parts of JPEG files by nvImageCodec, which comes with DALI. OpenCV
-resamples.
+Files are decoded by libjpeg-turbo and OpenCV. OpenCV resamples.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
 import math
-import os
+import re
 import struct
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import attrs
 import numpy as np
@@ -24,98 +21,6 @@ from ..errors import FieldValueError
 from ..limits.image_limits import decoded_already, too_large, too_many_pixels
 from .array_packages import needed_package
 from .functions import cast_array
-
-_FileBytes: TypeAlias = npt.NDArray[np.uint8]
-_Decode: TypeAlias = Callable[[_FileBytes, "ImagePart"], Any]
-
-_END = b"\xff\xd9"
-# Where less is left out, nvImageCodec needs more time than simplejpeg, which gives four channels at once.
-_MOST_SHARE = 0.75
-_LEAST_LEFT_OUT = 1 << 15  # pixels
-
-
-class ImagePart(NamedTuple):
-    """Rows ``[top, bottom)`` and columns ``[left, right)`` of an image, at least one pixel."""
-
-    top: int
-    left: int
-    bottom: int
-    right: int
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Height and width."""
-        return self.bottom - self.top, self.right - self.left
-
-    def saves_time(self, hw: tuple[int, int]) -> bool:
-        """Whether decoding only this costs less than decoding all of an image of a height and width."""
-        height, width = self.shape
-        all_pixels = hw[0] * hw[1]
-        return height * width <= min(_MOST_SHARE * all_pixels, all_pixels - _LEAST_LEFT_OUT)
-
-
-def decoded_part(jpeg: _FileBytes, part: ImagePart) -> npt.NDArray[np.uint8] | None:
-    """Decode a part of a JPEG file to the pixels that libjpeg-turbo gives for it.
-
-    What lies behind the part is not looked at, so damages there are not noticed; a file without an end is refused.
-
-    Args:
-        jpeg: ``(num_bytes,)``, the bytes of the file, contiguous; not CMYK.
-        part: Within the image as it is stored; its EXIF orientation is ignored.
-
-    Returns:
-        ``(h, w, 3)``, red, green, blue; None where that cannot be done, for whatever reason.
-    """
-    decode = _decoder_of_thread() if jpeg[-2:].tobytes() == _END else None
-    if decode is None:
-        return None
-    try:
-        decoded = decode(jpeg, part)
-    except Exception:  # the caller decodes all of the file, and tells what is wrong with it
-        return None
-    if decoded is None:
-        return None
-    image = np.asarray(decoded)
-    return image if image.dtype == np.uint8 and image.shape == (*part.shape, 3) else None
-
-
-class _OfThread(threading.local):
-    """The decoder of a thread, in each process: one that is forked inherits decoders, but no threads of theirs."""
-
-    def __init__(self) -> None:
-        self.by_process: dict[int, _Decode | None] = {}
-
-
-_of_thread = _OfThread()
-
-
-def _decoder_of_thread() -> _Decode | None:
-    decoders, process = _of_thread.by_process, os.getpid()
-    if process not in decoders:
-        try:
-            decoders[process] = _new_decoder()
-        except Exception:  # not installed, another version, a library that cannot be loaded
-            decoders[process] = None
-    return decoders[process]
-
-
-def _new_decoder() -> _Decode:
-    # No context of CUDA is made by this, also where there is a GPU. Imported where a file is decoded, so that
-    # processes that decode none do not load its libraries.
-    nvimgcodec = importlib.import_module("nvidia.nvimgcodec")
-    decoder = nvimgcodec.Decoder(
-        device_id=nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY,
-        max_num_cpu_threads=1,
-        backends=[nvimgcodec.Backend(nvimgcodec.BackendKind.CPU_ONLY)],
-    )
-    params = nvimgcodec.DecodeParams(color_spec=nvimgcodec.ColorSpec.SRGB, apply_exif_orientation=False)
-    stream_of, region_of = nvimgcodec.CodeStream, nvimgcodec.Region
-
-    def decode(jpeg: _FileBytes, part: ImagePart) -> Any:
-        return decoder.decode(stream_of(jpeg).get_sub_code_stream(region=region_of(*part)), params=params)
-
-    return decode
-
 
 _Image = npt.NDArray[Any]
 _Bytes = npt.NDArray[np.uint8]
@@ -131,6 +36,8 @@ _OTHERS = (
     *(b"P1", b"P2", b"P3", b"P4", b"P5", b"P6"),
 )
 _ORIENTATION_TAG = 0x0112
+_EXIF = re.compile(rb"\xff\xe1..Exif\0\0", re.DOTALL)
+_MOST_HEAD = 1 << 17  # bytes; Exif data come first, and are at most half of it
 _TILE = 256  # in which DALI warps
 _COST_OF_ROWS = 1.1  # of a resizing pass along rows, compared to one along columns, in DALI
 # Least extent of an image that is decoded at a reduced size: that of smaller ones does not tell the factor.
@@ -243,8 +150,8 @@ class ImageFile:
         image = decoded_image(encoded, may_have_unused=True) if hw is None else None
         return cls(np.array(hw if image is None else image.shape[:2], np.float32), encoded, image)
 
-    def decoded(self, needed: ImagePart | None = None, least_scale: float = 1.0) -> DecodedFile:
-        """Decode the file, or what is needed of it; maybe at a reduced size, where it will be scaled down.
+    def decoded(self, least_scale: float = 1.0) -> DecodedFile:
+        """Decode the file; maybe at a reduced size, where it will be scaled down.
 
         Raises:
             FieldValueError: It is no image, or a broken one.
@@ -252,11 +159,6 @@ class ImageFile:
         if self.image is not None:
             return DecodedFile(self.image)
         reduction = _possible_reduction(self.hw, least_scale)
-        height, width = self.hw.tolist()
-        if needed is not None and reduction == 1 and needed.saves_time((int(height), int(width))):
-            part = decoded_part(np.ascontiguousarray(self.encoded), needed)
-            if part is not None:
-                return DecodedFile(part, corner=(needed.top, needed.left))
         return DecodedFile(decoded_image(self.encoded, reduction=reduction, may_have_unused=True), reduction)
 
 
@@ -264,14 +166,12 @@ class DecodedFile(NamedTuple):
     """What was decoded of an image file.
 
     Attributes:
-        image: The image, or a part of it; maybe with an unused fourth channel.
+        image: The image; maybe with an unused fourth channel.
         reduction: By how much it is smaller than the file says.
-        corner: First row and column of a part; None for all of the image.
     """
 
     image: _Image
     reduction: int = 1
-    corner: tuple[int, int] | None = None
 
 
 def _hw_of_jpeg(encoded: _Bytes) -> tuple[int, int] | None:
@@ -298,8 +198,9 @@ def _possible_reduction(hw: npt.NDArray[np.float32], least_scale: float) -> int:
 
 def _orientation(jpeg: _Bytes) -> int:
     """The orientation in the EXIF data of a JPEG file, 1 to 8; 1 where there is none."""
-    for start, end in _exif_segments(jpeg):
-        exif = jpeg[start:end].tobytes()
+    head = jpeg[:_MOST_HEAD].tobytes().partition(b"\xff\xda")[0]  # up to the pixels
+    for found in _EXIF.finditer(head):
+        exif = head[found.end() :]
         order = {b"II": "<", b"MM": ">"}.get(exif[:2])
         if order is None:
             continue
@@ -313,21 +214,6 @@ def _orientation(jpeg: _Bytes) -> int:
         except struct.error:
             continue
     return 1
-
-
-def _exif_segments(jpeg: _Bytes) -> Iterator[tuple[int, int]]:
-    position, size = 2, jpeg.size
-    while position + 4 <= size and jpeg[position] == 0xFF:
-        marker = int(jpeg[position + 1])
-        if marker in (0xDA, 0xD9):  # pixels, end
-            return
-        if marker == 0xFF:  # filling
-            position += 1
-            continue
-        end = position + 2 + int(jpeg[position + 2]) * 256 + int(jpeg[position + 3])
-        if marker == 0xE1 and jpeg[position + 4 : position + 10].tobytes() == b"Exif\0\0":
-            yield position + 10, end
-        position = end
 
 
 def _turned(image: _Image, orientation: int) -> _Image:
@@ -468,7 +354,6 @@ def resample_region(
     end: _Image,
     output: _Image,
     is_mask: bool,
-    corner: tuple[int, int] | None = None,
     is_cubic: bool = False,
 ) -> None:
     """Resample a region of ``(..., H, W, C)`` to all of an output, as ``fn.resize`` does without antialiasing.
@@ -480,8 +365,6 @@ def resample_region(
         end: The same for the last corner; less than ``start`` where an axis is mirrored.
         output: ``(..., h, w, C)``, which is written to.
         is_mask: Whether the nearest neighbor is taken.
-        corner: First row and column of ``image``, where it is only the part that `needed_part` gives; not for
-            masks.
         is_cubic: Whether the interpolation is cubic instead of linear.
     """
     if is_mask:
@@ -491,17 +374,15 @@ def resample_region(
     cv2 = needed_package("cv2")
     (top, left), (bottom, right) = start.tolist(), end.tolist()
     height, width = output.shape[-3:-1]
-    is_all = corner is None and (top, left, bottom, right) == (0, 0, *image.shape[-3:-1])
+    is_all = (top, left, bottom, right) == (0, 0, *image.shape[-3:-1])
     scale_y, scale_x = (bottom - top) / height, (right - left) / width
-    if corner is None and not is_all:
-        part = needed_part(start, end, image.shape[-3:-1])
-        image = image[..., part.top : part.bottom, part.left : part.right, :]
-        corner = part.top, part.left
-    first_row, first_column = corner or (0, 0)
+    needed_rows, needed_columns = map(_needed, start.tolist(), end.tolist(), image.shape[-3:-1])
+    if not is_all:
+        image = image[..., needed_rows, needed_columns, :]
     matrix = np.array(
         [
-            [scale_x, 0, left - first_column + 0.5 * scale_x - 0.5],
-            [0, scale_y, top - first_row + 0.5 * scale_y - 0.5],
+            [scale_x, 0, left - needed_columns.start + 0.5 * scale_x - 0.5],
+            [0, scale_y, top - needed_rows.start + 0.5 * scale_y - 0.5],
         ]
     )
     interpolation = cv2.INTER_CUBIC if is_cubic else cv2.INTER_LINEAR
@@ -519,12 +400,10 @@ def resample_region(
             )
 
 
-def needed_part(start: _Image, end: _Image, hw: Sequence[int]) -> ImagePart:
-    """The part of an image of a height and width that interpolation in a region needs."""
-    least, most = np.minimum(start, end).tolist(), np.maximum(start, end).tolist()
-    first = [max(0, min(length - 1, math.floor(each) - 2)) for each, length in zip(least, hw, strict=True)]
-    last = [min(length, max(1, math.ceil(each) + 2)) for each, length in zip(most, hw, strict=True)]
-    return ImagePart(first[0], first[1], last[0], last[1])
+def _needed(start: float, end: float, length: int) -> slice:
+    """The pixels along an axis that interpolation in a region needs."""
+    first = max(0, min(length - 1, math.floor(min(start, end)) - 2))
+    return slice(first, min(length, max(1, math.ceil(max(start, end)) + 2)))
 
 
 def _nearest(

@@ -27,7 +27,6 @@ from nvidia.dali.data_node import DataNode
 from ..errors import FieldValueError, SettingError
 from . import functions, image_arrays
 from .functions import constant, failing_with, is_node, transforms
-from .image_arrays import ImagePart
 
 _FLOAT = types.DALIDataType.FLOAT
 _INT32 = types.DALIDataType.INT32
@@ -442,14 +441,6 @@ class Resampler:
         resized_image: DataNode = part
         return resized_image
 
-    def needed_part(self, hw: npt.NDArray[np.float32]) -> ImagePart | None:
-        """What is needed of an image of a height and width; None: all. Of arrays only, and not for `WARP`."""
-        start, end = self.arguments["roi_start"], self.arguments["roi_end"]
-        if not np.isfinite([start, end]).all():
-            return None
-        height, width = map(int, hw.tolist())
-        return image_arrays.needed_part(start, end, (height, width))
-
     def _of_array(
         self, image: npt.NDArray[Any], fill_value: float, is_mask: bool, decoded: image_arrays.DecodedFile | None
     ) -> npt.NDArray[Any]:
@@ -457,12 +448,11 @@ class Resampler:
             return image_arrays.warped(image, self.arguments["matrix"], self.output_hw, fill_value, is_mask)
         start, end = self.arguments["roi_start"], self.arguments["roi_end"]
         shape = (*image.shape[:-3], *self.output_hw, image.shape[-1] if decoded is None else 3)
-        corner = None if decoded is None else decoded.corner
         if decoded is not None and decoded.reduction > 1:
             start, end = start / np.float32(decoded.reduction), end / np.float32(decoded.reduction)
         if self.resampling == Resampling.REGION:
             output = np.empty(shape, image.dtype)
-            image_arrays.resample_region(image, start, end, output, is_mask, corner, self.is_antialiased)
+            image_arrays.resample_region(image, start, end, output, is_mask, self.is_antialiased)
             return output
         # `start`: of the output, seen from the part.
         (top, left), (height, width) = (-self.arguments["start"]).tolist(), self.arguments["size"].tolist()
@@ -470,5 +460,5 @@ class Resampler:
         is_all = (top, left, height, width) == (0, 0, *self.output_hw)
         output = np.empty(shape, image.dtype) if is_all else image_arrays.with_fill(shape, image.dtype, fill_value)
         if top < self.output_hw[0] and left < self.output_hw[1]:
-            image_arrays.resample_region(image, start, end, output[part], is_mask, corner, self.is_antialiased)
+            image_arrays.resample_region(image, start, end, output[part], is_mask, self.is_antialiased)
         return output

@@ -16,7 +16,7 @@ from ..errors import FieldValueError, SettingError
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.graph_mode import do_not_convert
 from . import functions
-from .field_types import computable, constant_like
+from .element_selection import computable, constant_like
 
 
 @attrs.frozen

@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from nvidia.dali import types
 
-from ..draws.draw_records import take_group, with_record
 from ..draws.draw_scope import DrawPlan
-from ..draws.keyed_draws import NEEDS_SEQUENCES, SEQUENCE_KEYS, KeyedDraws, SampleSeeds
-from ..draws.random_draws import FieldKey, PlannedDraw
+from ..draws.keyed_draws import SampleSeeds
+from ..draws.random_draws import (
+    NEEDS_SEQUENCES,
+    SEQUENCE_KEYS,
+    FieldKey,
+    KeyedDraws,
+    PlannedDraw,
+    take_group,
+    with_record,
+)
 from ..errors import SettingError
 from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
 from ..sample_data import FieldPath, SampleDataGroup

@@ -17,10 +17,9 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline, pipeline_def
 
-from ..draws.draw_records import record_blueprint
 from ..draws.draw_scope import DrawPlan, GraphDraws, SupplyNode
 from ..draws.keyed_draws import derive_key
-from ..draws.random_draws import PlannedDraw
+from ..draws.random_draws import PlannedDraw, record_blueprint
 from ..engine.dali.graph_definition import (
     SourceOutputs,
     each_line_looked_up_once,

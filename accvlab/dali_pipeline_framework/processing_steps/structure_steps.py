@@ -16,7 +16,7 @@ from ..checks import choice, did_you_mean, field_name, number, text
 from ..engine.dali.graph_definition import branched
 from ..errors import FieldValueError, SettingError
 from ..operators import functions
-from ..operators.field_types import NUMBER_TYPES, exact_constant_like, leaf_at, reinterpret
+from ..operators.element_selection import NUMBER_TYPES, exact_constant_like, leaf_at, reinterpret
 from ..sample_data import FieldPath, GroupFormat, ImageContent, LeafFormat, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import Name, Path, format_path, normalized_path

@@ -13,8 +13,7 @@ from nvidia.dali import types
 from ..errors import SettingError
 from ..sample_data import SampleDataGroup
 from ..sample_data.names import Name
-from ..sampling.clips.clip_windows import Int64Array
-from ..sampling.clips.clips import BoolArray, Clips
+from ..sampling.plans.clips import BoolArray, Clips, Int64Array
 from .data_provider import DataProvider, check_number_of_samples
 from .sample_loading import SampleLoader, add_note
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import NotSupportedError, SettingError
 from ..sample_data import SampleDataGroup
-from ..sampling.sampler_base import SamplerBase
+from ..sampling.random_access_sampler import SamplerBase
 
 if TYPE_CHECKING:
     from ..testing.rule_check import Finding

@@ -11,8 +11,7 @@ import attrs
 import numpy as np
 
 from ..checks import index_in
-from ..draws.draw_records import DrawRecord, problem_of_draw
-from ..draws.random_draws import PlannedDraw
+from ..draws.random_draws import DrawRecord, PlannedDraw, problem_of_draw
 from ..errors import FieldValueError, SettingError
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, LeafFormat, SampleDataGroup, format_error
 from ..sample_data.dtypes import get_dali_type_for_numpy_type

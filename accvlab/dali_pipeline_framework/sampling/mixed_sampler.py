@@ -3,24 +3,199 @@
 
 from __future__ import annotations
 
+import functools
+import heapq
+import math
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any
+from fractions import Fraction
+from numbers import Real
+from typing import Any, Final, SupportsIndex
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 from cachetools import LRUCache
 
 from ..checks import MOST_SAMPLES, elements, whole_number
 from ..errors import SettingError
 from .arithmetic.keyed_permutation import PermutationTable
 from .arithmetic.last_batch import LastBatch
-from .arithmetic.mixture_schedule import MixtureSchedule
-from .planned_sampler import PlannedSampler
 from .plans.epoch_plans import EpochOrder, Order
-from .plans.planned_batch import Int64Array, distinct
-from .plans.tracks import JoinedUnits
-from .random_access_sampler import Description
-from .sampler_base import SamplerBase
+from .plans.tracks import Int64Array, JoinedUnits, distinct
+from .random_access_sampler import Description, PlannedSampler, SamplerBase
+
+MAX_PERIOD = 65536
+SUM_TOLERANCE = 1e-6
+_RATE_TOLERANCE = Fraction(1, 10**9)
+
+
+class MixtureSchedule:
+    """Deals the positions of an endless mixture to its components, as evenly as their rates allow.
+
+    After any number ``p`` of positions each component has had ``p * rate`` of them, give or take less than one:
+    at most ``1 - 1 / (2 * K - 2)`` for ``K`` components. No randomness is involved, and nothing is rounded as
+    positions go on, so the bound holds arbitrarily far.
+
+    The rates are fractions with a common denominator, the period: in each period a component has exactly the
+    same whole number of positions. One period is computed when it is first needed, and looked up from then on.
+    The algorithm is the one of R. Tijdeman, "The chairman assignment problem" (Discrete Mathematics 32, 1980):
+    of the components that may have a position without running ahead of the bound, it goes to the one that would
+    first fall behind it.
+
+    Attributes:
+        num_components: Number of components.
+        is_exact: Whether the rates asked for are the fractions that are kept (within 1e-9, so 0.1 is 1/10).
+        period: Number of positions after which the schedule repeats, at most 65536.
+
+    Example::
+
+        >>> schedule = MixtureSchedule([0.5, 0.25, 0.25])
+        >>> schedule.locate(np.arange(8))[0].tolist()
+        [0, 1, 0, 2, 0, 1, 0, 2]
+        >>> schedule.counts(6).tolist()
+        [3, 2, 1]
+    """
+
+    def __init__(self, rates: Iterable[float | Fraction]) -> None:
+        """Choose the fractions: ``(K,)`` rates, at most 65536; above 0, with the sum 1 (within 1e-6)."""
+        asked_for = _checked_rates(rates)
+        shares = exact_shares(asked_for)
+        self.is_exact: Final = shares is not None
+        if shares is None:
+            shares = rounded_shares(asked_for)
+        self._shares = np.array(shares, dtype=np.int64)
+        self.num_components: Final = len(shares)
+        self.period: Final = sum(shares)
+
+    def __getstate__(self) -> dict[str, Any]:  # each process makes the table anew: that is faster than to send it
+        return {name: value for name, value in self.__dict__.items() if name != "_table"}
+
+    @property
+    def rates(self) -> tuple[Fraction, ...]:
+        """The rates that are kept exactly; their sum is 1.
+
+        They are the rates asked for where `is_exact`; else they are those rounded to multiples of 1/65536, and
+        not below 1/65536.
+        """
+        return tuple(Fraction(share, self.period) for share in self._shares.tolist())
+
+    def locate(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Tell who stands at ``(n,)`` positions, each in ``[0, 2**62]``.
+
+        Returns:
+            The component at each position, ``(n,)`` int64, and how many earlier positions that component has,
+            ``(n,)`` int64.
+        """
+        components_of, ranks_of = self._table
+        periods, offsets = np.divmod(positions, self.period)
+        components = components_of[offsets].astype(np.int64)
+        return components, periods * self._shares[components] + ranks_of[offsets]
+
+    def counts(self, num_positions: SupportsIndex) -> Int64Array:
+        """Count the positions of each component among the first ones: ``(K,)`` int64."""
+        number = whole_number(num_positions, "num_positions", at_least=0)
+        periods, rest = divmod(number, self.period)
+        in_rest = np.bincount(self._table[0][:rest], minlength=self.num_components)
+        counts: Int64Array = periods * self._shares + in_rest
+        return counts
+
+    @functools.cached_property
+    def _table(self) -> tuple[npt.NDArray[np.unsignedinteger[Any]], npt.NDArray[np.int32]]:
+        return _make_table(self._shares)
+
+
+def _checked_rates(rates: Iterable[float | Fraction]) -> list[Fraction]:
+    kept: list[float | Fraction] | None = elements(rates)
+    if kept is None:
+        raise SettingError(f"`rates` must be a sequence of numbers above 0, got {rates!r}.")
+    if not 1 <= len(kept) <= MAX_PERIOD:
+        raise SettingError(f"`rates` must have from 1 to {MAX_PERIOD} rates, got {len(kept)}.")
+    for number, rate in enumerate(kept):
+        if not isinstance(rate, Real) or isinstance(rate, bool) or not 0 < rate < math.inf:
+            raise SettingError(
+                f"`rates` must be numbers above 0, but rate {number} is {rate!r}. "
+                f"Leave out a component that is not to be used."
+            )
+    total = math.fsum(kept)
+    if abs(total - 1) > SUM_TOLERANCE:
+        raise SettingError(
+            f"`rates` must have the sum 1 (within {SUM_TOLERANCE:g}), got {len(kept)} rate(s) with the sum "
+            f"{total:.9g}. To use them as proportions, divide each by the sum."
+        )
+    return [Fraction(rate) if isinstance(rate, Fraction | int) else Fraction(float(rate)) for rate in kept]
+
+
+def exact_shares(asked_for: list[Fraction]) -> list[int] | None:
+    """The positions per period with the shortest period that keeps the rates, if one is short enough."""
+    period = 1
+    rates = []
+    for wanted in asked_for:
+        rate = wanted.limit_denominator(MAX_PERIOD)
+        period = math.lcm(period, rate.denominator)
+        if period > MAX_PERIOD or rate == 0 or abs(rate - wanted) >= _RATE_TOLERANCE:
+            return None
+        rates.append(rate)
+    return [int(rate * period) for rate in rates] if sum(rates) == 1 else None
+
+
+def rounded_shares(asked_for: list[Fraction]) -> list[int]:
+    """The positions per period of 65536 by largest remainder (the first of equals), each at least 1."""
+    whole = set(range(len(asked_for)))
+    while True:  # who has less than one position gets one, and the others share what is left
+        per_rate = Fraction(MAX_PERIOD - len(asked_for) + len(whole)) / sum(asked_for[i] for i in whole)
+        raised = {i for i in whole if asked_for[i] * per_rate < 1}
+        if not raised:
+            break
+        whole -= raised
+    shares = [1] * len(asked_for)
+    remainders = {}
+    for i in sorted(whole):
+        shares[i] = math.floor(asked_for[i] * per_rate)
+        remainders[i] = asked_for[i] * per_rate - shares[i]
+    for i in sorted(remainders, key=lambda i: -remainders[i])[: MAX_PERIOD - sum(shares)]:
+        shares[i] += 1
+    common = math.gcd(*shares)
+    return [share // common for share in shares]
+
+
+def _make_table(shares: Int64Array) -> tuple[npt.NDArray[np.unsignedinteger[Any]], npt.NDArray[np.int32]]:
+    """Deal one period.
+
+    Returns:
+        ``(period,)`` components, and ``(period,)`` numbers of earlier positions of that component.
+    """
+    period = int(shares.sum())
+    type_of_components = np.uint8 if len(shares) <= 256 else np.uint16
+    # A component with rate `r` that gets position `p` after `rank` earlier ones stays within `1 - margin`, where:
+    #   not too early:  (rank + 1) - (p + 1) * r <= 1 - margin   <=>   p >= (rank + margin) / r - 1
+    #   not too late:   p * r - rank <= 1 - margin               <=>   p <= (rank + 1 - margin) / r
+    # All is multiplied by `inverse_margin`, so that it is exact: no number is above 2**16 * 2**17 * 2**16.
+    inverse_margin = max(2 * len(shares) - 2, 1)
+    components = np.repeat(np.arange(len(shares)), shares)
+    ranks = np.arange(period) - np.repeat(np.cumsum(shares) - shares, shares)
+    divisors = shares[components] * inverse_margin
+    first_allowed = -(-(ranks * inverse_margin + 1) * period // divisors) - 1
+    last_allowed = (ranks * inverse_margin + inverse_margin - 1) * period // divisors
+    by_urgency = np.lexsort((components, last_allowed))
+    components, ranks, first_allowed = components[by_urgency], ranks[by_urgency], first_allowed[by_urgency]
+    dealt = _deal(first_allowed)
+    return components[dealt].astype(type_of_components), ranks[dealt].astype(np.int32)
+
+
+def _deal(first_allowed: Int64Array) -> list[int]:
+    """For each position the most urgent request that is allowed there; the requests come sorted by urgency."""
+    by_release = np.argsort(first_allowed, kind="stable")
+    ends = np.searchsorted(first_allowed[by_release], np.arange(len(first_allowed)), side="right").tolist()
+    released = by_release.tolist()
+    waiting: list[int] = []
+    dealt = []
+    begin = 0
+    for end in ends:
+        for request in released[begin:end]:
+            heapq.heappush(waiting, request)
+        begin = end
+        dealt.append(heapq.heappop(waiting))
+    return dealt
 
 
 class MixedSampler(PlannedSampler):
@@ -36,7 +211,7 @@ class MixedSampler(PlannedSampler):
 
     Example::
 
-        >>> from accvlab.dali_pipeline_framework.sampling.sharded_permutation_sampler import ShuffledSampler
+        >>> from accvlab.dali_pipeline_framework.sampling.samplers import ShuffledSampler
         >>> day, night = ShuffledSampler(80, shuffle=False), ShuffledSampler(20, shuffle=False)
         >>> sampler = MixedSampler([day, night], [0.5, 0.5], 4, offsets=[0, 80])
         >>> sampler.get_next_batch_indices()
@@ -75,7 +250,6 @@ class MixedSampler(PlannedSampler):
         self.cuts = any(sampler.cuts for sampler in self._samplers)
         if last_batch is None:
             last_batch = "pad" if self.is_streamed else "drop"
-        super().__init__(total_batch_size, last_batch)
         self._schedule = MixtureSchedule(rates)
         if self._schedule.num_components != len(self._samplers):
             raise SettingError(
@@ -94,7 +268,7 @@ class MixedSampler(PlannedSampler):
                     f"`offsets` must have one offset per sampler: got {len(self._offsets)} for "
                     f"{len(self._samplers)} sampler(s)."
                 )
-        self._num_samples = max(
+        num_samples = max(
             offset + sampler.num_samples for offset, sampler in zip(self._offsets, self._samplers, strict=True)
         )
         self.seed = first.seed
@@ -111,6 +285,14 @@ class MixedSampler(PlannedSampler):
             num_per_epoch = sum(order.num_positions for order in orders)
         num_per_epoch = whole_number(num_per_epoch, "num_per_epoch", at_least=1, at_most=MOST_SAMPLES)
         self.order = MixedOrder(orders, unit_table.first_units[:-1].tolist(), self._schedule, num_per_epoch)
+        settings: Description = {
+            "rates": ", ".join(f"{rate:.6g}" for rate in self.rates),
+            "offsets": ", ".join(map(str, self._offsets)),
+            "num_per_epoch": num_per_epoch,
+        }
+        for number, sampler in enumerate(self._samplers):
+            settings.update({f"samplers[{number}].{name}": value for name, value in sampler.describe().items()})
+        super().__init__(total_batch_size, last_batch, num_samples, settings)
 
     @property
     def samplers(self) -> list[PlannedSampler]:
@@ -153,18 +335,6 @@ class MixedSampler(PlannedSampler):
 
     def _exact_settings(self) -> tuple[Hashable, ...]:
         return (*super()._exact_settings(), self._schedule.rates, *self._samplers)
-
-    def describe(self) -> Description:
-        """What the order depends on."""
-        description: Description = {
-            **super().describe(),
-            "rates": ", ".join(f"{rate:.6g}" for rate in self.rates),
-            "offsets": ", ".join(map(str, self._offsets)),
-            "num_per_epoch": self.order.num_positions,
-        }
-        for number, sampler in enumerate(self._samplers):
-            description.update({f"samplers[{number}].{name}": value for name, value in sampler.describe().items()})
-        return description
 
 
 @attrs.frozen(eq=False)

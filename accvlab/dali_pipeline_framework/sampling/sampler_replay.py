@@ -9,15 +9,15 @@ import pickle
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import attrs
 import numpy as np
 from cachetools import LRUCache
 
 from ..draws.keyed_draws import digest
 from ..errors import SettingError
 from .arithmetic.last_batch import LastBatch, SampleCounts
-from .plans.planned_batch import PlannedBatch
-from .random_access_sampler import Description, RandomAccessSampler
-from .sampler_base import SamplerBase
+from .plans.tracks import PlannedBatch
+from .random_access_sampler import Description, RandomAccessSampler, SamplerBase
 
 
 class CompleteBatch(NamedTuple):
@@ -32,21 +32,26 @@ class CompleteBatch(NamedTuple):
     num_given: int
 
 
+@attrs.define(eq=False, slots=False)
 class BatchChecker:
     """Checks the batches of a sampler: always the same size, a whole number per shard, valid indices.
 
     With a policy for the last batch, the last one of an epoch may be smaller and is completed.
+
+    Attributes:
+        sampler_name: Class of the sampler.
+        num_shards: Number of shards to which it deals its batches.
+        num_samples: Number of samples of the data set.
+        last_batch: The policy; None where all batches must be full.
     """
 
-    def __init__(
-        self, sampler_name: str, num_shards: int, num_samples: int, last_batch: LastBatch | None = None
-    ) -> None:
-        """Set up for a sampler that deals ``num_samples`` samples to ``num_shards`` shards."""
-        self._sampler_name = sampler_name
-        self._num_shards = num_shards
-        self._num_samples = num_samples
-        self._last_batch = last_batch
-        self._size: int | None = None
+    sampler_name: str
+    num_shards: int
+    num_samples: int
+    last_batch: LastBatch | None = None
+    _size: int | None = attrs.field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
         self.start_epoch()
 
     def start_epoch(self) -> None:
@@ -63,9 +68,9 @@ class BatchChecker:
         num_given = len(indices)
         if num_given < size:
             self._has_ended = True
-            if self._last_batch == "drop":
+            if self.last_batch == "drop":
                 return None
-            if self._last_batch == "wrap":
+            if self.last_batch == "wrap":
                 indices = (indices + self._first * size)[:size]
             else:
                 indices = indices + indices[-1:] * (size - num_given)
@@ -77,32 +82,32 @@ class BatchChecker:
             indices = [operator.index(index) for index in batch]
         except TypeError as error:
             raise SettingError(
-                f"{self._sampler_name}.get_next_batch_indices() must return a sequence of whole numbers, "
+                f"{self.sampler_name}.get_next_batch_indices() must return a sequence of whole numbers, "
                 f"got {batch!r}."
             ) from error
         if self._size is None:
-            if not indices or len(indices) % self._num_shards:
+            if not indices or len(indices) % self.num_shards:
                 raise SettingError(
                     f"The total batch size must be a positive multiple of the number of shards: "
-                    f"{self._sampler_name} delivers batches of {len(indices)} for {self._num_shards} shard(s)."
+                    f"{self.sampler_name} delivers batches of {len(indices)} for {self.num_shards} shard(s)."
                 )
             self._size = len(indices)
-        may_be_smaller = self._last_batch is not None and not self._has_ended and indices
+        may_be_smaller = self.last_batch is not None and not self._has_ended and indices
         if self._has_ended or len(indices) > self._size or (len(indices) < self._size and not may_be_smaller):
-            is_without_policy = self._last_batch is None and 0 < len(indices) < self._size
+            is_without_policy = self.last_batch is None and 0 < len(indices) < self._size
             advice = (
                 " For the last one, give the loader or input last_batch='partial' or 'drop'." * is_without_policy
             )
             raise SettingError(
                 f"All batches of a sampler must have the same size (all but the last of an epoch, where there is "
-                f"a `last_batch` policy): {self._sampler_name} delivered {self._size} indices first and "
+                f"a `last_batch` policy): {self.sampler_name} delivered {self._size} indices first and "
                 f"{len(indices)} now{', behind a smaller batch' if self._has_ended else ''}.{advice}"
             )
-        if min(indices) < 0 or max(indices) >= self._num_samples:
-            bad = next(index for index in indices if not 0 <= index < self._num_samples)
+        if min(indices) < 0 or max(indices) >= self.num_samples:
+            bad = next(index for index in indices if not 0 <= index < self.num_samples)
             raise SettingError(
-                f"{self._sampler_name} chose sample {bad}, but the data set has the samples "
-                f"0 .. {self._num_samples - 1}."
+                f"{self.sampler_name} chose sample {bad}, but the data set has the samples "
+                f"0 .. {self.num_samples - 1}."
             )
         return indices
 

@@ -21,11 +21,9 @@ from ..checks import check_shard, shown
 from ..draws.keyed_draws import digest
 from ..errors import NotSupportedError, SettingError
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
-from ..sampling.planned_sampler import EpochPlanSampler
 from ..sampling.plans.epoch_plans import EpochOrder, EpochPlan, FlatPlan
-from ..sampling.plans.planned_batch import Int64Array, PlannedBatch
-from ..sampling.plans.tracks import SampleUnits
-from ..sampling.random_access_sampler import Description
+from ..sampling.plans.tracks import Int64Array, PlannedBatch, SampleUnits
+from ..sampling.random_access_sampler import Description, EpochPlanSampler
 
 GivenOrder: TypeAlias = Callable[[int], Sequence[int]] | Iterable[int]
 """A function from an epoch to its sample indices, or a sampler of PyTorch."""
@@ -217,14 +215,13 @@ class GivenOrderSampler(EpochPlanSampler):
         Raises:
             SettingError: It is neither, can be iterated once only, or its order is not one of indices.
         """
-        super().__init__(None, "partial")
+        super().__init__(None, "partial", num_samples, {})
         if isinstance(given, Iterator) or not (isinstance(given, Iterable) or callable(given)):
             hint = " An iterator ends with its first epoch." if isinstance(given, Iterator) else ""
             raise SettingError(
                 f"`sampler` must be a sampler of this package, a function epoch -> indices, or a sampler of "
                 f"PyTorch, got {shown(given)}.{hint}"
             )
-        self._num_samples = num_samples
         self.indices = indices = EpochIndices(given, num_samples)
         self.depends_on_shards = not indices.is_function
         self.shard = 0, 1

@@ -22,7 +22,7 @@ from ..providers.data_provider import DataProvider, check_number_of_samples, che
 from ..providers.sample_loading import SampleLoader, input_blueprint
 from ..sample_data import SampleDataGroup
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
-from ..sampling.plans.planned_batch import Int64Array, PlannedBatch
+from ..sampling.plans.tracks import Int64Array, PlannedBatch
 from ..sampling.random_access_sampler import Description, EpochSegment, RandomAccessSampler
 from .context import add_context, context_values
 from .input_bases import CallableBase

@@ -10,8 +10,7 @@ from ..errors import SettingError
 from ..providers.data_provider import DataProvider, check_number_of_samples, check_sampler_fits, summary
 from ..providers.sample_loading import SampleLoader, input_blueprint
 from ..sample_data import SampleDataGroup
-from ..sampling.random_access_sampler import RandomAccessSampler
-from ..sampling.sampler_base import SamplerBase
+from ..sampling.random_access_sampler import RandomAccessSampler, SamplerBase
 from ..sampling.sampler_replay import BatchChecker, ReplayedSampler, used_up_message
 from ..unknown_arguments import explains_unknown_arguments
 from .input_bases import IterableBase

@@ -12,7 +12,7 @@ from ..checks import MOST_IN_BATCH, check_shard, whole_number
 from ..errors import SettingError
 from ..providers.data_provider import DataProvider, check_number_of_samples
 from ..sampling.arithmetic.last_batch import LastBatch, check_last_batch
-from ..sampling.sharded_permutation_sampler import ShardedPermutationSampler
+from ..sampling.samplers import ShardedPermutationSampler
 from .planned_input import PlannedInput
 
 

@@ -20,7 +20,7 @@ from ..pipeline.chain_planning import ArraySteps
 from ..pipeline.pipeline import PipelineDefinition
 from ..providers.data_provider import DataProvider
 from ..sample_data import GroupFormat
-from ..sampling.sharded_permutation_sampler import SequentialSampler
+from ..sampling.samplers import SequentialSampler
 from ..sources.input_adapter import InputAdapter
 from ..sources.planned_input import PlannedInput
 from ..sources.sampler_inputs import SamplerInputCallable

@@ -16,7 +16,7 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.pipeline import pipeline_def
 
-from ..draws.draw_scope import DrawRecording
+from ..draws.draw_scope import DrawPlan, GraphDraws
 from ..engine.dali.graph_inspection import GraphInspection
 from ..errors import FormatError, OutputError, StepOutputError
 from ..pipeline.chain_planning import ArraySteps, chain_format
@@ -367,7 +367,8 @@ def _misused_draws(
     step: PipelineStepBase, sample: SampleDataGroup, how: Mapping[str, Any]
 ) -> tuple[list[str], list[str]]:
     """Declared draws that the step does not use, and random operators that it uses in addition."""
-    recordings: list[DrawRecording] = []
+    plan = DrawPlan(None)
+    supply = GraphDraws(plan)
     inspection = GraphInspection()
     arguments = {name: how[name] for name in ("device_id", "enable_conditionals")}
     paths = [*sample.format.flat_paths]
@@ -382,14 +383,13 @@ def _misused_draws(
     @pipeline_def(batch_size=1, num_threads=1, **arguments)
     def graph() -> Any:
         data = sources()
-        with DrawRecording() as recording:
+        with plan, supply:
             data = step(data)
-        recordings.append(recording)
-        inspection.note("", data.get_data(), recording.nodes.values())
+        inspection.note("", data.get_data(), supply.recorded())
         return tuple(data.get_data())
 
     graph()
-    return recordings[0].unused, [*inspection.random_users.get("", ())]
+    return [planned.record_name for planned in supply.unused()], [*inspection.random_users.get("", ())]
 
 
 def _unused_on_arrays(step: PipelineStepBase, sample: SampleDataGroup) -> list[str]:

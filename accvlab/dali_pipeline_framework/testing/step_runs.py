@@ -13,10 +13,9 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 
 from ..checks import choice, listed
-from ..draws.draw_records import DrawRecord
 from ..draws.draw_scope import DrawPlan
-from ..draws.keyed_draws import KeyedDraws, SamplePlace
-from ..draws.random_draws import PlannedDraw
+from ..draws.keyed_draws import SamplePlace
+from ..draws.random_draws import DrawRecord, KeyedDraws, PlannedDraw
 from ..engine.samples import SampleStepError
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import SettingError

@@ -171,7 +171,7 @@ class QueueSampler(RandomAccessSampler):
         return changed
 
     @property
-    def _can_change_batch_size(self) -> bool:
+    def _can_change_batch_size(self) -> bool:  # type: ignore[override]
         return self._frames._can_change_batch_size
 
     def num_batches(self, epoch: int) -> int:

@@ -35,7 +35,6 @@ from accvlab.dali_pipeline_framework.extension import (
     PIXELS,
     AxisScaling,
     FieldSearch,
-    ImagePart,
     Name,
     Resampler,
     Resampling,
@@ -366,9 +365,9 @@ class PlannedImageAugmenter(PipelineStepBase):
             return _shown_part(file, place, bool(plan[4]), self._output_hw)
         resampler = Resampler.resizing(Resampling.PASTED_REGION, scaling, file.hw)
         if scale > 0.5:
-            decoded = file.decoded(resampler.needed_part(file.hw))
+            decoded = file.decoded()
             return np.asarray(resampler(decoded.image, decoded=decoded))
-        decoded = file.decoded(None, scale if self._reduced_decoding else 1.0)
+        decoded = file.decoded(scale if self._reduced_decoding else 1.0)
         image, reduction = decoded.image, decoded.reduction
         while scale * reduction <= 0.5:
             image, reduction = _halved(image), reduction * 2
@@ -471,8 +470,7 @@ def _shown_part(
     rows, columns = map(_Window.around, lengths, place[:2], place[2:], output_hw)
     if rows.shown.start == rows.shown.stop or columns.shown.start == columns.shown.stop:
         return np.zeros((*output_hw, 3), np.uint8)
-    decoded = file.decoded(ImagePart(rows.given.start, columns.given.start, rows.given.stop, columns.given.stop))
-    image = decoded.image if decoded.corner is not None else decoded.image[rows.given, columns.given]
+    image = file.decoded().image[rows.given, columns.given]
     factor_y, factor_x = (scaled / length for scaled, length in zip(place, lengths, strict=False))
     weights = _blur(factor_x), _blur(factor_y)
     image = cv2.sepFilter2D(image, -1, *weights, dst=image, borderType=cv2.BORDER_REPLICATE)

@@ -13,8 +13,8 @@ from support.draws import SequenceInput
 from support.laws import examples
 
 from accvlab.dali_pipeline_framework.draws import FieldKey, IntegerDraw, NormalDraw, RandomDraw, UniformDraw
-from accvlab.dali_pipeline_framework.draws.keyed_draws import KeyedDraws, SamplePlace
-from accvlab.dali_pipeline_framework.draws.random_draws import PlannedDraw
+from accvlab.dali_pipeline_framework.draws.keyed_draws import SamplePlace
+from accvlab.dali_pipeline_framework.draws.random_draws import KeyedDraws, PlannedDraw
 from accvlab.dali_pipeline_framework.errors import SettingError
 
 PATHS = [("index",), ("cameras", 0, "name")]

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
 from typing import Any
 
 import numpy as np
@@ -98,27 +94,6 @@ def test_of_many_boxes_with_few_places_for_their_edges(hw: tuple[int, int]) -> N
     samples[0]["boxes"][::7, 1] = np.nan
     samples[2]["boxes"][:, 2:] += 1
     assert_as_painted(samples, hw)
-
-
-@pytest.mark.wide
-def test_there_may_be_any_number_of_boxes() -> None:
-    """In memory that grows with the square of the number; with its third power, it would be 3 GB here."""
-    script = """
-        import resource
-        from processing_steps.test_visible_bbox_selector import assert_as_painted, crowd
-
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        assert_as_painted([crowd(1100, (900, 1600), 1)], (900, 1600))
-        print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
-    """
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert float(run.stdout) < 1500  # MiB
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u8", "f2"])

@@ -192,4 +192,4 @@ class TestCheckedWeights:
 
 
 def test_the_example_in_the_docstring() -> None:
-    assert doctest.testmod(class_weights) == (0, 2)
+    assert doctest.testmod(class_weights) == (0, 3)

@@ -20,7 +20,7 @@ from PIL import Image
 from support.laws import examples
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.sampling.clips.clips import Clips
+from accvlab.dali_pipeline_framework.sampling.plans.clips import Clips
 
 # --- what is expected, frame by frame -----------------------------------------------------------------------
 
@@ -219,13 +219,13 @@ class TestDefinition:
         assert (clips.clips_per_sequence - complete <= 1).all()
 
     def test_clips_are_found_in_tables_of_any_size(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from accvlab.dali_pipeline_framework.sampling.clips import clip_windows
+        from accvlab.dali_pipeline_framework.sampling.plans import clips as module
 
         rng = np.random.default_rng(3)
         lengths = [40, 1, 23]
         arguments = {"timestamps": np.cumsum(rng.integers(1, 4, 64)), "stride_interval": 2, "jitter": 3}
         whole = [Clips(lengths, 3, tail=tail, **arguments) for tail in ("drop", "mark")]
-        monkeypatch.setattr(clip_windows, "_CLIPS_AT_A_TIME", 7)
+        monkeypatch.setattr(module, "_CLIPS_AT_A_TIME", 7)
         for clips, tail in zip(whole, ("drop", "mark"), strict=True):
             numbers = np.arange(clips.num_clips)
             again = Clips(lengths, 3, tail=tail, **arguments)

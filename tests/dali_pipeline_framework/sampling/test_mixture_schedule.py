@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from support.laws import examples
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.sampling.arithmetic import mixture_schedule
-from accvlab.dali_pipeline_framework.sampling.arithmetic.mixture_schedule import MixtureSchedule
+from accvlab.dali_pipeline_framework.sampling import mixed_sampler
+from accvlab.dali_pipeline_framework.sampling.mixed_sampler import MixtureSchedule
 
 FAR = st.integers(0, 2**62)
 
@@ -254,4 +254,4 @@ def test_the_table_is_made_quickly_and_once() -> None:
 
 
 def test_the_example_in_the_docstring() -> None:
-    assert doctest.testmod(mixture_schedule) == (0, 3)
+    assert doctest.testmod(mixed_sampler) == (0, 7)

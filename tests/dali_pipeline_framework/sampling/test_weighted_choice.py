@@ -163,4 +163,4 @@ def test_bad_weights_are_refused(weights: Any, message: str) -> None:
 
 
 def test_the_example_in_the_docstring() -> None:
-    assert doctest.testmod(weighted_choice) == (0, 1)
+    assert doctest.testmod(weighted_choice) == (0, 3)

@@ -17,8 +17,7 @@ from ...errors import FieldValueError, SettingError
 from ...sample_data.dtypes import get_numpy_type_for_dali_type
 from ...sample_data.graph_mode import do_not_convert
 from ..bbox_visibility import boxes_of_minimum_size, visible_boxes
-from ..element_selection import ElementSelection, with_length_of
-from ..field_types import computable, exact_constant
+from ..element_selection import ElementSelection, computable, exact_constant, with_length_of
 from ..point_limits import PointLimits
 
 _DT = types.DALIDataType

@@ -16,8 +16,7 @@ from ...checks import choice, field_name, flag, number, number_list, number_rang
 from ...errors import SettingError
 from ...operators import functions
 from ...operators.bbox_visibility import boxes_of_minimum_size, visible_boxes
-from ...operators.element_selection import filter_fields
-from ...operators.field_types import NUMBER_TYPES, exact_constant_like, leaf_at
+from ...operators.element_selection import NUMBER_TYPES, exact_constant_like, filter_fields, leaf_at
 from ...sample_data import FieldPath, GroupFormat, SampleDataGroup
 from ...sample_data.dtypes import get_numpy_type_for_dali_type
 from ...sample_data.graph_mode import do_not_convert

@@ -13,8 +13,7 @@ from ...checks import did_you_mean, field_name, flag, shown, text, whole_number
 from ...errors import SettingError
 from ...operators import functions
 from ...operators.conditions import ConditionEvaluation, Parser, TypedNode, variables_of
-from ...operators.element_selection import ElementSelection, with_length_of
-from ...operators.field_types import computable, leaf_at
+from ...operators.element_selection import ElementSelection, computable, leaf_at, with_length_of
 from ...sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.graph_mode import do_not_convert

@@ -17,7 +17,7 @@ from ...checks import index_in, number_list, number_range, probability
 from ...draws.random_draws import RandomDraw, UniformDraw
 from ...errors import SettingError
 from ...operators import functions
-from ...operators.field_types import exact_constant_like
+from ...operators.element_selection import exact_constant_like
 from ...operators.functions import constant, failing_with, is_node
 from ...sample_data import SampleDataGroup
 from ...sample_data.graph_mode import do_not_convert

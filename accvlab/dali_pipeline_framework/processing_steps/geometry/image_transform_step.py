@@ -16,7 +16,6 @@ from nvidia.dali import types
 from ...checks import flag, number, shown, whole_number_list
 from ...errors import SettingError
 from ...operators import functions, image_arrays
-from ...operators.image_arrays import ImagePart
 from ...operators.image_pixels import pipeline_has_gpu
 from ...operators.image_transform import (
     AxisScaling,
@@ -80,7 +79,6 @@ class ImagePlaneChange:
         output_hw: Height and width of the output; None where it is that of the input.
         decoded: Called with an encoded image and the device; gives the image for ``changed``. In a graph only.
         least_scale: Least scale of an axis, pixels of the output per pixel of the input. Of arrays only.
-        needed: What is needed of an encoded image. Of arrays only.
     """
 
     matrix: Any
@@ -88,7 +86,6 @@ class ImagePlaneChange:
     output_hw: tuple[int, int] | None
     decoded: Callable[[Any, str], Any] | None = None
     least_scale: float = 1.0
-    needed: ImagePart | None = None
 
 
 class ImageTransformStep(PipelineStepBase):
@@ -160,8 +157,7 @@ class ImageTransformStep(PipelineStepBase):
         matrix = scaling.matrix_after()
         if not functions.is_node(hw):
             least = float(np.abs(scaling.scale).min())
-            needed = resampler.needed_part(hw) if self._is_encoded else None
-            return ImagePlaneChange(matrix, resampler, scaling.output_hw, least_scale=least, needed=needed)
+            return ImagePlaneChange(matrix, resampler, scaling.output_hw, least_scale=least)
         if not self._is_encoded:
             return ImagePlaneChange(matrix, resampler, scaling.output_hw)
         resampler = resampler.of_encoded(hw)
@@ -233,7 +229,7 @@ class ImageTransformStep(PipelineStepBase):
                 self._note_decoded(data, path)
                 least_scale = change.least_scale if self._reduced_decoding else 1.0
                 with naming_field(path):
-                    decoded = files[path].decoded(change.needed, least_scale)
+                    decoded = files[path].decoded(least_scale)
                 data.set_item_in_path(path, change.changed(decoded.image, self._fill_value, False, decoded))
             else:
                 data.set_item_in_path(path, change.changed(image, self._fill_value, False))

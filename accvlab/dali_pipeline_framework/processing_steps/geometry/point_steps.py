@@ -11,8 +11,14 @@ from nvidia.dali import types
 
 from ...checks import field_name, number, whole_number
 from ...operators import functions
-from ...operators.element_selection import filter_fields
-from ...operators.field_types import NUMBER_TYPES, computable, exact_constant, leaf_at, reinterpret
+from ...operators.element_selection import (
+    NUMBER_TYPES,
+    computable,
+    exact_constant,
+    filter_fields,
+    leaf_at,
+    reinterpret,
+)
 from ...operators.point_limits import PointLimits
 from ...sample_data import SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES

@@ -170,7 +170,7 @@ class ImageResizer(ImageTransformStep):
     size; for cameras of different sizes, apply the step to each camera by a wrapper.
 
     Pixels are interpolated bilinearly, without antialiasing, by ``fn.resize`` of the region that is shown. With
-    ``is_encoded``, only this region of an image file is decoded (the pixels are the same to 1 grey level): where a
+    ``is_encoded``, a graph decodes only this region of a file (the pixels are the same to 1 grey level): where a
     third of a JPEG is cut off, decoding and resizing take 0.87 times as long as with `ImageDecoder`. Images that
     are known to be decoded are refused with ``is_encoded``, and without it those that are known to be encoded, or
     to have a layout other than ``HWC`` and ``FHWC``.

@@ -28,7 +28,7 @@ class ImageDecoder(PipelineStepBase):
     dropped.
 
     Where a region is resized afterwards, `ImageResizer` and `ImageResizeCropFlipper` with ``is_encoded`` decode
-    only that.
+    only that in a graph.
     """
 
     treats_elements_alike = True

@@ -16,7 +16,7 @@ from nvidia.dali.types import DALIDataType
 
 from ...checks import choice, field_name, number_list
 from ...errors import FieldValueError, SettingError
-from ...operators.field_types import NUMBER_TYPES, leaf_at
+from ...operators.element_selection import NUMBER_TYPES, leaf_at
 from ...operators.functions import cast_array
 from ...operators.image_pixels import (
     checked_image,

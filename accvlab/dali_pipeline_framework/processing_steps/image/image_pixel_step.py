@@ -16,7 +16,7 @@ from nvidia.dali.data_node import DataNode
 from ...checks import number_range, probability
 from ...draws.random_draws import RandomDraw, UniformDraw
 from ...errors import SettingError
-from ...operators.field_types import leaf_at
+from ...operators.element_selection import leaf_at
 from ...operators.image_pixels import Image, checked_image
 from ...sample_data import FieldPath, SampleDataGroup
 from ...sample_data.graph_mode import do_not_convert

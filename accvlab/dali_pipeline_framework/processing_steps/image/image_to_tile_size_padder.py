@@ -13,7 +13,7 @@ from nvidia.dali import types
 from ...checks import field_name, number
 from ...errors import FieldValueError, SettingError
 from ...operators import functions, image_arrays
-from ...operators.field_types import leaf_at
+from ...operators.element_selection import leaf_at
 from ...sample_data import SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.names import Name

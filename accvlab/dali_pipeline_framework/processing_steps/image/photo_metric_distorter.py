@@ -18,7 +18,7 @@ from nvidia.dali.data_node import DataNode
 from ...checks import field_name, flag, number_range, probability
 from ...draws.random_draws import IntegerDraw, RandomDraw, UniformDraw
 from ...operators import functions as f
-from ...operators.field_types import leaf_at
+from ...operators.element_selection import leaf_at
 from ...operators.image_pixels import (
     Image,
     checked_image,

@@ -17,7 +17,7 @@ from ...limits.image_limits import claimed_size
 from ...sample_data import SampleDataGroup
 from ...sample_data.formats import ENCODED_IMAGE, ENCODED_NAME, MOST_FRAMES_TO_SHARE, PLACES_NAME
 from ...sample_data.names import Name
-from ...sampling.clips.clips import Clips, ClipTail, PlayedClips
+from ...sampling.plans.clips import Clips, ClipTail, PlayedClips
 from ...unknown_arguments import explains_unknown_arguments, in_settings
 from ..files.storage import StoragePath
 from ..rigs.camera_rig import OptionalField

@@ -61,11 +61,10 @@ def class_balanced_weights(
     power = number(power, "power", at_least=0)
     if weight_without_label is not None:
         weight_without_label = number(weight_without_label, "weight_without_label", at_least=0)
-    labels = _as_array_or_list(labels)
-    if not len(labels):
+    labels_of_samples = _as_list(labels)
+    if not labels_of_samples:
         raise SettingError("`labels` must have one entry per sample, got none.")
-    counts = _counts_in_array(labels) if isinstance(labels, np.ndarray) else _counts_in_list(labels)
-    return _weights_of_counts(counts, power, weight_without_label)
+    return _weights_of_counts(_counts_of_labels(labels_of_samples), power, weight_without_label)
 
 
 def checked_weights(weights: npt.ArrayLike, expected_count: int | None, name: str) -> Float64Array:
@@ -101,7 +100,7 @@ def checked_weights(weights: npt.ArrayLike, expected_count: int | None, name: st
     return array
 
 
-def _as_array_or_list(labels: Any) -> npt.NDArray[Any] | list[Any]:
+def _as_list(labels: Any) -> list[Any]:
     if hasattr(labels, "__array__"):
         array = np.asarray(labels)
         if array.ndim != 1:
@@ -109,23 +108,13 @@ def _as_array_or_list(labels: Any) -> npt.NDArray[Any] | list[Any]:
                 f"`labels` as an array must be of shape (N,), got {array.shape}. For several labels per sample "
                 f"pass a list of lists; for a table of yes and no: [np.flatnonzero(row) for row in table]."
             )
-        return array.tolist() if array.dtype.kind == "O" else array
+        return [*array] if array.dtype.kind in "mM" else array.tolist()
     if isinstance(labels, str | bytes | Mapping | Set) or not isinstance(labels, Iterable):
         raise SettingError(f"`labels` must be a sequence with one entry per sample, got {shown(labels)}.")
     return list(labels)
 
 
-def _counts_in_array(labels: npt.NDArray[Any]) -> Float64Array:
-    """For each sample the number of samples with its label, ``(N,)``."""
-    is_nan = labels != labels
-    if is_nan.any():
-        raise _nan_label(int(np.argmax(is_nan)))
-    _, classes, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    of_each: Float64Array = counts[classes].astype(np.float64)
-    return of_each
-
-
-def _counts_in_list(labels: list[Any]) -> Float64Array:
+def _counts_of_labels(labels: list[Any]) -> Float64Array:
     """For each sample the number of samples with its rarest label, ``(N,)``; NaN where it has none."""
     labelled = [sample for sample, label in enumerate(labels) if label is not None]
     several = [sample for sample in labelled if isinstance(labels[sample], _SEVERAL)]

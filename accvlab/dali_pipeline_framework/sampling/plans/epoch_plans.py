@@ -4,16 +4,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 
+from ...checks import MOST_SAMPLES, whole_number
 from ...draws.keyed_draws import derive_key
+from ...errors import SettingError
 from ..arithmetic.keyed_permutation import KeyedPermutation
 from ..arithmetic.last_batch import LastBatch, SampleCounts
-from .planned_batch import Int64Array, PlannedBatch
-from .tracks import UnitTable
+from ..arithmetic.weights import WeightedChoice, checked_weights
+from .tracks import Int64Array, PlannedBatch, UnitTable
+
+Weights = Sequence[float] | npt.NDArray[np.float64]
 
 
 class EpochPlan(ABC):
@@ -95,6 +100,41 @@ class ShuffledOrder(Order):
 
 
 @attrs.frozen(eq=False)
+class WeightedOrder(Order):
+    """Each position draws a unit by weight, with replacement."""
+
+    choice: WeightedChoice
+    num_positions: int
+    seed: int
+
+    def of_epoch(self, epoch: int) -> EpochOrder:
+        """The draws of an epoch."""
+        key = derive_key("weighted order", self.seed, epoch)
+        return EpochOrder(self.num_positions, lambda positions: (self.choice.draw(key, positions), positions + 1))
+
+
+def units_order(
+    num_units: int, weights: Weights | None, num_per_epoch: int | None, seed: int, shuffle: bool
+) -> Order:
+    """The order of units: by weight where there are weights, else each once."""
+    if weights is None:
+        if num_per_epoch is not None:
+            raise SettingError(
+                f"`num_per_epoch` goes with `weights`: without weights each is delivered once per epoch. Got "
+                f"{num_per_epoch!r} without weights."
+            )
+        return ShuffledOrder(num_units, seed, shuffle)
+    if not shuffle:
+        raise SettingError(
+            "`weights` do not go with `shuffle=False`: draws by weight are random. Leave one of the two out."
+        )
+    array = checked_weights(weights, num_units, "weights")
+    num_per_epoch = num_units if num_per_epoch is None else num_per_epoch
+    num_per_epoch = whole_number(num_per_epoch, "num_per_epoch", at_least=1, at_most=MOST_SAMPLES)
+    return WeightedOrder(WeightedChoice(array), num_per_epoch, seed)
+
+
+@attrs.frozen(eq=False)
 class Segments:
     """Units to be delivered, or parts of them, in the order of the epoch; each field ``(n,)`` int64.
 
@@ -115,6 +155,7 @@ class Segments:
         return Segments(self.units[chosen], self.first_offsets[chosen], self.lengths[chosen], self.visits[chosen])
 
 
+@attrs.define(eq=False, slots=False)
 class StreamPlan(EpochPlan):
     """Each slot delivers segments one after the other; each sample of all segments is delivered exactly once.
 
@@ -129,84 +170,75 @@ class StreamPlan(EpochPlan):
 
         | A A A A A B B B|C C C D D D D D|D E E F F F F F|
              slot 0           slot 1          slot 2         D is cut
+
+    Attributes:
+        segments: What is to be delivered, in the order of the epoch; then slot by slot.
+        unit_table: The samples of the units.
+        epoch_key: Key of what is random in the epoch.
+        num_slots: Total batch size.
+        last_batch: What happens in slots that are done before others.
+        cut: Whether segments may be cut although there are enough of them.
+        shuffle_slots: Whether it is random which slot gets which part.
     """
 
-    def __init__(
-        self,
-        segments: Segments,
-        unit_table: UnitTable,
-        epoch_key: int,
-        total_batch_size: int,
-        last_batch: LastBatch,
-        *,
-        cut: bool,
-        shuffle_slots: bool = True,
-    ) -> None:
-        """Assign the segments to slots.
+    segments: Segments
+    unit_table: UnitTable
+    epoch_key: int
+    num_slots: int
+    last_batch: LastBatch
+    cut: bool = attrs.field(kw_only=True)
+    shuffle_slots: bool = attrs.field(default=True, kw_only=True)
 
-        Args:
-            segments: What is to be delivered, in the order of the epoch.
-            unit_table: The samples of the units.
-            epoch_key: Key of what is random in the epoch.
-            total_batch_size: Number of slots.
-            last_batch: What happens in slots that are done before others.
-            cut: Whether segments may be cut although there are enough of them.
-            shuffle_slots: Whether it is random which slot gets which part.
-        """
-        self._unit_table = unit_table
-        self._epoch_key = epoch_key
-        self._num_slots = total_batch_size
-        self._last_batch = last_batch
-        self._cut = cut
-        self._shuffle_slots = shuffle_slots
+    def __attrs_post_init__(self) -> None:
+        segments, num_slots = self.segments, self.num_slots
         num_segments = len(segments.units)
-        is_cut = cut or num_segments < total_batch_size
+        is_cut = self.cut or num_segments < num_slots
         slots, positions, parts = (_cut_evenly if is_cut else _assign_whole)(
-            segments, total_batch_size, unit_table.grain
+            segments, num_slots, self.unit_table.grain
         )
         self.num_cuts = len(positions) - num_segments
-        if shuffle_slots:
-            slots = KeyedPermutation(total_batch_size, epoch_key)[slots]
+        if self.shuffle_slots:
+            slots = KeyedPermutation(num_slots, self.epoch_key)[slots]
         # Sorting by slot keeps the order of the epoch within each; numbers of 16 bits are sorted fastest.
-        order = np.argsort(slots.astype(np.uint16) if total_batch_size <= 1 << 16 else slots, kind="stable")
+        order = np.argsort(slots.astype(np.uint16) if num_slots <= 1 << 16 else slots, kind="stable")
         slots = slots[order]
         self._positions = positions[order]  # in the order of the epoch, per segment
-        self._segments = parts.select(order)
-        ends = np.cumsum(self._segments.lengths)
-        self._loads = np.bincount(slots, self._segments.lengths, total_batch_size).astype(np.int64)
-        self._starts = ends - self._segments.lengths - (np.cumsum(self._loads) - self._loads)[slots]
+        self.segments = parts.select(order)
+        ends = np.cumsum(self.segments.lengths)
+        self._loads = np.bincount(slots, self.segments.lengths, num_slots).astype(np.int64)
+        self._starts = ends - self.segments.lengths - (np.cumsum(self._loads) - self._loads)[slots]
         self._fullest = int(np.argmax(self._loads))
         # One sorted array to find the segments of all slots in: slot * stride + first batch of the segment.
         self._stride = int(self._loads[self._fullest]) + 1
         self._keys = slots * self._stride + self._starts
-        self._all_slots = np.arange(total_batch_size)
-        self.num_batches = int(self._loads.min() if last_batch == "drop" else self._loads.max())
+        self._all_slots = np.arange(num_slots)
+        self.num_batches = int(self._loads.min() if self.last_batch == "drop" else self._loads.max())
 
     def batch(self, number: int) -> PlannedBatch:
         """Get a batch."""
-        slots, times = self._all_slots, np.full(self._num_slots, number)
+        slots, times = self._all_slots, np.full(self.num_slots, number)
         beyond = number >= self._loads
         if beyond.any():
             slots = np.where(self._loads == 0, self._fullest, slots)
             loads = self._loads[slots]
-            is_wrapped = self._last_batch == "wrap"
+            is_wrapped = self.last_batch == "wrap"
             times = np.where(beyond, number % loads if is_wrapped else loads - 1, times)
         keys = slots * self._stride + times
         found = np.searchsorted(self._keys, keys, side="right") - 1
         offsets = keys - self._keys[found]
-        segments = self._segments.select(found)
-        samples = self._unit_table.samples(
-            segments.units, segments.first_offsets + offsets, segments.visits, self._epoch_key
+        segments = self.segments.select(found)
+        samples = self.unit_table.samples(
+            segments.units, segments.first_offsets + offsets, segments.visits, self.epoch_key
         )
         ends = offsets == segments.lengths - 1
-        return samples.in_slots(offsets == 0, ends, segments.visits, beyond, self._last_batch)
+        return samples.in_slots(offsets == 0, ends, segments.visits, beyond, self.last_batch)
 
     def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
         """Assign what is left to other slots; adjacent pieces of a segment are joined again."""
-        done = np.clip(num_delivered - self._starts, 0, self._segments.lengths)
-        left = np.flatnonzero(done < self._segments.lengths)
-        left = left[np.lexsort((self._segments.first_offsets[left] + done[left], self._positions[left]))]
-        segments, positions, done = self._segments.select(left), self._positions[left], done[left]
+        done = np.clip(num_delivered - self._starts, 0, self.segments.lengths)
+        left = np.flatnonzero(done < self.segments.lengths)
+        left = left[np.lexsort((self.segments.first_offsets[left] + done[left], self._positions[left]))]
+        segments, positions, done = self.segments.select(left), self._positions[left], done[left]
         first_offsets, lengths = segments.first_offsets + done, segments.lengths - done
         begins = np.ones(len(left), np.bool_)
         begins[1:] = (positions[1:] != positions[:-1]) | (first_offsets[1:] != (first_offsets + lengths)[:-1])
@@ -218,23 +250,23 @@ class StreamPlan(EpochPlan):
         )
         return StreamPlan(
             joined,
-            self._unit_table,
-            self._epoch_key,
+            self.unit_table,
+            self.epoch_key,
             total_batch_size,
             last_batch,
-            cut=self._cut,
-            shuffle_slots=self._shuffle_slots,
+            cut=self.cut,
+            shuffle_slots=self.shuffle_slots,
         )
 
     @property
     def sample_counts(self) -> SampleCounts:
         """Number of samples delivered, dropped, repeated and padded."""
         return SampleCounts.of_slots(
-            self._last_batch,
+            self.last_batch,
             num_batches=self.num_batches,
             num_samples=int(self._loads.sum()),
             num_delivered=int(np.minimum(self._loads, self.num_batches).sum()),
-            num_slots=self.num_batches * self._num_slots,
+            num_slots=self.num_batches * self.num_slots,
             num_cuts=self.num_cuts,
         )
 
@@ -279,6 +311,7 @@ def _cut_evenly(segments: Segments, num_slots: int, grain: int) -> tuple[Int64Ar
     return slots, positions, attrs.evolve(parts, first_offsets=parts.first_offsets + begins, lengths=ends - begins)
 
 
+@attrs.define(eq=False, slots=False)
 class FlatPlan(EpochPlan):
     """Each group of ``B`` units fills the ``B`` slots for as many batches as a unit has samples.
 
@@ -287,44 +320,44 @@ class FlatPlan(EpochPlan):
         slot 0 | A0 A1 | D0 D1 | G0 G1
         slot 1 | B0 B1 | E0 E1 |  -  -    the last group is dropped, padded, smaller, or wrapped
         slot 2 | C0 C1 | F0 F1 |  -  -
+
+    Attributes:
+        order: The units of the epoch.
+        unit_table: Their samples.
+        epoch_key: Key of what is random in the epoch.
+        num_slots: Total batch size.
+        last_batch: What happens where the last group is not full.
+        first_position: Position of the order at which the plan begins.
     """
 
-    def __init__(
-        self,
-        order: EpochOrder,
-        unit_table: UnitTable,
-        epoch_key: int,
-        total_batch_size: int,
-        last_batch: LastBatch,
-        first_position: int = 0,
-    ) -> None:
-        """Plan the epoch from position ``first_position`` of the order on."""
-        self._order = order
-        self._unit_table = unit_table
-        self._epoch_key = epoch_key
-        self._num_slots = total_batch_size
-        self._last_batch = last_batch
-        self._first_position = first_position
-        self._length = unit_table.uniform_length or 1
-        self._num_units = order.num_positions - first_position
-        self._num_groups = self._num_units // total_batch_size
-        if last_batch != "drop" and self._num_units % total_batch_size:
+    order: EpochOrder
+    unit_table: UnitTable
+    epoch_key: int
+    num_slots: int
+    last_batch: LastBatch
+    first_position: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self._length = self.unit_table.uniform_length or 1
+        self._num_units = self.order.num_positions - self.first_position
+        self._num_groups = self._num_units // self.num_slots
+        if self.last_batch != "drop" and self._num_units % self.num_slots:
             self._num_groups += 1
         self.num_batches = self._num_groups * self._length
 
     def batch(self, number: int) -> PlannedBatch:
         """Get a batch."""
         group, offset = divmod(number, self._length)
-        first = self._first_position + group * self._num_slots
-        positions = np.arange(first, first + self._num_slots)
-        beyond = positions >= self._order.num_positions
-        if self._last_batch == "wrap":
-            positions %= self._order.num_positions
+        first = self.first_position + group * self.num_slots
+        positions = np.arange(first, first + self.num_slots)
+        beyond = positions >= self.order.num_positions
+        if self.last_batch == "wrap":
+            positions %= self.order.num_positions
         else:
-            positions[beyond] = self._order.num_positions - 1
-        units, visits = self._order.units(positions)
-        samples = self._unit_table.samples(units, np.full(self._num_slots, offset), visits, self._epoch_key)
-        return samples.in_slots(offset == 0, offset == self._length - 1, visits, beyond, self._last_batch)
+            positions[beyond] = self.order.num_positions - 1
+        units, visits = self.order.units(positions)
+        samples = self.unit_table.samples(units, np.full(self.num_slots, offset), visits, self.epoch_key)
+        return samples.in_slots(offset == 0, offset == self._length - 1, visits, beyond, self.last_batch)
 
     def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
         """Plan what is left for other batches.
@@ -334,21 +367,21 @@ class FlatPlan(EpochPlan):
         """
         group, offset = divmod(num_delivered, self._length)
         # The last group may be padded: behind it the order has no positions.
-        position = min(self._first_position + group * self._num_slots, self._order.num_positions)
+        position = min(self.first_position + group * self.num_slots, self.order.num_positions)
         if offset == 0:
-            return FlatPlan(self._order, self._unit_table, self._epoch_key, total_batch_size, last_batch, position)
-        positions = np.arange(position, self._order.num_positions)
-        units, visits = self._order.units(positions)
-        first_offsets = np.where(np.arange(len(positions)) < self._num_slots, offset, 0)
+            return FlatPlan(self.order, self.unit_table, self.epoch_key, total_batch_size, last_batch, position)
+        positions = np.arange(position, self.order.num_positions)
+        units, visits = self.order.units(positions)
+        first_offsets = np.where(np.arange(len(positions)) < self.num_slots, offset, 0)
         segments = Segments(units, first_offsets, self._length - first_offsets, visits)
-        return StreamPlan(segments, self._unit_table, self._epoch_key, total_batch_size, last_batch, cut=False)
+        return StreamPlan(segments, self.unit_table, self.epoch_key, total_batch_size, last_batch, cut=False)
 
     @property
     def sample_counts(self) -> SampleCounts:
         """Number of samples delivered, dropped, repeated and padded."""
-        num_slots = self._num_groups * self._num_slots
+        num_slots = self._num_groups * self.num_slots
         return SampleCounts.of_slots(
-            self._last_batch,
+            self.last_batch,
             num_batches=self.num_batches,
             num_samples=self._num_units * self._length,
             num_delivered=min(num_slots, self._num_units) * self._length,

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Clips of sequences: where they start, and which frames they have."""

@@ -1,0 +1,674 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samplers that deliver single samples, or play sequences or clips in the slots of the batch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Literal
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from ..checks import MOST_SAMPLES, choice, flag, whole_number
+from ..draws.keyed_draws import digest
+from ..errors import NotSupportedError, SettingError
+from .arithmetic.last_batch import LastBatch, SampleCounts, checked_lengths
+from .arithmetic.weights import checked_weights
+from .plans.clips import Clips
+from .plans.epoch_plans import EpochPlan, ShuffledOrder, Weights, units_order
+from .plans.tracks import ClipSequenceUnits, ClipUnits, Int64Array, PlannedBatch, SampleUnits, SequenceUnits
+from .random_access_sampler import Description, EpochPlanSampler, PlannedSampler, RandomAccessSampler
+
+
+class SequenceSampler(RandomAccessSampler):
+    """Each slot of the batch plays sequences from their first to their last sample, one after the other.
+
+    In cycle ``c`` all slots use the same order of the sequences, draw ``c`` of
+    ``numpy.random.default_rng(seed).permutation(num_sequences)`` (``0, 1, 2, ...`` with
+    ``randomize=False``), and slot ``i`` of ``B`` plays ``order[i::B]``. Lengths 3, 4, 2, 3 in two slots,
+    not randomised (A0 is the first sample of the first sequence)::
+
+        slot 0 |  A0 A1 A2 C0 C1 | A0 A1 A2 C0 C1 | ...
+        slot 1 |  B0 B1 B2 B3 D0 D1 D2 | B0 B1 ...
+
+    A slot starts its next cycle when its own sequences are played, so slots drift apart: there are no
+    epochs, a sequence can be in two slots at the same time, and over a finite run some samples are
+    delivered more often than others. `StreamingSequenceSampler` has true epochs.
+
+    Any batch can be asked for. Far ahead that costs one permutation of the sequences per cycle passed, and
+    going back may start from the beginning; with ``randomize=False`` all batches are equally near.
+
+    Example::
+
+        >>> sampler = SequenceSampler(2, [3, 4, 2, 3], seed=0, randomize=False)
+        >>> [sampler.get_next_batch_indices() for _ in range(5)]
+        [[0, 3], [1, 4], [2, 5], [7, 6], [8, 9]]
+    """
+
+    has_slots = knows_sequences = True
+
+    def __init__(
+        self, total_batch_size: int, sequence_lenghts: Sequence[int], seed: int, randomize: bool = True
+    ) -> None:
+        """Create the sampler.
+
+        Args:
+            total_batch_size: Number of slots: the batch size of all shards together.
+            sequence_lenghts: Number of samples of each sequence, each at least 1. Sequence ``s`` has the
+                sample indices ``[sum(lengths[:s]), sum(lengths[:s + 1]))``. (The spelling is the published one.)
+            seed: Seed of the orders, at least 0.
+            randomize: Whether the order of the sequences is random in each cycle.
+
+        Raises:
+            SettingError: There are fewer sequences than slots, or an argument is out of its range.
+        """
+        super().__init__(whole_number(total_batch_size, "total_batch_size", at_least=1))
+        self._lengths = checked_lengths(sequence_lenghts, "sequence_lenghts")
+        if len(self._lengths) < self.total_batch_size:
+            raise SettingError(
+                f"The number of sequences must be at least the total batch size. Got {len(self._lengths)} "
+                f"sequence(s) for {self.total_batch_size} slots: use a smaller batch, or cut the sequences."
+            )
+        self._starts = np.cumsum(self._lengths) - self._lengths
+        self._seed = whole_number(seed, "seed", at_least=0)
+        self._randomize = bool(randomize)
+        self._slots: _Slots | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_slots": None}
+
+    def num_batches(self, epoch: int) -> None:
+        """None: the sampler is endless."""
+        return None
+
+    def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
+        """Get the samples of a batch; a `SettingError` where the epoch is not 0, or the batch is below 0."""
+        if epoch != 0:
+            raise SettingError(f"The SequenceSampler is endless: there is no epoch but 0, asked for was {epoch}.")
+        if batch < 0:
+            raise SettingError(f"The SequenceSampler has the batches 0, 1, 2, ..., asked for was batch {batch}.")
+        if self._slots is None:
+            self._slots = _Slots(self._lengths, self.total_batch_size, self._seed if self._randomize else None)
+        sequences, frames, cycles = self._slots.find(batch)
+        return PlannedBatch(
+            self._starts[sequences] + frames,
+            sequence=sequences,
+            frame=frames,
+            is_first=frames == 0,
+            is_last=frames == self._lengths[sequences] - 1,
+            visit=cycles,
+        )
+
+    def reset(self) -> None:
+        """Refuse, by a `NotSupportedError`: an endless sampler has no next epoch."""
+        raise NotSupportedError("SequencesSampler is not epoch-based, so there is no epoch to start.")
+
+    @property
+    def num_samples(self) -> int:
+        """Number of samples of all sequences together."""
+        return int(self._lengths.sum())
+
+    def with_settings(self, *, total_batch_size: int | None = None, **settings: Any) -> SequenceSampler:
+        """Get a copy with other settings. See `RandomAccessSampler.with_settings`."""
+        if total_batch_size not in (None, self.total_batch_size):
+            raise SettingError(
+                f"The SequenceSampler was created for batches of {self.total_batch_size} (all shards together), "
+                f"which its order depends on; asked for was {total_batch_size}. Create it with that size."
+            )
+        return super().with_settings(**settings)
+
+    def describe(self) -> Description:
+        """What the order depends on."""
+        return {
+            "sampler": type(self).__name__,
+            "num_sequences": len(self._lengths),
+            "num_samples": self.num_samples,
+            "sequence_lengths": digest(self._lengths),
+            "seed": self._seed,
+            "randomize": self._randomize,
+        }
+
+
+@attrs.frozen(eq=False)
+class _Order:
+    """The order of the sequences in a cycle, and when each slot plays its share of them.
+
+    Attributes:
+        sequences: ``(S,)``; slot ``i`` of ``B`` plays ``sequences[i::B]``.
+        ends: ``(S / B, B)``, the batch behind each of them, counted from the slot's start of the cycle.
+        behind: State of the generator from which the next order is drawn.
+    """
+
+    sequences: Int64Array
+    ends: Int64Array
+    behind: Mapping[str, Any]
+
+
+class _Slots:
+    """Finds what each slot plays in a batch, going on from the batch that was asked for before.
+
+    Kept are per slot its cycle, and when it began that; and the orders of the cycles in which some slot is now. An
+    order between two of them is drawn again from the state behind the one before.
+    """
+
+    def __init__(self, lengths: Int64Array, num_slots: int, seed: int | None) -> None:
+        self._lengths = lengths
+        self._num_slots = num_slots
+        self._rng = None if seed is None else np.random.default_rng(seed=seed)
+        self._first_order = self._order_behind(None)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Put all slots before their first sample."""
+        self._orders = {0: self._first_order}
+        self._cycles, self._starts = np.zeros((2, self._num_slots), np.int64)
+        self._stops = self._first_order.ends[-1]
+        # What the slots play now: from the batch `first` to the one before `behind`.
+        self._sequences, self._first, self._behind = np.zeros((3, self._num_slots), np.int64)
+        self._all_first = self._any_behind = 0
+
+    def _order_behind(self, before: _Order | None) -> _Order:
+        num_sequences = len(self._lengths)
+        sequences = np.arange(num_sequences)
+        behind: Mapping[str, Any] = {}
+        if self._rng is not None:
+            if before is not None:
+                self._rng.bit_generator.state = before.behind
+            sequences, behind = self._rng.permutation(num_sequences), self._rng.bit_generator.state
+        rounds = np.zeros((-(-num_sequences // self._num_slots), self._num_slots), np.int64)
+        rounds.ravel()[:num_sequences] = self._lengths[sequences]
+        return _Order(sequences, np.cumsum(rounds, axis=0), behind)
+
+    def find(self, batch: int) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Sequence, frame in it, and cycle of each slot; each ``(B,)``."""
+        if not self._all_first <= batch < self._any_behind:
+            if self._rng is None:
+                self._cycles = batch // self._stops
+                self._starts = self._cycles * self._stops
+            else:
+                self._pass_cycles(batch)
+            self._look_up(batch)
+        return self._sequences.copy(), batch - self._first, self._cycles.copy()
+
+    def _pass_cycles(self, batch: int) -> None:
+        if (batch < self._starts).any():
+            self._begin()
+        while (is_late := self._stops <= batch).any():  # the slots that are furthest behind go first, together
+            cycle = int(self._cycles[is_late].min())
+            goes_on = is_late & (self._cycles == cycle)
+            if cycle + 1 not in self._orders:
+                self._orders[cycle + 1] = self._order_behind(self._orders[cycle])
+            loads = self._orders[cycle + 1].ends[-1]
+            self._starts = np.where(goes_on, self._stops, self._starts)
+            self._stops = np.where(goes_on, self._stops + loads, self._stops)
+            self._cycles = self._cycles + goes_on
+            if not (self._cycles == cycle).any():
+                del self._orders[cycle]
+
+    def _look_up(self, batch: int) -> None:
+        """Find the sequences of the slots that do not play in this batch what they played before."""
+        for slot in np.flatnonzero((batch < self._first) | (self._behind <= batch)).tolist():
+            order = self._orders[0 if self._rng is None else int(self._cycles[slot])]
+            start = int(self._starts[slot])
+            number = int(order.ends[:, slot].searchsorted(batch - start, side="right"))
+            sequence = order.sequences[number * self._num_slots + slot]
+            self._sequences[slot] = sequence
+            self._behind[slot] = start + order.ends[number, slot]
+            self._first[slot] = self._behind[slot] - self._lengths[sequence]
+        self._all_first, self._any_behind = int(self._first.max()), int(self._behind.min())
+
+
+class StreamingSequenceSampler(PlannedSampler):
+    """Each slot of the batch plays sequences one after the other; each frame is delivered once per epoch.
+
+    The frames of a slot are consecutive in time until its sequence ends. All slots start together and run for
+    ``num_batches(epoch)`` batches; slots that have played their sequences earlier are padded (with their last
+    frame, marked), up to the end of the epoch. With ``last_batch="drop"`` nothing is padded.
+
+    Two ways to share out the sequences, and what they cost:
+
+    - whole sequences (the default): no sequence is cut, and none is in two slots. The sequences are dealt by
+      length, so the slots' loads differ by at most the longest sequence; that difference is padding. With few
+      sequences per slot, or a few very long ones, it can be a large part of the epoch.
+    - ``cut_sequences=True``: the shuffled sequences are laid one after the other and cut into ``B`` equal pieces.
+      At most one frame per slot is padding, in the last batch. Up to ``B - 1`` sequences are cut: their second
+      part starts with an empty history in the next slot. A sequence of more than ``N // B``
+      frames can be in several slots in the same step.
+
+    With fewer sequences than slots there is no other way than to cut them; that is logged, and
+    `RandomAccessSampler.sample_counts` tells the number of cuts.
+
+    With weights, an epoch plays sequences that are drawn by weight with replacement: some several times, then
+    possibly in two slots at once, and others not at all.
+
+    Example::
+
+        >>> sampler = StreamingSequenceSampler([3, 4, 2, 3], 2, shuffle=False)
+        >>> [sampler.get_next_batch_indices() for _ in range(sampler.num_batches(epoch=0))]
+        [[3, 0], [4, 1], [5, 2], [6, 9], [7, 10], [8, 11]]
+    """
+
+    is_streamed = True
+
+    def __init__(
+        self,
+        sequence_lengths: Sequence[int] | npt.NDArray[np.integer],
+        total_batch_size: int | None = None,
+        *,
+        seed: int = 0,
+        shuffle: bool = True,
+        cut_sequences: bool = False,
+        weights: Weights | None = None,
+        num_per_epoch: int | None = None,
+        last_batch: LastBatch = "pad",
+    ) -> None:
+        """Create the sampler.
+
+        Args:
+            sequence_lengths: ``(S,)``, number of frames of each sequence, each at least 1. Sequence ``s`` has the
+                sample indices ``[sum(lengths[:s]), sum(lengths[:s + 1]))``.
+            total_batch_size: Number of slots, all shards together. None: set later, by the loader.
+            seed: Seed of the orders, at least 0.
+            shuffle: Whether the order of the sequences differs between epochs; with weights it always does.
+            cut_sequences: Whether sequences may be cut to make the slots equally long.
+            weights: ``(S,)``, one per sequence, to draw the sequences of an epoch by weight. None: each once.
+            num_per_epoch: With weights, number of sequences drawn per epoch; None for ``S``.
+            last_batch: What happens when the first slot has played its sequences: ``"pad"`` and ``"partial"`` go
+                on until the last slot has, with marked padding or with smaller batches; ``"drop"`` ends the
+                epoch and drops what the other slots have left: the ends of the sequences that they are in, and
+                the sequences after those; ``"wrap"`` has slots start over with what they played.
+
+        Raises:
+            SettingError: An argument is out of its range.
+        """
+        lengths = checked_lengths(sequence_lengths)
+        num_samples = int(lengths.sum())
+        self.seed = whole_number(seed, "seed", at_least=0)
+        self.shuffles = flag(shuffle, "shuffle")
+        self.cuts = flag(cut_sequences, "cut_sequences")
+        self.unit_table = SequenceUnits(lengths)
+        self.order = units_order(len(lengths), weights, num_per_epoch, self.seed, self.shuffles)
+        settings: Description = {
+            "num_sequences": len(lengths),
+            "num_samples": num_samples,
+            "sequence_lengths": digest(lengths),
+            "weights": _digest_of_weights(weights),
+            "num_per_epoch": self.order.num_positions,
+            "seed": self.seed if self.shuffles else None,
+            "shuffle": self.shuffles,
+            "cut_sequences": self.cuts,
+        }
+        super().__init__(total_batch_size, last_batch, num_samples, settings)
+
+
+class ClipSampler(PlannedSampler):
+    """Each clip of `Clips` once per epoch (or drawn by weight).
+
+    ``deliver`` says what a slot gets:
+
+    - ``"frames"``: a clip is played frame by frame, in as many batches as it has frames;
+    - ``"clips"``: a clip is one sample, for a `ClipDataProvider`, which loads the frames of the clip that
+      starts at the sample's index. With ``step < sequence_length`` the clips overlap: a queue.
+
+    ``arrange`` says which clips follow each other:
+
+    - ``"shuffled"``: any; each epoch in an order of its own (``shuffle=False``: in the order of the data set);
+    - ``"streamed"``: a slot plays the clips of a sequence in their order, then those of another sequence; the
+      sequences are dealt to the slots as by `StreamingSequenceSampler`.
+
+    Example::
+
+        >>> clips = Clips([5, 4], sequence_length=2, step=2)
+        >>> sampler = ClipSampler(clips, 2, shuffle=False)
+        >>> [sampler.get_next_batch_indices() for _ in range(sampler.num_batches(epoch=0))]
+        [[0, 2], [1, 3], [5, 7], [6, 8]]
+    """
+
+    def __init__(
+        self,
+        clips: Clips,
+        total_batch_size: int | None = None,
+        *,
+        deliver: Literal["frames", "clips"] = "frames",
+        arrange: Literal["shuffled", "streamed"] = "shuffled",
+        seed: int = 0,
+        shuffle: bool = True,
+        cut_sequences: bool = False,
+        weights: Weights | None = None,
+        num_per_epoch: int | None = None,
+        last_batch: LastBatch | None = None,
+    ) -> None:
+        """Create the sampler.
+
+        Args:
+            clips: The clips.
+            total_batch_size: Number of slots, all shards together. None: set later, by the loader.
+            deliver: ``"frames"`` or ``"clips"``.
+            arrange: ``"shuffled"`` or ``"streamed"``.
+            seed: Seed of the orders and of the clips' jitter, at least 0.
+            shuffle: Whether the order differs between epochs; with weights it always does.
+            cut_sequences: With ``"streamed"``, whether a sequence may go on in another slot, between two of its
+                clips, to make the slots equally long.
+            weights: One per clip, or with ``"streamed"`` one per sequence that has a clip, to draw them by weight.
+            num_per_epoch: With weights, number of clips or sequences drawn per epoch; None for as many as there
+                are.
+            last_batch: What becomes of clips that do not fill the last batches; None for ``"drop"``, with
+                ``"streamed"`` for ``"pad"``.
+
+        Raises:
+            SettingError: An argument is out of its range.
+        """
+        choice(deliver, "deliver", ("frames", "clips"))
+        choice(arrange, "arrange", ("shuffled", "streamed"))
+        if not isinstance(clips, Clips):
+            raise SettingError(f"`clips` must be of the class Clips, got {type(clips).__name__}.")
+        self.is_streamed = arrange == "streamed"
+        self.cuts = flag(cut_sequences, "cut_sequences")
+        if self.cuts and not self.is_streamed:
+            raise SettingError("`cut_sequences` goes with arrange='streamed', got arrange='shuffled'.")
+        if last_batch is None:
+            last_batch = "pad" if self.is_streamed else "drop"
+        self.clips = clips
+        self.seed = whole_number(seed, "seed", at_least=0)
+        self.shuffles = flag(shuffle, "shuffle")
+        self._deliver = deliver
+        unit_table = ClipSequenceUnits if self.is_streamed else ClipUnits
+        self.unit_table = unit_table(clips, as_one=deliver == "clips")
+        self.order = units_order(self.unit_table.num_units, weights, num_per_epoch, self.seed, self.shuffles)
+        settings: Description = {
+            **{f"clips.{name}": value for name, value in clips.describe().items()},
+            "deliver": deliver,
+            "arrange": arrange,
+            "weights": _digest_of_weights(weights),
+            "num_per_epoch": self.order.num_positions,
+            "seed": self.seed,
+            "shuffle": self.shuffles,
+            "cut_sequences": self.cuts,
+        }
+        super().__init__(total_batch_size, last_batch, clips.num_frames, settings)
+
+    def check_provider(self, provider: Any) -> None:
+        """Raise a `SettingError` where the provider delivers clips, and others than this sampler chooses."""
+        clips = getattr(provider, "clips", None)
+        if not isinstance(clips, Clips):
+            return
+        if self._deliver == "frames":
+            raise SettingError(
+                f"{type(provider).__name__} delivers a clip as one sample, but the ClipSampler plays clips frame "
+                f"by frame (deliver='frames'). Pass deliver='clips', or use the provider of the frames."
+            )
+        own, other = _window(self.clips), _window(clips)
+        if own != other:
+            differing = ", ".join(
+                f"{name}: {other[name]!r} and {own[name]!r}" for name in own if other[name] != own[name]
+            )
+            raise SettingError(
+                f"{type(provider).__name__} and the ClipSampler must have the same clips. In provider and sampler "
+                f"differ {differing}. Give both the same Clips object."
+            )
+
+    def _exact_settings(self) -> tuple[Hashable, ...]:
+        return (*super()._exact_settings(), self.clips)
+
+
+def _digest_of_weights(weights: Weights | None) -> str | None:
+    return None if weights is None else digest(np.asarray(weights, dtype=np.float64))
+
+
+def _window(clips: Clips) -> Description:
+    """What decides which frames the clip has that starts at a given frame."""
+    of_starts = ("step", "step_interval", "jitter", "num_clips")
+    return {name: value for name, value in clips.describe().items() if name not in of_starts}
+
+
+@attrs.define(eq=False, slots=False)
+class RangePlan(EpochPlan):
+    """Samples in an order, cut into one range per shard.
+
+    Attributes:
+        num_positions: Number of samples, ``N``.
+        make_order: Makes the ``(N,)`` samples at all positions, when the first batch is asked for; None for
+            the order of the data set.
+        total_batch_size: Samples per batch, all shards together; a multiple of ``num_shards``.
+        num_shards: Number of shards.
+        last_batch: With ``"drop"`` all shards get ranges of the same length, and what is left over at the end
+            of the order is dropped; otherwise the lengths differ by at most 1.
+    """
+
+    num_positions: int
+    make_order: Callable[[], Int64Array] | None
+    total_batch_size: int
+    num_shards: int
+    last_batch: LastBatch
+
+    def __attrs_post_init__(self) -> None:
+        self._batch_size = self.total_batch_size // self.num_shards
+        num_positions, num_shards = self.num_positions, self.num_shards
+        shards = np.arange(num_shards + 1)
+        if self.last_batch == "drop":
+            bounds = shards * (num_positions // num_shards)
+        else:
+            bounds = shards * num_positions // num_shards
+        self._first, self._stop = bounds[:-1], bounds[1:]
+        self._sizes = self._stop - self._first
+        self._num_begun = -(-int(self._sizes.max()) // self._batch_size)
+        self.num_batches = (
+            int(self._sizes[0]) // self._batch_size if self.last_batch == "drop" else self._num_begun
+        )
+
+    @functools.cached_property
+    def _order(self) -> Int64Array | None:
+        return None if self.make_order is None else self.make_order()
+
+    @property
+    def num_begun_batches(self) -> int:
+        """Number of batches, with one that is dropped, since it is not full."""
+        return self._num_begun
+
+    def batch(self, number: int) -> PlannedBatch:
+        """Get a batch; also one that is dropped, since it is not full (``number < num_begun_batches``)."""
+        slots = np.arange(number * self._batch_size, (number + 1) * self._batch_size)
+        positions = self._first[:, None] + slots  # (num_shards, batch size)
+        beyond = positions >= self._stop[:, None]
+        visits = np.zeros(positions.shape, np.int64)
+        if self.last_batch == "wrap":
+            positions = self._first[:, None] + slots % np.maximum(self._sizes, 1)[:, None]
+            visits, beyond = -1 * beyond.astype(np.int64), np.zeros_like(beyond)
+        else:
+            positions = np.where(beyond, self._stop[:, None] - 1, positions)
+        indices = self._samples_at(np.clip(positions.ravel(), 0, self.num_positions - 1))
+        return PlannedBatch(indices, beyond.ravel(), visit=visits.ravel())
+
+    def _samples_at(self, positions: Int64Array) -> Int64Array:
+        return positions if self._order is None else self._order[positions]
+
+    def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
+        """Plan what the shards have left, and behind it what would have been dropped."""
+        done = np.minimum(self._first + num_delivered * self._batch_size, self._stop)
+        starts, stops = [*done.tolist(), self._stop[-1]], [*self._stop.tolist(), self.num_positions]
+        left = np.concatenate(list(map(np.arange, starts, stops)))
+        return RangePlan(
+            len(left), functools.partial(self._samples_at, left), total_batch_size, num_shards, last_batch
+        )
+
+    @property
+    def sample_counts(self) -> SampleCounts:
+        """Number of samples delivered, dropped, repeated and padded."""
+        num_slots = self.num_batches * self._batch_size
+        num_delivered = int(np.minimum(self._sizes, num_slots).sum())
+        return SampleCounts.of_slots(
+            self.last_batch,
+            num_batches=self.num_batches,
+            num_samples=self.num_positions,
+            num_delivered=num_delivered,
+            num_slots=num_slots * self.num_shards,
+        )
+
+
+class ShardedPermutationSampler(EpochPlanSampler):
+    """Shard ``k`` has a range of the order ``numpy.random.default_rng(seed + epoch).permutation(N)``.
+
+    The permutation of the epoch is made in each process that asks for it.
+    """
+
+    has_slots = True
+    depends_on_shards = True
+
+    def __init__(
+        self, num_samples: int, total_batch_size: int | None, seed: int, shuffle: bool, last_batch: LastBatch
+    ) -> None:
+        """Set up; the arguments were checked."""
+        super().__init__(total_batch_size, last_batch, num_samples, _described(num_samples, seed, shuffle))
+        self._seed = seed
+        self._shuffle = shuffle
+
+    def num_begun_batches(self, epoch: int) -> int:
+        """Number of batches of an epoch, with one that is dropped, since it is not full."""
+        return self.num_batches_before(epoch) + self._plan(epoch).num_begun_batches
+
+    def _permutation(self, epoch: int) -> Int64Array:
+        return np.random.default_rng(seed=self._seed + epoch).permutation(self._num_samples)
+
+    def _begin_plan(self, epoch: int, total_batch_size: int, num_shards: int) -> EpochPlan:
+        make_order = functools.partial(self._permutation, epoch) if self._shuffle else None
+        return RangePlan(self._num_samples, make_order, total_batch_size, num_shards, self.last_batch)
+
+
+def _described(num_samples: int, seed: int, shuffle: bool) -> Description:
+    return {"num_samples": num_samples, "seed": seed if shuffle else None, "shuffle": shuffle}
+
+
+class ShuffledSampler(PlannedSampler):
+    """Each sample once per epoch, in an order that is shuffled anew in each epoch.
+
+    The order is computed sample by sample (`KeyedPermutation`): it needs no memory, whatever the size of the
+    data set. Batch ``b`` of an epoch has the positions ``[b * B, (b + 1) * B)`` of its order.
+
+    Example::
+
+        >>> sampler = ShuffledSampler(10, 4, seed=1, last_batch="pad")
+        >>> [sampler.get_batch_indices(epoch=0, batch=batch).tolist() for batch in range(3)]
+        [[6, 1, 2, 8], [3, 7, 9, 5], [4, 0, 0, 0]]
+        >>> sampler.get_padding(epoch=0, batch=2).tolist()
+        [False, False, True, True]
+    """
+
+    def __init__(
+        self,
+        num_samples: int,
+        total_batch_size: int | None = None,
+        *,
+        seed: int = 0,
+        shuffle: bool = True,
+        last_batch: LastBatch = "drop",
+    ) -> None:
+        """Create the sampler.
+
+        Args:
+            num_samples: Number of samples of the data set, from 1 to 2**62.
+            total_batch_size: Samples per batch, all shards together. None: set later, by the loader.
+            seed: Seed of the orders, at least 0.
+            shuffle: Whether to shuffle; otherwise each epoch has the order ``0, 1, 2, ...``, as that of
+                `SequentialSampler`, which delivers the last samples too.
+            last_batch: What becomes of a last batch that is not full.
+
+        Raises:
+            SettingError: An argument is out of its range.
+        """
+        num_samples = whole_number(num_samples, "num_samples", at_least=1, at_most=MOST_SAMPLES)
+        self.seed = whole_number(seed, "seed", at_least=0)
+        self.shuffles = flag(shuffle, "shuffle")
+        settings = _described(num_samples, self.seed, self.shuffles)
+        super().__init__(total_batch_size, last_batch, num_samples, settings)
+        self.order = ShuffledOrder(num_samples, self.seed, self.shuffles)
+        self.unit_table = SampleUnits(num_samples)
+
+
+class SequentialSampler(PlannedSampler):
+    """The samples ``0, 1, 2, ...`` in each epoch, for evaluation.
+
+    By default each sample is delivered exactly once, as by PyTorch's sampler of this name: the last batch may be
+    smaller. With several shards it is divided among them, so some may have one batch less than others. Where all
+    need the same number of batches, since they communicate in each, use ``last_batch="pad"`` and leave the samples
+    that are marked as padding out of the metrics.
+
+    Example::
+
+        >>> sampler = SequentialSampler(10, 4)
+        >>> [sampler.get_batch_indices(epoch=0, batch=batch).tolist() for batch in range(3)]
+        [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 9, 9]]
+        >>> sampler.get_padding(epoch=0, batch=2).tolist()  # left out of the batch with "partial"
+        [False, False, True, True]
+    """
+
+    shuffles = False
+
+    def __init__(
+        self, num_samples: int, total_batch_size: int | None = None, *, last_batch: LastBatch = "partial"
+    ) -> None:
+        """Create the sampler.
+
+        Args:
+            num_samples: Number of samples of the data set, from 1 to 2**62.
+            total_batch_size: Samples per batch, all shards together. None: set later, by the loader.
+            last_batch: What becomes of a last batch that is not full.
+
+        Raises:
+            SettingError: An argument is out of its range.
+        """
+        num_samples = whole_number(num_samples, "num_samples", at_least=1, at_most=MOST_SAMPLES)
+        super().__init__(total_batch_size, last_batch, num_samples, {"num_samples": num_samples})
+        self.order = ShuffledOrder(num_samples, 0, False)
+        self.unit_table = SampleUnits(num_samples)
+
+
+class WeightedSampler(PlannedSampler):
+    """Each position of an epoch draws a sample by weight, independently of all others (with replacement).
+
+    Weights per class are weights per sample that are looked up: ``class_weights[labels]``;
+    `class_balanced_weights` computes weights with which all classes are drawn equally often.
+
+    The length of the epoch does not depend on the weights; it is as many draws as there are samples, unless
+    given. So rare samples are seen several times per epoch, and others are not seen in it.
+
+    Example::
+
+        >>> sampler = WeightedSampler([1, 0, 3], 4, num_per_epoch=8)
+        >>> 1 in sampler.get_next_batch_indices()
+        False
+    """
+
+    def __init__(
+        self,
+        weights: Weights,
+        total_batch_size: int | None = None,
+        *,
+        num_per_epoch: int | None = None,
+        seed: int = 0,
+        last_batch: LastBatch = "drop",
+    ) -> None:
+        """Create the sampler.
+
+        Args:
+            weights: ``(N,)``, one per sample of the data set, at least 0 and not all 0; they need not add up to 1.
+            total_batch_size: Samples per batch, all shards together. None: set later, by the loader.
+            num_per_epoch: Draws per epoch; None for ``N``.
+            seed: Seed of the draws, at least 0.
+            last_batch: What becomes of a last batch that is not full.
+
+        Raises:
+            SettingError: An argument is out of its range.
+        """
+        self.seed = whole_number(seed, "seed", at_least=0)
+        array = checked_weights(weights, None, "weights")
+        self.order = units_order(len(array), array, num_per_epoch, self.seed, shuffle=True)
+        self.unit_table = SampleUnits(len(array))
+        settings: Description = {
+            "num_samples": len(array),
+            "weights": digest(array),
+            "num_per_epoch": self.order.num_positions,
+            "seed": self.seed,
+        }
+        super().__init__(total_batch_size, last_batch, len(array), settings)
