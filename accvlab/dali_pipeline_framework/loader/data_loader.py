@@ -197,7 +197,7 @@ class DataLoader(TorchInterface, ReportInterface):
         check_sample_policy(bound, self._faults)
         self._keeps_checkpoints = bound.keeps_checkpoints
         self._data_format = bound.parts.whole.used_sample_data_structure.format
-        self._ledger = LedgerRecording(ledger, self._bound, self._seed, self._steps)
+        self._ledger = LedgerRecording(ledger, self._bound, self._seed)
         self._run = LoaderPipeline(
             definition,
             self._bound,
@@ -372,7 +372,7 @@ class DataLoader(TorchInterface, ReportInterface):
         if not loop.has_begun:
             self._agreement.look()
         if self._ledger.is_on:
-            self._ledger.note(self._progress.pipeline, run.pipeline)
+            self._ledger.note(self._progress.pipeline, run)
         return data
 
     def _end_loop(self, loop: Loop) -> None:

@@ -81,6 +81,7 @@ class LoaderPipeline:
         sampler = None if planned is None else planned.sampler
         self.given_order = sampler.indices if isinstance(sampler, GivenOrderSampler) else None
         self._steps = steps
+        self._steps_of_stream = (steps or 0) if bound.is_endless else None
         self._arguments = arguments
         self._make_iterator = make_iterator
         self._tells_samples = tells_samples
@@ -207,8 +208,8 @@ class LoaderPipeline:
 
     def as_counted_by_input(self, position: Position) -> tuple[int, int]:
         """Epoch and batch of a position as the input counts them: without epochs where it has none."""
-        if self._bound.is_endless:
-            return 0, position.epoch * (self._steps or 0) + position.batch
+        if self._steps_of_stream is not None:
+            return 0, position.epoch * self._steps_of_stream + position.batch
         return position.epoch, position.batch
 
     def require_resumable(self) -> None:
