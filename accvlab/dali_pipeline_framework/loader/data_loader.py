@@ -24,8 +24,7 @@ from ..errors import (
     WorkerDiedError,
     WorkerStartError,
 )
-from ..faults.failed_samples import FailedSample, FailedSamples
-from ..faults.fault_policy import FaultPolicy, SamplePolicy
+from ..faults.fault_policy import FailedSample, FailedSamples, FaultPolicy, SamplePolicy
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
 from ..pipeline.output_conversion import OutputConverter, OutputType, RaggedArgument
 from ..pipeline.pipeline import PipelineDefinition
@@ -38,29 +37,26 @@ from ..sources.given_order import GivenOrder
 from ..sources.input_adapter import InputAdapter
 from ..sources.shards import Shard
 from ..unknown_arguments import explains_unknown_arguments
-from .composition import LOADER_COUNTERPARTS, composed_definition
-from .input_binding import AskedSettings, ShardArgument, bind_input
+from .input_binding import LOADER_COUNTERPARTS, AskedSettings, ShardArgument, bind_input, composed_definition
 from .ledger_recording import LedgerRecording
-from .loop import Loop, no_loop
-from .pinned_memory import with_pinning
-from .pipeline_owner import LoaderPipeline, checked_num_workers, with_own_arguments
+from .loop import Loop, LoopProgress, Made, Position, no_loop
+from .loop_times import LoopTimes
 from .rank_agreement import RankAgreement, loader_settings
-from .recovery import Recovery, check_sample_policy
-from .reports.loop_times import LoopTimes
-from .reports.report_interface import ReportInterface
-from .states.position import LoopProgress, Made, Position
-from .states.sample_fields import fields_for_state, fingerprint
-from .states.state import (
+from .recovery import LoaderPipeline, Recovery, check_sample_policy, checked_num_workers, with_own_arguments
+from .report_interface import ReportInterface
+from .state import (
     NO_SEGMENTS,
     LoaderState,
     continued_segments,
+    fields_for_state,
+    fingerprint,
     parse_state,
     require_same_batches,
     require_same_run,
     require_within_epoch,
     with_forms,
 )
-from .torch_interface import TorchInterface, as_torch_class, tell_accelerate
+from .torch_interface import TorchInterface, as_torch_class, tell_accelerate, with_pinning
 
 _logger = logging.getLogger(__name__)
 

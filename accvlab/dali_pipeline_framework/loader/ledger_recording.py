@@ -14,10 +14,10 @@ from ..checks import file_path
 from ..errors import NotSupportedError, SettingError
 from ..ledgers import NEW, STATE, LedgerWriter
 from .input_binding import LoaderInput
-from .states.position import Position
+from .loop import Position
 
 if TYPE_CHECKING:
-    from .pipeline_owner import LoaderPipeline
+    from .recovery import LoaderPipeline
 
 _logger = logging.getLogger(__name__)
 

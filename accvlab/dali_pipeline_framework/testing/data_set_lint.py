@@ -30,7 +30,7 @@ import attrs
 
 from ..checks import file_path, number
 from ..errors import FrameworkError, SettingError, TooManyFailedError
-from ..faults.failed_samples import FailedSample, Quarantine, summary_of
+from ..faults.fault_policy import FailedSample, Quarantine, summary_of
 from ..limits.file_limits import all_limits, checked_worker_count, set_all_limits
 
 if TYPE_CHECKING:

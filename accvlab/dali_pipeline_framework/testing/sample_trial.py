@@ -14,7 +14,7 @@ from ..engine.samples import SampleChecker, of_step
 from ..engine.tolerant_loading import description_of
 from ..engine.worker_process import pass_on_interrupt
 from ..errors import SettingError
-from ..faults.failed_samples import FailedSample
+from ..faults.fault_policy import FailedSample
 from ..loader.data_loader import DataLoader
 from ..pipeline.chain_planning import ArraySteps
 from ..pipeline.pipeline import PipelineDefinition

@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a loader counts while a loop runs over it, and how a report is made of that."""
+"""The counters of a loader while a loop runs over it, and the report that is made of them."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
 import attrs
 
-from ...engine.timing import StageTimes, processor_time_of_process, processor_time_of_threads, queued_time
+from ..engine.control_block import Work
+from ..engine.timing import StageTimes, processor_time_of_process, processor_time_of_threads, queued_time
+from .report import BusyCores, LoaderReport, QueueLevel, Stage, WorkerUse
 
 if TYPE_CHECKING:
-    from ...engine.control_block import Work
-    from ...engine.structured_pipeline import StructuredPipeline
+    from ..engine.structured_pipeline import StructuredPipeline
 
 # Reading clocks of processes and threads takes microseconds, so it is not done for each batch.
 _SAMPLE_INTERVAL_NS = 50_000_000
@@ -159,3 +160,109 @@ def _interpolated(before: Clocks, after: Clocks, at_ns: int) -> Clocks:
     share = (at_ns - before.at_ns) / max(1, after.at_ns - before.at_ns)
     process_ns = before.process_ns + round(share * (after.process_ns - before.process_ns))
     return attrs.evolve(after, at_ns=at_ns, process_ns=max(process_ns, before.process_ns))
+
+
+# --- a report made of counters ------------------------------------------------------------------------
+
+
+def make_report(
+    times: LoopTimes, since: LoaderReport | None, depth: int, num_threads: int, rank: int
+) -> LoaderReport:
+    """Make a report of what a loader has counted; since another one of the same loop, where there is one.
+
+    ``depth`` is how many batches workers may load ahead, ``rank`` the shard id of the loader.
+    """
+    start, end = times.start, times.now()
+    if since is not None and since._until is not None and end is not None and since._until.loop == end.loop:
+        start = since._until
+    about = LoaderReport(
+        first_batch_s=None if times.first_ns is None else times.first_ns * 1e-9,
+        num_threads=num_threads,
+        replayed_per_s=times.replayed_per_s,
+        rank=rank,
+        until=end,
+    )
+    if start is None or end is None or end.num_batches == start.num_batches:
+        return about
+    num_batches = end.num_batches - start.num_batches
+    next_ns, between_ns = end.next_ns - start.next_ns, end.between_ns - start.between_ns
+    clocks_ns = max(1, end.clocks.at_ns - start.clocks.at_ns)
+    before = attrs.asdict(start.stages)
+    spent = StageTimes(**{name: value - before[name] for name, value in attrs.asdict(end.stages).items()})
+    work = _work_between(start, end)
+    in_workers = [each for each in work if each.pid != os.getpid()]
+    own = _sum_of_work(each for each in work if each.pid == os.getpid())
+    queue = None
+    if spent.num_inputs:
+        queue = QueueLevel(spent.num_ahead / spent.num_inputs, depth, spent.num_empty / spent.num_inputs)
+    loop_stages = _loop_stages(spent, next_ns, between_ns, own)
+    return attrs.evolve(
+        about,
+        num_batches=num_batches,
+        num_samples=spent.num_samples,
+        seconds=(next_ns + between_ns) * 1e-9,
+        num_bytes=sum(each.num_bytes for each in work),
+        loop=_stages(loop_stages, next_ns + between_ns, num_batches),
+        workers=_stages(_worker_stages(in_workers, clocks_ns), clocks_ns * len(in_workers), num_batches),
+        worker_uses=tuple(_worker_use(each, start, end, clocks_ns) for each in in_workers),
+        queue=queue,
+        cores=_busy_cores(start.clocks, end.clocks, clocks_ns),
+    )
+
+
+def _work_between(start: Counts, end: Counts) -> list[Work]:
+    found = []
+    for pid, work in end.clocks.work.items():
+        before = start.clocks.work.get(pid, Work(pid))
+        found.append(Work(pid, *(now - then for now, then in zip(work[1:], before[1:], strict=True))))
+    return found
+
+
+def _sum_of_work(work: Iterable[Work]) -> Work:
+    """Add up what processes have done."""
+    return Work(0, *map(sum, zip(*(each[1:] for each in work), strict=True)))
+
+
+def _loading(work: Work) -> dict[str, int]:
+    return {"reading": work.reading_ns, "steps on arrays": work.steps_ns, "packing": work.packing_ns}
+
+
+def _loop_stages(spent: StageTimes, next_ns: int, between_ns: int, own: Work) -> dict[str, int]:
+    waits = _loading(own) if own.num_batches else {"waits for workers": spent.workers_ns}
+    loading_ns = sum(waits.values()) if own.num_batches else 0
+    stages = {"work": between_ns, **waits}
+    stages["handing over"] = max(0, spent.input_ns - loading_ns - spent.workers_ns)
+    stages["waits for the graph"] = max(0, spent.run_ns - spent.input_ns)
+    stages["conversion"] = spent.conversion_ns
+    if spent.post_process_ns > 1e-3 * next_ns:
+        stages["post_process_func"] = spent.post_process_ns
+    return stages
+
+
+def _worker_stages(work: Sequence[Work], clocks_ns: int) -> dict[str, int]:
+    stages = _loading(_sum_of_work(work))
+    return {**stages, "idle": max(0, clocks_ns * len(work) - sum(stages.values()))} if work else {}
+
+
+def _stages(times_ns: dict[str, int], whole_ns: int, num_batches: int) -> tuple[Stage, ...]:
+    return tuple(
+        Stage(name, spent_ns * 1e-9, spent_ns / whole_ns if whole_ns else 0.0, spent_ns * 1e-6 / num_batches)
+        for name, spent_ns in times_ns.items()
+    )
+
+
+def _worker_use(work: Work, start: Counts, end: Counts, clocks_ns: int) -> WorkerUse:
+    spent_ns = end.clocks.workers_ns.get(work.pid)
+    cores = None if spent_ns is None else (spent_ns - start.clocks.workers_ns.get(work.pid, 0)) / clocks_ns
+    queued_ns = end.queued_ns.get(work.pid, 0) - start.queued_ns.get(work.pid, 0)
+    busy_ns = sum(_loading(work).values())
+    busy, queued = (min(1.0, max(0.0, each / clocks_ns)) for each in (busy_ns, queued_ns))
+    return WorkerUse(work.pid, busy, cores, queued, work.num_samples)
+
+
+def _busy_cores(before: Clocks, after: Clocks, clocks_ns: int) -> BusyCores:
+    workers_ns = sum(spent - before.workers_ns.get(pid, 0) for pid, spent in after.workers_ns.items())
+    graph_ns = max(0, after.graph_ns - before.graph_ns)
+    rest_ns = max(0, after.process_ns - before.process_ns - graph_ns)
+    usable = len(os.sched_getaffinity(0))
+    return BusyCores(usable, workers_ns / clocks_ns, graph_ns / clocks_ns, rest_ns / clocks_ns)

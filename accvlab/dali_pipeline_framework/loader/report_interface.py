@@ -10,14 +10,14 @@ from abc import ABC
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
-from ...checks import whole_number
-from ...errors import ClosedError, SettingError
-from .loop_times import LoopTimes
-from .report import LoaderReport, make_report
+from ..checks import whole_number
+from ..errors import ClosedError, SettingError
+from .loop_times import LoopTimes, make_report
+from .report import LoaderReport
 
 if TYPE_CHECKING:
-    from ..data_loader import DataLoader
-    from ..loop import Loop
+    from .data_loader import DataLoader
+    from .loop import Loop
 
 # Reading clocks of processes and threads takes microseconds, so it is not done for each batch.
 
