@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pipeline that a loader runs, its replacement, and how a loader goes on after a fault.
 
-It goes on at exactly the batch behind the last one that was delivered: order and draws are arithmetic, so a pipeline
-that was lost can be replaced by another one of the same arguments, which begins at any batch and delivers the same,
-bit for bit.
+It goes on at exactly the batch behind the last one that was delivered: order and draws are arithmetic, so a
+pipeline that was lost can be replaced by another one of the same arguments, which begins at any batch and delivers
+the same, bit for bit.
 """
 
 from __future__ import annotations
