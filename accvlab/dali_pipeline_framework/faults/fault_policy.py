@@ -11,17 +11,19 @@ The order of substitutes is arithmetic on the plan, the same on all shards::
 from __future__ import annotations
 
 import collections
+import contextlib
 import fcntl
 import itertools
 import json
 import os
 import socket
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import attrs
+from attrs.validators import optional
 
-from ..checks import bullets, choice, file_path, file_paths, number, probability, shown, whole_number
+from ..checks import bullets, choice, file_path, file_paths, number, probability, shown, valid, whole_number
 from ..draws.keyed_draws import SamplePlace, derive_key
 from ..errors import QuarantineError, SettingError, TooManyFailedError
 from ..limits.file_limits import open_table
@@ -33,7 +35,15 @@ SamplePolicy: TypeAlias = Literal["raise", "skip", "replace"]
 """What becomes of samples that fail, see `FaultPolicy`."""
 
 
-@attrs.frozen(kw_only=True, init=False)
+def _quarantine(path: str | os.PathLike[str] | None) -> str | None:
+    return None if path is None else file_path(path, "quarantine")
+
+
+def _exclude(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None) -> tuple[str, ...] | None:
+    return None if paths is None else file_paths(paths, "exclude")
+
+
+@attrs.frozen(kw_only=True)
 class FaultPolicy:
     """What a loader does about faults: samples that cannot be loaded, and workers that die or stand still.
 
@@ -66,40 +76,18 @@ class FaultPolicy:
         'replace'
     """
 
-    samples: SamplePolicy
-    max_failed: int | None
-    max_failed_share: float | None
-    quarantine: str | None
-    exclude: tuple[str, ...] | None
-    restarts: int
-    blocked_after: float | None
-    stacks_after: float | None
+    samples: SamplePolicy = attrs.field(default="raise", validator=valid(choice, allowed=get_args(SamplePolicy)))
+    max_failed: int | None = attrs.field(default=None, validator=optional(valid(whole_number, at_least=0)))
+    max_failed_share: float | None = attrs.field(default=None, validator=optional(valid(probability)))
+    quarantine: str | None = attrs.field(default=None, converter=_quarantine)
+    exclude: tuple[str, ...] | None = attrs.field(default=None, converter=_exclude)
+    restarts: int = attrs.field(default=0, validator=valid(whole_number, at_least=0))
+    blocked_after: float | None = attrs.field(default=None, validator=optional(valid(number, above=0)))
+    stacks_after: float | None = attrs.field(
+        default=cast(float | None, 120.0), validator=optional(valid(number, above=0))
+    )
 
-    def __init__(
-        self,
-        *,
-        samples: SamplePolicy = "raise",
-        max_failed: int | None = None,
-        max_failed_share: float | None = None,
-        quarantine: str | os.PathLike[str] | None = None,
-        exclude: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
-        restarts: int = 0,
-        blocked_after: float | None = None,
-        stacks_after: float | None = 120.0,
-    ) -> None:
-        """Check the settings, see the class."""
-        self.__attrs_init__(
-            samples=choice(samples, "samples", get_args(SamplePolicy)),
-            max_failed=None if max_failed is None else whole_number(max_failed, "max_failed", at_least=0),
-            max_failed_share=(
-                None if max_failed_share is None else probability(max_failed_share, "max_failed_share")
-            ),
-            quarantine=None if quarantine is None else file_path(quarantine, "quarantine"),
-            exclude=None if exclude is None else file_paths(exclude, "exclude"),
-            restarts=whole_number(restarts, "restarts", at_least=0),
-            blocked_after=None if blocked_after is None else number(blocked_after, "blocked_after", above=0),
-            stacks_after=None if stacks_after is None else number(stacks_after, "stacks_after", above=0),
-        )
+    def __attrs_post_init__(self) -> None:
         if self.samples != "raise":
             return
         for name in ("exclude", "max_failed", "max_failed_share"):
@@ -180,8 +168,7 @@ def _elsewhere(sampler: RandomAccessSampler, place: SamplePlace, num_samples: in
 
 
 _LONGEST_TEXT = 2000
-_TEXTS = ("file", "reason", "step", "host", "outcome")
-_COUNTS = ("sample", "epoch", "batch")
+_COUNTS, _TEXTS = ("epoch", "batch"), ("file", "reason", "step", "host")
 
 
 @attrs.frozen
@@ -251,21 +238,17 @@ class Quarantine:
             ) from error
 
 
-class _locked:  # noqa: N801 (used like a function)
-    def __init__(self, file: int) -> None:
-        self._file = file
-        self._is_locked = False
-
-    def __enter__(self) -> None:
-        try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX)
-            self._is_locked = True
-        except OSError:  # some network file systems have no locks
-            self._is_locked = False
-
-    def __exit__(self, *exception: object) -> None:
-        if self._is_locked:
-            fcntl.lockf(self._file, fcntl.LOCK_UN)
+@contextlib.contextmanager
+def _locked(file: int) -> Iterator[None]:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+    except OSError:  # some network file systems have no locks
+        yield
+        return
+    try:
+        yield
+    finally:
+        fcntl.lockf(file, fcntl.LOCK_UN)
 
 
 def read_quarantine(path: str) -> list[QuarantineEntry]:
@@ -303,7 +286,7 @@ def _entry(line: bytes) -> QuarantineEntry:
         raise ValueError(f'must be an object such as {{"sample": 7}}, got {shown(fields)}.')
     if "sample" not in fields:
         raise ValueError(f'must have "sample", the index of a sample; has {", ".join(fields) or "nothing"}.')
-    for name in _COUNTS:
+    for name in ("sample", *_COUNTS):
         value = fields.get(name, 0)
         if type(value) is not int or not 0 <= value < 2**63:
             raise ValueError(f'"{name}" must be a whole number of at least 0, got {shown(value)}.')
@@ -311,13 +294,7 @@ def _entry(line: bytes) -> QuarantineEntry:
         if not isinstance(fields.get(name, ""), str):
             raise ValueError(f'"{name}" must be a text, got {shown(fields[name])}.')
     return QuarantineEntry(
-        fields["sample"],
-        fields.get("file", ""),
-        fields.get("reason", ""),
-        fields.get("step", ""),
-        fields.get("epoch"),
-        fields.get("batch"),
-        fields.get("host", ""),
+        fields["sample"], **{name: fields[name] for name in (*_COUNTS, *_TEXTS) if name in fields}
     )
 
 
