@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from ..checks import shown, whole_number
 from ..engine.interrupts import Interrupted
@@ -40,12 +40,8 @@ from ..sources.planned_input import PlannedInput
 from ..sources.reader_epochs import ReaderEpochs
 from ..sources.shards import num_cores_of_rank
 from .input_binding import LoaderInput
-from .loop import Position
+from .loop import LoopProgress, Position
 from .state import NO_SEGMENTS, EpochSegments, ReaderState
-
-if TYPE_CHECKING:
-    from ..faults.fault_policy import FaultPolicy
-    from .loop import LoopProgress, Position
 
 _MOST_BY_DEFAULT = 8  # workers
 
@@ -65,6 +61,7 @@ class LoaderPipeline:
         starts_at: Where the present pipeline goes on if it is not told otherwise.
         is_closed: Whether the loader was closed.
         is_lost: Whether the pipeline has failed, and is to be replaced before it is used again.
+        bound: The input as the loader has it.
         segments: How the epoch was begun.
         loaded_reader: Where native readers were told to go on, or None.
         failed: The samples that have failed so far.
@@ -78,8 +75,8 @@ class LoaderPipeline:
         arguments: Mapping[str, Any],
         make_iterator: Callable[..., DALIStructuredOutputIterator],
         steps: int | None,
-        failed: FailedSamples | None = None,
-        tells_samples: bool = False,
+        failed: FailedSamples,
+        tells_samples: bool,
     ) -> None:
         """Make the pipeline; nothing is started.
 
@@ -89,7 +86,7 @@ class LoaderPipeline:
             arguments: Arguments of `PipelineDefinition.get_dali_pipeline`.
             make_iterator: Makes an iterator of the argument ``pipeline``.
             steps: Batches per loop where they were asked for.
-            failed: What has failed so far, and what is done about it; None: it is raised.
+            failed: What has failed so far, and what is done about it.
             tells_samples: Whether workers tell which samples they load.
 
         Raises:
@@ -98,7 +95,7 @@ class LoaderPipeline:
             DeviceError: A step needs a GPU, and none is usable.
         """
         self._definition = definition.evened_out()
-        self._bound = bound
+        self.bound = bound
         planned = InputAdapter(bound.data_input).planned
         sampler = None if planned is None else planned.sampler
         self.given_order = sampler.indices if isinstance(sampler, GivenOrderSampler) else None
@@ -107,7 +104,7 @@ class LoaderPipeline:
         self._arguments = arguments
         self._make_iterator = make_iterator
         self._tells_samples = tells_samples
-        self.failed = failed or FailedSamples(FaultPolicy())
+        self.failed = failed
         self.is_closed = False
         self.iterator: DALIStructuredOutputIterator | None = None
         self._use(NO_SEGMENTS, None, self._make(NO_SEGMENTS, None))
@@ -119,10 +116,10 @@ class LoaderPipeline:
         self._num_batches: dict[int, int | None] = {}
 
     def _make(self, segments: EpochSegments, reader: ReaderState | None) -> _Made:
-        data_input = self._bound.data_input
+        data_input = self.bound.data_input
         if segments[1]:
             data_input = data_input.continued(*segments)
-        whole = self._bound.parts.with_main(data_input)
+        whole = self.bound.parts.with_main(data_input)
         checkpoint: dict[str, Any] = {} if reader is None else {"checkpoint": reader.checkpoint}
         pipeline = self._definition.with_input(whole).get_dali_pipeline(**self._arguments, **checkpoint)
         if not isinstance(pipeline, StructuredPipeline):
@@ -131,8 +128,20 @@ class LoaderPipeline:
             pipeline.tell_samples()
         pipeline.is_of_loader = True
         pipeline.limits = (self.failed.policy.blocked_after, self.failed.policy.stacks_after)
-        follow_faults(pipeline, self.failed, self._bound)
+        if callable(data_input) and not self.bound.parts.native:
+            self._require_own(data_input)
+            pipeline.sample_faults = SampleFaults(pipeline, self.failed)
         return pipeline, data_input, Position() if reader is None else self._continue_readers(pipeline, reader)
+
+    def _require_own(self, source: PlannedInput) -> None:
+        """Refuse lists of failed samples that cannot be of this data set."""
+        num_samples = source.provider.get_number_of_samples() if self.failed.num_excluded else 0
+        foreign = max(self.failed.not_tried, default=-1)
+        if self.failed.num_excluded and foreign >= num_samples:
+            raise QuarantineError(
+                f"`exclude` lists sample {foreign}, but the data set has the samples 0 .. {num_samples - 1}. Was "
+                f"the list made of other data?"
+            )
 
     def _continue_readers(self, pipeline: StructuredPipeline, reader: ReaderState) -> Position:
         try:
@@ -140,7 +149,7 @@ class LoaderPipeline:
         except (SettingError, RuntimeError) as error:
             pipeline.close()
             raise StateError(f"DALI cannot restore the state of the native readers: {error}") from error
-        if not self._bound.is_read_natively:
+        if not self.bound.is_read_natively:
             return Position()
         pipeline.continue_at(reader.epoch, reader.batch)
         return Position(reader.epoch, reader.batch)
@@ -178,43 +187,22 @@ class LoaderPipeline:
             StateError: The native readers do not tell any more where they stood.
             WorkerStartError: The workers could not be started; another call tries it again.
         """
-        self.require_resumable()
-        if self._bound.keeps_checkpoints:
-            self.loaded_reader = self._reader_state_of_lost(position)
+        self.bound.require_resumable()
+        if self.bound.keeps_checkpoints:
+            try:
+                self.loaded_reader = self.reader_state(position)
+            except RuntimeError as error:
+                raise StateError(
+                    f"Where the native readers stood cannot be told after the failure: {error}"
+                ) from error
         self.is_lost = True
         self._close_pipeline()
         self._use(self.segments, self.loaded_reader, self._make(self.segments, self.loaded_reader))
         self.is_lost = True
         self.start()
-        if not self._bound.is_read_natively:
+        if not self.bound.is_read_natively:
             self.go_to(position)
         self.is_lost = False
-
-    def resolves(self, error: FrameworkError) -> bool:
-        """Whether a new pipeline can make the batch that failed, without the samples that are to blame for it.
-
-        Raises:
-            TooManyFailedError: More samples have failed than may.
-        """
-        faults = self.pipeline.sample_faults
-        return faults is not None and faults.resolve(error)
-
-    def gives_up(self, index: int, place: tuple[int, int, int], reason: str) -> bool:
-        """Whether new pipelines do without a sample that has ended its workers; it is noted.
-
-        Raises:
-            TooManyFailedError: More samples have failed than may.
-        """
-        faults = self.pipeline.sample_faults
-        return faults is not None and faults.note_deadly(index, place, reason)
-
-    def _reader_state_of_lost(self, position: Position) -> ReaderState | None:
-        try:
-            return self.reader_state(position)
-        except RuntimeError as error:
-            raise StateError(
-                f"Where the native readers stood cannot be told after the failure: {error}"
-            ) from error
 
     def make_order(self, epoch: int) -> None:
         """Make the order of an epoch whose loop begins, where the user gives it."""
@@ -234,30 +222,21 @@ class LoaderPipeline:
             return 0, position.epoch * self._steps_of_stream + position.batch
         return position.epoch, position.batch
 
-    def require_resumable(self) -> None:
-        """Raise a `NotSupportedError` where the input cannot be positioned."""
-        self._bound.require_resumable()
-
     def reads_one_ahead(self) -> bool:
         """Have new pipelines read one batch ahead with native readers; return whether the present one does not.
 
         A reader that reads further ahead fails as soon as it cannot read a file, and loses the batches before it.
         """
-        bound = self._bound.reading_one_ahead() if self._bound.keeps_checkpoints else None
-        self._bound = bound or self._bound
+        bound = self.bound.reading_one_ahead() if self.bound.keeps_checkpoints else None
+        self.bound = bound or self.bound
         return bound is not None
-
-    @property
-    def has_native_readers(self) -> bool:
-        """Whether operators of DALI read the samples, or a part of them."""
-        return bool(self._bound.parts.native)
 
     def reader_state(self, position: Position) -> ReaderState | None:
         """Where native readers stand, while the loader stands at a position; None where none keep their place."""
-        if not self._bound.keeps_checkpoints or self.iterator is None:
+        if not self.bound.keeps_checkpoints or self.iterator is None:
             return self.loaded_reader
         stands_at = position.epoch, position.batch
-        if self._bound.is_read_natively:  # else they are one stream, in which only the checkpoint tells a place
+        if self.bound.is_read_natively:  # else they are one stream, in which only the checkpoint tells a place
             stands_at = self.pipeline.reader_position
         return ReaderState(*stands_at, cast(Any, self.pipeline).checkpoint())
 
@@ -269,7 +248,7 @@ class LoaderPipeline:
         """Number of batches of an epoch on all shards."""
         if self._steps is not None:
             return self._steps
-        if self._bound.is_read_natively:
+        if self.bound.is_read_natively:
             epochs = self._reader_epochs
             return None if epochs is None else epochs.num_batches(epoch)
         if epoch not in self._num_batches:  # to find out, a stateful sampler is played to its end
@@ -278,13 +257,13 @@ class LoaderPipeline:
 
     def num_batches_here(self, epoch: int) -> int | None:
         """Number of batches of an epoch on this shard."""
-        if self._steps is not None or self._bound.is_read_natively:
+        if self._steps is not None or self.bound.is_read_natively:
             return self.num_batches(epoch)
         return InputAdapter(self.data_input).num_batches_here(epoch)
 
     def sample_counts(self, epoch: int) -> SampleCounts | None:
         """Counts of delivered, dropped and repeated samples of an epoch, over all shards."""
-        if self._bound.is_read_natively:
+        if self.bound.is_read_natively:
             epochs = self._reader_epochs
             return None if epochs is None else epochs.sample_counts
         return InputAdapter(self.data_input).sample_counts(epoch)
@@ -292,7 +271,7 @@ class LoaderPipeline:
     @property
     def _reader_epochs(self) -> ReaderEpochs | None:
         """Of native readers, which count their samples when the pipeline is built; None for a stream."""
-        if self._bound.is_endless:
+        if self.bound.is_endless:
             return None
         self.require_open()
         return self.pipeline.reader_epochs
@@ -300,7 +279,7 @@ class LoaderPipeline:
     def describe_drift(self) -> str:
         """Say why native readers get out of step with the other input of the pipeline; empty where they do not."""
         readers = self.pipeline.joined_reader_epochs
-        if not readers or self._bound.is_endless:
+        if not readers or self.bound.is_endless:
             return ""
         num_batches = self.num_batches(0)
         reasons = [
@@ -308,7 +287,7 @@ class LoaderPipeline:
             for name, epochs in readers.items()
             if num_batches is not None and epochs.num_made != num_batches
         ]
-        if self._bound.shard.num_shards > 1:
+        if self.bound.shard.num_shards > 1:
             reasons.append("on several shards, readers and samplers deal the samples in different ways")
         if not reasons:
             return ""
@@ -417,16 +396,21 @@ class Recovery:
         self._failed_in_graph: int | None = None
         self._left_out: WorkerDiedError | None = None  # the loop goes on behind the batch of this error
 
+    def _obstacle(self) -> NotSupportedError | None:
+        """Why no new pipeline can begin where the old one stood: with iterables and streams."""
+        try:
+            self._run.bound.require_resumable()
+        except NotSupportedError as error:
+            return error
+        return None
+
     def _can_go_on(self, error: BaseException | None) -> bool:
         """Whether a new pipeline can begin where the old one stood when it failed.
 
-        Not with iterables and streams, and not where a batch of native readers failed: they cannot step over it.
+        Not where a batch of native readers failed, either: they cannot step over it.
         """
-        try:
-            self._run.require_resumable()
-        except NotSupportedError:
-            return False
-        return isinstance(error, WorkerDiedError | ClosedError) or not self._run.has_native_readers
+        is_of_batch = not isinstance(error, WorkerDiedError | ClosedError)
+        return self._obstacle() is None and not (is_of_batch and self._run.bound.parts.native)
 
     def next_batch(self) -> Any:
         """Get the next batch.
@@ -464,26 +448,22 @@ class Recovery:
         if isinstance(error, GraphError) and self._run.reads_one_ahead():
             return True
         if not self._can_go_on(error):
-            if isinstance(error, WorkerDiedError) and self._faults.restarts:
-                self._explain_no_restart(error)
+            obstacle = self._obstacle()
+            if obstacle is not None and isinstance(error, WorkerDiedError) and self._faults.restarts:
+                raise WorkerDiedError(f"{error} Restarts are of no help: {obstacle}") from error.__cause__
             return False
         if isinstance(error, ClosedError):  # the wait for a batch was interrupted
             return True
         self._run.is_lost = True
         if isinstance(error, WorkerDiedError):
             return self._goes_on_after_death(error)
-        if self._run.resolves(error):  # samples that failed were found, and will not be tried again
+        faults = self._run.pipeline.sample_faults
+        if faults is not None and faults.resolve(error):  # samples that failed were found, and are not tried again
             return True
         if isinstance(error, GraphError) and not error.sample_indices and self._may_restart(error):
             return True
         self._progress.leave_pipeline()
         return False
-
-    def _explain_no_restart(self, error: WorkerDiedError) -> None:
-        try:
-            self._run.require_resumable()
-        except NotSupportedError as reason:
-            raise WorkerDiedError(f"{error} Restarts are of no help: {reason}") from error.__cause__
 
     def _goes_on_after_death(self, error: WorkerDiedError) -> bool:
         run = self._run
@@ -499,10 +479,11 @@ class Recovery:
         if not deadly:
             return self._may_restart(error) or self._goes_on_before(error)
         index = error.loading[deadly[0]]
-        if index is not None and run.gives_up(index, deadly[0], f"It has ended two workers. {error}"):
+        faults, reason = run.pipeline.sample_faults, f"It has ended two workers. {error}"
+        if index is not None and faults is not None and faults.note_deadly(index, deadly[0], reason):
             return True
         name = "A sample" if index is None else f"Sample {index}"
-        if run.has_native_readers:
+        if run.bound.parts.native:
             advice = "Native readers cannot step over its batch, so the next call tries it again"
         else:
             advice = "The loader can go on behind its batch; with `faults`, another one can take its place"
@@ -512,7 +493,7 @@ class Recovery:
             f"The second time: {error}"
         )
         twice.loading = {place: index for place, index in error.loading.items() if place in deadly}
-        self._left_out = None if run.has_native_readers else twice
+        self._left_out = None if run.bound.parts.native else twice
         if self._goes_on_before(twice):
             return True
         raise twice from None
@@ -626,24 +607,4 @@ def _require_skippable(source: PlannedInput) -> None:
         raise SettingError(
             f"samples='skip' makes batches smaller, which last_batch={sampler.last_batch!r} does not allow. Use "
             f"last_batch='partial', or 'replace'."
-        )
-
-
-def follow_faults(pipeline: StructuredPipeline, failed: FailedSamples, bound: LoaderInput) -> None:
-    """Have a pipeline, before it is started, treat samples that fail as the policy says."""
-    if bound.is_read_natively or not callable(bound.data_input) or bound.parts.native:
-        return
-    if failed.num_excluded:
-        _require_own(failed, bound.data_input)
-    pipeline.sample_faults = SampleFaults(pipeline, failed)
-
-
-def _require_own(failed: FailedSamples, source: PlannedInput) -> None:
-    """Refuse lists of failed samples that cannot be of this data set."""
-    num_samples = source.provider.get_number_of_samples()
-    foreign = max(failed.not_tried)
-    if foreign >= num_samples:
-        raise QuarantineError(
-            f"`exclude` lists sample {foreign}, but the data set has the samples 0 .. {num_samples - 1}. Was the "
-            f"list made of other data?"
         )
