@@ -40,16 +40,14 @@ from ..unknown_arguments import explains_unknown_arguments
 from .input_binding import LOADER_COUNTERPARTS, AskedSettings, ShardArgument, bind_input, composed_definition
 from .ledger_recording import LedgerRecording
 from .loop import Loop, LoopProgress, Made, Position, no_loop
-from .loop_times import LoopTimes
+from .loop_times import LoopTimes, ReportInterface
 from .rank_agreement import RankAgreement, loader_settings
 from .recovery import LoaderPipeline, Recovery, check_sample_policy, checked_num_workers, with_own_arguments
-from .report_interface import ReportInterface
 from .state import (
     NO_SEGMENTS,
     LoaderState,
     continued_segments,
     fields_for_state,
-    fingerprint,
     parse_state,
     require_same_batches,
     require_same_run,
@@ -181,51 +179,43 @@ class DataLoader(TorchInterface, ReportInterface):
         self._steps = None
         if steps_per_epoch is not None:
             self._steps = whole_number(steps_per_epoch, "steps_per_epoch", at_least=1)
-        asked = AskedSettings(
-            batch_size=batch_size,
-            shard=shard,
-            last_batch=last_batch,
-            context_name=context_name,
-            steps_per_epoch=self._steps,
-        )
+        asked = AskedSettings(batch_size, shard, last_batch, context_name, self._steps)
         self._bound = bound = bind_input(definition.data_input, asked)
         self._num_workers = checked_num_workers(num_workers, start_method, definition, bound)
         check_sample_policy(bound, self._faults)
         self._keeps_checkpoints = bound.keeps_checkpoints
         self._data_format = bound.parts.whole.used_sample_data_structure.format
-        self._ledger = LedgerRecording(ledger, self._bound, self._seed)
+        self._ledger = LedgerRecording(ledger, bound, self._seed)
+        own_arguments = {
+            "batch_size": bound.batch_size,
+            "device_id": device_id,
+            "seed": self._seed,
+            "py_num_workers": self._num_workers,
+            "py_start_method": start_method,
+            "worker_init_fn": worker_init_fn,
+            "num_threads": num_threads,
+            "enable_checkpointing": bound.keeps_checkpoints or None,
+        }
+        make_iterator = functools.partial(
+            DALIStructuredOutputIterator,
+            output_type=output_type,
+            ragged=ragged,
+            stack_arrays=stack_arrays,
+            post_process_func=with_pinning(post_process_func, pin_memory, output_type),
+        )
         self._run = LoaderPipeline(
             definition,
-            self._bound,
-            with_own_arguments(
-                {
-                    "batch_size": self._bound.batch_size,
-                    "device_id": device_id,
-                    "seed": self._seed,
-                    "py_num_workers": self._num_workers,
-                    "py_start_method": start_method,
-                    "worker_init_fn": worker_init_fn,
-                    "num_threads": num_threads,
-                    "enable_checkpointing": self._bound.keeps_checkpoints or None,
-                },
-                pipeline_arguments,
-            ),
-            functools.partial(
-                DALIStructuredOutputIterator,
-                output_type=output_type,
-                ragged=ragged,
-                stack_arrays=stack_arrays,
-                post_process_func=with_pinning(post_process_func, pin_memory, output_type),
-            ),
+            bound,
+            with_own_arguments(own_arguments, pipeline_arguments),
+            make_iterator,
             self._steps,
-            failed=FailedSamples(self._faults),
-            tells_samples=self._ledger.is_on,
+            FailedSamples(self._faults),
+            self._ledger.is_on,
         )
         pipeline = self._run.pipeline
         # It complains about unknown values now.
         OutputConverter(output_type, pipeline.output_blueprint.format, pipeline.delivery, ragged, stack_arrays)
-        is_endless = self._bound.is_endless
-        self._progress = LoopProgress(is_endless, is_stream=is_endless and self._steps is None)
+        self._progress = LoopProgress(bound.is_endless, is_stream=bound.is_endless and self._steps is None)
         self._times = LoopTimes()
         self._recovery = Recovery(self._run, self._progress, self._faults)
         # The loop holds the loader, which without another reference to it is closed with its loop.
@@ -512,10 +502,6 @@ class DataLoader(TorchInterface, ReportInterface):
     @functools.cached_property
     def _fields_for_state(self) -> str:
         return fields_for_state(self._data_format)
-
-    @property
-    def _blueprint_fingerprint(self) -> str:
-        return fingerprint(self._data_format)
 
     def load_state_dict(self, state: Mapping[str, Any] | str | bytes) -> None:
         """Have the next loop go on behind what was delivered when the state was saved.

@@ -107,7 +107,7 @@ def loader_settings(loader: Any) -> Settings:
         "number of shards": bound.shard.num_shards,
         "seed of the random draws": loader._seed,
         **bound.description,
-        "fields of the samples (fingerprint)": loader._blueprint_fingerprint,
+        "fields of the samples (fingerprint)": loader._fields_for_state.partition(" ")[0],
         **{name: _ADDRESS.sub("", line) for name, line in lines.items()},
         "epoch of the first loop": start.epoch,
         "first batch of the first loop": start.batch,

@@ -6,9 +6,9 @@ from __future__ import annotations
 import functools
 import logging
 import sys
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ..checks import shown
 from ..errors import NotSupportedError, SettingError
@@ -116,6 +116,8 @@ class LoaderBatchSampler:
 class TorchInterface(ABC):
     """Attributes of `torch.utils.data.DataLoader` that are of use only to code around it."""
 
+    _arguments: dict[str, Any]
+
     collate_fn = None
     generator = None
     in_order = True
@@ -123,15 +125,6 @@ class TorchInterface(ABC):
     pin_memory = False
     pin_memory_device = ""
     timeout = 0
-
-    @property
-    @abstractmethod
-    def _is_running(self) -> bool:
-        """Whether a loop runs."""
-
-    def _leave_accelerate(self) -> None:
-        """Tell Accelerate that no loop runs any more."""
-        tell_accelerate(cast(Any, self), is_running=False)
 
     _was_prepared = False
 
