@@ -50,7 +50,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .checks import MOST_SAMPLES, elements, file_path, file_paths, listed, shown, whole_number
-from .errors import FileError, SettingError, error_that_is_also
+from .errors import FileError, SettingError, file_error
 from .limits.file_limits import open_table, parse_json
 
 NEW, STATE = "new", "state"
@@ -186,8 +186,7 @@ def read_ledger(path: str | os.PathLike[str]) -> tuple[list[LedgerPart], bool]:
         with open_table(text) as file:
             lines = file.readlines()
     except OSError as error:
-        message = f"The ledger {shown(text)} cannot be read: {error.strerror or error}."
-        raise error_that_is_also(FileError, [type(error)], message) from error
+        raise file_error(f"The ledger {shown(text)} cannot be read", error) from error
     parts: list[LedgerPart] = []
     checksum, is_torn = 0, False
     for number, line in enumerate(lines, 1):

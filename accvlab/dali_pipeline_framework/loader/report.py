@@ -186,7 +186,7 @@ class LoaderReport:
         if self.queue is not None:
             named["batches_ahead"] = self.queue.mean
         for place, stages in (("loop", self.loop), ("workers", self.workers)):
-            named.update({f"{place}/{_name_in_code(each.name)}": each.share for each in stages})
+            named.update({f"{place}/{each.name.replace(' ', '_')}": each.share for each in stages})
         return {f"{prefix}{name}": value for name, value in named.items()}
 
     def __str__(self) -> str:
@@ -232,10 +232,6 @@ def _table(title: str, stages: tuple[Stage, ...]) -> Iterator[str]:
         yield f"  {stage.name:26s} {stage.ms_per_batch:12.2f}   {100 * stage.share:3.0f} %"
 
 
-def _name_in_code(name: str) -> str:
-    return name.replace(" ", "_")
-
-
 def _ratio(value: float, by: float) -> float:
     return value / by if by else 0.0
 
@@ -248,6 +244,27 @@ _COMPUTES_FROM = 0.5  # processor time per time of loading, above which it compu
 _FULL_FROM = 0.9  # of the cores
 _MOST_MORE_WORKERS = 32
 _HEADROOM_FROM = 1.1
+_LOADED_HERE = "{} in the process of the loop, one after the other. Load in workers: num_workers=2 or more."
+# Stages of the process of the loop, but for the graph: what the bottleneck is called, and what would help.
+_OF_THIS_PROCESS: dict[str, tuple[Bottleneck, str]] = {
+    "reading": ("reading", _LOADED_HERE.format("samples are loaded")),
+    "steps on arrays": ("worker steps", _LOADED_HERE.format("steps on arrays run")),
+    "packing": ("packing", _LOADED_HERE.format("samples are loaded")),
+    "conversion": (
+        "conversion",
+        "making tensors of the outputs takes long. Deliver fewer fields, and give those whose samples differ in "
+        "shape one shape.",
+    ),
+    "post_process_func": (
+        "post_process_func",
+        "post_process_func takes long. Make it cheaper, or a step of the chain.",
+    ),
+    "handing over": (
+        "input",
+        "handing fields over to the graph takes long, which one process does alone. Larger batches, or steps that "
+        "touch fewer fields: the others travel together.",
+    ),
+}
 
 
 def judge(report: LoaderReport) -> tuple[Bottleneck, str]:
@@ -297,7 +314,8 @@ def _of_workers(report: LoaderReport, waiting: Stage) -> tuple[Bottleneck, str]:
     }
     bottleneck, what, otherwise = names[slowest.name]
     advice = _more_workers(report, found, waiting)
-    return bottleneck, f"{what}. {advice}, or {otherwise}." if advice else f"{what}. {_capitalised(otherwise)}."
+    advice = f"{advice}, or {otherwise}" if advice else otherwise[:1].upper() + otherwise[1:]
+    return bottleneck, f"{what}. {advice}."
 
 
 def _more_workers(report: LoaderReport, stages: list[Stage], waiting: Stage) -> str:
@@ -324,25 +342,9 @@ def _computes(report: LoaderReport) -> bool:
 
 
 def _of_this_process(report: LoaderReport, waiting: Stage) -> tuple[Bottleneck, str]:
-    if waiting.name in ("reading", "steps on arrays", "packing"):
-        names: dict[str, Bottleneck] = {"steps on arrays": "worker steps", "packing": "packing"}
-        what = "steps on arrays run" if waiting.name == "steps on arrays" else "samples are loaded"
-        return names.get(waiting.name, "reading"), (
-            f"{what} in the process of the loop, one after the other. Load in workers: num_workers=2 or more."
-        )
-    if waiting.name == "conversion":
-        return "conversion", (
-            "making tensors of the outputs takes long. Deliver fewer fields, and give those whose samples differ "
-            "in shape one shape."
-        )
-    if waiting.name == "post_process_func":
-        return "post_process_func", "post_process_func takes long. Make it cheaper, or a step of the chain."
-    if waiting.name == "handing over":
-        return "input", (
-            "handing fields over to the graph takes long, which one process does alone. Larger batches, or steps "
-            "that touch fewer fields: the others travel together."
-        )
-    return "graph", _about_graph(report)
+    if waiting.name == "waits for the graph":
+        return "graph", _about_graph(report)
+    return _OF_THIS_PROCESS[waiting.name]
 
 
 def _about_graph(report: LoaderReport) -> str:
@@ -362,10 +364,7 @@ def _about_graph(report: LoaderReport) -> str:
 
 
 def _headroom(report: LoaderReport) -> str:
-    per_s = report.replayed_per_s
-    if per_s is None or not report.samples_per_s:
-        return ""
-    times = per_s / report.samples_per_s
+    times = _ratio(report.replayed_per_s or 0.0, report.samples_per_s)
     if times < _HEADROOM_FROM:
         return ""
     return f" Without loading, the loop makes {times:.1f} times as many samples per second."
@@ -373,7 +372,3 @@ def _headroom(report: LoaderReport) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
-
-
-def _capitalised(text: str) -> str:
-    return text[:1].upper() + text[1:]
