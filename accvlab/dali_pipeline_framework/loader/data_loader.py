@@ -45,7 +45,9 @@ from .rank_agreement import RankAgreement, loader_settings
 from .recovery import LoaderPipeline, Recovery, check_sample_policy, checked_num_workers, with_own_arguments
 from .state import (
     NO_SEGMENTS,
+    EpochSegments,
     LoaderState,
+    ReaderState,
     continued_segments,
     fields_for_state,
     parse_state,
@@ -223,7 +225,6 @@ class DataLoader(TorchInterface, ReportInterface):
         self.pin_memory = pin_memory
         self._agreement = RankAgreement()
         self._has_logged_account = False
-        self._has_warned_of_drift = False
         if flag(as_torch_data_loader, "as_torch_data_loader"):
             self.__class__ = as_torch_class(cast(Any, type(self)))
 
@@ -236,17 +237,9 @@ class DataLoader(TorchInterface, ReportInterface):
     def start(self) -> None:
         """Start the worker processes now, e.g. before CUDA is initialised in this process, for forked ones."""
         try:
-            is_new = self._recovery.start()
+            self._recovery.start()
         except (WorkerStartError, SourcePicklingError) as error:  # its message says all, not how it got here
             raise error.with_traceback(None) from error.__cause__
-        if is_new:
-            self._warn_of_drift()
-
-    def _warn_of_drift(self) -> None:
-        drift = "" if self._has_warned_of_drift else self._run.describe_drift()
-        if drift:
-            self._has_warned_of_drift = True
-            _logger.warning("%s", drift)
 
     def __repr__(self) -> str:
         """Return its settings, and a line for the input and for each step."""
@@ -291,13 +284,11 @@ class DataLoader(TorchInterface, ReportInterface):
         """Where an epoch that was continued is to be delivered from its beginning: forget how it was begun."""
         epoch, segments = self._run.segments
         if segments and self._progress.next_start == Position(epoch):
-            self._use(self._run.replace(NO_SEGMENTS))
+            self._replace_pipeline(NO_SEGMENTS)
 
-    def _use(self, is_started: bool) -> None:
-        """Go on with a new pipeline."""
+    def _replace_pipeline(self, segments: EpochSegments, reader: ReaderState | None = None) -> None:
+        self._run.replace(segments, reader)
         self._progress.pipeline = self._run.starts_at
-        if is_started:
-            self._warn_of_drift()
 
     def _begin(self) -> None:
         """Tell the pipeline where the loop starts."""
@@ -525,12 +516,12 @@ class DataLoader(TorchInterface, ReportInterface):
         self._require_repeatable(Position(saved.epoch, saved.batch))
         if self._bound.keeps_checkpoints:
             require_same_batches(saved, own)
-            self._use(self._run.replace(NO_SEGMENTS, saved.reader))
+            self._replace_pipeline(NO_SEGMENTS, saved.reader)
         else:
             segments = continued_segments(saved, own, self._bound.data_input)
             require_within_epoch(saved, self._steps, InputAdapter(self._bound.data_input).planned)
             if segments != self._run.segments:
-                self._use(self._run.replace(segments))
+                self._replace_pipeline(segments)
         position = self._normalised(Position(saved.epoch, saved.batch))
         self._progress.continue_at(position)
         if position.epoch != saved.epoch:

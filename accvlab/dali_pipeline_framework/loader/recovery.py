@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, cast
 
 from ..checks import shown, whole_number
 from ..engine.interrupts import Interrupted
@@ -105,7 +105,7 @@ class LoaderPipeline:
         self._make_iterator = make_iterator
         self._tells_samples = tells_samples
         self.failed = failed
-        self.is_closed = False
+        self.is_closed = self._has_warned_of_drift = False
         self.iterator: DALIStructuredOutputIterator | None = None
         self._use(NO_SEGMENTS, None, self._make(NO_SEGMENTS, None))
 
@@ -154,20 +154,23 @@ class LoaderPipeline:
         pipeline.continue_at(reader.epoch, reader.batch)
         return Position(reader.epoch, reader.batch)
 
-    def start(self) -> bool:
-        """Start the worker processes; return whether that was not done before.
+    def start(self) -> None:
+        """Start the worker processes, where that was not done before.
 
         Raises:
             ClosedError: The loader was closed.
         """
         self.require_open()
         if self.iterator is not None:
-            return False
+            return
         self.iterator = self._make_iterator(pipeline=self.pipeline)
-        return True
+        drift = "" if self._has_warned_of_drift else self._describe_drift()
+        if drift:
+            self._has_warned_of_drift = True
+            _logger.warning("%s", drift)
 
-    def replace(self, segments: EpochSegments, reader: ReaderState | None = None) -> bool:
-        """Use a new pipeline that goes on with an epoch; return whether it was started, as the old one was.
+    def replace(self, segments: EpochSegments, reader: ReaderState | None = None) -> None:
+        """Use a new pipeline that goes on with an epoch; it is started if the old one was.
 
         Raises:
             StateError: The checkpoint of native readers cannot be restored; then nothing was changed.
@@ -175,7 +178,8 @@ class LoaderPipeline:
         made = self._make(segments, reader)
         was_started = self._close_pipeline()
         self._use(segments, reader, made)
-        return was_started and self.start()
+        if was_started:
+            self.start()
 
     def renew(self, position: Position) -> None:
         """Replace a pipeline that was lost by one of the same arguments, started, that goes on at a position.
@@ -276,7 +280,7 @@ class LoaderPipeline:
         self.require_open()
         return self.pipeline.reader_epochs
 
-    def describe_drift(self) -> str:
+    def _describe_drift(self) -> str:
         """Say why native readers get out of step with the other input of the pipeline; empty where they do not."""
         readers = self.pipeline.joined_reader_epochs
         if not readers or self.bound.is_endless:
@@ -370,8 +374,6 @@ def with_own_arguments(own: Mapping[str, Any], others: Mapping[str, Any] | None)
             raise SettingError(f"`pipeline_arguments` has `{name}`, which is an argument of the loader itself.")
     return {**own, **(others or {})}
 
-
-_T = TypeVar("_T")
 
 _logger = logging.getLogger(__name__)
 
@@ -522,9 +524,9 @@ class Recovery:
         _logger.warning("%s\nRestart %d of at most %d.", error, self.num_restarts, self._faults.restarts)
         return True
 
-    def start(self) -> bool:
-        """Start the pipeline, again where a worker was killed; return whether it was not started before."""
-        return self._started(self._run.start, lambda error: error.was_killed)
+    def start(self) -> None:
+        """Start the pipeline, again where a worker was killed."""
+        self._started(self._run.start, lambda error: error.was_killed)
 
     def renew(self) -> None:
         """Replace the pipeline by one that goes on where the loop stands."""
@@ -533,14 +535,15 @@ class Recovery:
         if held_back is not None:
             self._run.pipeline.hold_back(*held_back)
 
-    def _started(self, start: Callable[[], _T], may_try_again: Callable[[WorkerStartError], bool]) -> _T:
+    def _started(self, start: Callable[[], None], may_try_again: Callable[[WorkerStartError], bool]) -> None:
         for _ in range(_MOST_STARTS - 1):
             try:
-                return start()
+                start()
+                return
             except WorkerStartError as error:
                 if not may_try_again(error) or not self._may_restart(error):
                     raise
-        return start()
+        start()
 
     def restore(self) -> None:
         """Before a new loop: replace the pipeline where it was lost."""
