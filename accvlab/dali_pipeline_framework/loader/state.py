@@ -72,12 +72,13 @@ def fields_for_state(blueprint: GroupFormat) -> str:
     return f"{_mark_of(text)} {base64.b85encode(packed).decode()}"
 
 
-def are_fields(value: object) -> bool:
-    """Whether it is a text of a state that can be read."""
+def is_fields(text: str) -> bool:
+    """Whether a text of a state can be read."""
     try:
-        return isinstance(value, str) and _types_of(value) is not None
+        _types_of(text)
     except (ValueError, zlib.error):
         return False
+    return True
 
 
 def difference_of_fields(saved: str, own: str) -> str:
@@ -336,29 +337,26 @@ def _place_of_own(state: Any) -> str:
 # --- rules of the entries: each returns what is wrong with a value, else an empty text -------------------
 
 
-def _rule(is_kept: Callable[[Any], bool], what: str) -> Callable[[Any], str]:
-    return lambda value: "" if is_kept(value) else f"must be {what}, got {_short_repr(value)}"
-
-
 def _count(least: int, power: int) -> Callable[[Any], str]:
     """The rule for a whole number of at least ``least``, less than 2 to the ``power``."""
-    is_count = _rule(lambda value: _is_count(value, least), f"a whole number of at least {least}")
 
     def problem(value: Any) -> str:
-        too_large = f"must be less than 2**{power}, got a number of {{}} bits"
-        return is_count(value) or (too_large.format(value.bit_length()) if value >> power else "")
+        if not _is_count(value, least):
+            return f"must be a whole number of at least {least}, got {_short_repr(value)}"
+        too_large = f"must be less than 2**{power}, got a number of {value.bit_length()} bits"
+        return too_large if value.bit_length() > power else ""
 
     return problem
 
 
-def _are_segments(value: Any) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(segment, list | tuple)
-        and len(segment) == 3
-        and all(_is_count(number, 1) for number in segment)
-        and max(segment[:2]) < 2**31
+def _problem_of_segments(value: Any) -> str:
+    if not isinstance(value, list) or not all(
+        isinstance(segment, list | tuple) and len(segment) == 3 and all(_is_count(number, 1) for number in segment)
         for segment in value
-    )
+    ):
+        return f"must be a list of lists of three whole numbers, got {_short_repr(value)}"
+    too_large = "must have numbers of shards and batch sizes less than 2**31"
+    return too_large if any(max(segment[:2]) >= 2**31 for segment in value) else ""
 
 
 def _problem_of_plan(value: Any) -> str:
@@ -370,6 +368,12 @@ def _problem_of_plan(value: Any) -> str:
     except (TypeError, ValueError, RecursionError):
         fits_json = False
     return "" if fits_json else f"must be a dict that JSON can hold, got {_short_repr(value)}"
+
+
+def _problem_of_blueprint(value: Any) -> str:
+    if not isinstance(value, str):
+        return f"must be a text, got {_short_repr(value)}"
+    return "" if is_fields(value) else f"must be a fingerprint and packed fields, got {_short_repr(value)}"
 
 
 def _problem_of_reader(value: Any) -> str:
@@ -389,12 +393,9 @@ _RULES: dict[str, Callable[[Any], str]] = {
     "num_shards": _count(1, 31),
     "total_batch_size": _count(1, 31),
     "seed": _count(0, 63),
-    "segments": _rule(
-        _are_segments,
-        "a list of lists of three whole numbers, of which those of shards and samples are less than 2**31",
-    ),
+    "segments": _problem_of_segments,
     "plan": _problem_of_plan,
-    "blueprint": _rule(are_fields, "a fingerprint and packed fields"),
+    "blueprint": _problem_of_blueprint,
     "reader": _problem_of_reader,
 }
 

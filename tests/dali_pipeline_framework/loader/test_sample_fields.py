@@ -11,7 +11,7 @@ from support.loaders import edited
 
 from accvlab.dali_pipeline_framework import DataLoader, TorchDatasetProvider
 from accvlab.dali_pipeline_framework.errors import StateError
-from accvlab.dali_pipeline_framework.loader.state import are_fields
+from accvlab.dali_pipeline_framework.loader.state import is_fields
 
 PREFIX = "fields of the samples (names, types, order): "
 
@@ -104,7 +104,7 @@ def test_states_of_many_fields_are_small() -> None:
 @pytest.mark.parametrize("packed", ["no", "c$", "\u00e9", None])
 def test_damaged_fields_are_refused(packed: str | None) -> None:
     text = state_of(PLAIN)["blueprint"][:-4] if packed is None else f"{'0' * 12} {packed}"
-    assert not are_fields(text)
+    assert not is_fields(text)
     with (
         loader_of(PLAIN) as loader,
         pytest.raises(StateError, match="`blueprint` must be a fingerprint and packed"),
