@@ -179,7 +179,7 @@ class LoaderState:
         segments: What was delivered of this epoch with other batch sizes, before the present one.
         seed: Seed of the random draws.
         plan: What the order depends on.
-        blueprint: Fingerprint of the format of the samples, and the fields, see `sample_fields`.
+        blueprint: Fingerprint of the format of the samples, and the fields, see `fields_for_state`.
         reader: Where native readers stand; None where there are none, or they have not begun.
     """
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from accvlab.dali_pipeline_framework.ledgers.ledger import samples_text
+from accvlab.dali_pipeline_framework.ledgers import samples_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
