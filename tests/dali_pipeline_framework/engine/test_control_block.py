@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from accvlab.dali_pipeline_framework.ledgers import samples_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accvlab.dali_pipeline_framework.engine.control_block import ControlBlock, Work
+from accvlab.dali_pipeline_framework.ledgers import samples_text
 
 RING = 64
 
