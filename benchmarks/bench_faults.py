@@ -241,7 +241,7 @@ def ledger_alone(folder: Path, is_quick: bool) -> dict[str, float]:
             control.tell_samples(*place, samples_of(data, infos, {}))
 
         return {
-            "loop_us": least_us(lambda: recording.note(position, pipeline), is_quick),
+            "loop_us": least_us(lambda: recording.note(position, loader._run), is_quick),
             "worker_us": least_us(tell, is_quick),
         }
 

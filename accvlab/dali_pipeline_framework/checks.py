@@ -3,7 +3,7 @@
 
 NumPy scalars and arrays are taken wherever numbers are, ``bool`` never is a number, and what is of another type
 than a setting needs is refused with the rule, too. ``value`` is what was given for the argument ``name``;
-``at_least`` and ``at_most`` are allowed themselves, ``above`` and ``below`` are not; ``advice`` is what the
+``at_least`` and ``at_most`` are allowed themselves, ``above`` is not; ``advice`` is what the
 message says besides.
 """
 
@@ -55,7 +55,6 @@ def number(
     at_least: float = -math.inf,
     at_most: float = math.inf,
     above: float = -math.inf,
-    below: float = math.inf,
     may_be_infinite: bool = False,
     may_be_nan: bool = False,
     advice: str = "",
@@ -65,9 +64,9 @@ def number(
     if real is not None and may_be_nan and not math.isfinite(real):
         return real
     is_number = real is not None and (math.isfinite(real) or (may_be_infinite and not math.isnan(real)))
-    is_between = real is not None and (above == -math.inf or above < real) and (below == math.inf or real < below)
-    if real is None or not is_number or not is_between or not at_least <= real <= at_most:
-        rule = _rule_of_numbers(at_least, at_most, above, below, may_be_infinite or may_be_nan)
+    is_above = above == -math.inf or (real is not None and above < real)
+    if real is None or not is_number or not is_above or not at_least <= real <= at_most:
+        rule = _rule_of_numbers(at_least, at_most, above, may_be_infinite or may_be_nan)
         raise SettingError(f"`{name}` must be {rule}, got {shown(value)}. {advice}".rstrip())
     return real
 
@@ -203,16 +202,14 @@ def _reals(value: object) -> tuple[float, ...] | None:
     return known if reals and len(known) == len(reals) else None
 
 
-def _rule_of_numbers(at_least: float, at_most: float, above: float, below: float, may_be_infinite: bool) -> str:
-    lower = f"({above:g}" if above != -math.inf else f"[{at_least:g}"
-    upper = f"{below:g})" if below != math.inf else f"{at_most:g}]"
-    has_lower, has_upper = not lower.endswith("-inf"), not upper.startswith("inf")
+def _rule_of_numbers(at_least: float, at_most: float, above: float, may_be_infinite: bool) -> str:
+    has_lower, has_upper = max(at_least, above) != -math.inf, at_most != math.inf
     if has_lower and has_upper:
-        return f"in {lower}, {upper}"
+        return f"in {f'({above:g}' if above != -math.inf else f'[{at_least:g}'}, {at_most:g}]"
     if has_lower:
         return f"a number above {above:g}" if above != -math.inf else f"a number of at least {at_least:g}"
     if has_upper:
-        return f"a number below {below:g}" if below != math.inf else f"a number of at most {at_most:g}"
+        return f"a number of at most {at_most:g}"
     return "a number" if may_be_infinite else "a finite number"
 
 

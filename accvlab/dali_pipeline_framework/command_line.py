@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 
 from .checks import did_you_mean
 from .errors import FrameworkError, SettingError
-from .ledgers.ledger_command import add_ledger_command
+from .ledgers import certify
 
 Say: TypeAlias = Callable[[str], None]
 
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m accvlab.dali_pipeline_framework", description="Look at a data set, or at ledgers."
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    add_ledger_command(commands)
+    _add_ledger_command(commands)
     add_lint_command(commands)
     return run_command(parser.parse_args(arguments))
 
@@ -56,6 +56,24 @@ def add_command(commands: Any, name: str, help_text: str) -> argparse.ArgumentPa
     added: argparse.ArgumentParser = commands.add_parser(name, help=help_text, description=help_text)
     added.add_argument("subject", metavar="module:function", help="returns a provider, a definition, or a loader")
     return added
+
+
+def _add_ledger_command(commands: Any) -> None:
+    about = (
+        "Certify from the ledgers of all ranks and restarts of a training that each sample was delivered exactly "
+        "once in each epoch, or list what is missing or was delivered more often."
+    )
+    parser: argparse.ArgumentParser = commands.add_parser("ledger", help=about, description=about)
+    parser.add_argument("files", metavar="FILES", nargs="+", type=Path, help="ledgers, or folders of them")
+    parser.add_argument("--samples", type=int, help="samples of the data set, where the ledgers do not tell")
+    parser.add_argument("--epochs", type=int, nargs="+", help="only these epochs")
+    parser.set_defaults(run=_certify)
+
+
+def _certify(options: argparse.Namespace, say: Say) -> int:
+    certificate = certify(options.files, num_samples=options.samples, epochs=options.epochs)
+    say(str(certificate))
+    return 0 if certificate.is_exact else 1
 
 
 def add_lint_command(commands: Any) -> None:

@@ -16,7 +16,7 @@ from support.providers import IndexProvider
 from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, FrameFolders, Videos
 from accvlab.dali_pipeline_framework.command_line import main
 from accvlab.dali_pipeline_framework.errors import FrameworkError, SettingError
-from accvlab.dali_pipeline_framework.ledgers.certificate import certify
+from accvlab.dali_pipeline_framework.ledgers import certify
 from accvlab.dali_pipeline_framework.limits import file_limits
 
 

@@ -16,7 +16,7 @@ from nvidia.dali.plugin.pytorch import DALIClassificationIterator, DALIGenericIt
 
 import accvlab.dali_pipeline_framework as package
 from accvlab.dali_pipeline_framework import processing_steps, providers, sampling, sources, video
-from accvlab.dali_pipeline_framework.loader.composition import LOADER_COUNTERPARTS
+from accvlab.dali_pipeline_framework.loader.input_binding import LOADER_COUNTERPARTS
 from accvlab.driving_data import datasets, recipes, steps
 
 DOCS = ROOT / "docs" / "dali_pipeline_framework"

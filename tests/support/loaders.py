@@ -17,7 +17,7 @@ from accvlab.dali_pipeline_framework.inputs import (
     ShuffledShardedInputCallable,
 )
 from accvlab.dali_pipeline_framework.loader import DataLoader
-from accvlab.dali_pipeline_framework.loader.states.state import checksum_of
+from accvlab.dali_pipeline_framework.loader.state import checksum_of
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.providers import ClipDataProvider
 from accvlab.dali_pipeline_framework.sampling import (

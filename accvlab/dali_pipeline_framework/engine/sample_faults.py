@@ -14,7 +14,7 @@ import attrs
 from nvidia.dali import types
 
 from ..errors import ClosedError, FrameworkError, GraphError, SourceError, is_of_missing_package
-from ..faults.failed_samples import FailedSample, FailedSamples, Stage
+from ..faults.fault_policy import FailedSample, FailedSamples, Stage
 from ..sources.input_adapter import InputAdapter
 from ..sources.planned_input import PlannedInput
 from .failure_diagnosis import BatchMember, Finding

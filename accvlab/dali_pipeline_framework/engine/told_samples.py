@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from nvidia.dali import types
 
-from ..ledgers.ledger import samples_text
+from ..ledgers import samples_text
 from ..sources.input_adapter import InputAdapter
 
 _sample_index_of, _is_padding_of = operator.attrgetter("sample_index"), operator.attrgetter("is_padding")

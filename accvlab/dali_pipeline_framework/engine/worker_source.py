@@ -25,7 +25,7 @@ from nvidia.dali import types
 from ..draws.keyed_draws import LoadingSamples, SampleSeeds, note_sample, of_thread
 from ..draws.random_draws import KeyedDraws
 from ..errors import FrameworkError
-from ..ledgers.ledger import samples_text
+from ..ledgers import samples_text
 from ..limits.file_limits import all_limits, set_all_limits
 from ..providers.replayed_draws import ReplayedDraws
 from ..sample_data import GroupFormat

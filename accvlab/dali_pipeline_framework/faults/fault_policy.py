@@ -1,33 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handling of faults by a loader, and the samples that can take the place of one that has failed.
-
-The order of substitutes is arithmetic on the plan, the same on all shards::
-
-    sequences and clips   the neighbouring frames of the same slot:   k-1, k+1, k-2, k+2          then as below
-    other samples         what is at other positions of the same epoch, chosen by a key of
-                          (seed, epoch, sample, visit, attempt): samples are chosen as often as the plan has them
-"""
+"""Handling of faults by a loader, and the samples that have failed: which, why, and files that list them."""
 
 from __future__ import annotations
 
-import itertools
+import collections
+import contextlib
+import fcntl
+import json
 import os
-from collections.abc import Iterable, Iterator
-from typing import Literal, TypeAlias, get_args
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import attrs
+from attrs.validators import optional
 
-from ..checks import choice, file_path, file_paths, number, probability, shown, whole_number
-from ..draws.keyed_draws import SamplePlace, derive_key
-from ..errors import SettingError
-from ..sampling.plans.tracks import PlannedBatch
-from ..sampling.random_access_sampler import RandomAccessSampler
+from ..checks import bullets, choice, file_path, file_paths, number, probability, shown, valid, whole_number
+from ..errors import QuarantineError, SettingError, TooManyFailedError
+from ..limits.file_limits import open_table
+from ..url_secrets import without_secrets
 
 SamplePolicy: TypeAlias = Literal["raise", "skip", "replace"]
 """What becomes of samples that fail, see `FaultPolicy`."""
 
 
-@attrs.frozen(kw_only=True, init=False)
+def _quarantine(path: str | os.PathLike[str] | None) -> str | None:
+    return None if path is None else file_path(path, "quarantine")
+
+
+def _exclude(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None) -> tuple[str, ...] | None:
+    return None if paths is None else file_paths(paths, "exclude")
+
+
+@attrs.frozen(kw_only=True)
 class FaultPolicy:
     """What a loader does about faults: samples that cannot be loaded, and workers that die or stand still.
 
@@ -60,40 +65,18 @@ class FaultPolicy:
         'replace'
     """
 
-    samples: SamplePolicy
-    max_failed: int | None
-    max_failed_share: float | None
-    quarantine: str | None
-    exclude: tuple[str, ...] | None
-    restarts: int
-    blocked_after: float | None
-    stacks_after: float | None
+    samples: SamplePolicy = attrs.field(default="raise", validator=valid(choice, allowed=get_args(SamplePolicy)))
+    max_failed: int | None = attrs.field(default=None, validator=optional(valid(whole_number, at_least=0)))
+    max_failed_share: float | None = attrs.field(default=None, validator=optional(valid(probability)))
+    quarantine: str | None = attrs.field(default=None, converter=_quarantine)
+    exclude: tuple[str, ...] | None = attrs.field(default=None, converter=_exclude)
+    restarts: int = attrs.field(default=0, validator=valid(whole_number, at_least=0))
+    blocked_after: float | None = attrs.field(default=None, validator=optional(valid(number, above=0)))
+    stacks_after: float | None = attrs.field(
+        default=cast(float | None, 120.0), validator=optional(valid(number, above=0))
+    )
 
-    def __init__(
-        self,
-        *,
-        samples: SamplePolicy = "raise",
-        max_failed: int | None = None,
-        max_failed_share: float | None = None,
-        quarantine: str | os.PathLike[str] | None = None,
-        exclude: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
-        restarts: int = 0,
-        blocked_after: float | None = None,
-        stacks_after: float | None = 120.0,
-    ) -> None:
-        """Check the settings, see the class."""
-        self.__attrs_init__(
-            samples=choice(samples, "samples", get_args(SamplePolicy)),
-            max_failed=None if max_failed is None else whole_number(max_failed, "max_failed", at_least=0),
-            max_failed_share=(
-                None if max_failed_share is None else probability(max_failed_share, "max_failed_share")
-            ),
-            quarantine=None if quarantine is None else file_path(quarantine, "quarantine"),
-            exclude=None if exclude is None else file_paths(exclude, "exclude"),
-            restarts=whole_number(restarts, "restarts", at_least=0),
-            blocked_after=None if blocked_after is None else number(blocked_after, "blocked_after", above=0),
-            stacks_after=None if stacks_after is None else number(stacks_after, "stacks_after", above=0),
-        )
+    def __attrs_post_init__(self) -> None:
         if self.samples != "raise":
             return
         for name in ("exclude", "max_failed", "max_failed_share"):
@@ -120,54 +103,255 @@ class FaultPolicy:
         return cls(samples=choice(faults, "faults", get_args(SamplePolicy)))
 
 
-_NEIGHBOURS = (-1, 1, -2, 2)
-_BATCHES_OF_ENDLESS = 1024
-_MOST_POSITIONS = 64
-
-MOST_SUBSTITUTES = 24
-"""How many samples are tried in the place of one."""
+_LONGEST_TEXT = 2000
+_COUNTS, _TEXTS = ("epoch", "batch"), ("file", "reason", "step", "host")
 
 
-def substitutes(sampler: RandomAccessSampler, place: SamplePlace, num_samples: int) -> Iterator[int]:
-    """Get the indices of the samples to try in the place of one that has failed, in order."""
-    chosen = {place.sample_index}
-    for index in itertools.chain(_beside(sampler, place), _elsewhere(sampler, place, num_samples)):
-        if index in chosen:
-            continue
-        chosen.add(index)
-        yield index
-        if len(chosen) > MOST_SUBSTITUTES:
-            return
+@attrs.frozen
+class QuarantineEntry:
+    """A line of such a file.
+
+    Attributes:
+        sample_index: Index of the sample in the data set.
+        file: Where it comes from, as far as the provider tells.
+        reason: Why it failed.
+        step: Where it failed: ``"loading"``, ``"checks"``, ``"steps"`` or ``"graph"``.
+        epoch: Epoch in which it failed; None where it was found otherwise.
+        batch: Batch of the epoch.
+        host: Name of the machine.
+    """
+
+    sample_index: int
+    file: str = ""
+    reason: str = ""
+    step: str = ""
+    epoch: int | None = None
+    batch: int | None = None
+    host: str = ""
 
 
-def _beside(sampler: RandomAccessSampler, place: SamplePlace) -> Iterator[int]:
-    """The frames beside it of what its slot plays."""
-    if place.sequence < 0 and place.clip < 0:
+class Quarantine:
+    """Appends lines to a file, each in one piece, also where several processes do so."""
+
+    def __init__(self, path: str) -> None:
+        """Check that the file can be written.
+
+        Raises:
+            QuarantineError: It cannot.
+        """
+        self._path = path
+        self._host = socket.gethostname()
+        self._append(b"")
+
+    def add(self, failed: FailedSample, *, has_place: bool = True) -> None:
+        """Append a line for a sample; ``has_place``: whether it has failed in a batch of an epoch."""
+        line: dict[str, Any] = {
+            "sample": failed.sample_index,
+            "file": failed.file[:_LONGEST_TEXT],
+            "reason": failed.reason[:_LONGEST_TEXT],
+            "step": failed.stage,
+            **({"epoch": failed.epoch, "batch": failed.batch} if has_place else {}),
+            "host": self._host,
+        }
+        self._append(json.dumps(line).encode() + b"\n")
+
+    def _append(self, line: bytes) -> None:
+        try:
+            # Not waiting: else a pipe that nobody reads would be waited for without end.
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+            file = os.open(self._path, flags, 0o666)
+            try:
+                if line:
+                    # One write to the end of a file is whole on local disks; network file systems need the lock.
+                    with _locked(file):
+                        os.write(file, line)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise QuarantineError(
+                f"The list of failed samples {self._path!r} cannot be written: {error.strerror}. Make room, or "
+                f"name another file: `FaultPolicy(quarantine=...)`."
+            ) from error
+
+
+@contextlib.contextmanager
+def _locked(file: int) -> Iterator[None]:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+    except OSError:  # some network file systems have no locks
+        yield
         return
-    num_batches = sampler.num_batches(place.epoch)
-    first = sampler.num_batches_before(place.epoch)
-    for distance in _NEIGHBOURS:
-        batch = place.batch + distance
-        if batch < first or (num_batches is not None and batch >= num_batches):
-            continue
-        planned = sampler.plan_batch(place.epoch, batch)
-        same = (planned.sequence[place.slot], planned.clip[place.slot]) == (place.sequence, place.clip)
-        if same and not planned.is_padding[place.slot]:
-            yield int(planned.indices[place.slot])
+    try:
+        yield
+    finally:
+        fcntl.lockf(file, fcntl.LOCK_UN)
 
 
-def _elsewhere(sampler: RandomAccessSampler, place: SamplePlace, num_samples: int) -> Iterator[int]:
-    seed = getattr(sampler, "seed", 0)
-    first = sampler.num_batches_before(place.epoch)
-    num_batches = None if sampler.must_be_played else sampler.num_batches(place.epoch)
-    if num_batches is None:
-        num_batches = _BATCHES_OF_ENDLESS
-    for attempt in range(_MOST_POSITIONS):
-        key = derive_key("substitute", seed, place.epoch, place.sample_index, place.visit, attempt)
-        if sampler.must_be_played:
-            yield key % num_samples
+def read_quarantine(path: str) -> list[QuarantineEntry]:
+    """Read a file that lists failed samples.
+
+    Only ``"sample"`` is needed in a line, so such files can be written by hand. Empty lines count for nothing.
+
+    Raises:
+        QuarantineError: It cannot be read, or a line is not of this form; tells which line.
+    """
+    try:
+        with open_table(file_path(path, "path")) as file:
+            lines = file.read().split(b"\n")
+    except OSError as error:
+        raise QuarantineError(f"The list of failed samples {path!r} cannot be read: {error.strerror}.") from error
+    entries = []
+    for line_number, line in enumerate(lines, 1):
+        if not line.strip():
             continue
-        batch, slot = divmod(key % ((num_batches - first) * sampler.total_batch_size), sampler.total_batch_size)
-        planned: PlannedBatch = sampler.plan_batch(place.epoch, first + batch)
-        if not planned.is_padding[slot]:
-            yield int(planned.indices[slot])
+        try:
+            entries.append(_entry(line))
+        except ValueError as error:
+            is_cut = line_number == len(lines)
+            advice = " The file ends in the middle of a line: was writing it interrupted?" if is_cut else ""
+            raise QuarantineError(f"{path}, line {line_number}: {error}{advice}") from None
+    return entries
+
+
+def _entry(line: bytes) -> QuarantineEntry:
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"must be JSON, got {shown(line)} ({error}).") from None
+    if not isinstance(fields, dict):
+        raise ValueError(f'must be an object such as {{"sample": 7}}, got {shown(fields)}.')
+    if "sample" not in fields:
+        raise ValueError(f'must have "sample", the index of a sample; has {", ".join(fields) or "nothing"}.')
+    for name in ("sample", *_COUNTS):
+        value = fields.get(name, 0)
+        if type(value) is not int or not 0 <= value < 2**63:
+            raise ValueError(f'"{name}" must be a whole number of at least 0, got {shown(value)}.')
+    for name in _TEXTS:
+        if not isinstance(fields.get(name, ""), str):
+            raise ValueError(f'"{name}" must be a text, got {shown(fields[name])}.')
+    return QuarantineEntry(
+        fields["sample"], **{name: fields[name] for name in (*_COUNTS, *_TEXTS) if name in fields}
+    )
+
+
+Stage: TypeAlias = Literal["loading", "checks", "steps", "graph"]
+
+_FEW = 1000  # of so many samples the share is taken at least
+_MOST_REASONS = 5
+_MOST_SHOWN = 10
+
+
+@attrs.frozen
+class FailedSample:
+    """A sample that has failed.
+
+    Attributes:
+        sample_index: Its index in the data set.
+        reason: Why, in a line.
+        stage: Where: ``"loading"`` (``get_data`` of the provider), ``"checks"`` (it does not fit the blueprint, or
+            the others of its batch), ``"steps"`` (on arrays, in a worker) or ``"graph"``.
+        outcome: What has become of it, e.g. ``"sample 7 in its place"``.
+        file: Where it comes from, as far as the provider tells (`DataProvider.describe_sample`).
+        epoch: Epoch in which that was noticed first.
+        batch: Batch of the epoch.
+        slot: Its number in the batch of this shard.
+        substitute: Index of the sample that was delivered in its place; None for none.
+        message: All that is to say about it, with the traceback.
+    """
+
+    sample_index: int
+    reason: str = attrs.field(converter=without_secrets)
+    stage: Stage
+    outcome: str
+    file: str = attrs.field(default="", converter=without_secrets)
+    epoch: int = 0
+    batch: int = 0
+    slot: int = 0
+    substitute: int | None = None
+    message: str = attrs.field(default="", repr=False, converter=without_secrets)
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> FailedSample:
+        """Make it of a record that a worker wrote."""
+        return cls(**{field.name: record[field.name] for field in attrs.fields(cls) if field.name in record})
+
+
+class FailedSamples:
+    """Keeps the samples that have failed, in the order in which their batches were delivered.
+
+    Attributes:
+        policy: What becomes of them.
+        not_tried: Those that are not tried (again), and why: they stand on an exclusion list, or failed in the
+            graph.
+        num_delivered: Samples that were delivered so far.
+        by_index: The samples that have failed, by index.
+    """
+
+    def __init__(self, policy: FaultPolicy) -> None:
+        """Read the exclusion lists.
+
+        Raises:
+            QuarantineError: One cannot be read.
+        """
+        self.policy = policy
+        self.not_tried: dict[int, str] = {}
+        self.num_delivered = 0
+        for path in policy.exclude or ():
+            for entry in read_quarantine(path):
+                self.not_tried.setdefault(entry.sample_index, f"excluded: {entry.reason}")
+        self.num_excluded = len(self.not_tried)
+        self.by_index: dict[int, FailedSample] = {}
+        self._quarantine = None if policy.quarantine is None else Quarantine(policy.quarantine)
+
+    @property
+    def samples(self) -> tuple[FailedSample, ...]:
+        """The samples that have failed, each once; without those that were excluded from the start."""
+        return tuple(self.by_index.values())
+
+    def note(self, failed: FailedSample) -> None:
+        """Note a sample; nothing happens where it is known."""
+        if failed.sample_index in self.by_index:
+            return
+        self.by_index[failed.sample_index] = failed
+        if self._quarantine is not None:
+            self._quarantine.add(failed)
+
+    def note_not_to_be_tried(self, failed: FailedSample) -> None:
+        """Note a sample that is not tried again."""
+        self.not_tried[failed.sample_index] = failed.reason
+        self.note(failed)
+
+    def require_budget(self) -> None:
+        """Raise a `TooManyFailedError` where more samples have failed than may."""
+        most, share = self.policy.max_failed, self.policy.max_failed_share
+        if not self.by_index:  # the usual case, with each batch
+            return
+        num_delivered = max(self.num_delivered, _FEW)
+        limits = []
+        if most is not None and len(self.by_index) > most:
+            limits.append(f"max_failed={most}")
+        if share is not None and len(self.by_index) > share * num_delivered:
+            limits.append(f"max_failed_share={share:g} of {num_delivered} samples")
+        if limits:
+            error = TooManyFailedError(f"{self.summary()}\nMore than there may be: {', '.join(limits)}.")
+            error.failed_samples = self.samples
+            raise error
+
+    def summary(self) -> str:
+        """Say in a few lines how many samples have failed, and why."""
+        return summary_of(self.by_index.values())
+
+
+def summary_of(failed: Iterable[FailedSample]) -> str:
+    """Say in a few lines how many samples have failed, and why."""
+    samples = list(failed)
+    if not samples:
+        return "No sample has failed."
+    kinds = collections.Counter(sample.reason.partition(":")[0] for sample in samples)
+    reasons = ", ".join(f"{count} x {kind}" for kind, count in kinds.most_common(_MOST_REASONS))
+    lines = [
+        f"sample {sample.sample_index}{f' ({sample.file})' if sample.file else ''}: {sample.reason}"
+        for sample in samples
+    ]
+    verb = "sample has" if len(samples) == 1 else "samples have"
+    return f"{len(samples)} {verb} failed ({reasons}):\n{bullets(lines, _MOST_SHOWN)}"

@@ -24,8 +24,7 @@ from ..errors import (
     WorkerDiedError,
     WorkerStartError,
 )
-from ..faults.failed_samples import FailedSample, FailedSamples
-from ..faults.fault_policy import FaultPolicy, SamplePolicy
+from ..faults.fault_policy import FailedSample, FailedSamples, FaultPolicy, SamplePolicy
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
 from ..pipeline.output_conversion import OutputConverter, OutputType, RaggedArgument
 from ..pipeline.pipeline import PipelineDefinition
@@ -38,29 +37,26 @@ from ..sources.given_order import GivenOrder
 from ..sources.input_adapter import InputAdapter
 from ..sources.shards import Shard
 from ..unknown_arguments import explains_unknown_arguments
-from .composition import LOADER_COUNTERPARTS, composed_definition
-from .input_binding import AskedSettings, ShardArgument, bind_input
+from .input_binding import LOADER_COUNTERPARTS, AskedSettings, ShardArgument, bind_input, composed_definition
 from .ledger_recording import LedgerRecording
-from .loop import Loop, no_loop
-from .pinned_memory import with_pinning
-from .pipeline_owner import LoaderPipeline, checked_num_workers, with_own_arguments
+from .loop import Loop, LoopProgress, Made, Position, no_loop
+from .loop_times import LoopTimes, ReportInterface
 from .rank_agreement import RankAgreement, loader_settings
-from .recovery import Recovery, check_sample_policy
-from .reports.loop_times import LoopTimes
-from .reports.report_interface import ReportInterface
-from .states.position import LoopProgress, Made, Position
-from .states.sample_fields import fields_for_state, fingerprint
-from .states.state import (
+from .recovery import LoaderPipeline, Recovery, check_sample_policy, checked_num_workers, with_own_arguments
+from .state import (
     NO_SEGMENTS,
+    EpochSegments,
     LoaderState,
+    ReaderState,
     continued_segments,
+    fields_for_state,
     parse_state,
     require_same_batches,
     require_same_run,
     require_within_epoch,
     with_forms,
 )
-from .torch_interface import TorchInterface, as_torch_class, tell_accelerate
+from .torch_interface import TorchInterface, as_torch_class, tell_accelerate, with_pinning
 
 _logger = logging.getLogger(__name__)
 
@@ -185,51 +181,43 @@ class DataLoader(TorchInterface, ReportInterface):
         self._steps = None
         if steps_per_epoch is not None:
             self._steps = whole_number(steps_per_epoch, "steps_per_epoch", at_least=1)
-        asked = AskedSettings(
-            batch_size=batch_size,
-            shard=shard,
-            last_batch=last_batch,
-            context_name=context_name,
-            steps_per_epoch=self._steps,
-        )
+        asked = AskedSettings(batch_size, shard, last_batch, context_name, self._steps)
         self._bound = bound = bind_input(definition.data_input, asked)
         self._num_workers = checked_num_workers(num_workers, start_method, definition, bound)
         check_sample_policy(bound, self._faults)
         self._keeps_checkpoints = bound.keeps_checkpoints
         self._data_format = bound.parts.whole.used_sample_data_structure.format
-        self._ledger = LedgerRecording(ledger, self._bound, self._seed, self._steps)
+        self._ledger = LedgerRecording(ledger, bound, self._seed)
+        own_arguments = {
+            "batch_size": bound.batch_size,
+            "device_id": device_id,
+            "seed": self._seed,
+            "py_num_workers": self._num_workers,
+            "py_start_method": start_method,
+            "worker_init_fn": worker_init_fn,
+            "num_threads": num_threads,
+            "enable_checkpointing": bound.keeps_checkpoints or None,
+        }
+        make_iterator = functools.partial(
+            DALIStructuredOutputIterator,
+            output_type=output_type,
+            ragged=ragged,
+            stack_arrays=stack_arrays,
+            post_process_func=with_pinning(post_process_func, pin_memory, output_type),
+        )
         self._run = LoaderPipeline(
             definition,
-            self._bound,
-            with_own_arguments(
-                {
-                    "batch_size": self._bound.batch_size,
-                    "device_id": device_id,
-                    "seed": self._seed,
-                    "py_num_workers": self._num_workers,
-                    "py_start_method": start_method,
-                    "worker_init_fn": worker_init_fn,
-                    "num_threads": num_threads,
-                    "enable_checkpointing": self._bound.keeps_checkpoints or None,
-                },
-                pipeline_arguments,
-            ),
-            functools.partial(
-                DALIStructuredOutputIterator,
-                output_type=output_type,
-                ragged=ragged,
-                stack_arrays=stack_arrays,
-                post_process_func=with_pinning(post_process_func, pin_memory, output_type),
-            ),
+            bound,
+            with_own_arguments(own_arguments, pipeline_arguments),
+            make_iterator,
             self._steps,
-            failed=FailedSamples(self._faults),
-            tells_samples=self._ledger.is_on,
+            FailedSamples(self._faults),
+            self._ledger.is_on,
         )
         pipeline = self._run.pipeline
         # It complains about unknown values now.
         OutputConverter(output_type, pipeline.output_blueprint.format, pipeline.delivery, ragged, stack_arrays)
-        is_endless = self._bound.is_endless
-        self._progress = LoopProgress(is_endless, is_stream=is_endless and self._steps is None)
+        self._progress = LoopProgress(bound.is_endless, is_stream=bound.is_endless and self._steps is None)
         self._times = LoopTimes()
         self._recovery = Recovery(self._run, self._progress, self._faults)
         # The loop holds the loader, which without another reference to it is closed with its loop.
@@ -237,7 +225,6 @@ class DataLoader(TorchInterface, ReportInterface):
         self.pin_memory = pin_memory
         self._agreement = RankAgreement()
         self._has_logged_account = False
-        self._has_warned_of_drift = False
         if flag(as_torch_data_loader, "as_torch_data_loader"):
             self.__class__ = as_torch_class(cast(Any, type(self)))
 
@@ -250,17 +237,9 @@ class DataLoader(TorchInterface, ReportInterface):
     def start(self) -> None:
         """Start the worker processes now, e.g. before CUDA is initialised in this process, for forked ones."""
         try:
-            is_new = self._recovery.start()
+            self._recovery.start()
         except (WorkerStartError, SourcePicklingError) as error:  # its message says all, not how it got here
             raise error.with_traceback(None) from error.__cause__
-        if is_new:
-            self._warn_of_drift()
-
-    def _warn_of_drift(self) -> None:
-        drift = "" if self._has_warned_of_drift else self._run.describe_drift()
-        if drift:
-            self._has_warned_of_drift = True
-            _logger.warning("%s", drift)
 
     def __repr__(self) -> str:
         """Return its settings, and a line for the input and for each step."""
@@ -305,13 +284,11 @@ class DataLoader(TorchInterface, ReportInterface):
         """Where an epoch that was continued is to be delivered from its beginning: forget how it was begun."""
         epoch, segments = self._run.segments
         if segments and self._progress.next_start == Position(epoch):
-            self._use(self._run.replace(NO_SEGMENTS))
+            self._replace_pipeline(NO_SEGMENTS)
 
-    def _use(self, is_started: bool) -> None:
-        """Go on with a new pipeline."""
+    def _replace_pipeline(self, segments: EpochSegments, reader: ReaderState | None = None) -> None:
+        self._run.replace(segments, reader)
         self._progress.pipeline = self._run.starts_at
-        if is_started:
-            self._warn_of_drift()
 
     def _begin(self) -> None:
         """Tell the pipeline where the loop starts."""
@@ -372,7 +349,7 @@ class DataLoader(TorchInterface, ReportInterface):
         if not loop.has_begun:
             self._agreement.look()
         if self._ledger.is_on:
-            self._ledger.note(self._progress.pipeline, run.pipeline)
+            self._ledger.note(self._progress.pipeline, run)
         return data
 
     def _end_loop(self, loop: Loop) -> None:
@@ -517,10 +494,6 @@ class DataLoader(TorchInterface, ReportInterface):
     def _fields_for_state(self) -> str:
         return fields_for_state(self._data_format)
 
-    @property
-    def _blueprint_fingerprint(self) -> str:
-        return fingerprint(self._data_format)
-
     def load_state_dict(self, state: Mapping[str, Any] | str | bytes) -> None:
         """Have the next loop go on behind what was delivered when the state was saved.
 
@@ -543,12 +516,12 @@ class DataLoader(TorchInterface, ReportInterface):
         self._require_repeatable(Position(saved.epoch, saved.batch))
         if self._bound.keeps_checkpoints:
             require_same_batches(saved, own)
-            self._use(self._run.replace(NO_SEGMENTS, saved.reader))
+            self._replace_pipeline(NO_SEGMENTS, saved.reader)
         else:
             segments = continued_segments(saved, own, self._bound.data_input)
             require_within_epoch(saved, self._steps, InputAdapter(self._bound.data_input).planned)
             if segments != self._run.segments:
-                self._use(self._run.replace(segments))
+                self._replace_pipeline(segments)
         position = self._normalised(Position(saved.epoch, saved.batch))
         self._progress.continue_at(position)
         if position.epoch != saved.epoch:

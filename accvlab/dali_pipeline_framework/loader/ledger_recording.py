@@ -7,13 +7,17 @@ import hashlib
 import json
 import logging
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ..checks import file_path
 from ..errors import NotSupportedError, SettingError
-from ..ledgers.ledger import NEW, STATE, LedgerWriter
+from ..ledgers import NEW, STATE, LedgerWriter
 from .input_binding import LoaderInput
-from .states.position import Position
+from .loop import Position
+
+if TYPE_CHECKING:
+    from .recovery import LoaderPipeline
 
 _logger = logging.getLogger(__name__)
 
@@ -39,9 +43,7 @@ class LedgerRecording:
         is_on: Whether anything is noted.
     """
 
-    def __init__(
-        self, folder: str | os.PathLike[str] | None, bound: LoaderInput, seed: int, steps: int | None
-    ) -> None:
+    def __init__(self, folder: str | os.PathLike[str] | None, bound: LoaderInput, seed: int) -> None:
         """Set up; nothing is written yet, and never where ``folder`` is None.
 
         Raises:
@@ -61,77 +63,67 @@ class LedgerRecording:
                 f"`ledger` does not go with {type(bound.data_input).__name__}: native readers do not tell which "
                 f"samples they deliver. Use a data provider with a sampler."
             )
-        self._bound = bound
         planned = getattr(bound.data_input, "provider", None)
-        self._num_samples = -1 if planned is None else int(planned.get_number_of_samples())
-        self._steps_of_stream = (steps or 0) if bound.is_endless else None
-        self._order = _digest([bound.description, seed])
+        self._about: dict[str, int | str] = {
+            "shard": bound.shard.shard_id,
+            "shards": bound.shard.num_shards,
+            "num_samples": -1 if planned is None else int(planned.get_number_of_samples()),
+            "order": _digest([bound.description, seed]),
+            "launch": _digest([os.environ.get(name) for name in _LAUNCH_VARIABLES]),
+        }
 
     def begin(self, position: Position) -> None:
         """Note that a loop begins."""
-        if not self.is_on:
-            return
-        try:
-            if self._writer is None:
-                self._writer = LedgerWriter(self._folder, self._about())
-            if self._why is not None:
-                self._writer.begin(self._why, position.epoch, position.batch)
-        except OSError as error:
-            self._fail(error)
+        self._write(self._begin, position)
+
+    def _begin(self, position: Position) -> None:
+        if self._writer is None:
+            self._writer = LedgerWriter(self._folder, self._about)
+        if self._why is not None:
+            self._writer.begin(self._why, position.epoch, position.batch)
         self._why = None
 
     def continue_from_state(self) -> None:
         """Have the next loop be one that goes on from a state."""
         self._why = STATE
 
-    def note(self, position: Position, pipeline: Any) -> None:
+    def note(self, position: Position, run: LoaderPipeline) -> None:
         """Note the batch before a position, which was just delivered."""
-        if self._writer is None or not self.is_on:
-            return
-        epoch, batch = position.epoch, position.batch - 1
-        if self._steps_of_stream is None:
-            told = pipeline.told_samples(epoch, batch)
-        else:  # whose epochs are parts of one stream
-            told = pipeline.told_samples(0, epoch * self._steps_of_stream + batch)
-        try:
-            self._writer.note_batch(epoch, batch, told)
-        except OSError as error:
-            self._fail(error)
+        if self._writer is not None:
+            epoch, next_batch = run.as_counted_by_input(position)
+            told = run.pipeline.told_samples(epoch, next_batch - 1)
+            try:  # not by `_write`: one call less with each batch
+                self._writer.note_batch(position.epoch, position.batch - 1, told)
+            except OSError as error:
+                self._fail(error)
 
     def end_loop(self) -> None:
         """Have what was noted outlive the machine."""
-        if self._writer is not None and self.is_on:
-            try:
-                self._writer.sync()
-            except OSError as error:
-                self._fail(error)
+        if self._writer is not None:
+            self._write(self._writer.sync)
 
     def close(self) -> None:
         """Close the file."""
         writer, self._writer = self._writer, None
         if writer is not None:
-            try:
-                writer.close()
-            except OSError as error:
-                self._fail(error)
+            self._write(writer.close)
+
+    def _write(self, write: Callable[..., None], *values: Any) -> None:
+        if not self.is_on:
+            return
+        try:
+            write(*values)
+        except OSError as error:
+            self._fail(error)
 
     def _fail(self, error: OSError) -> None:
-        self.is_on = False
+        self.is_on, self._writer = False, None
         _logger.error(
             "The ledger in %r cannot be written: %s. Make room, or name another folder: `ledger`. Nothing more is "
             "noted in it: what follows will be found missing.",
             self._folder,
             error.strerror or error,
         )
-
-    def _about(self) -> dict[str, int | str]:
-        return {
-            "shard": self._bound.shard.shard_id,
-            "shards": self._bound.shard.num_shards,
-            "num_samples": self._num_samples,
-            "order": self._order,
-            "launch": _digest([os.environ.get(name) for name in _LAUNCH_VARIABLES]),
-        }
 
 
 def _digest(value: object) -> str:

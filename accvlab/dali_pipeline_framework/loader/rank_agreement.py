@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import collections
-import functools
 import hashlib
 import json
 import logging
@@ -12,13 +11,10 @@ import os
 import re
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeAlias
-
-import attrs
 
 from ..checks import bullets
 from ..errors import SettingError
@@ -43,9 +39,8 @@ class RankAgreement:
     Nobody waits: where only some ranks run a loop, nothing happens. A loader is known by the place in the program
     where it was made, so that one that only some ranks make is not taken for another.
 
-    A launcher that restarts the ranks may keep the store. What an earlier start has left there is recognised by
-    the number of the restart, and, since a restart may count on one machine only, by being older than this
-    process: ranks connect, and so all run, before one of them writes.
+    What an earlier start of the ranks has left in a store that a launcher keeps is recognised by the number of the
+    restart.
     """
 
     def __init__(self) -> None:
@@ -55,8 +50,8 @@ class RankAgreement:
             number = _num_made[place]
             _num_made[place] += 1
         self._key = f"accvlab/loader/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}/{place}/{number}"
-        self._own: dict[str, Any] = {}
-        self._group: _Group | None = None  # from the comparison to the first batch
+        self._own = ""
+        self._store: Any = None  # from the comparison to the first batch
 
     def begin_loop(self, shard: Shard, settings: Callable[[], Settings]) -> None:
         """Compare settings with those of the rank that was first, if this is the first loop.
@@ -64,26 +59,16 @@ class RankAgreement:
         Raises:
             SettingError: The settings of two ranks differ.
         """
-        if self._own:
+        distributed: Any = getattr(sys.modules.get("torch"), "distributed", None)
+        if self._own or distributed is None or not distributed.is_available() or not distributed.is_initialized():
             return
-        self._group = group = _group()
-        if group is None:
+        rank, num_ranks = distributed.get_rank(), distributed.get_world_size()
+        if num_ranks == 1:
             return
-        is_dealt = shard.num_shards > 1 and (shard.num_shards == group.num_ranks or shard.source != "given")
-        own = {"rank": group.rank, "at": time.time(), "is_dealt": is_dealt, "settings": settings()}
-        text = json.dumps(own, default=str)
-        self._own = json.loads(text)
-
-        def compared() -> list[str]:
-            first = group.put(self._key, "", text)
-            if json.loads(first)["at"] < _time_of_start():
-                first = group.put(self._key, first, text)
-            differences = _differences(json.loads(first), self._own)
-            if differences:
-                group.put(self._key, first, text)
-            return differences
-
-        _require_none(compared)
+        self._store = distributed.distributed_c10d._get_default_store()
+        is_dealt = shard.num_shards > 1 and (shard.num_shards == num_ranks or shard.source != "given")
+        self._own = json.dumps({"rank": rank, "is_dealt": is_dealt, "settings": settings()}, default=str)
+        self._compare(self._store, has_begun=False)
 
     def look(self) -> None:
         """At the first batch, see whether another rank has found its settings to differ.
@@ -91,28 +76,26 @@ class RankAgreement:
         Raises:
             SettingError: The settings of two ranks differ.
         """
-        group, self._group = self._group, None
-        if group is not None:
-            _require_none(lambda: _differences(self._own, json.loads(group.put(self._key, "", ""))))
+        store, self._store = self._store, None
+        if store is not None:
+            self._compare(store, has_begun=True)
 
-
-def _require_none(find_differences: Callable[[], list[str]]) -> None:
-    try:
-        differences = find_differences()
-    except Exception as error:  # a store that cannot do it, or that has gone with its process
-        _logger.debug("The settings of the ranks were not compared: %s", error)
-        return
-    if differences:
-        raise SettingError(
-            f"Ranks that share the data of a loader have different settings:\n{bullets(differences)}\n"
-            f"Give all of them the same, and load the same state on all of them."
-        )
-
-
-def _time_of_start() -> float:
-    """When this process was started, by the clock of `time.time`."""
-    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])  # since the system was
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
+    def _compare(self, store: Any, has_begun: bool) -> None:
+        try:
+            # Returns what is there, these settings where nothing was. Does not wait for another rank.
+            there = store.compare_set(self._key, "", self._own).decode()
+            first, other = (self._own, there) if has_begun else (there, self._own)
+            differences = _differences(json.loads(first), json.loads(other))
+            if differences and not has_begun:
+                store.compare_set(self._key, there, self._own)
+        except Exception as error:  # a store that cannot do it, or that has gone with its process
+            _logger.debug("The settings of the ranks were not compared: %s", error)
+            return
+        if differences:
+            raise SettingError(
+                f"Ranks that share the data of a loader have different settings:\n{bullets(differences)}\n"
+                f"Give all of them the same, and load the same state on all of them."
+            )
 
 
 def loader_settings(loader: Any) -> Settings:
@@ -124,7 +107,7 @@ def loader_settings(loader: Any) -> Settings:
         "number of shards": bound.shard.num_shards,
         "seed of the random draws": loader._seed,
         **bound.description,
-        "fields of the samples (fingerprint)": loader._blueprint_fingerprint,
+        "fields of the samples (fingerprint)": loader._fields_for_state.partition(" ")[0],
         **{name: _ADDRESS.sub("", line) for name, line in lines.items()},
         "epoch of the first loop": start.epoch,
         "first batch of the first loop": start.batch,
@@ -169,49 +152,3 @@ def _place_in_program() -> str:
             calls.append(f"{Path(code.co_filename).name}:{code.co_name}:{frame.f_lineno}")
         frame = frame.f_back
     return hashlib.blake2b("\n".join(calls).encode(), digest_size=8).hexdigest()
-
-
-# --- stores -----------------------------------------------------------------------------------------------
-
-
-@attrs.frozen
-class _Group:
-    """The ranks of this program, and a store that they have in common.
-
-    Attributes:
-        put: Takes key, present and new value; replaces the present one (``""``: none) where it is still there, and
-            returns what is there then. Does not wait for another rank.
-    """
-
-    rank: int
-    num_ranks: int
-    put: Callable[[str, str, str], str]
-
-
-def _group() -> _Group | None:
-    """The ranks that PyTorch or JAX connects; None where there is one only."""
-    distributed: Any = getattr(sys.modules.get("torch"), "distributed", None)
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        store = distributed.distributed_c10d._get_default_store()
-        group = _Group(
-            distributed.get_rank(),
-            distributed.get_world_size(),
-            lambda key, so_far, value: store.compare_set(key, so_far, value).decode(),
-        )
-    else:
-        state: Any = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
-        if getattr(state, "client", None) is None:
-            return None
-        group = _Group(state.process_id, state.num_processes, functools.partial(_put_in_jax, state.client))
-    return group if group.num_ranks > 1 else None
-
-
-def _put_in_jax(client: Any, key: str, so_far: str, value: str) -> str:
-    try:
-        if value:
-            client.key_value_set(key, value, allow_overwrite=bool(so_far))
-            return value
-    except Exception:  # there is one; the class of jaxlib for that is not public
-        pass
-    text: str = client.key_value_try_get(key)
-    return text

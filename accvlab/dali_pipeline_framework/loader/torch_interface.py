@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What code around PyTorch's loader asks of a loader beside its batches."""
+"""The attributes that code written for ``torch.utils.data.DataLoader`` reads, and pinned memory."""
 
 from __future__ import annotations
 
 import functools
+import logging
 import sys
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sized
-from typing import TYPE_CHECKING, Any, cast
+from abc import ABC
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from typing import TYPE_CHECKING, Any
 
+from ..checks import shown
 from ..errors import NotSupportedError, SettingError
 from ..pipeline._dali_structured_output_iterator_data_loader_wrapper import get_masked_as_type
 from ..sources.input_adapter import InputAdapter
@@ -114,6 +116,8 @@ class LoaderBatchSampler:
 class TorchInterface(ABC):
     """Attributes of `torch.utils.data.DataLoader` that are of use only to code around it."""
 
+    _arguments: dict[str, Any]
+
     collate_fn = None
     generator = None
     in_order = True
@@ -121,15 +125,6 @@ class TorchInterface(ABC):
     pin_memory = False
     pin_memory_device = ""
     timeout = 0
-
-    @property
-    @abstractmethod
-    def _is_running(self) -> bool:
-        """Whether a loop runs."""
-
-    def _leave_accelerate(self) -> None:
-        """Tell Accelerate that no loop runs any more."""
-        tell_accelerate(cast(Any, self), is_running=False)
 
     _was_prepared = False
 
@@ -219,3 +214,64 @@ def tell_accelerate(loader: Any, *, is_running: bool) -> None:
     state._remove_dataloader(loader)
     if is_running:
         state._add_dataloader(loader)
+
+
+_logger = logging.getLogger(__name__)
+
+
+def with_pinning(
+    post_process: Callable[[Any], Any] | None, pin_memory: bool, output_type: str
+) -> Callable[[Any], Any] | None:
+    """What a batch goes through: what the user asks for, and then pinning where that is asked for and of use.
+
+    Raises:
+        SettingError: An argument is of the wrong type, or arrays are delivered that cannot be pinned.
+    """
+    if post_process is not None and not callable(post_process):
+        raise SettingError(f"`post_process_func` must be a function of a batch, got {shown(post_process)}.")
+    if not isinstance(pin_memory, bool):
+        raise SettingError(f"`pin_memory` must be True or False, got {shown(pin_memory)}.")
+    if not pin_memory:
+        return post_process
+    if output_type != "torch":
+        raise SettingError(
+            f"`pin_memory=True` pins tensors of PyTorch, got output_type={output_type!r}. Leave `pin_memory` out, "
+            f"or take output_type='torch'."
+        )
+    import torch
+
+    if not torch.cuda.is_available():
+        _logger.info("`pin_memory=True` changes nothing here: there is no CUDA device to copy to.")
+        return post_process
+    pin = functools.partial(pinned, pin=torch.Tensor.pin_memory)
+    return pin if post_process is None else lambda batch: pin(post_process(batch))
+
+
+def pinned(value: Any, pin: Callable[[Any], Any]) -> Any:
+    """Copy the tensors of a batch to pinned memory, those that are on the CPU.
+
+    Dicts, lists and tuples are looked through, and what has a method ``pin_memory`` pins itself, as in PyTorch's
+    loader. All else stays as it is.
+
+    Args:
+        value: The batch, or a part of it.
+        pin: Copies a tensor.
+    """
+    if hasattr(value, "is_pinned"):
+        return pin(value) if value.device.type == "cpu" else value
+    if isinstance(value, Mapping):
+        parts = {name: pinned(part, pin) for name, part in value.items()}
+        return parts if type(value) is dict else _like(value, parts)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(pinned(part, pin) for part in value))
+    if isinstance(value, list | tuple):
+        return _like(value, [pinned(part, pin) for part in value])
+    return value.pin_memory() if hasattr(value, "pin_memory") else value
+
+
+def _like(value: Any, parts: Any) -> Any:
+    """The parts in a container like this one."""
+    try:
+        return type(value)(parts)
+    except TypeError:  # its constructor takes something else
+        return parts

@@ -17,7 +17,7 @@ from nvidia.dali import types
 from ..checks import MOST_IN_BATCH, check_shard, whole_number
 from ..draws.keyed_draws import SamplePlace
 from ..errors import SettingError
-from ..faults.fault_policy import substitutes
+from ..faults.substitutes import substitutes
 from ..providers.data_provider import DataProvider, check_number_of_samples, check_sampler_fits, summary
 from ..providers.sample_loading import SampleLoader, input_blueprint
 from ..sample_data import SampleDataGroup

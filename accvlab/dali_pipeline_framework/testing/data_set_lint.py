@@ -30,7 +30,7 @@ import attrs
 
 from ..checks import file_path, number
 from ..errors import FrameworkError, SettingError, TooManyFailedError
-from ..faults.failed_samples import FailedSample, Quarantine, summary_of
+from ..faults.fault_policy import FailedSample, Quarantine, summary_of
 from ..limits.file_limits import all_limits, checked_worker_count, set_all_limits
 
 if TYPE_CHECKING:
@@ -284,11 +284,9 @@ def run_lint(
         QuarantineError: The file cannot be written.
     """
     time_limit_s = number(time_limit_s, "--timeout", above=0)
-    count = (
-        len(os.sched_getaffinity(0))
-        if num_workers is None
-        else checked_worker_count(num_workers, "--workers", "spawn", at_least=1)
-    )
+    count = len(os.sched_getaffinity(0))
+    if num_workers is not None:
+        count = checked_worker_count(num_workers, "--workers", "spawn", at_least=1)
     make_subject = functools.partial(_subject_found, find)
     opened = functools.cache(make_subject)  # in this process only where a sample is to be named
     quarantine = None if output is None else Quarantine(file_path(output, "--output"))
@@ -305,7 +303,7 @@ def run_lint(
 
         for sample in lint(make_subject, count, follow, time_limit_s):
             if not sample.file:
-                sample = attrs.evolve(sample, file=_description(opened().source, sample.sample_index))
+                sample = attrs.evolve(sample, file=opened().describe(sample.sample_index))
             failed.append(sample)
             if quarantine is not None:
                 quarantine.add(sample, has_place=False)
@@ -319,12 +317,6 @@ def run_lint(
         written = "" if output is None else f"\nThey are listed in {output}."
         raise TooManyFailedError(f"{summary_of(failed)}{written}")
     say("All can be loaded and decoded.")
-
-
-def _description(source: Any, sample_index: int) -> str:
-    from ..engine.tolerant_loading import description_of
-
-    return description_of(source, sample_index)
 
 
 def _subject_found(find: Callable[[], Any]) -> Subject:

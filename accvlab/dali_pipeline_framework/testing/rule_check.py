@@ -149,13 +149,18 @@ class RuleCheck(ABC):
 
     def compare(
         self, rule: str, pairs: Iterable[tuple[int, SampleDataGroup, SampleDataGroup]], **how: Any
-    ) -> None:
-        """Check that samples are equal: number, expected and found sample; the first that differs is reported."""
+    ) -> bool:
+        """Check that samples are equal: number, expected and found sample; the first that differs is reported.
+
+        Returns:
+            Whether one differs.
+        """
         for number, expected, found in pairs:
             lines = sample_differences(expected, found, **how)
             if lines:
                 self.break_rule(rule, "\n".join([f"sample {number}", *lines]))
-                return
+                return True
+        return False
 
     def raise_broken(self, checked: object) -> None:
         """Raise a `ContractError` with all rules that are broken, if there are any."""

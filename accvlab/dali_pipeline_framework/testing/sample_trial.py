@@ -14,7 +14,7 @@ from ..engine.samples import SampleChecker, of_step
 from ..engine.tolerant_loading import description_of
 from ..engine.worker_process import pass_on_interrupt
 from ..errors import SettingError
-from ..faults.failed_samples import FailedSample
+from ..faults.fault_policy import FailedSample
 from ..loader.data_loader import DataLoader
 from ..pipeline.chain_planning import ArraySteps
 from ..pipeline.pipeline import PipelineDefinition
@@ -51,6 +51,10 @@ class Subject:
     source: PlannedInput
     steps: ArraySteps | None
 
+    def describe(self, index: int) -> str:
+        """Say where a sample comes from, as far as the provider tells."""
+        return description_of(self.source, index)
+
     @property
     def num_samples(self) -> int:
         """Number of samples of the data set."""
@@ -66,10 +70,8 @@ def subject_of(found: DataProvider | PipelineDefinition | DataLoader) -> Subject
     if isinstance(found, DataProvider):
         return Subject(SamplerInputCallable(found, SequentialSampler(found.get_number_of_samples(), 1)), None)
     if isinstance(found, DataLoader):
-        definition, has_gpu = (
-            found._definition.with_input(found.bound_input),
-            found._run.pipeline.device_id is not None,
-        )
+        definition = found._definition.with_input(found.bound_input)
+        has_gpu = found._run.pipeline.device_id is not None
     else:
         definition, has_gpu = found, False
     planned = InputAdapter(definition.data_input).planned
@@ -93,7 +95,7 @@ class SampleTrial:
     def __init__(self, subject: Subject, note: Callable[[int], object] = lambda index: None) -> None:
         """Prepare the checks; ``note`` is told each index when it is begun, `SEVERAL` for images of several."""
         self._note = note
-        self._source, self._steps = subject.source, subject.steps
+        self._subject, self._source, self._steps = subject, subject.source, subject.steps
         blueprint = self._source.used_sample_data_structure.format
         self._checker = SampleChecker(blueprint, type(self._source).__name__)
         sent = blueprint if self._steps is None else self._steps.output_format
@@ -119,16 +121,16 @@ class SampleTrial:
                     flat = self._steps.try_on(flat)
             except BaseException as error:
                 pass_on_interrupt(error)
-                failed[index] = self._failed(index, of_step(error), stage)
+                origin = of_step(error)
+                reason = " ".join(f"{type(origin).__name__}: {origin}".split())[:_LONGEST_REASON]
+                failed[index] = self._failed(index, reason, stage)
                 continue
             images += [(index, field, flat[field]) for field in self._image_fields]
         self._note(indices[0] if len(indices) == 1 else SEVERAL)
         for index, field, reason in self._decoder.failures(self._files(images)):
             name = ".".join(map(str, self._paths[field]))
             if index not in failed:
-                failed[index] = FailedSample(
-                    index, f"{name}: {reason}", "graph", "found by lint", self._file(index)
-                )
+                failed[index] = self._failed(index, f"{name}: {reason}", "graph")
         return [failed[index] for index in sorted(failed)]
 
     def _files(self, images: list[tuple[int, int, Any]]) -> list[tuple[int, int, Any]]:
@@ -139,12 +141,8 @@ class SampleTrial:
         self.undecided = fields - self.holds_images
         return [image for image in images if image[1] in self.holds_images]
 
-    def _failed(self, index: int, error: BaseException, stage: Any) -> FailedSample:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_REASON]
-        return FailedSample(index, reason, stage, "found by lint", self._file(index))
-
-    def _file(self, index: int) -> str:
-        return description_of(self._source, index)
+    def _failed(self, index: int, reason: str, stage: Any) -> FailedSample:
+        return FailedSample(index, reason, stage, "found by lint", self._subject.describe(index))
 
 
 class _Decoder:

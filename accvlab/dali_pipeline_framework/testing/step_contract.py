@@ -20,6 +20,7 @@ from ..draws.draw_scope import DrawPlan, GraphDraws
 from ..engine.dali.graph_inspection import GraphInspection
 from ..errors import FormatError, OutputError, StepOutputError
 from ..pipeline.chain_planning import ArraySteps, chain_format
+from ..processing_steps.array_application import filled
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..processing_steps.wrappers.group_steps import DataGroupArrayInPathElementsAppliedStep
 from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
@@ -224,14 +225,13 @@ class _StepCheck(RuleCheck):
             rotated = [[*self.samples[number:], *self.samples] for number in range(len(self.samples))]
             samples = [_array_of(elements[:count]) for elements in rotated]
             step = DataGroupArrayInPathElementsAppliedStep(self.step, _ARRAY)
-            layouts = {
-                (_ARRAY, index, *normalized_path(path)): layout
-                for path, layout in (self.how["layouts"] or {}).items()
-                for index in range(count)
-            }
-            on_gpu = [
-                (_ARRAY, index, *normalized_path(path)) for path in self.how["on_gpu"] for index in range(count)
-            ]
+
+            def of_elements(path: Path) -> list[Path]:
+                return [(_ARRAY, index, *normalized_path(path)) for index in range(count)]
+
+            given = (self.how["layouts"] or {}).items()
+            layouts = {path: layout for whole, layout in given for path in of_elements(whole)}
+            on_gpu = [path for whole in self.how["on_gpu"] for path in of_elements(whole)]
             how: dict[str, Any] = {"layouts": layouts, "on_gpu": on_gpu, "step": step}
             at_once, one_by_one = (self._run(samples, fold_arrays=is_folded, **how) for is_folded in (True, False))
             reasons = {run.not_folded for run in at_once} - {""}
@@ -246,14 +246,9 @@ class _StepCheck(RuleCheck):
         with self.reporting(rule):
             on_arrays = self._run(self.samples, runs, run="workers", layouts={}, on_gpu=())
             for number, (in_graph, found) in enumerate(zip(runs, on_arrays, strict=True)):
-                lines = sample_differences(
-                    in_graph.output,
-                    found.output,
-                    tolerance=functools.partial(_tolerance_between_forms, self.step, in_graph.output),
-                    in_found="on arrays",
-                )
-                if lines:
-                    self.break_rule(rule, "\n".join([f"sample {number}", *lines]))
+                tolerance = functools.partial(_tolerance_between_forms, self.step, in_graph.output)
+                pair = (number, in_graph.output, found.output)
+                if self.compare(rule, [pair], tolerance=tolerance, in_found="on arrays"):
                     return
 
     def unknown_field_rule(self, runs: Sequence[StepRun]) -> None:
@@ -303,12 +298,10 @@ class _StepCheck(RuleCheck):
             return None if _names(error, path) else ("an error about the format must name the field", str(error))
         if not samples[0].format.flat_paths:
             return None
-        how = {**self.how, "layouts": {}, "on_gpu": []}
-        for name in ("layouts", "on_gpu"):
-            kept = [each for each in self.how[name] or () if samples[0].path_exists(each)]
-            how[name] = {each: self.how[name][each] for each in kept} if name == "layouts" else kept
+        exists = samples[0].path_exists
+        layouts = {path: layout for path, layout in (self.how["layouts"] or {}).items() if exists(path)}
         try:
-            run_step(self.step, samples, seed=self.seed, run="auto", **how)
+            self._run(samples, layouts=layouts, on_gpu=[path for path in self.how["on_gpu"] if exists(path)])
         except Exception as error:
             return "what the format check lets pass must work", f"{type(error).__name__}: {error}"
         return None
@@ -371,14 +364,11 @@ def _misused_draws(
     supply = GraphDraws(plan)
     inspection = GraphInspection()
     arguments = {name: how[name] for name in ("device_id", "enable_conditionals")}
-    paths = [*sample.format.flat_paths]
 
     @do_not_convert
     def sources() -> SampleDataGroup:
-        data = sample.get_empty_like_self()
-        data.set_apply_mapping(False)
-        data.set_data([fn.external_source(name=str(number)) for number in range(len(paths))])
-        return data
+        values = (fn.external_source(name=str(number)) for number in range(len(sample.format.flat_paths)))
+        return filled(sample.get_empty_like_self(), values)
 
     @pipeline_def(batch_size=1, num_threads=1, **arguments)
     def graph() -> Any:
@@ -441,10 +431,8 @@ def _values_of_unknown_fields(number: int) -> dict[str, tuple[types.DALIDataType
 
 def _array_of(elements: Sequence[SampleDataGroup]) -> SampleDataGroup:
     sample = SampleDataGroup()
-    sample.set_apply_mapping(False)
     sample.add_data_group_field_array(_ARRAY, elements[0], len(elements))
-    sample.set_data([value for element in elements for value in element.get_data()])
-    return sample
+    return filled(sample, (value for element in elements for value in element.get_data()))
 
 
 def _with_unknown_fields(sample: SampleDataGroup, number: int) -> SampleDataGroup:

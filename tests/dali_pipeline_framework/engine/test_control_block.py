@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accvlab.dali_pipeline_framework.engine.control_block import ControlBlock, Work
-from accvlab.dali_pipeline_framework.ledgers.ledger import samples_text
+from accvlab.dali_pipeline_framework.ledgers import samples_text
 
 RING = 64
 

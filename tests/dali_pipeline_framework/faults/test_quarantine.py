@@ -12,7 +12,7 @@ import pytest
 from accvlab.dali_pipeline_framework import FaultPolicy
 from accvlab.dali_pipeline_framework.errors import QuarantineError, SettingError
 from accvlab.dali_pipeline_framework.faults import FailedSample, QuarantineEntry, read_quarantine
-from accvlab.dali_pipeline_framework.faults.failed_samples import Quarantine
+from accvlab.dali_pipeline_framework.faults.fault_policy import Quarantine
 
 
 def write_many(path: str, rank: int) -> None:

@@ -21,7 +21,7 @@ from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, SampleDataGroup
 from accvlab.dali_pipeline_framework.errors import SourceError, WorkerDiedError, WorkerStartError
-from accvlab.dali_pipeline_framework.loader.pipeline_owner import LoaderPipeline
+from accvlab.dali_pipeline_framework.loader.recovery import LoaderPipeline
 
 pytestmark = pytest.mark.timeout(60)  # nothing may hang
 

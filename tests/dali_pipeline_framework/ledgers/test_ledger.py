@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from support.full_disks import fills_the_disk
 
 from accvlab.dali_pipeline_framework.errors import FileError, FrameworkError
-from accvlab.dali_pipeline_framework.ledgers.certificate import certify
-from accvlab.dali_pipeline_framework.ledgers.ledger import (
+from accvlab.dali_pipeline_framework.ledgers import (
     NEW,
     STATE,
     LedgerPart,
     LedgerWriter,
+    certify,
     ledgers_in,
     read_ledger,
     samples_text,
@@ -293,7 +293,7 @@ def test_many_batches(tmp_path: Path) -> None:
 
 WRITING = """
 import itertools, os, sys
-from accvlab.dali_pipeline_framework.ledgers.ledger import NEW, LedgerWriter, samples_text
+from accvlab.dali_pipeline_framework.ledgers import NEW, LedgerWriter, samples_text
 about = {"shard": 0, "shards": 1, "num_samples": 10**6, "order": "o", "launch": "l"}
 writer = LedgerWriter(sys.argv[1], about)
 writer.begin(NEW, 0, 0)

@@ -22,8 +22,7 @@ from support.scripts import run_script
 
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.ledgers.certificate import certify
-from accvlab.dali_pipeline_framework.ledgers.ledger import LedgerPart, ledgers_in
+from accvlab.dali_pipeline_framework.ledgers import LedgerPart, certify, ledgers_in
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
 

@@ -24,7 +24,7 @@ from support.refusals import assert_too_large_a_file_is_refused, refusal
 from accvlab.dali_pipeline_framework import DataLoader, SampleDataGroup, limits
 from accvlab.dali_pipeline_framework.errors import SettingError, VideoError
 from accvlab.dali_pipeline_framework.limits import file_limits
-from accvlab.dali_pipeline_framework.loader.states.state import _checkpoint
+from accvlab.dali_pipeline_framework.loader.state import _checkpoint
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 from accvlab.dali_pipeline_framework.sources import WebDatasetReader
 from accvlab.dali_pipeline_framework.video.video_decoding import VideoDecoder

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.loaders import edited
 
 from accvlab.dali_pipeline_framework.errors import StateError
-from accvlab.dali_pipeline_framework.loader.states.state import (
+from accvlab.dali_pipeline_framework.loader.state import (
     LoaderState,
     ReaderState,
     parse_state,

@@ -18,7 +18,7 @@ from support.slow_stages import SLOW_S, Disk, SlowInGraph, SlowInWorkers, Stragg
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.loader import LoaderReport
-from accvlab.dali_pipeline_framework.loader.reports.report import BusyCores, QueueLevel, Stage, WorkerUse
+from accvlab.dali_pipeline_framework.loader.report import BusyCores, QueueLevel, Stage, WorkerUse
 from accvlab.dali_pipeline_framework.sampling import SequentialSampler
 
 BATCH_SIZE = 4

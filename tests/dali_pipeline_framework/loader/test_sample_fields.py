@@ -11,7 +11,7 @@ from support.loaders import edited
 
 from accvlab.dali_pipeline_framework import DataLoader, TorchDatasetProvider
 from accvlab.dali_pipeline_framework.errors import StateError
-from accvlab.dali_pipeline_framework.loader.states.sample_fields import is_fields
+from accvlab.dali_pipeline_framework.loader.state import is_fields
 
 PREFIX = "fields of the samples (names, types, order): "
 

@@ -19,7 +19,7 @@ from support.providers import IndexProvider
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.errors import FileError, StateError
 from accvlab.dali_pipeline_framework.loader import load_state, save_state
-from accvlab.dali_pipeline_framework.loader.states.state import parse_state
+from accvlab.dali_pipeline_framework.loader.state import parse_state
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
 

@@ -24,7 +24,7 @@ from support.providers import IndexProvider
 from accvlab.dali_pipeline_framework.errors import ClosedError, SettingError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.loader import DataLoader
-from accvlab.dali_pipeline_framework.loader.pinned_memory import pinned, with_pinning
+from accvlab.dali_pipeline_framework.loader.torch_interface import pinned, with_pinning
 from accvlab.dali_pipeline_framework.sampling import SequentialSampler, ShuffledSampler
 
 NUM_SAMPLES = 11

@@ -14,7 +14,7 @@ from accvlab.dali_pipeline_framework import FaultPolicy
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SamplerInputIterable
 from accvlab.dali_pipeline_framework.loader import DataLoader
-from accvlab.dali_pipeline_framework.loader.composition import LOADER_COUNTERPARTS
+from accvlab.dali_pipeline_framework.loader.input_binding import LOADER_COUNTERPARTS
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.providers import (
     FileDataProvider,

@@ -18,7 +18,7 @@ from support.index_making import (
 from support.videos import make_video
 
 from accvlab.dali_pipeline_framework.errors import QuarantineError, SettingError
-from accvlab.dali_pipeline_framework.faults.failed_samples import Quarantine
+from accvlab.dali_pipeline_framework.faults.fault_policy import Quarantine
 from accvlab.dali_pipeline_framework.providers import FileDataProvider
 from accvlab.dali_pipeline_framework.providers.files import file_lock, file_scan
 from accvlab.dali_pipeline_framework.providers.files.file_lock import making

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a loader: where it stands, and to what data and order that belongs."""
+"""The state of a loader: its position, and the data and order to which that belongs; in files, too."""
 
 from __future__ import annotations
 
@@ -7,25 +7,135 @@ import base64
 import hashlib
 import json
 import os
+import re
 import reprlib
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 
-from ...checks import bullets, file_path
-from ...errors import FileError, SettingError, StateError, error_that_is_also
-from ...limits.file_limits import UNPACKED_BYTES, open_table
-from ...providers.files.storage import replace_file
-from ...sampling.random_access_sampler import Description, EpochSegment
-from ...sources.planned_input import PlannedInput
-from ...user_warnings import warn_user
-from .position import describe_foreign
-from .sample_fields import difference_of_fields, is_fields
+from ..checks import bullets, file_path
+from ..errors import SettingError, StateError, file_error
+from ..limits.file_limits import UNPACKED_BYTES, open_table
+from ..providers.files.storage import replace_file
+from ..sample_data import FieldPath, GroupFormat
+from ..sample_data.format_problems import described_together
+from ..sample_data.names import format_path, format_paths
+from ..sampling.random_access_sampler import Description, EpochSegment
+from ..sources.planned_input import PlannedInput
+from ..user_warnings import warn_user
 
 if TYPE_CHECKING:
-    from ..data_loader import DataLoader
+    from .data_loader import DataLoader
+
+_MOST_BYTES_OF_FIELDS = 1 << 20
+_MOST_LINES = 10
+# What packed texts need not repeat. States are read with it, so it must not change.
+_COMMON = b"""\
+: FLOAT64
+: UINT16
+: INT16
+: INT32
+: BOOL
+: STRING
+projection: FLOAT
+intrinsics: FLOAT
+boxes: FLOAT
+labels: INT32
+cameras[0].image: UINT8
+position.epoch: INT64
+position.batch: INT64
+position.slot: INT64
+position.sample_index: INT64
+position.sequence: INT64
+position.frame: INT64
+position.clip: INT64
+position.is_first: BOOL
+position.is_last: BOOL
+position.is_padding: BOOL"""
+_RAW = -zlib.MAX_WBITS  # a state has a checksum of its own
+_PART_OF_PATH = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+
+
+def fingerprint(blueprint: GroupFormat) -> str:
+    """A short text that tells formats apart: names, types and their order."""
+    return _mark_of(_text_of(blueprint))
+
+
+def fields_for_state(blueprint: GroupFormat) -> str:
+    """The fields of a format as they are in a state: fingerprint, and packed names and types."""
+    text = _text_of(blueprint)
+    packing = zlib.compressobj(9, zlib.DEFLATED, _RAW, zdict=_COMMON)
+    packed = packing.compress(text.encode()) + packing.flush()
+    return f"{_mark_of(text)} {base64.b85encode(packed).decode()}"
+
+
+def is_fields(text: str) -> bool:
+    """Whether a text of a state can be read."""
+    try:
+        _types_of(text)
+    except (ValueError, zlib.error):
+        return False
+    return True
+
+
+def difference_of_fields(saved: str, own: str) -> str:
+    """Say how the fields in a state and those of a loader differ; empty where they do not."""
+    there, here = _types_of(saved), _types_of(own)
+    marks = [text.partition(" ")[0] for text in (saved, own)]
+    if marks[0] == marks[1]:
+        return ""
+    if not there or not here:
+        return f"fingerprint {marks[0]} in the state, {marks[1]} here"
+    more, less = ([path for path in one if path not in other] for one, other in ((here, there), (there, here)))
+    lines = [
+        f"{len(paths)} field{'s' * (len(paths) > 1)} {word} than when the state was saved: "
+        f"{format_paths(map(_path_of, paths))}"
+        for paths, word in ((more, "more"), (less, "less"))
+        if paths
+    ]
+    both = ((path, there[path], here[path]) for path in here if path in there)
+    changed = [(_path_of(path), f"{old} in the state, {new} here") for path, old, new in both if old != new]
+    lines += described_together(changed)
+    if not lines:
+        lines = [f"another order, {_listed(there)} in the state, {_listed(here)} here"]
+    if len(lines) > _MOST_LINES:
+        lines = [*lines[: _MOST_LINES - 1], f"and {len(lines) - _MOST_LINES + 1} more"]
+    return "; ".join(lines)
+
+
+def _text_of(blueprint: GroupFormat) -> str:
+    leaves = zip(blueprint.flat_paths, blueprint.flat_dtypes, strict=True)
+    return "\n".join(f"{format_path(path)}: {dtype.name}" for path, dtype in leaves)
+
+
+def _mark_of(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+def _types_of(text: str) -> dict[str, str]:
+    """Types by the paths of fields, as far as a text of a state tells them."""
+    mark, _, packed = text.partition(" ")
+    if not packed:
+        return {}
+    unpacking = zlib.decompressobj(_RAW, zdict=_COMMON)
+    content = unpacking.decompress(base64.b85decode(packed), _MOST_BYTES_OF_FIELDS).decode()
+    if _mark_of(content) != mark:
+        raise ValueError("it is cut short, or too long, or belongs to another fingerprint")
+    lines = (line.rpartition(": ") for line in content.split("\n"))
+    return {path: dtype for path, _, dtype in lines}
+
+
+def _path_of(text: str) -> FieldPath:
+    path = tuple(int(index) if index else name for index, name in _PART_OF_PATH.findall(text))
+    return path if format_path(path) == text else (text,)
+
+
+def _listed(paths: Iterable[str]) -> str:
+    return format_paths(map(_path_of, paths))
+
 
 EpochSegments: TypeAlias = tuple[int, tuple[EpochSegment, ...]]
 """An epoch, and what was delivered of it with other batch sizes."""
@@ -69,7 +179,7 @@ class LoaderState:
         segments: What was delivered of this epoch with other batch sizes, before the present one.
         seed: Seed of the random draws.
         plan: What the order depends on.
-        blueprint: Fingerprint of the format of the samples, and the fields, see `sample_fields`.
+        blueprint: Fingerprint of the format of the samples, and the fields, see `fields_for_state`.
         reader: Where native readers stand; None where there are none, or they have not begun.
     """
 
@@ -164,6 +274,64 @@ def _segments(state: LoaderState) -> tuple[EpochSegment, ...]:
 def _require_none(problems: Sequence[str]) -> None:
     if problems:
         raise damaged(*problems)
+
+
+# --- states of others -----------------------------------------------------------------------------------
+
+_OWN_ENTRIES = {"version", "epoch", "batch", "plan", "blueprint"}
+_MOST_VALUES_LOOKED_AT = 10_000
+
+# What tells whose a state is: entries that all of them have.
+_MARKS: dict[str, tuple[set[str], ...]] = {
+    "torchdata's StatefulDataLoader (or a loader that Accelerate wrapped)": (
+        {"_snapshot", "_steps_since_snapshot"},
+        {"_sampler_iter_state", "_num_yielded"},
+    ),
+    "a checkpoint of Lightning": ({"pytorch-lightning_version"},),
+    "a fit loop of Lightning": ({"epoch_loop.batch_progress"}, {"fit_loop"}, {"combined_loader"}),
+    "the Trainer of Hugging Face (trainer_state.json)": ({"global_step", "log_history"},),
+    "a checkpoint of mmengine": ({"meta", "message_hub"},),
+    "a loader of Grain": ({"last_seen_indices", "last_worker_index"},),
+    "the StreamingDataset of MosaicML": ({"sample_in_epoch", "num_canonical_nodes"},),
+}
+
+
+def describe_foreign(state: Any) -> str:
+    """Say whose a state is, and where in it one of a loader of this package is; empty where neither is known."""
+    if isinstance(state, Mapping):
+        if state.keys() >= _OWN_ENTRIES:
+            return ""
+        marks = ((owner, entries) for owner, choices in _MARKS.items() for entries in choices)
+        owner = next((owner for owner, entries in marks if state.keys() >= entries), "")
+    elif isinstance(state, list | tuple):
+        owner = ""
+    else:
+        return ""
+    place = _place_of_own(state)
+    if owner:
+        rest = f" The state of one is in it: pass `state{place}`." if place else ""
+        return f"The state is that of {owner}, not of a loader of this package.{rest}"
+    return f"The state of a loader is in what was given, as `state{place}`. Pass only that." if place else ""
+
+
+def _place_of_own(state: Any) -> str:
+    """Where a state of a loader of this package is in a value, as Python writes it: ``"['loader']"``, say."""
+    left: deque[tuple[str, Any]] = deque([("", state)])
+    for _ in range(_MOST_VALUES_LOOKED_AT):
+        if not left:
+            break
+        place, value = left.popleft()
+        if isinstance(value, Mapping):
+            if place and value.keys() >= _OWN_ENTRIES:
+                return place
+            children: Any = value.items()
+        elif isinstance(value, list | tuple):
+            children = enumerate(value)
+        else:
+            continue
+        room = _MOST_VALUES_LOOKED_AT - len(left)
+        left.extend((f"{place}[{key!r}]", child) for (key, child), _ in zip(children, range(room), strict=False))
+    return ""
 
 
 # --- rules of the entries: each returns what is wrong with a value, else an empty text -------------------
@@ -391,8 +559,7 @@ def save_state(loader: DataLoader, path: str | os.PathLike[str]) -> None:
     try:
         replace_file(os.path.abspath(text), [content, b"\n"], outlives_machine=True)
     except OSError as error:
-        message = f"The state cannot be written to {text!r}: {error.strerror or error}."
-        raise error_that_is_also(FileError, [type(error)], message) from error
+        raise file_error(f"The state cannot be written to {text!r}", error) from error
 
 
 def load_state(loader: DataLoader, path: str | os.PathLike[str]) -> bool:
@@ -418,8 +585,7 @@ def load_state(loader: DataLoader, path: str | os.PathLike[str]) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        message = f"The state in {text!r} cannot be read: {error.strerror or error}."
-        raise error_that_is_also(FileError, [type(error)], message) from error
+        raise file_error(f"The state in {text!r} cannot be read", error) from error
     if len(content) > _MOST_BYTES:
         raise StateError(f"{text!r} is larger than any state of a loader.")
     try:

@@ -3,18 +3,14 @@
 
 from __future__ import annotations
 
-import os
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import attrs
 
-from ...engine.control_block import Work
-from .loop_times import Counts
-from .verdict import judge
-
 if TYPE_CHECKING:
-    from .loop_times import LoopTimes
+    from .loop_times import Counts
 
 Bottleneck: TypeAlias = Literal[
     "loop", "reading", "worker steps", "packing", "order", "input", "graph", "conversion", "post_process_func", ""
@@ -190,7 +186,7 @@ class LoaderReport:
         if self.queue is not None:
             named["batches_ahead"] = self.queue.mean
         for place, stages in (("loop", self.loop), ("workers", self.workers)):
-            named.update({f"{place}/{_name_in_code(each.name)}": each.share for each in stages})
+            named.update({f"{place}/{each.name.replace(' ', '_')}": each.share for each in stages})
         return {f"{prefix}{name}": value for name, value in named.items()}
 
     def __str__(self) -> str:
@@ -236,130 +232,143 @@ def _table(title: str, stages: tuple[Stage, ...]) -> Iterator[str]:
         yield f"  {stage.name:26s} {stage.ms_per_batch:12.2f}   {100 * stage.share:3.0f} %"
 
 
-def _name_in_code(name: str) -> str:
-    return name.replace(" ", "_")
-
-
 def _ratio(value: float, by: float) -> float:
     return value / by if by else 0.0
 
 
-# --- made of counters ---------------------------------------------------------------------------------
+# --- the verdict -------------------------------------------------------------------------------------
+
+_HIDDEN_BELOW = 0.1  # share of waiting that nobody needs to mind
+_BUSY_FROM = 0.75  # share of their time in which workers load, above which they are what limits
+_COMPUTES_FROM = 0.5  # processor time per time of loading, above which it computes rather than waits
+_FULL_FROM = 0.9  # of the cores
+_MOST_MORE_WORKERS = 32
+_HEADROOM_FROM = 1.1
+_LOADED_HERE = "{} in the process of the loop, one after the other. Load in workers: num_workers=2 or more."
+# Stages of the process of the loop, but for the graph: what the bottleneck is called, and what would help.
+_OF_THIS_PROCESS: dict[str, tuple[Bottleneck, str]] = {
+    "reading": ("reading", _LOADED_HERE.format("samples are loaded")),
+    "steps on arrays": ("worker steps", _LOADED_HERE.format("steps on arrays run")),
+    "packing": ("packing", _LOADED_HERE.format("samples are loaded")),
+    "conversion": (
+        "conversion",
+        "making tensors of the outputs takes long. Deliver fewer fields, and give those whose samples differ in "
+        "shape one shape.",
+    ),
+    "post_process_func": (
+        "post_process_func",
+        "post_process_func takes long. Make it cheaper, or a step of the chain.",
+    ),
+    "handing over": (
+        "input",
+        "handing fields over to the graph takes long, which one process does alone. Larger batches, or steps that "
+        "touch fewer fields: the others travel together.",
+    ),
+}
 
 
-def make_report(
-    times: LoopTimes, since: LoaderReport | None, depth: int, num_threads: int, rank: int
-) -> LoaderReport:
-    """Make a report of what a loader has counted; since another one of the same loop, where there is one.
+def judge(report: LoaderReport) -> tuple[Bottleneck, str]:
+    """Say what limits the rate of a loop: its name, and a sentence or two."""
+    if not report.loop:
+        return "", "No batch has been delivered yet, beside the first one of a loop."
+    if report.wait_share < _HIDDEN_BELOW:
+        text = (
+            f"The training loop is the bottleneck: it waits {_percent(report.wait_share)} of its time, and data "
+            f"loading is hidden."
+        )
+        return "loop", text
+    waiting = max(report.loop[1:], key=lambda stage: stage.seconds)
+    start = f"The loop waits {_percent(report.wait_share)} of its time: "
+    if waiting.name == "waits for workers":
+        bottleneck, text = _of_workers(report, waiting)
+    else:
+        bottleneck, text = _of_this_process(report, waiting)
+    return bottleneck, start + text + _headroom(report)
 
-    ``depth`` is how many batches workers may load ahead, ``rank`` the shard id of the loader.
-    """
-    start, end = times.start, times.now()
-    if since is not None and since._until is not None and end is not None and since._until.loop == end.loop:
-        start = since._until
-    about = LoaderReport(
-        first_batch_s=None if times.first_ns is None else times.first_ns * 1e-9,
-        num_threads=num_threads,
-        replayed_per_s=times.replayed_per_s,
-        rank=rank,
-        until=end,
-    )
-    if start is None or end is None or end.num_batches == start.num_batches:
-        return about
-    num_batches = end.num_batches - start.num_batches
-    loop_ns = end.next_ns + end.between_ns - start.next_ns - start.between_ns
-    work = _work_between(start, end)
-    in_workers = [each for each in work if each.pid != os.getpid()]
-    own = sum_of_work(each for each in work if each.pid == os.getpid())
-    clocks_ns = max(1, end.clocks.at_ns - start.clocks.at_ns)
-    stages_before, stages = start.stages, end.stages
-    num_inputs = stages.num_inputs - stages_before.num_inputs
-    return attrs.evolve(
-        about,
-        num_batches=num_batches,
-        num_samples=stages.num_samples - stages_before.num_samples,
-        seconds=loop_ns * 1e-9,
-        num_bytes=sum(each.num_bytes for each in work),
-        loop=_stages(_loop_stages(start, end, own), loop_ns, num_batches),
-        workers=_stages(_worker_stages(in_workers, clocks_ns), clocks_ns * len(in_workers), num_batches),
-        worker_uses=tuple(_worker_use(each, start, end, clocks_ns) for each in in_workers),
-        queue=None
-        if not num_inputs
-        else QueueLevel(
-            (stages.num_ahead - stages_before.num_ahead) / num_inputs,
-            depth,
-            (stages.num_empty - stages_before.num_empty) / num_inputs,
+
+def _of_workers(report: LoaderReport, waiting: Stage) -> tuple[Bottleneck, str]:
+    *stages, idle = report.workers or (None, None)
+    found = [stage for stage in stages if stage is not None]
+    if not found or idle is None:
+        return "reading", "no worker has delivered a batch in that time. Look at a longer time."
+    slowest = max(found, key=lambda stage: stage.seconds)
+    if 1 - idle.share < _BUSY_FROM and report.queue is not None and len(report.worker_uses) > 1:
+        return "order", (
+            f"the workers, too, are idle {_percent(idle.share)} of theirs, since a few slow samples hold up the "
+            f"batches that are loaded already. Make these quicker, or load more than {report.queue.depth} batches "
+            f"ahead."
+        )
+    waits = not _computes(report)
+    names: dict[str, tuple[Bottleneck, str, str]] = {
+        "reading": (
+            "reading",
+            f"the workers read too slowly, and mostly {'wait for it' if waits else 'compute'}",
+            "a local copy of the data" if waits else "a quicker get_data",
         ),
-        cores=_busy_cores(start, end, clocks_ns),
-    )
-
-
-def _work_between(start: Counts, end: Counts) -> list[Work]:
-    found = []
-    for pid, work in end.clocks.work.items():
-        before = start.clocks.work.get(pid, Work(pid))
-        found.append(Work(pid, *(now - then for now, then in zip(work[1:], before[1:], strict=True))))
-    return found
-
-
-def sum_of_work(work: Iterator[Work]) -> Work:
-    """Add up what processes have done."""
-    return Work(0, *map(sum, zip(*(each[1:] for each in work), strict=True)))
-
-
-def _loop_stages(start: Counts, end: Counts, own: Work) -> dict[str, int]:
-    def between(name: str) -> int:
-        value: int = getattr(end.stages, name) - getattr(start.stages, name)
-        return value
-
-    next_ns = end.next_ns - start.next_ns
-    waiting_ns, conversion_ns = between("workers_ns"), between("conversion_ns")
-    post_process_ns, input_ns, run_ns = between("post_process_ns"), between("input_ns"), between("run_ns")
-    stages = {"work": end.between_ns - start.between_ns, "waits for workers": waiting_ns}
-    if own.num_batches:
-        loading = {"reading": own.reading_ns, "steps on arrays": own.steps_ns, "packing": own.packing_ns}
-        input_ns -= sum(loading.values())
-        stages = {"work": stages["work"], **loading}
-    stages["handing over"] = max(0, input_ns - waiting_ns)
-    stages["waits for the graph"] = max(0, run_ns - between("input_ns"))
-    stages["conversion"] = conversion_ns
-    if post_process_ns > 1e-3 * next_ns:
-        stages["post_process_func"] = post_process_ns
-    return stages
-
-
-def _worker_stages(work: list[Work], clocks_ns: int) -> dict[str, int]:
-    if not work:
-        return {}
-    stages = {
-        "reading": sum(each.reading_ns for each in work),
-        "steps on arrays": sum(each.steps_ns for each in work),
-        "packing": sum(each.packing_ns for each in work),
+        "steps on arrays": (
+            "worker steps",
+            "the steps in the workers take too long",
+            'cheaper steps, or run="graph"',
+        ),
+        "packing": ("packing", "the workers take long to put batches together", "fewer or smaller fields"),
     }
-    return {**stages, "idle": max(0, clocks_ns * len(work) - sum(stages.values()))}
+    bottleneck, what, otherwise = names[slowest.name]
+    advice = _more_workers(report, found, waiting)
+    advice = f"{advice}, or {otherwise}" if advice else otherwise[:1].upper() + otherwise[1:]
+    return bottleneck, f"{what}. {advice}."
 
 
-def _stages(times_ns: dict[str, int], whole_ns: int, num_batches: int) -> tuple[Stage, ...]:
-    return tuple(
-        Stage(name, spent * 1e-9, _ratio(spent, whole_ns), spent * 1e-6 / num_batches)
-        for name, spent in times_ns.items()
-    )
+def _more_workers(report: LoaderReport, stages: list[Stage], waiting: Stage) -> str:
+    """How many more workers would help; empty where none would."""
+    num_workers = len(report.worker_uses)
+    loading_ms = sum(stage.ms_per_batch for stage in stages)
+    # Of a batch, without what waiting for workers costs.
+    rest_ms = report.seconds * 1e3 / report.num_batches - waiting.ms_per_batch
+    missing = math.ceil(loading_ms / max(rest_ms, loading_ms / _MOST_MORE_WORKERS)) - num_workers
+    if _computes(report):  # each takes a core
+        missing = min(missing, math.floor(report.cores.usable - report.cores.total + 0.5))
+    if missing < 1:
+        full = report.cores.total >= _FULL_FROM * report.cores.usable
+        return f"More cores (all {report.cores.usable} are busy)" if full else ""
+    if missing + num_workers >= _MOST_MORE_WORKERS:
+        return "Many more workers"
+    return f"{missing} more worker{'s' * (missing > 1)}"
 
 
-def _worker_use(work: Work, start: Counts, end: Counts, clocks_ns: int) -> WorkerUse:
-    busy_ns = work.reading_ns + work.steps_ns + work.packing_ns
-    spent = end.clocks.workers_ns.get(work.pid)
-    before = start.clocks.workers_ns.get(work.pid, 0)
-    cores = None if spent is None else (spent - before) / clocks_ns
-    queued_ns = end.queued_ns.get(work.pid, 0) - start.queued_ns.get(work.pid, 0)
-    busy, queued = (min(1.0, max(0.0, each / clocks_ns)) for each in (busy_ns, queued_ns))
-    return WorkerUse(work.pid, busy, cores, queued, work.num_samples)
+def _computes(report: LoaderReport) -> bool:
+    """Whether workers compute while they load; otherwise they wait for files or a network."""
+    loading_cores = sum((use.cores or 0.0) + use.queued_share for use in report.worker_uses)
+    return loading_cores > _COMPUTES_FROM * sum(use.busy_share for use in report.worker_uses)
 
 
-def _busy_cores(start: Counts, end: Counts, clocks_ns: int) -> BusyCores:
-    before, after = start.clocks, end.clocks
-    workers_ns = sum(spent - before.workers_ns.get(pid, 0) for pid, spent in after.workers_ns.items())
-    graph_ns = max(0, after.graph_ns - before.graph_ns)
-    rest_ns = max(0, after.process_ns - before.process_ns - graph_ns)
-    usable = len(os.sched_getaffinity(0))
-    return BusyCores(usable, workers_ns / clocks_ns, graph_ns / clocks_ns, rest_ns / clocks_ns)
+def _of_this_process(report: LoaderReport, waiting: Stage) -> tuple[Bottleneck, str]:
+    if waiting.name == "waits for the graph":
+        return "graph", _about_graph(report)
+    return _OF_THIS_PROCESS[waiting.name]
+
+
+def _about_graph(report: LoaderReport) -> str:
+    cores, threads = report.cores, report.num_threads
+    what = "the graph is the bottleneck"
+    if cores.total >= _FULL_FROM * cores.usable:
+        return (
+            f"{what}, and all {cores.usable} cores are busy. Cheaper or fewer steps, smaller images early in the "
+            f"chain, a GPU, or more cores."
+        )
+    if cores.graph >= _BUSY_FROM * threads and threads < cores.usable:
+        return f"{what}: its {threads} thread{'s' * (threads > 1)} are busy. Raise num_threads."
+    free = cores.usable - cores.total
+    if free >= 1 and report.worker_uses and max(use.busy_share for use in report.worker_uses) < _BUSY_FROM:
+        return f'{what}, while workers are idle. Cheaper steps, run="workers", or larger batches.'
+    return f"{what}. Cheaper or fewer steps, larger batches, or a GPU."
+
+
+def _headroom(report: LoaderReport) -> str:
+    times = _ratio(report.replayed_per_s or 0.0, report.samples_per_s)
+    if times < _HEADROOM_FROM:
+        return ""
+    return f" Without loading, the loop makes {times:.1f} times as many samples per second."
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

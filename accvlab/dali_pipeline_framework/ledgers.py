@@ -1,0 +1,398 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ledgers: files in which loaders note what they have delivered, and what those of a training prove.
+
+A ledger is written by one loader in one process: a line of JSON per batch, and one before the first batch and
+before that with which a loaded state goes on::
+
+    {"begin": "new", "epoch": 0, "batch": 0, "time_ns": 17.., "shard": 0, "shards": 2, "num_samples": 300,
+     "order": "5f..", "launch": "09..","crc":"9b2f61d0"}
+    {"epoch":0,"batch":0,"time_ns":17..,"samples":"BQAAACsBAAA=","crc":"1f00a3c4"}
+    {"epoch":0,"batch":1,"time_ns":17..,"samples":"AQAAAAMAAAA=","replaced":[33, 3],"crc":"77d91e55"}
+
+``samples`` are base64 of little-endian uint32, or a list where an index is larger; those that only fill the batch
+are left out. A batch without ``samples`` is one of which they are not known. ``replaced`` has pairs: the sample
+that was due, and that in its place, which is among the samples.
+
+The CRC-32 of a line goes on from the line before, so a line that was changed, taken out, doubled or put in is
+noticed. Only the last line may be incomplete: a process was killed while it was written. ``}`` is the last
+character of a line, and no other: so a line of which only the end was changed does not look incomplete.
+
+What a restart makes void::
+
+    run 1, shards 0 and 1    |0 1 2 3 4 5 6 7|                 killed behind batch 7
+                                       ^ the last checkpoint, behind batch 4
+    run 2, shard 0                     |5 6 7 8 9 ...|          goes on at batch 5
+    counts                   |0 1 2 3 4|5 6 7 8 9 ...|          the model knows nothing of 5 to 7 of run 1
+
+Parts of several shards that were begun together form a run. A run that has loaded a state at a position makes void
+what earlier runs have delivered from that position on.
+"""
+
+from __future__ import annotations
+
+import binascii
+import errno
+import glob
+import itertools
+import json
+import math
+import operator
+import os
+import time
+import weakref
+import zlib
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from .checks import MOST_SAMPLES, elements, file_path, file_paths, listed, shown, whole_number
+from .errors import FileError, SettingError, file_error
+from .limits.file_limits import open_table, parse_json
+
+NEW, STATE = "new", "state"
+"""Why a run of batches begins: a loader was made, or a state was loaded."""
+
+_SUFFIX = ".ledger"
+_END = b',"crc":"%08x"}\n'
+
+
+def samples_text(samples: Sequence[int], replaced: Sequence[int] = ()) -> bytes:
+    """Write the samples of a batch as in its line; empty where an index is negative, which is: not known.
+
+    Args:
+        samples: Indices of those that were delivered.
+        replaced: Pairs: the index that was due, and that in its place.
+    """
+    try:
+        text = b',"samples":"%b"' % binascii.b2a_base64(array("I", samples), newline=False)
+    except OverflowError:
+        if min(samples) < 0:
+            return b""
+        text = f',"samples":{[*map(int, samples)]}'.encode()
+    return text + f',"replaced":{[*map(int, replaced)]}'.encode() if replaced else text
+
+
+class LedgerWriter:
+    """Appends to a new ledger. What was noted outlives the process, however it ends.
+
+    All methods raise the `OSError` of the system where there is no room, or the disk fails.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], about: Mapping[str, int | str]) -> None:
+        """Make the file, and the folder where it is not there.
+
+        Args:
+            folder: The folder.
+            about: Who writes: ``shard``, ``shards``, ``num_samples``, ``order``, ``launch``, see `LedgerPart`.
+        """
+        self._about, self._pid = about, os.getpid()
+        self._size = self._checksum = 0
+        who = f"shard-{about['shard']}-of-{about['shards']}.{os.uname().nodename}.{self._pid}"
+        self.path = os.path.join(folder, f"{who}.{time.time_ns()}{_SUFFIX}")
+        os.makedirs(folder, exist_ok=True)
+        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._close = weakref.finalize(self, os.close, self._file)
+
+    def begin(self, why: str, epoch: int, batch: int) -> None:
+        """Note that a run of batches begins at a position: `NEW` or `STATE`."""
+        where = {"begin": why, "epoch": epoch, "batch": batch, "time_ns": time.time_ns()}
+        self._append(json.dumps({**where, **self._about})[:-1].encode())
+
+    def note_batch(self, epoch: int, batch: int, samples: bytes) -> None:
+        """Note a batch of an epoch, with its samples as `samples_text` returns them."""
+        self._append(b'{"epoch":%d,"batch":%d,"time_ns":%d%b' % (epoch, batch, time.time_ns(), samples))
+
+    def _append(self, line: bytes) -> None:
+        """Append a line, or a part of it and raise an error; nothing happens in a forked copy of the process."""
+        if os.getpid() != self._pid:
+            return
+        checksum = zlib.crc32(line, self._checksum)
+        line += _END % checksum
+        if os.pwrite(self._file, line, self._size) < len(line):  # the next line takes its place
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._checksum, self._size = checksum, self._size + len(line)
+
+    def sync(self) -> None:
+        """Have the system write it to the disk, so that it also outlives the machine."""
+        if self._close.alive:
+            os.fsync(self._file)
+
+    def close(self) -> None:
+        """Write it to the disk and close it; nothing happens the second time."""
+        try:
+            self.sync()
+        finally:
+            self._close()
+
+
+@attrs.define(eq=False)
+class LedgerPart:
+    """A run of batches of one loader, from a continuation to the next one.
+
+    Attributes:
+        path: The file.
+        begin: `NEW` or `STATE`.
+        epoch, batch, time_ns: Where it begins, and when, in nanoseconds since 1970.
+        shard, shards: Shard of the loader, of so many.
+        num_samples: Samples of the data set; -1 where that is not known.
+        order: Digest of what the order depends on: ledgers of the same training have the same.
+        launch: Digest of what ranks that are started together have in common.
+        end_ns: When its last batch was delivered; 0 where there is none.
+        batches: Epoch and number of each batch, indices of its samples (None: not known), and pairs of samples
+            that were replaced.
+    """
+
+    path: str
+    begin: str
+    epoch: int = attrs.field(converter=int)
+    batch: int = attrs.field(converter=int)
+    time_ns: int = attrs.field(converter=int)
+    shard: int = attrs.field(converter=int)
+    shards: int = attrs.field(converter=int)
+    num_samples: int = attrs.field(converter=int)
+    order: str = attrs.field(converter=str)
+    launch: str = attrs.field(converter=str)
+    end_ns: int = attrs.field(default=0, init=False)
+    batches: list[tuple[tuple[int, int], npt.NDArray[Any] | None, list[int]]] = attrs.field(
+        factory=list, init=False
+    )
+
+    def add(self, epoch: int, batch: int, time_ns: int, samples: Any = None, replaced: Iterable[int] = ()) -> None:
+        """Add a batch with the values of its line."""
+        if isinstance(samples, list):
+            samples = np.fromiter(map(int, samples), np.int64)
+        elif samples is not None:
+            samples = np.frombuffer(binascii.a2b_base64(samples), "<u4")
+        self.batches.append(((int(epoch), int(batch)), samples, [*map(int, replaced)]))
+        self.end_ns = max(self.end_ns, int(time_ns))
+
+
+def read_ledger(path: str | os.PathLike[str]) -> tuple[list[LedgerPart], bool]:
+    """Read a ledger, and check all of it.
+
+    Returns:
+        Its parts, in the order in which they were written, and whether the last line is incomplete.
+
+    Raises:
+        SettingError: ``path`` is no path.
+        FileError: It cannot be read, is no ledger of this release, or is damaged.
+    """
+    text = file_path(path, "path")
+    try:
+        with open_table(text) as file:
+            lines = file.readlines()
+    except OSError as error:
+        raise file_error(f"The ledger {shown(text)} cannot be read", error) from error
+    parts: list[LedgerPart] = []
+    checksum, is_torn = 0, False
+    for number, line in enumerate(lines, 1):
+        is_torn = not line.endswith(b"\n") and line.find(b"}") in (-1, len(line) - 1)
+        if is_torn:
+            break
+        body, key, end = line.rpartition(_END[:8])
+        checksum = zlib.crc32(body, checksum)
+        try:
+            if key + end != _END % checksum:
+                raise ValueError
+            values = parse_json(body + b"}")
+            if "begin" in values:
+                parts.append(LedgerPart(text, **values))
+            else:
+                parts[-1].add(**values)
+        except (ValueError, TypeError, IndexError, OverflowError):
+            message = f"{shown(text)} is damaged in line {number}, or no ledger of this release."
+            raise FileError(message) from None
+    if not parts:
+        raise FileError(f"{shown(text)} is no ledger: it has no whole line.")
+    return parts, is_torn
+
+
+def ledgers_in(paths: Iterable[str | os.PathLike[str]]) -> list[tuple[list[LedgerPart], bool]]:
+    """Read the ledgers at some paths: files, or folders with files whose names end with ``.ledger``.
+
+    Raises:
+        SettingError: ``paths`` are no paths.
+        FileError: One cannot be read or is damaged, or a folder has none.
+    """
+    found: list[str] = []
+    for path in file_paths(paths, "paths"):
+        files = sorted(glob.glob(f"{glob.escape(path)}/*{_SUFFIX}")) if os.path.isdir(path) else [path]
+        if not files:
+            raise FileError(f"The folder {shown(path)} has no ledgers (*{_SUFFIX}).")
+        found += files
+    return [read_ledger(path) for path in {os.path.realpath(path): path for path in found}.values()]
+
+
+# --- what they prove ------------------------------------------------------------------------------------
+
+_MOST_NAMED = 20  # as `listed` has it
+# Of parts that were begun together.
+_common_of = operator.attrgetter("launch", "shards", "begin", "epoch", "batch")
+_NO_SAMPLES: npt.NDArray[Any] = np.empty(0, np.int64)
+
+
+@attrs.frozen
+class Certificate:
+    """What ledgers prove.
+
+    Attributes:
+        problems: What speaks against each sample having been delivered once in each epoch, one line each.
+        notes: What was found: files, runs, and what was superseded.
+    """
+
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether each sample was delivered once in each epoch, and nothing speaks against it."""
+        return not self.problems
+
+    def __str__(self) -> str:
+        """All lines."""
+        return "\n".join([*self.notes, *self.problems])
+
+
+def certify(
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    num_samples: int | None = None,
+    epochs: Sequence[int] | None = None,
+) -> Certificate:
+    """Find out whether each sample was delivered exactly once in each epoch.
+
+    Args:
+        paths: Ledgers, or folders of them: those of all ranks and restarts of one training.
+        num_samples: Samples of the data set. None: as the ledgers say.
+        epochs: Epochs to look at. None: all that are in the ledgers.
+
+    Raises:
+        FileError: A ledger cannot be read, or is damaged.
+        SettingError: An argument is out of its range, there are no ledgers, they belong to different trainings, or
+            the number of samples is not known.
+    """
+    num_samples = None if num_samples is None else _checked(num_samples, "num_samples")
+    which = None if epochs is None else [_checked(epoch, "epochs") for epoch in elements(epochs) or ()]
+    if which == []:
+        raise SettingError("`epochs` must be numbers of epochs, one or several.")
+    ledgers = ledgers_in(paths)
+    if not ledgers:
+        raise SettingError("`paths` must be ledgers, or folders of them, at least one.")
+    runs = _runs([part for parts, _ in ledgers for part in parts])
+    problems: list[str] = []
+    delivered: dict[int, list[npt.NDArray[Any]]] = {}
+    instead: dict[int, dict[int, int]] = {}  # per epoch, for each sample that was replaced
+    num_batches = num_void = num_unknown = 0
+    for number, part in [(number, part) for number, run in enumerate(runs) for part in run]:
+        limit = _limit(part, number, runs, problems)
+        for place, samples, replaced in part.batches:
+            if place >= limit:
+                num_void += 1
+                continue
+            num_batches += 1
+            num_unknown += samples is None
+            delivered.setdefault(place[0], []).append(_NO_SAMPLES if samples is None else samples)
+            instead.setdefault(place[0], {}).update(zip(replaced[::2], replaced[1::2], strict=False))
+    if num_samples is None:
+        num_samples = max(part.num_samples for run in runs for part in run)
+        if num_samples < 0:
+            raise SettingError("The ledgers do not say how many samples the data set has. Pass `--samples`.")
+    which = sorted(delivered) if which is None else which
+    if num_unknown:
+        problems.append(f"of {num_unknown} batches it is not known which samples they hold")
+    if not which:
+        problems.append("no batch was delivered")
+    for epoch in which:
+        found = np.concatenate([_NO_SAMPLES, *delivered.get(epoch, [])])
+        differences = _differences(found, instead.get(epoch, {}), num_samples)
+        problems += [f"epoch {epoch}: {text}" for text in differences]
+    num_torn = sum(is_torn for _, is_torn in ledgers)
+    notes = [
+        f"{_number(len(ledgers), 'ledger')}, {_number(len(runs), 'run')}: {num_batches} batches count, {num_void} "
+        f"were superseded by restarts" + f"; {_number(num_torn, 'ledger')} incomplete at the end" * bool(num_torn),
+        *map(_line_of, itertools.count(1), runs),
+    ]
+    if not problems:
+        named = listed(which) if len(which) <= _MOST_NAMED else f"{min(which)} .. {max(which)}"
+        notes.append(
+            f"Each of the {num_samples} samples was delivered exactly once in each of the epochs {named}."
+        )
+    return Certificate(tuple(problems), tuple(notes))
+
+
+def _checked(value: object, name: str) -> int:
+    return whole_number(value, name, at_least=0, at_most=MOST_SAMPLES)
+
+
+def _runs(parts: Iterable[LedgerPart]) -> list[list[LedgerPart]]:
+    """Put together the parts of several shards that were begun together; in the order of time.
+
+    Raises:
+        SettingError: They belong to different trainings.
+    """
+    runs: list[list[LedgerPart]] = []
+    for part in sorted(parts, key=lambda each: each.time_ns):
+        first = runs[0][0] if runs else part
+        if part.order != first.order:
+            raise SettingError(
+                f"The ledgers belong to different trainings: data set, order or seed of {first.path!r} and "
+                f"{part.path!r} differ. Give those of one training."
+            )
+        if runs and _common_of(part) == _common_of(runs[-1][0]) and part.shard not in {p.shard for p in runs[-1]}:
+            runs[-1].append(part)
+        else:
+            runs.append([part])
+    return runs
+
+
+def _limit(
+    part: LedgerPart, number: int, runs: Sequence[list[LedgerPart]], problems: list[str]
+) -> tuple[float, float]:
+    """The position from which a part of a run is void."""
+    limit: tuple[float, float] = (math.inf, 0)
+    for later, (first, *others) in enumerate(runs[number + 1 :], number + 2):
+        if first.begin != STATE:
+            continue
+        if part.end_ns <= first.time_ns or part.path in {each.path for each in (first, *others)}:
+            limit = min(limit, (first.epoch, first.batch))
+        else:
+            problems.append(
+                f"run {number + 1} still delivered on shard {part.shard} after run {later} had begun: both went "
+                f"on at the same time ({part.path} and {first.path}), so neither supersedes the other"
+            )
+    return limit
+
+
+def _line_of(number: int, run: Sequence[LedgerPart]) -> str:
+    first, shards = run[0], {part.shard for part in run}
+    missing = [shard for shard in range(min(first.shards, 4096)) if shard not in shards]
+    begun = "began without a state" if first.begin == NEW else "went on from a state"
+    line = f"run {number}: {begun} at epoch {first.epoch}, batch {first.batch}, {len(shards)} of {first.shards} "
+    return line + "shard(s)" + f"; there is no ledger of shard {listed(missing)}" * bool(missing)
+
+
+def _differences(delivered: npt.NDArray[Any], instead: Mapping[int, int], num_samples: int) -> Iterator[str]:
+    """Say which samples of an epoch were not delivered once."""
+    indices, counts = np.unique(delivered, return_counts=True)
+    is_inside = (indices >= 0) & (indices < num_samples)
+    if not is_inside.all():
+        yield f"not in the data set of {num_samples} samples: {listed(indices[~is_inside].tolist())}"
+    indices, counts = indices[is_inside], counts[is_inside]
+    num_missing = num_samples - len(indices)
+    if num_missing:
+        present = {*indices.tolist()}
+        missing = itertools.islice((index for index in range(num_samples) if index not in present), _MOST_NAMED)
+        texts = [f"{each} (sample {instead[each]} in its place)" if each in instead else each for each in missing]
+        more = f" and {num_missing - len(texts)} more" if num_missing > len(texts) else ""
+        yield f"missing: {listed(texts)}{more}"
+    for count in np.unique(counts[counts > 1]).tolist():
+        often = "twice" if count == 2 else f"{count} times"
+        yield f"delivered {often}: {listed(indices[counts == count].tolist())}"
+
+
+def _number(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
