@@ -23,7 +23,6 @@ from ..draws.keyed_draws import derive_key
 from ..draws.random_draws import PlannedDraw
 from ..engine.dali.graph_definition import (
     SourceOutputs,
-    each_line_looked_up_once,
     origins_from_here,
     seed_random_operators,
     with_conditionals,
@@ -452,10 +451,7 @@ def define_pipeline(graph: Graph, arguments: PipelineArguments) -> Pipeline:
         return graph.define()
 
     try:
-        with (
-            each_line_looked_up_once(),
-            no_garbage_collected(),
-        ):  # a tenth of the time or more
+        with no_garbage_collected():  # a tenth of the time or more
             pipeline: Pipeline = decorator(define_graph)(**arguments)
     except Exception as error:
         original = error.__context__
