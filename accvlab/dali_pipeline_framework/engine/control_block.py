@@ -131,7 +131,7 @@ class ControlBlock:
         self._stacks_fd = os.memfd_create("dali_pipeline_framework_stacks", os.MFD_CLOEXEC)
         files = (self._fd, self._start_report_fd, self._stacks_fd)
         self.stacks_path = f"/proc/{self.parent_pid}/fd/{self._stacks_fd}"
-        self._close_files = weakref.finalize(self, _close_files, self.parent_pid, *files)
+        self._close_files = weakref.finalize(self, close_files, self.parent_pid, *files)
 
     @property
     def _size(self) -> int:
@@ -400,7 +400,8 @@ class ControlBlock:
         return sum(self._words[self._work_at + 6 : self._setup_at : self._WORK_WORDS])
 
 
-def _close_files(pid: int, *files: int) -> None:
+def close_files(pid: int, *files: int) -> None:
+    """Close files in the process that has opened them."""
     if os.getpid() == pid:  # a forked child must not close what has its number there
         for file in files:
             os.close(file)

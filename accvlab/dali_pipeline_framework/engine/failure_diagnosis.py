@@ -41,22 +41,26 @@ class BatchMember:
         name: How to call it in a message.
         sample_index: Index in the data set, None where it is not known.
         load: Loads it again, as a flat tuple.
+        slot: Its slot in the batch.
     """
 
     name: str
     sample_index: int | None
     load: Callable[[], Sequence[Any]]
+    slot: int = 0
 
 
 @attrs.frozen
-class Finding:
-    """What is wrong with a sample.
+class Culprit:
+    """A sample that fails.
 
     Attributes:
+        member: The sample.
         line: Sample, fields, reason and step, for a message.
         reason: The reason and the step.
     """
 
+    member: BatchMember
     line: str
     reason: str
 
@@ -94,24 +98,14 @@ class FailureDiagnosis:
     first_step: int = 0
     seeds: SampleSeeds = attrs.Factory(SampleSeeds)
 
-    def __call__(self, epoch: int, batch: int, batch_in_all: int) -> tuple[str, tuple[int, ...]]:
-        """Find the culprits.
-
-        Returns:
-            A description in a few lines, and the indices of the samples to blame as far as they are known.
-        """
-        text, culprits = self.find(epoch, batch, batch_in_all, None, _MAX_NAMED + 1)
-        indices = [member.sample_index for member, _ in culprits]
-        return text, tuple([index for index in indices if index is not None])
-
     def find(
         self,
         epoch: int,
         batch: int,
         batch_in_all: int,
         members: Sequence[BatchMember] | None = None,
-        most: int | None = None,
-    ) -> tuple[str, list[tuple[BatchMember, Finding]]]:
+        most: int | None = _MAX_NAMED + 1,
+    ) -> tuple[str, list[Culprit]]:
         """Find the culprits.
 
         Args:
@@ -128,10 +122,9 @@ class FailureDiagnosis:
             members = self._members(epoch, batch, batch_in_all)
         if not members:
             return "Which samples form the batch is not known, since the input does not tell.", []
-        examined = ((member, self._examine(member)) for member in members)
-        failing = ((member, finding) for member, finding in examined if finding is not None)
+        failing = (culprit for culprit in map(self._examine, members) if culprit is not None)
         culprits = list(itertools.islice(failing, most))
-        return self._describe(members, [finding.line for _, finding in culprits]), culprits
+        return self._describe(members, [culprit.line for culprit in culprits]), culprits
 
     def _describe(self, members: Sequence[BatchMember], culprits: Sequence[str]) -> str:
         if not culprits:
@@ -175,14 +168,14 @@ class FailureDiagnosis:
             flat = after_steps(self.steps, flat, drawn, self.replayed)
         return [*flat, *drawn]
 
-    def _examine(self, member: BatchMember) -> Finding | None:
+    def _examine(self, member: BatchMember) -> Culprit | None:
         try:
             flat = [np.ascontiguousarray(array) if array.ndim else array for array in member.load()]
         except BaseException as error:
             pass_on_interrupt(error)
             cause = of_step(error)
             reason = f"could not be loaded again: {type(cause).__name__}: {cause}"
-            return Finding(f"  - {member.name}: {reason}", reason)
+            return Culprit(member, f"  - {member.name}: {reason}", reason)
         found = self._failure_of(flat)
         if found is None:
             return None
@@ -196,7 +189,7 @@ class FailureDiagnosis:
         fields = ", ".join(paths[:_MAX_NAMED]) + (", ..." if len(paths) > _MAX_NAMED else "")
         where = f"{member.name}{self._origin_of(member)}{', field ' if paths else ''}{fields}"
         reason = f"{found}{self._step_of(flat, found)}{self._decoded_already(flat, found, paths)}"
-        return Finding(f"  - {where}: {reason}", reason)
+        return Culprit(member, f"  - {where}: {reason}", reason)
 
     def _step_of(self, flat: Sequence[Any], reason: str) -> str:
         """Say which step fails for the same reason when it is the last one."""

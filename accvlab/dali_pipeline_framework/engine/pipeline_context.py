@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -21,6 +21,8 @@ from .dali.texts import MERGED_DIFFERENT_DIMENSIONS, dali_cause, dali_message, i
 from .transport import Delivery
 
 if TYPE_CHECKING:
+    from .failure_diagnosis import Culprit, FailureDiagnosis
+    from .sample_faults import SampleFaults
     from .watching.worker_watch import WorkerWatch
 
 
@@ -46,8 +48,7 @@ class PipelineContext:
         last_changed_by: Per output field, what set it last.
         worker_source: What DALI calls in the workers; None where there is nothing for them.
         least_ahead: Batches that workers load ahead at least; more only as far as memory allows.
-        diagnose: Finds out which samples of a failed batch are to blame; gets the epoch, the batch in the
-            epoch, and the batch since the start, and returns a text and the indices of the samples.
+        diagnosis: Finds out which samples of a failed batch are to blame; None beside native readers.
     """
 
     output_blueprint: SampleDataGroup
@@ -66,7 +67,7 @@ class PipelineContext:
     last_changed_by: Sequence[str]
     worker_source: Any
     least_ahead: int
-    diagnose: Callable[[int, int, int], tuple[str, tuple[int, ...]]]
+    diagnosis: FailureDiagnosis | None
 
     def find_native(self, error: Exception) -> NativeInput | None:
         """The native input that an error of DALI is about, if it is about one."""
@@ -138,20 +139,30 @@ class PipelineContext:
                 )
         return problems
 
-    def graph_error(self, error: Exception, place: tuple[int, int], batch_in_all: int, holds: str) -> GraphError:
+    def graph_error(
+        self,
+        error: Exception,
+        place: tuple[int, int],
+        batch_in_all: int,
+        holds: str,
+        faults: SampleFaults | None,
+    ) -> GraphError:
         """Make the error for a batch that failed in the graph.
 
-        ``place`` is its epoch, and the batch in it; ``holds`` is what native readers tell of it.
+        ``place`` is its epoch, and the batch in it; ``holds`` is what native readers tell of it. ``faults`` finds
+        the culprits instead of the diagnosis, if it is given.
         """
         epoch, batch = place
         reader = self.find_native(error)
         if reader is not None:
             return GraphError(f"Batch {batch} of epoch {epoch} failed in {reader!r}: {dali_cause(error)}")
-        try:
-            diagnosis, sample_indices = self.diagnose(epoch, batch, batch_in_all)
-        except Exception as failed:
-            diagnosis = f"Which sample is to blame could not be found out: {type(failed).__name__}: {failed}"
-            sample_indices = ()
+        diagnosis = "Which samples form the batch is not known: native readers of DALI do not tell."
+        culprits: list[Culprit] = []
+        if self.diagnosis is not None:
+            try:
+                diagnosis, culprits = (faults or self.diagnosis).find(epoch, batch, batch_in_all)
+            except Exception as failed:
+                diagnosis = f"Which sample is to blame could not be found out: {type(failed).__name__}: {failed}"
         if MERGED_DIFFERENT_DIMENSIONS in str(error) and self.merged_fields:
             diagnosis += (
                 f"\nSteps have given the elements of an array different numbers of dimensions, so that they can "
@@ -164,7 +175,8 @@ class PipelineContext:
             f"Batch {batch} of epoch {epoch} failed in the graph.{holds}\n{diagnosis}\n\n"
             f"DALI reports (counting {counted} from 0 within the batch):\n{dali_message(error)}"
         )
-        explained.sample_indices = sample_indices
+        indices = [culprit.member.sample_index for culprit in culprits]
+        explained.sample_indices = tuple([index for index in indices if index is not None])
         return explained
 
 
@@ -255,11 +267,10 @@ class DescribedPipeline(Pipeline, ABC):
         """What its workers have done, or this process where it loads."""
         return self._context.control.work()
 
-    def diagnose_by(self, diagnose: Callable[[int, int, int], tuple[str, tuple[int, ...]]]) -> Any:
-        """Find out by another function who is to blame for a failure; return the one that did so before."""
-        before = self._context.diagnose
-        self._context = attrs.evolve(self._context, diagnose=diagnose)
-        return before
+    @property
+    def diagnosis(self) -> FailureDiagnosis | None:
+        """Finds out which samples of a failed batch are to blame; None beside native readers."""
+        return self._context.diagnosis
 
 
 def _source_of(tensors: Any) -> str:

@@ -80,6 +80,7 @@ _ndim_of = operator.attrgetter("ndim")
 _dtype_of = operator.attrgetter("dtype")
 
 
+@attrs.define(eq=False)
 class OddSampleError(Exception):
     """A sample of a batch does not go with the others, or cannot travel.
 
@@ -88,11 +89,27 @@ class OddSampleError(Exception):
         problem: What is wrong, in lines.
     """
 
-    def __init__(self, number: int, problem: str) -> None:
-        """Keep which sample it is."""
-        super().__init__(problem)
-        self.number = number
-        self.problem = problem
+    number: int
+    problem: str
+
+
+@attrs.define(eq=False)
+class SampleFailureError(Exception):
+    """A sample has failed.
+
+    Attributes:
+        cause: What was raised.
+        stage: Where: "loading", "checks" or "steps".
+        sample_index: Its index in the data set.
+        info: Its position.
+        note: What else there is to say.
+    """
+
+    cause: BaseException
+    stage: str
+    sample_index: int | None
+    info: types.SampleInfo
+    note: str = ""
 
 
 class SampleChecker:

@@ -610,7 +610,7 @@ class StructuredPipeline(DescribedPipeline):
             return self._context.worker_died_error(self._py_pool, cast("WorkerWatch", self.watch))
         batch_in_all = self.num_delivered + ahead
         holds = "".join(f" {run.describe_batch(batch_in_all)}" for run in self._runs).rstrip()
-        return self._context.graph_error(error, self.failed_batch, batch_in_all, holds)
+        return self._context.graph_error(error, self.failed_batch, batch_in_all, holds, self.sample_faults)
 
 
 def _wait_on() -> None:

@@ -173,7 +173,7 @@ def make_pipeline(
         last_changed_by=graph.last_changed_by,
         worker_source=source.get("source"),
         least_ahead=least_ahead,
-        diagnose=_cannot_diagnose if parts.native else diagnosis,
+        diagnosis=None if parts.native else diagnosis,
     )
     return StructuredPipeline.adopt(pipeline, context)
 
@@ -226,7 +226,3 @@ def _lines_of_placement(chain: Chain, placement: Placement) -> list[str]:
         f"in the workers: {count} of {len(chain.steps)} steps ({placement.reason})",
         *(f"step {number} ({step_name(step)}): on arrays, in the workers" for number, step in in_workers),
     ]
-
-
-def _cannot_diagnose(epoch: int, batch: int, batch_in_all: int) -> tuple[str, tuple[int, ...]]:
-    return "Which samples form the batch is not known: native readers of DALI do not tell.", ()
