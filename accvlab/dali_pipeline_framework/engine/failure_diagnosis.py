@@ -18,17 +18,16 @@ import numpy as np
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
-from ..draws.keyed_draws import KeyedDraws, SampleSeeds, note_sample
 from ..limits.image_limits import decoded_already
-from ..providers.replayed_draws import ReplayedDraws
 from ..sample_data import FieldPath, GroupFormat
 from ..sample_data.names import format_path
 from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
 from .dali.texts import dali_reason, is_about_decoding
-from .samples import SampleSteps, after_steps, of_step
+from .samples import of_step
+from .tolerant_loading import description_of
 from .worker_process import pass_on_interrupt
-from .worker_source import infos_of_batch
+from .worker_source import CallableSource, IterableSource, infos_of_batch
 
 _MAX_NAMED = 5
 
@@ -70,33 +69,23 @@ class FailureDiagnosis:
     """Looks for the culprits of a failed batch.
 
     Attributes:
-        data_input: The user's input object.
+        source: What workers call: it loads samples again, as they have sent them.
         control: Memory in which workers note the samples of a batch.
-        batch_size: Batch size of the pipeline.
         sent_paths: Paths of the fields that the workers send.
         output_format: Format of the output.
         make_pipeline: Makes a pipeline for one given flat sample that has only the given output, and only so many
             of the steps (None: all).
         step_names: The steps in the graph.
-        draws: Computes the random draws, which follow the fields of a flat sample; None where none travel.
-        steps: The steps in the workers; None where there are none.
-        replayed: Which fields are recorded draws; None where there are none.
         first_step: Number of the first of the steps in the graph.
-        seeds: Seeds of the global generators.
     """
 
-    data_input: Any
+    source: CallableSource | IterableSource
     control: ControlBlock
-    batch_size: int
     sent_paths: Sequence[FieldPath]
     output_format: GroupFormat
     make_pipeline: Callable[[Sequence[Any], int | None, int | None], Pipeline]
-    step_names: Sequence[str] = ()
-    draws: KeyedDraws | None = None
-    steps: SampleSteps | None = None
-    replayed: ReplayedDraws | None = None
-    first_step: int = 0
-    seeds: SampleSeeds = attrs.Factory(SampleSeeds)
+    step_names: Sequence[str]
+    first_step: int
 
     def find(
         self,
@@ -136,37 +125,27 @@ class FailureDiagnosis:
         return "\n".join(["To blame:", *culprits[:_MAX_NAMED], *more])
 
     def _members(self, epoch: int, batch: int, batch_in_all: int) -> list[BatchMember]:
-        if callable(self.data_input):
-            members = (self._member_of_callable(epoch, batch, slot) for slot in range(self.batch_size))
-            if not InputAdapter(self.data_input).delivers_partial_batches:
+        data_input, size = self.source.data_input, self.source.batch_size
+        if callable(data_input):
+            members = (self._member_of_callable(data_input, epoch, batch, slot) for slot in range(size))
+            if not InputAdapter(data_input).delivers_partial_batches:
                 return list(members)
             return [member for member in members if member.sample_index is not None]
         indices = self.control.recorded_batch(batch_in_all)
-        load = getattr(self.data_input, "load_sample", None)
+        load = getattr(data_input, "load_sample", None)
         if indices is None or load is None:
             return []
-        infos = infos_of_batch(batch_in_all, len(indices), self.batch_size)
+        infos = infos_of_batch(batch_in_all, len(indices), size)
         return [
-            BatchMember(f"sample {index}", index, functools.partial(self._as_sent, load, index, info))
+            BatchMember(f"sample {index}", index, functools.partial(self.source.load_again, load, index, info))
             for index, info in zip(indices, infos, strict=True)
         ]
 
-    def _member_of_callable(self, epoch: int, batch: int, slot: int) -> BatchMember:
-        info = types.SampleInfo(batch * self.batch_size + slot, slot, batch, epoch)
-        index = InputAdapter(self.data_input).sample_index(info)
+    def _member_of_callable(self, data_input: Any, epoch: int, batch: int, slot: int) -> BatchMember:
+        info = types.SampleInfo(batch * self.source.batch_size + slot, slot, batch, epoch)
+        index = InputAdapter(data_input).sample_index(info)
         name = f"slot {slot}" if index is None else f"sample {index}"
-        return BatchMember(name, index, functools.partial(self._as_sent, self.data_input, info, info))
-
-    def _as_sent(self, load: Callable[[Any], Sequence[Any]], what: Any, info: types.SampleInfo) -> list[Any]:
-        """Load a sample as workers send it."""
-        with self.seeds.loading(self.data_input, keeps_generators=True):
-            note_sample(info)
-            flat = [*load(what)]
-        of_batch = [] if self.draws is None else self.draws.of_batch(self.data_input, [info], [flat])
-        drawn = [batch[0] for batch in of_batch]
-        if self.steps is not None:
-            flat = after_steps(self.steps, flat, drawn, self.replayed)
-        return [*flat, *drawn]
+        return BatchMember(name, index, functools.partial(self.source.load_again, data_input, info, info))
 
     def _examine(self, member: BatchMember) -> Culprit | None:
         try:
@@ -187,7 +166,8 @@ class FailureDiagnosis:
         )
         paths = list(itertools.islice(failing, _MAX_NAMED + 1))
         fields = ", ".join(paths[:_MAX_NAMED]) + (", ..." if len(paths) > _MAX_NAMED else "")
-        where = f"{member.name}{self._origin_of(member)}{', field ' if paths else ''}{fields}"
+        told = description_of(InputAdapter(self.source.data_input), member.sample_index)
+        where = f"{member.name}{f' ({told})' if told else ''}{', field ' if paths else ''}{fields}"
         reason = f"{found}{self._step_of(flat, found)}{self._decoded_already(flat, found, paths)}"
         return Culprit(member, f"  - {where}: {reason}", reason)
 
@@ -206,16 +186,6 @@ class FailureDiagnosis:
         arrays = {format_path(path): array for path, array in zip(self.sent_paths, flat, strict=False)}
         found = (decoded_already(arrays[path]) for path in failing if path in arrays)
         return next((f"; {problem}" for problem in found if problem), "")
-
-    def _origin_of(self, member: BatchMember) -> str:
-        if member.sample_index is None:
-            return ""
-        try:
-            told = InputAdapter(self.data_input).describe_sample(member.sample_index)
-        except BaseException as error:  # only decorates another one
-            pass_on_interrupt(error)
-            return ""
-        return f" ({told})" if told else ""
 
     def _failure_of(
         self, flat: Sequence[Any], output: int | None = None, num_steps: int | None = None

@@ -180,11 +180,25 @@ class PipelineContext:
         return explained
 
 
+def _of_context(name: str) -> Any:
+    return property(lambda pipeline: getattr(pipeline._context, name), doc=f"See `PipelineContext.{name}`.")
+
+
 class DescribedPipeline(Pipeline, ABC):
     """A DALI pipeline that knows what it was made of; `StructuredPipeline` runs it."""
 
     _context: PipelineContext
     num_delivered: int = 0  # batches since the start
+
+    data_input = _of_context("data_input")
+    worker_source = _of_context("worker_source")
+    delivery = _of_context("delivery")
+    steps_in_workers = _of_context("steps_in_workers")
+    not_folded = _of_context("not_folded")
+    max_batch_size = _of_context("batch_size")
+    batch_size = _of_context("batch_size")
+    has_workers = _of_context("has_workers")
+    diagnosis = _of_context("diagnosis")
 
     @property
     def output_blueprint(self) -> SampleDataGroup:
@@ -192,9 +206,9 @@ class DescribedPipeline(Pipeline, ABC):
         return self._context.output_blueprint.get_empty_like_self()
 
     @property
-    def data_input(self) -> Any:
-        """The input object that this pipeline was defined with."""
-        return self._context.data_input
+    def plan(self) -> str:
+        """What runs where, is folded and is packed, for people; see `PipelineDefinition.plan`."""
+        return self._context.plan
 
     def tell_samples(self) -> None:
         """Have workers tell which samples they load; before the first batch."""
@@ -207,56 +221,14 @@ class DescribedPipeline(Pipeline, ABC):
             epoch, batch = 0, self.num_delivered - 1
         return context.control.told_samples(epoch, batch)
 
-    @property
-    def worker_source(self) -> Any:
-        """What DALI calls in the workers."""
-        return self._context.worker_source
-
-    @property
-    def delivery(self) -> Delivery:
-        """Where the fields stand in the outputs of the graph."""
-        return self._context.delivery
-
-    @property
-    def steps_in_workers(self) -> int:
-        """How many steps of the chain run in the workers, on arrays."""
-        return self._context.steps_in_workers
-
-    @property
-    def plan(self) -> str:
-        """What runs where, is folded and is packed, for people; see `PipelineDefinition.plan`."""
-        return self._context.plan
-
-    @property
-    def not_folded(self) -> Mapping[int, str]:
-        """For steps that treat elements alike, and are not applied to folded arrays: why; by step."""
-        return self._context.not_folded
-
-    @property
-    def max_batch_size(self) -> int:
-        """Samples per batch, at most."""
-        return self._context.batch_size
-
-    @property
-    def batch_size(self) -> int:
-        """The same (deprecated by DALI)."""
-        return self._context.batch_size
-
-    def order_by_sample(self) -> bool:
+    def order_by_sample(self) -> None:
         """Have the elements of arrays ordered sample by sample, which makes stacking them a reshape.
 
-        Returns:
-            Whether they are: the order cannot be changed once the workers are started.
+        The order cannot be changed once the workers are started.
         """
         layout = self.delivery.layout
         if layout is not None and not self._py_pool_started and not self._built:
             layout.is_by_sample = True
-        return self.delivery.is_by_sample
-
-    @property
-    def has_workers(self) -> bool:
-        """Whether there is a callable or iterable, whose epochs are those of the pipeline."""
-        return self._context.has_workers
 
     @property
     def ragged_advice(self) -> str:
@@ -266,11 +238,6 @@ class DescribedPipeline(Pipeline, ABC):
     def work(self) -> list[Work]:
         """What its workers have done, or this process where it loads."""
         return self._context.control.work()
-
-    @property
-    def diagnosis(self) -> FailureDiagnosis | None:
-        """Finds out which samples of a failed batch are to blame; None beside native readers."""
-        return self._context.diagnosis
 
 
 def _source_of(tensors: Any) -> str:

@@ -90,14 +90,14 @@ class SampleChain:
         check: Compares the arrays of a sample with the blueprint, and returns them; a ValueError where they do not
             fit.
         draws: Computes random draws; None where none travel.
-        apply: Applies the steps that run here to the arrays of a sample and its draws; None where there are none.
+        apply: Applies the steps that run here to the arrays of a sample and its draws.
         describe: Gets a line and a full message about a failure.
     """
 
     source: PlannedInput
     check: Callable[[Any], Flat]
     draws: KeyedDraws | None
-    apply: Callable[[Flat, Sequence[Any]], Flat] | None
+    apply: Callable[[Flat, Sequence[Any]], Flat]
     describe: Callable[[SampleFailureError], tuple[str, str]]
 
 
@@ -287,9 +287,8 @@ class BatchLoading:
             sample.numbers = [numbers[0] for numbers in of_one]
 
     def _apply_steps(self, sample: LoadedSample) -> None:
-        apply = self._chain.apply
         if sample.sent is None:
-            sample.sent = sample.flat if apply is None else apply(sample.flat, sample.numbers)
+            sample.sent = self._chain.apply(sample.flat, sample.numbers)
 
     # --- substitutes ------------------------------------------------------------------------------
 

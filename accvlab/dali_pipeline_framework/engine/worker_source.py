@@ -71,6 +71,7 @@ class _WorkerSource(ABC):
     Attributes:
         layout: Which outputs to make of a batch. It is set once the graph is defined.
         is_parallel: Whether worker processes call it.
+        batch_size: Samples per batch.
         _ranges: Methods that NVTX shows, and under which name.
     """
 
@@ -98,7 +99,7 @@ class _WorkerSource(ABC):
     def __attrs_post_init__(self) -> None:
         """Keep what is needed where the input is pickled."""
         self._source_name = type(self._source).__name__
-        self._batch_size = self._seeds.batch_size
+        self.batch_size = self._seeds.batch_size
 
     def __repr__(self) -> str:  # DALI shows it
         return self._source_name
@@ -188,6 +189,24 @@ class _WorkerSource(ABC):
         A worker only loads. In the main process, generators are afterwards as before.
         """
         return self._seeds.loading(self._get_source(), self._worker_number is None)
+
+    @property
+    def data_input(self) -> Any:
+        """The user's input, in the main process."""
+        return self._source
+
+    def load_again(self, load: Callable[[Any], Sequence[Any]], what: Any, info: types.SampleInfo) -> list[Any]:
+        """Load the sample at a position, in the main process, as workers send it: with its draws at the end."""
+        with self.seeding():
+            note_sample(info)
+            flat = [*load(what)]
+        draws = self._keyed_draws
+        numbers = [] if draws is None else [each[0] for each in draws.of_batch(self._source, [info], [flat])]
+        return [*self._stepped(flat, numbers), *numbers]
+
+    def _stepped(self, flat: Sequence[Any], numbers: Sequence[Any]) -> Sequence[Any]:
+        """Apply the steps that run here, if there are any, to the arrays of a sample."""
+        return flat if self._steps is None else after_steps(self._steps, flat, numbers, self._replayed)
 
     def _get_source(self) -> Any:
         if self._source is None and self._pickled_source is not None:
@@ -322,7 +341,7 @@ class CallableSource(_WorkerSource):
         tolerance: What it knows of samples that fail; None: they are reported.
     """
 
-    _ranges: ClassVar[Mapping[str, str]] = {"_load": "load", **_RANGES, "_apply_steps": "steps on arrays"}
+    _ranges: ClassVar[Mapping[str, str]] = {"_load": "load", **_RANGES, "_stepped": "steps on arrays"}
 
     tolerance: TolerantLoading | None = None
 
@@ -333,8 +352,8 @@ class CallableSource(_WorkerSource):
             raise StopIteration
         self._begin_work()
         epoch, batch = place
-        slots = range(self._batch_size)
-        positions = range(batch * self._batch_size, (batch + 1) * self._batch_size)
+        slots = range(self.batch_size)
+        positions = range(batch * self.batch_size, (batch + 1) * self.batch_size)
         infos = list(map(types.SampleInfo, positions, slots, itertools.repeat(batch), itertools.repeat(epoch)))
         loading = self._loading = self._loading or self._seeds.loading(None, self._worker_number is None)
         outer, of_thread.loading = of_thread.loading, loading
@@ -458,11 +477,7 @@ class CallableSource(_WorkerSource):
     def chain(self) -> SampleChain:
         """What happens to a sample before it is sent."""
         source: PlannedInput = self._get_source()
-        apply = None if self._steps is None else self._apply_steps
-        return SampleChain(source, self._checker.check, self._keyed_draws, apply, self._described)
-
-    def _apply_steps(self, flat: Sequence[Any], numbers: Sequence[Any]) -> Sequence[Any]:
-        return after_steps(cast(SampleSteps, self._steps), flat, numbers, self._replayed)
+        return SampleChain(source, self._checker.check, self._keyed_draws, self._stepped, self._described)
 
     def _described(self, failure: SampleFailureError) -> tuple[str, str]:
         info = failure.info
@@ -514,7 +529,7 @@ class IterableSource(_WorkerSource):
             try:
                 with self.seeding():
                     # Which samples it will load is not known: what they draw depends on the batch as well.
-                    note_sample(infos_of_batch(self._num_delivered, 1, self._batch_size)[0])
+                    note_sample(infos_of_batch(self._num_delivered, 1, self.batch_size)[0])
                     if epoch is None:
                         epoch = iter(self._get_source())
                     batch = next(epoch)
@@ -543,9 +558,9 @@ class IterableSource(_WorkerSource):
                 where,
             )
         sizes = {_size_of(field) for field in batch}
-        if len(sizes) != 1 or not 1 <= max(sizes) <= self._batch_size:
+        if len(sizes) != 1 or not 1 <= max(sizes) <= self.batch_size:
             self._fail_for(
-                f"{self._source_name} must return 1 to {self._batch_size} samples per batch (the batch "
+                f"{self._source_name} must return 1 to {self.batch_size} samples per batch (the batch "
                 f"size of the pipeline) as a list, the same number for each field; got "
                 f"{['no list' if size < 0 else size for size in sorted(sizes)]}.",
                 where,
@@ -559,12 +574,12 @@ class IterableSource(_WorkerSource):
         if indices is not None:
             self._control.record_batch(self._num_delivered, indices)
             if self._control.tells_samples:
-                told = samples_text([*indices[: self._batch_size]])
+                told = samples_text([*indices[: self.batch_size]])
                 self._control.tell_samples(0, self._num_delivered, told)
         read = perf_counter_ns()
         draws: Sequence[Any] = ()
         if self._keyed_draws is not None:
-            infos = infos_of_batch(self._num_delivered, len(samples), self._batch_size)
+            infos = infos_of_batch(self._num_delivered, len(samples), self.batch_size)
             draws = self._keyed_draws.of_batch(self._source, infos, samples)
         if self._steps is not None:
             sent: list[Sequence[Any]] = []

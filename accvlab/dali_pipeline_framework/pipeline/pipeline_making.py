@@ -77,6 +77,7 @@ def make_pipeline(
     draws = None if chain.replay_path is not None else chain.keyed_draws(plan, seed, batch_size, array_steps)
     seeds = chain.sample_seeds(seed, batch_size)
     source: dict[str, Any] = {}
+    worker_source: Any = None
     replayed = None
     if parts.main is not None:
         if chain.replay_path is not None:
@@ -139,23 +140,20 @@ def make_pipeline(
     names = sent.names(plan.draws, num_used=0 if array_steps is None else len(array_steps.draws))
     if parts.main is not None:
         layout = graph.delivery.layout if is_packed else TransportLayout.of_plain(len(names))
-        source["source"].layout = layout
+        worker_source.layout = layout
     if is_debug:  # its graph is defined batch by batch
         return pipeline
-    diagnosis = FailureDiagnosis(
-        chain.data_input,
-        control,
-        batch_size,
-        blueprint.format.flat_paths,
-        output.format,
-        functools.partial(define_pipeline_of_one, in_graph, arguments),
-        [step_name(step) for step in graph.steps],
-        draws,
-        array_steps,
-        replayed,
-        placement.num_in_workers,
-        seeds,
-    )
+    diagnosis = None
+    if not parts.native:
+        diagnosis = FailureDiagnosis(
+            worker_source,
+            control,
+            blueprint.format.flat_paths,
+            output.format,
+            functools.partial(define_pipeline_of_one, in_graph, arguments),
+            [step_name(step) for step in graph.steps],
+            placement.num_in_workers,
+        )
     context = PipelineContext(
         output_blueprint=output,
         control=control,
@@ -171,9 +169,9 @@ def make_pipeline(
         batch_size=batch_size,
         unused_fields=unused_names(graph.delivery.layout, names),
         last_changed_by=graph.last_changed_by,
-        worker_source=source.get("source"),
+        worker_source=worker_source,
         least_ahead=least_ahead,
-        diagnosis=None if parts.native else diagnosis,
+        diagnosis=diagnosis,
     )
     return StructuredPipeline.adopt(pipeline, context)
 
