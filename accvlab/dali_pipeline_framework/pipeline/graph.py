@@ -8,7 +8,7 @@ import dis
 import functools
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 
 import attrs
 import nvidia.dali.fn as fn
@@ -40,8 +40,8 @@ from ..sample_data.folded_formats import WHOLE_SAMPLE, FoldedFormat, Level
 from ..sample_data.formats import elements_are_folded
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import Name, format_path
-from ..sources.input_parts import InputParts
-from .chain_planning import ArraySteps
+from ._insert_copy_for_passthrough import _InsertCopyForPassthrough
+from .chain import ArraySteps, Chain
 from .folding import FieldNodes, FoldedSample, Folding, NotFoldableError
 from .pipeline_arguments import PipelineArguments
 
@@ -106,23 +106,19 @@ class SentItems:
 
     @classmethod
     def of(
-        cls,
-        parts: InputParts,
-        draws: Sequence[PlannedDraw],
-        array_steps: ArraySteps | None,
-        *,
-        is_drawn: bool,
-        replay_path: FieldPath | None,
+        cls, chain: Chain, draws: Sequence[PlannedDraw], array_steps: ArraySteps | None, is_drawn: bool
     ) -> SentItems:
         """Find out what is sent: the fields as they are loaded, or after steps; behind them the draws.
 
+        Recorded draws are fields already where no steps run in the workers.
+
         Args:
-            parts: The input.
+            chain: The input, and what is done to its samples.
             draws: The draws of the chain.
             array_steps: The steps in the workers.
             is_drawn: Whether the workers draw.
-            replay_path: Path of the group of recorded draws, which are fields already where no steps run there.
         """
+        parts, replay_path = chain.parts, chain.replay_path
         paths: Sequence[FieldPath] = parts.main_field_paths()
         leaves = () if parts.main is None else parts.main.source.used_sample_data_structure.format.flat_leaves
         if array_steps is not None:
@@ -159,21 +155,14 @@ def unused_names(layout: TransportLayout | None, names: Sequence[str]) -> list[s
     return [name for item, name in enumerate(names) if name and item not in used]
 
 
-Copier: TypeAlias = Callable[[SampleDataGroup], SampleDataGroup]
-
-
-# Folding an array costs for each entry of the batch of the pipeline; larger ones are left as they are.
-MOST_ELEMENTS = 64
-
-
 @attrs.define
 class Graph:
     """Defines the operators of a pipeline.
 
     Attributes:
+        chain: The input, the steps, and how they are applied.
+        first_step: Number of the first of the steps that run in the graph; those before it run in the workers.
         blueprint: Format of the samples of the input, after the steps in the workers and without recorded draws.
-        steps: The steps of the chain that run in the graph.
-        parts: The input.
         sent: What the workers send.
         source: Arguments for ``fn.external_source`` beside the format.
         copier: Inserts copies of pass-through outputs, or None.
@@ -183,10 +172,6 @@ class Graph:
         num_steps: How many of the steps to define; None for all, and what is added to the output.
         seed: Seed of the pipeline, for draws and native readers.
         operator_seed: Seed of DALI's random operators; None where DALI chooses one.
-        checks_data_format: Whether types are checked where a step assigns a node.
-        first_step: Number of the first of the steps in the chain; those before it run in the workers.
-        record_name: Name of the group of drawn numbers in the output; None where they are not recorded.
-        must_declare_draws: Whether random operators beside declared draws are refused where draws are recorded.
         is_packed: Whether fields that no step touches travel packed; else each field has an output.
         num_slots: Entries of the batch of the pipeline per sample: arrays up to this size are folded.
         inspection: Which steps have operators on a GPU, or random ones.
@@ -196,20 +181,16 @@ class Graph:
         not_folded: For steps that treat elements alike, and were not applied to folded arrays: why.
     """
 
+    chain: Chain
+    first_step: int
     blueprint: SampleDataGroup
-    steps: Sequence[PipelineStepBase]
-    parts: InputParts
+    plan: DrawPlan
     sent: SentItems
     source: Mapping[str, Any]
-    copier: Copier | None
-    plan: DrawPlan
+    copier: _InsertCopyForPassthrough | None = None
     only_output: int | None = None
     num_steps: int | None = None
     seed: int = 0
-    checks_data_format: bool = True
-    first_step: int = 0
-    record_name: Name | None = None
-    must_declare_draws: bool = True
     is_packed: bool = False
     num_slots: int = 1
     operator_seed: int | None = None
@@ -223,6 +204,11 @@ class Graph:
     _folding: Folding = attrs.field(init=False)
     _main_nodes: Sequence[DataNode] = attrs.field(default=(), init=False)
     _has_conditionals: bool = attrs.field(default=False, init=False)
+
+    @property
+    def steps(self) -> Sequence[PipelineStepBase]:
+        """The steps that run in the graph."""
+        return self.chain.steps[self.first_step :]
 
     @do_not_convert
     def define(self) -> tuple[DataNode, ...]:
@@ -285,7 +271,7 @@ class Graph:
         paths = data.format.flat_paths
         items = self.sent.fields
         given = {} if self.is_packed else self._define_main()
-        for part in self.parts.native:
+        for part in self.chain.parts.native:
             below = [path for path in paths if path[: len(part.path)] == part.path]
             given.update(zip(below, part.source.define(part.operator_name, self.seed), strict=True))
         self._supply = GraphDraws(self.plan, self._supply_of_draws(), self.first_step)
@@ -310,7 +296,7 @@ class Graph:
 
     def _define_main(self) -> dict[FieldPath, DataNode]:
         """Define an external source with an output for each field and draw."""
-        if self.parts.main is None:
+        if self.chain.parts.main is None:
             return {}
         dtypes = [*self.sent.dtypes]
         self._main_nodes = fn.external_source(num_outputs=len(dtypes), dtype=dtypes, **self.source)
@@ -364,7 +350,7 @@ class Graph:
     def _applied_at(
         self, step: PipelineStepBase, sample: FoldedSample, level: Level, name: str, is_folded: bool
     ) -> FoldedSample:
-        data = self._folding.values(sample, is_folded, self.checks_data_format)
+        data = self._folding.values(sample, is_folded, self.chain.checks_data_format)
 
         def on_part(made: DataNode, part: DataNode) -> None:
             if is_folded and is_random(made):
@@ -393,10 +379,10 @@ class Graph:
     # --- outputs ----------------------------------------------------------------------------------
 
     def _outputs(self, sample: FoldedSample) -> tuple[DataNode, ...]:
-        if self.record_name is not None and self.num_steps is None:
-            if self.must_declare_draws:
+        if self.chain.record_name is not None and self.num_steps is None:
+            if self.chain.must_declare_draws:
                 self.inspection.require_declared_draws()
-            sample = self._with_record(sample, self.record_name)
+            sample = self._with_record(sample, self.chain.record_name)
         if self.copier is not None:
             data = self.copier(self._values(sample))
             sample = self._folding.sample_of(data, data.get_data(), sample, "the copy of the outputs")
@@ -414,7 +400,7 @@ class Graph:
         return outputs
 
     def _values(self, sample: FoldedSample) -> SampleDataGroup:
-        return self._folding.values(sample, False, self.checks_data_format)
+        return self._folding.values(sample, False, self.chain.checks_data_format)
 
     def _plain_outputs(self, sample: FoldedSample) -> tuple[DataNode, ...]:
         data = self._values(sample)
@@ -475,14 +461,14 @@ def define_pipeline_of_one(
     """Make a pipeline for one given sample, to find out whether it fails.
 
     Args:
-        in_graph: Makes a graph of a source, a copier and other settings.
+        in_graph: Makes a graph of a source and other settings.
         arguments: Arguments of the pipeline that has failed.
         flat: What the workers send of the sample.
         output: Flat position of the only output to keep; None for all.
         num_steps: How many of the steps of the graph to define; None for all.
     """
     source = {"source": lambda: [[array] for array in flat], "batch": True, "parallel": False}
-    graph = in_graph(source, None, only_output=output, num_steps=num_steps)
+    graph = in_graph(source, only_output=output, num_steps=num_steps)
     kept: PipelineArguments = {}
     for name in ("device_id", "seed", "enable_conditionals"):
         if name in arguments:

@@ -26,8 +26,7 @@ from ..sample_data import SampleDataGroup
 from ..sources.planned_input import PlannedInput
 from ..sources.shards import Shard, detected_rank
 from ..user_warnings import warn_user
-from .chain import DEFAULT_DEPTH, Chain
-from .chain_planning import Placement, step_name, with_image_files
+from .chain import DEFAULT_DEPTH, Chain, Placement, step_name, with_image_files
 from .graph import Graph, SentItems, define_pipeline, define_pipeline_of_one, unused_names
 from .pipeline_arguments import (
     PipelineArguments,
@@ -115,19 +114,8 @@ def make_pipeline(
     # What is said about the outputs of DALI holds for fields that have an output each.
     about_outputs = ("output_dtype", "output_ndim", "output_layout")
     is_packed = not is_debug and all(arguments.get(name) is None for name in about_outputs)
-    sent = SentItems.of(parts, plan.draws, array_steps, is_drawn=draws is not None, replay_path=chain.replay_path)
-    in_graph = functools.partial(
-        Graph,
-        blueprint,
-        chain.steps[placement.num_in_workers :],
-        parts,
-        sent,
-        plan=plan,
-        first_step=placement.num_in_workers,
-        checks_data_format=chain.checks_data_format,
-        record_name=chain.record_name,
-        must_declare_draws=chain.must_declare_draws,
-    )
+    sent = SentItems.of(chain, plan.draws, array_steps, is_drawn=draws is not None)
+    in_graph = functools.partial(Graph, chain, placement.num_in_workers, blueprint, plan, sent)
     graph = in_graph(
         source,
         copier,

@@ -19,7 +19,7 @@ from nvidia.dali.pipeline import pipeline_def
 from ..draws.draw_scope import DrawRecording
 from ..engine.dali.graph_inspection import GraphInspection
 from ..errors import FormatError, OutputError, StepOutputError
-from ..pipeline.chain_planning import ArraySteps, chain_format
+from ..pipeline.chain import ArraySteps, chain_format
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..processing_steps.wrappers.group_steps import DataGroupArrayInPathElementsAppliedStep
 from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
