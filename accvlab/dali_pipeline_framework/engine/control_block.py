@@ -146,21 +146,17 @@ class ControlBlock:
         self._words = memoryview(self._memory).cast("q")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            "_row_words": self._row_words,
-            "_num_rows": self._num_rows,
-            "_told_at": self._told_at,
-            "_told_words": self._told_words,
-            "_work_at": self._work_at,
-            "_num_work_rows": self._num_work_rows,
-            "parent_pid": self.parent_pid,
+        state = {
+            **self.__dict__,
             "is_sent_by_main_thread": is_main_thread(),
             "_fd": -1,
             "_start_report_fd": -1,
             "_stacks_fd": -1,
             "_path": f"/proc/{self.parent_pid}/fd/{self._fd}",
-            "stacks_path": self.stacks_path,
         }
+        for name in ("_memory", "_words", "_close_files"):
+            del state[name]
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

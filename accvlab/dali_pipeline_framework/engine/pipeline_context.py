@@ -3,27 +3,23 @@
 
 from __future__ import annotations
 
-from abc import ABC
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from nvidia.dali.pipeline import Pipeline
 
-from ..errors import GraphError, SettingError, WorkerDiedError
+from ..errors import GraphError, SettingError
 from ..sample_data import SampleDataGroup
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.names import format_path
 from ..sources.input_parts import NativeInput, NativeRun
 from ..user_warnings import warn_user
-from .control_block import ControlBlock, Work
+from .control_block import ControlBlock
 from .dali.texts import MERGED_DIFFERENT_DIMENSIONS, dali_cause, dali_message, is_about
 from .transport import Delivery
 
 if TYPE_CHECKING:
-    from .failure_diagnosis import Culprit, FailureDiagnosis
-    from .sample_faults import SampleFaults
-    from .watching.worker_watch import WorkerWatch
+    from .sample_faults import Culprit, FailureDiagnosis, SampleFaults
 
 
 @attrs.frozen
@@ -111,12 +107,6 @@ class PipelineContext:
             return ""
         return f"loading {describe_place(sample_index_at(self.data_input, loading, self.batch_size), loading)}"
 
-    def worker_died_error(self, pool: Any, watch: WorkerWatch) -> WorkerDiedError:
-        """Make the error for workers that have ended; ``pool`` is DALI's, if there is one."""
-        from .watching.worker_watch import worker_died_error
-
-        return worker_died_error(pool, watch, self.control, self.data_input, self.batch_size)
-
     def dtype_problems(self, batch: Sequence[Any]) -> list[str]:
         """Say which outputs of the graph have other types than the format; a line for each field."""
         problems = []
@@ -178,66 +168,6 @@ class PipelineContext:
         indices = [culprit.member.sample_index for culprit in culprits]
         explained.sample_indices = tuple([index for index in indices if index is not None])
         return explained
-
-
-def _of_context(name: str) -> Any:
-    return property(lambda pipeline: getattr(pipeline._context, name), doc=f"See `PipelineContext.{name}`.")
-
-
-class DescribedPipeline(Pipeline, ABC):
-    """A DALI pipeline that knows what it was made of; `StructuredPipeline` runs it."""
-
-    _context: PipelineContext
-    num_delivered: int = 0  # batches since the start
-
-    data_input = _of_context("data_input")
-    worker_source = _of_context("worker_source")
-    delivery = _of_context("delivery")
-    steps_in_workers = _of_context("steps_in_workers")
-    not_folded = _of_context("not_folded")
-    max_batch_size = _of_context("batch_size")
-    batch_size = _of_context("batch_size")
-    has_workers = _of_context("has_workers")
-    diagnosis = _of_context("diagnosis")
-
-    @property
-    def output_blueprint(self) -> SampleDataGroup:
-        """Format of the output."""
-        return self._context.output_blueprint.get_empty_like_self()
-
-    @property
-    def plan(self) -> str:
-        """What runs where, is folded and is packed, for people; see `PipelineDefinition.plan`."""
-        return self._context.plan
-
-    def tell_samples(self) -> None:
-        """Have workers tell which samples they load; before the first batch."""
-        self._context.control.ask_for_samples()
-
-    def told_samples(self, epoch: int, batch: int) -> bytes:
-        """What was told of the batch that was delivered last, by its epoch and number; empty for nothing."""
-        context = self._context
-        if not callable(context.data_input):  # it counts over all epochs
-            epoch, batch = 0, self.num_delivered - 1
-        return context.control.told_samples(epoch, batch)
-
-    def order_by_sample(self) -> None:
-        """Have the elements of arrays ordered sample by sample, which makes stacking them a reshape.
-
-        The order cannot be changed once the workers are started.
-        """
-        layout = self.delivery.layout
-        if layout is not None and not self._py_pool_started and not self._built:
-            layout.is_by_sample = True
-
-    @property
-    def ragged_advice(self) -> str:
-        """What to do where samples of a batch have different shapes, if the native inputs know; else empty."""
-        return " ".join(each.ragged_advice for each in self._context.native.values()).strip()
-
-    def work(self) -> list[Work]:
-        """What its workers have done, or this process where it loads."""
-        return self._context.control.work()
 
 
 def _source_of(tensors: Any) -> str:

@@ -43,7 +43,6 @@ class LoadingBatch:
     """A batch that is made: how far that has come tells what has failed, and where to go on behind it.
 
     Attributes:
-        asked: The batch as DALI asks for it.
         infos: Positions of its samples; fewer once it is known that the epoch ends within it.
         row: Where the control block notes what is loaded.
         phase: What is being done.
@@ -57,9 +56,8 @@ class LoadingBatch:
         stepped_ns: When all had gone through the steps.
     """
 
-    asked: types.BatchInfo
     infos: Sequence[types.SampleInfo]
-    row: int
+    row: int = 0
     phase: Phase = "loading"
     rest: Iterator[Any] = _NO_MORE
     samples: list[Sequence[Any]] = attrs.Factory(list)

@@ -365,8 +365,8 @@ class BatchLoading:
                 found[number] = trouble.substitute
         return found
 
-    def write_records(self, epoch_idx: int, iteration: int) -> None:
-        """Write into the journal what has failed; the numbers are those by which the pipeline counts batches."""
+    def write_records(self, asked: types.BatchInfo) -> None:
+        """Write into the journal what has failed, of a batch by the numbers that the pipeline has asked for it."""
         tolerance = self._tolerance
         if not self._troubles:
             return
@@ -376,7 +376,7 @@ class BatchLoading:
             for failure in trouble.failures
             if not isinstance(failure.cause, NotTriedError)
         ]
-        tolerance.journal.write({"epoch_idx": epoch_idx, "iteration": iteration, "failed": failed})
+        tolerance.journal.write({"epoch_idx": asked.epoch_idx, "iteration": asked.iteration, "failed": failed})
 
     def _record(self, trouble: _Trouble, failure: SampleFailureError) -> dict[str, Any]:
         reason, message = self._chain.describe(failure)

@@ -17,7 +17,7 @@ import sys
 from abc import ABC
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter_ns
-from typing import Any, ClassVar, NoReturn, cast
+from typing import Any, ClassVar, NoReturn, TypeAlias, cast
 
 import attrs
 from nvidia.dali import types
@@ -60,6 +60,7 @@ from .worker_report import ReportedFailure, WorkerReport, names_its_file
 _ndim_of = operator.attrgetter("ndim")
 _sample_index_of, _is_padding_of = operator.attrgetter("sample_index"), operator.attrgetter("is_padding")
 _END = object()
+_GetIndex: TypeAlias = Callable[[int], int | None]  # in the data set, of the sample in a slot
 _RANGES = {"_after_steps": "steps on arrays", "outputs_of_batch": "pack"}
 _LONGEST_REASON = 500
 
@@ -239,20 +240,69 @@ class _WorkerSource(ABC):
             return self._checker
         return SampleChecker(self._steps.output_format, "The steps that run in the workers")
 
-    def _after_steps(
+    def _made(
         self,
-        samples: Sequence[Sequence[Any]],
-        draws: Sequence[Any],
-        results: list[Sequence[Any]],
+        batch: LoadingBatch,
+        get_index: _GetIndex,
         note: Callable[[int], None] | None = None,
+    ) -> list[Any]:
+        """Draw for the samples of a batch, apply the steps, and put them together.
+
+        ``get_index`` tells the index in the data set of the sample in a slot; ``note`` gets the slot before steps
+        are applied to it.
+        """
+        batch.read_ns = perf_counter_ns()
+        sent = batch.samples
+        if self._keyed_draws is not None:
+            batch.phase = "draws"
+            batch.draws = [*self._keyed_draws.of_batch(self._source, batch.infos, sent)]
+        if self._steps is not None:
+            batch.phase = "steps"
+            sent = self._after_steps(self._steps, batch, note)
+        batch.phase, batch.stepped_ns = "packing", perf_counter_ns()
+        return self.outputs_of_batch(sent, batch.draws, get_index)
+
+    def _after_steps(
+        self, steps: SampleSteps, batch: LoadingBatch, note: Callable[[int], None] | None
     ) -> list[Sequence[Any]]:
-        """Apply the steps that run here to checked samples, one by one; ``note`` is told the slot before each."""
-        steps, replayed = cast(SampleSteps, self._steps), self._replayed
-        for slot, sample in enumerate(samples):
+        """Apply the steps that run here to the samples of a batch, one by one."""
+        replayed, draws, sent = self._replayed, batch.draws, batch.sent
+        for slot, sample in enumerate(batch.samples):
             if note is not None:
                 note(slot)
-            results.append(after_steps(steps, sample, [of_batch[slot] for of_batch in draws], replayed))
-        return results
+            sent.append(after_steps(steps, sample, [of_batch[slot] for of_batch in draws], replayed))
+        return sent
+
+    def _count(self, batch: LoadingBatch, outputs: Sequence[Any]) -> None:
+        times_ns = batch.began_ns, batch.read_ns, batch.stepped_ns, perf_counter_ns()
+        self._control.add_work(self._worker_number or 0, times_ns, len(batch.infos), outputs)
+
+    def _failure_in(
+        self, batch: LoadingBatch, error: BaseException, get_index: _GetIndex, where: str
+    ) -> SampleFailureError:
+        """Get which sample of a batch has raised an error; report an error that is about none."""
+        if batch.phase == "draws":  # the user's `get_place` is asked
+            self._fail(self.report(error, f"{where}, random draws", get_index(0)), error)
+        slot, stage = len(batch.samples), "loading"
+        if isinstance(error, OddSampleError):
+            slot, stage, error = error.number, "checks", ValueError(error.problem)
+        elif batch.phase == "steps":
+            slot, stage = len(batch.sent), "steps"
+        elif batch.phase == "packing":
+            raise error
+        return SampleFailureError(error, stage, get_index(slot), batch.infos[slot])
+
+    def _report_of(self, failure: SampleFailureError, where: str) -> WorkerReport:
+        where, index = f"{where}, slot {failure.info.idx_in_batch}", failure.sample_index
+        if failure.stage == "checks":
+            return self.report_of_problem(str(failure.cause), where, index, failure.info)
+        what = named_step(failure.cause, index) if failure.stage == "steps" else None
+        return self.report(of_step(failure.cause), where, index, what, failure.info)
+
+    def _fail_by(self, failure: SampleFailureError, where: str) -> NoReturn:
+        report = self._report_of(failure, where)
+        cause = None if failure.stage == "checks" else of_step(failure.cause)
+        self._fail(report.with_note(failure.note) if failure.note else report, cause)
 
     @staticmethod
     def _fail(report: WorkerReport, cause: BaseException | None = None) -> NoReturn:
@@ -300,7 +350,7 @@ class _WorkerSource(ABC):
         return lines
 
     def outputs_of_batch(
-        self, samples: Sequence[Sequence[Any]], draws: Sequence[Any], get_index: Callable[[int], int | None]
+        self, samples: Sequence[Sequence[Any]], draws: Sequence[Any], get_index: _GetIndex
     ) -> list[Any]:
         """Put checked samples together; ``get_index`` tells the index in the data set of the sample in a slot.
 
@@ -368,31 +418,21 @@ class CallableSource(_WorkerSource):
     def _load(self, batch_info: types.BatchInfo, infos: Sequence[types.SampleInfo]) -> list[Any]:
         """Load and check the samples at these positions of a batch, apply the steps, and put them together."""
         control = self._control
-        batch = LoadingBatch(batch_info, infos, control.begin_batch(infos[0].epoch_idx, infos[0].iteration))
+        batch = LoadingBatch(infos, control.begin_batch(infos[0].epoch_idx, infos[0].iteration))
         outputs: list[Any] | None = None
         try:
             if self._read(batch):
-                batch.read_ns = perf_counter_ns()
-                infos, sent = batch.infos, batch.samples
-                if self._keyed_draws is not None:
-                    batch.phase = "draws"
-                    batch.draws = [*self._keyed_draws.of_batch(self._source, infos, sent)]
-                if self._steps is not None:
-                    batch.phase = "steps"
-                    note = functools.partial(control.note_loading, batch.row)
-                    sent = self._after_steps(sent, batch.draws, batch.sent, note)
-                batch.phase, batch.stepped_ns = "packing", perf_counter_ns()
-                outputs = self.outputs_of_batch(sent, batch.draws, lambda slot: self._sample_index(infos[slot]))
+                infos, note = batch.infos, functools.partial(control.note_loading, batch.row)
+                outputs = self._made(batch, lambda slot: self._sample_index(infos[slot]), note)
         except BaseException as error:  # in a worker it would end the process, e.g. sys.exit()
             pass_on_interrupt(error)
-            outputs = self._go_on(batch, error)
+            outputs = self._go_on(batch, error, batch_info)
         if outputs is None:
             raise StopIteration  # a batch that the epoch cannot fill is dropped
         if control.tells_samples:
             samples = samples_of(self._source, batch.infos, batch.stand_ins)
             control.tell_samples(infos[0].epoch_idx, infos[0].iteration, samples)
-        times_ns = batch.began_ns, batch.read_ns, batch.stepped_ns, perf_counter_ns()
-        control.add_work(self._worker_number or 0, times_ns, len(batch.infos), outputs)
+        self._count(batch, outputs)
         return outputs
 
     def _read(self, batch: LoadingBatch) -> bool:
@@ -423,37 +463,23 @@ class CallableSource(_WorkerSource):
 
     # --- samples that fail ------------------------------------------------------------------------
 
-    def _go_on(self, batch: LoadingBatch, error: BaseException) -> list[Any]:
+    def _go_on(self, batch: LoadingBatch, error: BaseException, asked: types.BatchInfo) -> list[Any]:
         """Make the outputs of a batch with an error all the same, or report the error."""
-        if batch.phase == "draws":  # the user's `get_place` is asked, no sample has failed
-            index = self._sample_index(batch.infos[0])
-            self._fail(self.report(error, f"{batch.where}, random draws", index), error)
-        if batch.phase == "packing" and not isinstance(error, OddSampleError):
-            raise error
+        failure = self._failure_in(batch, error, lambda slot: self._sample_index(batch.infos[slot]), batch.where)
+        if self.tolerance is None:
+            self._fail_by(failure, batch.where)
         try:
-            if self.tolerance is None:
-                raise self._failure_in(batch, error)
             loading = BatchLoading(self.tolerance, self.chain(), functools.partial(self._note, batch.row))
             loading.go_on(batch, error)
             outputs = self.fit_together(loading)
-        except SampleFailureError as failure:
-            if isinstance(failure.cause, NotTriedError):
-                failure.cause.args = (f"it is known to fail: {failure.cause}",)
-            report = self._report_of(failure, batch.where)
-            cause = None if failure.stage == "checks" else of_step(failure.cause)
-            self._fail(report.with_note(failure.note) if failure.note else report, cause)
+        except SampleFailureError as failed:
+            if isinstance(failed.cause, NotTriedError):
+                failed.cause.args = (f"it is known to fail: {failed.cause}",)
+            self._fail_by(failed, batch.where)
         batch.infos = [each.info for each in loading.loaded]
         batch.stand_ins = loading.stand_ins
-        loading.write_records(batch.asked.epoch_idx, batch.asked.iteration)
+        loading.write_records(asked)
         return outputs
-
-    def _failure_in(self, batch: LoadingBatch, error: BaseException) -> SampleFailureError:
-        slot, stage = len(batch.samples), "loading"
-        if isinstance(error, OddSampleError):
-            slot, stage, error = error.number, "checks", ValueError(error.problem)
-        elif batch.phase == "steps":
-            slot, stage = len(batch.sent), "steps"
-        return SampleFailureError(error, stage, self._sample_index(batch.infos[slot]), batch.infos[slot])
 
     def _note(self, row: int, info: types.SampleInfo) -> None:
         """Note that this process now loads the sample at a position, for the batch of a row."""
@@ -488,13 +514,6 @@ class CallableSource(_WorkerSource):
         else:
             reason = f"{type(cause).__name__}: {cause}"
         return " ".join(reason.split())[:_LONGEST_REASON], report.message
-
-    def _report_of(self, failure: SampleFailureError, where: str) -> WorkerReport:
-        where, index = f"{where}, slot {failure.info.idx_in_batch}", failure.sample_index
-        if failure.stage == "checks":
-            return self.report_of_problem(str(failure.cause), where, index, failure.info)
-        what = named_step(failure.cause, index) if failure.stage == "steps" else None
-        return self.report(of_step(failure.cause), where, index, what, failure.info)
 
     def _delivers_partial_batches(self) -> bool:
         return bool(InputAdapter(self._source).delivers_partial_batches)
@@ -543,21 +562,17 @@ class IterableSource(_WorkerSource):
             yield self._checked(batch, where, began)
             self._num_delivered += 1
 
-    def _fail_for(self, problem: str, where: str, sample_index: int | None = None) -> NoReturn:
-        self._fail(self.report_of_problem(problem, where, sample_index))
-
-    def _checked(self, batch: Any, where: str, began: int) -> list[Any]:
-        indices = getattr(self._source, "current_sample_indices", None)
+    def _checked(self, data: Any, where: str, began: int) -> list[Any]:
         num_fields = len(self._blueprint.flat_paths)
-        if not isinstance(batch, tuple | list) or len(batch) != num_fields:
+        if not isinstance(data, tuple | list) or len(data) != num_fields:
             paths = map(format_path, self._blueprint.flat_paths[:20])
-            got = f"{len(batch)} entries" if isinstance(batch, tuple | list) else type(batch).__name__
+            got = f"{len(data)} entries" if isinstance(data, tuple | list) else type(data).__name__
             self._fail_for(
                 f"{self._source_name} must return one entry per field ({num_fields}: {', '.join(paths)}), each "
                 f"with the data of all samples, got {got}.",
                 where,
             )
-        sizes = {_size_of(field) for field in batch}
+        sizes = {_size_of(field) for field in data}
         if len(sizes) != 1 or not 1 <= max(sizes) <= self.batch_size:
             self._fail_for(
                 f"{self._source_name} must return 1 to {self.batch_size} samples per batch (the batch "
@@ -565,38 +580,29 @@ class IterableSource(_WorkerSource):
                 f"{['no list' if size < 0 else size for size in sorted(sizes)]}.",
                 where,
             )
-        samples: list[Sequence[Any]] = []
-        for slot, sample in enumerate(zip(*batch, strict=True)):
-            try:
-                samples.append(self._checker.check(sample))
-            except ValueError as error:
-                self._fail_for(str(error), f"{where}, slot {slot}", _at(indices, slot))
+        indices = getattr(self._source, "current_sample_indices", None)
+        infos = infos_of_batch(self._num_delivered, max(sizes), self.batch_size)
+        batch = LoadingBatch(infos, began_ns=began)
+        try:
+            for slot, sample in enumerate(zip(*data, strict=True)):
+                try:
+                    batch.samples.append(self._checker.check(sample))
+                except ValueError as error:
+                    raise OddSampleError(slot, str(error)) from error
+            outputs = self._made(batch, functools.partial(_at, indices))
+        except BaseException as error:
+            pass_on_interrupt(error)
+            self._fail_by(self._failure_in(batch, error, functools.partial(_at, indices), where), where)
         if indices is not None:
             self._control.record_batch(self._num_delivered, indices)
             if self._control.tells_samples:
                 told = samples_text([*indices[: self.batch_size]])
                 self._control.tell_samples(0, self._num_delivered, told)
-        read = perf_counter_ns()
-        draws: Sequence[Any] = ()
-        if self._keyed_draws is not None:
-            infos = infos_of_batch(self._num_delivered, len(samples), self.batch_size)
-            draws = self._keyed_draws.of_batch(self._source, infos, samples)
-        if self._steps is not None:
-            sent: list[Sequence[Any]] = []
-            try:
-                samples = self._after_steps(samples, draws, sent)
-            except BaseException as error:
-                pass_on_interrupt(error)
-                slot, index, cause = len(sent), _at(indices, len(sent)), of_step(error)
-                self._fail(self.report(cause, f"{where}, slot {slot}", index, named_step(error, index)), cause)
-        stepped = perf_counter_ns()
-        try:
-            outputs = self.outputs_of_batch(samples, draws, lambda slot: _at(indices, slot))
-        except OddSampleError as odd:
-            self._fail_for(odd.problem, f"{where}, slot {odd.number}", _at(indices, odd.number))
-        times_ns = began, read, stepped, perf_counter_ns()
-        self._control.add_work(self._worker_number or 0, times_ns, len(samples), outputs)
+        self._count(batch, outputs)
         return outputs
+
+    def _fail_for(self, problem: str, where: str) -> NoReturn:
+        self._fail(self.report_of_problem(problem, where, None))
 
 
 def infos_of_batch(batch: int, num_samples: int, batch_size: int) -> list[types.SampleInfo]:

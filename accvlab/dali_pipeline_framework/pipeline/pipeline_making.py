@@ -13,8 +13,8 @@ from nvidia.dali.pipeline import Pipeline
 from ..checks import shown
 from ..engine.control_block import ControlBlock
 from ..engine.dali.graph_inspection import log_cpu_fallback_once, move_to_cpu, num_usable_gpus
-from ..engine.failure_diagnosis import FailureDiagnosis
 from ..engine.pipeline_context import PipelineContext
+from ..engine.sample_faults import FailureDiagnosis
 from ..engine.source_pickling import pickler_functions
 from ..engine.structured_pipeline import StructuredPipeline
 from ..engine.transport import TransportLayout
