@@ -114,15 +114,11 @@ def pickler_functions(py_callback_pickler: Any) -> tuple[Dumps, Loads]:
     """
     if py_callback_pickler is None:
         return _dumps, pickle.loads
-    dumps_kwargs: Mapping[str, Any] = {}
-    loads_kwargs: Mapping[str, Any] = {}
-    pickler = py_callback_pickler
-    if isinstance(py_callback_pickler, tuple | list):
-        pickler, *rest = py_callback_pickler
-        dumps_kwargs = (rest[0] if rest else None) or {}
-        loads_kwargs = (rest[1] if len(rest) > 1 else None) or {}
+    given = [*py_callback_pickler] if isinstance(py_callback_pickler, tuple | list) else [py_callback_pickler]
+    pickler, dumps_kwargs, loads_kwargs = [*given, None, None][:3]
     # Not lambdas: `loads` travels to the worker itself, by the same pickler.
-    return functools.partial(pickler.dumps, **dumps_kwargs), functools.partial(pickler.loads, **loads_kwargs)
+    dumps = functools.partial(pickler.dumps, **(dumps_kwargs or {}))
+    return dumps, functools.partial(pickler.loads, **(loads_kwargs or {}))
 
 
 class _UnreachableError(Exception):

@@ -29,7 +29,7 @@ from ..sources.planned_input import PlannedInput
 from ..url_secrets import without_secrets
 from .control_block import close_files
 from .samples import LoadingBatch, OddSampleError, SampleFailureError
-from .worker_process import pass_on_interrupt
+from .worker_process import decorating, pass_on_interrupt
 
 
 class FaultJournal:
@@ -408,10 +408,7 @@ def _raise(error: BaseException) -> NoReturn:
 
 def description_of(source: Any, sample_index: int | None) -> str:
     """What the data provider tells of a sample; empty where it tells nothing."""
-    if sample_index is None:
-        return ""
-    try:
-        return without_secrets(str(source.describe_sample(sample_index)))
-    except BaseException as error:  # only decorates another one
-        pass_on_interrupt(error)
-        return ""
+    if sample_index is not None:
+        with decorating():
+            return without_secrets(str(source.describe_sample(sample_index)))
+    return ""

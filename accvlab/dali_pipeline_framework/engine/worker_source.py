@@ -49,6 +49,7 @@ from .transport import DimensionClashError, ReusedMemory, TooLargeError, Transpo
 from .watching.worker_watch import answer_requests
 from .worker_process import (
     WorkerSetup,
+    decorating,
     keep_freed_memory,
     pass_on_interrupt,
     prepare_worker_process,
@@ -158,11 +159,9 @@ class _WorkerSource(ABC):
                 use_one_thread_of_opencv()
             keep_freed_memory()
             self._memory = ReusedMemory()
-        except BaseException as error:
-            self._fail(self.report(error, where, None, what), error)
-        self._setup.seed_generators(self._worker_number)
-        self._is_torch_seeded = "torch" in sys.modules
-        try:
+            what = "`worker_init_fn`"
+            self._setup.seed_generators(self._worker_number)
+            self._is_torch_seeded = "torch" in sys.modules
             with self._stage(RUNNING_INIT_FN):
                 init_fn = self._setup.init_fn
                 if self._pickled_init_fn is not None:
@@ -171,7 +170,7 @@ class _WorkerSource(ABC):
                     init_fn(self._worker_number)
             mark_ranges(self, **self._ranges)
         except BaseException as error:
-            self._fail(self.report(error, where, None, "`worker_init_fn`"), error)
+            self._fail(self.report(error, where, None, what), error)
 
     @contextlib.contextmanager
     def _stage(self, stage: int) -> Iterator[None]:
@@ -337,11 +336,11 @@ class _WorkerSource(ABC):
     ) -> list[str]:
         """What else is known of a sample, in lines; ``has_files``: also its files."""
         source, lines = InputAdapter(self._source), []
-        with _decorating():
+        with decorating():
             place = None if info is None else source.place(info)
             if place is not None and place.sequence >= 0:
                 lines.append(f"  sequence: {place.sequence}, frame: {place.frame}")
-        with _decorating():
+        with decorating():
             file = source.describe_sample(sample_index) if has_files and sample_index is not None else ""
             if file:
                 lines.append(f"  file: {file}")
@@ -519,11 +518,9 @@ class CallableSource(_WorkerSource):
         return bool(InputAdapter(self._source).delivers_partial_batches)
 
     def _sample_index(self, sample_info: types.SampleInfo) -> int | None:
-        try:
+        with decorating():
             return InputAdapter(self._source).sample_index(sample_info)
-        except BaseException as error:  # only decorates another one
-            pass_on_interrupt(error)
-            return None
+        return None
 
 
 class IterableSource(_WorkerSource):
@@ -638,15 +635,6 @@ def samples_of(source: Any, infos: Sequence[types.SampleInfo], stand_ins: Mappin
         if number in stand_ins or not place.is_padding:
             delivered.append(stand_ins.get(number, place.sample_index))
     return samples_text(delivered, replaced)
-
-
-@contextlib.contextmanager
-def _decorating() -> Iterator[None]:
-    """Around what only decorates an error, and may fail."""
-    try:
-        yield
-    except BaseException as error:
-        pass_on_interrupt(error)
 
 
 def _at(indices: Sequence[int] | None, slot: int) -> int | None:

@@ -22,13 +22,15 @@ from ..draws.draw_scope import DrawPlan, GraphDraws, SupplyNode
 from ..draws.keyed_draws import derive_key
 from ..draws.random_draws import PlannedDraw
 from ..engine.dali.graph_definition import (
+    INPUT,
+    GraphInspection,
     SourceOutputs,
+    is_random,
     origins_from_here,
     seed_random_operators,
     with_conditionals,
     without_conditionals,
 )
-from ..engine.dali.graph_inspection import INPUT, GraphInspection, is_random
 from ..engine.dali.texts import NO_CONDITIONALS, REPLACED_EXCEPTION
 from ..engine.transport import Delivery, TransportLayout
 from ..errors import FrameworkError, GraphError, error_that_is_also
@@ -132,27 +134,21 @@ class SentItems:
         items = [len(paths) + index for index in range(len(draws))]
         return cls(fields, items, [*dtypes, *(planned.draw.dtype for planned in draws)])
 
-    def names(self, draws: Sequence[PlannedDraw], num_used: int) -> list[str]:
-        """How to call each item where nothing in the graph depends on it.
+    def unused(self, layout: TransportLayout | None, draws: Sequence[PlannedDraw], num_used: int) -> list[str]:
+        """Names of the items that do not travel; none where each item has an output of its own.
 
         Args:
+            layout: What travels.
             draws: The draws of the chain.
-            num_used: How many of them were used in the workers; their names are empty.
+            num_used: How many of them were used in the workers.
         """
-        names = [""] * len(self.dtypes)
-        for index, item in enumerate(self.draws or ()):
-            names[item] = "" if index < num_used else str(draws[index])
-        for path, item in self.fields.items():
-            names[item] = format_path(path)
-        return names
-
-
-def unused_names(layout: TransportLayout | None, names: Sequence[str]) -> list[str]:
-    """Names of the items that do not travel; none where each item has an output of its own."""
-    if layout is None:
-        return []
-    used = {item for items in (*layout.packed, *layout.fields) for item in items}
-    return [name for item, name in enumerate(names) if name and item not in used]
+        if layout is None:
+            return []
+        names = {item: format_path(path) for path, item in self.fields.items()}
+        for item, draw in list(zip(self.draws or (), draws, strict=False))[num_used:]:
+            names.setdefault(item, str(draw))
+        used = {item for items in (*layout.packed, *layout.fields) for item in items}
+        return [names[item] for item in sorted(names.keys() - used)]
 
 
 @attrs.define

@@ -12,7 +12,7 @@ from nvidia.dali.pipeline import Pipeline
 
 from ..checks import shown
 from ..engine.control_block import ControlBlock
-from ..engine.dali.graph_inspection import log_cpu_fallback_once, move_to_cpu, num_usable_gpus
+from ..engine.dali.graph_definition import log_cpu_fallback_once, move_to_cpu, num_usable_gpus
 from ..engine.pipeline_context import PipelineContext
 from ..engine.sample_faults import FailureDiagnosis
 from ..engine.source_pickling import pickler_functions
@@ -27,7 +27,7 @@ from ..sources.planned_input import PlannedInput
 from ..sources.shards import Shard, detected_rank
 from ..user_warnings import warn_user
 from .chain import DEFAULT_DEPTH, Chain, Placement, step_name, with_image_files
-from .graph import Graph, SentItems, define_pipeline, define_pipeline_of_one, unused_names
+from .graph import Graph, SentItems, define_pipeline, define_pipeline_of_one
 from .pipeline_arguments import (
     PipelineArguments,
     complete_arguments,
@@ -125,9 +125,8 @@ def make_pipeline(
         operator_seed=arguments.get("seed"),
     )
     pipeline = _defined(graph, arguments, lacks_gpu)
-    names = sent.names(plan.draws, num_used=0 if array_steps is None else len(array_steps.draws))
     if parts.main is not None:
-        layout = graph.delivery.layout if is_packed else TransportLayout.of_plain(len(names))
+        layout = graph.delivery.layout if is_packed else TransportLayout.of_plain(len(sent.dtypes))
         worker_source.layout = layout
     if is_debug:  # its graph is defined batch by batch
         return pipeline
@@ -155,7 +154,9 @@ def make_pipeline(
         not_folded=graph.not_folded,
         merged_fields=graph.merged_fields,
         batch_size=batch_size,
-        unused_fields=unused_names(graph.delivery.layout, names),
+        unused_fields=sent.unused(
+            graph.delivery.layout, plan.draws, 0 if array_steps is None else len(array_steps.draws)
+        ),
         last_changed_by=graph.last_changed_by,
         worker_source=worker_source,
         least_ahead=least_ahead,

@@ -17,7 +17,7 @@ from nvidia.dali import types
 from nvidia.dali.pipeline import pipeline_def
 
 from ..draws.draw_scope import DrawRecording
-from ..engine.dali.graph_inspection import GraphInspection
+from ..engine.dali.graph_definition import GraphInspection
 from ..errors import FormatError, OutputError, StepOutputError
 from ..pipeline.chain import ArraySteps, chain_format
 from ..processing_steps.pipeline_step_base import PipelineStepBase
