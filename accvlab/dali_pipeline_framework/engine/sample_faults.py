@@ -345,15 +345,13 @@ class SampleFaults:
 
     def _note_raised(self, error: FrameworkError) -> None:
         index = error.sample_index if isinstance(error, SourceError) else None
-        if index is None or is_of_missing_package(error):
-            return
-        reason = str(error).partition("\n")[0]
-        epoch, batch = self._pipeline.failed_batch
-        self._note(
-            FailedSample(
-                index, reason, "loading", _OUTCOMES["raise"], self._file(index), epoch, batch, message=str(error)
+        if index is not None and not is_of_missing_package(error):
+            reason, place = str(error).partition("\n")[0], self._pipeline.failed_batch
+            self._note(
+                FailedSample(
+                    index, reason, "loading", _OUTCOMES["raise"], self._file(index), *place, message=str(error)
+                )
             )
-        )
 
     def _file(self, index: int) -> str:
         return description_of(InputAdapter(self._pipeline.data_input), index)

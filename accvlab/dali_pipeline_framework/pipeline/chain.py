@@ -215,7 +215,9 @@ def place_steps(
         raise SettingError(f"{asker}, but {refusal or obstacle}.")
     if refusal or most == 0:
         return Placement(0, refusal or obstacle)
-    _require_packages(steps[: most if run == "workers" else at_least])
+    for number, step in enumerate(steps[: most if run == "workers" else at_least]):
+        for name in step.array_form_needs:
+            require_installed(name, f"{_named(number, step)} runs in the workers, on arrays, and")
     if run == "graph":
         return Placement(at_least, asker if at_least else "run='graph'")
     if run == "workers":
@@ -223,12 +225,6 @@ def place_steps(
     if has_gpu:
         return Placement(at_least, asker if at_least else "the graph has a GPU")
     return _without_gpu(steps, at_least, asker, most, obstacle, blueprint())
-
-
-def _require_packages(steps: Sequence[PipelineStepBase]) -> None:
-    for number, step in enumerate(steps):
-        for name in step.array_form_needs:
-            require_installed(name, f"{_named(number, step)} runs in the workers, on arrays, and")
 
 
 def _least(steps: Sequence[PipelineStepBase]) -> tuple[int, str]:
@@ -487,7 +483,8 @@ class Chain:
         def on_step(num_steps_done: int, blueprint: SampleDataGroup) -> None:
             names.update(name for path in blueprint.format.flat_paths for name in path)
             if self.prints_formats:
-                _print_format(num_steps_done, blueprint)
+                title = "Input format:" if num_steps_done == 0 else f"Format after step {num_steps_done - 1}:"
+                print(f"{title}\n{blueprint.get_string_no_details()}")  # noqa: T201 (asked for by an argument)
 
         output = chain_format(blueprint, self.steps, on_step, draws)
         if replayed is not None and self.replay_path is not None:
@@ -561,11 +558,6 @@ class Chain:
             return 1
         levels = FoldedFormat.of(blueprint.format, _MOST_ELEMENTS).levels
         return max((level.count for level in levels), default=1)
-
-
-def _print_format(num_steps_done: int, blueprint: SampleDataGroup) -> None:
-    title = "Input format:" if num_steps_done == 0 else f"Format after step {num_steps_done - 1}:"
-    print(f"{title}\n{blueprint.get_string_no_details()}")  # noqa: T201 (asked for by an argument)
 
 
 def require_keys(draws: Sequence[PlannedDraw], data_input: Any, field_paths: Sequence[FieldPath]) -> None:

@@ -26,12 +26,13 @@ from ..engine.dali.graph_definition import (
     GraphInspection,
     SourceOutputs,
     is_random,
+    original_of,
     origins_from_here,
     seed_random_operators,
     with_conditionals,
     without_conditionals,
 )
-from ..engine.dali.texts import NO_CONDITIONALS, REPLACED_EXCEPTION
+from ..engine.dali.texts import NO_CONDITIONALS
 from ..engine.transport import Delivery, TransportLayout
 from ..errors import FrameworkError, GraphError, error_that_is_also
 from ..garbage import no_garbage_collected
@@ -65,23 +66,19 @@ def computes_on_nodes(error: Exception) -> bool:
         return "cannot store DataNode(" in str(error)
     frames = [*traceback.walk_tb(error.__traceback__)]
     modules = [str(frame.f_globals.get("__name__", "")) for frame, _ in frames]
-    if any(_root(module) in _LIBRARIES for module in (*modules, type(error).__module__)):
+    if any(module.partition(".")[0] in _LIBRARIES for module in (*modules, type(error).__module__)):
         return True
     if not isinstance(error, TypeError | ValueError | AttributeError):
         return False
-    of_step = [number for number, module in enumerate(modules) if _is_of_step(module)]
+    of_step = [
+        number
+        for number, module in enumerate(modules)
+        if not module.startswith(("nvidia.", _PACKAGE)) or module.endswith(_CALLS_FUNCTION)
+    ]
     if not of_step:
         return False
     called = modules[of_step[-1] + 1 :]  # by the last line of the step
     return called[0].startswith(_VALUES_IN_DALI) if called else not _was_raised_by_hand(error)
-
-
-def _is_of_step(module: str) -> bool:
-    return not module.startswith(("nvidia.", _PACKAGE)) or module.endswith(_CALLS_FUNCTION)
-
-
-def _root(module: str) -> str:
-    return module.partition(".")[0]
 
 
 def _was_raised_by_hand(error: Exception) -> bool:
@@ -436,11 +433,7 @@ def define_pipeline(graph: Graph, arguments: PipelineArguments) -> Pipeline:
         with no_garbage_collected():  # a tenth of the time or more
             pipeline: Pipeline = decorator(define_graph)(**arguments)
     except Exception as error:
-        original = error.__context__
-        if type(error).__name__ == REPLACED_EXCEPTION and isinstance(original, Exception):
-            # With conditionals, DALI replaces exceptions whose constructor it does not know.
-            raise graph.explained(original.with_traceback(error.__traceback__)) from None
-        explained = graph.explained(error)
+        explained = graph.explained(original_of(error))
         if explained is error:
             raise
         raise explained from None

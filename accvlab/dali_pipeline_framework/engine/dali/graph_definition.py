@@ -55,11 +55,20 @@ def with_conditionals(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return converted(*args)
         except Exception as error:
-            if type(error).__name__ == REPLACED_EXCEPTION and isinstance(error.__context__, Exception):
-                raise error.__context__.with_traceback(error.__traceback__) from None
-            raise
+            original = original_of(error)
+            if original is error:
+                raise
+            raise original from None
 
     return call
+
+
+def original_of(error: Exception) -> Exception:
+    """Get the exception that DALI's conditionals have replaced, since they do not know its constructor."""
+    original = error.__context__
+    if type(error).__name__ == REPLACED_EXCEPTION and isinstance(original, Exception):
+        return original.with_traceback(error.__traceback__)
+    return error
 
 
 _ConditionStack: Any = cast(Any, _conditionals)._ConditionStack
@@ -163,7 +172,7 @@ class BatchPart:
             to this part; it leaves other nodes as they are.
         """
         if self.predicate is None and not with_conditionals:
-            yield _same
+            yield lambda node: node
             return
         pipeline: Any = Pipeline.current()
         before = pipeline._conditionals_enabled, pipeline._condition_stack
@@ -204,10 +213,6 @@ def _takes_shape(node: DataNode) -> bool:
     """Whether a random operator made a node that can take shape and batch size from an input."""
     schema = cast(Any, backend).TryGetSchema(getattr(node.source._op, "schema_name", ""))
     return schema is not None and schema.HasRandomSeedArg() and schema.MaxNumInput() > len(node.source.inputs)
-
-
-def _same(node: DataNode) -> DataNode:
-    return node
 
 
 @attrs.define
