@@ -272,10 +272,6 @@ class _WorkerSource(ABC):
             sent.append(after_steps(steps, sample, [of_batch[slot] for of_batch in draws], replayed))
         return sent
 
-    def _count(self, batch: LoadingBatch, outputs: Sequence[Any]) -> None:
-        times_ns = batch.began_ns, batch.read_ns, batch.stepped_ns, perf_counter_ns()
-        self._control.add_work(self._worker_number or 0, times_ns, len(batch.infos), outputs)
-
     def _failure_in(
         self, batch: LoadingBatch, error: BaseException, get_index: _GetIndex, where: str
     ) -> SampleFailureError:
@@ -399,7 +395,8 @@ class CallableSource(_WorkerSource):
         place = self._control.place_to_load(batch_info.epoch_idx, batch_info.iteration)
         if place is None:
             raise StopIteration
-        self._begin_work()
+        if self.is_parallel:
+            self._begin_work()
         epoch, batch = place
         slots = range(self.batch_size)
         positions = range(batch * self.batch_size, (batch + 1) * self.batch_size)
@@ -431,7 +428,8 @@ class CallableSource(_WorkerSource):
         if control.tells_samples:
             samples = samples_of(self._source, batch.infos, batch.stand_ins)
             control.tell_samples(infos[0].epoch_idx, infos[0].iteration, samples)
-        self._count(batch, outputs)
+        times_ns = batch.began_ns, batch.read_ns, batch.stepped_ns, perf_counter_ns()
+        self._control.add_work(self._worker_number or 0, times_ns, len(batch.infos), outputs)
         return outputs
 
     def _read(self, batch: LoadingBatch) -> bool:
@@ -595,7 +593,8 @@ class IterableSource(_WorkerSource):
             if self._control.tells_samples:
                 told = samples_text([*indices[: self.batch_size]])
                 self._control.tell_samples(0, self._num_delivered, told)
-        self._count(batch, outputs)
+        times_ns = batch.began_ns, batch.read_ns, batch.stepped_ns, perf_counter_ns()
+        self._control.add_work(self._worker_number or 0, times_ns, len(batch.infos), outputs)
         return outputs
 
     def _fail_for(self, problem: str, where: str) -> NoReturn:

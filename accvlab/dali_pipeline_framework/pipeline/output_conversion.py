@@ -255,7 +255,8 @@ class _NumpyArrays:
         self._must_copy = must_copy
 
     def of_tensor(self, tensor: Any) -> Any:
-        return self.of_numpy(np.asarray(tensor.as_cpu() if isinstance(tensor, TensorGPU) else tensor))
+        array = np.asarray(tensor.as_cpu() if isinstance(tensor, TensorGPU) else tensor)
+        return array.copy() if self._must_copy else array
 
     def of_numpy(self, array: Any) -> Any:
         return array.copy() if self._must_copy else array
@@ -277,10 +278,11 @@ class _TorchArrays:
         self.stacked = functools.partial(torch.stack, dim=1)
 
     def of_tensor(self, tensor: Any) -> Any:
-        if not isinstance(tensor, TensorGPU):
-            return self.of_numpy(np.asarray(tensor))  # a quarter of the cost of DLPack
-        with self._torch.device("cuda", cast(Any, tensor).device_id()):
-            array = self._torch.utils.dlpack.from_dlpack(tensor)
+        if isinstance(tensor, TensorGPU):
+            with self._torch.device("cuda", cast(Any, tensor).device_id()):
+                array = self._torch.utils.dlpack.from_dlpack(tensor)
+        else:
+            array = self._torch.from_numpy(np.asarray(tensor))  # a quarter of the cost of DLPack
         return array.clone() if self._must_copy else array
 
     def of_numpy(self, array: Any) -> Any:
