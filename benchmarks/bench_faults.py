@@ -44,7 +44,7 @@ from results_file import load_average, machine, write_results
 import accvlab.dali_pipeline_framework as package
 from accvlab.dali_pipeline_framework import DataLoader, DataProvider, FaultPolicy, ImageDecoder, SampleDataGroup
 from accvlab.dali_pipeline_framework.engine import worker_source
-from accvlab.dali_pipeline_framework.engine.told_samples import samples_of
+from accvlab.dali_pipeline_framework.engine.worker_source import samples_of
 
 say = functools.partial(print, flush=True)
 

@@ -11,7 +11,7 @@ from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.errors import FormatError
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
-from accvlab.dali_pipeline_framework.pipeline.chain_planning import chain_format
+from accvlab.dali_pipeline_framework.pipeline.chain import chain_format
 from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
     GridMasker,

@@ -131,7 +131,7 @@ class ControlBlock:
         self._stacks_fd = os.memfd_create("dali_pipeline_framework_stacks", os.MFD_CLOEXEC)
         files = (self._fd, self._start_report_fd, self._stacks_fd)
         self.stacks_path = f"/proc/{self.parent_pid}/fd/{self._stacks_fd}"
-        self._close_files = weakref.finalize(self, _close_files, self.parent_pid, *files)
+        self._close_files = weakref.finalize(self, close_files, self.parent_pid, *files)
 
     @property
     def _size(self) -> int:
@@ -146,21 +146,17 @@ class ControlBlock:
         self._words = memoryview(self._memory).cast("q")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            "_row_words": self._row_words,
-            "_num_rows": self._num_rows,
-            "_told_at": self._told_at,
-            "_told_words": self._told_words,
-            "_work_at": self._work_at,
-            "_num_work_rows": self._num_work_rows,
-            "parent_pid": self.parent_pid,
+        state = {
+            **self.__dict__,
             "is_sent_by_main_thread": is_main_thread(),
             "_fd": -1,
             "_start_report_fd": -1,
             "_stacks_fd": -1,
             "_path": f"/proc/{self.parent_pid}/fd/{self._fd}",
-            "stacks_path": self.stacks_path,
         }
+        for name in ("_memory", "_words", "_close_files"):
+            del state[name]
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -400,7 +396,8 @@ class ControlBlock:
         return sum(self._words[self._work_at + 6 : self._setup_at : self._WORK_WORDS])
 
 
-def _close_files(pid: int, *files: int) -> None:
+def close_files(pid: int, *files: int) -> None:
+    """Close files in the process that has opened them."""
     if os.getpid() == pid:  # a forked child must not close what has its number there
         for file in files:
             os.close(file)

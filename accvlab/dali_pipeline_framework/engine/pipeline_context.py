@@ -3,25 +3,23 @@
 
 from __future__ import annotations
 
-from abc import ABC
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from nvidia.dali.pipeline import Pipeline
 
-from ..errors import GraphError, SettingError, WorkerDiedError
+from ..errors import GraphError, SettingError
 from ..sample_data import SampleDataGroup
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.names import format_path
 from ..sources.input_parts import NativeInput, NativeRun
 from ..user_warnings import warn_user
-from .control_block import ControlBlock, Work
+from .control_block import ControlBlock
 from .dali.texts import MERGED_DIFFERENT_DIMENSIONS, dali_cause, dali_message, is_about
 from .transport import Delivery
 
 if TYPE_CHECKING:
-    from .watching.worker_watch import WorkerWatch
+    from .sample_faults import Culprit, FailureDiagnosis, SampleFaults
 
 
 @attrs.frozen
@@ -46,8 +44,7 @@ class PipelineContext:
         last_changed_by: Per output field, what set it last.
         worker_source: What DALI calls in the workers; None where there is nothing for them.
         least_ahead: Batches that workers load ahead at least; more only as far as memory allows.
-        diagnose: Finds out which samples of a failed batch are to blame; gets the epoch, the batch in the
-            epoch, and the batch since the start, and returns a text and the indices of the samples.
+        diagnosis: Finds out which samples of a failed batch are to blame; None beside native readers.
     """
 
     output_blueprint: SampleDataGroup
@@ -66,7 +63,7 @@ class PipelineContext:
     last_changed_by: Sequence[str]
     worker_source: Any
     least_ahead: int
-    diagnose: Callable[[int, int, int], tuple[str, tuple[int, ...]]]
+    diagnosis: FailureDiagnosis | None
 
     def find_native(self, error: Exception) -> NativeInput | None:
         """The native input that an error of DALI is about, if it is about one."""
@@ -110,12 +107,6 @@ class PipelineContext:
             return ""
         return f"loading {describe_place(sample_index_at(self.data_input, loading, self.batch_size), loading)}"
 
-    def worker_died_error(self, pool: Any, watch: WorkerWatch) -> WorkerDiedError:
-        """Make the error for workers that have ended; ``pool`` is DALI's, if there is one."""
-        from .watching.worker_watch import worker_died_error
-
-        return worker_died_error(pool, watch, self.control, self.data_input, self.batch_size)
-
     def dtype_problems(self, batch: Sequence[Any]) -> list[str]:
         """Say which outputs of the graph have other types than the format; a line for each field."""
         problems = []
@@ -138,20 +129,30 @@ class PipelineContext:
                 )
         return problems
 
-    def graph_error(self, error: Exception, place: tuple[int, int], batch_in_all: int, holds: str) -> GraphError:
+    def graph_error(
+        self,
+        error: Exception,
+        place: tuple[int, int],
+        batch_in_all: int,
+        holds: str,
+        faults: SampleFaults | None,
+    ) -> GraphError:
         """Make the error for a batch that failed in the graph.
 
-        ``place`` is its epoch, and the batch in it; ``holds`` is what native readers tell of it.
+        ``place`` is its epoch, and the batch in it; ``holds`` is what native readers tell of it. ``faults`` finds
+        the culprits instead of the diagnosis, if it is given.
         """
         epoch, batch = place
         reader = self.find_native(error)
         if reader is not None:
             return GraphError(f"Batch {batch} of epoch {epoch} failed in {reader!r}: {dali_cause(error)}")
-        try:
-            diagnosis, sample_indices = self.diagnose(epoch, batch, batch_in_all)
-        except Exception as failed:
-            diagnosis = f"Which sample is to blame could not be found out: {type(failed).__name__}: {failed}"
-            sample_indices = ()
+        diagnosis = "Which samples form the batch is not known: native readers of DALI do not tell."
+        culprits: list[Culprit] = []
+        if self.diagnosis is not None:
+            try:
+                diagnosis, culprits = (faults or self.diagnosis).find(epoch, batch, batch_in_all)
+            except Exception as failed:
+                diagnosis = f"Which sample is to blame could not be found out: {type(failed).__name__}: {failed}"
         if MERGED_DIFFERENT_DIMENSIONS in str(error) and self.merged_fields:
             diagnosis += (
                 f"\nSteps have given the elements of an array different numbers of dimensions, so that they can "
@@ -164,102 +165,9 @@ class PipelineContext:
             f"Batch {batch} of epoch {epoch} failed in the graph.{holds}\n{diagnosis}\n\n"
             f"DALI reports (counting {counted} from 0 within the batch):\n{dali_message(error)}"
         )
-        explained.sample_indices = sample_indices
+        indices = [culprit.member.sample_index for culprit in culprits]
+        explained.sample_indices = tuple([index for index in indices if index is not None])
         return explained
-
-
-class DescribedPipeline(Pipeline, ABC):
-    """A DALI pipeline that knows what it was made of; `StructuredPipeline` runs it."""
-
-    _context: PipelineContext
-    num_delivered: int = 0  # batches since the start
-
-    @property
-    def output_blueprint(self) -> SampleDataGroup:
-        """Format of the output."""
-        return self._context.output_blueprint.get_empty_like_self()
-
-    @property
-    def data_input(self) -> Any:
-        """The input object that this pipeline was defined with."""
-        return self._context.data_input
-
-    def tell_samples(self) -> None:
-        """Have workers tell which samples they load; before the first batch."""
-        self._context.control.ask_for_samples()
-
-    def told_samples(self, epoch: int, batch: int) -> bytes:
-        """What was told of the batch that was delivered last, by its epoch and number; empty for nothing."""
-        context = self._context
-        if not callable(context.data_input):  # it counts over all epochs
-            epoch, batch = 0, self.num_delivered - 1
-        return context.control.told_samples(epoch, batch)
-
-    @property
-    def worker_source(self) -> Any:
-        """What DALI calls in the workers."""
-        return self._context.worker_source
-
-    @property
-    def delivery(self) -> Delivery:
-        """Where the fields stand in the outputs of the graph."""
-        return self._context.delivery
-
-    @property
-    def steps_in_workers(self) -> int:
-        """How many steps of the chain run in the workers, on arrays."""
-        return self._context.steps_in_workers
-
-    @property
-    def plan(self) -> str:
-        """What runs where, is folded and is packed, for people; see `PipelineDefinition.plan`."""
-        return self._context.plan
-
-    @property
-    def not_folded(self) -> Mapping[int, str]:
-        """For steps that treat elements alike, and are not applied to folded arrays: why; by step."""
-        return self._context.not_folded
-
-    @property
-    def max_batch_size(self) -> int:
-        """Samples per batch, at most."""
-        return self._context.batch_size
-
-    @property
-    def batch_size(self) -> int:
-        """The same (deprecated by DALI)."""
-        return self._context.batch_size
-
-    def order_by_sample(self) -> bool:
-        """Have the elements of arrays ordered sample by sample, which makes stacking them a reshape.
-
-        Returns:
-            Whether they are: the order cannot be changed once the workers are started.
-        """
-        layout = self.delivery.layout
-        if layout is not None and not self._py_pool_started and not self._built:
-            layout.is_by_sample = True
-        return self.delivery.is_by_sample
-
-    @property
-    def has_workers(self) -> bool:
-        """Whether there is a callable or iterable, whose epochs are those of the pipeline."""
-        return self._context.has_workers
-
-    @property
-    def ragged_advice(self) -> str:
-        """What to do where samples of a batch have different shapes, if the native inputs know; else empty."""
-        return " ".join(each.ragged_advice for each in self._context.native.values()).strip()
-
-    def work(self) -> list[Work]:
-        """What its workers have done, or this process where it loads."""
-        return self._context.control.work()
-
-    def diagnose_by(self, diagnose: Callable[[int, int, int], tuple[str, tuple[int, ...]]]) -> Any:
-        """Find out by another function who is to blame for a failure; return the one that did so before."""
-        before = self._context.diagnose
-        self._context = attrs.evolve(self._context, diagnose=diagnose)
-        return before
 
 
 def _source_of(tensors: Any) -> str:

@@ -4,121 +4,202 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
-import operator
+import warnings
 import weakref
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, cast
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import attrs
+import numpy as np
 from nvidia.dali import types
+from nvidia.dali.pipeline import Pipeline
 
-from ..errors import ClosedError, FrameworkError, GraphError, SourceError, is_of_missing_package
+from ..errors import FrameworkError, GraphError, SourceError, is_of_missing_package
 from ..faults.fault_policy import FailedSample, FailedSamples, Stage
+from ..limits.image_limits import decoded_already
+from ..sample_data import FieldPath, GroupFormat
+from ..sample_data.names import format_path
 from ..sources.input_adapter import InputAdapter
-from ..sources.planned_input import PlannedInput
-from .failure_diagnosis import BatchMember, Finding
-from .samples import LoadingBatch, OddSampleError, SampleSteps, after_steps, named_step, of_step
+from .control_block import ControlBlock
+from .dali.texts import dali_reason, is_about_decoding
+from .samples import SampleFailureError, of_step
 from .structured_pipeline import StructuredPipeline
-from .tolerant_loading import (
-    BatchLoading,
-    FaultJournal,
-    KnownSampleError,
-    NotTriedError,
-    SampleChain,
-    SampleFailureError,
-    TolerantLoading,
-    description_of,
-)
-from .worker_report import ReportedFailure, WorkerReport
-from .worker_source import BatchSource
+from .tolerant_loading import BatchLoading, FaultJournal, TolerantLoading, description_of
+from .worker_process import pass_on_interrupt
+from .worker_source import CallableSource, IterableSource, infos_of_batch
 
-_LONGEST_REASON = 500
+_MAX_NAMED = 5
 
 
-class TolerantSource(BatchSource):
-    """A `BatchSource` that puts other samples in the place of those that fail.
-
-    A batch without faults is made as by any. When something fails, what was made of the batch so far is kept, and
-    the rest is made sample by sample; likewise all of a batch with a sample that is known to fail.
+@attrs.frozen
+class BatchMember:
+    """A sample of the failed batch.
 
     Attributes:
-        tolerance: What it knows of samples that fail.
+        name: How to call it in a message.
+        sample_index: Index in the data set, None where it is not known.
+        load: Loads it again, as a flat tuple.
+        slot: Its slot in the batch.
     """
 
-    _ranges: ClassVar[Mapping[str, str]] = {**BatchSource._ranges, "_apply_steps": "steps on arrays"}
+    name: str
+    sample_index: int | None
+    load: Callable[[], Sequence[Any]]
+    slot: int = 0
 
-    tolerance: TolerantLoading
 
-    def _read(self, batch: LoadingBatch) -> bool:
-        if self.tolerance.not_tried and self._is_one_known(batch.infos):
-            raise KnownSampleError
-        return super()._read(batch)
+@attrs.frozen
+class Culprit:
+    """A sample that fails.
 
-    def _is_one_known(self, infos: Sequence[types.SampleInfo]) -> bool:
-        indices = {place.sample_index for place in self._get_source().places_at(infos)}
-        return not indices.isdisjoint(self.tolerance.not_tried)
+    Attributes:
+        member: The sample.
+        line: Sample, fields, reason and step, for a message.
+        reason: The reason and the step.
+    """
 
-    def _after_error(self, batch: LoadingBatch, error: BaseException) -> list[Any]:
-        if batch.phase == "draws" or (batch.phase == "packing" and not isinstance(error, OddSampleError)):
-            self._report_error(batch, error)  # no sample has failed
-        note = functools.partial(self._note, batch.row)
-        loading = BatchLoading(self.tolerance, self.chain(), note)
+    member: BatchMember
+    line: str
+    reason: str
+
+
+@attrs.frozen
+class FailureDiagnosis:
+    """Looks for the culprits of a failed batch.
+
+    Attributes:
+        source: What workers call: it loads samples again, as they have sent them.
+        control: Memory in which workers note the samples of a batch.
+        sent_paths: Paths of the fields that the workers send.
+        output_format: Format of the output.
+        make_pipeline: Makes a pipeline for one given flat sample that has only the given output, and only so many
+            of the steps (None: all).
+        step_names: The steps in the graph.
+        first_step: Number of the first of the steps in the graph.
+    """
+
+    source: CallableSource | IterableSource
+    control: ControlBlock
+    sent_paths: Sequence[FieldPath]
+    output_format: GroupFormat
+    make_pipeline: Callable[[Sequence[Any], int | None, int | None], Pipeline]
+    step_names: Sequence[str]
+    first_step: int
+
+    def find(
+        self,
+        epoch: int,
+        batch: int,
+        batch_in_all: int,
+        members: Sequence[BatchMember] | None = None,
+        most: int | None = _MAX_NAMED + 1,
+    ) -> tuple[str, list[Culprit]]:
+        """Find the culprits.
+
+        Args:
+            epoch: Epoch of the batch.
+            batch: The batch in it.
+            batch_in_all: The batch since the start.
+            members: The samples of the batch; None: those that the input loads for it.
+            most: Find no more than so many: each takes a while. None: all.
+
+        Returns:
+            A description in a few lines, and the culprits.
+        """
+        if members is None:
+            members = self._members(epoch, batch, batch_in_all)
+        if not members:
+            return "Which samples form the batch is not known, since the input does not tell.", []
+        failing = (culprit for culprit in map(self._examine, members) if culprit is not None)
+        culprits = list(itertools.islice(failing, most))
+        return self._describe(members, [culprit.line for culprit in culprits]), culprits
+
+    def _describe(self, members: Sequence[BatchMember], culprits: Sequence[str]) -> str:
+        if not culprits:
+            return (
+                f"The batch holds {', '.join(member.name for member in members)}. Each of them passes alone, so "
+                f"the failure is about the batch as a whole (e.g. samples whose shapes do not go together)."
+            )
+        more = ["  - and others"] if len(culprits) > _MAX_NAMED else []
+        return "\n".join(["To blame:", *culprits[:_MAX_NAMED], *more])
+
+    def _members(self, epoch: int, batch: int, batch_in_all: int) -> list[BatchMember]:
+        data_input, size = self.source.data_input, self.source.batch_size
+        if callable(data_input):
+            members = (self._member_of_callable(data_input, epoch, batch, slot) for slot in range(size))
+            if not InputAdapter(data_input).delivers_partial_batches:
+                return list(members)
+            return [member for member in members if member.sample_index is not None]
+        indices = self.control.recorded_batch(batch_in_all)
+        load = getattr(data_input, "load_sample", None)
+        if indices is None or load is None:
+            return []
+        infos = infos_of_batch(batch_in_all, len(indices), size)
+        return [
+            BatchMember(f"sample {index}", index, functools.partial(self.source.load_again, load, index, info))
+            for index, info in zip(indices, infos, strict=True)
+        ]
+
+    def _member_of_callable(self, data_input: Any, epoch: int, batch: int, slot: int) -> BatchMember:
+        info = types.SampleInfo(batch * self.source.batch_size + slot, slot, batch, epoch)
+        index = InputAdapter(data_input).sample_index(info)
+        name = f"slot {slot}" if index is None else f"sample {index}"
+        return BatchMember(name, index, functools.partial(self.source.load_again, data_input, info, info))
+
+    def _examine(self, member: BatchMember) -> Culprit | None:
         try:
-            loading.go_on(batch, error)
-            outputs = self.fit_together(loading)
-        except SampleFailureError as failure:
-            raise self._reported(failure, batch.where) from of_step(failure.cause)
-        batch.infos = [each.info for each in loading.loaded]
-        batch.stand_ins = loading.stand_ins
-        loading.write_records(batch.asked.epoch_idx, batch.asked.iteration)
-        return outputs
+            flat = [np.ascontiguousarray(array) if array.ndim else array for array in member.load()]
+        except BaseException as error:
+            pass_on_interrupt(error)
+            cause = of_step(error)
+            reason = f"could not be loaded again: {type(cause).__name__}: {cause}"
+            return Culprit(member, f"  - {member.name}: {reason}", reason)
+        found = self._failure_of(flat)
+        if found is None:
+            return None
+        all_paths = self.output_format.flat_paths
+        failing = (
+            format_path(path)
+            for position, path in enumerate(all_paths)
+            if len(all_paths) == 1 or self._failure_of(flat, position) is not None
+        )
+        paths = list(itertools.islice(failing, _MAX_NAMED + 1))
+        fields = ", ".join(paths[:_MAX_NAMED]) + (", ..." if len(paths) > _MAX_NAMED else "")
+        told = description_of(InputAdapter(self.source.data_input), member.sample_index)
+        where = f"{member.name}{f' ({told})' if told else ''}{', field ' if paths else ''}{fields}"
+        reason = f"{found}{self._step_of(flat, found)}{self._decoded_already(flat, found, paths)}"
+        return Culprit(member, f"  - {where}: {reason}", reason)
 
-    def fit_together(self, loading: BatchLoading) -> list[Any]:
-        """Make the outputs of a batch; what does not go with the other samples is replaced."""
-        while True:
-            sent = [each.sent for each in loading.loaded]
+    def _step_of(self, flat: Sequence[Any], reason: str) -> str:
+        """Say which step fails for the same reason when it is the last one."""
+        low, high = 0, len(self.step_names)  # fails with `high` steps, not with `low`
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._failure_of(flat, None, middle) == reason else (middle, high)
+        return f" [in step {self.first_step + high - 1}: {self.step_names[high - 1]}]" if high else ""
+
+    def _decoded_already(self, flat: Sequence[Any], reason: str, failing: Sequence[str]) -> str:
+        """Say that images which could not be decoded are no files."""
+        if not is_about_decoding(reason):
+            return ""
+        arrays = {format_path(path): array for path, array in zip(self.sent_paths, flat, strict=False)}
+        found = (decoded_already(arrays[path]) for path in failing if path in arrays)
+        return next((f"; {problem}" for problem in found if problem), "")
+
+    def _failure_of(
+        self, flat: Sequence[Any], output: int | None = None, num_steps: int | None = None
+    ) -> str | None:
+        """Say why a sample fails in the graph, as the workers have sent it; None where it passes."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # DALI's, about inputs that do not reach the only output
             try:
-                return self.outputs_of_batch(sent, loading.draws, functools.partial(self._index_of, loading))
-            except OddSampleError as odd:
-                loading.replace(odd.number, ValueError(odd.problem))
-
-    def _index_of(self, loading: BatchLoading, number: int) -> int | None:
-        sample = loading.loaded[number]
-        return self._sample_index(sample.info) if sample.index is None else sample.index
-
-    def chain(self) -> SampleChain:
-        """What happens to a sample before it is sent."""
-        source: PlannedInput = self._get_source()
-        apply = None if self._steps is None else self._apply_steps
-        return SampleChain(source, self._get_checker().check, self._keyed_draws, apply, self._described)
-
-    def _apply_steps(self, flat: Sequence[Any], numbers: Sequence[Any]) -> Sequence[Any]:
-        return after_steps(cast(SampleSteps, self._steps), flat, numbers, self._replayed)
-
-    def _described(self, failure: SampleFailureError) -> tuple[str, str]:
-        info = failure.info
-        report = self._report_of(failure, f"epoch {info.epoch_idx}, batch {info.iteration}")
-        cause = of_step(failure.cause)
-        if failure.stage == "checks":
-            reason = f"does not fit the blueprint: {str(cause).strip().removeprefix('- ')}"
-        else:
-            reason = f"{type(cause).__name__}: {cause}"
-        return " ".join(reason.split())[:_LONGEST_REASON], report.message
-
-    def _report_of(self, failure: SampleFailureError, where: str) -> WorkerReport:
-        where, index = f"{where}, slot {failure.info.idx_in_batch}", failure.sample_index
-        if failure.stage == "checks":
-            return self.report_of_problem(str(failure.cause), where, index, failure.info)
-        cause = of_step(failure.cause)
-        what = named_step(failure.cause, index) if failure.stage == "steps" else None
-        return self.report(cause, where, index, what, failure.info)
-
-    def _reported(self, failure: SampleFailureError, where: str) -> Exception:
-        if isinstance(failure.cause, NotTriedError):
-            failure.cause.args = (f"it is known to fail: {failure.cause}",)
-        report = self._report_of(failure, where)
-        return ReportedFailure((report.with_note(failure.note) if failure.note else report).encode())
+                self.make_pipeline(flat, output, num_steps).run()
+            except Exception as error:
+                # It counts in a batch of one here.
+                return dali_reason(error).replace("sample #0", "the sample")
+        return None
 
 
 _logger = logging.getLogger(__name__)
@@ -138,28 +219,17 @@ class SampleFaults:
 
     def __init__(self, pipeline: StructuredPipeline, failed: FailedSamples) -> None:
         """Set the pipeline up, which is not started yet."""
-        self._pipeline_reference = weakref.ref(pipeline)  # it holds this object
+        self._pipeline: StructuredPipeline = weakref.proxy(pipeline)  # it holds this object
         self._failed = failed
-        self._culprits: list[tuple[BatchMember, Finding]] = []
-        self._slots: dict[str, int] = {}  # of the batch that failed, by the name of the sample
+        self._culprits: list[Culprit] = []
         self._records: list[dict[str, Any]] = []
         self._journal: FaultJournal | None = None
-        self._source: TolerantSource | None = None
+        self._source: CallableSource | None = None
         policy = failed.policy
         if policy.samples != "raise":
             self._journal = FaultJournal()
-            source: Any = pipeline.worker_source
-            source.__class__ = TolerantSource  # it is not started yet
-            self._source = source
-            source.tolerance = TolerantLoading(policy.samples, dict(failed.not_tried), self._journal)
-        self._diagnosis = pipeline.diagnose_by(self._diagnose)
-
-    @property
-    def _pipeline(self) -> StructuredPipeline:
-        pipeline = self._pipeline_reference()
-        if pipeline is None:
-            raise ClosedError("The pipeline is gone.")
-        return pipeline
+            self._source = pipeline.worker_source
+            self._source.tolerance = TolerantLoading(policy.samples, dict(failed.not_tried), self._journal)
 
     def close(self) -> None:
         """Give the journal back."""
@@ -212,17 +282,18 @@ class SampleFaults:
 
     # --- batches that fail ----------------------------------------------------------------------------
 
-    def _diagnose(self, epoch: int, batch: int, batch_in_all: int) -> tuple[str, tuple[int, ...]]:
+    def find(self, epoch: int, batch: int, batch_in_all: int) -> tuple[str, list[Culprit]]:
+        """Find the culprits of a batch that failed in the graph; see `FailureDiagnosis.find`."""
         members = None if self._source is None else self._members(self._source, epoch, batch)
-        text, self._culprits = self._diagnosis.find(epoch, batch, batch_in_all, members)
-        indices = [member.sample_index for member, _ in self._culprits]
-        return text, tuple([index for index in indices if index is not None])
+        diagnosis = cast(FailureDiagnosis, self._pipeline.diagnosis)
+        text, self._culprits = diagnosis.find(epoch, batch, batch_in_all, members, most=None)
+        return text, self._culprits
 
-    def _members(self, source: TolerantSource, epoch: int, batch: int) -> list[BatchMember]:
+    def _members(self, source: CallableSource, epoch: int, batch: int) -> list[BatchMember]:
         """The samples of a batch, as the workers have sent them."""
         size = self._pipeline.max_batch_size
         infos = [types.SampleInfo(batch * size + slot, slot, batch, epoch) for slot in range(size)]
-        loading = BatchLoading(attrs.evolve(source.tolerance, journal=None), source.chain())
+        loading = BatchLoading(cast(TolerantLoading, source.tolerance), source.chain())
         try:
             with source.seeding():
                 loading.run(infos)
@@ -231,15 +302,9 @@ class SampleFaults:
             return []
         members = []
         for number, each in enumerate(loading.loaded):
-            numbers = [of_batch[number] for of_batch in loading.draws]
-            index = (
-                each.index
-                if each.index is not None
-                else InputAdapter(source.chain().source).sample_index(each.info)
-            )
-            name = f"sample {index}"
-            self._slots[name] = int(each.info.idx_in_batch)
-            members.append(BatchMember(name, index, functools.partial(list, [*each.sent, *numbers])))
+            index = source.index_of(loading, number)
+            load = functools.partial(list[Any], [*each.sent, *each.numbers])
+            members.append(BatchMember(f"sample {index}", index, load, int(each.info.idx_in_batch)))
         return members
 
     def resolve(self, error: FrameworkError) -> bool:
@@ -251,11 +316,12 @@ class SampleFaults:
         if not isinstance(error, GraphError) or not self._culprits:
             self._note_raised(error)
             return False
-        for member, finding in self._culprits:
+        for culprit in self._culprits:
+            member = culprit.member
             if member.sample_index is None:
                 return False
-            place = (*self._pipeline.failed_batch, self._slots.get(member.name, 0))
-            self._note_culprit(member.sample_index, finding.reason, "graph", place, finding.line.strip())
+            place = (*self._pipeline.failed_batch, member.slot)
+            self._note_culprit(member.sample_index, culprit.reason, "graph", place, culprit.line.strip())
         self._failed.require_budget()
         return self._failed.policy.samples != "raise"
 
@@ -279,21 +345,16 @@ class SampleFaults:
 
     def _note_raised(self, error: FrameworkError) -> None:
         index = error.sample_index if isinstance(error, SourceError) else None
-        if index is None or is_of_missing_package(error):
-            return
-        reason = str(error).partition("\n")[0]
-        epoch, batch = self._pipeline.failed_batch
-        self._note(
-            FailedSample(
-                index, reason, "loading", _OUTCOMES["raise"], self._file(index), epoch, batch, message=str(error)
+        if index is not None and not is_of_missing_package(error):
+            reason, place = str(error).partition("\n")[0], self._pipeline.failed_batch
+            self._note(
+                FailedSample(
+                    index, reason, "loading", _OUTCOMES["raise"], self._file(index), *place, message=str(error)
+                )
             )
-        )
 
     def _file(self, index: int) -> str:
         return description_of(InputAdapter(self._pipeline.data_input), index)
 
 
 _OUTCOMES = {"raise": "raised", "skip": "skipped", "replace": "another sample in its place"}
-
-
-_sample_index_of, _is_padding_of = operator.attrgetter("sample_index"), operator.attrgetter("is_padding")

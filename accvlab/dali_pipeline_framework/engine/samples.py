@@ -43,7 +43,6 @@ class LoadingBatch:
     """A batch that is made: how far that has come tells what has failed, and where to go on behind it.
 
     Attributes:
-        asked: The batch as DALI asks for it.
         infos: Positions of its samples; fewer once it is known that the epoch ends within it.
         row: Where the control block notes what is loaded.
         phase: What is being done.
@@ -57,9 +56,8 @@ class LoadingBatch:
         stepped_ns: When all had gone through the steps.
     """
 
-    asked: types.BatchInfo
     infos: Sequence[types.SampleInfo]
-    row: int
+    row: int = 0
     phase: Phase = "loading"
     rest: Iterator[Any] = _NO_MORE
     samples: list[Sequence[Any]] = attrs.Factory(list)
@@ -80,6 +78,7 @@ _ndim_of = operator.attrgetter("ndim")
 _dtype_of = operator.attrgetter("dtype")
 
 
+@attrs.define(eq=False)
 class OddSampleError(Exception):
     """A sample of a batch does not go with the others, or cannot travel.
 
@@ -88,11 +87,27 @@ class OddSampleError(Exception):
         problem: What is wrong, in lines.
     """
 
-    def __init__(self, number: int, problem: str) -> None:
-        """Keep which sample it is."""
-        super().__init__(problem)
-        self.number = number
-        self.problem = problem
+    number: int
+    problem: str
+
+
+@attrs.define(eq=False)
+class SampleFailureError(Exception):
+    """A sample has failed.
+
+    Attributes:
+        cause: What was raised.
+        stage: Where: "loading", "checks" or "steps".
+        sample_index: Its index in the data set.
+        info: Its position.
+        note: What else there is to say.
+    """
+
+    cause: BaseException
+    stage: str
+    sample_index: int | None
+    info: types.SampleInfo
+    note: str = ""
 
 
 class SampleChecker:

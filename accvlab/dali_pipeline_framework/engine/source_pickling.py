@@ -15,7 +15,7 @@ import io
 import os
 import pickle
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -59,64 +59,29 @@ def guard_around(name: str, script: str) -> int | None:
         statements = ast.parse(Path(script).read_bytes()).body
     except (OSError, SyntaxError, ValueError):  # the worker will say what it is
         return None
-    names = _Names()
-    for statement in statements:
-        names.visit(statement)
-    return None if name in names.others else names.below.get(name)
+    guards = [guard for defined, guard in _definitions(statements, None) if defined == name]
+    return None if None in guards else next(iter(guards), None)
 
 
-class _Names(ast.NodeVisitor):
-    """Names that the statements of a module define.
-
-    Attributes:
-        below: Those below a main guard, with its line.
-        others: Those elsewhere.
-    """
-
-    def __init__(self) -> None:
-        self.below: dict[str, int] = {}
-        self.others: set[str] = set()
-        self._guard: int | None = None
-
-    def _add(self, name: str) -> None:
-        if self._guard is None:
-            self.others.add(name)
-        else:
-            self.below[name] = self._guard
-
-    def visit_If(self, node: ast.If) -> None:
-        is_guard = _is_guard(node.test)
-        outer = self._guard
-        for statements, is_below in ((node.body, is_guard), (node.orelse, is_guard is False)):
-            self._guard = node.lineno if is_below else outer
-            for statement in statements:
-                self.visit(statement)
-        self._guard = outer
-
-    # What is defined within a function or class is not of the module, and not visited.
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        self._add(node.name)
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
-        self._add(node.name)
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        self._add(node.name)
-
-    def visit_Import(self, node: ast.Import) -> None:
-        for alias in node.names:
-            self._add(alias.asname or alias.name.partition(".")[0])
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        for alias in node.names:
-            all_names = dir(sys.modules.get(node.module or "")) if alias.name == "*" else []
-            for name in all_names or [alias.asname or alias.name]:
-                self._add(name)
-
-    def visit_Name(self, node: ast.Name) -> None:
-        if isinstance(node.ctx, ast.Store):
-            self._add(node.id)
+def _definitions(nodes: Iterable[ast.AST], guard: int | None) -> Iterator[tuple[str, int | None]]:
+    """Names that the statements of a module define, each with the line of the main guard that it is below."""
+    for node in nodes:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield node.name, guard  # what is defined in it is not of the module
+            case ast.If():
+                is_guard = _is_guard(node.test)
+                yield from _definitions(node.body, node.lineno if is_guard else guard)
+                yield from _definitions(node.orelse, node.lineno if is_guard is False else guard)
+            case ast.Import() | ast.ImportFrom():
+                module = sys.modules.get(getattr(node, "module", None) or "")
+                for alias in node.names:
+                    bound = alias.asname or alias.name.partition(".")[0]
+                    yield from ((name, guard) for name in (dir(module) if bound == "*" else [bound]))
+            case ast.Name(ctx=ast.Store()):
+                yield node.id, guard
+            case _:
+                yield from _definitions(ast.iter_child_nodes(node), guard)
 
 
 def _is_guard(test: ast.expr) -> bool | None:
@@ -149,15 +114,11 @@ def pickler_functions(py_callback_pickler: Any) -> tuple[Dumps, Loads]:
     """
     if py_callback_pickler is None:
         return _dumps, pickle.loads
-    dumps_kwargs: Mapping[str, Any] = {}
-    loads_kwargs: Mapping[str, Any] = {}
-    pickler = py_callback_pickler
-    if isinstance(py_callback_pickler, tuple | list):
-        pickler, *rest = py_callback_pickler
-        dumps_kwargs = (rest[0] if rest else None) or {}
-        loads_kwargs = (rest[1] if len(rest) > 1 else None) or {}
+    given = [*py_callback_pickler] if isinstance(py_callback_pickler, tuple | list) else [py_callback_pickler]
+    pickler, dumps_kwargs, loads_kwargs = [*given, None, None][:3]
     # Not lambdas: `loads` travels to the worker itself, by the same pickler.
-    return functools.partial(pickler.dumps, **dumps_kwargs), functools.partial(pickler.loads, **loads_kwargs)
+    dumps = functools.partial(pickler.dumps, **(dumps_kwargs or {}))
+    return dumps, functools.partial(pickler.loads, **(loads_kwargs or {}))
 
 
 class _UnreachableError(Exception):

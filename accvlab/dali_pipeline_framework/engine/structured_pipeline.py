@@ -11,20 +11,22 @@ import weakref
 from collections.abc import Callable, Sequence, Set
 from threading import get_ident
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
 from ..errors import ClosedError, FrameworkError, OutputError, WorkerDiedError
+from ..sample_data import SampleDataGroup
 from ..sources.input_adapter import InputAdapter
 from ..sources.input_parts import NativeRun
 from ..sources.reader_epochs import ReaderEpochs
 from ..url_secrets import cleaned
 from . import interrupts
+from .control_block import Work
 from .dali.texts import NO_WORKER_TAKES_TASKS, WORKER_LOST
 from .interrupts import DeferredInterrupt
-from .pipeline_context import DescribedPipeline, PipelineContext
+from .pipeline_context import PipelineContext
 from .timing import StageTimes, mark_ranges, threads_of_dali, threads_of_process, time_waits
 from .watching.pool import (
     LoadAhead,
@@ -34,6 +36,7 @@ from .watching.pool import (
     require_shared_memory,
     reserve_first_pages,
 )
+from .worker_report import ReportedFailure, WorkerReport
 
 if TYPE_CHECKING:
     from .sample_faults import SampleFaults
@@ -55,17 +58,10 @@ def reuse_host_memory() -> None:
     os.environ.setdefault(_VARIABLE, _THRESHOLD)
 
 
-class Closable(Protocol):
-    """What can be closed, also more than once."""
-
-    def close(self) -> None:
-        """Give back what is held."""
+_open: weakref.WeakSet[StructuredPipeline] = weakref.WeakSet()
 
 
-_open: weakref.WeakSet[Closable] = weakref.WeakSet()
-
-
-def close_at_exit(pipeline: Closable) -> None:
+def close_at_exit(pipeline: StructuredPipeline) -> None:
     """Close a pipeline when the process ends, if it is still there."""
     _register()
     _open.add(pipeline)
@@ -86,10 +82,11 @@ def _close_all() -> None:
         pipeline.close()
 
 
-_NOTHING = contextlib.nullcontext()
+def _of_context(name: str) -> Any:
+    return property(lambda pipeline: getattr(pipeline._context, name), doc=f"See `PipelineContext.{name}`.")
 
 
-class StructuredPipeline(DescribedPipeline):
+class StructuredPipeline(Pipeline):
     """A DALI pipeline with a known sample format.
 
     It is an ordinary `nvidia.dali.Pipeline`; in addition
@@ -103,8 +100,20 @@ class StructuredPipeline(DescribedPipeline):
     Get one from `PipelineDefinition.get_dali_pipeline`.
     """
 
+    data_input = _of_context("data_input")
+    worker_source = _of_context("worker_source")
+    delivery = _of_context("delivery")
+    steps_in_workers = _of_context("steps_in_workers")
+    not_folded = _of_context("not_folded")
+    max_batch_size = _of_context("batch_size")
+    batch_size = _of_context("batch_size")
+    has_workers = _of_context("has_workers")
+    diagnosis = _of_context("diagnosis")
+
+    _context: PipelineContext
     times: StageTimes
-    _failure: Exception | None = None
+    num_delivered: int = 0  # batches since the start
+    failure: Exception | None = None  # also where that is not due yet; nothing comes after it
     _num_before_failure: int = 0  # batches that are delivered, since the start, before the failure is due
     _is_failure_due: bool = False  # whether the batch that failed was asked for
     _first_in_epoch: int = 0  # batch at which the epoch began: 0, except after a checkpoint was restored
@@ -112,7 +121,7 @@ class StructuredPipeline(DescribedPipeline):
     _runs: Sequence[NativeRun] = ()  # where the native inputs stand, once the pipeline is built
     _has_scheduled: bool = False  # whether a batch of the current epoch was asked for
     _num_iterators: int = 0
-    _is_closed: bool = False
+    is_closed: bool = False
     _is_abandoning: bool = False  # whether what is left of the epoch is thrown away
     _load_ahead: LoadAhead | None = None
     watch: WorkerWatch | None = None
@@ -138,14 +147,43 @@ class StructuredPipeline(DescribedPipeline):
         return adopted
 
     @property
-    def is_closed(self) -> bool:
-        """Whether the pipeline was closed."""
-        return self._is_closed
+    def output_blueprint(self) -> SampleDataGroup:
+        """Format of the output."""
+        return self._context.output_blueprint.get_empty_like_self()
 
     @property
-    def failure(self) -> Exception | None:
-        """What has failed, also where that is not due yet; nothing comes behind it."""
-        return self._failure
+    def plan(self) -> str:
+        """What runs where, is folded and is packed, for people; see `PipelineDefinition.plan`."""
+        return self._context.plan
+
+    def tell_samples(self) -> None:
+        """Have workers tell which samples they load; before the first batch."""
+        self._context.control.ask_for_samples()
+
+    def told_samples(self, epoch: int, batch: int) -> bytes:
+        """What was told of the batch that was delivered last, by its epoch and number; empty for nothing."""
+        context = self._context
+        if not callable(context.data_input):  # it counts over all epochs
+            epoch, batch = 0, self.num_delivered - 1
+        return context.control.told_samples(epoch, batch)
+
+    def order_by_sample(self) -> None:
+        """Have the elements of arrays ordered sample by sample, which makes stacking them a reshape.
+
+        The order cannot be changed once the workers are started.
+        """
+        layout = self.delivery.layout
+        if layout is not None and not self._py_pool_started and not self._built:
+            layout.is_by_sample = True
+
+    @property
+    def ragged_advice(self) -> str:
+        """What to do where samples of a batch have different shapes, if the native inputs know; else empty."""
+        return " ".join(each.ragged_advice for each in self._context.native.values()).strip()
+
+    def work(self) -> list[Work]:
+        """What its workers have done, or this process where it loads."""
+        return self._context.control.work()
 
     @property
     def last_batch(self) -> tuple[int, int]:
@@ -195,7 +233,7 @@ class StructuredPipeline(DescribedPipeline):
 
     def build(self) -> None:
         """Build the pipeline, and start its worker processes if that was not done before."""
-        if self._built and not self._is_closed:  # DALI asks several times per batch
+        if self._built and not self.is_closed:  # DALI asks several times per batch
             return
         self._require_open()
         if not self._built:
@@ -218,16 +256,17 @@ class StructuredPipeline(DescribedPipeline):
 
     def schedule_run(self) -> None:
         """Schedule the next batch. A failure to do so is kept until that batch is due."""
-        if not self._built or self._is_closed:
+        if not self._built or self.is_closed:
             self.build()
-        if self._failure is not None or (self._runs and not self._await_input()):
+        if self.failure is not None or (self._runs and not self._await_input()):
             return
         self._has_scheduled = True
         try:
             if not self._exec_async:
                 # DALI waits for ever for the buffer that holds the batch delivered last.
                 self.release_outputs()
-            with DeferredInterrupt(None if self._py_pool is None else self._interrupt_workers):
+            end_wait = None if self._py_pool is None else functools.partial(interrupt, self._py_pool)
+            with DeferredInterrupt(end_wait):
                 if self._runs:
                     self._schedule()
                 else:
@@ -236,14 +275,13 @@ class StructuredPipeline(DescribedPipeline):
             raise
         except Exception as error:
             ahead = self._batches_to_consume
-            from .worker_report import WorkerReport
 
             if not self._exec_async and WorkerReport.find(error) is None:
                 ahead -= 1  # the graph has run and failed in this call, when the batch was counted already
-            self._failure = self._explained(error, ahead)
+            self.failure = self._explained(error, ahead)
             self._num_before_failure = self.num_delivered + ahead
         except BaseException:
-            self._failure = ClosedError(
+            self.failure = ClosedError(
                 "The pipeline was interrupted while it waited for a batch, and cannot be continued. Get a new "
                 "one from PipelineDefinition.get_dali_pipeline()."
             )
@@ -338,9 +376,9 @@ class StructuredPipeline(DescribedPipeline):
             mark_ranges(self._py_pool.pool, wait_for_res="wait for workers")
 
     def _receive(self, get_outputs: Callable[[Any], Any], cuda_stream: Any) -> Any:
-        if self._is_closed:
+        if self.is_closed:
             self._require_open()
-        if self._failure is not None and (
+        if self.failure is not None and (
             self._is_failure_due or self.empty() or self.num_delivered >= self._num_before_failure
         ):
             self._raise_failure()
@@ -350,14 +388,15 @@ class StructuredPipeline(DescribedPipeline):
         try:
             if running is not None:
                 running.is_held = True
-            with DeferredInterrupt(_wait_on) if running is None else _NOTHING:
+            # What it waits for takes a short time only: nothing ends that.
+            with DeferredInterrupt(lambda: None) if running is None else contextlib.nullcontext():
                 batch = get_outputs(cuda_stream)
                 self._num_in_epoch += 1
                 self.num_delivered += 1
         except StopIteration:
             raise
         except Exception as error:
-            self._failure = self._explained(error, 0)
+            self.failure = self._explained(error, 0)
             self._raise_failure()
         finally:
             if running is not None:
@@ -391,7 +430,7 @@ class StructuredPipeline(DescribedPipeline):
     def _check_dtypes(self, batch: Sequence[Any]) -> None:
         problems = self._context.dtype_problems(batch)
         if problems:
-            self._failure = OutputError(
+            self.failure = OutputError(
                 "The data do not have the types of the declared format. Make the step produce the declared "
                 "type (e.g. with fn.cast), or change the declaration:\n" + "\n".join(problems)
             )
@@ -438,9 +477,7 @@ class StructuredPipeline(DescribedPipeline):
         Raises:
             FrameworkError: The pipeline has failed or was closed; it cannot be continued.
         """
-        self._require_open()
-        if self._failure is not None:
-            self._raise_failure()
+        self._require_running()
         if self.is_at_start_of_epoch():
             if self._last_iter and self.empty():  # an epoch without batches, e.g. what a checkpoint left of it
                 self.reset()
@@ -460,9 +497,7 @@ class StructuredPipeline(DescribedPipeline):
         Raises:
             FrameworkError: The pipeline has failed or was closed; it cannot be continued.
         """
-        self._require_open()
-        if self._failure is not None:
-            self._raise_failure()
+        self._require_running()
         if self._has_scheduled:
             self._end_epoch()
         # After a checkpoint was restored, DALI goes on counting where it stood.
@@ -528,9 +563,9 @@ class StructuredPipeline(DescribedPipeline):
 
         Batches that were delivered stay valid. Closing a second time does nothing.
         """
-        if self._is_closed:
+        if self.is_closed:
             return
-        self._is_closed = True
+        self.is_closed = True
         for run in self._runs:
             run.close()
         self._shutdown()
@@ -555,17 +590,18 @@ class StructuredPipeline(DescribedPipeline):
         if self._num_iterators == 0:
             self.close()
 
-    def _interrupt_workers(self) -> None:
-        """Have DALI end the workers, which ends its wait for them; called in any thread."""
-        interrupt(self._py_pool)
-
     def _end_workers(self) -> None:
         if self.watch is not None:
             self.watch.close()
         end_workers(self._py_pool)
 
+    def _require_running(self) -> None:
+        self._require_open()
+        if self.failure is not None:
+            self._raise_failure()
+
     def _require_open(self) -> None:
-        if self._is_closed:
+        if self.is_closed:
             raise ClosedError(
                 "The pipeline was closed, either by close() or together with the last iterator over it. Get a "
                 "new one from PipelineDefinition.get_dali_pipeline()."
@@ -577,8 +613,8 @@ class StructuredPipeline(DescribedPipeline):
         self._is_failure_due = True
         # Nothing more can come from the workers; a traceback that somebody keeps must not keep them.
         self._end_workers()
-        if self._failure is not None:
-            raise self._failure.with_traceback(None) from self._failure.__cause__
+        if self.failure is not None:
+            raise self.failure.with_traceback(None) from self.failure.__cause__
 
     def hold_back(self, batch: tuple[int, int], error: WorkerDiedError) -> None:
         """Fail with an error at a batch (epoch, and batch in it) of the input, and load nothing from there on."""
@@ -598,7 +634,6 @@ class StructuredPipeline(DescribedPipeline):
         self.failed_batch = self._context.control.locate(self._epoch_idx, iteration)
         if self.held_back is not None and self.failed_batch == self.held_back[0]:
             return self.held_back[1]
-        from .worker_report import ReportedFailure, WorkerReport
 
         report = WorkerReport.find(error)
         if report is not None:
@@ -607,14 +642,13 @@ class StructuredPipeline(DescribedPipeline):
                 explained.__cause__ = None if error.__cause__ is None else cleaned(error.__cause__)
             return explained
         if WORKER_LOST in str(error) or NO_WORKER_TAKES_TASKS in str(error):
-            return self._context.worker_died_error(self._py_pool, cast("WorkerWatch", self.watch))
+            from .watching.worker_watch import worker_died_error
+
+            context, watch = self._context, cast("WorkerWatch", self.watch)
+            return worker_died_error(self._py_pool, watch, context.control, context.data_input, context.batch_size)
         batch_in_all = self.num_delivered + ahead
         holds = "".join(f" {run.describe_batch(batch_in_all)}" for run in self._runs).rstrip()
-        return self._context.graph_error(error, self.failed_batch, batch_in_all, holds)
-
-
-def _wait_on() -> None:
-    """Do nothing: while a batch is being finished, which takes a short time only."""
+        return self._context.graph_error(error, self.failed_batch, batch_in_all, holds, self.sample_faults)
 
 
 def discard_loaded(pool: Any) -> None:
@@ -622,7 +656,6 @@ def discard_loaded(pool: Any) -> None:
 
     Nobody has asked for it, so it does not go through the graph, and a bad sample in it is no reason to fail.
     """
-    from .worker_report import WorkerReport
 
     for number, context in enumerate(() if pool is None else pool.contexts):
         pool.reset_context(number)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import time
@@ -10,7 +11,8 @@ import weakref
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Any, Protocol, cast
+from types import SimpleNamespace
+from typing import Any
 
 import attrs
 
@@ -53,22 +55,16 @@ class StageTimes:
 
 def time_waits(pool: Any, times: StageTimes) -> None:
     """Have a pool of DALI (``WorkerPool.pool``) count how long it waits for its workers."""
-    pool_class: Any = type(pool)
-    pool.__class__ = _timed(pool_class)
-    pool.stage_times = times
+    wait, reference = type(pool).wait_for_res, weakref.ref(pool)
 
+    def timed() -> Any:
+        began = perf_counter_ns()
+        try:
+            return wait(reference())
+        finally:
+            times.workers_ns += perf_counter_ns() - began
 
-@functools.cache
-def _timed(pool_class: Any) -> Any:
-    class TimedPool(pool_class):  # type: ignore[misc]
-        def wait_for_res(self) -> Any:
-            began = perf_counter_ns()
-            try:
-                return super().wait_for_res()
-            finally:
-                self.stage_times.workers_ns += perf_counter_ns() - began
-
-    return TimedPool
+    pool.wait_for_res = timed
 
 
 _THREADS_OF_DALI = b"[DALI]"
@@ -128,50 +124,32 @@ NVTX_VARIABLE = "DALI_PIPELINE_FRAMEWORK_NVTX"
 """Ranges are marked where this is set in the environment to something else than 0."""
 
 
-class Marker(Protocol):
-    """What begins and ends ranges."""
-
-    def push_range(self, message: str) -> object:
-        """Begin a range within the present one of this thread."""
-
-    def pop_range(self) -> object:
-        """End the present range of this thread."""
-
-
 def are_ranges_wanted() -> bool:
     """Whether ranges are to be marked."""
     return os.environ.get(NVTX_VARIABLE, "0") not in ("", "0")
 
 
 @functools.cache
-def marker() -> Marker:
-    """Get what marks ranges: the package `nvtx`, or PyTorch with CUDA.
+def marker() -> Any:
+    """Get what begins and ends ranges (`push_range`, `pop_range`): the package `nvtx`, or PyTorch with CUDA.
 
     Raises:
         SettingError: Neither is installed.
     """
-    try:
+    with contextlib.suppress(ImportError):
         import nvtx
 
-        return cast(Marker, nvtx)
-    except ImportError:
-        pass
-    try:
+        return nvtx
+    with contextlib.suppress(ImportError):
         from torch.cuda import is_available
-        from torch.cuda import nvtx as nvtx_of_torch
-    except ImportError:
-        is_available = bool
-    if not is_available():
-        raise SettingError(
-            f"{NVTX_VARIABLE} is set, and marking ranges needs the package nvtx, or PyTorch with CUDA. Install "
-            f"the extra `nvtx`, or unset the variable."
-        )
+        from torch.cuda import nvtx as of_torch
 
-    class _OfTorch:
-        push_range = staticmethod(nvtx_of_torch.range_push)
-        pop_range = staticmethod(nvtx_of_torch.range_pop)
-
-    return _OfTorch()
+        if is_available():
+            return SimpleNamespace(push_range=of_torch.range_push, pop_range=of_torch.range_pop)
+    raise SettingError(
+        f"{NVTX_VARIABLE} is set, and marking ranges needs the package nvtx, or PyTorch with CUDA. Install the "
+        f"extra `nvtx`, or unset the variable."
+    )
 
 
 def mark_ranges(owner: Any, **ranges: str) -> None:

@@ -3,25 +3,23 @@
 
 ::
 
-    get_data, checks     fails ─> substitute 1 ─> fails ─> substitute 2 ─> ...    each is loaded and checked
-    draws of the batch   keyed by the place, not by the sample that stands there
-    steps on arrays      fails ─> the next substitute: loaded, checked, drawn for and processed
-    transport            does not go with the others ─> the next substitute
+    get_data, checks, steps on arrays    fails ─> substitute 1 ─> fails ─> substitute 2 ─> ...
+    draws                                keyed by the place, not by the sample that takes it
+    transport                            does not go with the others ─> the next substitute
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
-import mmap
 import os
-import struct
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any, NoReturn, TypeAlias
 
 import attrs
+import numpy as np
 from nvidia.dali import types
 
 from ..draws.keyed_draws import SamplePlace, note_sample
@@ -30,96 +28,50 @@ from ..errors import is_of_missing_package
 from ..faults.fault_policy import SamplePolicy
 from ..sources.planned_input import PlannedInput
 from ..url_secrets import without_secrets
-from .samples import LoadingBatch, OddSampleError
-from .worker_process import pass_on_interrupt
-
-_WORD = struct.Struct("=q")
+from .control_block import close_files
+from .samples import LoadingBatch, OddSampleError, SampleFailureError
+from .worker_process import decorating, pass_on_interrupt
 
 
 class FaultJournal:
-    """An anonymous file to which workers append, and which the main process reads.
+    """An anonymous file to which workers append records, and which the main process reads.
 
-    It begins with a word that all share in memory: how many bytes of records there are. So it costs next to
-    nothing to look whether there are new ones. A batch reaches the main process after the records about it were
-    written.
+    A batch reaches the main process after the records about it were written.
+
+    Attributes:
+        close: Gives the file back.
     """
 
     def __init__(self) -> None:
         """Create the file."""
         self._fd = os.memfd_create("dali_pipeline_framework_faults", os.MFD_CLOEXEC)
-        os.ftruncate(self._fd, _WORD.size)
-        self._size = memoryview(mmap.mmap(self._fd, _WORD.size)).cast("q")
         self._path = f"/proc/{os.getpid()}/fd/{self._fd}"
         self._num_read = 0
-        self._close = weakref.finalize(self, _close_in, os.getpid(), self._fd)
+        self.close = weakref.finalize(self, close_files, os.getpid(), self._fd)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_path": self._path, "_fd": -1}
+        return {"_path": self._path}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-
-    def write(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Append records, in one piece."""
-        lines = b"".join(json.dumps(record).encode() + b"\n" for record in records)
-        fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            fcntl.lockf(fd, fcntl.LOCK_EX)  # closing the file ends it
-            (size,) = _WORD.unpack(os.pread(fd, _WORD.size, 0))
-            while lines:
-                num_written = os.pwrite(fd, lines, _WORD.size + size)
-                lines, size = lines[num_written:], size + num_written
-            os.pwrite(fd, _WORD.pack(size), 0)  # from here on they are there
-        finally:
-            os.close(fd)
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Append a record, in one piece."""
+        with open(self._path, "ab") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX)  # closing the file ends it
+            file.write(json.dumps(record).encode() + b"\n")
 
     def read(self) -> list[dict[str, Any]]:
         """Get the records that were written since the last time, in the process that made the journal."""
-        size = self._size[0]
+        size = os.fstat(self._fd).st_size
         if size == self._num_read:
             return []
-        written = os.pread(self._fd, size - self._num_read, _WORD.size + self._num_read)
-        self._num_read = size
-        return [json.loads(line) for line in written.splitlines()]
-
-    def close(self) -> None:
-        """Give the file back."""
-        self._close()
-
-
-def _close_in(pid: int, fd: int) -> None:
-    if os.getpid() == pid:  # a forked child must not close what has its number there
-        os.close(fd)
+        # The last line may still be being written: it is about a batch that comes later.
+        lines, end, _ = os.pread(self._fd, size - self._num_read, self._num_read).rpartition(b"\n")
+        self._num_read += len(lines + end)
+        return [json.loads(line) for line in lines.splitlines()]
 
 
 Flat: TypeAlias = Sequence[Any]
-# Position of a sample, its index (None: not asked for), its arrays or what was raised, and the stage of that.
-_Attempt: TypeAlias = tuple[types.SampleInfo, int | None, Any, BaseException | None, str]
 
 _MOST_MESSAGES = 50  # of one worker; later records have no tracebacks, since the journal is kept in memory
-
-
-class SampleFailureError(Exception):
-    """A sample has failed.
-
-    Attributes:
-        cause: What was raised.
-        stage: Where: "loading", "checks" or "steps".
-        sample_index: Its index in the data set.
-        info: Its position.
-        note: What else there is to say.
-    """
-
-    def __init__(
-        self, cause: BaseException, stage: str, sample_index: int | None, info: types.SampleInfo, note: str = ""
-    ) -> None:
-        """Keep what it is about."""
-        super().__init__(str(cause))
-        self.cause = cause
-        self.stage = stage
-        self.sample_index = sample_index
-        self.info = info
-        self.note = note
 
 
 class NotTriedError(Exception):
@@ -139,14 +91,14 @@ class SampleChain:
         check: Compares the arrays of a sample with the blueprint, and returns them; a ValueError where they do not
             fit.
         draws: Computes random draws; None where none travel.
-        apply: Applies the steps that run here to the arrays of a sample and its draws; None where there are none.
+        apply: Applies the steps that run here to the arrays of a sample and its draws.
         describe: Gets a line and a full message about a failure.
     """
 
     source: PlannedInput
     check: Callable[[Any], Flat]
     draws: KeyedDraws | None
-    apply: Callable[[Flat, Sequence[Any]], Flat] | None
+    apply: Callable[[Flat, Sequence[Any]], Flat]
     describe: Callable[[SampleFailureError], tuple[str, str]]
 
 
@@ -157,12 +109,12 @@ class TolerantLoading:
     Attributes:
         samples: Whether one is skipped or replaced.
         not_tried: Samples that are known to fail, and why.
-        journal: Where to write what has failed; None: nowhere.
+        journal: Where to write what has failed.
     """
 
     samples: SamplePolicy
-    not_tried: Mapping[int, str] = attrs.Factory(dict)
-    journal: FaultJournal | None = None
+    not_tried: Mapping[int, str]
+    journal: FaultJournal
     num_messages: int = attrs.field(default=0, init=False)
 
 
@@ -178,21 +130,32 @@ class _Trouble:
 
 @attrs.define
 class LoadedSample:
-    """A sample of a batch: its position, what was loaded for it, and its arrays before and after the steps."""
+    """A sample of a batch.
+
+    Attributes:
+        info: Its position.
+        index: Its index in the data set; None where that was not looked up.
+        flat: The arrays that were loaded for it.
+        numbers: The numbers of each draw.
+        sent: Its arrays after the steps; None: these were not applied yet.
+    """
 
     info: types.SampleInfo
     index: int | None
-    flat: Flat
-    sent: Flat
+    flat: Flat = ()
     numbers: Sequence[Any] = ()
+    sent: Any = None
+
+
+# A sample, and where it has failed: what was raised, and the stage of that.
+_Attempt: TypeAlias = tuple[LoadedSample, BaseException | None, str]
 
 
 class BatchLoading:
-    """Loads one batch.
+    """Loads one batch, sample by sample.
 
     Attributes:
         loaded: Its samples; those that were skipped are left out.
-        draws: Per draw one array with the samples as first axis.
     """
 
     def __init__(
@@ -207,7 +170,11 @@ class BatchLoading:
         self._note = note
         self._troubles: dict[int, _Trouble] = {}
         self.loaded: list[LoadedSample] = []
-        self.draws: list[Any] = []
+
+    @property
+    def draws(self) -> list[Any]:
+        """Per draw one array with the samples as first axis."""
+        return [np.stack(of_draw) for of_draw in zip(*(each.numbers for each in self.loaded), strict=True)]
 
     def run(self, infos: Sequence[types.SampleInfo]) -> None:
         """Load the samples at these positions.
@@ -216,9 +183,9 @@ class BatchLoading:
             StopIteration: The epoch has none of them.
             SampleFailureError: One has failed, and nothing can take its place.
         """
-        self._take(self._attempts(infos))
-        self._draw()
-        self._apply_steps()
+        for attempt in self._attempts(infos):
+            self._take(*attempt)
+        self._fill_empty()
 
     def go_on(self, batch: LoadingBatch, error: BaseException) -> None:
         """Go on with a batch in which a sample has raised an error; what was made of it is kept.
@@ -227,69 +194,52 @@ class BatchLoading:
             StopIteration: The epoch has none of its samples.
             SampleFailureError: One has failed, and nothing can take its place.
         """
-        both = zip(batch.infos, batch.samples, strict=False)
-        self.loaded = [LoadedSample(info, None, flat, flat) for info, flat in both]
+        for number, (info, flat) in enumerate(zip(batch.infos, batch.samples, strict=False)):
+            sample = LoadedSample(info, None, flat, [of_draw[number] for of_draw in batch.draws])
+            if number < len(batch.sent):
+                sample.sent = batch.sent[number]
+            is_failed = batch.phase == "steps" and number == len(batch.sent)
+            self._take(sample, error if is_failed else None, "steps")
         if batch.phase == "loading":
-            rest = batch.infos[len(self.loaded) :]
+            rest = batch.infos[len(batch.samples) :]
             if isinstance(error, KnownSampleError):
                 attempts = self._attempts(rest)
             elif isinstance(error, OddSampleError):
-                self._take([(rest[0], None, None, ValueError(error.problem), "checks")])
+                self._take(LoadedSample(rest[0], None), ValueError(error.problem), "checks")
                 attempts = self._attempts(rest[1:], batch.rest)
             else:
                 attempts = self._attempts(rest, map(_raise, [error]))
-            self._take(attempts)
+            for attempt in attempts:
+                self._take(*attempt)
             batch.read_ns = perf_counter_ns()
-            self._draw()
-            self._apply_steps()
-        else:
-            self.draws = batch.draws
-            for sample, sent in zip(self.loaded, batch.sent, strict=False):
-                sample.sent = sent
-            if batch.phase == "steps":
-                self._apply_steps(len(batch.sent), error)
+        self._fill_empty()
         batch.stepped_ns = perf_counter_ns()
-
-    def _take(self, attempts: Iterable[_Attempt]) -> None:
-        for info, index, flat, error, stage in attempts:
-            taken: LoadedSample | None = LoadedSample(info, index, flat, flat)
-            if error is not None:
-                taken = self._instead(info, index, error, stage, with_steps=False)
-            if taken is not None:
-                self.loaded.append(taken)
-
-    def _draw(self) -> None:
-        if not self.loaded:
-            self._fill_empty(with_steps=False)
-        chain = self._chain
-        if chain.draws is not None:
-            infos = [each.info for each in self.loaded]
-            self.draws = chain.draws.of_batch(chain.source, infos, [each.flat for each in self.loaded])
 
     def replace(self, number: int, error: BaseException) -> None:
         """Put another sample in the place of one of `loaded` that does not go with the others, or leave it out."""
-        failed = self.loaded[number]
-        instead = self._instead(failed.info, failed.index, error, "checks", with_steps=True)
-        self._put(number, instead)
-        if not self.loaded:
-            self._fill_empty(with_steps=True)
+        instead = self._instead(self.loaded.pop(number), error, "checks")
+        if instead is not None:
+            self.loaded.insert(number, instead)
+        self._fill_empty()
 
     # --- one after the other ----------------------------------------------------------------------
 
     def _attempts(
         self, infos: Sequence[types.SampleInfo], loaded: Iterator[Any] | None = None
     ) -> Iterator[_Attempt]:
-        """Try each sample, where nothing else is given by asking the input for them."""
-        source, tolerance = self._chain.source, self._tolerance
-        indices = [source.get_sample_index(info) if tolerance.not_tried else None for info in infos]
-        tried = [info for info, index in zip(infos, indices, strict=True) if index not in tolerance.not_tried]
+        """Load each sample, where nothing else is given by asking the input for them."""
+        source, not_tried = self._chain.source, self._tolerance.not_tried
+        indices = [source.get_sample_index(info) if not_tried else None for info in infos]
+        tried = [info for info, index in zip(infos, indices, strict=True) if index not in not_tried]
         num_tried = 0
         for info, index in zip(infos, indices, strict=True):
             self._note(info)
-            if index is not None and index in tolerance.not_tried:
-                yield info, index, None, NotTriedError(tolerance.not_tried[index]), "loading"
+            sample = LoadedSample(info, index)
+            if index is not None and index in not_tried:
+                yield sample, NotTriedError(not_tried[index]), "loading"
                 continue
             num_tried += 1
+            failure: BaseException | None = None
             try:
                 if loaded is None:
                     loaded = iter(source.iter_batch(tried))
@@ -299,17 +249,16 @@ class BatchLoading:
             except BaseException as error:
                 pass_on_interrupt(error)
                 # One by one from here on: a provider that loads batches may have failed for another sample.
-                loaded = map(source, tried[num_tried:])
-                failure: BaseException | None = error
+                loaded, failure = map(source, tried[num_tried:]), error
                 if source.loads_batches:
                     flat, failure = self._loaded_alone(info)
-                if failure is not None:
-                    yield info, index, None, failure, "loading"
-                    continue
-            try:
-                yield info, index, self._chain.check(flat), None, ""
-            except ValueError as error:
-                yield info, index, None, error, "checks"
+            stage = "loading"
+            if failure is None:
+                try:
+                    sample.flat = self._chain.check(flat)
+                except ValueError as error:
+                    failure, stage = error, "checks"
+            yield sample, failure, stage
 
     def _loaded_alone(self, info: types.SampleInfo) -> tuple[Any, BaseException | None]:
         try:
@@ -318,48 +267,35 @@ class BatchLoading:
             pass_on_interrupt(error)
             return None, error
 
-    # --- steps ------------------------------------------------------------------------------------
-
-    def _apply_steps(self, number: int = 0, error: BaseException | None = None) -> None:
-        """Apply the steps to a sample and all behind it; for that one, ``error`` was already raised."""
-        apply = self._chain.apply
-        if apply is None:
-            return
-        while number < len(self.loaded):
-            sample = self.loaded[number]
+    def _take(self, sample: LoadedSample, error: BaseException | None, stage: str) -> None:
+        """Put a sample into the batch once it has gone through the steps; where it fails, what takes its place."""
+        if error is None:
             self._note(sample.info)
+            self._draw(sample)  # what fails there is about no sample
             try:
-                if error is not None:
-                    raise error
-                sample.sent = apply(sample.flat, [of_batch[number] for of_batch in self.draws])
-                number += 1
+                self._apply_steps(sample)
             except BaseException as failure:
                 pass_on_interrupt(failure)
-                instead = self._instead(sample.info, sample.index, failure, "steps", with_steps=True)
-                self._put(number, instead)
-                number += instead is not None
-            error = None
-        if not self.loaded:
-            self._fill_empty(with_steps=True)
+                error, stage = failure, "steps"
+        taken = sample if error is None else self._instead(sample, error, stage)
+        if taken is not None:
+            self.loaded.append(taken)
 
-    def _put(self, number: int, instead: LoadedSample | None) -> None:
-        """Put a sample with its draws in the place of another one; None: leave that out."""
-        if instead is None:
-            del self.loaded[number]
-            kept = [row for row in range(len(self.loaded) + 1) if row != number]
-            self.draws = [of_batch[kept] for of_batch in self.draws]
-            return
-        self.loaded[number] = instead
-        for of_batch, numbers in zip(self.draws, instead.numbers, strict=True):
-            of_batch[number] = numbers
+    def _draw(self, sample: LoadedSample) -> None:
+        chain = self._chain
+        if chain.draws is not None and not sample.numbers:
+            of_one = chain.draws.of_batch(chain.source, [sample.info], [sample.flat])
+            sample.numbers = [numbers[0] for numbers in of_one]
+
+    def _apply_steps(self, sample: LoadedSample) -> None:
+        if sample.sent is None:
+            sample.sent = self._chain.apply(sample.flat, sample.numbers)
 
     # --- substitutes ------------------------------------------------------------------------------
 
-    def _instead(
-        self, info: types.SampleInfo, index: int | None, error: BaseException, stage: str, with_steps: bool
-    ) -> LoadedSample | None:
+    def _instead(self, failed: LoadedSample, error: BaseException, stage: str) -> LoadedSample | None:
         """Find what takes the place of a sample that has failed; None where it is skipped."""
-        source = self._chain.source
+        source, info, index = self._chain.source, failed.info, failed.index
         place = source.get_place(info)
         if index is None:
             index = None if place is None else place.sample_index
@@ -372,11 +308,9 @@ class BatchLoading:
         trouble = self._troubles[slot]
         trouble.failures.append(failure)
         trouble.substitute = None
-        if self._tolerance.samples == "skip":
-            return None
-        return self._substitute(trouble, info, with_steps)
+        return None if self._tolerance.samples == "skip" else self._substitute(trouble, info)
 
-    def _substitute(self, trouble: _Trouble, info: types.SampleInfo, with_steps: bool) -> LoadedSample:
+    def _substitute(self, trouble: _Trouble, info: types.SampleInfo) -> LoadedSample:
         num_tried = 0
         self._note(info)
         for index in trouble.candidates:
@@ -387,11 +321,10 @@ class BatchLoading:
             try:
                 flat: Any = self._chain.source.load_in_place(trouble.place, index)
                 stage = "checks"
-                flat = self._chain.check(flat)
-                sample = LoadedSample(info, index, flat, flat)
+                sample = LoadedSample(info, index, self._chain.check(flat))
                 stage = "steps"
-                if with_steps:
-                    self._finish(sample)
+                self._draw(sample)
+                self._apply_steps(sample)
             except BaseException as error:
                 pass_on_interrupt(error)
                 failure = SampleFailureError(error, stage, index, info)
@@ -408,28 +341,18 @@ class BatchLoading:
         )
         raise SampleFailureError(last.cause, last.stage, last.sample_index, info, note)
 
-    def _finish(self, sample: LoadedSample) -> None:
-        chain = self._chain
-        if chain.draws is not None:
-            of_one = chain.draws.of_batch(chain.source, [sample.info], [sample.flat])
-            sample.numbers = [numbers[0] for numbers in of_one]
-        if chain.apply is not None:
-            sample.sent = chain.apply(sample.flat, sample.numbers)
-
-    def _fill_empty(self, with_steps: bool) -> None:
-        """A batch without samples would end the epoch of this shard: fill it with one.
+    def _fill_empty(self) -> None:
+        """Fill a batch in which all samples were skipped with one: without samples it would end the epoch.
 
         Raises:
             StopIteration: Nothing was skipped: the epoch has no such batch.
         """
+        if self.loaded:
+            return
         if not self._troubles:
             raise StopIteration
         trouble = next(reversed(self._troubles.values()))
-        sample = self._substitute(trouble, trouble.failures[0].info, with_steps)
-        self.loaded = [sample]
-        if with_steps and self._chain.draws is not None:
-            chain = self._chain
-            self.draws = chain.draws.of_batch(chain.source, [sample.info], [sample.flat])  # type: ignore[union-attr]
+        self.loaded = [self._substitute(trouble, trouble.failures[0].info)]
 
     # --- what the main process is told ----------------------------------------------------------------
 
@@ -443,10 +366,10 @@ class BatchLoading:
                 found[number] = trouble.substitute
         return found
 
-    def write_records(self, epoch_idx: int, iteration: int) -> None:
-        """Write into the journal what has failed; the numbers are those by which the pipeline counts batches."""
+    def write_records(self, asked: types.BatchInfo) -> None:
+        """Write into the journal what has failed, of a batch by the numbers that the pipeline has asked for it."""
         tolerance = self._tolerance
-        if not self._troubles or tolerance.journal is None:
+        if not self._troubles:
             return
         failed = [
             self._record(trouble, failure)
@@ -454,7 +377,7 @@ class BatchLoading:
             for failure in trouble.failures
             if not isinstance(failure.cause, NotTriedError)
         ]
-        tolerance.journal.write([{"epoch_idx": epoch_idx, "iteration": iteration, "failed": failed}])
+        tolerance.journal.write({"epoch_idx": asked.epoch_idx, "iteration": asked.iteration, "failed": failed})
 
     def _record(self, trouble: _Trouble, failure: SampleFailureError) -> dict[str, Any]:
         reason, message = self._chain.describe(failure)
@@ -486,10 +409,7 @@ def _raise(error: BaseException) -> NoReturn:
 
 def description_of(source: Any, sample_index: int | None) -> str:
     """What the data provider tells of a sample; empty where it tells nothing."""
-    if sample_index is None:
-        return ""
-    try:
-        return without_secrets(str(source.describe_sample(sample_index)))
-    except BaseException as error:  # only decorates another one
-        pass_on_interrupt(error)
-        return ""
+    if sample_index is not None:
+        with decorating():
+            return without_secrets(str(source.describe_sample(sample_index)))
+    return ""

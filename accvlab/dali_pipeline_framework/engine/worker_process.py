@@ -79,6 +79,15 @@ def pass_on_interrupt(error: BaseException) -> None:
         raise error
 
 
+@contextlib.contextmanager
+def decorating() -> Iterator[None]:
+    """Around what only decorates an error, and may fail."""
+    try:
+        yield
+    except BaseException as error:
+        pass_on_interrupt(error)
+
+
 def _let_fork_server_end() -> None:
     """Close what keeps the fork server running: it ends when no process has that open, this one included."""
     server: Any = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
@@ -130,14 +139,14 @@ def forked_children_are_workers() -> Iterator[None]:
 @contextlib.contextmanager
 def _opencv_without_threads() -> Iterator[None]:
     """End the threads of OpenCV meanwhile: a forked process would wait for them for ever, without having them."""
-    opencv = sys.modules.get("cv2")
+    opencv: Any = sys.modules.get("cv2")
     count = 1 if opencv is None else opencv.getNumThreads()
-    if opencv is not None and count > 1:
+    if count > 1:
         opencv.setNumThreads(1)
     try:
         yield
     finally:
-        if opencv is not None and count > 1:
+        if count > 1:
             opencv.setNumThreads(count)  # they are started when they are needed
 
 

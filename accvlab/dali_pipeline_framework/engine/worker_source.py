@@ -14,10 +14,10 @@ import itertools
 import operator
 import os
 import sys
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter_ns
-from typing import Any, ClassVar, NoReturn, cast
+from typing import Any, ClassVar, NoReturn, TypeAlias, cast
 
 import attrs
 from nvidia.dali import types
@@ -31,15 +31,26 @@ from ..providers.replayed_draws import ReplayedDraws
 from ..sample_data import GroupFormat
 from ..sample_data.names import format_path
 from ..sources.input_adapter import InputAdapter
+from ..sources.planned_input import PlannedInput
 from .control_block import RUNNING_INIT_FN, UNPICKLING_INPUT, UNPICKLING_STEPS, ControlBlock
-from .samples import LoadingBatch, OddSampleError, SampleChecker, SampleSteps, after_steps, named_step, of_step
+from .samples import (
+    LoadingBatch,
+    OddSampleError,
+    SampleChecker,
+    SampleFailureError,
+    SampleSteps,
+    after_steps,
+    named_step,
+    of_step,
+)
 from .source_pickling import PICKLING_ADVICE, Dumps, Loads, pickle_for_worker
 from .timing import mark_ranges
-from .told_samples import samples_of
+from .tolerant_loading import BatchLoading, KnownSampleError, NotTriedError, SampleChain, TolerantLoading
 from .transport import DimensionClashError, ReusedMemory, TooLargeError, TransportLayout, outputs_of_batch
 from .watching.worker_watch import answer_requests
 from .worker_process import (
     WorkerSetup,
+    decorating,
     keep_freed_memory,
     pass_on_interrupt,
     prepare_worker_process,
@@ -49,56 +60,49 @@ from .worker_process import (
 from .worker_report import ReportedFailure, WorkerReport, names_its_file
 
 _ndim_of = operator.attrgetter("ndim")
+_sample_index_of, _is_padding_of = operator.attrgetter("sample_index"), operator.attrgetter("is_padding")
 _END = object()
+_GetIndex: TypeAlias = Callable[[int], int | None]  # in the data set, of the sample in a slot
 _RANGES = {"_after_steps": "steps on arrays", "outputs_of_batch": "pack"}
+_LONGEST_REASON = 500
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class _WorkerSource(ABC):
     """Base of the two sources: pickling of the user's input, start of a worker, and failures.
 
     Attributes:
         layout: Which outputs to make of a batch. It is set once the graph is defined.
         is_parallel: Whether worker processes call it.
+        batch_size: Samples per batch.
         _ranges: Methods that NVTX shows, and under which name.
     """
 
     _ranges: ClassVar[Mapping[str, str]]
 
-    def __init__(
-        self,
-        source: Any,
-        blueprint: GroupFormat,
-        control: ControlBlock,
-        is_parallel: bool,
-        pickler: tuple[Dumps, Loads],
-        seeds: SampleSeeds,
-        draws: KeyedDraws | None = None,
-        replayed: ReplayedDraws | None = None,
-        setup: WorkerSetup | None = None,
-        steps: SampleSteps | None = None,
-    ) -> None:
-        self.layout = TransportLayout()
-        self._source: Any = source
-        self._pickled_source: bytes | None = None
-        self._setup = setup or WorkerSetup()
-        self._pickled_init_fn: bytes | None = None
-        self._worker_number: int | None = None  # number of this worker process, once it has begun
-        self._is_torch_seeded = False
-        self._blueprint = blueprint
-        self._control = control
-        self.is_parallel = is_parallel
-        self._dumps, self._loads = pickler
-        self._source_name = type(source).__name__
-        self._seeds = seeds
-        self._batch_size = seeds.batch_size
-        self._keyed_draws = draws
-        self._replayed = replayed
-        self._checker: SampleChecker | None = None
-        self._steps = steps
-        self._pickled_steps: bytes | None = None
-        self._checker_of_sent: SampleChecker | None = None
-        self._memory: ReusedMemory | None = None
-        self._loading: LoadingSamples | None = None
+    _source: Any
+    _blueprint: GroupFormat
+    _control: ControlBlock
+    is_parallel: bool
+    _pickler: tuple[Dumps, Loads]
+    _seeds: SampleSeeds
+    _keyed_draws: KeyedDraws | None = None
+    _replayed: ReplayedDraws | None = None
+    _setup: WorkerSetup = attrs.field(factory=WorkerSetup)
+    _steps: SampleSteps | None = None
+    layout: TransportLayout = attrs.field(factory=TransportLayout, init=False)
+    _pickled_source: bytes | None = attrs.field(default=None, init=False)
+    _pickled_init_fn: bytes | None = attrs.field(default=None, init=False)
+    _pickled_steps: bytes | None = attrs.field(default=None, init=False)
+    _worker_number: int | None = attrs.field(default=None, init=False)  # of this worker process, once it has begun
+    _is_torch_seeded: bool = attrs.field(default=False, init=False)
+    _memory: ReusedMemory | None = attrs.field(default=None, init=False)
+    _loading: LoadingSamples | None = attrs.field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Keep what is needed where the input is pickled."""
+        self._source_name = type(self._source).__name__
+        self.batch_size = self._seeds.batch_size
 
     def __repr__(self) -> str:  # DALI shows it
         return self._source_name
@@ -106,29 +110,32 @@ class _WorkerSource(ABC):
     def __getstate__(self) -> dict[str, Any]:
         # The input is pickled separately: a failure to unpickle it then is an ordinary failure with a
         # message, instead of a worker that dies while it starts.
-        return {
+        dumps, loads = self._pickler
+
+        def pickled(value: object, what: str, name: str) -> bytes | None:
+            return None if value is None else pickle_for_worker(value, what, name, dumps)
+
+        state = {
             **self.__dict__,
             "_source": None,
-            "_pickled_source": self._pickled(self._source, "The input", self._source_name),
+            "_pickled_source": pickled(self._source, "The input", self._source_name),
             "_setup": attrs.evolve(self._setup, init_fn=None),
-            "_pickled_init_fn": self._pickled(self._setup.init_fn, "`worker_init_fn`", "worker_init_fn"),
+            "_pickled_init_fn": pickled(self._setup.init_fn, "`worker_init_fn`", "worker_init_fn"),
             "_steps": None,
-            "_pickled_steps": self._pickled(self._steps, "The steps that run in the workers", "chain"),
-            "_dumps": None,
-            "_checker": None,
-            "_checker_of_sent": None,
+            "_pickled_steps": pickled(self._steps, "The steps that run in the workers", "chain"),
+            "_pickler": (None, loads),
             "_memory": None,
             "limits": all_limits(),
         }
+        for name in ("_checker", "_checker_of_sent"):
+            state.pop(name, None)
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         set_all_limits(state.pop("limits"))
         self.__dict__.update(state)
         prepare_worker_process(self._control.parent_pid, self._control.is_sent_by_main_thread)
         answer_requests(self._control.stacks_path)
-
-    def _pickled(self, value: object, what: str, name: str) -> bytes | None:
-        return None if value is None else pickle_for_worker(value, what, name, self._dumps)
 
     def _begin_work(self) -> None:
         """In a worker process, before it loads anything: seed its generators and call the user's function."""
@@ -148,25 +155,23 @@ class _WorkerSource(ABC):
             what = "Unpickling the steps in the worker process"
             if self._pickled_steps is not None:
                 with self._stage(UNPICKLING_STEPS):
-                    self._steps, self._pickled_steps = self._loads(self._pickled_steps), None
+                    self._steps, self._pickled_steps = self._pickler[1](self._pickled_steps), None
             if self._steps is not None:
                 use_one_thread_of_opencv()
             keep_freed_memory()
             self._memory = ReusedMemory()
-        except BaseException as error:
-            self._fail_with(error, where, None, what)
-        self._setup.seed_generators(self._worker_number)
-        self._is_torch_seeded = "torch" in sys.modules
-        try:
+            what = "`worker_init_fn`"
+            self._setup.seed_generators(self._worker_number)
+            self._is_torch_seeded = "torch" in sys.modules
             with self._stage(RUNNING_INIT_FN):
                 init_fn = self._setup.init_fn
                 if self._pickled_init_fn is not None:
-                    init_fn = self._loads(self._pickled_init_fn)
+                    init_fn = self._pickler[1](self._pickled_init_fn)
                 if init_fn is not None:
                     init_fn(self._worker_number)
             mark_ranges(self, **self._ranges)
         except BaseException as error:
-            self._fail_with(error, where, None, "`worker_init_fn`")
+            self._fail(self.report(error, where, None, what), error)
 
     @contextlib.contextmanager
     def _stage(self, stage: int) -> Iterator[None]:
@@ -186,10 +191,28 @@ class _WorkerSource(ABC):
         """
         return self._seeds.loading(self._get_source(), self._worker_number is None)
 
+    @property
+    def data_input(self) -> Any:
+        """The user's input, in the main process."""
+        return self._source
+
+    def load_again(self, load: Callable[[Any], Sequence[Any]], what: Any, info: types.SampleInfo) -> list[Any]:
+        """Load the sample at a position, in the main process, as workers send it: with its draws at the end."""
+        with self.seeding():
+            note_sample(info)
+            flat = [*load(what)]
+        draws = self._keyed_draws
+        numbers = [] if draws is None else [each[0] for each in draws.of_batch(self._source, [info], [flat])]
+        return [*self._stepped(flat, numbers), *numbers]
+
+    def _stepped(self, flat: Sequence[Any], numbers: Sequence[Any]) -> Sequence[Any]:
+        """Apply the steps that run here, if there are any, to the arrays of a sample."""
+        return flat if self._steps is None else after_steps(self._steps, flat, numbers, self._replayed)
+
     def _get_source(self) -> Any:
         if self._source is None and self._pickled_source is not None:
             try:
-                self._source = self._loads(self._pickled_source)
+                self._source = self._pickler[1](self._pickled_source)
             except FrameworkError:  # e.g. a file that was changed meanwhile; says itself what to do
                 raise
             except Exception as error:
@@ -206,50 +229,80 @@ class _WorkerSource(ABC):
             self._pickled_source = None
         return self._source
 
-    def _get_checker(self) -> SampleChecker:
-        if self._checker is None:
-            self._checker = SampleChecker(self._blueprint, self._source_name, self._replayed)
-        return self._checker
+    @functools.cached_property
+    def _checker(self) -> SampleChecker:
+        return SampleChecker(self._blueprint, self._source_name, self._replayed)
 
-    def _get_checker_of_sent(self) -> SampleChecker:
+    @functools.cached_property
+    def _checker_of_sent(self) -> SampleChecker:
         """The checker of what is sent to the graph."""
-        if self._checker_of_sent is None:
-            if self._steps is None:
-                self._checker_of_sent = self._get_checker()
-            else:
-                by = "The steps that run in the workers"
-                self._checker_of_sent = SampleChecker(self._steps.output_format, by)
-        return self._checker_of_sent
+        if self._steps is None:
+            return self._checker
+        return SampleChecker(self._steps.output_format, "The steps that run in the workers")
+
+    def _made(
+        self,
+        batch: LoadingBatch,
+        get_index: _GetIndex,
+        note: Callable[[int], None] | None = None,
+    ) -> list[Any]:
+        """Draw for the samples of a batch, apply the steps, and put them together.
+
+        ``get_index`` tells the index in the data set of the sample in a slot; ``note`` gets the slot before steps
+        are applied to it.
+        """
+        batch.read_ns = perf_counter_ns()
+        sent = batch.samples
+        if self._keyed_draws is not None:
+            batch.phase = "draws"
+            batch.draws = [*self._keyed_draws.of_batch(self._source, batch.infos, sent)]
+        if self._steps is not None:
+            batch.phase = "steps"
+            sent = self._after_steps(self._steps, batch, note)
+        batch.phase, batch.stepped_ns = "packing", perf_counter_ns()
+        return self.outputs_of_batch(sent, batch.draws, get_index)
 
     def _after_steps(
-        self,
-        samples: Sequence[Sequence[Any]],
-        draws: Sequence[Any],
-        results: list[Sequence[Any]],
-        note: Callable[[int], None] | None = None,
+        self, steps: SampleSteps, batch: LoadingBatch, note: Callable[[int], None] | None
     ) -> list[Sequence[Any]]:
-        """Apply the steps that run here to checked samples, one by one; ``note`` is told the slot before each."""
-        steps, replayed = cast(SampleSteps, self._steps), self._replayed
-        for slot, sample in enumerate(samples):
+        """Apply the steps that run here to the samples of a batch, one by one."""
+        replayed, draws, sent = self._replayed, batch.draws, batch.sent
+        for slot, sample in enumerate(batch.samples):
             if note is not None:
                 note(slot)
-            results.append(after_steps(steps, sample, [of_batch[slot] for of_batch in draws], replayed))
-        return results
+            sent.append(after_steps(steps, sample, [of_batch[slot] for of_batch in draws], replayed))
+        return sent
 
-    def _fail_with(
-        self,
-        error: BaseException,
-        where: str,
-        sample_index: int | None,
-        what: str | None = None,
-        info: types.SampleInfo | None = None,
-    ) -> NoReturn:
-        raise ReportedFailure(self.report(error, where, sample_index, what, info).encode()) from error
+    def _failure_in(
+        self, batch: LoadingBatch, error: BaseException, get_index: _GetIndex, where: str
+    ) -> SampleFailureError:
+        """Get which sample of a batch has raised an error; report an error that is about none."""
+        if batch.phase == "draws":  # the user's `get_place` is asked
+            self._fail(self.report(error, f"{where}, random draws", get_index(0)), error)
+        slot, stage = len(batch.samples), "loading"
+        if isinstance(error, OddSampleError):
+            slot, stage, error = error.number, "checks", ValueError(error.problem)
+        elif batch.phase == "steps":
+            slot, stage = len(batch.sent), "steps"
+        elif batch.phase == "packing":
+            raise error
+        return SampleFailureError(error, stage, get_index(slot), batch.infos[slot])
 
-    def _fail_for(
-        self, problem: str, where: str, sample_index: int | None, info: types.SampleInfo | None = None
-    ) -> NoReturn:
-        raise ReportedFailure(self.report_of_problem(problem, where, sample_index, info).encode())
+    def _report_of(self, failure: SampleFailureError, where: str) -> WorkerReport:
+        where, index = f"{where}, slot {failure.info.idx_in_batch}", failure.sample_index
+        if failure.stage == "checks":
+            return self.report_of_problem(str(failure.cause), where, index, failure.info)
+        what = named_step(failure.cause, index) if failure.stage == "steps" else None
+        return self.report(of_step(failure.cause), where, index, what, failure.info)
+
+    def _fail_by(self, failure: SampleFailureError, where: str) -> NoReturn:
+        report = self._report_of(failure, where)
+        cause = None if failure.stage == "checks" else of_step(failure.cause)
+        self._fail(report.with_note(failure.note) if failure.note else report, cause)
+
+    @staticmethod
+    def _fail(report: WorkerReport, cause: BaseException | None = None) -> NoReturn:
+        raise ReportedFailure(report.encode()) from cause
 
     def report(
         self,
@@ -280,11 +333,11 @@ class _WorkerSource(ABC):
     ) -> list[str]:
         """What else is known of a sample, in lines; ``has_files``: also its files."""
         source, lines = InputAdapter(self._source), []
-        with _decorating():
+        with decorating():
             place = None if info is None else source.place(info)
             if place is not None and place.sequence >= 0:
                 lines.append(f"  sequence: {place.sequence}, frame: {place.frame}")
-        with _decorating():
+        with decorating():
             file = source.describe_sample(sample_index) if has_files and sample_index is not None else ""
             if file:
                 lines.append(f"  file: {file}")
@@ -293,14 +346,14 @@ class _WorkerSource(ABC):
         return lines
 
     def outputs_of_batch(
-        self, samples: Sequence[Sequence[Any]], draws: Sequence[Any], get_index: Callable[[int], int | None]
+        self, samples: Sequence[Sequence[Any]], draws: Sequence[Any], get_index: _GetIndex
     ) -> list[Any]:
         """Put checked samples together; ``get_index`` tells the index in the data set of the sample in a slot.
 
         Raises:
             OddSampleError: One does not go with the others, or cannot travel.
         """
-        checker = self._checker_of_sent or self._get_checker_of_sent()
+        checker = self._checker_of_sent
         if checker.usual_ranks is None:
             checker.usual_ranks = list(map(_ndim_of, samples[0]))
         try:
@@ -320,24 +373,34 @@ class _WorkerSource(ABC):
         raise OddSampleError(slot, problem)
 
 
-class BatchSource(_WorkerSource, ABC):
+class CallableSource(_WorkerSource):
     """Asks a `CallableBase` (or any object like it) for one sample after the other, for whole batches.
 
     DALI could ask for the samples itself. But a batch that arrives as a whole can be checked as a whole, and
     small fields can travel as one array per batch, which costs DALI a fraction of one array per sample.
+
+    A sample that fails is reported. With a tolerance, another one takes its place, or it is left out: what was
+    made of its batch so far is kept, and the rest is made sample by sample; likewise all of a batch with a sample
+    that is known to fail.
+
+    Attributes:
+        tolerance: What it knows of samples that fail; None: they are reported.
     """
 
-    _ranges: ClassVar[Mapping[str, str]] = {"_load": "load", **_RANGES}
+    _ranges: ClassVar[Mapping[str, str]] = {"_load": "load", **_RANGES, "_stepped": "steps on arrays"}
+
+    tolerance: TolerantLoading | None = None
 
     def __call__(self, batch_info: types.BatchInfo) -> list[Any]:
         """Load and check a batch."""
         place = self._control.place_to_load(batch_info.epoch_idx, batch_info.iteration)
         if place is None:
             raise StopIteration
-        self._begin_work()
+        if self.is_parallel:
+            self._begin_work()
         epoch, batch = place
-        slots = range(self._batch_size)
-        positions = range(batch * self._batch_size, (batch + 1) * self._batch_size)
+        slots = range(self.batch_size)
+        positions = range(batch * self.batch_size, (batch + 1) * self.batch_size)
         infos = list(map(types.SampleInfo, positions, slots, itertools.repeat(batch), itertools.repeat(epoch)))
         loading = self._loading = self._loading or self._seeds.loading(None, self._worker_number is None)
         outer, of_thread.loading = of_thread.loading, loading
@@ -352,38 +415,30 @@ class BatchSource(_WorkerSource, ABC):
     def _load(self, batch_info: types.BatchInfo, infos: Sequence[types.SampleInfo]) -> list[Any]:
         """Load and check the samples at these positions of a batch, apply the steps, and put them together."""
         control = self._control
-        batch = LoadingBatch(batch_info, infos, control.begin_batch(infos[0].epoch_idx, infos[0].iteration))
+        batch = LoadingBatch(infos, control.begin_batch(infos[0].epoch_idx, infos[0].iteration))
         outputs: list[Any] | None = None
         try:
             if self._read(batch):
-                batch.read_ns = perf_counter_ns()
-                infos, sent = batch.infos, batch.samples
-                if self._keyed_draws is not None:
-                    batch.phase = "draws"
-                    batch.draws = [*self._keyed_draws.of_batch(self._source, infos, sent)]
-                if self._steps is not None:
-                    batch.phase = "steps"
-                    note = functools.partial(control.note_loading, batch.row)
-                    sent = self._after_steps(sent, batch.draws, batch.sent, note)
-                batch.phase, batch.stepped_ns = "packing", perf_counter_ns()
-                outputs = self.outputs_of_batch(sent, batch.draws, lambda slot: self._sample_index(infos[slot]))
+                infos, note = batch.infos, functools.partial(control.note_loading, batch.row)
+                outputs = self._made(batch, lambda slot: self._sample_index(infos[slot]), note)
         except BaseException as error:  # in a worker it would end the process, e.g. sys.exit()
             pass_on_interrupt(error)
-            outputs = self._after_error(batch, error)
+            outputs = self._go_on(batch, error, batch_info)
         if outputs is None:
             raise StopIteration  # a batch that the epoch cannot fill is dropped
         if control.tells_samples:
             samples = samples_of(self._source, batch.infos, batch.stand_ins)
             control.tell_samples(infos[0].epoch_idx, infos[0].iteration, samples)
         times_ns = batch.began_ns, batch.read_ns, batch.stepped_ns, perf_counter_ns()
-        control.add_work(self._worker_number or 0, times_ns, len(batch.infos), outputs)
+        self._control.add_work(self._worker_number or 0, times_ns, len(batch.infos), outputs)
         return outputs
 
     def _read(self, batch: LoadingBatch) -> bool:
         """Load and check the samples of a batch; return whether it is to be delivered."""
         control, loading, infos, row = self._control, cast(LoadingSamples, self._loading), batch.infos, batch.row
-        samples = batch.samples
-        check = (self._checker or self._get_checker()).check
+        samples, check = batch.samples, self._checker.check
+        if self.tolerance is not None and self.tolerance.not_tried and self._is_one_known(self.tolerance, infos):
+            raise KnownSampleError
         for slot, info in enumerate(infos):
             control.note_loading(row, slot)
             loading.info = info
@@ -400,48 +455,71 @@ class BatchSource(_WorkerSource, ABC):
                 raise OddSampleError(slot, str(error)) from error
         return True
 
+    def _is_one_known(self, tolerance: TolerantLoading, infos: Sequence[types.SampleInfo]) -> bool:
+        indices = {place.sample_index for place in self._get_source().places_at(infos)}
+        return not indices.isdisjoint(tolerance.not_tried)
+
+    # --- samples that fail ------------------------------------------------------------------------
+
+    def _go_on(self, batch: LoadingBatch, error: BaseException, asked: types.BatchInfo) -> list[Any]:
+        """Make the outputs of a batch with an error all the same, or report the error."""
+        failure = self._failure_in(batch, error, lambda slot: self._sample_index(batch.infos[slot]), batch.where)
+        if self.tolerance is None:
+            self._fail_by(failure, batch.where)
+        try:
+            loading = BatchLoading(self.tolerance, self.chain(), functools.partial(self._note, batch.row))
+            loading.go_on(batch, error)
+            outputs = self.fit_together(loading)
+        except SampleFailureError as failed:
+            if isinstance(failed.cause, NotTriedError):
+                failed.cause.args = (f"it is known to fail: {failed.cause}",)
+            self._fail_by(failed, batch.where)
+        batch.infos = [each.info for each in loading.loaded]
+        batch.stand_ins = loading.stand_ins
+        loading.write_records(asked)
+        return outputs
+
     def _note(self, row: int, info: types.SampleInfo) -> None:
         """Note that this process now loads the sample at a position, for the batch of a row."""
         self._control.note_loading(row, info.idx_in_batch)
         note_sample(info)
 
-    @abstractmethod
-    def _after_error(self, batch: LoadingBatch, error: BaseException) -> list[Any]:
-        """Make the outputs of a batch all the same, or report the error."""
+    def fit_together(self, loading: BatchLoading) -> list[Any]:
+        """Make the outputs of a batch; what does not go with the other samples is replaced."""
+        while True:
+            sent = [each.sent for each in loading.loaded]
+            try:
+                return self.outputs_of_batch(sent, loading.draws, functools.partial(self.index_of, loading))
+            except OddSampleError as odd:
+                loading.replace(odd.number, ValueError(odd.problem))
 
-    def _report_error(self, batch: LoadingBatch, error: BaseException) -> NoReturn:
-        where = batch.where
-        if isinstance(error, OddSampleError):
-            info = batch.infos[error.number]
-            self._fail_for(error.problem, f"{where}, slot {error.number}", self._sample_index(info), info)
-        if batch.phase == "loading":
-            slot = len(batch.samples)
-            info = batch.infos[slot]
-            self._fail_with(error, f"{where}, slot {slot}", self._sample_index(info), info=info)
-        if batch.phase == "draws":  # the user's `get_place` is asked
-            self._fail_with(error, f"{where}, random draws", self._sample_index(batch.infos[0]))
-        if batch.phase == "steps":
-            slot = len(batch.sent)
-            index = self._sample_index(batch.infos[slot])
-            self._fail_with(of_step(error), f"{where}, slot {slot}", index, named_step(error, index))
-        raise error
+    def index_of(self, loading: BatchLoading, number: int) -> int | None:
+        """Get the index in the data set of a sample of a batch."""
+        sample = loading.loaded[number]
+        return self._sample_index(sample.info) if sample.index is None else sample.index
+
+    def chain(self) -> SampleChain:
+        """What happens to a sample before it is sent."""
+        source: PlannedInput = self._get_source()
+        return SampleChain(source, self._checker.check, self._keyed_draws, self._stepped, self._described)
+
+    def _described(self, failure: SampleFailureError) -> tuple[str, str]:
+        info = failure.info
+        report = self._report_of(failure, f"epoch {info.epoch_idx}, batch {info.iteration}")
+        cause = of_step(failure.cause)
+        if failure.stage == "checks":
+            reason = f"does not fit the blueprint: {str(cause).strip().removeprefix('- ')}"
+        else:
+            reason = f"{type(cause).__name__}: {cause}"
+        return " ".join(reason.split())[:_LONGEST_REASON], report.message
 
     def _delivers_partial_batches(self) -> bool:
         return bool(InputAdapter(self._source).delivers_partial_batches)
 
     def _sample_index(self, sample_info: types.SampleInfo) -> int | None:
-        try:
+        with decorating():
             return InputAdapter(self._source).sample_index(sample_info)
-        except BaseException as error:  # only decorates another one
-            pass_on_interrupt(error)
-            return None
-
-
-class CallableSource(BatchSource):
-    """A `BatchSource` that reports what fails."""
-
-    def _after_error(self, batch: LoadingBatch, error: BaseException) -> list[Any]:
-        self._report_error(batch, error)
+        return None
 
 
 class IterableSource(_WorkerSource):
@@ -466,7 +544,7 @@ class IterableSource(_WorkerSource):
             try:
                 with self.seeding():
                     # Which samples it will load is not known: what they draw depends on the batch as well.
-                    note_sample(infos_of_batch(self._num_delivered, 1, self._batch_size)[0])
+                    note_sample(infos_of_batch(self._num_delivered, 1, self.batch_size)[0])
                     if epoch is None:
                         epoch = iter(self._get_source())
                     batch = next(epoch)
@@ -474,66 +552,54 @@ class IterableSource(_WorkerSource):
                 return
             except BaseException as error:
                 pass_on_interrupt(error)
-                self._fail_with(error, where, None)
+                self._fail(self.report(error, where, None), error)
             finally:
                 self._control.note_iterated()
             yield self._checked(batch, where, began)
             self._num_delivered += 1
 
-    def _checked(self, batch: Any, where: str, began: int) -> list[Any]:
-        indices = getattr(self._source, "current_sample_indices", None)
+    def _checked(self, data: Any, where: str, began: int) -> list[Any]:
         num_fields = len(self._blueprint.flat_paths)
-        if not isinstance(batch, tuple | list) or len(batch) != num_fields:
+        if not isinstance(data, tuple | list) or len(data) != num_fields:
             paths = map(format_path, self._blueprint.flat_paths[:20])
-            got = f"{len(batch)} entries" if isinstance(batch, tuple | list) else type(batch).__name__
+            got = f"{len(data)} entries" if isinstance(data, tuple | list) else type(data).__name__
             self._fail_for(
-                f"{self._source_name} must return one entry per field ({num_fields}: "
-                f"{', '.join(paths)}), each with the data of all samples, "
-                f"got {got}.",
+                f"{self._source_name} must return one entry per field ({num_fields}: {', '.join(paths)}), each "
+                f"with the data of all samples, got {got}.",
                 where,
-                None,
             )
-        sizes = {_size_of(field) for field in batch}
-        if len(sizes) != 1 or not 1 <= max(sizes) <= self._batch_size:
+        sizes = {_size_of(field) for field in data}
+        if len(sizes) != 1 or not 1 <= max(sizes) <= self.batch_size:
             self._fail_for(
-                f"{self._source_name} must return 1 to {self._batch_size} samples per batch (the batch "
+                f"{self._source_name} must return 1 to {self.batch_size} samples per batch (the batch "
                 f"size of the pipeline) as a list, the same number for each field; got "
                 f"{['no list' if size < 0 else size for size in sorted(sizes)]}.",
                 where,
-                None,
             )
-        samples: list[Sequence[Any]] = []
-        for slot, sample in enumerate(zip(*batch, strict=True)):
-            try:
-                samples.append(self._get_checker().check(sample))
-            except ValueError as error:
-                self._fail_for(str(error), f"{where}, slot {slot}", _at(indices, slot))
+        indices = getattr(self._source, "current_sample_indices", None)
+        infos = infos_of_batch(self._num_delivered, max(sizes), self.batch_size)
+        batch = LoadingBatch(infos, began_ns=began)
+        try:
+            for slot, sample in enumerate(zip(*data, strict=True)):
+                try:
+                    batch.samples.append(self._checker.check(sample))
+                except ValueError as error:
+                    raise OddSampleError(slot, str(error)) from error
+            outputs = self._made(batch, functools.partial(_at, indices))
+        except BaseException as error:
+            pass_on_interrupt(error)
+            self._fail_by(self._failure_in(batch, error, functools.partial(_at, indices), where), where)
         if indices is not None:
             self._control.record_batch(self._num_delivered, indices)
             if self._control.tells_samples:
-                told = samples_text([*indices[: self._batch_size]])
+                told = samples_text([*indices[: self.batch_size]])
                 self._control.tell_samples(0, self._num_delivered, told)
-        read = perf_counter_ns()
-        draws: Sequence[Any] = ()
-        if self._keyed_draws is not None:
-            infos = infos_of_batch(self._num_delivered, len(samples), self._batch_size)
-            draws = self._keyed_draws.of_batch(self._source, infos, samples)
-        if self._steps is not None:
-            sent: list[Sequence[Any]] = []
-            try:
-                samples = self._after_steps(samples, draws, sent)
-            except BaseException as error:
-                pass_on_interrupt(error)
-                slot, index = len(sent), _at(indices, len(sent))
-                self._fail_with(of_step(error), f"{where}, slot {slot}", index, named_step(error, index))
-        stepped = perf_counter_ns()
-        try:
-            outputs = self.outputs_of_batch(samples, draws, lambda slot: _at(indices, slot))
-        except OddSampleError as odd:
-            self._fail_for(odd.problem, f"{where}, slot {odd.number}", _at(indices, odd.number))
-        times_ns = began, read, stepped, perf_counter_ns()
-        self._control.add_work(self._worker_number or 0, times_ns, len(samples), outputs)
+        times_ns = batch.began_ns, batch.read_ns, batch.stepped_ns, perf_counter_ns()
+        self._control.add_work(self._worker_number or 0, times_ns, len(batch.infos), outputs)
         return outputs
+
+    def _fail_for(self, problem: str, where: str) -> NoReturn:
+        self._fail(self.report_of_problem(problem, where, None))
 
 
 def infos_of_batch(batch: int, num_samples: int, batch_size: int) -> list[types.SampleInfo]:
@@ -541,13 +607,34 @@ def infos_of_batch(batch: int, num_samples: int, batch_size: int) -> list[types.
     return [types.SampleInfo(batch * batch_size + slot, slot, batch, 0) for slot in range(num_samples)]
 
 
-@contextlib.contextmanager
-def _decorating() -> Iterator[None]:
-    """Around what only decorates an error, and may fail."""
-    try:
-        yield
-    except BaseException as error:
-        pass_on_interrupt(error)
+def samples_of(source: Any, infos: Sequence[types.SampleInfo], stand_ins: Mapping[int, int]) -> bytes:
+    """Get the samples of a batch, as in a ledger; empty where they are not known.
+
+    Args:
+        source: The user's input.
+        infos: Positions of the samples that were loaded, at least one.
+        stand_ins: Indices of the samples that replace those that were planned, by the number of the sample in the
+            batch.
+    """
+    places_at = getattr(source, "places_at", None)
+    if places_at is not None:  # a `PlannedInput`
+        places: Sequence[Any] = places_at(infos)
+    else:
+        adapter = InputAdapter(source)
+        places = [adapter.place(info) for info in infos]
+        if None in places:
+            indices = [adapter.sample_index(info) for info in infos]
+            return b"" if None in indices else samples_text(cast(list[int], indices))
+    if not stand_ins and True not in map(_is_padding_of, places):
+        return samples_text(list(map(_sample_index_of, places)))
+    delivered: list[int] = []
+    replaced: list[int] = []
+    for number, place in enumerate(places):
+        if number in stand_ins:
+            replaced += [place.sample_index, stand_ins[number]]
+        if number in stand_ins or not place.is_padding:
+            delivered.append(stand_ins.get(number, place.sample_index))
+    return samples_text(delivered, replaced)
 
 
 def _at(indices: Sequence[int] | None, slot: int) -> int | None:

@@ -223,7 +223,7 @@ def starting_workers(
         if reason:
             raise WorkerStartError(what + reason) from None
         codes = first_ended(watch)
-        ended = [f"process {pid} {describe_exit_code(code, watch.kernel_kills)}" for pid, code in codes.items()]
+        ended = [f"process {pid} {describe_exit_code(code, watch.kernel_counts)}" for pid, code in codes.items()]
         was_killed = any(code < 0 for code in codes.values())
         advice = "" if was_killed else f" {_ADVICE}"
         text = f"{what}A worker ended while it was set up: {'; '.join(ended) or error}.{advice}"

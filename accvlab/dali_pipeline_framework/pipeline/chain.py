@@ -3,37 +3,412 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import attrs
+import numpy as np
 from nvidia.dali import types
 
-from ..draws.draw_scope import DrawPlan
+from ..draws.draw_scope import ArrayDraws, DrawPlan
 from ..draws.keyed_draws import SampleSeeds
 from ..draws.random_draws import (
     NEEDS_SEQUENCES,
     SEQUENCE_KEYS,
     FieldKey,
     KeyedDraws,
+    NormalDraw,
     PlannedDraw,
     take_group,
     with_record,
 )
-from ..errors import SettingError
+from ..engine.samples import SampleStepError
+from ..errors import FormatError, SettingError
+from ..operators.array_packages import is_installed, require_installed
+from ..processing_steps.array_application import ArrayApplication, filled
+from ..processing_steps.image_use import declared_images, no_images
 from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
-from ..sample_data import FieldPath, SampleDataGroup
+from ..sample_data import FieldPath, FormatProblem, GroupFormat, SampleDataGroup, format_error
 from ..sample_data.folded_formats import FoldedFormat
-from ..sample_data.names import Name
+from ..sample_data.formats import ENCODED_IMAGE, ImageContent, LeafFormat
+from ..sample_data.names import Name, alike_paths, format_paths
 from ..sources.input_bases import CallableBase
 from ..sources.input_parts import InputParts
 from ..sources.shards import Shard
 from ._insert_copy_for_passthrough import _InsertCopyForPassthrough
-from .chain_planning import Placement, chain_format, place_steps
 
-if TYPE_CHECKING:
-    from .chain_planning import ArraySteps
-    from .graph import Copier
+# Folding an array costs for each entry of the batch of the pipeline; larger ones are left as they are.
+_MOST_ELEMENTS = 64
+
+
+def chain_format(
+    blueprint: SampleDataGroup,
+    steps: Sequence[PipelineStepBase],
+    on_step: Callable[[int, SampleDataGroup], None] | None = None,
+    draws: DrawPlan | None = None,
+) -> SampleDataGroup:
+    """Ask each step in turn which format comes out for the format that goes in.
+
+    A step that refuses its format does not hide the problems of the steps after it: they are asked with the
+    format that the refusing step was given.
+
+    Args:
+        blueprint: Format of the input.
+        steps: The chain.
+        on_step: Called with the number of steps done (0: the input) and the format at that place.
+        draws: Collects the random draws that the steps declare.
+
+    Returns:
+        Format of the output.
+
+    Raises:
+        FormatError: One or more steps refuse; lists all problems. ``except`` clauses for the exception
+            classes that the steps raised catch it.
+    """
+    if on_step is not None:
+        on_step(0, blueprint)
+    problems: list[FormatProblem] = []
+    first_error: Exception | None = None
+    draws = draws or DrawPlan(blueprint.format)
+    for index, step in enumerate(steps):
+        draws.position = index
+        name = f"step {index} ({step_name(step)})"
+        try:
+            with draws:
+                blueprint = step.check_input_data_format_and_set_output_data_format(blueprint)
+        except Exception as error:
+            if first_error is not None:
+                name += ", given the format from before the step that failed"
+            problems += _problems_of(error, name)
+            first_error = first_error or error
+            continue
+        if on_step is not None:
+            on_step(index + 1, blueprint)
+    if first_error is not None:
+        count = f"{len(problems)} problems" if len(problems) > 1 else "1 problem"
+        # What a step of one's own raised shows where; a FormatError would only say the same twice.
+        cause = None if isinstance(first_error, FormatError) else first_error
+        raise format_error(problems, f"The processing steps do not fit the data: {count}.") from cause
+    return blueprint
+
+
+def chain_description(blueprint: SampleDataGroup, steps: Sequence[PipelineStepBase]) -> str:
+    """Describe the formats of the input and the output, and what each step changes, a line for each field.
+
+    ``+`` is before a field that a step adds, ``-`` before one that it removes, ``~`` before one whose format it
+    changes; a step that changes values only has no such line. Fields of the elements of an array that are alike
+    have one line. The arguments and errors are those of `chain_format`.
+    """
+    formats: list[dict[FieldPath, str]] = []
+    chain_format(blueprint.get_empty_like_self(), steps, lambda _, format: formats.append(_leaves(format)))
+    lines = ["input", *(f"    {path}: {leaf}" for path, leaf in _joined_leaves(formats[0]))]
+    for number, (step, before, after) in enumerate(zip(steps, formats[:-1], formats[1:], strict=True)):
+        lines.append(f"step {number}: {step_name(step)}")
+        removed = {path: leaf for path, leaf in before.items() if path not in after}
+        added = {path: leaf for path, leaf in after.items() if path not in before}
+        changed = {
+            path: f"{before[path]} -> {leaf}"
+            for path, leaf in after.items()
+            if path in before and leaf != before[path]
+        }
+        for mark, fields in (("-", removed), ("~", changed), ("+", added)):
+            lines += [f"  {mark} {path}: {leaf}" for path, leaf in _joined_leaves(fields)]
+    lines += ["output", *(f"    {path}: {leaf}" for path, leaf in _joined_leaves(formats[-1]))]
+    return "\n".join(lines)
+
+
+def _leaves(blueprint: SampleDataGroup) -> dict[FieldPath, str]:
+    return dict(zip(blueprint.format.flat_paths, map(_described, blueprint.format.flat_leaves), strict=True))
+
+
+def _described(leaf: LeafFormat) -> str:
+    parts = [leaf.dtype.name]
+    if leaf.ndim is not None:
+        parts.append("scalar" if leaf.ndim == 0 else f"{leaf.ndim}D")
+    if leaf.content.is_known:
+        parts.append(f"image: {leaf.content.describe()}")
+    if leaf.mapping is not None:
+        parts.append("of labels")
+    return ", ".join(parts)
+
+
+def _joined_leaves(leaves: Mapping[FieldPath, str]) -> Iterator[tuple[str, str]]:
+    """Paths, and what is said of them; those that differ only in indices and are alike are written as one."""
+    for group in alike_paths(leaves):
+        by_leaf: dict[str, list[FieldPath]] = {}
+        for path in group:
+            by_leaf.setdefault(leaves[path], []).append(path)
+        for leaf, paths in by_leaf.items():
+            yield format_paths(paths), leaf
+
+
+def with_image_files(format: GroupFormat, steps: Sequence[PipelineStepBase]) -> GroupFormat:
+    """Get the format of the input, with fields known to hold image files that steps decode.
+
+    Found by their names: a field that a step renames before it is decoded is known only where the input says so.
+    """
+    blueprint = SampleDataGroup.from_format(format)
+    contents = {}
+    for step in steps:
+        while getattr(step, "_processing_step_to_apply", None) is not None:
+            step = step._processing_step_to_apply  # type: ignore[attr-defined]
+        try:
+            uses = declared_images(step, blueprint.get_empty_like_self()) or ()
+        except Exception:  # it is asked again where it stands in the chain, and then it counts
+            continue
+        for use in uses:
+            if isinstance(use.needs, ImageContent) and use.needs.is_encoded:
+                contents.update(dict.fromkeys(use.paths(format), ENCODED_IMAGE))
+    leaves = zip(format.flat_paths, format.flat_leaves, strict=True)
+    unknown = {path for path, leaf in leaves if leaf.content.is_encoded is None and leaf.numpy_dtype == np.uint8}
+    return format.with_contents({path: content for path, content in contents.items() if path in unknown})
+
+
+def step_name(step: object) -> str:
+    """Class of a step, and of the step that it applies, if it applies one."""
+    applied = getattr(step, "_processing_step_to_apply", None)
+    return type(step).__name__ + ("" if applied is None else f" of {step_name(applied)}")
+
+
+def _problems_of(error: Exception, step: str) -> list[FormatProblem]:
+    if isinstance(error, FormatError) and error.problems:
+        return [attrs.evolve(problem, step=step) for problem in error.problems]
+    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    if not isinstance(error, KeyError | ValueError | AssertionError):
+        text = f"{type(error).__name__}: {text}"
+    return [FormatProblem(text, step=step, error_type=type(error))]
+
+
+_BEHIND = "; what stands behind it runs in the graph, too"
+
+
+class Placement(NamedTuple):
+    """Where the steps of a chain run. The first ones run in the workers, the others in the graph.
+
+    Attributes:
+        num_in_workers: How many run in the workers.
+        reason: Why, for people.
+    """
+
+    num_in_workers: int
+    reason: str
+
+
+def place_steps(
+    steps: Sequence[PipelineStepBase],
+    run: RunWhere,
+    blueprint: Callable[[], SampleDataGroup],
+    *,
+    has_gpu: bool = False,
+    refusal: str = "",
+) -> Placement:
+    """Decide where steps run.
+
+    Args:
+        steps: The chain.
+        run: What was asked for: ``"workers"``, as many steps as can; ``"graph"``, as few as must; ``"auto"``: with
+            a GPU like ``"graph"``; without one, the steps before the first that cannot run in the workers or
+            converts images to floating point, if one of these does more to images than decode them.
+        blueprint: Gives the format of the input; called for ``"auto"`` without a GPU only.
+        has_gpu: Whether the graph has a GPU.
+        refusal: Why no step can run in the workers; empty where they can.
+
+    Raises:
+        SettingError: A step must run in the workers, and cannot, or one before it can run in the graph only.
+        FormatError: The format was needed, and the steps do not fit the data.
+    """
+    at_least, asker = _least(steps)
+    most, obstacle = _most(steps)
+    if at_least > most or (refusal and at_least):
+        raise SettingError(f"{asker}, but {refusal or obstacle}.")
+    if refusal or most == 0:
+        return Placement(0, refusal or obstacle)
+    for number, step in enumerate(steps[: most if run == "workers" else at_least]):
+        for name in step.array_form_needs:
+            require_installed(name, f"{_named(number, step)} runs in the workers, on arrays, and")
+    if run == "graph":
+        return Placement(at_least, asker if at_least else "run='graph'")
+    if run == "workers":
+        return Placement(most, "run='workers'" + (f"; {obstacle}" if most < len(steps) else ""))
+    if has_gpu:
+        return Placement(at_least, asker if at_least else "the graph has a GPU")
+    return _without_gpu(steps, at_least, asker, most, obstacle, blueprint())
+
+
+def _least(steps: Sequence[PipelineStepBase]) -> tuple[int, str]:
+    """How many of the first steps must run in the workers, and why."""
+    for number in reversed(range(len(steps))):
+        step = steps[number]
+        if wish_of(step) == "workers":
+            return number + 1, f"{_named(number, step)} is to run in the workers (run='workers')"
+        if not step.has_graph_form:
+            return number + 1, f"{_named(number, step)} works on arrays only, so it must run in the workers"
+    return 0, ""
+
+
+def _most(steps: Sequence[PipelineStepBase]) -> tuple[int, str]:
+    """How many of the first steps can run in the workers, and why not the next one."""
+    for number, step in enumerate(steps):
+        if wish_of(step) == "graph":
+            return number, f"{_named(number, step)} is to run in the graph (run='graph'){_BEHIND}"
+        if not step.has_array_form:
+            return number, f"{_named(number, step)} has a form for the graph only{_BEHIND}"
+    return len(steps), "there are no steps"
+
+
+def _named(number: int, step: PipelineStepBase) -> str:
+    return f"step {number} ({step_name(step)})"
+
+
+def wish_of(step: PipelineStepBase) -> RunWhere:
+    """Where a step, or the one that it applies, asks to be run."""
+    applied = getattr(step, "_processing_step_to_apply", None)
+    return step.run if step.run != "auto" or applied is None else wish_of(applied)
+
+
+def _without_gpu(
+    steps: Sequence[PipelineStepBase],
+    at_least: int,
+    asker: str,
+    most: int,
+    obstacle: str,
+    blueprint: SampleDataGroup,
+) -> Placement:
+    num_on_bytes = max(at_least, _num_before_floats(steps[:most], blueprint))
+    if num_on_bytes < most:  # the way of an image of float32 to the graph is four times as long
+        most, obstacle = (
+            num_on_bytes,
+            f"{_named(num_on_bytes, steps[num_on_bytes])} converts images to floating point",
+        )
+    for number in range(at_least, most):
+        missing = [name for name in steps[number].array_form_needs if not is_installed(name)]
+        if missing:
+            needed_by = _named(number, steps[number])
+            most, obstacle = number, f"{missing[0]} is not installed, which {needed_by} needs on arrays"
+            break
+    if any(map(_changes_images, steps[at_least:most])):
+        return Placement(most, "there is no GPU" + (f"; {obstacle}" if most < len(steps) else ""))
+    if at_least or most == 0:
+        return Placement(at_least, asker or obstacle)
+    return Placement(0, "in the workers, steps would at most decode images")
+
+
+def _num_before_floats(steps: Sequence[PipelineStepBase], blueprint: SampleDataGroup) -> int:
+    """How many of the first steps come before one that makes floating-point numbers of bytes."""
+    formats: list[GroupFormat] = []
+    chain_format(blueprint, steps, lambda _, group: formats.append(group.format))
+    were_bytes: set[FieldPath] = set()
+    for number, group in enumerate(formats):
+        leaves = [*zip(group.flat_paths, group.flat_leaves, strict=True)]
+        if any(path in were_bytes and leaf.numpy_dtype.kind == "f" for path, leaf in leaves):
+            return number - 1
+        were_bytes.update(path for path, leaf in leaves if leaf.dtype == types.DALIDataType.UINT8)
+    return len(steps)
+
+
+def _changes_images(step: PipelineStepBase) -> bool:
+    """Whether a step, or the one that it applies, declares to do something to images, but to decode them."""
+    applied = getattr(step, "_processing_step_to_apply", None)
+    if applied is not None:
+        return _changes_images(applied)
+    is_of_images = type(step).declare_images not in (PipelineStepBase.declare_images, no_images)
+    from ..processing_steps.image.image_decoder import ImageDecoder  # not every pipeline has images
+
+    return is_of_images and not isinstance(step, ImageDecoder)
+
+
+class _Prepared(NamedTuple):
+    plan: DrawPlan
+    output_format: GroupFormat
+    draws: ArrayDraws
+    apply: ArrayApplication
+
+
+@attrs.define
+class ArraySteps:
+    """Applies the first steps of a chain to flat samples of arrays.
+
+    Attributes:
+        input_format: Format of the samples.
+        steps: The steps.
+    """
+
+    input_format: GroupFormat
+    steps: Sequence[PipelineStepBase]
+    _prepared: _Prepared | None = attrs.field(default=None, init=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Draws are found again by the identity of the step, which is another one in another process.
+        return {"input_format": self.input_format, "steps": self.steps}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    @property
+    def draws(self) -> Sequence[PlannedDraw]:
+        """The draws that the steps declare: the first ones of those of the whole chain."""
+        return self._prepare().plan.draws
+
+    @property
+    def output_format(self) -> GroupFormat:
+        """Format that comes out."""
+        return self._prepare().output_format
+
+    def _prepare(self) -> _Prepared:
+        if self._prepared is None:
+            plan = DrawPlan(self.input_format)
+            blueprint = SampleDataGroup.from_format(self.input_format)
+            blueprint.set_apply_mapping(False)
+            output_format = chain_format(blueprint, self.steps, draws=plan).format
+            draws = ArrayDraws(plan)
+            self._prepared = _Prepared(plan, output_format, draws, ArrayApplication(draws))
+        return self._prepared
+
+    def __call__(self, flat: Sequence[Any], numbers: Callable[[int], Any]) -> Sequence[Any]:
+        """Apply the steps to a sample.
+
+        Args:
+            flat: Its arrays.
+            numbers: Called with the position of a draw in ``draws``; gives its numbers.
+
+        Returns:
+            The arrays of the output.
+
+        Raises:
+            SampleStepError: A step failed.
+        """
+        *_, (_, sample) = self.walk(flat, numbers)
+        return sample.get_data()
+
+    def try_on(self, flat: Sequence[Any]) -> Sequence[Any]:
+        """Apply the steps to a sample with some numbers that could be drawn."""
+        draws = [planned.draw for planned in self.draws]
+        numbers = [
+            np.full(draw.shape, draw.mean if isinstance(draw, NormalDraw) else draw.low, draw.numpy_dtype)
+            for draw in draws
+        ]
+        return self(flat, numbers.__getitem__)
+
+    def walk(self, flat: Sequence[Any], numbers: Callable[[int], Any]) -> Iterator[tuple[str, SampleDataGroup]]:
+        """Apply the steps to a sample one by one; yields ``"input"`` and then the name of each, and the sample.
+
+        Raises:
+            SampleStepError: A step failed.
+        """
+        prepared = self._prepare()
+        prepared.draws.begin_sample(numbers)
+        sample = filled(SampleDataGroup.from_format(self.input_format), flat)
+        yield "input", sample
+        for number, step in enumerate(self.steps):
+            name = f"step {number} ({step_name(step)})"
+            try:
+                sample = prepared.apply(step, sample)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # e.g. a panic of an extension written in Rust
+                raise SampleStepError(name) from error
+            yield name, sample
+
 
 DEFAULT_DEPTH = 2
 
@@ -101,7 +476,7 @@ class Chain:
             take_group(blueprint, self.replay_path)
         return blueprint
 
-    def output(self) -> tuple[SampleDataGroup, DrawPlan, Copier | None]:
+    def output(self) -> tuple[SampleDataGroup, DrawPlan, _InsertCopyForPassthrough | None]:
         """Get the format of the output, the random draws of the steps, and what copies output fields.
 
         Raises:
@@ -116,7 +491,8 @@ class Chain:
         def on_step(num_steps_done: int, blueprint: SampleDataGroup) -> None:
             names.update(name for path in blueprint.format.flat_paths for name in path)
             if self.prints_formats:
-                _print_format(num_steps_done, blueprint)
+                title = "Input format:" if num_steps_done == 0 else f"Format after step {num_steps_done - 1}:"
+                print(f"{title}\n{blueprint.get_string_no_details()}")  # noqa: T201 (asked for by an argument)
 
         output = chain_format(blueprint, self.steps, on_step, draws)
         if replayed is not None and self.replay_path is not None:
@@ -127,7 +503,7 @@ class Chain:
             output = with_record(output, self.record_name, draws.draws)
         return output, draws, self._copier(output, names)
 
-    def _copier(self, output: SampleDataGroup, known_names: Collection[Name]) -> Copier | None:
+    def _copier(self, output: SampleDataGroup, known_names: Collection[Name]) -> _InsertCopyForPassthrough | None:
         if self.copy_selection is None:
             return None
         try:
@@ -145,8 +521,6 @@ class Chain:
 
     def array_steps(self, num_in_workers: int) -> ArraySteps | None:
         """Get the steps that run in the workers; None where all run in the graph."""
-        from .chain_planning import ArraySteps
-
         if num_in_workers == 0:
             return None
         return ArraySteps(self.blueprint_of_steps().format, self.steps[:num_in_workers])
@@ -190,15 +564,8 @@ class Chain:
         in_graph = self.steps[first_step:]
         if not self.folds_arrays or self.parts.native or not any(step.treats_elements_alike for step in in_graph):
             return 1
-        from .graph import MOST_ELEMENTS
-
-        levels = FoldedFormat.of(blueprint.format, MOST_ELEMENTS).levels
+        levels = FoldedFormat.of(blueprint.format, _MOST_ELEMENTS).levels
         return max((level.count for level in levels), default=1)
-
-
-def _print_format(num_steps_done: int, blueprint: SampleDataGroup) -> None:
-    title = "Input format:" if num_steps_done == 0 else f"Format after step {num_steps_done - 1}:"
-    print(f"{title}\n{blueprint.get_string_no_details()}")  # noqa: T201 (asked for by an argument)
 
 
 def require_keys(draws: Sequence[PlannedDraw], data_input: Any, field_paths: Sequence[FieldPath]) -> None:

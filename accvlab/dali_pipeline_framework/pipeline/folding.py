@@ -14,8 +14,7 @@ import attrs
 from nvidia.dali import fn, types
 from nvidia.dali.data_node import DataNode
 
-from ..engine.dali.graph_definition import BatchPart, SourceOutputs, merge, split
-from ..engine.dali.graph_inspection import is_random
+from ..engine.dali.graph_definition import BatchPart, SourceOutputs, is_random, merge, split
 from ..engine.samples import Items
 from ..engine.transport import Delivery, FieldPlace, TransportLayout
 from ..sample_data import GroupFormat, SampleDataGroup

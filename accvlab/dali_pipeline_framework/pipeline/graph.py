@@ -8,7 +8,7 @@ import dis
 import functools
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 
 import attrs
 import nvidia.dali.fn as fn
@@ -21,15 +21,17 @@ from ..draws.draw_scope import DrawPlan, GraphDraws, SupplyNode
 from ..draws.keyed_draws import derive_key
 from ..draws.random_draws import PlannedDraw, record_blueprint
 from ..engine.dali.graph_definition import (
+    INPUT,
+    GraphInspection,
     SourceOutputs,
-    each_line_looked_up_once,
+    is_random,
+    original_of,
     origins_from_here,
     seed_random_operators,
     with_conditionals,
     without_conditionals,
 )
-from ..engine.dali.graph_inspection import INPUT, GraphInspection, is_random
-from ..engine.dali.texts import NO_CONDITIONALS, REPLACED_EXCEPTION
+from ..engine.dali.texts import NO_CONDITIONALS
 from ..engine.transport import Delivery, TransportLayout
 from ..errors import FrameworkError, GraphError, error_that_is_also
 from ..garbage import no_garbage_collected
@@ -40,8 +42,8 @@ from ..sample_data.folded_formats import WHOLE_SAMPLE, FoldedFormat, Level
 from ..sample_data.formats import elements_are_folded
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import Name, format_path
-from ..sources.input_parts import InputParts
-from .chain_planning import ArraySteps
+from ._insert_copy_for_passthrough import _InsertCopyForPassthrough
+from .chain import ArraySteps, Chain
 from .folding import FieldNodes, FoldedSample, Folding, NotFoldableError
 from .pipeline_arguments import PipelineArguments
 
@@ -63,23 +65,19 @@ def computes_on_nodes(error: Exception) -> bool:
         return "cannot store DataNode(" in str(error)
     frames = [*traceback.walk_tb(error.__traceback__)]
     modules = [str(frame.f_globals.get("__name__", "")) for frame, _ in frames]
-    if any(_root(module) in _LIBRARIES for module in (*modules, type(error).__module__)):
+    if any(module.partition(".")[0] in _LIBRARIES for module in (*modules, type(error).__module__)):
         return True
     if not isinstance(error, TypeError | ValueError | AttributeError):
         return False
-    of_step = [number for number, module in enumerate(modules) if _is_of_step(module)]
+    of_step = [
+        number
+        for number, module in enumerate(modules)
+        if not module.startswith(("nvidia.", _PACKAGE)) or module.endswith(_CALLS_FUNCTION)
+    ]
     if not of_step:
         return False
     called = modules[of_step[-1] + 1 :]  # by the last line of the step
     return called[0].startswith(_VALUES_IN_DALI) if called else not _was_raised_by_hand(error)
-
-
-def _is_of_step(module: str) -> bool:
-    return not module.startswith(("nvidia.", _PACKAGE)) or module.endswith(_CALLS_FUNCTION)
-
-
-def _root(module: str) -> str:
-    return module.partition(".")[0]
 
 
 def _was_raised_by_hand(error: Exception) -> bool:
@@ -106,23 +104,19 @@ class SentItems:
 
     @classmethod
     def of(
-        cls,
-        parts: InputParts,
-        draws: Sequence[PlannedDraw],
-        array_steps: ArraySteps | None,
-        *,
-        is_drawn: bool,
-        replay_path: FieldPath | None,
+        cls, chain: Chain, draws: Sequence[PlannedDraw], array_steps: ArraySteps | None, is_drawn: bool
     ) -> SentItems:
         """Find out what is sent: the fields as they are loaded, or after steps; behind them the draws.
 
+        Recorded draws are fields already where no steps run in the workers.
+
         Args:
-            parts: The input.
+            chain: The input, and what is done to its samples.
             draws: The draws of the chain.
             array_steps: The steps in the workers.
             is_drawn: Whether the workers draw.
-            replay_path: Path of the group of recorded draws, which are fields already where no steps run there.
         """
+        parts, replay_path = chain.parts, chain.replay_path
         paths: Sequence[FieldPath] = parts.main_field_paths()
         leaves = () if parts.main is None else parts.main.source.used_sample_data_structure.format.flat_leaves
         if array_steps is not None:
@@ -136,34 +130,21 @@ class SentItems:
         items = [len(paths) + index for index in range(len(draws))]
         return cls(fields, items, [*dtypes, *(planned.draw.dtype for planned in draws)])
 
-    def names(self, draws: Sequence[PlannedDraw], num_used: int) -> list[str]:
-        """How to call each item where nothing in the graph depends on it.
+    def unused(self, layout: TransportLayout | None, draws: Sequence[PlannedDraw], num_used: int) -> list[str]:
+        """Names of the items that do not travel; none where each item has an output of its own.
 
         Args:
+            layout: What travels.
             draws: The draws of the chain.
-            num_used: How many of them were used in the workers; their names are empty.
+            num_used: How many of them were used in the workers.
         """
-        names = [""] * len(self.dtypes)
-        for index, item in enumerate(self.draws or ()):
-            names[item] = "" if index < num_used else str(draws[index])
-        for path, item in self.fields.items():
-            names[item] = format_path(path)
-        return names
-
-
-def unused_names(layout: TransportLayout | None, names: Sequence[str]) -> list[str]:
-    """Names of the items that do not travel; none where each item has an output of its own."""
-    if layout is None:
-        return []
-    used = {item for items in (*layout.packed, *layout.fields) for item in items}
-    return [name for item, name in enumerate(names) if name and item not in used]
-
-
-Copier: TypeAlias = Callable[[SampleDataGroup], SampleDataGroup]
-
-
-# Folding an array costs for each entry of the batch of the pipeline; larger ones are left as they are.
-MOST_ELEMENTS = 64
+        if layout is None:
+            return []
+        names = {item: format_path(path) for path, item in self.fields.items()}
+        for item, draw in list(zip(self.draws or (), draws, strict=False))[num_used:]:
+            names.setdefault(item, str(draw))
+        used = {item for items in (*layout.packed, *layout.fields) for item in items}
+        return [names[item] for item in sorted(names.keys() - used)]
 
 
 @attrs.define
@@ -171,9 +152,9 @@ class Graph:
     """Defines the operators of a pipeline.
 
     Attributes:
+        chain: The input, the steps, and how they are applied.
+        first_step: Number of the first of the steps that run in the graph; those before it run in the workers.
         blueprint: Format of the samples of the input, after the steps in the workers and without recorded draws.
-        steps: The steps of the chain that run in the graph.
-        parts: The input.
         sent: What the workers send.
         source: Arguments for ``fn.external_source`` beside the format.
         copier: Inserts copies of pass-through outputs, or None.
@@ -183,10 +164,6 @@ class Graph:
         num_steps: How many of the steps to define; None for all, and what is added to the output.
         seed: Seed of the pipeline, for draws and native readers.
         operator_seed: Seed of DALI's random operators; None where DALI chooses one.
-        checks_data_format: Whether types are checked where a step assigns a node.
-        first_step: Number of the first of the steps in the chain; those before it run in the workers.
-        record_name: Name of the group of drawn numbers in the output; None where they are not recorded.
-        must_declare_draws: Whether random operators beside declared draws are refused where draws are recorded.
         is_packed: Whether fields that no step touches travel packed; else each field has an output.
         num_slots: Entries of the batch of the pipeline per sample: arrays up to this size are folded.
         inspection: Which steps have operators on a GPU, or random ones.
@@ -196,20 +173,16 @@ class Graph:
         not_folded: For steps that treat elements alike, and were not applied to folded arrays: why.
     """
 
+    chain: Chain
+    first_step: int
     blueprint: SampleDataGroup
-    steps: Sequence[PipelineStepBase]
-    parts: InputParts
+    plan: DrawPlan
     sent: SentItems
     source: Mapping[str, Any]
-    copier: Copier | None
-    plan: DrawPlan
+    copier: _InsertCopyForPassthrough | None = None
     only_output: int | None = None
     num_steps: int | None = None
     seed: int = 0
-    checks_data_format: bool = True
-    first_step: int = 0
-    record_name: Name | None = None
-    must_declare_draws: bool = True
     is_packed: bool = False
     num_slots: int = 1
     operator_seed: int | None = None
@@ -223,6 +196,11 @@ class Graph:
     _folding: Folding = attrs.field(init=False)
     _main_nodes: Sequence[DataNode] = attrs.field(default=(), init=False)
     _has_conditionals: bool = attrs.field(default=False, init=False)
+
+    @property
+    def steps(self) -> Sequence[PipelineStepBase]:
+        """The steps that run in the graph."""
+        return self.chain.steps[self.first_step :]
 
     @do_not_convert
     def define(self) -> tuple[DataNode, ...]:
@@ -285,7 +263,7 @@ class Graph:
         paths = data.format.flat_paths
         items = self.sent.fields
         given = {} if self.is_packed else self._define_main()
-        for part in self.parts.native:
+        for part in self.chain.parts.native:
             below = [path for path in paths if path[: len(part.path)] == part.path]
             given.update(zip(below, part.source.define(part.operator_name, self.seed), strict=True))
         self._supply = GraphDraws(self.plan, self._supply_of_draws(), self.first_step)
@@ -310,7 +288,7 @@ class Graph:
 
     def _define_main(self) -> dict[FieldPath, DataNode]:
         """Define an external source with an output for each field and draw."""
-        if self.parts.main is None:
+        if self.chain.parts.main is None:
             return {}
         dtypes = [*self.sent.dtypes]
         self._main_nodes = fn.external_source(num_outputs=len(dtypes), dtype=dtypes, **self.source)
@@ -364,7 +342,7 @@ class Graph:
     def _applied_at(
         self, step: PipelineStepBase, sample: FoldedSample, level: Level, name: str, is_folded: bool
     ) -> FoldedSample:
-        data = self._folding.values(sample, is_folded, self.checks_data_format)
+        data = self._folding.values(sample, is_folded, self.chain.checks_data_format)
 
         def on_part(made: DataNode, part: DataNode) -> None:
             if is_folded and is_random(made):
@@ -393,10 +371,10 @@ class Graph:
     # --- outputs ----------------------------------------------------------------------------------
 
     def _outputs(self, sample: FoldedSample) -> tuple[DataNode, ...]:
-        if self.record_name is not None and self.num_steps is None:
-            if self.must_declare_draws:
+        if self.chain.record_name is not None and self.num_steps is None:
+            if self.chain.must_declare_draws:
                 self.inspection.require_declared_draws()
-            sample = self._with_record(sample, self.record_name)
+            sample = self._with_record(sample, self.chain.record_name)
         if self.copier is not None:
             data = self.copier(self._values(sample))
             sample = self._folding.sample_of(data, data.get_data(), sample, "the copy of the outputs")
@@ -414,7 +392,7 @@ class Graph:
         return outputs
 
     def _values(self, sample: FoldedSample) -> SampleDataGroup:
-        return self._folding.values(sample, False, self.checks_data_format)
+        return self._folding.values(sample, False, self.chain.checks_data_format)
 
     def _plain_outputs(self, sample: FoldedSample) -> tuple[DataNode, ...]:
         data = self._values(sample)
@@ -451,17 +429,10 @@ def define_pipeline(graph: Graph, arguments: PipelineArguments) -> Pipeline:
         return graph.define()
 
     try:
-        with (
-            each_line_looked_up_once(),
-            no_garbage_collected(),
-        ):  # a tenth of the time or more
+        with no_garbage_collected():  # a tenth of the time or more
             pipeline: Pipeline = decorator(define_graph)(**arguments)
     except Exception as error:
-        original = error.__context__
-        if type(error).__name__ == REPLACED_EXCEPTION and isinstance(original, Exception):
-            # With conditionals, DALI replaces exceptions whose constructor it does not know.
-            raise graph.explained(original.with_traceback(error.__traceback__)) from None
-        explained = graph.explained(error)
+        explained = graph.explained(original_of(error))
         if explained is error:
             raise
         raise explained from None
@@ -478,14 +449,14 @@ def define_pipeline_of_one(
     """Make a pipeline for one given sample, to find out whether it fails.
 
     Args:
-        in_graph: Makes a graph of a source, a copier and other settings.
+        in_graph: Makes a graph of a source and other settings.
         arguments: Arguments of the pipeline that has failed.
         flat: What the workers send of the sample.
         output: Flat position of the only output to keep; None for all.
         num_steps: How many of the steps of the graph to define; None for all.
     """
     source = {"source": lambda: [[array] for array in flat], "batch": True, "parallel": False}
-    graph = in_graph(source, None, only_output=output, num_steps=num_steps)
+    graph = in_graph(source, only_output=output, num_steps=num_steps)
     kept: PipelineArguments = {}
     for name in ("device_id", "seed", "enable_conditionals"):
         if name in arguments:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
@@ -93,10 +93,9 @@ class OutputConverter:
         Raises:
             SettingError: An argument has an unknown value, or PyTorch is asked for and not installed.
         """
-        makers: dict[str, Callable[[bool], _Arrays]] = {"torch": _TorchArrays, "numpy": _NumpyArrays}
-        if not isinstance(output_type, str) or output_type not in makers:
-            raise SettingError(f"`output_type` must be one of {sorted(makers)}, got {shown(output_type)}.")
-        self._arrays = makers[output_type](must_copy)
+        if not isinstance(output_type, str) or output_type not in ("numpy", "torch"):
+            raise SettingError(f"`output_type` must be one of ['numpy', 'torch'], got {shown(output_type)}.")
+        self._arrays = (_TorchArrays if output_type == "torch" else _NumpyArrays)(must_copy)
         self._advice = advice
         self._paths = output_format.flat_paths
         self._delivery = delivery
@@ -231,7 +230,7 @@ class _Batch:
 
     outputs: Sequence[Any]
     packed: PackedBatch | None
-    _arrays: _Arrays
+    _arrays: _NumpyArrays | _TorchArrays
     _dense: dict[int, Any] = attrs.field(factory=dict, init=False)
 
     def dense(self, output: int) -> Any:
@@ -247,27 +246,13 @@ class _Batch:
         return self._dense[output]
 
 
-class _Arrays(ABC):
-    """Makes arrays of one kind."""
+class _NumpyArrays:
+    """Makes NumPy arrays of tensors of DALI and of views of its buffers."""
+
+    stacked = staticmethod(functools.partial(np.stack, axis=1))
 
     def __init__(self, must_copy: bool) -> None:
         self._must_copy = must_copy
-
-    @abstractmethod
-    def of_tensor(self, tensor: Any) -> Any:
-        """Get a tensor of DALI as an array."""
-
-    @abstractmethod
-    def of_numpy(self, array: Any) -> Any:
-        """Get an array of NumPy."""
-
-    @abstractmethod
-    def stacked(self, arrays: Sequence[Any]) -> Any:
-        """Stack arrays along a new second axis."""
-
-
-class _NumpyArrays(_Arrays):
-    """Makes NumPy arrays."""
 
     def of_tensor(self, tensor: Any) -> Any:
         array = np.asarray(tensor.as_cpu() if isinstance(tensor, TensorGPU) else tensor)
@@ -276,15 +261,12 @@ class _NumpyArrays(_Arrays):
     def of_numpy(self, array: Any) -> Any:
         return array.copy() if self._must_copy else array
 
-    def stacked(self, arrays: Sequence[Any]) -> Any:
-        return np.stack(arrays, axis=1)
 
-
-class _TorchArrays(_Arrays):
-    """Makes tensors of PyTorch."""
+class _TorchArrays:
+    """Makes tensors of PyTorch of tensors of DALI and of views of its buffers."""
 
     def __init__(self, must_copy: bool) -> None:
-        super().__init__(must_copy)
+        self._must_copy = must_copy
         try:
             import torch
         except ImportError as error:
@@ -293,6 +275,7 @@ class _TorchArrays(_Arrays):
                 "or pass output_type='numpy'."
             ) from error
         self._torch: Any = torch
+        self.stacked = functools.partial(torch.stack, dim=1)
 
     def of_tensor(self, tensor: Any) -> Any:
         if isinstance(tensor, TensorGPU):
@@ -305,6 +288,3 @@ class _TorchArrays(_Arrays):
     def of_numpy(self, array: Any) -> Any:
         tensor = self._torch.from_numpy(array)
         return tensor.clone() if self._must_copy else tensor
-
-    def stacked(self, arrays: Sequence[Any]) -> Any:
-        return self._torch.stack(arrays, dim=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 from nvidia.dali import types
@@ -26,12 +26,8 @@ from ..sources.input_bases import CallableBase, IterableBase
 from ..sources.input_parts import JoinedInput, NativeInput
 from ..unknown_arguments import explains_unknown_arguments
 from ._insert_copy_for_passthrough import PathType
-from .chain import DEFAULT_DEPTH, Chain
-from .chain_planning import chain_description
+from .chain import DEFAULT_DEPTH, ArraySteps, Chain, chain_description
 from .pipeline_arguments import check_input, checked_steps, normalised_arguments
-
-if TYPE_CHECKING:
-    from .chain_planning import ArraySteps
 
 PipelineInput: TypeAlias = CallableBase | IterableBase | NativeInput | JoinedInput
 
@@ -243,7 +239,6 @@ class PipelineDefinition:
             Exception: What loading and the steps raise.
         """
         from ..engine.samples import SampleStepError  # not needed to define a pipeline
-        from .chain_planning import ArraySteps
 
         chain, data_input = self._chain, self._chain.data_input
         if not callable(data_input) or chain.replay_path is not None:

@@ -13,7 +13,7 @@ from nvidia.dali.pipeline import Pipeline
 
 from ..checks import MOST_IN_BATCH, bullets, did_you_mean, elements, shown, whole_number
 from ..draws.keyed_draws import derive_key
-from ..engine.dali.graph_inspection import num_usable_gpus
+from ..engine.dali.graph_definition import num_usable_gpus
 from ..errors import DeviceError, SettingError
 from ..limits.file_limits import checked_worker_count, is_start_method
 from ..processing_steps.pipeline_step_base import PipelineStepBase

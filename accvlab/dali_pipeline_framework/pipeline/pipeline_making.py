@@ -12,9 +12,9 @@ from nvidia.dali.pipeline import Pipeline
 
 from ..checks import shown
 from ..engine.control_block import ControlBlock
-from ..engine.dali.graph_inspection import log_cpu_fallback_once, move_to_cpu, num_usable_gpus
-from ..engine.failure_diagnosis import FailureDiagnosis
+from ..engine.dali.graph_definition import log_cpu_fallback_once, move_to_cpu, num_usable_gpus
 from ..engine.pipeline_context import PipelineContext
+from ..engine.sample_faults import FailureDiagnosis
 from ..engine.source_pickling import pickler_functions
 from ..engine.structured_pipeline import StructuredPipeline
 from ..engine.transport import TransportLayout
@@ -26,9 +26,8 @@ from ..sample_data import SampleDataGroup
 from ..sources.planned_input import PlannedInput
 from ..sources.shards import Shard, detected_rank
 from ..user_warnings import warn_user
-from .chain import DEFAULT_DEPTH, Chain
-from .chain_planning import Placement, step_name, with_image_files
-from .graph import Graph, SentItems, define_pipeline, define_pipeline_of_one, unused_names
+from .chain import DEFAULT_DEPTH, Chain, Placement, step_name, with_image_files
+from .graph import Graph, SentItems, define_pipeline, define_pipeline_of_one
 from .pipeline_arguments import (
     PipelineArguments,
     complete_arguments,
@@ -77,6 +76,7 @@ def make_pipeline(
     draws = None if chain.replay_path is not None else chain.keyed_draws(plan, seed, batch_size, array_steps)
     seeds = chain.sample_seeds(seed, batch_size)
     source: dict[str, Any] = {}
+    worker_source: Any = None
     replayed = None
     if parts.main is not None:
         if chain.replay_path is not None:
@@ -114,19 +114,8 @@ def make_pipeline(
     # What is said about the outputs of DALI holds for fields that have an output each.
     about_outputs = ("output_dtype", "output_ndim", "output_layout")
     is_packed = not is_debug and all(arguments.get(name) is None for name in about_outputs)
-    sent = SentItems.of(parts, plan.draws, array_steps, is_drawn=draws is not None, replay_path=chain.replay_path)
-    in_graph = functools.partial(
-        Graph,
-        blueprint,
-        chain.steps[placement.num_in_workers :],
-        parts,
-        sent,
-        plan=plan,
-        first_step=placement.num_in_workers,
-        checks_data_format=chain.checks_data_format,
-        record_name=chain.record_name,
-        must_declare_draws=chain.must_declare_draws,
-    )
+    sent = SentItems.of(chain, plan.draws, array_steps, is_drawn=draws is not None)
+    in_graph = functools.partial(Graph, chain, placement.num_in_workers, blueprint, plan, sent)
     graph = in_graph(
         source,
         copier,
@@ -136,26 +125,22 @@ def make_pipeline(
         operator_seed=arguments.get("seed"),
     )
     pipeline = _defined(graph, arguments, lacks_gpu)
-    names = sent.names(plan.draws, num_used=0 if array_steps is None else len(array_steps.draws))
     if parts.main is not None:
-        layout = graph.delivery.layout if is_packed else TransportLayout.of_plain(len(names))
-        source["source"].layout = layout
+        layout = graph.delivery.layout if is_packed else TransportLayout.of_plain(len(sent.dtypes))
+        worker_source.layout = layout
     if is_debug:  # its graph is defined batch by batch
         return pipeline
-    diagnosis = FailureDiagnosis(
-        chain.data_input,
-        control,
-        batch_size,
-        blueprint.format.flat_paths,
-        output.format,
-        functools.partial(define_pipeline_of_one, in_graph, arguments),
-        [step_name(step) for step in graph.steps],
-        draws,
-        array_steps,
-        replayed,
-        placement.num_in_workers,
-        seeds,
-    )
+    diagnosis = None
+    if not parts.native:
+        diagnosis = FailureDiagnosis(
+            worker_source,
+            control,
+            blueprint.format.flat_paths,
+            output.format,
+            functools.partial(define_pipeline_of_one, in_graph, arguments),
+            [step_name(step) for step in graph.steps],
+            placement.num_in_workers,
+        )
     context = PipelineContext(
         output_blueprint=output,
         control=control,
@@ -169,11 +154,13 @@ def make_pipeline(
         not_folded=graph.not_folded,
         merged_fields=graph.merged_fields,
         batch_size=batch_size,
-        unused_fields=unused_names(graph.delivery.layout, names),
+        unused_fields=sent.unused(
+            graph.delivery.layout, plan.draws, 0 if array_steps is None else len(array_steps.draws)
+        ),
         last_changed_by=graph.last_changed_by,
-        worker_source=source.get("source"),
+        worker_source=worker_source,
         least_ahead=least_ahead,
-        diagnose=_cannot_diagnose if parts.native else diagnosis,
+        diagnosis=diagnosis,
     )
     return StructuredPipeline.adopt(pipeline, context)
 
@@ -226,7 +213,3 @@ def _lines_of_placement(chain: Chain, placement: Placement) -> list[str]:
         f"in the workers: {count} of {len(chain.steps)} steps ({placement.reason})",
         *(f"step {number} ({step_name(step)}): on arrays, in the workers" for number, step in in_workers),
     ]
-
-
-def _cannot_diagnose(epoch: int, batch: int, batch_in_all: int) -> tuple[str, tuple[int, ...]]:
-    return "Which samples form the batch is not known: native readers of DALI do not tell.", ()

@@ -16,7 +16,7 @@ from ..engine.worker_process import pass_on_interrupt
 from ..errors import SettingError
 from ..faults.fault_policy import FailedSample
 from ..loader.data_loader import DataLoader
-from ..pipeline.chain_planning import ArraySteps
+from ..pipeline.chain import ArraySteps
 from ..pipeline.pipeline import PipelineDefinition
 from ..providers.data_provider import DataProvider
 from ..sample_data import GroupFormat

@@ -17,9 +17,9 @@ from nvidia.dali import types
 from nvidia.dali.pipeline import pipeline_def
 
 from ..draws.draw_scope import DrawPlan, GraphDraws
-from ..engine.dali.graph_inspection import GraphInspection
+from ..engine.dali.graph_definition import GraphInspection
 from ..errors import FormatError, OutputError, StepOutputError
-from ..pipeline.chain_planning import ArraySteps, chain_format
+from ..pipeline.chain import ArraySteps, chain_format
 from ..processing_steps.array_application import filled
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..processing_steps.wrappers.group_steps import DataGroupArrayInPathElementsAppliedStep

@@ -19,7 +19,7 @@ from ..draws.random_draws import DrawRecord, KeyedDraws, PlannedDraw
 from ..engine.samples import SampleStepError
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import SettingError
-from ..pipeline.chain_planning import ArraySteps, chain_format
+from ..pipeline.chain import ArraySteps, chain_format
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.array_application import filled
 from ..processing_steps.image_use import no_images

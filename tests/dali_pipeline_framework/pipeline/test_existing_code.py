@@ -15,7 +15,7 @@ from nvidia.dali.types import DALIDataType
 from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider
 
-from accvlab.dali_pipeline_framework.engine.dali.graph_inspection import num_usable_gpus
+from accvlab.dali_pipeline_framework.engine.dali.graph_definition import num_usable_gpus
 from accvlab.dali_pipeline_framework.errors import SettingError, SourceError
 from accvlab.dali_pipeline_framework.inputs import (
     CallableBase,

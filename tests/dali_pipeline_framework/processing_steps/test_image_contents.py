@@ -23,7 +23,7 @@ from accvlab.dali_pipeline_framework.errors import FormatError, SettingError
 from accvlab.dali_pipeline_framework.inputs import DataProvider
 from accvlab.dali_pipeline_framework.loader.state import fingerprint
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
-from accvlab.dali_pipeline_framework.pipeline.chain_planning import chain_format
+from accvlab.dali_pipeline_framework.pipeline.chain import chain_format
 from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
     AxesLayoutSetter,

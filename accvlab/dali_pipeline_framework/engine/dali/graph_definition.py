@@ -9,20 +9,21 @@ way.
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
+import logging
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import CodeType, FrameType
 from typing import Any, cast
 
 import attrs
 import numpy as np
-from nvidia.dali import _conditionals, backend, fn, ops, types
-from nvidia.dali._debug_mode import _PipelineDebug
+from nvidia.dali import _conditionals, backend, fn, types
 from nvidia.dali._utils import dali_trace
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline, do_not_convert
 
+from ...errors import SettingError
 from .texts import REPLACED_EXCEPTION
 
 _operators: Any = fn._conditional  # type: ignore[attr-defined]
@@ -54,11 +55,20 @@ def with_conditionals(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return converted(*args)
         except Exception as error:
-            if type(error).__name__ == REPLACED_EXCEPTION and isinstance(error.__context__, Exception):
-                raise error.__context__.with_traceback(error.__traceback__) from None
-            raise
+            original = original_of(error)
+            if original is error:
+                raise
+            raise original from None
 
     return call
+
+
+def original_of(error: Exception) -> Exception:
+    """Get the exception that DALI's conditionals have replaced, since they do not know its constructor."""
+    original = error.__context__
+    if type(error).__name__ == REPLACED_EXCEPTION and isinstance(original, Exception):
+        return original.with_traceback(error.__traceback__)
+    return error
 
 
 _ConditionStack: Any = cast(Any, _conditionals)._ConditionStack
@@ -162,7 +172,7 @@ class BatchPart:
             to this part; it leaves other nodes as they are.
         """
         if self.predicate is None and not with_conditionals:
-            yield _same
+            yield lambda node: node
             return
         pipeline: Any = Pipeline.current()
         before = pipeline._conditionals_enabled, pipeline._condition_stack
@@ -203,10 +213,6 @@ def _takes_shape(node: DataNode) -> bool:
     """Whether a random operator made a node that can take shape and batch size from an input."""
     schema = cast(Any, backend).TryGetSchema(getattr(node.source._op, "schema_name", ""))
     return schema is not None and schema.HasRandomSeedArg() and schema.MaxNumInput() > len(node.source.inputs)
-
-
-def _same(node: DataNode) -> DataNode:
-    return node
 
 
 @attrs.define
@@ -258,12 +264,6 @@ def _takes_seed(instance: Any) -> bool:
     return schema is not None and schema.HasRandomSeedArg() and "seed" not in instance._op._init_args
 
 
-_OperatorInstance: Any = cast(Any, ops)._OperatorInstance
-_by_dali: Any = _OperatorInstance._process_trace
-
-_Line = tuple[str, int | None, str, str]  # file, number, function, text
-
-
 @contextlib.contextmanager
 def origins_from_here() -> Iterator[None]:
     """Let the origins of operators begin below what the caller calls, within a ``with`` statement.
@@ -278,77 +278,6 @@ def origins_from_here() -> Iterator[None]:
         yield
     finally:
         pipeline._definition_frame_start = before
-
-
-@contextlib.contextmanager
-def each_line_looked_up_once() -> Iterator[None]:
-    """Find the origins of operators in less time, within a ``with`` statement; they are what DALI finds.
-
-    For each operator, DALI has Python look up each line of the stack of calls, and whether its file has changed,
-    and converts what was found element by element: half of the time that it takes to define a graph. Most of these
-    lines are the same for all operators.
-    """
-    known = _KnownLines()
-
-    def add_origin(instance: Any, arguments: dict[str, Any]) -> None:
-        # An operator has no such number where it was made while tracing was off, or in debug mode.
-        end = getattr(instance._op, "_definition_frame_end", None)
-        is_debugged = getattr(_PipelineDebug.current(), "_debug_on", False)
-        if end is None or is_debugged or not dali_trace.is_tracing_enabled():
-            _by_dali(instance, arguments)
-            return
-        pipeline: Any = Pipeline.current()
-        stack = known.stack(0 if pipeline is None else pipeline._definition_frame_start, end)
-        if not stack:
-            _by_dali(instance, arguments)
-            return
-        for name, values in zip(("filename", "lineno", "name", "line"), zip(*stack, strict=True), strict=True):
-            instance.spec.AddArg(f"_origin_stack_{name}", list(values))
-
-    _OperatorInstance._process_trace = add_origin
-    try:
-        yield
-    finally:
-        _OperatorInstance._process_trace = _by_dali
-
-
-class _KnownLines:
-    """The stack of calls, as DALI's ``extract_stack`` finds it; what was looked up is kept."""
-
-    def __init__(self) -> None:
-        # By the code, which is kept so that its `id` stays its own (to hash code takes long), and the instruction.
-        self._known: dict[tuple[int, int], tuple[CodeType, traceback.FrameSummary, _Line]] = {}
-
-    def stack(self, start_frame: int, end_frame: int) -> list[_Line]:
-        """The lines of the frames from one number to another one; 0 is the first one of all."""
-        frames = []
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None:
-            frames.append(frame)
-            frame = frame.f_back
-        found = [self._looked_up(frame) for frame in frames[::-1][start_frame:end_frame]]
-        trace: Any = dali_trace
-        frame_map, frame_filter = trace.get_frame_map(), trace.get_frame_filter()
-        if not frame_map and not frame_filter:
-            return [line for _, _, line in found]
-        summaries = dali_trace._filter_autograph_frames(
-            [summary for _, summary, _ in found], frame_map, frame_filter
-        )
-        return list(map(_line_of, summaries))
-
-    def _looked_up(self, frame: FrameType) -> tuple[CodeType, traceback.FrameSummary, _Line]:
-        code = frame.f_code
-        place = (id(code), frame.f_lasti)
-        known = self._known.get(place)
-        if known is None:
-            summary = traceback.FrameSummary(code.co_filename, frame.f_lineno, code.co_name)
-            known = self._known[place] = (code, summary, _line_of(summary))
-        return known
-
-
-def _line_of(summary: traceback.FrameSummary) -> _Line:
-    # What DALI's conditionals have made may have no name.
-    return summary.filename, summary.lineno, str(summary.name), (summary.line or "").strip()
 
 
 @do_not_convert
@@ -367,3 +296,126 @@ def branched(
     """
     true, false = zip(*(split(node, predicate) for node in nodes), strict=True)
     return merge(if_true(*true), if_false(*false), predicate)
+
+
+INPUT = "the input"
+
+
+class GraphInspection:
+    """Attributes the operators of a graph, while it grows, to the steps that define them.
+
+    Attributes:
+        gpu_users: Names of steps, each with what it does on a GPU, in order.
+        random_users: Names of steps, each with its random operators, in order: a record of the draws lacks them.
+    """
+
+    def __init__(self) -> None:
+        """Start with an empty graph."""
+        self.gpu_users: dict[str, dict[str, None]] = {}
+        self.random_users: dict[str, dict[str, None]] = {}
+        self._instances: dict[int, Any] = {}  # kept, so that no other one gets their ids
+        self._seen: set[tuple[int, str]] = set()
+
+    def note(self, step: str, values: Iterable[object], draws: Iterable[DataNode] = ()) -> None:
+        """Attribute what is new in the graph to a step: its values, and the draws supplied so far.
+
+        The step may be `INPUT`, whose random operators are none of the record's business.
+        """
+        self._instances.update((id(node.source), node.source) for node in draws)
+        pending = [value for value in values if isinstance(value, DataNode)]
+        while pending:
+            node = pending.pop()
+            instance = node.source
+            if (id(instance), node.device) in self._seen:
+                continue
+            self._seen.add((id(instance), node.device))
+            operator = getattr(instance, "_op", None)  # with `debug=True`, nodes do not tell
+            if operator is not None and operator._device in ("gpu", "mixed"):
+                self.gpu_users.setdefault(step, {})[_function_name(operator)] = None
+            elif node.device == "gpu":
+                self.gpu_users.setdefault(step, {})["a transfer to the GPU"] = None
+            if operator is None or id(instance) in self._instances:
+                continue
+            if step != INPUT and _is_random(operator):
+                self.random_users.setdefault(step, {})[_function_name(operator)] = None
+            self._instances[id(instance)] = instance
+            for inputs in instance.inputs:
+                pending += inputs if isinstance(inputs, list) else [inputs]
+
+    def require_declared_draws(self) -> None:
+        """Refuse random operators beside the declared draws.
+
+        Raises:
+            SettingError: There are some; lists them.
+        """
+        if self.random_users:
+            listed = "\n".join(f"  - {step}: {', '.join(names)}" for step, names in self.random_users.items())
+            raise SettingError(
+                f"The draws cannot be recorded, since these steps use random operators of DALI directly, whose "
+                f"numbers nobody can replay:\n{listed}\n"
+                f"Let the steps declare what they draw (`declare_draws`), and get it from `draw`."
+            )
+
+
+def _function_name(operator: Any) -> str:
+    # An external source has no schema.
+    return "fn." + str(getattr(operator, "schema_name", type(operator).__name__)).replace("__", ".").lower()
+
+
+def is_random(node: DataNode) -> bool:
+    """Whether a random operator made a node."""
+    operator = getattr(node.source, "_op", None)
+    return operator is not None and _is_random(operator)
+
+
+def _is_random(operator: Any) -> bool:
+    name = getattr(operator, "schema_name", "")
+    if name == "RandomBBoxCrop":  # steps select elements by it, without anything to draw
+        settings = operator._init_args
+        return bool(settings.get("crop_shape") != settings.get("input_shape"))
+    schema = cast(Any, backend).TryGetSchema(name)
+    return schema is not None and bool(schema.HasRandomSeedArg())
+
+
+_logger = logging.getLogger(__name__)
+
+
+_COUNT_DEVICES = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+count = ctypes.c_int()
+is_usable = cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0
+print(count.value if is_usable else 0)
+"""
+
+
+@functools.cache
+def num_usable_gpus() -> int:
+    """Number of CUDA devices that can be used here; 0 without a driver.
+
+    They are counted in a process of its own: counting initialises CUDA, and after that DALI refuses to fork
+    its workers.
+    """
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    import subprocess  # seldom needed, and long to import
+
+    counted = subprocess.run([sys.executable, "-c", _COUNT_DEVICES], capture_output=True, text=True, check=False)
+    return int(counted.stdout) if counted.returncode == 0 else 0
+
+
+@functools.cache
+def log_cpu_fallback_once(device_id: int) -> None:
+    """Say once per process that a pipeline asked for a GPU runs on the CPU."""
+    _logger.warning(
+        "device_id=%d was asked for, but no GPU is usable. No step needs one, so everything runs on the CPU. "
+        "Pass device_id=None to choose the CPU.",
+        device_id,
+    )
+
+
+def move_to_cpu(pipeline: Any) -> None:
+    """Have a pipeline that is defined for a GPU, but not built yet, run on the CPU."""
+    pipeline._device_id = None

@@ -24,7 +24,7 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from multiprocessing import connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,24 +41,7 @@ if TYPE_CHECKING:
 _LESS_MEMORY = "use fewer workers or a smaller prefetch_queue_depth"
 
 
-class KernelKills:
-    """What the kernel has counted since this was made."""
-
-    def __init__(self) -> None:
-        """Read the counters."""
-        self._counts = _counts_of_kernel()
-
-    def describe(self) -> str:
-        """Say what has happened since, for messages about a worker that got SIGKILL."""
-        now = _counts_of_kernel()
-        grown = [name for name, count in now.items() if count > self._counts.get(name, count)]
-        if grown:
-            return f"because memory ran out, which the kernel has counted in {grown[0]}: {_LESS_MEMORY}"
-        doubt = "; but the kernel has not counted that, so somebody may have sent the signal" if now else ""
-        return f"often because memory ran out: {_LESS_MEMORY}{doubt}"
-
-
-def _counts_of_kernel() -> dict[str, int]:
+def counts_of_kernel() -> dict[str, int]:
     """How many processes were ended because memory ran out: in the control group of this one, and in all."""
     files = [("/proc/vmstat", "oom_kill in /proc/vmstat")]
     try:
@@ -79,6 +62,16 @@ def _counts_of_kernel() -> dict[str, int]:
             continue
         counts.update((name, int(line.split()[1])) for line in lines if line.startswith("oom_kill "))
     return counts
+
+
+def _describe_kills(before: Mapping[str, int]) -> str:
+    """Say, for messages about a worker that got SIGKILL, what the kernel has counted since."""
+    now = counts_of_kernel()
+    grown = [name for name, count in now.items() if count > before.get(name, count)]
+    if grown:
+        return f"because memory ran out, which the kernel has counted in {grown[0]}: {_LESS_MEMORY}"
+    doubt = "; but the kernel has not counted that, so somebody may have sent the signal" if now else ""
+    return f"often because memory ran out: {_LESS_MEMORY}{doubt}"
 
 
 _SIGNAL = signal.SIGRTMAX - 4  # neither PyTorch, nor OpenMP, nor any debugger uses it
@@ -183,7 +176,7 @@ class WorkerWatch:
 
     Attributes:
         waiting_since: Since when the loop waits for a batch (`time.monotonic`); None where it does not.
-        kernel_kills: What the kernel has counted since the start.
+        kernel_counts: What the kernel had counted at the start.
         killed: Processes that were ended here because they stood still: for how long, in seconds.
     """
 
@@ -205,7 +198,7 @@ class WorkerWatch:
         self._describe_work = weakref.WeakMethod(describe_work)
         self._blocked_after: float | None = None
         self._stacks_after: float | None = None
-        self.kernel_kills = KernelKills()
+        self.kernel_counts = counts_of_kernel()
         self._idle_since: float | None = None  # since when no worker loads, though the loop waits
         self._told = (0.0, 0.0)  # the wait that was told of last, and how long it had lasted
         self._looked_at = self._awake_since = time.monotonic()
@@ -272,7 +265,10 @@ class WorkerWatch:
         try:
             is_fault = self._await_end()
             if is_fault:
-                self._close_task_queues()
+                # To put a task into a queue, the main thread wakes a worker, and waits for it to say so:
+                # indefinitely, where that was asleep when it died. So it may put no more.
+                for queue in self._queues[1:]:
+                    queue.is_closed = True
             self._await_workers()
             self._release_locks()
             if is_fault:
@@ -302,14 +298,6 @@ class WorkerWatch:
     def _tick(self) -> float | None:
         limits = [limit for limit in (self._blocked_after, self._stacks_after) if limit is not None]
         return min(_LONGEST_TICK_S, min(limits) / _TICKS) if limits else None
-
-    def _close_task_queues(self) -> None:
-        """Let the main thread put no more tasks into the queues.
-
-        To put one, it wakes a worker, and waits for it to say so: for ever, where that was asleep when it died.
-        """
-        for queue in self._queues[1:]:
-            queue.is_closed = True
 
     def _release_locks(self) -> None:
         for queue in self._queues:
@@ -495,7 +483,7 @@ def worker_died_error(
         if pid in watch.killed:
             how = f"was ended by the loader, since it stood still for {watch.killed[pid]:.1f} s"
         else:
-            how = describe_exit_code(code, watch.kernel_kills, pool)
+            how = describe_exit_code(code, watch.kernel_counts, pool)
         texts.append(f"process {pid} {how}{work}")
     error = WorkerDiedError(
         f"A worker process that loads data ended unexpectedly: {'; '.join(texts) or 'the cause is not known'}."
@@ -539,7 +527,7 @@ def first_ended(watch: WorkerWatch) -> dict[int, int]:
     return suspects
 
 
-def describe_exit_code(code: int, kills: KernelKills, pool: Any = None) -> str:
+def describe_exit_code(code: int, kernel_counts: Mapping[str, int], pool: Any = None) -> str:
     """Say how a process ended: a negative code stands for a signal."""
     if code >= 0:
         hint = "" if code else " (it could not hand over what it has loaded; what it printed on stderr says why)"
@@ -548,7 +536,7 @@ def describe_exit_code(code: int, kills: KernelKills, pool: Any = None) -> str:
         name = signal.Signals(-code).name
     except ValueError:
         return f"was ended by signal {-code}"
-    hint = kills.describe() if name == "SIGKILL" else _SIGNAL_HINTS.get(name, "")
+    hint = _describe_kills(kernel_counts) if name == "SIGKILL" else _SIGNAL_HINTS.get(name, "")
     if name == "SIGBUS" and pool is not None:
         hint += describe_shared_memory(pool)
     return f"was ended by {name}{f' ({hint})' if hint else ''}"
