@@ -298,7 +298,7 @@ def _changes_images(step: PipelineStepBase) -> bool:
     if applied is not None:
         return _changes_images(applied)
     is_of_images = type(step).declare_images not in (PipelineStepBase.declare_images, no_images)
-    from ..processing_steps.image.image_decoder import ImageDecoder  # not every pipeline has images
+    from ..processing_steps.image.image_decoders import ImageDecoder  # not every pipeline has images
 
     return is_of_images and not isinstance(step, ImageDecoder)
 

@@ -21,7 +21,7 @@ from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name
 from ..array_application import naming_field
-from ..geometry.image_transform_step import checked_hw
+from ..geometry.image_resizers import checked_hw
 from ..image_use import no_images
 from ..named_fields import FieldSearch
 from ..pipeline_step_base import PipelineStepBase

@@ -30,7 +30,7 @@ from .affine_transformation_steps import (
     draws_of,
     extend_by,
 )
-from .image_transform_step import ImagePlaneChange, ImageTransformStep, checked_hw
+from .image_resizers import ImagePlaneChange, ImageTransformStep, checked_hw
 
 _PLACE = "steps"
 

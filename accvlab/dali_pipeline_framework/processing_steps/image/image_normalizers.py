@@ -32,7 +32,7 @@ from ...sample_data.names import Name
 from ..image_use import ARRAY, PIXELS, ImageUse, as_pixels, is_far_outside, range_before
 from ..named_fields import FieldSearch
 from ..pipeline_step_base import PipelineStepBase
-from .image_pixel_step import change_images
+from .image_pixel_steps import change_images
 
 _ACCEPTED_INPUTS = (
     DALIDataType.UINT8,
