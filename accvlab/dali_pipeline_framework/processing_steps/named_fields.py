@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from nvidia.dali import types
 
-from ..checks import did_you_mean, field_names, listed
+from ..checks import did_you_mean, field_name, field_names, listed
 from ..draws.random_draws import FieldKey
 from ..errors import SettingError
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, SampleDataGroup, format_error
@@ -36,6 +36,11 @@ def required_names(names: Names, argument: str) -> tuple[Name, ...]:
 
 
 as_names = field_names
+
+
+def optional_name(name: Name | None, argument: str) -> Name | None:
+    """Check the name of a field, or None."""
+    return None if name is None else field_name(name, argument)
 
 
 def path_in_group(path: Path, argument: str) -> FieldPath:
@@ -227,13 +232,7 @@ def put_beside(
 
 def check_fields(search: FieldSearch, data_empty: SampleDataGroup, path: FieldPath, names: Sequence[Name]) -> None:
     """Take note of fields that are missing beside the field at ``path``, or are no data fields."""
-    group = data_empty.get_parent_of_path(path).format
     for name in names:
-        child = group.get((name,))
-        if child is None:
-            meant = did_you_mean(name, group.names)
-            search.add(f"does not exist beside {path[-1]!r}.{meant}".rstrip("."), (*path[:-1], name), KeyError)
-        elif isinstance(child, GroupFormat):
-            search.add("must be a data field, is a group", (*path[:-1], name))
-        elif child.dtype == types.DALIDataType.STRING:
+        found = search.find_at((*path[:-1], name), f"a row for each of {path[-1]!r}")
+        if found is not None and data_empty.get_type_of_item_in_path(found) == types.DALIDataType.STRING:
             search.add("must not be text", (*path[:-1], name))

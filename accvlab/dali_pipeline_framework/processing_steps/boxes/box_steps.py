@@ -23,7 +23,16 @@ from ...sample_data.dtypes import get_numpy_type_for_dali_type
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name, Path, format_path, normalized_path
 from ..image_use import no_images
-from ..named_fields import FieldSearch, Names, as_names, check_fields, find_paths, put_beside, required_names
+from ..named_fields import (
+    FieldSearch,
+    Names,
+    as_names,
+    check_fields,
+    find_paths,
+    optional_name,
+    put_beside,
+    required_names,
+)
 from ..pipeline_step_base import PipelineStepBase
 
 _FORMATS = ("xyxy", "xywh", "cxcywh")
@@ -239,14 +248,14 @@ class VisibleBboxSelector(PipelineStepBase):
         """
         self._bboxes_field_name = field_name(bboxes_field_name, "bboxes_field_name")
         self._resulting_mask_field_path = normalized_path(resulting_mask_field_path)
-        self._image_field_name = _optional_name(image_field_name, "image_field_name")
-        self._image_hw_field_name = _optional_name(image_hw_field_name, "image_hw_field_name")
+        self._image_field_name = optional_name(image_field_name, "image_field_name")
+        self._image_hw_field_name = optional_name(image_hw_field_name, "image_hw_field_name")
         self._image_hw = (
             None if image_hw is None else number_list(image_hw, "image_hw", "two positive numbers", count=2)
         )
         self._check_for_bbox_occlusion = flag(check_for_bbox_occlusion, "check_for_bbox_occlusion")
         self._check_for_minimum_size = flag(check_for_minimum_size, "check_for_minimum_size")
-        self._depths_field_name = _optional_name(depths_field_name, "depths_field_name")
+        self._depths_field_name = optional_name(depths_field_name, "depths_field_name")
         self._minimum_bbox_size = None
         if minimum_bbox_size is not None:
             self._minimum_bbox_size = number(minimum_bbox_size, "minimum_bbox_size", may_be_infinite=True)
@@ -336,10 +345,6 @@ class VisibleBboxSelector(PipelineStepBase):
 def _only_path(data: SampleDataGroup, name: Name | None) -> FieldPath:
     [path] = data.find_all_occurrences(name)  # type: ignore[arg-type]  # a name, as the constructor has seen to
     return path
-
-
-def _optional_name(name: Name | None, argument: str) -> Name | None:
-    return None if name is None else field_name(name, argument)
 
 
 def _on_cpu(node: Any) -> Any:

@@ -19,7 +19,16 @@ from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name
 from ..image_use import no_images
-from ..named_fields import FieldSearch, Names, as_names, check_fields, find_paths, put_beside, required_names
+from ..named_fields import (
+    FieldSearch,
+    Names,
+    as_names,
+    check_fields,
+    find_paths,
+    optional_name,
+    put_beside,
+    required_names,
+)
 from ..pipeline_step_base import PipelineStepBase
 
 
@@ -59,7 +68,7 @@ class PointsPadder(PipelineStepBase):
         """
         self._point_names = required_names(point_names, "point_names")
         self._num_points = whole_number(num_points, "num_points", at_least=1)
-        self._mask_name = None if mask_name is None else field_name(mask_name, "mask_name")
+        self._mask_name = optional_name(mask_name, "mask_name")
         self._fill_value = number(fill_value, "fill_value", may_be_nan=True)
 
     declare_images = no_images

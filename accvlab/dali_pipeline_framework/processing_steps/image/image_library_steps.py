@@ -496,7 +496,8 @@ class TorchvisionStep(ImageLibraryStep):
                 f"{self!r}: the transform must return a dict of {', '.join(given)}, as it gets, got "
                 f"{', '.join(map(str, found)) if isinstance(found, dict) else type(found).__name__}."
             )
-        boxes, numbers = (found[name].numpy() if name in given else None for name in ("boxes", "labels"))
+        boxes: Any = found["boxes"].numpy() if "boxes" in given else None
+        numbers: Any = found["labels"].numpy() if "labels" in given else None
         if boxes is not None and len(boxes) != len(numbers):
             raise StepOutputError(
                 f"{self!r}: the transform returned {len(boxes)} boxes, but {len(numbers)} of their numbers "
