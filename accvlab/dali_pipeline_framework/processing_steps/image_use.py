@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -141,6 +142,15 @@ def fill_problems(
 # --- checks and changes of formats --------------------------------------------------------------------------
 
 
+WHAT_A_STEP_DOES = ("_process", "_check_and_adjust_data_format_input_to_output")
+
+
+def is_overridden(cls: type, declared: str, by: Sequence[str]) -> bool:
+    """Whether what a base class declares does not hold: a class below it overrides one of some methods."""
+    below = itertools.takewhile(lambda each: declared not in vars(each), cls.__mro__)
+    return any(name in vars(each) for each in below for name in by)
+
+
 def declared_images(step: PipelineStepBase, data_empty: SampleDataGroup) -> Sequence[ImageUse] | None:
     """Ask a step what it does to images; None where it does not tell.
 
@@ -149,12 +159,7 @@ def declared_images(step: PipelineStepBase, data_empty: SampleDataGroup) -> Sequ
     Raises:
         SettingError: It declares something else.
     """
-    mro = type(step).__mro__
-    places = {
-        name: next(place for place, each in enumerate(mro) if name in vars(each))
-        for name in ("declare_images", "_process", "_check_and_adjust_data_format_input_to_output")
-    }
-    if places["declare_images"] > min(places.values()):
+    if is_overridden(type(step), "declare_images", WHAT_A_STEP_DOES):
         return None
     uses = step.declare_images(data_empty)
     if not isinstance(uses, Sequence) or not all(isinstance(use, ImageUse) for use in uses):

@@ -28,7 +28,7 @@ from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.sample_data_group import replace_contents
 from ..unknown_arguments import explains_unknown_arguments
 from .array_application import apply_to_arrays, holds_arrays, require_format, require_group
-from .image_use import ImageUse, contents_after, declared_images, image_problems
+from .image_use import WHAT_A_STEP_DOES, ImageUse, contents_after, declared_images, image_problems, is_overridden
 
 RunWhere: TypeAlias = Literal["auto", "workers", "graph"]
 RUN_CHOICES: tuple[RunWhere, ...] = ("auto", "workers", "graph")
@@ -86,17 +86,17 @@ class PipelineStepBase(ABC):
     image_tolerance: float = 0.0
     array_form_needs: tuple[str, ...] = ()
 
+    # The step that this one applies to parts of the sample, if it wraps one.
+    _processing_step_to_apply: PipelineStepBase | None = None
+
     def __init_subclass__(cls, **arguments: Any) -> None:
         """Let the error for an argument that a step does not have name a similar one.
 
         What a base class says of its elements does not hold for a class that does something else.
         """
         super().__init_subclass__(**arguments)
-        does = {"_process", "_check_and_adjust_data_format_input_to_output"}
-        if does & vars(cls).keys() and "treats_elements_alike" not in vars(cls):
+        if is_overridden(cls, "treats_elements_alike", WHAT_A_STEP_DOES):
             cls.treats_elements_alike = False
-        if "_process" in vars(cls) and "_process_arrays" not in vars(cls):
-            cls._process_arrays = PipelineStepBase._process_arrays  # type: ignore[method-assign]
         own = inspect.signature(cls.__init__).parameters.values() if "__init__" in vars(cls) else ()
         if own and all(one.kind is not one.VAR_KEYWORD for one in own):
             cls.__init__ = explains_unknown_arguments({})(cls.__init__)  # type: ignore[method-assign]
@@ -116,7 +116,8 @@ class PipelineStepBase(ABC):
     @property
     def has_array_form(self) -> bool:
         """Whether the step can be applied to samples of arrays."""
-        return type(self)._process_arrays is not PipelineStepBase._process_arrays
+        has_one = type(self)._process_arrays is not PipelineStepBase._process_arrays
+        return has_one and not is_overridden(type(self), "_process_arrays", ["_process"])
 
     @property
     def has_graph_form(self) -> bool:

@@ -26,7 +26,7 @@ from ...operators.image_pixels import Image, by_frame, checked_image, scaled, wi
 from ...sample_data import FieldPath, SampleDataGroup
 from ...sample_data.graph_mode import do_not_convert
 from ..array_application import naming_field
-from ..image_use import PIXELS, ContentRule, ImageUse, as_pixels, fill_problems, white_at_full_scale
+from ..image_use import PIXELS, ContentRule, ImageUse, as_pixels, fill_problems, is_overridden, white_at_full_scale
 from ..named_fields import FieldSearch, Key, Names, find_paths, required_names
 from ..pipeline_step_base import PipelineStepBase
 
@@ -50,14 +50,6 @@ class ImagePixelStep(PipelineStepBase):
     _needs_pixels = False
     _num_channels: Sequence[int] = ()
 
-    def __init_subclass__(cls, **arguments: Any) -> None:
-        """Let a class that changes images in another way have no array form, unless it has its own one."""
-        super().__init_subclass__(**arguments)
-        if "_change" in vars(cls) and "_process_arrays" not in vars(cls):
-            has_array_form = "_array_change" in vars(cls)
-            of_class = ImagePixelStep if has_array_form else PipelineStepBase
-            cls._process_arrays = of_class._process_arrays  # type: ignore[method-assign]
-
     def __init__(self, image_names: Names, prob: float = 1.0, key: Key = "sample") -> None:
         """Set up with the names of the images, and the probability that a sample is changed."""
         self._image_names = required_names(image_names, "image_names")
@@ -70,9 +62,14 @@ class ImagePixelStep(PipelineStepBase):
     def _change(self) -> PixelChange:
         """Define what all images of a sample share, and return the change of an image."""
 
+    @abstractmethod
     def _array_change(self) -> ArrayChange | None:
         """Define what all images of a sample of arrays share, and return the change of an image; None for none."""
-        raise NotImplementedError
+
+    @property
+    def has_array_form(self) -> bool:
+        """Whether the change of arrays is that of the graph."""
+        return super().has_array_form and not is_overridden(type(self), "_array_change", ["_change"])
 
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
         """Declare whether a sample is changed, and how."""
