@@ -15,9 +15,8 @@ from ..draws.random_draws import NormalDraw, PlannedDraw
 from ..engine.samples import SampleStepError
 from ..errors import FormatError, SettingError
 from ..operators.array_packages import is_installed, require_installed
-from ..processing_steps.array_application import ArrayApplication, filled
 from ..processing_steps.image_use import declared_images, no_images
-from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
+from ..processing_steps.pipeline_step_base import ArrayApplication, PipelineStepBase, RunWhere, filled
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, SampleDataGroup, format_error
 from ..sample_data.formats import ENCODED_IMAGE, ImageContent, LeafFormat
 from ..sample_data.names import alike_paths, format_paths

@@ -1,7 +1,11 @@
 from .boxes.bounding_box_to_heatmap_converter import BoundingBoxToHeatmapConverter as BoundingBoxToHeatmapConverter
-from .boxes.box_steps import BoxAreaFilter as BoxAreaFilter
-from .boxes.box_steps import BoxFormatConverter as BoxFormatConverter
-from .boxes.box_steps import VisibleBboxSelector as VisibleBboxSelector
+from .boxes.boxes_and_points import BoxAreaFilter as BoxAreaFilter
+from .boxes.boxes_and_points import BoxFormatConverter as BoxFormatConverter
+from .boxes.boxes_and_points import CoordinateCropper as CoordinateCropper
+from .boxes.boxes_and_points import PointCloudRangeFilter as PointCloudRangeFilter
+from .boxes.boxes_and_points import PointsInRangeCheck as PointsInRangeCheck
+from .boxes.boxes_and_points import PointsPadder as PointsPadder
+from .boxes.boxes_and_points import VisibleBboxSelector as VisibleBboxSelector
 from .boxes.element_conditions import AnnotationElementConditionEval as AnnotationElementConditionEval
 from .boxes.element_conditions import ConditionalElementRemover as ConditionalElementRemover
 from .geometry.affine_transformer import AffineTransformer as AffineTransformer
@@ -9,10 +13,6 @@ from .geometry.bev_bboxes_transformer_3d import BEVBBoxesTransformer3D as BEVBBo
 from .geometry.image_resizers import HorizontalFlipper as HorizontalFlipper
 from .geometry.image_resizers import ImageResizeCropFlipper as ImageResizeCropFlipper
 from .geometry.image_resizers import ImageResizer as ImageResizer
-from .geometry.point_steps import CoordinateCropper as CoordinateCropper
-from .geometry.point_steps import PointCloudRangeFilter as PointCloudRangeFilter
-from .geometry.point_steps import PointsInRangeCheck as PointsInRangeCheck
-from .geometry.point_steps import PointsPadder as PointsPadder
 from .image.image_colors import ImageColorSpaceConverter as ImageColorSpaceConverter
 from .image.image_colors import PhotoMetricDistorter as PhotoMetricDistorter
 from .image.image_decoders import FrameSequenceDecoder as FrameSequenceDecoder

@@ -20,10 +20,9 @@ from ..operators.field_types import NUMBER_TYPES, exact_constant_like, leaf_at, 
 from ..sample_data import FieldPath, GroupFormat, ImageContent, LeafFormat, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import Name, Path, format_path, normalized_path
-from .array_application import full_path
 from .image_use import ImageUse, axis_of_height, known_ndim, no_images, with_height_and_width
 from .named_fields import FieldSearch, Names, as_names, find_paths, put_beside, required_names
-from .pipeline_step_base import PipelineStepBase
+from .pipeline_step_base import PipelineStepBase, full_path
 
 
 class TensorSizeAdder(PipelineStepBase):

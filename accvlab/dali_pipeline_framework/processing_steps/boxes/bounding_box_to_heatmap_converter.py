@@ -19,11 +19,10 @@ from ...sample_data import FieldPath, SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name
-from ..array_application import naming_field
 from ..geometry.image_resizers import checked_hw
 from ..image_use import no_images
 from ..named_fields import FieldSearch, optional_name
-from ..pipeline_step_base import PipelineStepBase
+from ..pipeline_step_base import PipelineStepBase, naming_field
 
 _DT = types.DALIDataType
 _INTEGERS = [dtype for dtype, numpy_type in NUMPY_TYPES.items() if issubclass(numpy_type, np.integer)]

@@ -21,10 +21,9 @@ from ...operators.field_types import exact_constant_like
 from ...operators.functions import constant, failing_with, is_node
 from ...sample_data import SampleDataGroup
 from ...sample_data.graph_mode import do_not_convert
-from ..array_application import naming_field
 from ..image_use import no_images
 from ..named_fields import FieldSearch, Key, Names, as_names, find_paths
-from ..pipeline_step_base import PipelineStepBase
+from ..pipeline_step_base import PipelineStepBase, naming_field
 
 _DT = types.DALIDataType
 _UP = 2

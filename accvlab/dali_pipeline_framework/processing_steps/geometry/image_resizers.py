@@ -43,10 +43,9 @@ from ...sample_data import FieldPath, SampleDataGroup
 from ...sample_data.formats import DECODED_IMAGE, ENCODED_IMAGE
 from ...sample_data.graph_mode import do_not_convert
 from ...unknown_arguments import has_settings
-from ..array_application import naming_field
-from ..image_use import PIXELS, ImageUse, as_pixels, fill_problems
+from ..image_use import PIXELS, ImageUse, as_pixels, check_fill_value
 from ..named_fields import FieldSearch, Key, Names, as_names, fields_of_elements, find_paths
-from ..pipeline_step_base import PipelineStepBase
+from ..pipeline_step_base import PipelineStepBase, naming_field
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -314,8 +313,9 @@ class ImageTransformStep(PipelineStepBase):
         for kind, names in self._fields.items():
             is_file = kind == "image" and self._is_encoded
             what, plural, dtypes = _KINDS["encoded_image" if is_file else kind]
-            search.find(names, what, dtypes, group_of=plural)
-        search.problems += fill_problems(data_empty, [self._use_of_images()], "fill_value", [self._fill_value])
+            paths = search.find(names, what, dtypes, group_of=plural)
+            if kind == "image":
+                check_fill_value(search, paths, [self._fill_value])
         search.raise_problems()
         for path in find_paths(data_empty, self._fields["image"]) if self._is_encoded else ():
             self._note_decoded(data_empty, path)

@@ -29,10 +29,9 @@ from ...sample_data.formats import (
 )
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name
-from ..array_application import naming_field
 from ..image_use import ImageUse, no_images
 from ..named_fields import FieldSearch, Names, find_paths, required_names
-from ..pipeline_step_base import PipelineStepBase
+from ..pipeline_step_base import PipelineStepBase, naming_field
 from .image_colors import IMAGE_TYPES
 
 

@@ -21,9 +21,9 @@ from ...operators.array_packages import needed_package
 from ...sample_data import FieldPath, GroupFormat, ImageContent, LeafFormat, SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.names import Name
-from ..array_application import full_path
 from ..image_use import PIXELS, ContentRule, ImageUse, as_pixels
 from ..named_fields import FieldSearch, Key, Names, as_names, find_paths, required_names
+from ..pipeline_step_base import full_path
 from ..wrappers.function_steps import ArrayStep
 
 _DT = types.DALIDataType

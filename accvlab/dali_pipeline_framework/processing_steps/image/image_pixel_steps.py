@@ -21,14 +21,20 @@ from ...engine.dali.graph_definition import branched
 from ...errors import FieldValueError, SettingError
 from ...operators import functions as f
 from ...operators.array_packages import needed_package
-from ...operators.field_types import leaf_at
 from ...operators.image_pixels import Image, by_frame, checked_image, scaled, with_layout, with_pixels
 from ...sample_data import FieldPath, SampleDataGroup
 from ...sample_data.graph_mode import do_not_convert
-from ..array_application import naming_field
-from ..image_use import PIXELS, ContentRule, ImageUse, as_pixels, fill_problems, is_overridden, white_at_full_scale
-from ..named_fields import FieldSearch, Key, Names, find_paths, required_names
-from ..pipeline_step_base import PipelineStepBase
+from ..image_use import (
+    PIXELS,
+    ContentRule,
+    ImageUse,
+    as_pixels,
+    check_fill_value,
+    is_overridden,
+    white_at_full_scale,
+)
+from ..named_fields import FieldSearch, Key, Names, change_type, find_paths, required_names
+from ..pipeline_step_base import PipelineStepBase, naming_field
 
 _DT = types.DALIDataType
 
@@ -102,11 +108,10 @@ class ImagePixelStep(PipelineStepBase):
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)
-        search.find(self._image_names, "an image", self._dtypes, group_of="images")
-        self._check_images(data_empty, search)
+        self._check_images(search, search.find(self._image_names, "an image", self._dtypes, group_of="images"))
         return search.result()
 
-    def _check_images(self, data_empty: SampleDataGroup, search: FieldSearch) -> None:
+    def _check_images(self, search: FieldSearch, paths: Sequence[FieldPath]) -> None:
         """Add problems of the images."""
 
 
@@ -125,7 +130,7 @@ def change_images(
         with naming_field(path):
             changed = change(data.get_item_in_path(path))
         if dtype is not None:
-            data.change_type_of_data_and_remove_data(path, dtype, new_ndim=leaf_at(data, path).ndim)
+            change_type(data, path, dtype)
         data.set_item_in_path(path, changed)
 
 
@@ -490,9 +495,8 @@ class RandomEraser(ImagePixelStep):
 
         return rectangles
 
-    def _check_images(self, data_empty: SampleDataGroup, search: FieldSearch) -> None:
-        uses = self.declare_images(data_empty)
-        search.problems += fill_problems(data_empty, uses, "fill_value", self._fill_value)
+    def _check_images(self, search: FieldSearch, paths: Sequence[FieldPath]) -> None:
+        check_fill_value(search, paths, self._fill_value)
 
 
 def _first_that_fits(sides: Any, preferences: Any, size: Any) -> Any:

@@ -17,7 +17,7 @@ from ...operators.field_types import leaf_at
 from ...sample_data import SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.names import Name
-from ..image_use import ImageUse, as_array, axis_of_height, fill_problems, with_height_and_width
+from ..image_use import ImageUse, as_array, axis_of_height, check_fill_value, with_height_and_width
 from ..named_fields import FieldSearch, as_names
 from ..pipeline_step_base import PipelineStepBase
 
@@ -124,11 +124,9 @@ class ImageToTileSizePadder(PipelineStepBase):
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)
-        search.find(self._image_name, "an image", [*NUMPY_TYPES], group_of="images")
+        images = search.find(self._image_name, "an image", [*NUMPY_TYPES], group_of="images")
         search.find(self._hw_names, "a height and a width", _SIZE_TYPES, group_of="image sizes")
-        search.problems += fill_problems(
-            data_empty, self.declare_images(data_empty), "fill_value", [self._fill_value]
-        )
+        check_fill_value(search, images, [self._fill_value])
         return search.result()
 
 
