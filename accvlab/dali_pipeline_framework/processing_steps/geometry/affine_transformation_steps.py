@@ -11,14 +11,16 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import attrs
 import numpy as np
 import nvidia.dali.fn as fn
 from attrs.converters import optional
+from numpy.typing import NDArray
 
-from ...checks import number_list, shown
+from ...checks import choice, number_list, shown, valid
+from ...checks import probability as checked_probability
 from ...draws.random_draws import DrawKey, UniformDraw
 from ...errors import SettingError
 from ...operators import functions
@@ -33,15 +35,16 @@ class Coverage:
         is_covered: Whether the image covers the viewport for sure.
     """
 
-    least_scale: tuple[float, float] = (1.0, 1.0)
-    is_covered: tuple[bool, bool] = (True, True)
+    least_scale: NDArray[np.float64] = attrs.Factory(lambda: np.ones(2))
+    is_covered: NDArray[np.bool_] = attrs.Factory(lambda: np.ones(2, bool))
 
     def both(self, other: Coverage) -> Coverage:
         """What holds where one or the other is the case."""
-        return Coverage(
-            (min(self.least_scale[0], other.least_scale[0]), min(self.least_scale[1], other.least_scale[1])),
-            (self.is_covered[0] and other.is_covered[0], self.is_covered[1] and other.is_covered[1]),
-        )
+        return Coverage(np.minimum(self.least_scale, other.least_scale), self.is_covered & other.is_covered)
+
+    def shifted_along(self, *axes: bool) -> Coverage:
+        """What holds after a shift along x and y, or one of them, to where a large enough image covers all."""
+        return Coverage(self.least_scale, np.where(axes, self.least_scale >= 1, self.is_covered))
 
 
 @attrs.define
@@ -113,11 +116,10 @@ def pair(value: Any) -> tuple[float, float]:
 
 def probability(value: Any) -> float:
     """A number in [0, 1]."""
-    if not 0 <= number(value) <= 1:
-        raise SettingError(f"`prob` must be in [0, 1], got {value!r}.")
-    return float(value)
+    return checked_probability(value, "prob")
 
 
+@attrs.frozen
 class TransformationStep(ABC):
     """A step of an `AffineTransformer`. Each sample is transformed with the probability ``prob``.
 
@@ -125,7 +127,9 @@ class TransformationStep(ABC):
         prob: The probability, in [0, 1].
     """
 
-    prob: float
+    prob: float = attrs.field(converter=probability)
+
+    turns: ClassVar[bool] = False
 
     @property
     def is_idle(self) -> bool:
@@ -135,17 +139,17 @@ class TransformationStep(ABC):
     @property
     def keeps_axes(self) -> bool:
         """Whether nothing is rotated or sheared."""
-        return True
+        return self.prob == 0 or not self.has_turns()
 
-    def kinds(self) -> Iterator[type[TransformationStep]]:
-        """The classes of this step and of the steps in it."""
-        yield type(self)
+    def has_turns(self) -> bool:
+        """Whether this step, or one in it, rotates or shears where it is applied."""
+        return self.turns
 
-    def check_after(self, before: set[type[TransformationStep]]) -> None:
-        """Refuse classes of steps that must not stand before this one: none, unless a step overrides this.
+    def check_after(self, is_turned: bool) -> None:
+        """Refuse to follow a step that rotates or shears, if this one cannot.
 
         Raises:
-            SettingError: There is one.
+            SettingError: It cannot.
         """
         return None
 
@@ -241,16 +245,15 @@ def checked_steps(steps: Any, what: str) -> tuple[TransformationStep, ...]:
     return tuple(several)
 
 
-def check_order(steps: Sequence[TransformationStep], before: set[type[TransformationStep]]) -> None:
-    """Refuse steps after others that they cannot follow.
+def check_order(steps: Sequence[TransformationStep], is_turned: bool = False) -> None:
+    """Refuse steps after others that they cannot follow; before them, something may have been turned.
 
     Raises:
         SettingError: There is such a step.
     """
-    before = set(before)
     for step in steps:
-        step.check_after(before)
-        before.update(step.kinds())
+        step.check_after(is_turned)
+        is_turned = is_turned or step.has_turns()
 
 
 def coverage_after(steps: Sequence[TransformationStep], before: Coverage) -> Coverage:
@@ -283,13 +286,12 @@ _SLACK_PX = 0.01
 class Translation(DrawnStep):
     """Shifts the content by ``min_xy``, or for each axis by a number of ``[min_xy, max_xy)``, in pixels."""
 
-    prob: float = attrs.field(converter=probability)
     min_xy: tuple[float, float] = attrs.field(converter=pair)
     max_xy: tuple[float, float] | None = attrs.field(default=None, converter=optional(pair))
 
     def _coverage_if_applied(self, before: Coverage) -> Coverage:
         stays = [least == most == 0 for least, most in zip(*self._limits(), strict=True)]
-        return Coverage(before.least_scale, (before.is_covered[0] and stays[0], before.is_covered[1] and stays[1]))
+        return Coverage(before.least_scale, before.is_covered & stays)
 
     def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
         offset = masked(self._value(chain, place), is_applied, 0)
@@ -300,16 +302,11 @@ class Translation(DrawnStep):
 class Rotation(DrawnStep):
     """Rotates the content about the center of the viewport, in degrees, counter-clockwise as people see it."""
 
+    turns = True
     _parameters = ("value",)
 
-    prob: float = attrs.field(converter=probability)
     min_rot: float = attrs.field(converter=number)
     max_rot: float | None = attrs.field(default=None, converter=optional(number))
-
-    @property
-    def keeps_axes(self) -> bool:
-        """Only where it is never applied."""
-        return self.prob == 0
 
     def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
         # DALI's angles are counter-clockwise where y points up.
@@ -324,15 +321,14 @@ class _Scaling(DrawnStep):
             raise SettingError(f"{type(self).__name__}: a factor must not be 0.")
 
     def _coverage_if_applied(self, before: Coverage) -> Coverage:
-        # The least amount of each factor.
-        least = [
-            0.0 if low < 0 < high else min(abs(low), abs(high)) for low, high in zip(*self._limits(), strict=True)
-        ]
-        least_x, least_y = least[0], least[-1]
-        return Coverage(
-            (before.least_scale[0] * least_x, before.least_scale[1] * least_y),
-            (before.is_covered[0] and least_x >= 1, before.is_covered[1] and least_y >= 1),
+        # The least amount of each factor, or of the one for both axes.
+        least = np.array(
+            [
+                0.0 if low < 0 < high else min(abs(low), abs(high))
+                for low, high in zip(*self._limits(), strict=True)
+            ]
         )
+        return Coverage(before.least_scale * least, before.is_covered & (least >= 1))
 
 
 @attrs.frozen
@@ -341,7 +337,6 @@ class UniformScaling(_Scaling):
 
     _parameters = ("value",)
 
-    prob: float = attrs.field(converter=probability)
     min_scaling: float = attrs.field(converter=number)
     max_scaling: float | None = attrs.field(default=None, converter=optional(number))
 
@@ -354,7 +349,6 @@ class UniformScaling(_Scaling):
 class NonUniformScaling(_Scaling):
     """Scales each axis by its factor, about the center of the viewport. A factor of -1 flips."""
 
-    prob: float = attrs.field(converter=probability)
     min_scaling_xy: tuple[float, float] = attrs.field(converter=pair)
     max_scaling_xy: tuple[float, float] | None = attrs.field(default=None, converter=optional(pair))
 
@@ -367,7 +361,8 @@ class NonUniformScaling(_Scaling):
 class Shearing(DrawnStep):
     """Shears about the center of the viewport by two angles in degrees: ``[[1, tan(ax)], [tan(ay), 1]]``."""
 
-    prob: float = attrs.field(converter=probability)
+    turns = True
+
     min_shearing_xy: tuple[float, float] = attrs.field(converter=pair)
     max_shearing_xy: tuple[float, float] | None = attrs.field(default=None, converter=optional(pair))
 
@@ -377,24 +372,27 @@ class Shearing(DrawnStep):
         if any(abs(angle) >= 90 for angle in (*self.min_shearing_xy, *(self.max_shearing_xy or ()))):
             raise SettingError("Shearing: angles are in degrees, between -90 and 90 (not included).")
 
-    @property
-    def keeps_axes(self) -> bool:
-        """Only where it is never applied."""
-        return self.prob == 0
-
     def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
         angles = masked(self._value(chain, place), is_applied, 0)
         chain.then("shear", angles=angles, center=chain.center)
 
 
+class _Shift(TransformationStep):
+    def check_after(self, is_turned: bool) -> None:
+        if is_turned:
+            raise SettingError(
+                f"Cannot perform `{type(self).__name__}` if rotation or shearing are performed before it: the "
+                f"image has no edges along the axes then. Put the step before them."
+            )
+
+
 @attrs.frozen
-class ShiftInsideOriginalImage(TransformationStep):
+class ShiftInsideOriginalImage(_Shift):
     """Shifts the content at random, along the chosen axes, so that the image covers the viewport.
 
     Along an axis where the image is smaller than the viewport, nothing is done.
     """
 
-    prob: float = attrs.field(converter=probability)
     shift_x: bool
     shift_y: bool
 
@@ -403,12 +401,8 @@ class ShiftInsideOriginalImage(TransformationStep):
         """Whether it is never applied, or to no axis."""
         return self.prob == 0 or not (self.shift_x or self.shift_y)
 
-    def check_after(self, before: set[type[TransformationStep]]) -> None:
-        """Refuse rotation and shearing before this step."""
-        _require_axes_kept(self, before)
-
     def _coverage_if_applied(self, before: Coverage) -> Coverage:
-        return Coverage(before.least_scale, _covered_if_large(before, (bool(self.shift_x), bool(self.shift_y))))
+        return before.shifted_along(bool(self.shift_x), bool(self.shift_y))
 
     def _parameter_draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
         for axis, is_shifted in (("x", self.shift_x), ("y", self.shift_y)):
@@ -430,7 +424,7 @@ class ShiftInsideOriginalImage(TransformationStep):
 
 
 @attrs.frozen
-class ShiftToAlignWithOriginalImageBorder(TransformationStep):
+class ShiftToAlignWithOriginalImageBorder(_Shift):
     """Shifts the content so that the edge of the image lies on a border of the viewport."""
 
     class Border(Enum):
@@ -441,28 +435,14 @@ class ShiftToAlignWithOriginalImageBorder(TransformationStep):
         BOTTOM = 2
         RIGHT = 3
 
-    prob: float = attrs.field(converter=probability)
-    border: ShiftToAlignWithOriginalImageBorder.Border = attrs.field()
-
-    @border.validator
-    def _check_border(self, attribute: Any, value: object) -> None:
-        if not isinstance(value, ShiftToAlignWithOriginalImageBorder.Border):
-            raise SettingError(
-                f"`border` must be one of ShiftToAlignWithOriginalImageBorder.Border.TOP, LEFT, BOTTOM and RIGHT, "
-                f"got {value!r}."
-            )
-
-    def check_after(self, before: set[type[TransformationStep]]) -> None:
-        """Refuse rotation and shearing before this step."""
-        _require_axes_kept(self, before)
+    border: ShiftToAlignWithOriginalImageBorder.Border = attrs.field(validator=valid(choice, allowed=Border))
 
     @property
     def _is_vertical(self) -> bool:
         return self.border in (self.Border.TOP, self.Border.BOTTOM)
 
     def _coverage_if_applied(self, before: Coverage) -> Coverage:
-        along = (not self._is_vertical, self._is_vertical)
-        return Coverage(before.least_scale, _covered_if_large(before, along))
+        return before.shifted_along(not self._is_vertical, self._is_vertical)
 
     def _parameter_draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
         yield from ()
@@ -472,23 +452,6 @@ class ShiftToAlignWithOriginalImageBorder(TransformationStep):
         to_border = -low if self.border in (self.Border.TOP, self.Border.LEFT) else chain.wh - high
         along = np.array([0, 1] if self._is_vertical else [1, 0], np.float32)
         chain.then("translation", offset=masked(to_border * along, is_applied, 0))
-
-
-def _covered_if_large(before: Coverage, axes: tuple[bool, bool]) -> tuple[bool, bool]:
-    """Which axes are covered after a shift along some, to where the image covers the viewport if it is large."""
-    covered_x, covered_y = (
-        scale >= 1 if is_shifted else is_covered
-        for scale, is_shifted, is_covered in zip(before.least_scale, axes, before.is_covered, strict=True)
-    )
-    return covered_x, covered_y
-
-
-def _require_axes_kept(step: TransformationStep, before: set[type[TransformationStep]]) -> None:
-    if before & {Rotation, Shearing}:
-        raise SettingError(
-            f"Cannot perform `{type(step).__name__}` if rotation or shearing are performed before it: the image "
-            f"has no edges along the axes then. Put the step before them."
-        )
 
 
 def _option_probs(values: Any) -> tuple[float, ...]:
@@ -512,7 +475,6 @@ class Selection(TransformationStep):
         options: The options.
     """
 
-    prob: float = attrs.field(converter=probability)
     option_probs: tuple[float, ...] = attrs.field(converter=_option_probs)
     options: tuple[tuple[TransformationStep, ...], ...] = attrs.field(converter=_options)
 
@@ -538,17 +500,14 @@ class Selection(TransformationStep):
         """Whether no option rotates or shears."""
         return self.prob == 0 or all(step.keeps_axes for option in self.options for step in option)
 
-    def kinds(self) -> Iterator[type[TransformationStep]]:
-        """The classes of this step and of the steps of all options."""
-        yield type(self)
-        for option in self.options:
-            for step in option:
-                yield from step.kinds()
+    def has_turns(self) -> bool:
+        """Whether one of an option rotates or shears."""
+        return any(step.has_turns() for option in self.options for step in option)
 
-    def check_after(self, before: set[type[TransformationStep]]) -> None:
-        """Check each option as if it stood alone after the steps before."""
+    def check_after(self, is_turned: bool) -> None:
+        """Check the steps of each option, as if they came at this place."""
         for option in self.options:
-            check_order(option, before)
+            check_order(option, is_turned)
 
     def _coverage_if_applied(self, before: Coverage) -> Coverage:
         after = [coverage_after(option, before) for option in self.options]

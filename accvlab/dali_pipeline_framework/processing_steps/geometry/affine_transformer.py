@@ -157,7 +157,7 @@ class AffineTransformer(ImageTransformStep):
         self._output_hw = checked_hw(output_hw, "output_hw")
         self._resizing_mode, self._resizing_anchor = checked_resizing(resizing_mode, resizing_anchor)
         self._steps = checked_steps(transformation_steps, "`transformation_steps`")
-        check_order(self._steps, set())
+        check_order(self._steps)
         self._draws = tuple(draws_of(self._steps, _PLACE, key))  # type: ignore[arg-type]
 
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
@@ -180,7 +180,7 @@ class AffineTransformer(ImageTransformStep):
     def _resampling(self) -> Resampling:
         if not all(step.keeps_axes for step in self._steps):
             return Resampling.WARP
-        is_covered = all(coverage_after(self._steps, Coverage()).is_covered)
+        is_covered = coverage_after(self._steps, Coverage()).is_covered.all()
         return (
             Resampling.REGION
             if is_covered and self._resizing_mode != ResizingMode.PAD

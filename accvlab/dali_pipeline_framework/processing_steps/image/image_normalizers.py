@@ -161,7 +161,9 @@ class ImageMeanStdDevNormalizer(_ImageConverter):
 
     def _in_graph(self, images: list[Any], dtypes: list[DALIDataType]) -> list[Any]:
         num_channels = max(len(self._mean), len(self._std_dev))
-        checked: dict[str, Any] = {"mirror": zero_where_channels_fit(images, num_channels)} if num_channels > 1 else {}
+        checked: dict[str, Any] = {}
+        if num_channels > 1:
+            checked["mirror"] = zero_where_channels_fit(images, num_channels)
         is_direct = self._output_type in _DIRECT_OUTPUTS
         normalized = [
             fn.crop_mirror_normalize(
