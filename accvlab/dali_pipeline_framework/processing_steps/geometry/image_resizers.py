@@ -18,27 +18,11 @@ from nvidia.dali import types
 from ...checks import choice, flag, number, number_range, probability, shown, whole_number_list
 from ...draws.random_draws import RandomDraw, UniformDraw
 from ...errors import SettingError
-from ...operators import functions, image_arrays
+from ...operators import functions, image_arrays, image_transform
 from ...operators.functions import constant
 from ...operators.image_arrays import ImagePart
 from ...operators.image_pixels import pipeline_has_gpu
-from ...operators.image_transform import (
-    AxisScaling,
-    Resampler,
-    Resampling,
-    ResizingAnchor,
-    ResizingMode,
-    boxes_matrix,
-    image_hw,
-    one_size_of_all,
-    one_size_of_fields,
-    projections_rows,
-    resizing,
-    sizes_of_encoded,
-    transformed_boxes,
-    transformed_points,
-    transformed_projections,
-)
+from ...operators.image_transform import AxisScaling, Resampler, Resampling, ResizingAnchor, ResizingMode, resizing
 from ...sample_data import FieldPath, SampleDataGroup
 from ...sample_data.formats import DECODED_IMAGE, ENCODED_IMAGE
 from ...sample_data.graph_mode import do_not_convert
@@ -230,12 +214,14 @@ class ImageTransformStep(PipelineStepBase):
         for path, image in images.items() if self._is_encoded else ():
             with naming_field(path):
                 files[path] = image_arrays.ImageFile.opened(image)
-        of_images = [files[path].hw if path in files else image_hw(image) for path, image in images.items()]
-        of_images += [image_hw(mask) for mask in masks.values()]
+        of_images = [
+            files[path].hw if path in files else image_transform.image_hw(image) for path, image in images.items()
+        ]
+        of_images += [image_transform.image_hw(mask) for mask in masks.values()]
         if sizes:
-            hw = one_size_of_fields([*of_images, *sizes.values()])
+            hw = image_transform.one_size_of_fields([*of_images, *sizes.values()])
         else:
-            hw = one_size_of_all(functions.stack(*of_images), len(of_images))
+            hw = image_transform.one_size_of_all(functions.stack(*of_images), len(of_images))
         change = self._change_of(hw)
         for path, image in images.items():
             if path in files:
@@ -255,15 +241,15 @@ class ImageTransformStep(PipelineStepBase):
     def _size_of_all(self, images: list[Any], masks: list[Any], sizes: list[Any]) -> Any:
         """The one size of images, masks and size fields, ``(2,)`` float32, or int32."""
         decoded = masks if self._is_encoded else images + masks
-        of_decoded = [image_hw(image) for image in decoded]
+        of_decoded = [image_transform.image_hw(image) for image in decoded]
         if not sizes and (not self._is_encoded or not masks):
             num_sizes = len(images + masks)
-            of_all = sizes_of_encoded(images) if self._is_encoded else of_decoded[0]
+            of_all = image_transform.sizes_of_encoded(images) if self._is_encoded else of_decoded[0]
             if not self._is_encoded and num_sizes > 1:
                 of_all = functions.stack(*of_decoded)
-            return one_size_of_all(of_all, num_sizes)
-        of_encoded = [sizes_of_encoded([image]) for image in images] if self._is_encoded else []
-        return one_size_of_fields([*of_encoded, *of_decoded, *sizes])
+            return image_transform.one_size_of_all(of_all, num_sizes)
+        of_encoded = [image_transform.sizes_of_encoded([image]) for image in images] if self._is_encoded else []
+        return image_transform.one_size_of_fields([*of_encoded, *of_decoded, *sizes])
 
     def _values(self, data: SampleDataGroup, kind: str) -> dict[FieldPath, Any]:
         return {path: data.get_item_in_path(path) for path in find_paths(data, self._fields[kind])}
@@ -281,8 +267,8 @@ class ImageTransformStep(PipelineStepBase):
 
     def _change_geometry(self, data: SampleDataGroup, matrix: Any) -> None:
         changes: dict[str, tuple[Callable[[Any], Any], Callable[..., Any]]] = {
-            "point": (lambda given: given, transformed_points),
-            "box": (boxes_matrix, transformed_boxes),
+            "point": (lambda given: given, image_transform.transformed_points),
+            "box": (image_transform.boxes_matrix, image_transform.transformed_boxes),
         }
         for kind, (matrix_of, transformed) in changes.items():
             values = self._values(data, kind)
@@ -296,7 +282,7 @@ class ImageTransformStep(PipelineStepBase):
         values = self._values(data, "projection")
         if not values:
             return
-        rows = projections_rows(matrix)
+        rows = image_transform.projections_rows(matrix)
         # Only matrices of one type on one device can be stacked.
         kinds: dict[Any, list[FieldPath]] = {}
         for path, value in values.items():
@@ -344,10 +330,10 @@ def _changed_projections(
     projections: Sequence[Any], rows: tuple[Any, Any], dtype: types.DALIDataType
 ) -> list[Any]:
     if len(projections) == 1:
-        return [transformed_projections(projections[0], rows, dtype)]
+        return [image_transform.transformed_projections(projections[0], rows, dtype)]
     # Stacked, since the overhead of an operator is larger than its work on one matrix. Fails where shapes differ.
     stacked = functions.failing_with("matrices of an array differ in shape", functions.stack, *projections)
-    changed: Any = transformed_projections(stacked, rows, dtype)
+    changed: Any = image_transform.transformed_projections(stacked, rows, dtype)
     return [changed[number] for number in range(len(projections))]
 
 

@@ -20,19 +20,10 @@ from nvidia.dali.types import DALIDataType, DALIImageType
 from ...checks import choice, field_name, flag, number_range, probability
 from ...draws.random_draws import IntegerDraw, RandomDraw, UniformDraw
 from ...operators import functions as f
+from ...operators import image_pixels as pixels
 from ...operators.array_packages import needed_package
 from ...operators.field_types import leaf_at
-from ...operators.image_pixels import (
-    Image,
-    by_frame,
-    checked_image,
-    looked_up,
-    pipeline_has_gpu,
-    recolored,
-    scaled,
-    scaling_table,
-    with_pixels,
-)
+from ...operators.image_pixels import Image, looked_up, recolored, scaled, scaling_table
 from ...sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name
@@ -119,7 +110,7 @@ class ImageColorSpaceConverter(ImagePixelStep):
         def converted(image: DataNode, dtype: DALIDataType) -> DataNode:
             if before == after:  # which DALI refuses
                 return image
-            return fn.color_space_conversion(with_pixels(image), image_type=before, output_type=after)
+            return fn.color_space_conversion(pixels.with_pixels(image), image_type=before, output_type=after)
 
         return converted
 
@@ -129,13 +120,13 @@ class ImageColorSpaceConverter(ImagePixelStep):
 
     def _converted(self, image: Image) -> Image:
         spaces = self._from_image_type, self._to_image_type
-        checked_image(image, needs_pixels=True, num_channels=[1 if spaces[0] == _GRAY else 3])
+        pixels.checked_image(image, needs_pixels=True, num_channels=[1 if spaces[0] == _GRAY else 3])
         if spaces in _MATRICES:
             return recolored(image, _MATRICES[spaces])
         if spaces in _OPENCV_CODES:
             cv2 = needed_package("cv2")
             code = getattr(cv2, _OPENCV_CODES[spaces])
-            return by_frame(image, lambda frame: cv2.cvtColor(frame, code))
+            return pixels.by_frame(image, lambda frame: cv2.cvtColor(frame, code))
         if spaces == (_YCBCR, _GRAY):
             return looked_up(image[..., :1], scaling_table(np.float32(255 / 219), np.float32(-16 * 255 / 219)))
         result = np.full((*image.shape[:-1], 3), 128, np.uint8)
@@ -269,7 +260,7 @@ class PhotoMetricDistorter(PipelineStepBase):
         change = self._drawn_change()
         for path in data.find_all_occurrences(self._image_name):
             image = data.get_item_in_path(path)
-            if self._enforce_process_on_gpu and pipeline_has_gpu():
+            if self._enforce_process_on_gpu and pixels.pipeline_has_gpu():
                 image = image.gpu()
             is_uint8 = data.get_type_of_item_in_path(path) == _DT.UINT8
             data.set_item_in_path(path, _changed(image, change, is_uint8))
@@ -379,7 +370,7 @@ class _Change:
 
 def _changed_array(image: Image, change: _Change) -> Image:
     """Change an image, as `_changed` does; what a sample leaves as it is costs nothing."""
-    checked_image(image, needs_pixels=False, num_channels=() if change.matrix is None else (3,))
+    pixels.checked_image(image, needs_pixels=False, num_channels=() if change.matrix is None else (3,))
     is_uint8 = image.dtype == np.uint8
     white = np.float32(255.0 if is_uint8 else 1.0)
     offset = change.delta * (1 / white)

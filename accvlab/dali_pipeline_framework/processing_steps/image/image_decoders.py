@@ -16,17 +16,7 @@ from ...engine.dali.graph_definition import branched
 from ...engine.dali.texts import failing_with
 from ...operators import image_arrays
 from ...operators.image_pixels import decoded_in_graph
-from ...sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
-from ...sample_data.formats import (
-    DECODED_CLIP,
-    DECODED_IMAGE,
-    ENCODED_IMAGE,
-    ENCODED_NAME,
-    MOST_FRAMES_TO_SHARE,
-    PLACES_NAME,
-    leaf_format,
-    why_no_frames,
-)
+from ...sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup, formats
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name
 from ..image_use import ImageUse, no_images
@@ -74,7 +64,7 @@ class ImageDecoder(PipelineStepBase):
 
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
         """Declare that image files become images."""
-        return [ImageUse(self._image_name, ENCODED_IMAGE, DECODED_IMAGE)]
+        return [ImageUse(self._image_name, formats.ENCODED_IMAGE, formats.DECODED_IMAGE)]
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         output_type = types.DALIImageType.BGR if self._as_bgr else types.DALIImageType.RGB
@@ -165,9 +155,9 @@ class FrameSequenceDecoder(PipelineStepBase):
     def _decode(self, group: SampleDataGroup) -> DataNode:
         images = [
             decoded_in_graph(encoded, self._on_gpu, self._image_type, self._hw_decoder_load)
-            for encoded in group[ENCODED_NAME].values()
+            for encoded in group[formats.ENCODED_NAME].values()
         ]
-        places = group[PLACES_NAME] if group.has_child(PLACES_NAME) else None
+        places = group[formats.PLACES_NAME] if group.has_child(formats.PLACES_NAME) else None
         return _joined(images, places, 1 if self._image_type == types.DALIImageType.GRAY else 3)
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
@@ -177,7 +167,7 @@ class FrameSequenceDecoder(PipelineStepBase):
             if not data_empty.find_all_occurrences(name):
                 search.add_missing(name, "encoded frames")
         for path in paths:
-            why = why_no_frames(data_empty.format.at(path))
+            why = formats.why_no_frames(data_empty.format.at(path))
             if why:
                 search.add(f"must be a group of encoded frames, {why}", path)
         search.raise_problems()
@@ -188,7 +178,7 @@ class FrameSequenceDecoder(PipelineStepBase):
         adjusted = data.format
         for path in paths:
             adjusted = _with_leaf(
-                adjusted, path, leaf_format(types.DALIDataType.UINT8, ndim=4, content=DECODED_CLIP)
+                adjusted, path, formats.leaf_format(types.DALIDataType.UINT8, ndim=4, content=formats.DECODED_CLIP)
             )
         return data._with_own_switches(SampleDataGroup.from_format(adjusted))
 
@@ -218,7 +208,7 @@ def _joined(images: Sequence[DataNode], places: DataNode | None, num_channels: i
         num_channels: ``C``.
     """
     num_frames = len(images)
-    if num_frames > MOST_FRAMES_TO_SHARE and places is None:
+    if num_frames > formats.MOST_FRAMES_TO_SHARE and places is None:
         return fn.reshape(fn.stack(*images), layout="FHWC")
     first_rows = np.stack([np.arange(num_frames), np.zeros(num_frames)], axis=1).astype(np.int32)
     corners = types.Constant(first_rows, device="cpu")

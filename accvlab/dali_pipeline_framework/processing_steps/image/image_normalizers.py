@@ -15,15 +15,9 @@ from nvidia.dali.types import DALIDataType
 
 from ...checks import choice, field_name, number_list
 from ...errors import FieldValueError, SettingError
+from ...operators import image_pixels as pixels
 from ...operators.field_types import NUMBER_TYPES, leaf_at
 from ...operators.functions import cast_array
-from ...operators.image_pixels import (
-    checked_image,
-    fill_with_scaled,
-    looked_up,
-    scaled_channels,
-    zero_where_channels_fit,
-)
 from ...sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.formats import describe_range
@@ -163,7 +157,7 @@ class ImageMeanStdDevNormalizer(_ImageConverter):
         num_channels = max(len(self._mean), len(self._std_dev))
         checked: dict[str, Any] = {}
         if num_channels > 1:
-            checked["mirror"] = zero_where_channels_fit(images, num_channels)
+            checked["mirror"] = pixels.zero_where_channels_fit(images, num_channels)
         is_direct = self._output_type in _DIRECT_OUTPUTS
         normalized = [
             fn.crop_mirror_normalize(
@@ -186,12 +180,12 @@ class ImageMeanStdDevNormalizer(_ImageConverter):
         dtype = np.dtype(NUMPY_TYPES[self._output_type])
         if image.dtype == np.uint8 and dtype != np.float32:
             table = cast_array((np.arange(256, dtype=np.float32)[:, None] - mean) * factor, dtype)
-            return looked_up(image, table, is_transposed)
-        converted: NDArray[Any] = cast_array(scaled_channels(image, mean, factor, is_transposed), dtype)
+            return pixels.looked_up(image, table, is_transposed)
+        converted: NDArray[Any] = cast_array(pixels.scaled_channels(image, mean, factor, is_transposed), dtype)
         return converted
 
     def _checked(self, image: NDArray[Any]) -> NDArray[Any]:
-        checked_image(image, needs_pixels=False)
+        pixels.checked_image(image, needs_pixels=False)
         layout, num_means = self._output_layout, max(len(self._mean), len(self._std_dev))
         if num_means not in (1, image.shape[-1]):
             raise FieldValueError(
@@ -312,7 +306,7 @@ class ImageRange01Normalizer(_ImageConverter):
         result = np.empty(image.shape, np.float32)
         rows = (-1, image.shape[-1] if image.ndim else 1)
         if image.size:
-            fill_with_scaled(result.reshape(rows), image.reshape(rows), None, _PER_LEVEL)
+            pixels.fill_with_scaled(result.reshape(rows), image.reshape(rows), None, _PER_LEVEL)
         return result
 
 
