@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -89,8 +88,8 @@ def random_steps_of(room: ModuleType) -> set[str]:
     found = set()
     for name in room.__all__:
         step = getattr(room, name)
-        source = inspect.getsource(importlib.import_module(step.__module__))
         is_step = inspect.isclass(step) and issubclass(step, PipelineStepBase)
+        source = inspect.getsource(step) if is_step else ""
         if is_step and ("declare_draws" in vars(step) or "Draw(" in source or "fn.random" in source):
             found.add(name)
     return found

@@ -210,6 +210,13 @@ class FieldSearch:
             else:
                 parent.add_data_field(name, dtype, ndim=ndim)
 
+    def check_rows_beside(self, path: FieldPath, names: Sequence[Name]) -> None:
+        """Check that there are fields beside one, which can have a row for each of its rows: all but texts."""
+        for name in names:
+            found = self.find_at((*path[:-1], name), f"a row for each of {path[-1]!r}")
+            if found is not None and self._data_empty.get_type_of_item_in_path(found) == types.DALIDataType.STRING:
+                self.add("must not be text", found)
+
     def raise_problems(self) -> None:
         """Raise a `FormatError` of all problems, if there are any."""
         if self.problems:
@@ -234,11 +241,3 @@ def put_beside(
     parent = data.get_item_in_path(path[:-1])
     parent.add_data_field(name, dtype, ndim=ndim)
     parent[name] = value
-
-
-def check_fields(search: FieldSearch, data_empty: SampleDataGroup, path: FieldPath, names: Sequence[Name]) -> None:
-    """Take note of fields that are missing beside the field at ``path``, or are no data fields."""
-    for name in names:
-        found = search.find_at((*path[:-1], name), f"a row for each of {path[-1]!r}")
-        if found is not None and data_empty.get_type_of_item_in_path(found) == types.DALIDataType.STRING:
-            search.add("must not be text", (*path[:-1], name))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -165,19 +166,14 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
         self._least_hw_of_category = _checked_sizes(
             per_category_min_object_sizes, "per_category_min_object_sizes", (num_categories or 0,)
         )
-        self._least_fraction = number(
-            min_fraction_area_clipping, "min_fraction_area_clipping", may_be_infinite=True
-        )
+        unlimited = functools.partial(number, may_be_infinite=True)
+        self._least_fraction = unlimited(min_fraction_area_clipping, "min_fraction_area_clipping")
         least = number(min_radius, "min_radius", above=0)
         advice = "`min_radius` is its limit."
-        most = number(max_radius, "max_radius", at_least=least, may_be_infinite=True, advice=advice)
+        most = unlimited(max_radius, "max_radius", at_least=least, advice=advice)
         self._radius_limits = (least, most)
-        self._radius_factor = number(
-            radius_scaling_factor, "radius_scaling_factor", at_least=0, may_be_infinite=True
-        )
-        self._sigma_of_radius = number(
-            radius_to_sigma_factor, "radius_to_sigma_factor", above=0, may_be_infinite=True
-        )
+        self._radius_factor = unlimited(radius_scaling_factor, "radius_scaling_factor", at_least=0)
+        self._sigma_of_radius = unlimited(radius_to_sigma_factor, "radius_to_sigma_factor", above=0)
 
     declare_images = no_images
 

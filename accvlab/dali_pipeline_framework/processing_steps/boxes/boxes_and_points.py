@@ -31,16 +31,7 @@ from ...sample_data.dtypes import NUMPY_TYPES, get_numpy_type_for_dali_type
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name, Path, format_path, normalized_path
 from ..image_use import no_images
-from ..named_fields import (
-    FieldSearch,
-    Names,
-    as_names,
-    check_fields,
-    find_paths,
-    optional_name,
-    put_beside,
-    required_names,
-)
+from ..named_fields import FieldSearch, Names, as_names, find_paths, optional_name, put_beside, required_names
 from ..pipeline_step_base import PipelineStepBase
 
 _FORMATS = ("xyxy", "xywh", "cxcywh")
@@ -117,7 +108,7 @@ class BoxAreaFilter(PipelineStepBase):
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, cannot="filter")
         for path in search.find(self._box_names, "boxes", NUMBER_TYPES, group_of="boxes"):
-            check_fields(search, data_empty, path, self._further_names)
+            search.check_rows_beside(path, self._further_names)
         return search.result()
 
 
@@ -507,7 +498,7 @@ class PointCloudRangeFilter(PipelineStepBase):
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, cannot="filter")
         for path in search.find(self._point_names, "points", NUMBER_TYPES, group_of="points"):
-            check_fields(search, data_empty, path, self._further_names)
+            search.check_rows_beside(path, self._further_names)
         return search.result()
 
 

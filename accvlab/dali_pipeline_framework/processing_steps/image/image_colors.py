@@ -286,8 +286,7 @@ class PhotoMetricDistorter(PipelineStepBase):
             gain=gain,
             gain_after=alpha / gain,
             matrix=self._matrix(done) if may_recolor else None,
-            may_brighten=self._may("brightness"),
-            may_contrast=self._may("contrast"),
+            is_two_stages=(any if may_recolor else all)(map(self._may, ("brightness", "contrast"))),
         )
 
     def _may(self, part: str) -> bool:
@@ -348,8 +347,7 @@ class _Change:
         gain: The part of ``alpha`` before the matrix, at least 1.
         gain_after: The other part, at least 0.
         matrix: ``(9,)``; None for the unit matrix.
-        may_brighten: Whether ``delta`` can be other than 0.
-        may_contrast: Whether ``alpha`` can be other than 1.
+        is_two_stages: Whether values are clamped before the last change.
     """
 
     delta: Any
@@ -357,15 +355,7 @@ class _Change:
     gain: Any
     gain_after: Any
     matrix: Any
-    may_brighten: bool
-    may_contrast: bool
-
-    @property
-    def is_two_stages(self) -> bool:
-        """Whether values are clamped before the last change."""
-        if self.matrix is None:
-            return self.may_brighten and self.may_contrast
-        return self.may_brighten or self.may_contrast
+    is_two_stages: bool
 
 
 def _changed_array(image: Image, change: _Change) -> Image:

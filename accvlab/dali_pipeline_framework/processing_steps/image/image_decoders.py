@@ -14,7 +14,7 @@ from nvidia.dali.data_node import DataNode
 from ...checks import choice, field_name, flag, probability
 from ...engine.dali.graph_definition import branched
 from ...engine.dali.texts import failing_with
-from ...operators import image_arrays
+from ...operators import functions, image_arrays
 from ...operators.image_pixels import decoded_in_graph
 from ...sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup, formats
 from ...sample_data.graph_mode import do_not_convert
@@ -67,22 +67,21 @@ class ImageDecoder(PipelineStepBase):
         return [ImageUse(self._image_name, formats.ENCODED_IMAGE, formats.DECODED_IMAGE)]
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        output_type = types.DALIImageType.BGR if self._as_bgr else types.DALIImageType.RGB
-        for path in data.find_all_occurrences(self._image_name):
-            decoded = decoded_in_graph(
-                data.get_item_in_path(path), self._use_device_mixed, output_type, self._hw_decoder_load
-            )
-            data.change_type_of_data_and_remove_data(path, types.DALIDataType.UINT8, new_ndim=3)
-            data.set_item_in_path(path, decoded)
-        return data
-
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in data.find_all_occurrences(self._image_name):
             encoded = data.get_item_in_path(path)
             data.change_type_of_data_and_remove_data(path, types.DALIDataType.UINT8, new_ndim=3)
             with naming_field(path):
-                data.set_item_in_path(path, image_arrays.decoded_image(encoded, as_bgr=self._as_bgr))
+                data.set_item_in_path(path, self._decoded(encoded))
         return data
+
+    _process_arrays = _process
+
+    @do_not_convert
+    def _decoded(self, encoded: Any) -> Any:
+        if not functions.is_node(encoded):
+            return image_arrays.decoded_image(encoded, as_bgr=self._as_bgr)
+        output_type = types.DALIImageType.BGR if self._as_bgr else types.DALIImageType.RGB
+        return decoded_in_graph(encoded, self._use_device_mixed, output_type, self._hw_decoder_load)
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, cannot="decode")

@@ -94,13 +94,16 @@ class ImageLibraryStep(ArrayStep):
         """Create the step.
 
         Args:
-            transform: What is run; for `AlbumentationsStep` a ``Compose``, or a single transform where there are
-                no boxes and points.
+            transform: What is run. For `AlbumentationsStep` a ``Compose``, or a single transform where there are
+                no boxes and points; for `TorchvisionStep` one of ``torchvision.transforms.v2``, or a function of
+                such a dict.
             image_names: Name or names of images.
-            box_names: Name or names of boxes, for a ``Compose`` with ``bbox_params``.
+            box_names: Name or names of boxes; `AlbumentationsStep` needs a ``Compose`` with ``bbox_params``, for
+                `TorchvisionStep` they are ``x1, y1, x2, y2`` in pixels, before and after.
             box_row_names: Name or names of fields beside the boxes, with a row for each box, which go with it.
             mask_names: Name or names of masks.
-            point_names: Name or names of points, for a ``Compose`` with ``keypoint_params``.
+            point_names: Name or names of points; `AlbumentationsStep` needs a ``Compose`` with
+                ``keypoint_params``, for `TorchvisionStep` they are ``x, y`` in pixels.
             point_row_names: Name or names of fields beside the points, with a row for each point.
             image_type: Type of images after the transform; None for that before it.
             key: What the random numbers are held constant over, see `UniformDraw`.
@@ -436,44 +439,6 @@ class TorchvisionStep(ImageLibraryStep):
     """
 
     array_form_needs = ("torch", "torchvision")
-
-    def __init__(
-        self,
-        transform: Callable[..., Any],
-        image_names: Names,
-        *,
-        box_names: Names | None = None,
-        box_row_names: Names | None = None,
-        mask_names: Names | None = None,
-        point_names: Names | None = None,
-        image_type: types.DALIDataType | None = None,
-        key: Key = "sample",
-    ) -> None:
-        """Create the step.
-
-        Args:
-            transform: A transform of ``torchvision.transforms.v2``, or a function of such a dict.
-            image_names: Name or names of images.
-            box_names: Name or names of boxes ``x1, y1, x2, y2``, in pixels, before and after.
-            box_row_names: Name or names of fields beside the boxes, with a row for each box, which go with it.
-            mask_names: Name or names of masks.
-            point_names: Name or names of points ``(x, y)``, in pixels.
-            image_type: Type of images after the transform; None for that before it.
-            key: What the random numbers are held constant over, see `UniformDraw`.
-
-        Raises:
-            SettingError: The transform cannot be called, or another argument breaks a rule.
-        """
-        super().__init__(
-            transform,
-            image_names,
-            box_names=box_names,
-            box_row_names=box_row_names,
-            mask_names=mask_names,
-            point_names=point_names,
-            image_type=image_type,
-            key=key,
-        )
 
     def _transformed(self, annotated: Annotated, seed: int) -> Annotated:
         torch, tv_tensors = needed_package("torch"), needed_package("torchvision.tv_tensors")

@@ -24,15 +24,8 @@ from ...operators.array_packages import needed_package
 from ...operators.image_pixels import Image, by_frame, checked_image, scaled, with_layout, with_pixels
 from ...sample_data import FieldPath, SampleDataGroup
 from ...sample_data.graph_mode import do_not_convert
-from ..image_use import (
-    PIXELS,
-    ContentRule,
-    ImageUse,
-    as_pixels,
-    check_fill_value,
-    is_overridden,
-    white_at_full_scale,
-)
+from .. import image_use
+from ..image_use import PIXELS, ContentRule, ImageUse, as_pixels, white_at_full_scale
 from ..named_fields import FieldSearch, Key, Names, change_type, find_paths, required_names
 from ..pipeline_step_base import PipelineStepBase, naming_field
 
@@ -75,7 +68,7 @@ class ImagePixelStep(PipelineStepBase):
     @property
     def has_array_form(self) -> bool:
         """Whether the change of arrays is that of the graph."""
-        return super().has_array_form and not is_overridden(type(self), "_array_change", ["_change"])
+        return super().has_array_form and not image_use.is_overridden(type(self), "_array_change", ["_change"])
 
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
         """Declare whether a sample is changed, and how."""
@@ -496,7 +489,7 @@ class RandomEraser(ImagePixelStep):
         return rectangles
 
     def _check_images(self, search: FieldSearch, paths: Sequence[FieldPath]) -> None:
-        check_fill_value(search, paths, self._fill_value)
+        image_use.check_fill_value(search, paths, self._fill_value)
 
 
 def _first_that_fits(sides: Any, preferences: Any, size: Any) -> Any:
@@ -627,19 +620,12 @@ def _masked(image: DataNode, tile: Any, ratio: Any, angle: Any, shift_x: Any, sh
     return masked
 
 
-def _kept(
-    size_hw: tuple[int, ...],
-    tile: np.float32,
-    ratio: np.float32,
-    angle: np.float32,
-    shift_x: np.float32,
-    shift_y: np.float32,
-) -> npt.NDArray[np.uint8]:
+def _kept(size_hw: tuple[int, ...], *grid: np.float32) -> npt.NDArray[np.uint8]:
     """Where ``fn.grid_mask`` leaves pixels as they are, 1, otherwise 0; ``(height, width)``.
 
     The operations are those of DALI's kernel, float32, in its order: rounding decides at the sides of squares.
     """
-    height, width = size_hw
+    (height, width), (tile, ratio, angle, shift_x, shift_y) = size_hw, grid
     cosine, sine = np.float32(math.cos(angle)) / tile, np.float32(math.sin(angle)) / tile
     columns, rows = np.arange(width, dtype=np.float32), np.arange(height, dtype=np.float32)
     starts = -shift_x / tile - rows * sine, -shift_y / tile + rows * cosine  # of u and v

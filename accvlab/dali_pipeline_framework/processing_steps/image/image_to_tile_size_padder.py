@@ -18,7 +18,7 @@ from ...sample_data import SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.names import Name
 from ..image_use import ImageUse, as_array, axis_of_height, check_fill_value, with_height_and_width
-from ..named_fields import FieldSearch, as_names
+from ..named_fields import FieldSearch, as_names, find_paths
 from ..pipeline_step_base import PipelineStepBase
 
 _DT = types.DALIDataType
@@ -108,11 +108,10 @@ class ImageToTileSizePadder(PipelineStepBase):
         return data
 
     def _pad_sizes(self, data: SampleDataGroup) -> None:
-        for name in self._hw_names:
-            for path in data.find_all_occurrences(name):
-                size_hw = data.get_item_in_path(path)
-                padded_hw = self._padded(functions.cast(size_hw, _DT.INT32))
-                data.set_item_in_path(path, functions.cast_like(padded_hw, size_hw))
+        for path in find_paths(data, self._hw_names):
+            size_hw = data.get_item_in_path(path)
+            padded_hw = self._padded(functions.cast(size_hw, _DT.INT32))
+            data.set_item_in_path(path, functions.cast_like(padded_hw, size_hw))
 
     def _padded(self, size_hw: Any) -> Any:
         """Height and width, ``(2,)`` int32, rounded up to tiles."""
