@@ -13,6 +13,7 @@ from .geometry.bev_bboxes_transformer_3d import BEVBBoxesTransformer3D as BEVBBo
 from .geometry.image_resizers import HorizontalFlipper as HorizontalFlipper
 from .geometry.image_resizers import ImageResizeCropFlipper as ImageResizeCropFlipper
 from .geometry.image_resizers import ImageResizer as ImageResizer
+from .geometry.image_resizers import ImageToTileSizePadder as ImageToTileSizePadder
 from .image.image_colors import ImageColorSpaceConverter as ImageColorSpaceConverter
 from .image.image_colors import PhotoMetricDistorter as PhotoMetricDistorter
 from .image.image_decoders import FrameSequenceDecoder as FrameSequenceDecoder
@@ -26,7 +27,6 @@ from .image.image_pixel_steps import ImageBrightnessContrastJitter as ImageBrigh
 from .image.image_pixel_steps import ImageGaussianBlurrer as ImageGaussianBlurrer
 from .image.image_pixel_steps import ImageJpegDistorter as ImageJpegDistorter
 from .image.image_pixel_steps import RandomEraser as RandomEraser
-from .image.image_to_tile_size_padder import ImageToTileSizePadder as ImageToTileSizePadder
 from .image_use import ImageUse as ImageUse
 from .pipeline_step_base import PipelineStepBase as PipelineStepBase
 from .structure_steps import AxesLayoutSetter as AxesLayoutSetter

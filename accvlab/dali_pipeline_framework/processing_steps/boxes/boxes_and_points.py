@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +39,46 @@ from ..pipeline_step_base import PipelineStepBase
 _FORMATS = ("xyxy", "xywh", "cxcywh")
 
 
-class BoxAreaFilter(PipelineStepBase):
+_Fields: TypeAlias = tuple[Sequence[Name], str, Sequence[types.DALIDataType]]
+"""Names of fields, what they hold, and the types that they may have."""
+
+
+class _FieldStep(PipelineStepBase):
+    """Changes each of the fields of some names, anywhere in the sample, by itself."""
+
+    treats_elements_alike = True
+    _cannot = "be applied"
+
+    declare_images = no_images
+
+    @abstractmethod
+    def _fields(self) -> _Fields:
+        """Name the fields."""
+
+    @abstractmethod
+    def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
+        """Change the field at a path: a node, or an array."""
+
+    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
+        """Add problems of a field to a search, and the fields that come beside it."""
+
+    @do_not_convert
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        for path in find_paths(data, self._fields()[0]):
+            self._change_field(data, path)
+        return data
+
+    _process_arrays = _process
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self, cannot=self._cannot)
+        names, what, dtypes = self._fields()
+        for path in search.find(names, what, dtypes, group_of=what):
+            self._check_field(search, path)
+        return search.result()
+
+
+class BoxAreaFilter(_FieldStep):
     """Keeps the boxes whose area lies in a range, and the elements of other fields that belong to them.
 
     Every field of boxes of the name, anywhere in the sample: ``(N, 4)`` of any number type, with any N in each
@@ -56,7 +97,7 @@ class BoxAreaFilter(PipelineStepBase):
         BoxAreaFilter("boxes", area_range=(16, math.inf), further_names=["categories", "depths"])
     """
 
-    treats_elements_alike = True
+    _cannot = "filter"
 
     def __init__(
         self,
@@ -82,15 +123,11 @@ class BoxAreaFilter(PipelineStepBase):
         self._further_names = as_names(further_names, "further_names")
         self._box_format = choice(box_format, "box_format", _FORMATS)
 
-    declare_images = no_images
-
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        for path in find_paths(data, self._box_names):
-            is_double = leaf_at(data, path).dtype == types.DALIDataType.FLOAT64
-            dtype = types.DALIDataType.FLOAT64 if is_double else types.DALIDataType.FLOAT
-            mask = self._mask(functions.cast(data.get_item_in_path(path), dtype))
-            filter_fields(data.get_parent_of_path(path), [path[-1], *self._further_names], mask)
-        return data
+    def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
+        is_double = leaf_at(data, path).dtype == types.DALIDataType.FLOAT64
+        dtype = types.DALIDataType.FLOAT64 if is_double else types.DALIDataType.FLOAT
+        mask = self._mask(functions.cast(data.get_item_in_path(path), dtype))
+        filter_fields(data.get_parent_of_path(path), [path[-1], *self._further_names], mask)
 
     @do_not_convert
     @np.errstate(invalid="ignore", over="ignore")
@@ -103,13 +140,11 @@ class BoxAreaFilter(PipelineStepBase):
         least, most = (float(np.float32(limit)) for limit in self._area_range)  # as DALI takes them
         return (area >= least) & (area <= most)
 
-    _process_arrays = _process
+    def _fields(self) -> _Fields:
+        return self._box_names, "boxes", NUMBER_TYPES
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        search = FieldSearch(data_empty, self, cannot="filter")
-        for path in search.find(self._box_names, "boxes", NUMBER_TYPES, group_of="boxes"):
-            search.check_rows_beside(path, self._further_names)
-        return search.result()
+    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
+        search.check_rows_beside(path, self._further_names)
 
 
 # A format is a linear function of the corners x1, y1, x2, y2: one row per number, for x; y is alike.
@@ -120,7 +155,13 @@ _FROM_CORNERS = {
 }
 
 
-class BoxFormatConverter(PipelineStepBase):
+@functools.cache
+def _conversion(from_format: str, to_format: str) -> npt.NDArray[np.float32]:
+    of_axis = np.array(_FROM_CORNERS[to_format]) @ np.linalg.inv(_FROM_CORNERS[from_format])
+    return np.kron(of_axis, np.eye(2)).astype(np.float32)  # the numbers of x and y take turns
+
+
+class BoxFormatConverter(_FieldStep):
     """Converts every field of boxes of some names, anywhere in the sample, from one format to another.
 
     Input and output: ``(N, 4)`` float32, with any N in each sample, also 0, on the CPU or the GPU. The formats:
@@ -138,7 +179,7 @@ class BoxFormatConverter(PipelineStepBase):
         BoxFormatConverter("boxes", from_format="xywh", to_format="xyxy")     # as COCO stores them -> corners
     """
 
-    treats_elements_alike = True
+    _cannot = "convert"
 
     def __init__(self, box_names: Names, *, from_format: str, to_format: str) -> None:
         """Create the step.
@@ -155,25 +196,16 @@ class BoxFormatConverter(PipelineStepBase):
         self._from_format = choice(from_format, "from_format", _FROM_CORNERS)
         self._to_format = choice(to_format, "to_format", _FROM_CORNERS)
 
-    declare_images = no_images
+    def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
+        matrix = _conversion(self._from_format, self._to_format)
+        boxes = data.get_item_in_path(path)
+        # Fails where boxes have other numbers.
+        converted = functions.failing_with("boxes must be four numbers", _transformed, boxes, matrix)
+        # Of a batch without any boxes, DALI forgets the number of columns.
+        data.set_item_in_path(path, functions.reshape(converted, functions.shape_of(boxes)))
 
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        of_axis = np.array(_FROM_CORNERS[self._to_format]) @ np.linalg.inv(_FROM_CORNERS[self._from_format])
-        matrix = np.kron(of_axis, np.eye(2)).astype(np.float32)  # the numbers of x and y take turns
-        for path in find_paths(data, self._box_names):
-            boxes = data.get_item_in_path(path)
-            # Fails where boxes have other numbers.
-            converted = functions.failing_with("boxes must be four numbers", _transformed, boxes, matrix)
-            # Of a batch without any boxes, DALI forgets the number of columns.
-            data.set_item_in_path(path, functions.reshape(converted, functions.shape_of(boxes)))
-        return data
-
-    _process_arrays = _process
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        search = FieldSearch(data_empty, self, cannot="convert")
-        search.find(self._box_names, "boxes", [types.DALIDataType.FLOAT], group_of="boxes")
-        return search.result()
+    def _fields(self) -> _Fields:
+        return self._box_names, "boxes", [types.DALIDataType.FLOAT]
 
 
 @do_not_convert
@@ -350,7 +382,7 @@ def _on_cpu(node: Any) -> Any:
     return node.cpu() if functions.is_node(node) and node.device == "gpu" else node
 
 
-class PointsPadder(PipelineStepBase):
+class PointsPadder(_FieldStep):
     """Brings every field of a name, anywhere in the sample, to a fixed number of elements along the first axis.
 
     Input: ``(N, ...)`` of any number type or bool, with any N in each sample, also 0. Output: ``(num_points,
@@ -368,7 +400,7 @@ class PointsPadder(PipelineStepBase):
         ('points', 'is_point')
     """
 
-    treats_elements_alike = True
+    _cannot = "pad"
 
     def __init__(
         self, point_names: Names, *, num_points: int, mask_name: Name | None = None, fill_value: int | float = 0
@@ -389,16 +421,12 @@ class PointsPadder(PipelineStepBase):
         self._mask_name = optional_name(mask_name, "mask_name")
         self._fill_value = number(fill_value, "fill_value", may_be_nan=True)
 
-    declare_images = no_images
-
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        for path in find_paths(data, self._point_names):
-            points = data.get_item_in_path(path)
-            data.set_item_in_path(path, self._padded(points, leaf_at(data, path).dtype))
-            if self._mask_name is not None:
-                is_point = self._places(points) < functions.shape_of(points)[0]
-                put_beside(data, path, self._mask_name, types.DALIDataType.BOOL, is_point)
-        return data
+    def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
+        points = data.get_item_in_path(path)
+        data.set_item_in_path(path, self._padded(points, leaf_at(data, path).dtype))
+        if self._mask_name is not None:
+            is_point = self._places(points) < functions.shape_of(points)[0]
+            put_beside(data, path, self._mask_name, types.DALIDataType.BOOL, is_point)
 
     @do_not_convert
     def _places(self, points: Any) -> Any:
@@ -420,14 +448,12 @@ class PointsPadder(PipelineStepBase):
         )
         return reinterpret(padded, types.DALIDataType.BOOL) if is_bool else padded
 
-    _process_arrays = _process
+    def _fields(self) -> _Fields:
+        return self._point_names, "points", list(NUMPY_TYPES)
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        search = FieldSearch(data_empty, self, cannot="pad")
-        for path in search.find(self._point_names, "points", list(NUMPY_TYPES), group_of="points"):
-            if self._mask_name is not None:
-                search.add_beside(path, [(self._mask_name, types.DALIDataType.BOOL, None)], "the mask")
-        return search.result()
+    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
+        if self._mask_name is not None:
+            search.add_beside(path, [(self._mask_name, types.DALIDataType.BOOL, None)], "the mask")
 
 
 def _as_processors_convert(value: float, dtype: np.dtype[Any]) -> Any:
@@ -443,7 +469,7 @@ def _as_processors_convert(value: float, dtype: np.dtype[Any]) -> Any:
     return np.array(whole, np.int64).astype(dtype)
 
 
-class PointCloudRangeFilter(PipelineStepBase):
+class PointCloudRangeFilter(_FieldStep):
     """Keeps the points of every point cloud of a name, anywhere in the sample, that lie in a box.
 
     Points: ``(N, C)`` of any number type, with any N in each sample, also 0. The first D columns are coordinates,
@@ -459,7 +485,7 @@ class PointCloudRangeFilter(PipelineStepBase):
         PointCloudRangeFilter("points", point_range=([-51.2, -51.2, -5.0], [51.2, 51.2, 3.0]))
     """
 
-    treats_elements_alike = True
+    _cannot = "filter"
 
     def __init__(
         self,
@@ -483,26 +509,20 @@ class PointCloudRangeFilter(PipelineStepBase):
         self._limits = PointLimits.checked_range(point_range, "point_range")
         self._further_names = as_names(further_names, "further_names")
 
-    declare_images = no_images
-
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+    def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
         num_axes = len(self._limits.minimum)
-        for path in find_paths(data, self._point_names):
-            coordinates = data.get_item_in_path(path)[:, 0:num_axes]
-            mask = self._limits.contain(coordinates, leaf_at(data, path).dtype)
-            filter_fields(data.get_parent_of_path(path), [path[-1], *self._further_names], mask)
-        return data
+        coordinates = data.get_item_in_path(path)[:, 0:num_axes]
+        mask = self._limits.contain(coordinates, leaf_at(data, path).dtype)
+        filter_fields(data.get_parent_of_path(path), [path[-1], *self._further_names], mask)
 
-    _process_arrays = _process
+    def _fields(self) -> _Fields:
+        return self._point_names, "points", NUMBER_TYPES
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        search = FieldSearch(data_empty, self, cannot="filter")
-        for path in search.find(self._point_names, "points", NUMBER_TYPES, group_of="points"):
-            search.check_rows_beside(path, self._further_names)
-        return search.result()
+    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
+        search.check_rows_beside(path, self._further_names)
 
 
-class PointsInRangeCheck(PipelineStepBase):
+class PointsInRangeCheck(_FieldStep):
     """Adds next to every field of points of a name, anywhere in the sample, which of them lie in a box.
 
     Input: ``(N, D)`` of any number type, on the CPU or the GPU, with any N in each sample, also 0. Added as the
@@ -521,8 +541,6 @@ class PointsInRangeCheck(PipelineStepBase):
         >>> step.check_input_data_format_and_set_output_data_format(sample).field_names_flat
         ('centers', 'is_inside')
     """
-
-    treats_elements_alike = True
 
     def __init__(
         self,
@@ -546,30 +564,21 @@ class PointsInRangeCheck(PipelineStepBase):
         self._is_inside_field_name = field_name(is_inside_field_name, "is_inside_field_name")
         self._limits = PointLimits.checked(minimum_point, maximum_point)
 
-    declare_images = no_images
+    def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
+        is_inside = self._limits.contain(data.get_item_in_path(path), leaf_at(data, path).dtype)
+        put_beside(data, path, self._is_inside_field_name, types.DALIDataType.BOOL, is_inside)
 
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        for path in data.find_all_occurrences(self._points_fields_name):
-            is_inside = self._limits.contain(data.get_item_in_path(path), leaf_at(data, path).dtype)
-            put_beside(data, path, self._is_inside_field_name, types.DALIDataType.BOOL, is_inside)
-        return data
+    def _fields(self) -> _Fields:
+        return [self._points_fields_name], "points", NUMBER_TYPES
 
-    _process_arrays = _process
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        search = FieldSearch(data_empty, self)
-        found = search.find(
-            self._points_fields_name, "numbers", NUMBER_TYPES, group_of="points", error_type=ValueError
-        )
-        for path in found:
-            search.add_beside(path, [(self._is_inside_field_name, types.DALIDataType.BOOL, None)], "the result")
-        return search.result()
+    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
+        search.add_beside(path, [(self._is_inside_field_name, types.DALIDataType.BOOL, None)], "the result")
 
 
 _FLOAT16 = types.DALIDataType.FLOAT16
 
 
-class CoordinateCropper(PipelineStepBase):
+class CoordinateCropper(_FieldStep):
     """Clamps the coordinates of every field of a name, anywhere in the sample, to a range per column.
 
     Input and output: ``(N, D)`` of any number type, on the CPU or the GPU, with any N in each sample, also 0::
@@ -585,7 +594,7 @@ class CoordinateCropper(PipelineStepBase):
         CoordinateCropper("boxes", [0, 0, 0, 0], [1600, 900, 1600, 900])      # xyxy, to a 1600 x 900 image
     """
 
-    treats_elements_alike = True
+    _cannot = "crop"
 
     def __init__(
         self, points_fields_name: Name, minimum_point: Sequence[float], maximum_point: Sequence[float]
@@ -603,20 +612,12 @@ class CoordinateCropper(PipelineStepBase):
         self._points_fields_name = field_name(points_fields_name, "points_fields_name")
         self._limits = PointLimits.checked(minimum_point, maximum_point)
 
-    declare_images = no_images
+    def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
+        dtype = leaf_at(data, path).dtype
+        points = computable(data.get_item_in_path(path), dtype)
+        low, high = self._limits.nodes(points, dtype, inner=False)
+        cropped = functions.clamp(points, low, high)
+        data.set_item_in_path(path, functions.cast(cropped, dtype) if dtype == _FLOAT16 else cropped)
 
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        for path in data.find_all_occurrences(self._points_fields_name):
-            dtype = leaf_at(data, path).dtype
-            points = computable(data.get_item_in_path(path), dtype)
-            low, high = self._limits.nodes(points, dtype, inner=False)
-            cropped = functions.clamp(points, low, high)
-            data.set_item_in_path(path, functions.cast(cropped, dtype) if dtype == _FLOAT16 else cropped)
-        return data
-
-    _process_arrays = _process
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        search = FieldSearch(data_empty, self, cannot="crop")
-        search.find(self._points_fields_name, "numbers", NUMBER_TYPES, group_of="points", error_type=ValueError)
-        return search.result()
+    def _fields(self) -> _Fields:
+        return [self._points_fields_name], "points", NUMBER_TYPES
