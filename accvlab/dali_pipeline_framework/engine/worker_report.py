@@ -42,7 +42,6 @@ _ON_THE_WAY = tuple(
         ("sources", ""),
         ("pipeline", ""),
         ("providers", "sample_loading.py"),
-        ("processing_steps", "array_application.py"),
         ("processing_steps", "pipeline_step_base.py"),
     )
 )

@@ -24,7 +24,6 @@ from ..operators.point_limits import Float64Array as Float64Array
 from ..operators.point_limits import affine as affine
 from ..operators.point_limits import coordinates as coordinates
 from ..operators.point_limits import moved as moved
-from ..processing_steps.array_application import naming_field as naming_field
 from ..processing_steps.image.image_normalizers import fractions_problem as fractions_problem
 from ..processing_steps.image.image_normalizers import per_channel as per_channel
 from ..processing_steps.image_use import PIXELS as PIXELS
@@ -37,6 +36,7 @@ from ..processing_steps.named_fields import find_paths as find_paths
 from ..processing_steps.named_fields import path_in_group as path_in_group
 from ..processing_steps.named_fields import put_beside as put_beside
 from ..processing_steps.named_fields import required_names as required_names
+from ..processing_steps.pipeline_step_base import naming_field as naming_field
 from ..providers.files.file_lock import making as making
 from ..providers.files.storage import StoragePath as StoragePath
 from ..providers.files.storage import checked_path as checked_path

@@ -25,9 +25,8 @@ from ..draws.random_draws import (
 from ..engine.samples import SampleStepError
 from ..errors import FormatError, SettingError
 from ..operators.array_packages import is_installed, require_installed
-from ..processing_steps.array_application import ArrayApplication, filled
 from ..processing_steps.image_use import declared_images, no_images
-from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
+from ..processing_steps.pipeline_step_base import ArrayApplication, PipelineStepBase, RunWhere, filled
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, SampleDataGroup, format_error
 from ..sample_data.folded_formats import FoldedFormat
 from ..sample_data.formats import ENCODED_IMAGE, ImageContent, LeafFormat
@@ -150,8 +149,8 @@ def with_image_files(format: GroupFormat, steps: Sequence[PipelineStepBase]) -> 
     blueprint = SampleDataGroup.from_format(format)
     contents = {}
     for step in steps:
-        while getattr(step, "_processing_step_to_apply", None) is not None:
-            step = step._processing_step_to_apply  # type: ignore[attr-defined]
+        while step._processing_step_to_apply is not None:
+            step = step._processing_step_to_apply
         try:
             uses = declared_images(step, blueprint.get_empty_like_self()) or ()
         except Exception:  # it is asked again where it stands in the chain, and then it counts
@@ -164,9 +163,9 @@ def with_image_files(format: GroupFormat, steps: Sequence[PipelineStepBase]) -> 
     return format.with_contents({path: content for path, content in contents.items() if path in unknown})
 
 
-def step_name(step: object) -> str:
+def step_name(step: PipelineStepBase) -> str:
     """Class of a step, and of the step that it applies, if it applies one."""
-    applied = getattr(step, "_processing_step_to_apply", None)
+    applied = step._processing_step_to_apply
     return type(step).__name__ + ("" if applied is None else f" of {step_name(applied)}")
 
 
@@ -262,7 +261,7 @@ def _named(number: int, step: PipelineStepBase) -> str:
 
 def wish_of(step: PipelineStepBase) -> RunWhere:
     """Where a step, or the one that it applies, asks to be run."""
-    applied = getattr(step, "_processing_step_to_apply", None)
+    applied = step._processing_step_to_apply
     return step.run if step.run != "auto" or applied is None else wish_of(applied)
 
 
@@ -308,11 +307,11 @@ def _num_before_floats(steps: Sequence[PipelineStepBase], blueprint: SampleDataG
 
 def _changes_images(step: PipelineStepBase) -> bool:
     """Whether a step, or the one that it applies, declares to do something to images, but to decode them."""
-    applied = getattr(step, "_processing_step_to_apply", None)
+    applied = step._processing_step_to_apply
     if applied is not None:
         return _changes_images(applied)
     is_of_images = type(step).declare_images not in (PipelineStepBase.declare_images, no_images)
-    from ..processing_steps.image.image_decoder import ImageDecoder  # not every pipeline has images
+    from ..processing_steps.image.image_decoders import ImageDecoder  # not every pipeline has images
 
     return is_of_images and not isinstance(step, ImageDecoder)
 

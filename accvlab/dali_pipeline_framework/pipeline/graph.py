@@ -55,7 +55,7 @@ ADVICE_ON_NODES: Final = (
 )
 _LIBRARIES: Final = ("numpy", "scipy", "cv2", "torch", "torchvision", "PIL", "skimage")
 _VALUES_IN_DALI: Final = ("nvidia.dali.data_node", "nvidia.dali._utils.hacks", "nvidia.dali._autograph")
-_CALLS_FUNCTION: Final = ".lambda_step"  # of the user, which may be written in C
+_CALLS_FUNCTION: Final = ".function_steps"  # of the user, which may be written in C
 _PACKAGE: Final = __name__.rsplit(".", 2)[0]
 
 

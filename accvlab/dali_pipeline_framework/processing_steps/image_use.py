@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
@@ -14,7 +15,7 @@ from ..errors import SettingError
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, ImageContent, LeafFormat, SampleDataGroup
 from ..sample_data.formats import UNKNOWN_CONTENT, describe_range
 from ..sample_data.names import Name
-from .named_fields import as_names
+from .named_fields import FieldSearch, as_names
 
 if TYPE_CHECKING:
     from .pipeline_step_base import PipelineStepBase
@@ -118,27 +119,26 @@ def is_far_outside(value: float, value_range: tuple[float, float] | None) -> boo
     return not low - _FAR * (high - low) <= value <= high + _FAR * (high - low)
 
 
-def fill_problems(
-    data_empty: SampleDataGroup, uses: Sequence[ImageUse], argument: str, values: Sequence[float]
-) -> list[FormatProblem]:
-    """Problems of images that are to be filled with a value of another range."""
-    problems = []
-    for path in [path for use in uses for path in use.paths(data_empty.format)]:
-        leaf = data_empty.format.at(path)
+def check_fill_value(search: FieldSearch, paths: Iterable[FieldPath], values: Sequence[float]) -> None:
+    """Add a problem for each of some images to which a ``fill_value`` of the step does not belong."""
+    for path in paths:
+        leaf = search.format.at(path)
         content = leaf.content if isinstance(leaf, LeafFormat) else UNKNOWN_CONTENT
-        wrong = [value for value in values if is_far_outside(value, content.value_range)]
-        if wrong:
-            problems.append(
-                FormatProblem(
-                    f"`{argument}` {wrong[0]:g} is not for an image whose values are "
-                    f"{describe_range(content.value_range)}{_since(content, 'value_range')}",
-                    path,
-                )
+        for value in [value for value in values if is_far_outside(value, content.value_range)][:1]:
+            search.add(
+                f"`fill_value` {value:g} is not for an image whose values are "
+                f"{describe_range(content.value_range)}{_since(content, 'value_range')}",
+                path,
             )
-    return problems
 
 
-# --- checks and changes of formats --------------------------------------------------------------------------
+WHAT_A_STEP_DOES = ("_process", "_check_and_adjust_data_format_input_to_output")
+
+
+def is_overridden(cls: type, declared: str, by: Sequence[str]) -> bool:
+    """Whether what a base class declares does not hold: a class below it overrides one of some methods."""
+    below = itertools.takewhile(lambda each: declared not in vars(each), cls.__mro__)
+    return any(name in vars(each) for each in below for name in by)
 
 
 def declared_images(step: PipelineStepBase, data_empty: SampleDataGroup) -> Sequence[ImageUse] | None:
@@ -149,12 +149,7 @@ def declared_images(step: PipelineStepBase, data_empty: SampleDataGroup) -> Sequ
     Raises:
         SettingError: It declares something else.
     """
-    mro = type(step).__mro__
-    places = {
-        name: next(place for place, each in enumerate(mro) if name in vars(each))
-        for name in ("declare_images", "_process", "_check_and_adjust_data_format_input_to_output")
-    }
-    if places["declare_images"] > min(places.values()):
+    if is_overridden(type(step), "declare_images", WHAT_A_STEP_DOES):
         return None
     uses = step.declare_images(data_empty)
     if not isinstance(uses, Sequence) or not all(isinstance(use, ImageUse) for use in uses):

@@ -8,9 +8,10 @@ from typing import Any, TypeAlias
 
 from nvidia.dali import types
 
-from ..checks import did_you_mean, field_names, listed
+from ..checks import did_you_mean, field_name, field_names, listed
 from ..draws.random_draws import FieldKey
 from ..errors import SettingError
+from ..operators.element_selection import leaf_at
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, SampleDataGroup, format_error
 from ..sample_data.formats import why_no_frames
 from ..sample_data.graph_mode import do_not_convert
@@ -38,6 +39,11 @@ def required_names(names: Names, argument: str) -> tuple[Name, ...]:
 as_names = field_names
 
 
+def optional_name(name: Name | None, argument: str) -> Name | None:
+    """Check the name of a field, or None."""
+    return None if name is None else field_name(name, argument)
+
+
 def path_in_group(path: Path, argument: str) -> FieldPath:
     """Return the path of something in the group that a step is applied to.
 
@@ -49,6 +55,11 @@ def path_in_group(path: Path, argument: str) -> FieldPath:
     if not names:
         raise SettingError(f"`{argument}` must have at least one name, got {path!r}.")
     return names
+
+
+def change_type(data: SampleDataGroup, path: FieldPath, dtype: types.DALIDataType) -> None:
+    """Change the type of a field, which keeps its number of axes, and loses its value."""
+    data.change_type_of_data_and_remove_data(path, dtype, new_ndim=leaf_at(data, path).ndim)
 
 
 def find_paths(data: SampleDataGroup, names: Sequence[Name]) -> list[FieldPath]:
@@ -78,7 +89,7 @@ class FieldSearch:
     def __init__(self, data_empty: SampleDataGroup, step: object, cannot: str = "be applied") -> None:
         """Set up for the format that a step is given; ``cannot`` completes "<step> cannot ..." in messages."""
         self._data_empty = data_empty
-        self._format = data_empty.format
+        self.format = data_empty.format
         self._heading = f"{type(step).__name__} cannot {cannot}:"
         self.problems: list[FormatProblem] = []
 
@@ -107,7 +118,7 @@ class FieldSearch:
         """
         found: list[FieldPath] = []
         for name in [names] if isinstance(names, str | int) else names:
-            paths = self._format.find(name)
+            paths = self.format.find(name)
             if not paths:
                 self.add_missing(name, group_of, error_type)
             for path in paths:
@@ -122,9 +133,9 @@ class FieldSearch:
         self, path: FieldPath, what: str, dtypes: Sequence[types.DALIDataType] | None = None
     ) -> FieldPath | None:
         """Find the data field at a path; None, and a problem, where it is missing or has another type."""
-        if self._format.get(path) is None:
+        if self.format.get(path) is None:
             *group, name = path
-            beside = self._format.get(tuple(group)) if group else self._format
+            beside = self.format.get(tuple(group)) if group else self.format
             hint = did_you_mean(name, beside.names) if isinstance(beside, GroupFormat) else ""
             self.add(f"there is no such data field with {what}.{hint}", path, KeyError)
             return None
@@ -146,10 +157,10 @@ class FieldSearch:
             problem: What is wrong with a data field of that name.
             error_type: Class of the error for a name that does not occur.
         """
-        paths = self._format.find(name)
+        paths = self.format.find(name)
         if not paths:
             self.add_missing(name, "annotations", error_type)
-        others = [path for path in paths if not isinstance(self._format.at(path), GroupFormat)]
+        others = [path for path in paths if not isinstance(self.format.at(path), GroupFormat)]
         for path in others:
             self.add(problem, path)
         return [path for path in paths if path not in others]
@@ -157,7 +168,7 @@ class FieldSearch:
     def _problem_of(
         self, path: FieldPath, what: str, dtypes: Sequence[types.DALIDataType] | None, holds: str
     ) -> str | None:
-        leaf = self._format.at(path)
+        leaf = self.format.at(path)
         if isinstance(leaf, GroupFormat):
             is_sequence = not why_no_frames(leaf)
             of_sequence = "; frames of a sequence are decoded by FrameSequenceDecoder" if is_sequence else ""
@@ -172,8 +183,8 @@ class FieldSearch:
 
     def add_missing(self, name: Name, group_of: str = "fields", error_type: type[Exception] = KeyError) -> None:
         """Add the problem that no field has a name."""
-        fields = [format_path(path) for path in self._format.flat_paths]
-        hint = did_you_mean(name, [part for path in self._format.flat_paths for part in path])
+        fields = [format_path(path) for path in self.format.flat_paths]
+        hint = did_you_mean(name, [part for path in self.format.flat_paths for part in path])
         missing = f"No occurrences of {group_of} found: no field has the name {name!r}."
         self.add(f"{missing}{hint} Fields: {listed(fields)}.", error_type=error_type)
 
@@ -199,6 +210,13 @@ class FieldSearch:
             else:
                 parent.add_data_field(name, dtype, ndim=ndim)
 
+    def check_rows_beside(self, path: FieldPath, names: Sequence[Name]) -> None:
+        """Check that there are fields beside one, which can have a row for each of its rows: all but texts."""
+        for name in names:
+            found = self.find_at((*path[:-1], name), f"a row for each of {path[-1]!r}")
+            if found is not None and self._data_empty.get_type_of_item_in_path(found) == types.DALIDataType.STRING:
+                self.add("must not be text", found)
+
     def raise_problems(self) -> None:
         """Raise a `FormatError` of all problems, if there are any."""
         if self.problems:
@@ -223,17 +241,3 @@ def put_beside(
     parent = data.get_item_in_path(path[:-1])
     parent.add_data_field(name, dtype, ndim=ndim)
     parent[name] = value
-
-
-def check_fields(search: FieldSearch, data_empty: SampleDataGroup, path: FieldPath, names: Sequence[Name]) -> None:
-    """Take note of fields that are missing beside the field at ``path``, or are no data fields."""
-    group = data_empty.get_parent_of_path(path).format
-    for name in names:
-        child = group.get((name,))
-        if child is None:
-            meant = did_you_mean(name, group.names)
-            search.add(f"does not exist beside {path[-1]!r}.{meant}".rstrip("."), (*path[:-1], name), KeyError)
-        elif isinstance(child, GroupFormat):
-            search.add("must be a data field, is a group", (*path[:-1], name))
-        elif child.dtype == types.DALIDataType.STRING:
-            search.add("must not be text", (*path[:-1], name))

@@ -20,10 +20,9 @@ from ..operators.element_selection import NUMBER_TYPES, exact_constant_like, lea
 from ..sample_data import FieldPath, GroupFormat, ImageContent, LeafFormat, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import Name, Path, format_path, normalized_path
-from .array_application import full_path
 from .image_use import ImageUse, axis_of_height, known_ndim, no_images, with_height_and_width
 from .named_fields import FieldSearch, Names, as_names, find_paths, put_beside, required_names
-from .pipeline_step_base import PipelineStepBase
+from .pipeline_step_base import PipelineStepBase, full_path
 
 
 class TensorSizeAdder(PipelineStepBase):
@@ -124,9 +123,7 @@ class AxesLayoutSetter(PipelineStepBase):
         Raises:
             SettingError: No name, something else than a name, or a layout that is no text.
         """
-        self._names_fields_to_set = as_names(names_fields_to_set, "names_fields_to_set")
-        if not self._names_fields_to_set:
-            raise SettingError(f"`names_fields_to_set` needs at least one name, got {names_fields_to_set!r}.")
+        self._names_fields_to_set = required_names(names_fields_to_set, "names_fields_to_set")
         self._layout_to_set = text(layout_to_set, "layout_to_set", may_be_empty=True)
 
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
@@ -134,21 +131,19 @@ class AxesLayoutSetter(PipelineStepBase):
         return [ImageUse(self._names_fields_to_set, leaves=self._with_layout)]
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        for name in self._names_fields_to_set:
-            for path in data.find_all_occurrences(name):
-                data.set_item_in_path(path, fn.reshape(data.get_item_in_path(path), layout=self._layout_to_set))
+        for path in find_paths(data, self._names_fields_to_set):
+            data.set_item_in_path(path, fn.reshape(data.get_item_in_path(path), layout=self._layout_to_set))
         return data
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         """Leave arrays as they are: only the format says what their axes mean."""
         layout = self._layout_to_set
-        for name in self._names_fields_to_set if layout else ():
-            for path in data.find_all_occurrences(name):
-                shape = data.get_item_in_path(path).shape
-                if len(shape) != len(layout):
-                    raise FieldValueError(
-                        f"{full_path(path)}: has the shape {shape}, so it cannot have the layout {layout}"
-                    )
+        for path in find_paths(data, self._names_fields_to_set):
+            shape = data.get_item_in_path(path).shape
+            if layout and len(shape) != len(layout):
+                raise FieldValueError(
+                    f"{full_path(path)}: has the shape {shape}, so it cannot have the layout {layout}"
+                )
         return data
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
@@ -249,7 +244,7 @@ class PaddingToUniform(PipelineStepBase):
     def _paths(self, data: SampleDataGroup) -> list[FieldPath]:
         if self._field_names is None:
             return list(data.format.flat_paths)
-        roots = [path for name in self._field_names for path in data.find_all_occurrences(name)]
+        roots = find_paths(data, self._field_names)
         # A field may lie below several roots, and must be padded once.
         return [path for path in data.format.flat_paths if any(path[: len(root)] == root for root in roots)]
 

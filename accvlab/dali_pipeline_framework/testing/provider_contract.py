@@ -15,7 +15,7 @@ from nvidia.dali import types
 from ..engine.structured_pipeline import StructuredPipeline
 from ..engine.worker_process import pass_on_interrupt
 from ..pipeline.pipeline import PipelineDefinition
-from ..processing_steps.array_application import filled
+from ..processing_steps.pipeline_step_base import filled
 from ..providers.data_provider import DataProvider
 from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.conversion import as_numpy

@@ -20,8 +20,7 @@ from ..draws.draw_scope import DrawPlan, GraphDraws
 from ..engine.dali.graph_definition import GraphInspection
 from ..errors import FormatError, OutputError, StepOutputError
 from ..pipeline.chain import ArraySteps, chain_format
-from ..processing_steps.array_application import filled
-from ..processing_steps.pipeline_step_base import PipelineStepBase
+from ..processing_steps.pipeline_step_base import PipelineStepBase, filled
 from ..processing_steps.wrappers.group_steps import DataGroupArrayInPathElementsAppliedStep
 from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.format_problems import describe_difference, described_together

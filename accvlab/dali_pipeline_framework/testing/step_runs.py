@@ -21,9 +21,8 @@ from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import SettingError
 from ..pipeline.chain import ArraySteps, chain_format
 from ..pipeline.pipeline import PipelineDefinition
-from ..processing_steps.array_application import filled
 from ..processing_steps.image_use import no_images
-from ..processing_steps.pipeline_step_base import RUN_CHOICES, PipelineStepBase, RunWhere
+from ..processing_steps.pipeline_step_base import RUN_CHOICES, PipelineStepBase, RunWhere, filled
 from ..sample_data import LeafFormat, SampleDataGroup
 from ..sample_data.dtypes import get_dali_type_for_numpy_type as dali_type
 from ..sample_data.dtypes import get_numpy_type_for_dali_type

@@ -644,7 +644,8 @@ def test_settings_are_checked(arguments: Any, message: str) -> None:
     ("make", "message"),
     [
         (lambda: A.Translation(1.5, [0, 0]), "`prob` must be in [0, 1], got 1.5"),
-        (lambda: A.Rotation("a", 0), "needs finite numbers, got 'a'"),
+        (lambda: A.Rotation("a", 0), "`prob` must be in [0, 1], got 'a'"),
+        (lambda: A.Rotation(1, "a"), "needs finite numbers, got 'a'"),
         (lambda: A.Rotation(1, float("inf")), "needs finite numbers, got inf"),
         (lambda: A.Rotation(1, 5, 4), "Rotation: the minimum must not exceed the maximum, got 5.0 and 4.0"),
         (lambda: A.Translation(1, 3), "needs two numbers, for x and y; got 3"),

@@ -63,7 +63,7 @@ def test_refusals() -> None:
     assert "Did you mean 'image'?" in str(caught.value)
     with pytest.raises(ValueError, match="cam: must be a data field with axes, is a group"):
         output_format(AxesLayoutSetter("cam", "HWC"), SAMPLES[0])
-    with pytest.raises(SettingError, match="at least one name"):
+    with pytest.raises(SettingError, match=r"must be a name .* or a sequence of names, got"):
         AxesLayoutSetter([], "HWC")
     with pytest.raises(SettingError, match="must be a name"):
         AxesLayoutSetter([1.5], "HWC")

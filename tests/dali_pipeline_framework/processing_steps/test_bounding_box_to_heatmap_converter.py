@@ -353,12 +353,12 @@ def test_all_problems_of_a_format_at_once() -> None:
         step.check_input_data_format_and_set_output_data_format(ArrayProvider(fields).sample_data_structure)
     text = str(caught.value)
     for part in (
-        "image_hw: there is no such field",
-        "annotation.bboxes: there is no such field, but boxes is needed",
+        "image_hw: there is no such data field",
+        "annotation.bboxes: there is no such data field with boxes",
         "annotation.categories: must be INT8 or",
         "annotation.is_valid: must be a data field",
-        "annotation.centers: there is no such field",
-        "annotation.heatmap: cannot be added, there is such a field",
+        "annotation.centers: there is no such data field",
+        "annotation.heatmap: exists already, so it cannot be added",
     ):
         assert part in text
     with pytest.raises(KeyError, match="No occurrences of annotations found"):
@@ -375,7 +375,7 @@ def test_a_validity_that_is_named_must_be_there() -> None:
     """The original takes all objects for valid."""
     blueprint = ArrayProvider(batch([sample([])], [(1, 1)])).sample_data_structure
     step = converter(is_valid_opt_in_name="valid")
-    with pytest.raises(KeyError, match=r"annotation\.valid: there is no such field, but whether objects"):
+    with pytest.raises(KeyError, match=r"annotation\.valid: there is no such data field with the validity"):
         step.check_input_data_format_and_set_output_data_format(blueprint)
 
 

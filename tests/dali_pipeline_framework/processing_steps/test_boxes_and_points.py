@@ -105,7 +105,8 @@ class TestBoxAreaFilter:
             BoxAreaFilter("boxes", box_format="ltrb")
         sample = {"a": {"boxes": np.zeros((1, 4)), "g": {}}, "ids": np.zeros(1)}
         with pytest.raises(
-            KeyError, match=r"a\.ids: does not exist beside 'boxes'.*\n.*a\.g: must be a data field"
+            KeyError,
+            match=r"a\.ids: there is no such data field .*\n.*a\.g: must be a data field",
         ):
             output_format(BoxAreaFilter("boxes", further_names=["ids", "g"]), sample)
         with pytest.raises(RuntimeError):

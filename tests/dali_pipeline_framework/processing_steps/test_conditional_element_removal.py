@@ -135,14 +135,14 @@ class TestRefusals:
         assert isinstance(caught.value, KeyError)
         message = str(caught.value)
         assert "annotation: must be a data group field with annotations, is a data field" in message
-        assert "h.annotation: does not have the field 'x'" in message
+        assert "h.annotation.x: there is no such data field" in message
         assert "h.annotation.mask: must be BOOL (a mask), got UINT8" in message
 
     def test_no_mask(self) -> None:
         step = ConditionalElementRemover("a", "m", ["x"], [0], [1], True)
-        with pytest.raises(KeyError, match="a: does not have the field 'm'"):
+        with pytest.raises(KeyError, match=r"a\.m: there is no such data field"):
             output_format(step, {"a": {"x": np.zeros(1)}})
-        with pytest.raises(ValueError, match=r"a\.x: must be a data field, is a group"):
+        with pytest.raises(ValueError, match=r"a\.x: must be a data field with elements, is a group"):
             output_format(step, {"a": {"x": {}, "m": np.zeros(1, bool)}})
 
     def test_no_annotation(self) -> None:

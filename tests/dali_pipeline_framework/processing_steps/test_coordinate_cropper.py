@@ -82,7 +82,7 @@ def test_refusals() -> None:
     sample = {"p": {"x": np.zeros(1)}, "q": np.zeros(1, bool), "r": {"q": np.zeros((1, 2), np.float32)}}
     with pytest.raises(ValueError, match="No occurrences of points found: no field has the name 'points'"):
         output_format(CoordinateCropper("points", [0], [1]), sample)
-    with pytest.raises(ValueError, match="p: must be a data field with numbers, is a group"):
+    with pytest.raises(ValueError, match="p: must be a data field with points, is a group"):
         output_format(CoordinateCropper("p", [0], [1]), sample)
     with pytest.raises(ValueError, match=r"q: must be INT8 or .* got BOOL"):
         output_format(CoordinateCropper("q", [0], [1]), sample)

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import attrs
 import numpy as np
 from nvidia.dali import types
 
@@ -16,15 +16,14 @@ from ...operators import functions
 from ...operators.element_selection import with_row_before
 from ...operators.functions import failing_with
 from ...operators.gaussian_heatmaps import DrawnObjects, heatmaps
-from ...sample_data import FieldPath, GroupFormat, SampleDataGroup
+from ...sample_data import FieldPath, SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name
-from ..array_application import naming_field
-from ..geometry.image_transform_step import checked_hw
+from ..geometry.image_resizers import checked_hw
 from ..image_use import no_images
-from ..named_fields import FieldSearch
-from ..pipeline_step_base import PipelineStepBase
+from ..named_fields import FieldSearch, optional_name
+from ..pipeline_step_base import PipelineStepBase, naming_field
 
 _DT = types.DALIDataType
 _INTEGERS = [dtype for dtype, numpy_type in NUMPY_TYPES.items() if issubclass(numpy_type, np.integer)]
@@ -145,34 +144,21 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
         if min_object_size is not None and per_category_min_object_sizes is not None:
             raise SettingError("Give one of `min_object_size` and `per_category_min_object_sizes`, not both.")
         self._annotation_name = field_name(annotation_field_name, "annotation_field_name")
-        names = {
-            "bboxes_in_name": bboxes_in_name,
-            "heatmap_out_name": heatmap_out_name,
-            "image_field_name": image_field_name,
-            "image_hw_field_name": image_hw_field_name,
-            "categories_in_name": categories_in_name,
-            "is_valid_opt_in_name": is_valid_opt_in_name,
-            "center_opt_in_name": center_opt_in_name,
-            "is_active_opt_out_name": is_active_opt_out_name,
-            "center_opt_out_name": center_opt_out_name,
-            "center_offset_opt_out_name": center_offset_opt_out_name,
-            "height_width_bboxes_heatmap_opt_out_name": height_width_bboxes_heatmap_opt_out_name,
-            "bboxes_heatmap_opt_out_name": bboxes_heatmap_opt_out_name,
-        }
-        for argument, name in names.items():
-            if name is not None:
-                field_name(name, argument)
-        self._inputs = _Inputs(bboxes_in_name, categories_in_name, is_valid_opt_in_name, center_opt_in_name)
-        self._image_name = image_field_name
-        self._image_hw_name = image_hw_field_name
-        self._outputs = (
-            (heatmap_out_name, _DT.FLOAT),
-            (is_active_opt_out_name, _DT.BOOL),
-            (center_opt_out_name, _DT.INT32),
-            (center_offset_opt_out_name, _DT.FLOAT),
-            (height_width_bboxes_heatmap_opt_out_name, _DT.FLOAT),
-            (bboxes_heatmap_opt_out_name, _DT.FLOAT),
+        self._image_name = optional_name(image_field_name, "image_field_name")
+        self._image_hw_name = optional_name(image_hw_field_name, "image_hw_field_name")
+        self._boxes_name = field_name(bboxes_in_name, "bboxes_in_name")
+        self._categories_name = optional_name(categories_in_name, "categories_in_name")
+        self._is_valid_name = optional_name(is_valid_opt_in_name, "is_valid_opt_in_name")
+        self._centers_name = optional_name(center_opt_in_name, "center_opt_in_name")
+        outputs = (
+            ("heatmap_out_name", heatmap_out_name, _DT.FLOAT),
+            ("is_active_opt_out_name", is_active_opt_out_name, _DT.BOOL),
+            ("center_opt_out_name", center_opt_out_name, _DT.INT32),
+            ("center_offset_opt_out_name", center_offset_opt_out_name, _DT.FLOAT),
+            ("height_width_bboxes_heatmap_opt_out_name", height_width_bboxes_heatmap_opt_out_name, _DT.FLOAT),
+            ("bboxes_heatmap_opt_out_name", bboxes_heatmap_opt_out_name, _DT.FLOAT),
         )
+        self._outputs = [(optional_name(name, argument), dtype) for argument, name, dtype in outputs]
         self._heatmap_hw = checked_hw(heatmap_hw, "heatmap_hw")
         self._num_categories = num_categories
         self._has_maps_per_category = flag(use_per_category_heatmap, "use_per_category_heatmap")
@@ -180,26 +166,14 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
         self._least_hw_of_category = _checked_sizes(
             per_category_min_object_sizes, "per_category_min_object_sizes", (num_categories or 0,)
         )
-        self._least_fraction = number(
-            min_fraction_area_clipping, "min_fraction_area_clipping", may_be_infinite=True
-        )
-        least_radius = number(min_radius, "min_radius", above=0)
-        self._radius_limits = (
-            least_radius,
-            number(
-                max_radius,
-                "max_radius",
-                at_least=least_radius,
-                may_be_infinite=True,
-                advice="`min_radius` is its limit.",
-            ),
-        )
-        self._radius_factor = number(
-            radius_scaling_factor, "radius_scaling_factor", at_least=0, may_be_infinite=True
-        )
-        self._sigma_of_radius = number(
-            radius_to_sigma_factor, "radius_to_sigma_factor", above=0, may_be_infinite=True
-        )
+        unlimited = functools.partial(number, may_be_infinite=True)
+        self._least_fraction = unlimited(min_fraction_area_clipping, "min_fraction_area_clipping")
+        least = number(min_radius, "min_radius", above=0)
+        advice = "`min_radius` is its limit."
+        most = unlimited(max_radius, "max_radius", at_least=least, advice=advice)
+        self._radius_limits = (least, most)
+        self._radius_factor = unlimited(radius_scaling_factor, "radius_scaling_factor", at_least=0)
+        self._sigma_of_radius = unlimited(radius_to_sigma_factor, "radius_to_sigma_factor", above=0)
 
     declare_images = no_images
 
@@ -284,20 +258,19 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
 
         Several operators do not work, or lose axes, where no sample of a batch has any objects.
         """
-        names = self._inputs
-        given: Any = group[names.boxes]
+        given: Any = group[self._boxes_name]
         num_objects = functions.shape_of(given, _DT.INT32)[0:1]
         # One number alone would be taken for all sides, and one value for all objects.
         boxes = _checked("boxes must be (N, 4)", given, _with_twos(num_objects, 3))
         rule = "one value for each box is needed"
         categories, is_valid = (
             None if name is None else _checked(rule, group[name], num_objects)
-            for name in (names.categories, names.is_valid)
+            for name in (self._categories_name, self._is_valid_name)
         )
         centers = None
-        if names.centers is not None:  # of boxes that were checked, so that it is these that are named
+        if self._centers_name is not None:  # of boxes that were checked, so that it is these that are named
             shape = _with_twos(functions.shape_of(boxes, _DT.INT32)[0:1], 2)
-            centers = _checked("a center x, y for each box is needed", group[names.centers], shape)
+            centers = _checked("a center x, y for each box is needed", group[self._centers_name], shape)
         if not functions.is_node(boxes):
             return boxes, categories, is_valid, centers
         if is_valid is not None:  # `fn.slice` refuses it
@@ -322,50 +295,23 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
         search = FieldSearch(data_empty, self)
         paths = search.find_groups(self._annotation_name, "must be the group of an annotation, is a data field")
         for path in paths:
-            self._check_annotation(search, data_empty, path)
-        search.raise_problems()
-        for path in paths:
-            group = data_empty.get_item_in_path(path)
-            for name, dtype in self._outputs:
-                if name is not None:
-                    group.add_data_field(name, dtype)
-        return data_empty
+            self._check_annotation(search, path)
+            outputs = [(name, dtype, None) for name, dtype in self._outputs if name is not None]
+            search.add_beside((*path, self._boxes_name), outputs, "it", KeyError)
+        return search.result()
 
-    def _check_annotation(self, search: FieldSearch, data_empty: SampleDataGroup, path: FieldPath) -> None:
+    def _check_annotation(self, search: FieldSearch, path: FieldPath) -> None:
         needed: list[tuple[FieldPath, Name | None, str, Sequence[types.DALIDataType]]] = [
             (path[:-1], self._image_name, "an image", [*NUMPY_TYPES]),
             (path[:-1], self._image_hw_name, "the height and width of the image", _NUMBERS),
-            (path, self._inputs.boxes, "boxes", [_DT.FLOAT]),
-            (path, self._inputs.categories, "categories", _INTEGERS),
-            (path, self._inputs.is_valid, "whether objects are valid", [_DT.BOOL]),
-            (path, self._inputs.centers, "centers", [_DT.FLOAT]),
+            (path, self._boxes_name, "boxes", [_DT.FLOAT]),
+            (path, self._categories_name, "categories", _INTEGERS),
+            (path, self._is_valid_name, "the validity of objects", [_DT.BOOL]),
+            (path, self._centers_name, "centers", [_DT.FLOAT]),
         ]
         for parent, name, what, dtypes in needed:
-            if name is None:
-                continue
-            field = (*parent, name)
-            leaf = data_empty.format.get(field)
-            if leaf is None:
-                search.add(f"there is no such field, but {what} is needed", field, KeyError)
-            elif isinstance(leaf, GroupFormat):
-                search.add(f"must be a data field ({what}), is a group", field)
-            elif leaf.dtype not in dtypes:
-                allowed = " or ".join(dtype.name for dtype in dtypes)
-                search.add(f"must be {allowed} ({what}), got {leaf.dtype.name}", field)
-        names = [name for name, _ in self._outputs if name is not None]
-        for name in dict.fromkeys(names):
-            if data_empty.get_item_in_path(path).has_child(name) or names.count(name) > 1:
-                search.add("cannot be added, there is such a field", (*path, name), KeyError)
-
-
-@attrs.frozen
-class _Inputs:
-    """Names of the fields of an annotation."""
-
-    boxes: Name
-    categories: Name | None
-    is_valid: Name | None
-    centers: Name | None
+            if name is not None:
+                search.find_at((*parent, name), what, dtypes)
 
 
 def _checked(rule: str, values: Any, shape: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from nvidia.dali import types
 
-from ...checks import did_you_mean, field_name, flag, shown, text, whole_number
+from ...checks import field_name, flag, shown, text, whole_number
 from ...errors import SettingError
 from ...operators import functions
 from ...operators.conditions import ConditionEvaluation, Parser, TypedNode, variables_of
@@ -133,12 +133,7 @@ class ConditionalElementRemover(PipelineStepBase):
 
     def _check_annotation(self, annotation: GroupFormat, path: FieldPath, search: FieldSearch) -> None:
         for name in (self._mask_field_name, *self._field_names_to_process):
-            child = annotation.get((name,))
-            if child is None:
-                meant = did_you_mean(name, annotation.names)
-                search.add(f"does not have the field {name!r}.{meant}".rstrip("."), path, KeyError)
-            elif isinstance(child, GroupFormat):
-                search.add("must be a data field, is a group", (*path, name))
+            search.find_at((*path, name), "elements")
         mask = annotation.get((self._mask_field_name,))
         if isinstance(mask, LeafFormat) and mask.dtype != types.DALIDataType.BOOL:
             search.add(f"must be BOOL (a mask), got {mask.dtype.name}", (*path, self._mask_field_name))

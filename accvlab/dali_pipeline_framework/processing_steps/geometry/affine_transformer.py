@@ -1,36 +1,552 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transform images by random affine transformations, with all that is given in their pixels."""
+"""The random affine transformation of images, and the steps of which it is made."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
+from typing import Any, ClassVar, TypeAlias, cast
 
-from ...draws.random_draws import RandomDraw
-from ...operators.image_transform import (
-    AxisScaling,
-    Resampler,
-    Resampling,
-    ResizingAnchor,
-    ResizingMode,
-    checked_resizing,
-    resizing,
-    swapped,
-)
+import attrs
+import numpy as np
+import nvidia.dali.fn as fn
+from attrs.converters import optional
+from numpy.typing import NDArray
+
+from ...checks import choice, number_list, shown, valid
+from ...checks import probability as checked_probability
+from ...draws.random_draws import DrawKey, RandomDraw, UniformDraw
+from ...errors import SettingError
+from ...operators import functions, image_transform
+from ...operators.image_transform import AxisScaling, Resampler, Resampling, ResizingAnchor, ResizingMode, resizing
 from ...sample_data import SampleDataGroup
 from ..named_fields import Key, Names
-from . import affine_transformation_steps as steps_module
-from .affine_transformation_steps import (
-    Coverage,
-    TransformationChain,
-    TransformationStep,
-    check_order,
-    checked_steps,
-    coverage_after,
-    draws_of,
-    extend_by,
-)
-from .image_transform_step import ImagePlaneChange, ImageTransformStep, checked_hw
+from .image_resizers import ImagePlaneChange, ImageTransformStep, checked_hw
+
+
+@attrs.frozen
+class Coverage:
+    """What the settings alone say about how the image lies in the viewport, per axis (x, y).
+
+    Attributes:
+        least_scale: Least factor of the size; negative factors count by their amount.
+        is_covered: Whether the image covers the viewport for sure.
+    """
+
+    least_scale: NDArray[np.float64] = attrs.Factory(lambda: np.ones(2))
+    is_covered: NDArray[np.bool_] = attrs.Factory(lambda: np.ones(2, bool))
+
+    def both(self, other: Coverage) -> Coverage:
+        """What holds where one or the other is the case."""
+        return Coverage(np.minimum(self.least_scale, other.least_scale), self.is_covered & other.is_covered)
+
+    def shifted_along(self, *axes: bool) -> Coverage:
+        """What holds after a shift along x and y, or one of them, to where a large enough image covers all."""
+        return Coverage(self.least_scale, np.where(axes, self.least_scale >= 1, self.is_covered))
+
+
+@attrs.define
+class TransformationChain:
+    """The transformation so far, of nodes while a graph is defined, or of arrays.
+
+    Attributes:
+        wh: Width and height of the images, ``(2,)`` float32: the viewport.
+        draw: Gives the node, or the number, of a declared draw.
+        matrix: ``(2, 3)`` float32; None as long as nothing is transformed.
+    """
+
+    wh: Any
+    draw: Callable[[str], Any]
+    matrix: Any = None
+    center: Any = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Prepare what steps share."""
+        self.center = self.wh * np.float32(0.5)
+
+    @property
+    def is_in_graph(self) -> bool:
+        """Whether a graph is being defined."""
+        return functions.is_node(self.wh)
+
+    def then(self, transform: str, **arguments: Any) -> None:
+        """Let an operator of ``fn.transforms`` follow, given by its name."""
+        # In a graph, constant arguments make a node, too.
+        transforms: Any = fn.transforms if self.is_in_graph else functions.transforms
+        self.matrix = getattr(transforms, transform)(*(() if self.matrix is None else (self.matrix,)), **arguments)
+
+    def bounds(self) -> tuple[Any, Any]:
+        """Least and greatest ``x, y`` of the transformed image, ``(2,)`` each, as long as nothing is rotated."""
+        corners: Any = functions.stack(np.zeros(2, np.float32), self.wh)
+        if self.matrix is not None:
+            corners = functions.coord_transform(corners, MT=self.matrix)
+        reductions = functions.reductions
+        return reductions.min(corners, axes=[0]), reductions.max(corners, axes=[0])
+
+
+def masked(value: Any, is_applied: Any, neutral: float) -> Any:
+    """``value`` where the step is applied, else ``neutral``."""
+    if is_applied is None:
+        return value
+    if neutral == 0:
+        return is_applied * value
+    return is_applied * (value - np.float32(neutral)) + np.float32(neutral)
+
+
+# --- settings -------------------------------------------------------------------------------------------
+
+
+def number(value: Any) -> float:
+    """A finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not math.isfinite(value):
+        raise SettingError(f"A transformation step needs finite numbers, got {value!r}.")
+    return float(value)
+
+
+def pair(value: Any) -> tuple[float, float]:
+    """Two finite numbers, for x and y."""
+    try:
+        x, y = value
+    except (TypeError, ValueError):
+        raise SettingError(f"A transformation step needs two numbers, for x and y; got {value!r}.") from None
+    return number(x), number(y)
+
+
+def probability(value: Any) -> float:
+    """A number in [0, 1]."""
+    return checked_probability(value, "prob")
+
+
+@attrs.frozen
+class TransformationStep(ABC):
+    """A step of an `AffineTransformer`. Each sample is transformed with the probability ``prob``.
+
+    Attributes:
+        prob: The probability, in [0, 1].
+    """
+
+    prob: float = attrs.field(converter=probability)
+
+    turns: ClassVar[bool] = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is ever changed. Such a step draws nothing, since nobody would use it."""
+        return self.prob == 0
+
+    @property
+    def keeps_axes(self) -> bool:
+        """Whether nothing is rotated or sheared."""
+        return self.prob == 0 or not self.has_turns()
+
+    def has_turns(self) -> bool:
+        """Whether this step, or one in it, rotates or shears where it is applied."""
+        return self.turns
+
+    def check_after(self, is_turned: bool) -> None:
+        """Refuse to follow a step that rotates or shears, if this one cannot.
+
+        Raises:
+            SettingError: It cannot.
+        """
+        return None
+
+    def coverage_after(self, before: Coverage) -> Coverage:
+        """What is known of the image where this step is applied or not, by its probability."""
+        if self.prob == 0:
+            return before
+        after = self._coverage_if_applied(before)
+        return after if self.prob == 1 else after.both(before)
+
+    def draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
+        """The draws of the step, in order: whether it is applied, then its parameters."""
+        if self.is_idle:
+            return
+        if self.prob < 1:
+            yield UniformDraw(f"{place}.is_applied", key=key)
+        yield from self._parameter_draws(place, key)
+
+    def extend(self, chain: TransformationChain, place: str, is_chosen: Any = None) -> None:
+        """Let the step follow on a chain, for the samples that are chosen; None for all."""
+        if self.prob < 1 and not self.is_idle:
+            is_drawn = chain.draw(f"{place}.is_applied") < np.float32(self.prob)
+            is_chosen = is_drawn if is_chosen is None else is_chosen & is_drawn
+        elif chain.is_in_graph:
+            # Not in the graph: callers that replace `fn.random.uniform` find the draws in the published order.
+            fn.random.uniform(range=[0.0, 1.0])
+        if self.prob > 0:
+            self._extend(chain, place, is_chosen)
+
+    def _coverage_if_applied(self, before: Coverage) -> Coverage:
+        return before
+
+    @abstractmethod
+    def _parameter_draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
+        """The draws of the parameters."""
+
+    @abstractmethod
+    def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
+        """Let the step follow, for the samples where the node is true; None for all."""
+
+
+class DrawnStep(TransformationStep):
+    """A step whose parameters are numbers of ranges: settings are ``prob``, the least and the greatest ones.
+
+    Where the greatest are None, they are the least ones.
+    """
+
+    _parameters: tuple[str, ...] = ("x", "y")
+
+    def __attrs_post_init__(self) -> None:
+        """Check the limits."""
+        low, high = self._limits()
+        if any(least > most for least, most in zip(low, high, strict=True)):
+            rule = f"no minimum may exceed its maximum, got {low} and {high}."
+            if len(low) == 1:
+                rule = f"the minimum must not exceed the maximum, got {low[0]} and {high[0]}."
+            raise SettingError(f"{type(self).__name__}: {rule}")
+
+    def _limits(self) -> tuple[list[float], list[float]]:
+        """Least and greatest number of each parameter."""
+        _, low, high = attrs.astuple(cast(Any, self), recurse=False)
+        return np.atleast_1d(low).tolist(), np.atleast_1d(low if high is None else high).tolist()
+
+    def _parameter_draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
+        for parameter, least, most in zip(self._parameters, *self._limits(), strict=True):
+            draw = UniformDraw(f"{place}.{parameter}", least, most, key=key)
+            if draw.constant is None:
+                yield draw
+
+    def _value(self, chain: TransformationChain, place: str) -> Any:
+        """The parameter, or both, ``(2,)``: float32, a node, or an array where nothing is drawn."""
+        drawn = {draw.name for draw in self._parameter_draws(place, "sample")}
+        names = [f"{place}.{parameter}" for parameter in self._parameters]
+        values = [
+            chain.draw(name) if name in drawn else np.float32(least)
+            for name, least in zip(names, self._limits()[0], strict=True)
+        ]
+        return values[0] if len(values) == 1 else functions.stack(*values)
+
+
+# --- chains of steps ------------------------------------------------------------------------------------
+
+
+def checked_steps(steps: Any, what: str) -> tuple[TransformationStep, ...]:
+    """Return a step, or a sequence of steps, as a tuple; None is no step.
+
+    Raises:
+        SettingError: Something else was given.
+    """
+    several = () if steps is None else (steps,) if isinstance(steps, TransformationStep) else steps
+    if not isinstance(several, Sequence) or not all(isinstance(step, TransformationStep) for step in several):
+        raise SettingError(f"{what} must be a transformation step or a sequence of them, got {steps!r}.")
+    return tuple(several)
+
+
+def check_order(steps: Sequence[TransformationStep], is_turned: bool = False) -> None:
+    """Refuse steps after others that they cannot follow; before them, something may have been turned.
+
+    Raises:
+        SettingError: There is such a step.
+    """
+    for step in steps:
+        step.check_after(is_turned)
+        is_turned = is_turned or step.has_turns()
+
+
+def coverage_after(steps: Sequence[TransformationStep], before: Coverage) -> Coverage:
+    """What is known of the image after some steps."""
+    for step in steps:
+        before = step.coverage_after(before)
+    return before
+
+
+def draws_of(steps: Sequence[TransformationStep], place: str, key: DrawKey) -> Iterator[UniformDraw]:
+    """The draws of some steps, in order."""
+    for index, step in enumerate(steps):
+        yield from step.draws(f"{place}[{index}]", key)
+
+
+def extend_by(
+    chain: TransformationChain, steps: Sequence[TransformationStep], place: str, is_chosen: Any = None
+) -> None:
+    """Let some steps follow on a chain, for the samples that are chosen; None for all."""
+    for index, step in enumerate(steps):
+        step.extend(chain, f"{place}[{index}]", is_chosen)
+
+
+_SUM_TOLERANCE = 1e-6
+# An image that is smaller than the viewport by less than this many pixels counts as large enough: rounding.
+_SLACK_PX = 0.01
+
+
+@attrs.frozen
+class Translation(DrawnStep):
+    """Shifts the content by ``min_xy``, or for each axis by a number of ``[min_xy, max_xy)``, in pixels."""
+
+    min_xy: tuple[float, float] = attrs.field(converter=pair)
+    max_xy: tuple[float, float] | None = attrs.field(default=None, converter=optional(pair))
+
+    def _coverage_if_applied(self, before: Coverage) -> Coverage:
+        stays = [least == most == 0 for least, most in zip(*self._limits(), strict=True)]
+        return Coverage(before.least_scale, before.is_covered & stays)
+
+    def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
+        offset = masked(self._value(chain, place), is_applied, 0)
+        chain.then("translation", offset=offset)
+
+
+@attrs.frozen
+class Rotation(DrawnStep):
+    """Rotates the content about the center of the viewport, in degrees, counter-clockwise as people see it."""
+
+    turns = True
+    _parameters = ("value",)
+
+    min_rot: float = attrs.field(converter=number)
+    max_rot: float | None = attrs.field(default=None, converter=optional(number))
+
+    def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
+        # DALI's angles are counter-clockwise where y points up.
+        angle = masked(-self._value(chain, place), is_applied, 0)
+        chain.then("rotation", angle=angle, center=chain.center)
+
+
+class _Scaling(DrawnStep):
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        if any(low == high == 0 for low, high in zip(*self._limits(), strict=True)):
+            raise SettingError(f"{type(self).__name__}: a factor must not be 0.")
+
+    def _coverage_if_applied(self, before: Coverage) -> Coverage:
+        # The least amount of each factor, or of the one for both axes.
+        least = np.array(
+            [
+                0.0 if low < 0 < high else min(abs(low), abs(high))
+                for low, high in zip(*self._limits(), strict=True)
+            ]
+        )
+        return Coverage(before.least_scale * least, before.is_covered & (least >= 1))
+
+
+@attrs.frozen
+class UniformScaling(_Scaling):
+    """Scales both axes by one factor, about the center of the viewport."""
+
+    _parameters = ("value",)
+
+    min_scaling: float = attrs.field(converter=number)
+    max_scaling: float | None = attrs.field(default=None, converter=optional(number))
+
+    def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
+        factor = masked(self._value(chain, place), is_applied, 1)
+        chain.then("scale", scale=functions.stack(factor, factor), center=chain.center)
+
+
+@attrs.frozen
+class NonUniformScaling(_Scaling):
+    """Scales each axis by its factor, about the center of the viewport. A factor of -1 flips."""
+
+    min_scaling_xy: tuple[float, float] = attrs.field(converter=pair)
+    max_scaling_xy: tuple[float, float] | None = attrs.field(default=None, converter=optional(pair))
+
+    def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
+        factors = masked(self._value(chain, place), is_applied, 1)
+        chain.then("scale", scale=factors, center=chain.center)
+
+
+@attrs.frozen
+class Shearing(DrawnStep):
+    """Shears about the center of the viewport by two angles in degrees: ``[[1, tan(ax)], [tan(ay), 1]]``."""
+
+    turns = True
+
+    min_shearing_xy: tuple[float, float] = attrs.field(converter=pair)
+    max_shearing_xy: tuple[float, float] | None = attrs.field(default=None, converter=optional(pair))
+
+    def __attrs_post_init__(self) -> None:
+        """Check the limits."""
+        super().__attrs_post_init__()
+        if any(abs(angle) >= 90 for angle in (*self.min_shearing_xy, *(self.max_shearing_xy or ()))):
+            raise SettingError("Shearing: angles are in degrees, between -90 and 90 (not included).")
+
+    def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
+        angles = masked(self._value(chain, place), is_applied, 0)
+        chain.then("shear", angles=angles, center=chain.center)
+
+
+class _Shift(TransformationStep):
+    def check_after(self, is_turned: bool) -> None:
+        if is_turned:
+            raise SettingError(
+                f"Cannot perform `{type(self).__name__}` if rotation or shearing are performed before it: the "
+                f"image has no edges along the axes then. Put the step before them."
+            )
+
+
+@attrs.frozen
+class ShiftInsideOriginalImage(_Shift):
+    """Shifts the content at random, along the chosen axes, so that the image covers the viewport.
+
+    Along an axis where the image is smaller than the viewport, nothing is done.
+    """
+
+    shift_x: bool
+    shift_y: bool
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is never applied, or to no axis."""
+        return self.prob == 0 or not (self.shift_x or self.shift_y)
+
+    def _coverage_if_applied(self, before: Coverage) -> Coverage:
+        return before.shifted_along(bool(self.shift_x), bool(self.shift_y))
+
+    def _parameter_draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
+        for axis, is_shifted in (("x", self.shift_x), ("y", self.shift_y)):
+            if is_shifted:
+                yield UniformDraw(f"{place}.{axis}", key=key)
+
+    def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
+        if self.is_idle:
+            return
+        zero = np.float32(0)
+        shares = functions.stack(
+            chain.draw(f"{place}.x") if self.shift_x else zero, chain.draw(f"{place}.y") if self.shift_y else zero
+        )
+        low, high = chain.bounds()
+        room = high - low - chain.wh  # (2,): how much larger the image is
+        shift = chain.wh - high + shares * functions.maximum(room, zero)
+        is_shifted = (room > np.float32(-_SLACK_PX)) * np.array([self.shift_x, self.shift_y], np.float32)
+        chain.then("translation", offset=masked(shift * is_shifted, is_applied, 0))
+
+
+@attrs.frozen
+class ShiftToAlignWithOriginalImageBorder(_Shift):
+    """Shifts the content so that the edge of the image lies on a border of the viewport."""
+
+    class Border(Enum):
+        """A border of the viewport."""
+
+        TOP = 0
+        LEFT = 1
+        BOTTOM = 2
+        RIGHT = 3
+
+    border: ShiftToAlignWithOriginalImageBorder.Border = attrs.field(validator=valid(choice, allowed=Border))
+
+    @property
+    def _is_vertical(self) -> bool:
+        return self.border in (self.Border.TOP, self.Border.BOTTOM)
+
+    def _coverage_if_applied(self, before: Coverage) -> Coverage:
+        return before.shifted_along(not self._is_vertical, self._is_vertical)
+
+    def _parameter_draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
+        yield from ()
+
+    def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
+        low, high = chain.bounds()
+        to_border = -low if self.border in (self.Border.TOP, self.Border.LEFT) else chain.wh - high
+        along = np.array([0, 1] if self._is_vertical else [1, 0], np.float32)
+        chain.then("translation", offset=masked(to_border * along, is_applied, 0))
+
+
+def _option_probs(values: Any) -> tuple[float, ...]:
+    is_empty = isinstance(values, list | tuple) and not values
+    return () if is_empty else number_list(values, "option_probs", "a list of numbers")
+
+
+def _options(options: Any) -> tuple[tuple[TransformationStep, ...], ...]:
+    if isinstance(options, str) or not isinstance(options, Sequence):
+        raise SettingError(f"`options` must be a list of transformation steps, got {shown(options)}.")
+    return tuple(checked_steps(option, "Each of the `options`") for option in options)
+
+
+@attrs.frozen
+class Selection(TransformationStep):
+    """Applies one of several options, each a step or a sequence of steps.
+
+    Attributes:
+        prob: The probability that an option is chosen at all.
+        option_probs: The probability of each option where one is chosen; the sum is 1.
+        options: The options.
+    """
+
+    option_probs: tuple[float, ...] = attrs.field(converter=_option_probs)
+    options: tuple[tuple[TransformationStep, ...], ...] = attrs.field(converter=_options)
+
+    def __attrs_post_init__(self) -> None:
+        """Check the probabilities."""
+        if len(self.option_probs) != len(self.options):
+            raise SettingError(
+                f"Selection: `option_probs` and `options` must have the same length, got {len(self.option_probs)} "
+                f"and {len(self.options)}."
+            )
+        if min(self.option_probs, default=-1.0) < 0 or abs(sum(self.option_probs) - 1) > _SUM_TOLERANCE:
+            raise SettingError(
+                f"Selection: `option_probs` must be at least 0 and sum up to 1, got {[*self.option_probs]}."
+            )
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no option is ever applied, or none changes anything."""
+        return self.prob == 0 or all(step.is_idle for option in self.options for step in option)
+
+    @property
+    def keeps_axes(self) -> bool:
+        """Whether no option rotates or shears."""
+        return self.prob == 0 or all(step.keeps_axes for option in self.options for step in option)
+
+    def has_turns(self) -> bool:
+        """Whether one of an option rotates or shears."""
+        return any(step.has_turns() for option in self.options for step in option)
+
+    def check_after(self, is_turned: bool) -> None:
+        """Check the steps of each option, as if they came at this place."""
+        for option in self.options:
+            check_order(option, is_turned)
+
+    def _coverage_if_applied(self, before: Coverage) -> Coverage:
+        after = [coverage_after(option, before) for option in self.options]
+        result = after[0]
+        for coverage in after[1:]:
+            result = result.both(coverage)
+        return result
+
+    def _parameter_draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
+        if len(self.options) > 1:
+            yield UniformDraw(f"{place}.option", key=key)
+        for index, option in enumerate(self.options):
+            yield from draws_of(option, f"{place}.options[{index}]", key)
+
+    def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
+        # With one option, or options that change nothing, a draw that is not in the graph; see `extend`.
+        is_drawn = len(self.options) > 1 and not self.is_idle
+        if is_drawn:
+            drawn = chain.draw(f"{place}.option")
+        else:
+            drawn = fn.random.uniform(range=[0.0, 1.0]) if chain.is_in_graph else np.float32(0)
+        for index, option in enumerate(self.options):
+            is_chosen = self._is_chosen(drawn, index)
+            if is_chosen is None:
+                is_chosen = is_applied
+            elif is_applied is not None:
+                is_chosen = is_chosen & is_applied
+            extend_by(chain, option, f"{place}.options[{index}]", is_chosen)
+
+    def _is_chosen(self, drawn: Any, index: int) -> Any:
+        """Where an option is the first whose cumulative probability is at least the draw; None: everywhere."""
+        is_above = drawn > np.float32(sum(self.option_probs[:index])) if index > 0 else None
+        is_below = (
+            drawn <= np.float32(sum(self.option_probs[: index + 1])) if index + 1 < len(self.options) else None
+        )
+        if is_above is None or is_below is None:
+            return is_below if is_above is None else is_above
+        return is_above & is_below
+
 
 _PLACE = "steps"
 
@@ -86,14 +602,14 @@ class AffineTransformer(ImageTransformStep):
     ResizingMode: TypeAlias = ResizingMode
     ResizingAnchor: TypeAlias = ResizingAnchor
     TransformationStep: TypeAlias = TransformationStep
-    Translation: TypeAlias = steps_module.Translation
-    Rotation: TypeAlias = steps_module.Rotation
-    UniformScaling: TypeAlias = steps_module.UniformScaling
-    NonUniformScaling: TypeAlias = steps_module.NonUniformScaling
-    Shearing: TypeAlias = steps_module.Shearing
-    ShiftInsideOriginalImage: TypeAlias = steps_module.ShiftInsideOriginalImage
-    ShiftToAlignWithOriginalImageBorder: TypeAlias = steps_module.ShiftToAlignWithOriginalImageBorder
-    Selection: TypeAlias = steps_module.Selection
+    Translation: TypeAlias = Translation
+    Rotation: TypeAlias = Rotation
+    UniformScaling: TypeAlias = UniformScaling
+    NonUniformScaling: TypeAlias = NonUniformScaling
+    Shearing: TypeAlias = Shearing
+    ShiftInsideOriginalImage: TypeAlias = ShiftInsideOriginalImage
+    ShiftToAlignWithOriginalImageBorder: TypeAlias = ShiftToAlignWithOriginalImageBorder
+    Selection: TypeAlias = Selection
 
     _argument_of = ImageTransformStep._argument_of | {
         "image": "image_field_names",
@@ -155,9 +671,11 @@ class AffineTransformer(ImageTransformStep):
             on_gpu=transform_image_on_gpu,
         )
         self._output_hw = checked_hw(output_hw, "output_hw")
-        self._resizing_mode, self._resizing_anchor = checked_resizing(resizing_mode, resizing_anchor)
+        self._resizing_mode, self._resizing_anchor = image_transform.checked_resizing(
+            resizing_mode, resizing_anchor
+        )
         self._steps = checked_steps(transformation_steps, "`transformation_steps`")
-        check_order(self._steps, set())
+        check_order(self._steps)
         self._draws = tuple(draws_of(self._steps, _PLACE, key))  # type: ignore[arg-type]
 
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
@@ -165,7 +683,7 @@ class AffineTransformer(ImageTransformStep):
         return self._draws
 
     def _change_of(self, hw: Any) -> ImagePlaneChange:
-        chain = TransformationChain(swapped(hw), self.draw)
+        chain = TransformationChain(image_transform.swapped(hw), self.draw)
         extend_by(chain, self._steps, _PLACE)
         last = resizing(hw, self._output_hw, self._resizing_mode, self._resizing_anchor)
         matrix = last.matrix_after(chain.matrix)
@@ -180,7 +698,7 @@ class AffineTransformer(ImageTransformStep):
     def _resampling(self) -> Resampling:
         if not all(step.keeps_axes for step in self._steps):
             return Resampling.WARP
-        is_covered = all(coverage_after(self._steps, Coverage()).is_covered)
+        is_covered = coverage_after(self._steps, Coverage()).is_covered.all()
         return (
             Resampling.REGION
             if is_covered and self._resizing_mode != ResizingMode.PAD

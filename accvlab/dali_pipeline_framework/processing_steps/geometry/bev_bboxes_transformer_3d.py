@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -21,10 +21,9 @@ from ...operators.element_selection import exact_constant_like
 from ...operators.functions import constant, failing_with, is_node
 from ...sample_data import SampleDataGroup
 from ...sample_data.graph_mode import do_not_convert
-from ..array_application import naming_field
 from ..image_use import no_images
 from ..named_fields import FieldSearch, Key, Names, as_names, find_paths
-from ..pipeline_step_base import PipelineStepBase
+from ..pipeline_step_base import PipelineStepBase, naming_field
 
 _DT = types.DALIDataType
 _UP = 2
@@ -33,8 +32,8 @@ _HOLDS = {
     "points": "(N, 3) points",
     "velocities": "(N, 3) velocities",
     "sizes": "(N, 3) sizes",
-    "orientations": "(N,) orientations",
-    "projections": "(k, 4) projection matrices or extrinsics",
+    "orientation": "(N,) orientations",
+    "proj_matrices_and_extrinsics": "(k, 4) projection matrices or extrinsics",
     "ego_to_world": "a (4, 4) matrix",
     "world_to_ego": "a (4, 4) matrix",
 }
@@ -112,20 +111,21 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
             SettingError: A range is not of this form, a rotation has no axis, or orientations cannot be mirrored
                 since they are not about the z axis.
         """
-        self._names = {
-            "points": as_names(data_field_names_points, "data_field_names_points"),
-            "velocities": as_names(data_field_names_velocities, "data_field_names_velocities"),
-            "sizes": as_names(data_field_names_sizes, "data_field_names_sizes"),
-            "orientations": as_names(data_field_names_orientation, "data_field_names_orientation"),
-            "projections": as_names(
-                data_field_names_proj_matrices_and_extrinsics, "data_field_names_proj_matrices_and_extrinsics"
-            ),
-            "ego_to_world": as_names(data_field_names_ego_to_world, "data_field_names_ego_to_world"),
-            "world_to_ego": as_names(data_field_names_world_to_ego, "data_field_names_world_to_ego"),
+        names = {
+            "points": data_field_names_points,
+            "velocities": data_field_names_velocities,
+            "sizes": data_field_names_sizes,
+            "orientation": data_field_names_orientation,
+            "proj_matrices_and_extrinsics": data_field_names_proj_matrices_and_extrinsics,
+            "ego_to_world": data_field_names_ego_to_world,
+            "world_to_ego": data_field_names_world_to_ego,
         }
+        self._names = {kind: as_names(given, f"data_field_names_{kind}") for kind, given in names.items()}
         self._draws: list[RandomDraw] = []
-        self._rotation_axis = _checked_axis(rotation_axis, rotation_range)
+        self._rotation_axis = None if rotation_axis is None else index_in(rotation_axis, "rotation_axis", 3)
         if rotation_range is not None:
+            if rotation_axis is None:
+                raise SettingError("`rotation_axis` must be 0, 1 or 2 with a `rotation_range`, got None.")
             self._draws.append(UniformDraw("angle", *number_range(rotation_range, "rotation_range"), key=key))
         if scaling_range is not None:
             factors = number_range(scaling_range, "scaling_range", above=0)
@@ -141,7 +141,7 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
             if prob > 0:
                 self._draws.append(UniformDraw(f"flip_{axis}", 0.0, 1.0, key=key))
         may_flip = any(self._flip_probs.values())
-        if may_flip and self._names["orientations"] and self._rotation_axis not in (None, _UP):
+        if may_flip and self._names["orientation"] and self._rotation_axis not in (None, _UP):
             raise SettingError(
                 "Orientations about the x or y axis cannot be mirrored: `rotation_axis` must be 2 (or None) with "
                 f"`flip_prob_x` or `flip_prob_y`, got {rotation_axis!r}."
@@ -192,15 +192,7 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
         if "translation_x" in drawn:
             offset = functions.stack(*[drawn[f"translation_{axis}"] for axis in "xyz"])
             shift = functions.reshape(functions.cast(offset, _DT.FLOAT64), [1, 3])
-        return _Motion(
-            linear=linear,
-            back_columns=back_columns,
-            shift=shift,
-            scale=scale,
-            angle_rad=angle_rad,
-            sign_x=signs.get("x"),
-            sign_y=signs.get("y"),
-        )
+        return _Motion(linear, back_columns, shift, scale, angle_rad, signs)
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)
@@ -219,8 +211,7 @@ class _Motion:
         shift: The last column of ``A``, as a row, ``(1, 3)`` float64; None without translation.
         scale: Factor; None without scaling. Likewise the others.
         angle_rad: Of the rotation.
-        sign_x: -1 where x is mirrored, else 1.
-        sign_y: The same for y.
+        signs: For each axis that may be mirrored, "x" or "y": -1 where it is, else 1.
     """
 
     linear: Any
@@ -228,8 +219,7 @@ class _Motion:
     shift: Any
     scale: Any
     angle_rad: Any
-    sign_x: Any
-    sign_y: Any
+    signs: Mapping[str, Any]
 
     @functools.cached_property
     def _matrix(self) -> Any:
@@ -254,11 +244,11 @@ class _Motion:
         """The values of a field after the transformation."""
         if kind == "sizes":
             return values if self.scale is None else values * _beside(values, self.scale)
-        if kind == "orientations":
+        if kind == "orientation":
             return self._turned(values)
         if kind == "velocities":
             moved = functions.coord_transform(_vectors(values), M=functions.cast(self.linear, _DT.FLOAT))
-        elif kind == "projections":  # their rows times the inverse
+        elif kind == "proj_matrices_and_extrinsics":  # their rows times the inverse
             # Fails where there are other columns.
             rule, columns = "matrices must have 4 columns", self._inverse_columns_of_float
             moved = failing_with(rule, functions.coord_transform, values, M=columns)
@@ -277,15 +267,14 @@ class _Motion:
         return failing_with(rule, functions.reshape, moved, shape=functions.shape_of(values))
 
     def _turned(self, angles: Any) -> Any:
-        if self.sign_x is None and self.sign_y is None and self.angle_rad is None:
+        if not self.signs and self.angle_rad is None:
             return angles
         angles = functions.cast(angles, _DT.FLOAT64)
-        for sign in (self.sign_x, self.sign_y):
-            if sign is not None:
-                angles = angles * _beside(angles, sign)
-        if self.sign_x is not None:  # pi - o
+        for sign in self.signs.values():
+            angles = angles * _beside(angles, sign)
+        if "x" in self.signs:  # pi - o
             quarter_turn = exact_constant_like(np.array(math.pi / 2), angles)
-            angles = angles + (1.0 - _beside(angles, self.sign_x)) * quarter_turn
+            angles = angles + (1.0 - _beside(angles, self.signs["x"])) * quarter_turn
         if self.angle_rad is not None:
             angles = angles + _beside(angles, self.angle_rad)
         whole_turn = exact_constant_like(np.array(2 * math.pi), angles)
@@ -328,11 +317,3 @@ def _homogeneous(matrix: Any) -> Any:
 def _beside(values: Any, computed: Any) -> Any:
     """What was computed on the CPU, where the values are."""
     return computed.gpu() if is_node(values) and values.device == "gpu" else computed
-
-
-def _checked_axis(axis: int | None, rotation_range: Sequence[float] | None) -> int | None:
-    if rotation_range is None and axis is None:
-        return None
-    if axis is None:
-        raise SettingError("`rotation_axis` must be 0, 1 or 2 with a `rotation_range`, got None.")
-    return index_in(axis, "rotation_axis", 3)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import random
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ...checks import choice
 from ...draws.keyed_draws import seeded_global_generators
 from ...draws.random_draws import IntegerDraw, RandomDraw
 from ...errors import FieldValueError, SettingError, StepOutputError
@@ -23,9 +21,9 @@ from ...operators.array_packages import needed_package
 from ...sample_data import FieldPath, GroupFormat, ImageContent, LeafFormat, SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.names import Name
-from ..array_application import full_path
 from ..image_use import PIXELS, ContentRule, ImageUse, as_pixels
-from ..named_fields import FieldSearch, Key, Names, as_names, required_names
+from ..named_fields import FieldSearch, Key, Names, as_names, find_paths, required_names
+from ..pipeline_step_base import full_path
 from ..wrappers.function_steps import ArrayStep
 
 _DT = types.DALIDataType
@@ -36,26 +34,35 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 @attrs.frozen
+class Rows:
+    """Boxes or points, and which ones they are.
+
+    Attributes:
+        values: The boxes, or points, of all fields, one after the other, ``(N, columns)`` float32.
+        numbers: The number that each had before the transform: ``(N,)``; before, 0 to N - 1.
+    """
+
+    values: Array
+    numbers: Array
+
+
+@attrs.frozen
 class Annotated:
     """Images of one size, and what is given in their pixels: what a transform gets, and what it returns.
 
     Attributes:
         images: ``(H, W, C)`` or ``(F, H, W, C)``, each.
         masks: ``(H, W)`` or ``(H, W, C)``, each.
-        boxes: The boxes of all fields, one after the other, ``(N, >= 4)`` float32.
-        box_rows: For each of the boxes that are left, the number that it had: ``(N,)``; before, 0 to N - 1.
-        points: Likewise the points, ``(N, >= 2)`` float32.
-        point_rows: Likewise.
+        boxes: With at least four columns; None where there are no fields of them.
+        points: With at least two columns; likewise.
         labels: For names that the transform asks for: the values beside all boxes, one after the other.
     """
 
     images: Sequence[Array]
     masks: Sequence[Array]
-    boxes: Array | None
-    box_rows: Array
-    points: Array | None
-    point_rows: Array
-    labels: Mapping[str, Array] = attrs.Factory(dict)
+    boxes: Rows | None
+    points: Rows | None
+    labels: Mapping[str, Array]
 
 
 class ImageLibraryStep(ArrayStep):
@@ -75,23 +82,38 @@ class ImageLibraryStep(ArrayStep):
         self,
         transform: Callable[..., Any],
         image_names: Names,
-        mask_names: Names | None,
-        box_names: Names | None,
-        box_row_names: Names | None,
-        point_names: Names | None,
-        point_row_names: Names | None,
-        image_type: types.DALIDataType | None,
-        key: Key,
+        *,
+        box_names: Names | None = None,
+        box_row_names: Names | None = None,
+        mask_names: Names | None = None,
+        point_names: Names | None = None,
+        point_row_names: Names | None = None,
+        image_type: types.DALIDataType | None = None,
+        key: Key = "sample",
     ) -> None:
-        """Check and keep the settings.
+        """Create the step.
+
+        Args:
+            transform: What is run. For `AlbumentationsStep` a ``Compose``, or a single transform where there are
+                no boxes and points; for `TorchvisionStep` one of ``torchvision.transforms.v2``, or a function of
+                such a dict.
+            image_names: Name or names of images.
+            box_names: Name or names of boxes; `AlbumentationsStep` needs a ``Compose`` with ``bbox_params``, for
+                `TorchvisionStep` they are ``x1, y1, x2, y2`` in pixels, before and after.
+            box_row_names: Name or names of fields beside the boxes, with a row for each box, which go with it.
+            mask_names: Name or names of masks.
+            point_names: Name or names of points; `AlbumentationsStep` needs a ``Compose`` with
+                ``keypoint_params``, for `TorchvisionStep` they are ``x, y`` in pixels.
+            point_row_names: Name or names of fields beside the points, with a row for each point.
+            image_type: Type of images after the transform; None for that before it.
+            key: What the random numbers are held constant over, see `UniformDraw`.
 
         Raises:
-            SettingError: The transform cannot be called, or something else than names, or no type, or no key was
-                given.
+            SettingError: The transform is none, or has no parameters for boxes or points, or another argument
+                breaks a rule.
         """
         if not callable(transform):
             raise SettingError(f"`transform` must be callable, got {transform!r}.")
-        self._transform: Any = transform
         self._image_names = required_names(image_names, "image_names")
         self._mask_names = as_names(mask_names, "mask_names")
         self._box_names = as_names(box_names, "box_names")
@@ -102,6 +124,11 @@ class ImageLibraryStep(ArrayStep):
             raise SettingError(f"`image_type` must be the type of a field, or None, got {image_type!r}.")
         self._image_type = image_type
         self._seed = IntegerDraw("seed", 0, 2**31 - 1, key=key)
+        self._transform = self._prepared(transform)
+
+    def _prepared(self, transform: Any) -> Any:
+        """Check the transform, and get it in the form in which it is run."""
+        return transform
 
     @abstractmethod
     def _transformed(self, annotated: Annotated, seed: int) -> Annotated:
@@ -116,123 +143,134 @@ class ImageLibraryStep(ArrayStep):
         leaves: ContentRule = _after_same_type if self._image_type is None else PIXELS
         return [ImageUse(self._image_names, PIXELS, leaves)]
 
+    def _row_names(self) -> dict[str, tuple[tuple[Name, ...], tuple[Name, ...]]]:
+        """For boxes and points: their names, and those of the fields beside them with a row for each."""
+        return {
+            "boxes": (self._box_names, (*self._box_row_names, *self._label_names)),
+            "points": (self._point_names, self._point_row_names),
+        }
+
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)
-        images = search.find(self._image_names, "an image", _PIXELS, group_of="images")
+        search.find(self._image_names, "an image", _PIXELS, group_of="images")
         search.find(self._mask_names, "a mask", _MASKS, group_of="masks")
-        boxes = search.find(self._box_names, "boxes", _COORDINATES, group_of="boxes")
-        points = search.find(self._point_names, "points", _COORDINATES, group_of="points")
-        self._check_rows(search, data_empty.format, boxes, (*self._box_row_names, *self._label_names), "boxes")
-        self._check_rows(search, data_empty.format, points, self._point_row_names, "points")
+        for what, (names, row_names) in self._row_names().items():
+            paths = search.find(names, what, _COORDINATES, group_of=what)
+            _check_rows(search, data_empty.format, paths, row_names, what)
         for name in self._label_names:
-            for path in boxes:
+            for path in find_paths(data_empty, self._box_names):
                 if not isinstance(data_empty.format.get((*path[:-1], name)), LeafFormat):
                     search.add(f"must be beside the boxes, for the label field {name!r}", path, KeyError)
         search.raise_problems()
-        if self._image_type is not None:
-            for path in images:
-                data_empty.change_type_of_data_and_remove_data(path, self._image_type)
+        self._change_type(data_empty)
         return data_empty
+
+    def _change_type(self, data: SampleDataGroup) -> None:
+        if self._image_type is not None:
+            for path in find_paths(data, self._image_names):
+                data.change_type_of_data_and_remove_data(path, self._image_type)
 
     def _advice_on_types(self, after: GroupFormat, found: Mapping[FieldPath, types.DALIDataType | None]) -> str:
         of_images = {dtype for path, dtype in found.items() if path[-1] in self._image_names}
         named = ", ".join(f"`image_type={dtype}`" for dtype in of_images if dtype is not None)
         return f"Name the type of images after the transform: {named}." if named else ""
 
-    def _check_rows(
-        self, search: FieldSearch, format: GroupFormat, of: Sequence[FieldPath], names: Sequence[Any], what: str
-    ) -> None:
-        groups = [path[:-1] for path in of]
-        for path in of:
-            if names and groups.count(path[:-1]) > 1:
-                search.add(f"must be the only {what} in its group, since it has rows beside it", path)
-        for name in dict.fromkeys(names):
-            found = [format.get((*group, name)) for group in groups]
-            if not any(isinstance(leaf, LeafFormat) for leaf in found):
-                search.add_missing(name, f"fields beside the {what}")
-
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        fields = _fields_of(
-            data.format,
-            self._image_names,
-            self._mask_names,
-            (self._box_names, (*self._box_row_names, *self._label_names)),
-            (self._point_names, self._point_row_names),
+        images, masks = (
+            {path: data.get_item_in_path(path) for path in find_paths(data, names)}
+            for names in (self._image_names, self._mask_names)
         )
-        images = [data.get_item_in_path(path) for path in fields.images]
-        masks = [data.get_item_in_path(path) for path in fields.masks]
-        _check_sizes(self, (*fields.images, *fields.masks), (*images, *masks))
-        boxes = _Rows(data, fields.boxes, 4, "boxes (N, 4)")
-        points = _Rows(data, fields.points, self._point_columns, f"points (N, {self._point_columns})")
-        labels = {
-            name: np.concatenate([np.asarray(data.get_item_in_path((*path[:-1], name))) for path in fields.boxes])
-            for name in self._label_names
-        }
+        _check_sizes(self, {**images, **masks})
+        boxes, points = (
+            _FieldRows(data, *names, 4 if what == "boxes" else self._point_columns, what)
+            for what, names in self._row_names().items()
+        )
+        labels = {name: boxes.values_beside(name) for name in self._label_names}
         seed = int(self.draw("seed"))
+        given = Annotated([*images.values()], [*masks.values()], boxes.joined, points.joined, labels)
         with seeded_global_generators(seed):
-            after = self._transformed(
-                Annotated(images, masks, boxes.joined, boxes.numbers, points.joined, points.numbers, labels), seed
-            )
-        if self._image_type is not None:
-            for path in fields.images:
-                data.change_type_of_data_and_remove_data(path, self._image_type)
-        for paths, arrays in ((fields.images, after.images), (fields.masks, after.masks)):
-            for path, array in zip(paths, arrays, strict=True):
-                data.set_item_in_path(path, array)
-        boxes.put(data, after.boxes, after.box_rows)
-        points.put(data, after.points, after.point_rows)
+            after = self._transformed(given, seed)
+        self._change_type(data)
+        for path, array in zip((*images, *masks), (*after.images, *after.masks), strict=True):
+            data.set_item_in_path(path, array)
+        boxes.put(after.boxes)
+        points.put(after.points)
         return data
 
 
-class _Rows:
-    """The boxes, or points, of several fields as one array, and back.
+def _check_rows(
+    search: FieldSearch, format: GroupFormat, of: Sequence[FieldPath], names: Sequence[Name], what: str
+) -> None:
+    groups = [path[:-1] for path in of]
+    for path in of:
+        if names and groups.count(path[:-1]) > 1:
+            search.add(f"must be the only {what} in its group, since it has rows beside it", path)
+    for name in dict.fromkeys(names):
+        if not any(isinstance(format.get((*group, name)), LeafFormat) for group in groups):
+            search.add_missing(name, f"fields beside the {what}")
+
+
+class _FieldRows:
+    """The boxes, or points, of several fields of a sample as one array, and back.
 
     Attributes:
-        joined: All of them, ``(N, columns)`` float32; None where there are no fields.
-        numbers: 0 to N - 1.
+        joined: All of them; None where there are no fields.
     """
 
     def __init__(
-        self, data: SampleDataGroup, fields: Mapping[FieldPath, Sequence[FieldPath]], columns: int, what: str
+        self, data: SampleDataGroup, names: Sequence[Name], row_names: Sequence[Name], columns: int, what: str
     ) -> None:
-        """Join fields; each has the paths of fields with a row for each of its rows."""
-        self._fields = fields
-        self._columns = columns
-        self._given = {path: np.asarray(data.get_item_in_path(path)) for path in fields}
-        parts = []
+        """Join fields; beside each, fields of further names have a row for each of its rows."""
+        self._data, self._row_names, self._columns = data, dict.fromkeys(row_names), columns
+        self._given = {path: np.asarray(data.get_item_in_path(path)) for path in find_paths(data, names)}
+        self._parts = []
         for path, array in self._given.items():
-            if array.ndim == 0 or array.shape[-1] < columns or (what[0] == "b" and array.ndim != 2):
-                raise FieldValueError(f"{full_path(path)}: must be {what}, got the shape {array.shape}.")
-            parts.append(array.reshape(-1, array.shape[-1])[:, :columns].astype(np.float32))
-        self.joined = np.concatenate(parts) if parts else None
-        self.numbers = np.arange(sum(map(len, parts)))
-        self._counts = [*map(len, parts)]
+            if array.ndim == 0 or array.shape[-1] < columns or (what == "boxes" and array.ndim != 2):
+                raise FieldValueError(
+                    f"{full_path(path)}: must be {what} (N, {columns}), got the shape {array.shape}."
+                )
+            self._parts.append(array.reshape(-1, array.shape[-1])[:, :columns].astype(np.float32))
+        self.joined: Rows | None = None
+        if self._parts:
+            values = np.concatenate(self._parts)
+            self.joined = Rows(values, np.arange(len(values)))
 
-    def put(self, data: SampleDataGroup, joined: Array | None, rows: Array) -> None:
-        """Set the fields to what came back: the rows of these numbers, and drop the others beside them."""
-        if joined is None:
+    def values_beside(self, name: Name) -> Array:
+        """The values of the fields of a name, one after the other."""
+        return np.concatenate(
+            [np.asarray(self._data.get_item_in_path((*path[:-1], name))) for path in self._given]
+        )
+
+    def put(self, rows: Rows | None) -> None:
+        """Set the fields to the rows that came back, and drop the others in the fields beside them."""
+        if rows is None:
             return
         end = 0
-        for (path, beside), count in zip(self._fields.items(), self._counts, strict=True):
-            start, end = end, end + count
-            is_own = (rows >= start) & (rows < end)
-            kept, before = rows[is_own] - start, self._given[path]
-            is_same = len(kept) == count and bool((kept == np.arange(count)).all())
+        for (path, before), part in zip(self._given.items(), self._parts, strict=True):
+            count, start = len(part), end
+            end += count
+            is_own = (rows.numbers >= start) & (rows.numbers < end)
+            kept = rows.numbers[is_own] - start
+            is_same = np.array_equal(kept, np.arange(count))
             if not is_same and before.ndim != 2:
                 raise FieldValueError(
                     f"{full_path(path)}: the transform dropped {count - len(kept)} of {count} points; a field "
                     f"of the shape {before.shape} cannot have fewer. Let it keep them, or give a field (N, 2)."
                 )
-            data.set_item_in_path(path, self._changed(before, joined[is_own], kept))
-            for other in beside:
-                value = np.asarray(data.get_item_in_path(other))
-                if value.ndim == 0 or len(value) != count:
-                    raise FieldValueError(
-                        f"{full_path(other)}: must have a row for each of the {count} in {full_path(path)}, "
-                        f"got the shape {value.shape}."
-                    )
-                if not is_same:
-                    data.set_item_in_path(other, value[kept])
+            self._data.set_item_in_path(path, self._changed(before, rows.values[is_own], kept))
+            for other in [(*path[:-1], name) for name in self._row_names]:
+                if isinstance(self._data.format.get(other), LeafFormat):
+                    self._keep_beside(other, path, count, None if is_same else kept)
+
+    def _keep_beside(self, other: FieldPath, path: FieldPath, count: int, kept: Array | None) -> None:
+        value = np.asarray(self._data.get_item_in_path(other))
+        if value.ndim == 0 or len(value) != count:
+            raise FieldValueError(
+                f"{full_path(other)}: must have a row for each of the {count} in {full_path(path)}, "
+                f"got the shape {value.shape}."
+            )
+        if kept is not None:
+            self._data.set_item_in_path(other, value[kept])
 
     def _changed(self, before: Array, values: Array, kept: Array) -> Array:
         rounded = np.rint(values) if before.dtype.kind in "iu" else values
@@ -241,40 +279,9 @@ class _Rows:
         return array.reshape(*before.shape[:-1], -1) if before.ndim != 2 else array
 
 
-@attrs.frozen
-class _Fields:
-    images: Sequence[FieldPath]
-    masks: Sequence[FieldPath]
-    boxes: Mapping[FieldPath, Sequence[FieldPath]]
-    points: Mapping[FieldPath, Sequence[FieldPath]]
-
-
-@functools.lru_cache(maxsize=256)
-def _fields_of(
-    format: GroupFormat,
-    image_names: tuple[Name, ...],
-    mask_names: tuple[Name, ...],
-    box_and_row_names: tuple[tuple[Name, ...], tuple[Name, ...]],
-    point_and_row_names: tuple[tuple[Name, ...], tuple[Name, ...]],
-) -> _Fields:
-    def found(names: Sequence[Name]) -> list[FieldPath]:
-        return [path for name in names for path in format.find(name)]
-
-    def with_rows(names: tuple[tuple[Name, ...], tuple[Name, ...]]) -> dict[FieldPath, list[FieldPath]]:
-        beside = {path: [(*path[:-1], name) for name in dict.fromkeys(names[1])] for path in found(names[0])}
-        return {
-            path: [other for other in others if isinstance(format.get(other), LeafFormat)]
-            for path, others in beside.items()
-        }
-
-    return _Fields(
-        found(image_names), found(mask_names), with_rows(box_and_row_names), with_rows(point_and_row_names)
-    )
-
-
-def _check_sizes(step: object, paths: Sequence[FieldPath], arrays: Sequence[Array]) -> None:
+def _check_sizes(step: object, arrays: Mapping[FieldPath, Array]) -> None:
     sizes: dict[tuple[int, ...], FieldPath] = {}
-    for path, array in zip(paths, arrays, strict=True):
+    for path, array in arrays.items():
         if array.ndim not in (2, 3, 4):
             raise FieldValueError(
                 f"{full_path(path)}: must be an image (H, W, C), a clip (F, H, W, C) or a mask (H, W), got the "
@@ -328,49 +335,9 @@ class AlbumentationsStep(ImageLibraryStep):
 
     array_form_needs = ("albumentations",)
 
-    def __init__(
-        self,
-        transform: Callable[..., Any],
-        image_names: Names,
-        *,
-        box_names: Names | None = None,
-        box_row_names: Names | None = None,
-        mask_names: Names | None = None,
-        point_names: Names | None = None,
-        point_row_names: Names | None = None,
-        image_type: types.DALIDataType | None = None,
-        key: Key = "sample",
-    ) -> None:
-        """Create the step.
-
-        Args:
-            transform: A ``Compose``, or a single transform where there are no boxes and points.
-            image_names: Name or names of images.
-            box_names: Name or names of boxes, for a ``Compose`` with ``bbox_params``.
-            box_row_names: Name or names of fields beside the boxes, with a row for each box, which go with it.
-            mask_names: Name or names of masks.
-            point_names: Name or names of points, for a ``Compose`` with ``keypoint_params``.
-            point_row_names: Name or names of fields beside the points, with a row for each point.
-            image_type: Type of images after the transform; None for that before it.
-            key: What the random numbers are held constant over, see `UniformDraw`.
-
-        Raises:
-            SettingError: The transform is none, or has no parameters for boxes or points, or another argument
-                breaks a rule.
-        """
-        super().__init__(
-            transform,
-            image_names,
-            mask_names,
-            box_names,
-            box_row_names,
-            point_names,
-            point_row_names,
-            image_type,
-            key,
-        )
-        self._transform = _compose(transform)
-        processors = self._transform.processors
+    def _prepared(self, transform: Any) -> Any:
+        transform = _compose(transform)
+        processors = transform.processors
         for names, argument, processor, parameters in (
             (self._box_names, "box_names", "bboxes", "bbox_params"),
             (self._point_names, "point_names", "keypoints", "keypoint_params"),
@@ -388,6 +355,7 @@ class AlbumentationsStep(ImageLibraryStep):
                     "`keypoint_params` must be without `label_fields`; name fields beside the points in "
                     "`point_row_names`."
                 )
+        return transform
 
     def _transformed(self, annotated: Annotated, seed: int) -> Annotated:
         transform = self._transform
@@ -399,10 +367,9 @@ class AlbumentationsStep(ImageLibraryStep):
         if missing:
             transform.add_targets({**known, **missing})
         given: dict[str, Any] = {**images, **masks, **annotated.labels}
-        if annotated.boxes is not None:
-            given["bboxes"] = _numbered(annotated.boxes, annotated.box_rows)
-        if annotated.points is not None:
-            given["keypoints"] = _numbered(annotated.points, annotated.point_rows)
+        for target, rows in (("bboxes", annotated.boxes), ("keypoints", annotated.points)):
+            if rows is not None:
+                given[target] = np.column_stack([rows.values, rows.numbers.astype(np.float32)])
         found = transform(**given)
         for name in (*images, *masks):
             if not isinstance(found[name], np.ndarray):
@@ -410,16 +377,12 @@ class AlbumentationsStep(ImageLibraryStep):
                     f"{self!r}: the transform must return NumPy arrays, got {type(found[name]).__name__} for an "
                     f"image or mask. Leave the conversion to tensors (ToTensorV2) to the loader."
                 )
-        boxes, box_rows = _apart(found.get("bboxes"), annotated.boxes, annotated.box_rows)
-        points, point_rows = _apart(found.get("keypoints"), annotated.points, annotated.point_rows)
         return attrs.evolve(
             annotated,
             images=[found[name] for name in images],
             masks=[found[name] for name in masks],
-            boxes=boxes,
-            box_rows=box_rows,
-            points=points,
-            point_rows=point_rows,
+            boxes=_numbers_apart(found.get("bboxes"), annotated.boxes),
+            points=_numbers_apart(found.get("keypoints"), annotated.points),
         )
 
 
@@ -437,23 +400,14 @@ def _named(arrays: Any, target: str) -> dict[str, Array]:
     return {f"{target}_{number}" if number else target: array for number, array in enumerate(arrays)}
 
 
-def _numbered(values: Array, rows: Array) -> Array:
-    """Get an array with the number of each row as another column, which the library passes on."""
-    return np.concatenate([values, rows[:, None].astype(np.float32)], axis=1)
-
-
-def _apart(found: Any, before: Array | None, rows: Array) -> tuple[Array | None, Array]:
-    """Get values and the numbers of the rows that are left."""
+def _numbers_apart(found: Any, before: Rows | None) -> Rows | None:
+    """Split what came back, with the numbers as the column after those that were given."""
     if before is None:
-        return None, rows
-    columns = before.shape[1]
+        return None
     if not len(found):
-        return before[:0], rows[:0]  # the library forgets further columns
-    array = np.asarray(found)
-    return array[:, :columns].astype(np.float32), array[:, columns].astype(np.int64)
-
-
-_BOX_FORMATS = {"xyxy": "XYXY", "xywh": "XYWH", "cxcywh": "CXCYWH"}
+        return Rows(before.values[:0], before.numbers[:0])  # the library forgets further columns
+    array, columns = np.asarray(found), before.values.shape[1]
+    return Rows(array[:, :columns].astype(np.float32), array[:, columns].astype(np.int64))
 
 
 class TorchvisionStep(ImageLibraryStep):
@@ -486,40 +440,6 @@ class TorchvisionStep(ImageLibraryStep):
 
     array_form_needs = ("torch", "torchvision")
 
-    def __init__(
-        self,
-        transform: Callable[..., Any],
-        image_names: Names,
-        *,
-        box_names: Names | None = None,
-        box_row_names: Names | None = None,
-        mask_names: Names | None = None,
-        point_names: Names | None = None,
-        box_format: str = "xyxy",
-        image_type: types.DALIDataType | None = None,
-        key: Key = "sample",
-    ) -> None:
-        """Create the step.
-
-        Args:
-            transform: A transform of ``torchvision.transforms.v2``, or a function of such a dict.
-            image_names: Name or names of images.
-            box_names: Name or names of boxes, in pixels.
-            box_row_names: Name or names of fields beside the boxes, with a row for each box, which go with it.
-            mask_names: Name or names of masks.
-            point_names: Name or names of points ``(x, y)``, in pixels.
-            box_format: ``"xyxy"``, ``"xywh"`` or ``"cxcywh"``, before and after.
-            image_type: Type of images after the transform; None for that before it.
-            key: What the random numbers are held constant over, see `UniformDraw`.
-
-        Raises:
-            SettingError: The transform cannot be called, or another argument breaks a rule.
-        """
-        super().__init__(
-            transform, image_names, mask_names, box_names, box_row_names, point_names, None, image_type, key
-        )
-        self._box_format = choice(box_format, "box_format", (*_BOX_FORMATS,))
-
     def _transformed(self, annotated: Annotated, seed: int) -> Annotated:
         torch, tv_tensors = needed_package("torch"), needed_package("torchvision.tv_tensors")
         height, width = annotated.images[0].shape[-3:-1]
@@ -529,13 +449,11 @@ class TorchvisionStep(ImageLibraryStep):
             given["images"].append(kind(_tensor(image)))
         if annotated.boxes is not None:
             given["boxes"] = tv_tensors.BoundingBoxes(
-                torch.from_numpy(annotated.boxes),
-                format=_BOX_FORMATS[self._box_format],
-                canvas_size=(height, width),
+                torch.from_numpy(annotated.boxes.values), format="XYXY", canvas_size=(height, width)
             )
-            given["labels"] = torch.from_numpy(annotated.box_rows)
+            given["labels"] = torch.from_numpy(annotated.boxes.numbers)
         if annotated.points is not None:
-            points = torch.from_numpy(annotated.points)
+            points = torch.from_numpy(annotated.points.values)
             given["points"] = tv_tensors.KeyPoints(points, canvas_size=(height, width))
         found = self._transform(given)
         if not isinstance(found, dict) or found.keys() != given.keys():
@@ -543,20 +461,19 @@ class TorchvisionStep(ImageLibraryStep):
                 f"{self!r}: the transform must return a dict of {', '.join(given)}, as it gets, got "
                 f"{', '.join(map(str, found)) if isinstance(found, dict) else type(found).__name__}."
             )
-        boxes: Any = found.get("boxes")
-        rows: Any = found.get("labels")
-        if boxes is not None and len(boxes) != len(rows):
+        boxes: Any = found["boxes"].numpy() if "boxes" in given else None
+        numbers: Any = found["labels"].numpy() if "labels" in given else None
+        if boxes is not None and len(boxes) != len(numbers):
             raise StepOutputError(
-                f'{self!r}: the transform returned {len(boxes)} boxes, but {len(rows)} of their numbers ("labels" '
-                f"in its dict). A transform that drops boxes must drop the same of these."
+                f"{self!r}: the transform returned {len(boxes)} boxes, but {len(numbers)} of their numbers "
+                f'("labels" in its dict). A transform that drops boxes must drop the same of these.'
             )
         return attrs.evolve(
             annotated,
             images=[self._array(i, like) for i, like in zip(found["images"], annotated.images, strict=True)],
             masks=[self._array(m, like) for m, like in zip(found["masks"], annotated.masks, strict=True)],
-            boxes=None if boxes is None else boxes.numpy(),
-            box_rows=annotated.box_rows if rows is None else rows.numpy(),
-            points=None if annotated.points is None else found["points"].numpy(),
+            boxes=None if boxes is None else Rows(boxes, numbers),
+            points=annotated.points and attrs.evolve(annotated.points, values=found["points"].numpy()),
         )
 
     def _array(self, tensor: Any, like: Array) -> Array:

@@ -3,36 +3,30 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import nvidia.dali.fn as fn
 from numpy.typing import NDArray
-from nvidia.dali import types
 from nvidia.dali.types import DALIDataType
 
 from ...checks import choice, field_name, number_list
 from ...errors import FieldValueError, SettingError
+from ...operators import image_pixels as pixels
 from ...operators.element_selection import NUMBER_TYPES, leaf_at
 from ...operators.functions import cast_array
-from ...operators.image_pixels import (
-    checked_image,
-    fill_with_scaled,
-    looked_up,
-    scaled_channels,
-    zero_where_channels_fit,
-)
 from ...sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.formats import describe_range
+from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name
 from ..image_use import ARRAY, PIXELS, ImageUse, as_pixels, is_far_outside, range_before
-from ..named_fields import FieldSearch
+from ..named_fields import FieldSearch, change_type
 from ..pipeline_step_base import PipelineStepBase
-from .image_pixel_step import change_images
+from .image_pixel_steps import change_images
 
 _ACCEPTED_INPUTS = (
     DALIDataType.UINT8,
@@ -47,7 +41,51 @@ _LAYOUTS = ("", "HWC", "CHW", "FHWC", "FCHW")
 _FAR_MORE_THAN_1 = 10  # extent of a range
 
 
-class ImageMeanStdDevNormalizer(PipelineStepBase):
+class _ImageConverter(PipelineStepBase):
+    """Changes all images of a name, and gives them another type."""
+
+    treats_elements_alike = True
+
+    _image_name: Name
+    _output_type = DALIDataType.FLOAT
+
+    @abstractmethod
+    def _in_graph(self, images: list[Any], dtypes: list[DALIDataType]) -> list[Any]:
+        """Get the nodes after the change, for nodes and their types."""
+
+    @abstractmethod
+    def _on_array(self, image: NDArray[Any]) -> NDArray[Any]:
+        """Get the array after the change."""
+
+    def _check_against(self, search: FieldSearch, path: FieldPath, leaf: LeafFormat) -> None:
+        """Add problems of an image."""
+
+    @do_not_convert
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        paths = data.find_all_occurrences(self._image_name)
+        images = [data.get_item_in_path(path) for path in paths]
+        changed = self._in_graph(images, [leaf_at(data, path).dtype for path in paths])
+        for path, image in zip(paths, changed, strict=True):
+            change_type(data, path, self._output_type)
+            data.set_item_in_path(path, image)
+        return data
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        change_images(data, data.find_all_occurrences(self._image_name), self._on_array, self._output_type)
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self)
+        paths = search.find(self._image_name, "an image", [*NUMPY_TYPES], group_of="images")
+        for path in paths:
+            self._check_against(search, path, leaf_at(data_empty, path))
+        search.raise_problems()
+        for path in paths:
+            change_type(data_empty, path, self._output_type)
+        return data_empty
+
+
+class ImageMeanStdDevNormalizer(_ImageConverter):
     """Normalizes every image of a name, anywhere in the sample, by a mean and a standard deviation.
 
     Input: decoded, ``(height, width, channels)``, layout ``HWC`` or none, or a clip
@@ -72,7 +110,6 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
         >>> step = ImageMeanStdDevNormalizer("image", 0.0, 255.0, DALIDataType.FLOAT16)  # all channels alike
     """
 
-    treats_elements_alike = True
     array_form_needs = ("cv2",)
 
     def __init__(
@@ -116,37 +153,26 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
         """Declare which values and which layout images get."""
         return [ImageUse(self._image_name, PIXELS, self._content_after)]
 
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        paths = data.find_all_occurrences(self._image_name)
+    def _in_graph(self, images: list[Any], dtypes: list[DALIDataType]) -> list[Any]:
         num_channels = max(len(self._mean), len(self._std_dev))
         checked: dict[str, Any] = {}
         if num_channels > 1:
-            images = [data.get_item_in_path(path) for path in paths]
-            checked["mirror"] = zero_where_channels_fit(images, num_channels)
-        for path in paths:
-            image = data.get_item_in_path(path)
-            if data.get_type_of_item_in_path(path) not in _ACCEPTED_INPUTS:
-                image = fn.cast(image, dtype=DALIDataType.FLOAT)
-            is_direct = self._output_type in _DIRECT_OUTPUTS
-            normalized = fn.crop_mirror_normalize(
-                image,
+            checked["mirror"] = pixels.zero_where_channels_fit(images, num_channels)
+        is_direct = self._output_type in _DIRECT_OUTPUTS
+        normalized = [
+            fn.crop_mirror_normalize(
+                image if dtype in _ACCEPTED_INPUTS else fn.cast(image, dtype=DALIDataType.FLOAT),
                 mean=[*self._mean],
                 std=[*self._std_dev],
                 dtype=self._output_type if is_direct else DALIDataType.FLOAT,
                 output_layout=self._output_layout,
                 **checked,
             )
-            if not is_direct:
-                normalized = fn.cast(normalized, dtype=self._output_type)
-            data.change_type_of_data_and_remove_data(path, self._output_type, new_ndim=leaf_at(data, path).ndim)
-            data.set_item_in_path(path, normalized)
-        return data
+            for image, dtype in zip(images, dtypes, strict=True)
+        ]
+        return normalized if is_direct else [fn.cast(image, dtype=self._output_type) for image in normalized]
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        change_images(data, data.find_all_occurrences(self._image_name), self._normalized, self._output_type)
-        return data
-
-    def _normalized(self, image: NDArray[Any]) -> NDArray[Any]:
+    def _on_array(self, image: NDArray[Any]) -> NDArray[Any]:
         num_channels = self._checked(image).shape[-1]
         mean = np.broadcast_to(np.array(self._mean, np.float32), num_channels)
         factor = np.broadcast_to(np.float32(1) / np.array(self._std_dev, np.float32), num_channels)
@@ -154,12 +180,12 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
         dtype = np.dtype(NUMPY_TYPES[self._output_type])
         if image.dtype == np.uint8 and dtype != np.float32:
             table = cast_array((np.arange(256, dtype=np.float32)[:, None] - mean) * factor, dtype)
-            return looked_up(image, table, is_transposed)
-        converted: NDArray[Any] = cast_array(scaled_channels(image, mean, factor, is_transposed), dtype)
+            return pixels.looked_up(image, table, is_transposed)
+        converted: NDArray[Any] = cast_array(pixels.scaled_channels(image, mean, factor, is_transposed), dtype)
         return converted
 
     def _checked(self, image: NDArray[Any]) -> NDArray[Any]:
-        checked_image(image, needs_pixels=False)
+        pixels.checked_image(image, needs_pixels=False)
         layout, num_means = self._output_layout, max(len(self._mean), len(self._std_dev))
         if num_means not in (1, image.shape[-1]):
             raise FieldValueError(
@@ -169,17 +195,6 @@ class ImageMeanStdDevNormalizer(PipelineStepBase):
         if layout and len(layout) != image.ndim:
             raise FieldValueError(f"an image of shape {image.shape} cannot get the layout {layout}")
         return image
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        search = FieldSearch(data_empty, self)
-        paths = search.find(self._image_name, "an image", [*NUMPY_TYPES], group_of="images")
-        for path in paths:
-            self._check_against(search, path, leaf_at(data_empty, path))
-        search.raise_problems()
-        for path in paths:
-            ndim = leaf_at(data_empty, path).ndim
-            data_empty.change_type_of_data_and_remove_data(path, self._output_type, new_ndim=ndim)
-        return data_empty
 
     def _check_against(self, search: FieldSearch, path: FieldPath, leaf: LeafFormat) -> None:
         content = leaf.content
@@ -248,10 +263,10 @@ def per_channel(values: object, argument: str) -> tuple[float, ...]:
 
 
 _PER_LEVEL = np.float32(1 / 255)
-_CAST_FIRST = (types.DALIDataType.FLOAT16, types.DALIDataType.FLOAT64)  # DALI's product is no float32
+_CAST_FIRST = (DALIDataType.FLOAT16, DALIDataType.FLOAT64)  # DALI's product is no float32
 
 
-class ImageRange01Normalizer(PipelineStepBase):
+class ImageRange01Normalizer(_ImageConverter):
     """Divides every image of a name, anywhere in the sample, by 255.
 
     Input: decoded images or clips of any shape and layout, on the CPU or the GPU: uint8 in [0, 255], or another
@@ -268,8 +283,6 @@ class ImageRange01Normalizer(PipelineStepBase):
         ImageRange01Normalizer(image_name='image')
     """
 
-    treats_elements_alike = True
-
     def __init__(self, image_name: Name) -> None:
         """Create the step.
 
@@ -282,40 +295,21 @@ class ImageRange01Normalizer(PipelineStepBase):
         """Declare that images in [0, 255] come to [0, 1]."""
         return [ImageUse(self._image_name, attrs.evolve(ARRAY, value_range=(0, 255)), _divided)]
 
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        for path in data.find_all_occurrences(self._image_name):
-            image = data.get_item_in_path(path)
-            if data.get_type_of_item_in_path(path) in _CAST_FIRST:
-                image = fn.cast(image, dtype=types.DALIDataType.FLOAT)
-            scaled = image * _PER_LEVEL
-            ndim = leaf_at(data, path).ndim
-            data.change_type_of_data_and_remove_data(path, types.DALIDataType.FLOAT, new_ndim=ndim)
-            data.set_item_in_path(path, scaled)
-        return data
+    def _in_graph(self, images: list[Any], dtypes: list[DALIDataType]) -> list[Any]:
+        reals = [
+            fn.cast(image, dtype=DALIDataType.FLOAT) if dtype in _CAST_FIRST else image
+            for image, dtype in zip(images, dtypes, strict=True)
+        ]
+        return [image * _PER_LEVEL for image in reals]
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        paths = data.find_all_occurrences(self._image_name)
-        change_images(data, paths, _divided_array, types.DALIDataType.FLOAT)
-        return data
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        search = FieldSearch(data_empty, self)
-        paths = search.find(self._image_name, "an image", [*NUMPY_TYPES], group_of="images")
-        search.raise_problems()
-        for path in paths:
-            ndim = leaf_at(data_empty, path).ndim
-            data_empty.change_type_of_data_and_remove_data(path, types.DALIDataType.FLOAT, new_ndim=ndim)
-        return data_empty
+    def _on_array(self, image: NDArray[Any]) -> NDArray[Any]:
+        result = np.empty(image.shape, np.float32)
+        rows = (-1, image.shape[-1] if image.ndim else 1)
+        if image.size:
+            pixels.fill_with_scaled(result.reshape(rows), image.reshape(rows), None, _PER_LEVEL)
+        return result
 
 
 def _divided(leaf: LeafFormat) -> ImageContent:
     value_range = None if range_before(leaf) is None else (0, 1)
     return attrs.evolve(leaf.content, is_encoded=False, value_range=value_range)
-
-
-def _divided_array(image: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    result = np.empty(image.shape, np.float32)
-    rows = (-1, image.shape[-1] if image.ndim else 1)
-    if image.size:
-        fill_with_scaled(result.reshape(rows), image.reshape(rows), None, _PER_LEVEL)
-    return result

@@ -36,7 +36,7 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
             raise SettingError(
                 f"`processing_step_to_apply` must be a PipelineStepBase, got {processing_step_to_apply!r}."
             )
-        self._processing_step_to_apply = processing_step_to_apply
+        self._processing_step_to_apply: PipelineStepBase = processing_step_to_apply
 
     @property
     def treats_elements_alike(self) -> bool:  # type: ignore[override]

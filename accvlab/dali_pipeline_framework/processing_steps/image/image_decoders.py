@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decode sequences of frames."""
+"""Decoders of images, and of sequences of frames."""
 
 from __future__ import annotations
 
@@ -11,24 +11,92 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from ...checks import choice, flag, probability
+from ...checks import choice, field_name, flag, probability
 from ...engine.dali.graph_definition import branched
 from ...engine.dali.texts import failing_with
+from ...operators import functions, image_arrays
 from ...operators.image_pixels import decoded_in_graph
-from ...sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
-from ...sample_data.formats import (
-    DECODED_CLIP,
-    ENCODED_NAME,
-    MOST_FRAMES_TO_SHARE,
-    PLACES_NAME,
-    leaf_format,
-    why_no_frames,
-)
+from ...sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup, formats
 from ...sample_data.graph_mode import do_not_convert
-from ..image_use import no_images
+from ...sample_data.names import Name
+from ..image_use import ImageUse, no_images
 from ..named_fields import FieldSearch, Names, find_paths, required_names
-from ..pipeline_step_base import PipelineStepBase
-from .image_color_space_converter import IMAGE_TYPES
+from ..pipeline_step_base import PipelineStepBase, naming_field
+from .image_colors import IMAGE_TYPES
+
+
+class ImageDecoder(PipelineStepBase):
+    """Decodes every image field of a name, anywhere in the sample.
+
+    Input: the bytes of an image file, ``(num_bytes,)`` uint8 (JPEG, PNG, WebP, BMP, TIFF, JPEG 2000, ...). A field
+    that is known to hold a decoded image is refused. Output, in the same field: ``(height, width, 3)`` uint8 in
+    [0, 255], layout ``HWC``, on the GPU or on the CPU. Gray images get three equal channels, an alpha channel is
+    dropped.
+
+    Where a region is resized afterwards, `ImageResizer` and `ImageResizeCropFlipper` with ``is_encoded`` decode
+    only that in a graph.
+    """
+
+    treats_elements_alike = True
+    array_form_needs = image_arrays.DECODING_NEEDS
+
+    def __init__(
+        self, image_name: Name, use_device_mixed: bool, hw_decoder_load: float = 0.65, as_bgr: bool = False
+    ) -> None:
+        """Create the step.
+
+        Args:
+            image_name: Name of the fields to decode.
+            use_device_mixed: Whether to decode on the GPU, in a pipeline that has one. In a pipeline
+                without one (``device_id=None``) the CPU decodes in any case.
+            hw_decoder_load: Share of the images, in [0, 1], for the hardware JPEG decoder of GPUs that
+                have one; the rest is decoded by CUDA kernels.
+            as_bgr: Whether the channels are blue, green, red instead of red, green, blue. On the CPU this
+                takes about three times as long to decode.
+
+        Raises:
+            SettingError: ``hw_decoder_load`` is not in [0, 1].
+        """
+        self._image_name = field_name(image_name, "image_name")
+        self._use_device_mixed = flag(use_device_mixed, "use_device_mixed")
+        self._hw_decoder_load = probability(hw_decoder_load, "hw_decoder_load")
+        self._as_bgr = flag(as_bgr, "as_bgr")
+
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        """Declare that image files become images."""
+        return [ImageUse(self._image_name, formats.ENCODED_IMAGE, formats.DECODED_IMAGE)]
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        for path in data.find_all_occurrences(self._image_name):
+            encoded = data.get_item_in_path(path)
+            data.change_type_of_data_and_remove_data(path, types.DALIDataType.UINT8, new_ndim=3)
+            with naming_field(path):
+                data.set_item_in_path(path, self._decoded(encoded))
+        return data
+
+    _process_arrays = _process
+
+    @do_not_convert
+    def _decoded(self, encoded: Any) -> Any:
+        if not functions.is_node(encoded):
+            return image_arrays.decoded_image(encoded, as_bgr=self._as_bgr)
+        output_type = types.DALIImageType.BGR if self._as_bgr else types.DALIImageType.RGB
+        return decoded_in_graph(encoded, self._use_device_mixed, output_type, self._hw_decoder_load)
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self, cannot="decode")
+        paths = search.find(
+            self._image_name,
+            "an encoded image",
+            [types.DALIDataType.UINT8],
+            group_of="images",
+            holds="the bytes of an image file",
+        )
+        search.raise_problems()
+        for path in paths:
+            data_empty.change_type_of_data_and_remove_data(path, types.DALIDataType.UINT8, new_ndim=3)
+        return data_empty
+
 
 _SAME_SIZE = "the frames of a sequence must have the same size, and these have not"
 # Added to the extent of a region to make it larger than any image, so that DALI refuses it.
@@ -86,9 +154,9 @@ class FrameSequenceDecoder(PipelineStepBase):
     def _decode(self, group: SampleDataGroup) -> DataNode:
         images = [
             decoded_in_graph(encoded, self._on_gpu, self._image_type, self._hw_decoder_load)
-            for encoded in group[ENCODED_NAME].values()
+            for encoded in group[formats.ENCODED_NAME].values()
         ]
-        places = group[PLACES_NAME] if group.has_child(PLACES_NAME) else None
+        places = group[formats.PLACES_NAME] if group.has_child(formats.PLACES_NAME) else None
         return _joined(images, places, 1 if self._image_type == types.DALIImageType.GRAY else 3)
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
@@ -98,7 +166,7 @@ class FrameSequenceDecoder(PipelineStepBase):
             if not data_empty.find_all_occurrences(name):
                 search.add_missing(name, "encoded frames")
         for path in paths:
-            why = why_no_frames(data_empty.format.at(path))
+            why = formats.why_no_frames(data_empty.format.at(path))
             if why:
                 search.add(f"must be a group of encoded frames, {why}", path)
         search.raise_problems()
@@ -109,7 +177,7 @@ class FrameSequenceDecoder(PipelineStepBase):
         adjusted = data.format
         for path in paths:
             adjusted = _with_leaf(
-                adjusted, path, leaf_format(types.DALIDataType.UINT8, ndim=4, content=DECODED_CLIP)
+                adjusted, path, formats.leaf_format(types.DALIDataType.UINT8, ndim=4, content=formats.DECODED_CLIP)
             )
         return data._with_own_switches(SampleDataGroup.from_format(adjusted))
 
@@ -139,7 +207,7 @@ def _joined(images: Sequence[DataNode], places: DataNode | None, num_channels: i
         num_channels: ``C``.
     """
     num_frames = len(images)
-    if num_frames > MOST_FRAMES_TO_SHARE and places is None:
+    if num_frames > formats.MOST_FRAMES_TO_SHARE and places is None:
         return fn.reshape(fn.stack(*images), layout="FHWC")
     first_rows = np.stack([np.arange(num_frames), np.zeros(num_frames)], axis=1).astype(np.int32)
     corners = types.Constant(first_rows, device="cpu")

@@ -1,0 +1,729 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps that resize, crop, mirror and pad images, with what is given in their pixels."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import attrs
+import numpy as np
+import nvidia.dali.fn as fn
+from nvidia.dali import types
+
+from ...checks import choice, field_name, flag, number, number_range, probability, shown, whole_number_list
+from ...draws.random_draws import RandomDraw, UniformDraw
+from ...errors import FieldValueError, SettingError
+from ...operators import functions, image_arrays, image_transform
+from ...operators.element_selection import leaf_at
+from ...operators.functions import constant
+from ...operators.image_pixels import pipeline_has_gpu
+from ...operators.image_transform import AxisScaling, Resampler, Resampling, ResizingAnchor, ResizingMode, resizing
+from ...sample_data import FieldPath, SampleDataGroup
+from ...sample_data.dtypes import NUMPY_TYPES
+from ...sample_data.formats import DECODED_IMAGE, ENCODED_IMAGE
+from ...sample_data.graph_mode import do_not_convert
+from ...sample_data.names import Name
+from ...unknown_arguments import has_settings
+from ..image_use import (
+    PIXELS,
+    ImageUse,
+    as_array,
+    as_pixels,
+    axis_of_height,
+    check_fill_value,
+    with_height_and_width,
+)
+from ..named_fields import FieldSearch, Key, Names, as_names, fields_of_elements, find_paths
+from ..pipeline_step_base import PipelineStepBase, naming_field
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_DT = types.DALIDataType
+_REALS = (_DT.FLOAT, _DT.FLOAT64, _DT.FLOAT16)
+_INTEGERS = (_DT.INT32, _DT.INT64, _DT.INT16, _DT.INT8, _DT.UINT8, _DT.UINT16, _DT.UINT32, _DT.UINT64)
+_PIXELS = (_DT.UINT8, _DT.INT16, _DT.FLOAT)
+
+
+class PixelFields(TypedDict, total=False):
+    """The settings that `ImageTransformStep` has for all of its steps."""
+
+    hw_names: Names | None
+    projection_names: Names | None
+    point_names: Names | None
+    box_names: Names | None
+    mask_names: Names | None
+    on_gpu: bool
+
+
+# What fields of each kind hold, what they are called together, and their types.
+_KINDS = {
+    "image": ("an image", "images", _PIXELS),
+    "encoded_image": ("the bytes of an image file", "images", (_DT.UINT8,)),
+    "mask": ("a mask", "masks", _PIXELS),
+    "hw": ("height and width of an image", "image sizes", _REALS + _INTEGERS),
+    "projection": ("a projection matrix", "projection matrices", _REALS),
+    "point": ("points", "points", _REALS + _INTEGERS),
+    "box": ("boxes", "boxes", _REALS + _INTEGERS),
+}
+
+
+@attrs.frozen
+class ImagePlaneChange:
+    """What a step does to the images of a sample.
+
+    Attributes:
+        matrix: Transformation of pixel coordinates from the input to the output, ``(2, 3)`` float32 on the CPU.
+        changed: Called with an image, the value to fill with, and whether it is a mask; gives the output image.
+        output_hw: Height and width of the output; None where it is that of the input.
+        decoded: Called with an encoded image and the device; gives the image for ``changed``. In a graph only.
+        least_scale: Least scale of an axis, pixels of the output per pixel of the input. Of arrays only.
+    """
+
+    matrix: Any
+    changed: Callable[..., Any]
+    output_hw: tuple[int, int] | None
+    decoded: Callable[[Any, str], Any] | None = None
+    least_scale: float = 1.0
+
+
+class ImageTransformStep(PipelineStepBase):
+    """Applies one transformation per sample to images, and to all that is given in their pixels.
+
+    A derived step says which transformation. All fields, found by name anywhere in the sample, get the same one.
+    So all images and size fields of a sample must have one size, and the projection matrices of the elements of an
+    array one shape; for cameras that differ, apply the step to each camera by a wrapper.
+    """
+
+    treats_elements_alike = True
+
+    # Names of the arguments, for messages.
+    _argument_of = {kind: f"{kind}_names" for kind in ("image", "mask", "hw", "projection", "point", "box")} | {
+        "on_gpu": "on_gpu"
+    }
+
+    def __init__(
+        self,
+        image_names: Names | None,
+        fill_value: float = 0,
+        is_encoded: bool = False,
+        reduced_decoding: bool = False,
+        *,
+        hw_names: Names | None = None,
+        projection_names: Names | None = None,
+        point_names: Names | None = None,
+        box_names: Names | None = None,
+        mask_names: Names | None = None,
+        on_gpu: bool = True,
+    ) -> None:
+        """Set up with the names of the fields of each kind."""
+        fields = {
+            "image": image_names,
+            "mask": mask_names,
+            "hw": hw_names,
+            "projection": projection_names,
+            "point": point_names,
+            "box": box_names,
+        }
+        self._is_encoded = flag(is_encoded, "is_encoded")
+        self._reduced_decoding = flag(reduced_decoding, "reduced_decoding")
+        if self._reduced_decoding and not self._is_encoded:
+            raise SettingError("`reduced_decoding` is for encoded images: it needs `is_encoded=True`.")
+        self._fields = {kind: as_names(names, self._argument_of[kind]) for kind, names in fields.items()}
+        self._fill_value = number(fill_value, "fill_value")
+        self._on_gpu = flag(on_gpu, self._argument_of["on_gpu"])
+        images, sizes, masks = (f"`{self._argument_of[kind]}`" for kind in ("image", "hw", "mask"))
+        if not self._fields["image"] and not self._fields["hw"]:
+            raise SettingError(
+                f"Give {images} or {sizes} (or both): the transformation depends on the size of the images, and "
+                "neither names a field."
+            )
+        if self._fields["mask"] and not self._fields["image"]:
+            raise SettingError(f"{masks} needs {images}: masks go with images.")
+        several = [name for name, count in Counter(sum(self._fields.values(), ())).items() if count > 1]
+        if several:
+            raise SettingError(
+                f"A field can be of one kind only, but these names are given twice: {shown(several)}."
+            )
+
+    @abstractmethod
+    def _change_of(self, hw: Any) -> ImagePlaneChange:
+        """Define the transformation of images of a height and width, ``(2,)``: a node, or float32 of arrays."""
+
+    def _resized(self, scaling: AxisScaling, hw: Any, resampling: Resampling) -> ImagePlaneChange:
+        """The change for a transformation without rotation and shearing."""
+        resampler = Resampler.resizing(resampling, scaling, hw)
+        matrix = scaling.matrix_after()
+        if not functions.is_node(hw):
+            least = float(np.abs(scaling.scale).min())
+            return ImagePlaneChange(matrix, resampler, scaling.output_hw, least_scale=least)
+        if not self._is_encoded:
+            return ImagePlaneChange(matrix, resampler, scaling.output_hw)
+        resampler = resampler.of_encoded(hw)
+        return ImagePlaneChange(matrix, resampler, scaling.output_hw, resampler.decoded)
+
+    @property
+    def has_graph_form(self) -> bool:
+        """Not with ``reduced_decoding``, which DALI cannot do."""
+        return not self._reduced_decoding
+
+    @property
+    def array_form_needs(self) -> tuple[str, ...]:  # type: ignore[override]
+        """OpenCV, and a decoder for encoded images."""
+        return image_arrays.DECODING_NEEDS if self._is_encoded else image_arrays.RESAMPLING_NEEDS
+
+    @property
+    def image_tolerance(self) -> float:  # type: ignore[override]
+        """One grey level of 255; nine where OpenCV is older than 5.0, and rounds coordinates to 1/32 pixel."""
+        return image_arrays.resampling_tolerance()
+
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        """Declare that images must be decoded with channels last, or encoded (``is_encoded``)."""
+        return [self._use_of_images(), ImageUse(self._fields["mask"], PIXELS, as_pixels)]
+
+    def _use_of_images(self) -> ImageUse:
+        names = self._fields["image"]
+        if self._is_encoded:
+            advice = "Leave out `is_encoded=True`, or the step that decodes it"
+            return ImageUse(names, ENCODED_IMAGE, DECODED_IMAGE, advice=advice)
+        takes_files = "is_encoded" in inspect.signature(type(self)).parameters
+        advice = f"Put ImageDecoder before {type(self).__name__}" + ", or give `is_encoded=True`" * takes_files
+        return ImageUse(names, PIXELS, as_pixels, advice=advice)
+
+    @do_not_convert
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        images, masks, sizes = (self._values(data, kind) for kind in ("image", "mask", "hw"))
+        hw = self._size_of_all([*images.values()], [*masks.values()], [*sizes.values()])
+        change = self._change_of(hw)
+        is_on_gpu = self._on_gpu and pipeline_has_gpu()
+        for path, image in (images | masks).items():
+            is_mask = path in masks
+            fill_value = 0.0 if is_mask else self._fill_value
+            if change.decoded is not None and not is_mask:
+                self._note_decoded(data, path)
+                on_device = change.decoded(image, "mixed" if is_on_gpu else "cpu")
+            else:
+                on_device = image.gpu() if is_on_gpu else image
+            data.set_item_in_path(path, change.changed(on_device, fill_value, is_mask))
+        self._set_sizes(data, sizes, hw, change.output_hw)
+        self._change_geometry(data, change.matrix)
+        return data
+
+    @np.errstate(all="ignore")  # which DALI does
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        images, masks, sizes = (self._values(data, kind) for kind in ("image", "mask", "hw"))
+        files = {}
+        for path, image in images.items() if self._is_encoded else ():
+            with naming_field(path):
+                files[path] = image_arrays.ImageFile.opened(image)
+        of_images = [
+            files[path].hw if path in files else image_transform.image_hw(image) for path, image in images.items()
+        ]
+        of_images += [image_transform.image_hw(mask) for mask in masks.values()]
+        if sizes:
+            hw = image_transform.one_size_of_fields([*of_images, *sizes.values()])
+        else:
+            hw = image_transform.one_size_of_all(functions.stack(*of_images), len(of_images))
+        change = self._change_of(hw)
+        for path, image in images.items():
+            if path in files:
+                self._note_decoded(data, path)
+                least_scale = change.least_scale if self._reduced_decoding else 1.0
+                with naming_field(path):
+                    decoded = files[path].decoded(least_scale)
+                data.set_item_in_path(path, change.changed(decoded.image, self._fill_value, False, decoded))
+            else:
+                data.set_item_in_path(path, change.changed(image, self._fill_value, False))
+        for path, mask in masks.items():
+            data.set_item_in_path(path, change.changed(mask, 0.0, True))
+        self._set_sizes(data, sizes, hw, change.output_hw)
+        self._change_geometry(data, change.matrix)
+        return data
+
+    def _size_of_all(self, images: list[Any], masks: list[Any], sizes: list[Any]) -> Any:
+        """The one size of images, masks and size fields, ``(2,)`` float32, or int32."""
+        decoded = masks if self._is_encoded else images + masks
+        of_decoded = [image_transform.image_hw(image) for image in decoded]
+        if not sizes and (not self._is_encoded or not masks):
+            num_sizes = len(images + masks)
+            of_all = image_transform.sizes_of_encoded(images) if self._is_encoded else of_decoded[0]
+            if not self._is_encoded and num_sizes > 1:
+                of_all = functions.stack(*of_decoded)
+            return image_transform.one_size_of_all(of_all, num_sizes)
+        of_encoded = [image_transform.sizes_of_encoded([image]) for image in images] if self._is_encoded else []
+        return image_transform.one_size_of_fields([*of_encoded, *of_decoded, *sizes])
+
+    def _values(self, data: SampleDataGroup, kind: str) -> dict[FieldPath, Any]:
+        return {path: data.get_item_in_path(path) for path in find_paths(data, self._fields[kind])}
+
+    def _set_sizes(
+        self, data: SampleDataGroup, sizes: dict[FieldPath, Any], hw: Any, output_hw: tuple[int, int] | None
+    ) -> None:
+        if output_hw is None or not sizes:
+            return
+        # Computed from the input size, so that its check is not optimized away.
+        size = hw * np.float32(0) + np.array(output_hw, np.float32)
+        for path in sizes:
+            dtype: Any = data.get_type_of_item_in_path(path)
+            data.set_item_in_path(path, size if dtype == _DT.FLOAT else functions.cast(size, dtype))
+
+    def _change_geometry(self, data: SampleDataGroup, matrix: Any) -> None:
+        changes: dict[str, tuple[Callable[[Any], Any], Callable[..., Any]]] = {
+            "point": (lambda given: given, image_transform.transformed_points),
+            "box": (image_transform.boxes_matrix, image_transform.transformed_boxes),
+        }
+        for kind, (matrix_of, transformed) in changes.items():
+            values = self._values(data, kind)
+            matrix_of_kind = matrix_of(matrix) if values else matrix
+            for path, value in values.items():
+                dtype: Any = data.get_type_of_item_in_path(path)
+                data.set_item_in_path(path, transformed(value, matrix_of_kind, dtype))
+        self._change_projections(data, matrix)
+
+    def _change_projections(self, data: SampleDataGroup, matrix: Any) -> None:
+        values = self._values(data, "projection")
+        if not values:
+            return
+        rows = image_transform.projections_rows(matrix)
+        # Only matrices of one type on one device can be stacked.
+        kinds: dict[Any, list[FieldPath]] = {}
+        for path, value in values.items():
+            device = value.device if functions.is_node(value) else "cpu"
+            kinds.setdefault((data.get_type_of_item_in_path(path), device), []).append(path)
+        for (dtype, _), paths_of_kind in kinds.items():
+            for paths in fields_of_elements(paths_of_kind):
+                changed = _changed_projections([values[path] for path in paths], rows, dtype)
+                for path, value in zip(paths, changed, strict=True):
+                    data.set_item_in_path(path, value)
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self)
+        for kind, names in self._fields.items():
+            is_file = kind == "image" and self._is_encoded
+            what, plural, dtypes = _KINDS["encoded_image" if is_file else kind]
+            paths = search.find(names, what, dtypes, group_of=plural)
+            if kind == "image":
+                check_fill_value(search, paths, [self._fill_value])
+        search.raise_problems()
+        for path in find_paths(data_empty, self._fields["image"]) if self._is_encoded else ():
+            self._note_decoded(data_empty, path)
+        return data_empty
+
+    @staticmethod
+    def _note_decoded(data: SampleDataGroup, path: FieldPath) -> None:
+        data.change_type_of_data_and_remove_data(path, _DT.UINT8, new_ndim=3)
+
+
+with_pixel_fields = has_settings(PixelFields, ImageTransformStep.__init__)
+
+
+def checked_hw(value: Any, argument: str) -> tuple[int, int]:
+    """Return a height and a width of at least 1 pixel.
+
+    Raises:
+        SettingError: It is something else.
+    """
+    what = "[height, width] in whole pixels of at least 1"
+    height, width = whole_number_list(value, argument, what, count=2, at_least=1)
+    return height, width
+
+
+def _changed_projections(
+    projections: Sequence[Any], rows: tuple[Any, Any], dtype: types.DALIDataType
+) -> list[Any]:
+    if len(projections) == 1:
+        return [image_transform.transformed_projections(projections[0], rows, dtype)]
+    # Stacked, since the overhead of an operator is larger than its work on one matrix. Fails where shapes differ.
+    stacked = functions.failing_with("matrices of an array differ in shape", functions.stack, *projections)
+    changed: Any = image_transform.transformed_projections(stacked, rows, dtype)
+    return [changed[number] for number in range(len(projections))]
+
+
+class ImageResizeCropFlipper(ImageTransformStep):
+    """Scales images at random, crops a region of fixed size, and mirrors it at random, all in one resize.
+
+    It is the usual augmentation of multi-camera detectors (``ResizeCropFlipRotImage`` of StreamPETR and BEVDet,
+    without the rotation). With ``W, H`` for the input, ``w, h`` for the output, and the random numbers ``scale``,
+    ``bottom``, ``share`` and ``is_flipped``::
+
+        crop_y = (1 - bottom) * scale * H - h              the lowest part `bottom` of the image is left out
+        crop_x = share * max(scale * W - w, 0)             at a random place; 0.5: in the middle
+        x_out = scale * x - crop_x, mirrored: w - x_out    y_out = scale * y - crop_y
+
+    Nothing is rounded to whole pixels, so that matrices are exact (the originals round the crop down). What lies
+    beyond the image is ``fill_value``. With ``is_kept_inside``, ``scale`` is at least what fills the output, and
+    ``crop_y`` at least 0, so that nothing beyond the image is shown.
+
+    For evaluation, `for_evaluation` gives the step without chance that these detectors use: the scale that fills
+    the output, the mean part at the bottom left out, the middle in x, not mirrored. What cannot vary is not drawn.
+
+    Fields, shapes and types are those of `AffineTransformer`, pixels and ``is_encoded`` those of `ImageResizer`.
+    All images and size fields of a sample must have one size and get the same change; for a change of their own,
+    apply the step to each camera by a wrapper.
+
+    Example:
+        >>> step = ImageResizeCropFlipper(
+        ...     "image", output_hw=[256, 704], scale_range=(0.44, 0.55), projection_names="intrinsics", key="rig"
+        ... )
+        >>> in_evaluation = step.for_evaluation()
+        >>> [draw.constant for draw in in_evaluation.declare_draws(SampleDataGroup())]  # nothing is drawn
+        [0.0, 0.5, 0.0]
+    """
+
+    @with_pixel_fields
+    def __init__(
+        self,
+        image_names: Names | None,
+        *,
+        output_hw: Sequence[int],
+        scale_range: tuple[float, float] | None,
+        bottom_crop_range: tuple[float, float] = (0.0, 0.0),
+        crop_x_range: tuple[float, float] = (0.0, 1.0),
+        flip_prob: float = 0.5,
+        is_kept_inside: bool = False,
+        fill_value: float = 0,
+        is_encoded: bool = False,
+        reduced_decoding: bool = False,
+        key: Key = "sample",
+        **fields: Unpack[PixelFields],
+    ) -> None:
+        """Create the step.
+
+        Args:
+            image_names: Name or names of the images; None where there are only size fields.
+            output_hw: Height and width of the output.
+            scale_range: Least and greatest scale: pixels of the output per pixel of the input, greater than 0.
+                None: always the least scale that fills the output, ``max(h / H, w / W)``.
+            bottom_crop_range: Least and greatest part of the height, in [0, 1], that is cut off at the bottom.
+            crop_x_range: Least and greatest place of the crop in x, ``share``, in [0, 1]: 0 is the left end of the
+                image, 1 the right end. (0.5, 0.5) crops the middle.
+            flip_prob: Probability that a sample is mirrored, in [0, 1].
+            is_kept_inside: Whether nothing beyond the image may be shown.
+            fill_value: Value of what the images do not show.
+            is_encoded: As for `ImageResizer`.
+            reduced_decoding: As for `ImageResizer`.
+            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
+                input, or a `FieldKey`.
+            **fields: As for `ImageResizer`.
+
+        Raises:
+            SettingError: There are neither images nor sizes, or an argument is not of its form.
+        """
+        super().__init__(image_names, fill_value, is_encoded, reduced_decoding, **fields)
+        self._output_hw = checked_hw(output_hw, "output_hw")
+        self._is_kept_inside = flag(is_kept_inside, "is_kept_inside")
+        self._flip_prob = probability(flip_prob, "flip_prob")
+        draws = [
+            UniformDraw(
+                "bottom", *number_range(bottom_crop_range, "bottom_crop_range", at_least=0, at_most=1), key=key
+            ),
+            UniformDraw("share", *number_range(crop_x_range, "crop_x_range", at_least=0, at_most=1), key=key),
+            # Mirrored where it is below the probability; nothing is drawn where it cannot vary.
+            UniformDraw("is_flipped", 0.0, 1.0 if 0 < self._flip_prob < 1 else 0.0, key=key),
+        ]
+        if scale_range is not None:
+            draws.insert(0, UniformDraw("scale", *number_range(scale_range, "scale_range", above=0), key=key))
+        self._draws = {draw.name: draw for draw in draws}
+
+    def for_evaluation(self) -> ImageResizeCropFlipper:
+        """Get the same step without chance, as StreamPETR and BEVDet evaluate.
+
+        ``scale`` is what fills the output, ``bottom`` the mean of its range, ``crop_x`` the middle; not mirrored.
+        """
+        step = copy.copy(self)
+        bottom = self._draws["bottom"]
+        mean = (bottom.low + bottom.high) / 2
+        fixed = {"bottom": mean, "share": 0.5, "is_flipped": 0.0}
+        step._flip_prob = 0.0
+        step._draws = {name: UniformDraw(name, value, value, key=bottom.key) for name, value in fixed.items()}
+        return step
+
+    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
+        """Declare scale, part at the bottom, place of the crop, and whether it is mirrored."""
+        return tuple(self._draws.values())
+
+    def _change_of(self, hw: Any) -> ImagePlaneChange:
+        # All in pixels of the input, row and column.
+        output_hw: Any = constant(self._output_hw, hw)
+        scale: Any = self.draw("scale") if "scale" in self._draws else None
+        bottom, share, drawn = (self.draw(name) for name in ("bottom", "share", "is_flipped"))
+        if scale is None or self._is_kept_inside:
+            filling = functions.reductions.max(output_hw / hw)
+            scale = filling if scale is None else functions.maximum(scale, filling)
+        size = output_hw / scale
+        least = np.array([0 if self._is_kept_inside else -np.inf, 0], np.float32)
+        corner: Any = functions.maximum(hw - size, least) * functions.stack(constant(1, hw), share)
+        if self._draws["bottom"].constant != 0:
+            cut_off = hw * functions.stack(bottom, constant(0, hw))
+            corner = functions.maximum(corner - cut_off, least)
+        is_flipped = drawn < np.float32(self._flip_prob)
+        mirrored = size * functions.stack(constant(False, hw, np.bool_), is_flipped)
+        start, end = corner + mirrored, corner + size - mirrored
+        scales = functions.stack(scale, scale * (is_flipped * np.float32(-2) + np.float32(1)))
+        scaling = AxisScaling(scales, -start * scales, start, end, self._output_hw)
+        resampling = Resampling.REGION if self._is_kept_inside else Resampling.PASTED_REGION
+        return self._resized(scaling, hw, resampling)
+
+
+_MODES = {mode.name.lower(): mode for mode in ResizingMode}
+_ANCHORS = {anchor.name.lower(): anchor for anchor in ResizingAnchor}
+
+
+class ImageResizer(ImageTransformStep):
+    """Brings images, anywhere in the sample, to one size, and changes all that is given in their pixels
+    accordingly.
+
+    ========  =========================================================================================
+    mode      what is shown
+    ========  =========================================================================================
+    stretch   all of the image; each axis is scaled by itself
+    pad       all of the image at its aspect ratio; the rest is ``fill_value``
+    crop      as much of the image as fills the output, at its aspect ratio; the rest is cut off
+    ========  =========================================================================================
+
+    Fields, shapes and types are those of `AffineTransformer`. The images and size fields of a sample must have one
+    size; for cameras of different sizes, apply the step to each camera by a wrapper.
+
+    Pixels are interpolated bilinearly, without antialiasing, by ``fn.resize`` of the region that is shown. With
+    ``is_encoded``, a graph decodes only this region of a file (the pixels are the same to 1 grey level): where a
+    third of a JPEG is cut off, decoding and resizing take 0.87 times as long as with `ImageDecoder`. Images that
+    are known to be decoded are refused with ``is_encoded``, and without it those that are known to be encoded, or
+    to have a layout other than ``HWC`` and ``FHWC``.
+
+    Example:
+        >>> step = ImageResizer("image", output_hw=[256, 704], mode="crop", projection_names="intrinsics")
+    """
+
+    @with_pixel_fields
+    def __init__(
+        self,
+        image_names: Names | None,
+        *,
+        output_hw: Sequence[int],
+        mode: str = "stretch",
+        anchor: str = "center",
+        fill_value: float = 0,
+        is_encoded: bool = False,
+        reduced_decoding: bool = False,
+        **fields: Unpack[PixelFields],
+    ) -> None:
+        """Create the step.
+
+        Args:
+            image_names: Name or names of the images; None where there are only size fields.
+            output_hw: Height and width of the output.
+            mode: "stretch", "pad" or "crop".
+            anchor: What stays in place with "pad" and "crop": "center", "top_or_left" or "bottom_or_right".
+            fill_value: Value of what the images do not show.
+            is_encoded: Whether the fields hold image files, ``(num_bytes,)`` uint8, as for `ImageDecoder`. Only
+                the part that is shown is decoded, to RGB.
+            reduced_decoding: Whether JPEG files may be decoded at a half, a quarter or an eighth of their size, as
+                long as each pixel of the output has one of the decoded image: cheaper, and smoother where images
+                are made much smaller. Such a step runs on arrays only, not in a graph.
+            **fields: `PixelFields`: ``hw_names``, ``projection_names``, ``point_names``, ``box_names`` and
+                ``mask_names``, name or names of what else is changed; ``on_gpu``, whether images are changed on
+                the GPU, in a pipeline that has one (by default; otherwise they are changed where they are).
+
+        Raises:
+            SettingError: There are neither images nor sizes, or an argument is not of its form.
+        """
+        super().__init__(image_names, fill_value, is_encoded, reduced_decoding, **fields)
+        self._output_hw = checked_hw(output_hw, "output_hw")
+        self._mode = choice(mode, "mode", _MODES)
+        self._anchor = choice(anchor, "anchor", _ANCHORS)
+
+    def _change_of(self, hw: Any) -> ImagePlaneChange:
+        mode = _MODES[self._mode]
+        scaling = resizing(hw, self._output_hw, mode, _ANCHORS[self._anchor])
+        resampling = Resampling.PASTED_REGION if mode == ResizingMode.PAD else Resampling.REGION
+        return self._resized(scaling, hw, resampling)
+
+
+class HorizontalFlipper(ImageTransformStep):
+    """Mirrors images, anywhere in the sample, left to right at random, with all that is given in their pixels.
+
+    The images of a sample, of width ``W``, are mirrored all or not at all::
+
+        x_out = W - x        points; boxes: x1_out = W - x2, x2_out = W - x1
+        P_out = [[-1, 0, W], [0, 1, 0], [0, 0, 1]] @ P        projection matrices and intrinsics
+
+    So a point in space is projected to where its mirrored picture is. (It is the picture that is mirrored, not the
+    scene: the focal length along x becomes negative.) Size fields stay as they are.
+
+    Fields, shapes and types are those of `AffineTransformer`, and so is what is refused; pixels are copied. The
+    images and size fields of a sample must have one size; for cameras of different sizes, apply the step to each
+    camera by a wrapper.
+
+    Example:
+        >>> step = HorizontalFlipper("image", point_names="keypoints", box_names="boxes", key="rig")
+    """
+
+    image_tolerance = 0.0
+
+    @with_pixel_fields
+    def __init__(
+        self, image_names: Names | None, *, prob: float = 0.5, key: Key = "sample", **fields: Unpack[PixelFields]
+    ) -> None:
+        """Create the step.
+
+        Args:
+            image_names: Name or names of the images; None where there are only size fields.
+            prob: Probability that a sample is mirrored, in [0, 1].
+            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
+                input, or a `FieldKey`.
+            **fields: `PixelFields`: ``hw_names``, ``projection_names``, ``point_names``, ``box_names`` and
+                ``mask_names``, name or names of what else is changed; ``on_gpu``, whether images are changed on
+                the GPU, in a pipeline that has one (by default; otherwise they are changed where they are).
+
+        Raises:
+            SettingError: There are neither images nor sizes, or an argument is not of its form.
+        """
+        super().__init__(image_names, **fields)
+        self._prob = probability(prob, "prob")
+        self._draws = (UniformDraw("is_flipped", key=key),)
+
+    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
+        """Declare whether a sample is mirrored."""
+        return self._draws
+
+    def _change_of(self, hw: Any) -> ImagePlaneChange:
+        width: Any = hw[1]
+        is_flipped: Any = self.draw("is_flipped") < np.float32(self._prob)
+        flag = functions.cast(is_flipped, types.DALIDataType.INT32)
+        scale = is_flipped * np.array([-2, 0], np.float32) + np.float32(1)
+        offset = width * is_flipped * np.array([1, 0], np.float32)
+        transforms = functions.transforms
+        matrix = transforms.translation(transforms.scale(scale=scale), offset=offset)
+
+        def flipped(image: Any, fill_value: float, is_mask: bool) -> Any:
+            if functions.is_node(image):
+                return fn.flip(image, horizontal=flag)
+            return image_arrays.flipped(image) if is_flipped else image
+
+        return ImagePlaneChange(matrix, flipped, None)
+
+
+_RULE = "an image has height, width, channels"
+_SIZE_TYPES = [_DT.INT32, _DT.INT64, _DT.UINT32, _DT.UINT64, _DT.INT16, _DT.UINT16, _DT.FLOAT, _DT.FLOAT64]
+
+
+class ImageToTileSizePadder(PipelineStepBase):
+    """Pads every image of a name, anywhere in the sample, at the bottom and on the right, to multiples of a tile.
+
+    Input: decoded, ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, of any numbers,
+    on the CPU or the GPU. Where the format knows another layout, as ``CHW`` behind a normalizer with this
+    ``output_layout``, its height and width are padded. Output, in the same field: the same with ``ceil(height /
+    tile_height) * tile_height`` rows and ``ceil(width / tile_width) * tile_width`` columns. Content stays where it
+    is, so points, boxes and projection matrices stay valid. Images of a batch may differ in size.
+
+    Fields that hold the size of an image are adjusted if they are named (``hw_names``).
+
+    Example:
+        >>> ImageToTileSizePadder("image", (64, 32))
+        ImageToTileSizePadder(image_name='image', tile_size_xy=(64, 32), hw_names=(), fill_value=0.0)
+    """
+
+    treats_elements_alike = True
+
+    def __init__(
+        self,
+        image_name: Name,
+        tile_size_to_pad_to: int | Sequence[int],
+        *,
+        hw_names: Name | Sequence[Name] | None = None,
+        fill_value: float = 0.0,
+    ) -> None:
+        """Create the step.
+
+        Args:
+            image_name: Name of the images.
+            tile_size_to_pad_to: Width and height of a tile, in this order (x, y), pixels; or one number for both.
+            hw_names: Names of fields that hold height and width of an image, ``(2,)``, in pixels: they
+                are rounded up as the images are.
+            fill_value: Value of the pixels that are added, among the values that images have at this place of the
+                chain.
+
+        Raises:
+            SettingError: The tile is not one or two whole numbers of at least 1, or a name is none.
+        """
+        self._image_name = field_name(image_name, "image_name")
+        self._tile_size_xy = _checked_tile(tile_size_to_pad_to)
+        self._hw_names = as_names(hw_names, "hw_names")
+        self._fill_value = number(fill_value, "fill_value")
+
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        """Declare that images stay as they are, whatever their layout."""
+        return [ImageUse(self._image_name, with_height_and_width, as_array)]
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        for path in data.find_all_occurrences(self._image_name):
+            image = data.get_item_in_path(path)
+            is_bool = data.get_type_of_item_in_path(path) == _DT.BOOL
+            if is_bool:  # which `fn.slice` refuses
+                image = fn.reinterpret(image, dtype=_DT.UINT8)
+            height = axis_of_height(leaf_at(data, path))
+            image_hw = image.shape(dtype=_DT.INT32)[height : height + 2 or None]
+            # Fails where there are fewer axes.
+            padded_hw = functions.failing_with(_RULE, self._padded, image_hw)
+            padded = fn.slice(
+                image,
+                start=[0, 0],
+                shape=padded_hw,
+                axes=[height, height + 1],
+                out_of_bounds_policy="pad",
+                fill_values=[self._fill_value],
+            )
+            data.set_item_in_path(path, fn.reinterpret(padded, dtype=_DT.BOOL) if is_bool else padded)
+        self._pad_sizes(data)
+        return data
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        for path in data.find_all_occurrences(self._image_name):
+            image = data.get_item_in_path(path)
+            height = axis_of_height(leaf_at(data, path)) % max(image.ndim, 1)
+            if image.ndim < 3:
+                raise FieldValueError(f"{_RULE[0].upper()}{_RULE[1:]}; got {image.shape}.")
+            padded_hw = self._padded(np.array(image.shape[height : height + 2], np.int32))
+            data.set_item_in_path(path, image_arrays.padded(image, height, padded_hw.tolist(), self._fill_value))
+        self._pad_sizes(data)
+        return data
+
+    def _pad_sizes(self, data: SampleDataGroup) -> None:
+        for path in find_paths(data, self._hw_names):
+            size_hw = data.get_item_in_path(path)
+            padded_hw = self._padded(functions.cast(size_hw, _DT.INT32))
+            data.set_item_in_path(path, functions.cast_like(padded_hw, size_hw))
+
+    def _padded(self, size_hw: Any) -> Any:
+        """Height and width, ``(2,)`` int32, rounded up to tiles."""
+        width, height = self._tile_size_xy
+        tile_hw = np.array([height, width], np.int32)
+        # One number needs no operator. The first sum is of two numbers: it fails where there are others.
+        size: Any = width if width == height else functions.constant(tile_hw, size_hw, np.int32)
+        return (size_hw + (tile_hw - 1)) // size * size
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self)
+        images = search.find(self._image_name, "an image", [*NUMPY_TYPES], group_of="images")
+        search.find(self._hw_names, "a height and a width", _SIZE_TYPES, group_of="image sizes")
+        check_fill_value(search, images, [self._fill_value])
+        return search.result()
+
+
+def _checked_tile(tile: object) -> tuple[int, int]:
+    try:
+        sizes = np.asarray(tile)
+    except ValueError:
+        sizes = np.empty(0)
+    is_whole = sizes.dtype.kind in "iu" or (sizes.dtype.kind == "f" and (sizes == np.floor(sizes)).all())
+    if sizes.shape not in ((), (1,), (2,)) or not is_whole or (sizes < 1).any() or (sizes > 2**20).any():
+        raise SettingError(
+            f"`tile_size_to_pad_to` must be a whole number of at least 1, or two of them, (x, y), got {tile!r}."
+        )
+    width, height = np.broadcast_to(sizes, 2).tolist()
+    return int(width), int(height)

@@ -1,0 +1,647 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps that change the pixels of images at random, and leave their size: brightness, blur, artefacts, erasing."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import nvidia.dali.fn as fn
+from numpy.typing import NDArray
+from nvidia.dali import types
+from nvidia.dali.data_node import DataNode
+
+from ...checks import number_list, number_range, probability, whole_number
+from ...draws.random_draws import IntegerDraw, RandomDraw, UniformDraw
+from ...engine.dali.graph_definition import branched
+from ...errors import FieldValueError, SettingError
+from ...operators import functions as f
+from ...operators.array_packages import needed_package
+from ...operators.image_pixels import Image, by_frame, checked_image, scaled, with_layout, with_pixels
+from ...sample_data import FieldPath, SampleDataGroup
+from ...sample_data.graph_mode import do_not_convert
+from .. import image_use
+from ..image_use import PIXELS, ContentRule, ImageUse, as_pixels, white_at_full_scale
+from ..named_fields import FieldSearch, Key, Names, change_type, find_paths, required_names
+from ..pipeline_step_base import PipelineStepBase, naming_field
+
+_DT = types.DALIDataType
+
+PixelChange: TypeAlias = Callable[[DataNode, types.DALIDataType], DataNode]
+"""Gives the output image for an image and its type."""
+
+ArrayChange: TypeAlias = Callable[[Image], Image]
+"""Gives the output image for an image."""
+
+
+class ImagePixelStep(PipelineStepBase):
+    """Changes all images of some names, anywhere in the sample, and all frames of clips, in the same way."""
+
+    treats_elements_alike = True
+    array_form_needs: tuple[str, ...] = ("cv2",)
+
+    _dtypes: Sequence[types.DALIDataType] = (_DT.UINT8, _DT.FLOAT)
+    _needs: ContentRule = PIXELS
+    _needs_pixels = False
+    _num_channels: Sequence[int] = ()
+
+    def __init__(self, image_names: Names, prob: float = 1.0, key: Key = "sample") -> None:
+        """Set up with the names of the images, and the probability that a sample is changed."""
+        self._image_names = required_names(image_names, "image_names")
+        self._prob = probability(prob, "prob")
+        # Nothing is drawn where it cannot vary.
+        decision = UniformDraw("decision", 0.0, 1.0 if 0 < self._prob < 1 else 0.0, key=key)
+        self._draws: tuple[RandomDraw, ...] = (decision,)
+
+    @abstractmethod
+    def _change(self) -> PixelChange:
+        """Define what all images of a sample share, and return the change of an image."""
+
+    @abstractmethod
+    def _array_change(self) -> ArrayChange | None:
+        """Define what all images of a sample of arrays share, and return the change of an image; None for none."""
+
+    @property
+    def has_array_form(self) -> bool:
+        """Whether the change of arrays is that of the graph."""
+        return super().has_array_form and not image_use.is_overridden(type(self), "_array_change", ["_change"])
+
+    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
+        """Declare whether a sample is changed, and how."""
+        return self._draws
+
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        """Declare that images must have channels last, and for some steps their full range."""
+        return [ImageUse(self._image_names, self._needs, as_pixels)]
+
+    def _is_changed(self) -> Any:
+        return self.draw("decision") < np.float32(self._prob)
+
+    @do_not_convert
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        change = self._change()
+        for path in find_paths(data, self._image_names):
+            dtype: Any = data.get_type_of_item_in_path(path)
+            data.set_item_in_path(path, change(data.get_item_in_path(path), dtype))
+        return data
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        change = self._array_change()
+
+        def changed(image: Image) -> Image:
+            checked_image(image, needs_pixels=self._needs_pixels, num_channels=self._num_channels)
+            return image if change is None else change(image)
+
+        change_images(data, find_paths(data, self._image_names), changed)
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self)
+        self._check_images(search, search.find(self._image_names, "an image", self._dtypes, group_of="images"))
+        return search.result()
+
+    def _check_images(self, search: FieldSearch, paths: Sequence[FieldPath]) -> None:
+        """Add problems of the images."""
+
+
+def change_images(
+    data: SampleDataGroup,
+    paths: Iterable[FieldPath],
+    change: Callable[[Image], npt.NDArray[Any]],
+    dtype: types.DALIDataType | None = None,
+) -> None:
+    """Set images, arrays, to what a function makes of them, and their type if it changes.
+
+    Raises:
+        FieldValueError: The function raised it; this one names the image.
+    """
+    for path in paths:
+        with naming_field(path):
+            changed = change(data.get_item_in_path(path))
+        if dtype is not None:
+            change_type(data, path, dtype)
+        data.set_item_in_path(path, changed)
+
+
+def whole_range(value: object, name: str, *, at_least: int, at_most: float = math.inf) -> tuple[int, int]:
+    """Check two whole numbers, the first at most the second.
+
+    Raises:
+        SettingError: It is something else.
+    """
+    least, most = number_range(value, name, at_least=at_least, at_most=at_most)
+    if least != int(least) or most != int(most):
+        raise SettingError(f"`{name}` must be two whole numbers, got {value!r}.")
+    return int(least), int(most)
+
+
+_CENTER_OF_UINT8 = np.float32(128)
+_CENTER_OF_FLOAT = np.float32(0.5)
+
+
+class ImageBrightnessContrastJitter(ImagePixelStep):
+    """Multiplies brightness and contrast of every image of a name, anywhere in the sample, by random factors.
+
+    Input and output: decoded, ``(height, width, channels)``, layout ``HWC``, uint8 in [0, 255] or float32 in
+    [0, 1], on the CPU or the GPU; images that are known to have other values are refused. uint8 is rounded and
+    saturated, float32 is not clipped::
+
+        output = brightness * (center + contrast * (input - center))      center = 128 (uint8), 0.5 (float32)
+
+    All images of the group that the step is applied to get the same factors. For factors of their own, apply the
+    step to each camera by a wrapper, e.g. `DataGroupArrayWithNameElementsAppliedStep`, with a ``key`` that differs
+    between groups. What is not changed stays bit-identical.
+    """
+
+    _needs = staticmethod(white_at_full_scale)
+
+    def __init__(
+        self,
+        image_names: Names,
+        *,
+        prob: float = 1.0,
+        brightness_range: tuple[float, float] = (0.8, 1.2),
+        contrast_range: tuple[float, float] = (0.8, 1.2),
+        key: Key = "sample",
+    ) -> None:
+        """Create the step.
+
+        Args:
+            image_names: Name or names of the images.
+            prob: Probability that a sample is changed, in [0, 1].
+            brightness_range: Least and greatest factor of the brightness, of at least 0.
+            contrast_range: Least and greatest factor of the contrast, of at least 0.
+            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
+                input, or a `FieldKey`.
+
+        Raises:
+            SettingError: An argument is not of this form.
+        """
+        super().__init__(image_names, prob, key)
+        self._draws += tuple(
+            UniformDraw(name, *number_range(limits, f"{name}_range", at_least=0), key=key)
+            for name, limits in (("brightness", brightness_range), ("contrast", contrast_range))
+        )
+
+    def _change(self) -> PixelChange:
+        brightness, contrast = self.draw("brightness"), self.draw("contrast")
+        if self._prob < 1:
+            is_changed = self._is_changed()
+            brightness, contrast = (factor * is_changed + (is_changed ^ True) for factor in (brightness, contrast))
+
+        def changed(image: DataNode, dtype: types.DALIDataType) -> DataNode:
+            center = _CENTER_OF_UINT8 if dtype == types.DALIDataType.UINT8 else _CENTER_OF_FLOAT
+            return fn.brightness_contrast(
+                image, brightness=brightness, contrast=contrast, contrast_center=float(center)
+            )
+
+        return changed
+
+    def _array_change(self) -> ArrayChange | None:
+        brightness, contrast = self.draw("brightness"), self.draw("contrast")
+        if not self._is_changed():
+            return None
+
+        def changed(image: Image) -> Image:
+            center = _CENTER_OF_UINT8 if image.dtype == np.uint8 else _CENTER_OF_FLOAT
+            return scaled(image, brightness * contrast, brightness * (center - contrast * center))
+
+        return changed
+
+
+_REACH = 4  # standard deviations to each side, beyond which no weight changes a level
+_NO_BLUR = np.float32(0.05)  # weight of the next pixel: exp(-200), 0 in float32
+
+
+class ImageGaussianBlurrer(ImagePixelStep):
+    """Blurs every image of a name, anywhere in the sample, by a Gaussian of random width, with a probability.
+
+    Input and output: decoded, ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, uint8
+    or float32 of any range, on the CPU or the GPU. Images that are known to be otherwise are refused. The standard
+    deviation is drawn once for all images of the group that the step is applied to, and all frames. The kernel
+    reaches 3 times the greatest one to each side; at the border, the image is mirrored. What is not blurred stays
+    bit-identical, but for signs of zeros. An image without a layout gets one; one without pixels makes the graph
+    fail.
+
+    Price on the CPU for 1600 x 900 uint8: 60 to 90 ms with a window of 7 pixels, also where nothing is blurred.
+    Blur images after they are made smaller. On arrays: 4 ms, nothing where nothing is blurred; a level may differ
+    by 1.
+
+    Example:
+        >>> step = ImageGaussianBlurrer("image", prob=0.5, sigma_range=(0.1, 2.0))
+    """
+
+    image_tolerance = 1 / 255
+    _needs_pixels = True
+
+    def __init__(
+        self,
+        image_names: Names,
+        *,
+        prob: float = 0.5,
+        sigma_range: tuple[float, float] = (0.1, 2.0),
+        key: Key = "sample",
+    ) -> None:
+        """Create the step.
+
+        Args:
+            image_names: Name or names of the images.
+            prob: Probability that a sample is blurred, in [0, 1].
+            sigma_range: Least and greatest standard deviation, above 0 and up to 20 pixels.
+            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
+                input, or a `FieldKey`.
+
+        Raises:
+            SettingError: An argument is not of this form.
+        """
+        super().__init__(image_names, prob, key)
+        least, most = number_range(sigma_range, "sigma_range", above=0, at_most=20)
+        self._window_size = 2 * math.ceil(3 * most) + 1
+        self._draws += (UniformDraw("sigma", least, most, key=key),)
+
+    def _change(self) -> PixelChange:
+        sigma = (self.draw("sigma") - _NO_BLUR) * self._is_changed() + _NO_BLUR
+
+        def blurred(image: DataNode, dtype: types.DALIDataType) -> DataNode:
+            # Without a layout, `fn.gaussian_blur` blurs across channels as well.
+            return fn.gaussian_blur(with_layout(with_pixels(image)), sigma=sigma, window_size=self._window_size)
+
+        return blurred
+
+    def _array_change(self) -> ArrayChange | None:
+        sigma = float(self.draw("sigma"))
+        if not self._is_changed():
+            return None
+        reach = min(self._window_size // 2, math.ceil(_REACH * sigma))
+        weights = np.exp(np.arange(-reach, reach + 1) ** 2 / (-2 * sigma**2))
+        kernel = (weights / weights.sum()).astype(np.float32)
+        blurred = needed_package("cv2").sepFilter2D
+        return lambda image: by_frame(image, lambda frame: blurred(frame, -1, kernel, kernel))
+
+
+class ImageJpegDistorter(ImagePixelStep):
+    """Adds the artefacts of JPEG compression of a random quality to every image of a name, anywhere in the sample.
+
+    Input and output: decoded, ``(height, width, 3)`` RGB or a clip ``(frames, height, width, 3)``, uint8 in
+    [0, 255], on the CPU or the GPU. Images that are known to be otherwise are refused. All images of the group
+    that the step is applied to, and all frames, are compressed with the same quality. An image without a layout
+    gets one, one without pixels makes the graph fail.
+
+    Example:
+        >>> step = ImageJpegDistorter("image", quality_range=(30, 95), key="rig")
+    """
+
+    _dtypes = (types.DALIDataType.UINT8,)
+    _needs = staticmethod(white_at_full_scale)
+    _needs_pixels = True
+    _num_channels = (3,)
+
+    def __init__(
+        self,
+        image_names: Names,
+        *,
+        prob: float = 1.0,
+        quality_range: tuple[int, int] = (30, 95),
+        key: Key = "sample",
+    ) -> None:
+        """Create the step.
+
+        Args:
+            image_names: Name or names of the images.
+            prob: Probability that a sample is changed, in [0, 1].
+            quality_range: Least and greatest quality, as JPEG encoders count it, in [1, 100]; both may be drawn.
+            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
+                input, or a `FieldKey`.
+
+        Raises:
+            SettingError: An argument is not of this form.
+        """
+        super().__init__(image_names, prob, key)
+        least, most = whole_range(quality_range, "quality_range", at_least=1, at_most=100)
+        self._draws += (IntegerDraw("quality", least, most + 1, key=key),)
+
+    def _change(self) -> PixelChange:
+        is_changed, quality = self._is_changed(), self.draw("quality")
+
+        def distorted(image: DataNode, dtype: types.DALIDataType) -> DataNode:
+            image = with_pixels(image)
+            if self._prob == 1:
+                return _distorted(image, quality)
+            return branched(is_changed, [with_layout(image), quality], _distorted, lambda same, _: same)
+
+        return distorted
+
+    def _array_change(self) -> ArrayChange | None:
+        if not self._is_changed():
+            return None
+        quality = int(self.draw("quality"))
+        return lambda image: by_frame(image, lambda frame: _distorted_frame(frame, quality))
+
+
+def _distorted(image: DataNode, quality: DataNode) -> DataNode:
+    return fn.jpeg_compression_distortion(image, quality=quality)
+
+
+def _distorted_frame(frame: npt.NDArray[np.uint8], quality: int) -> npt.NDArray[np.uint8]:
+    """Compress with OpenCV, as DALI does on the CPU: the result is the same."""
+    cv2 = needed_package("cv2")
+    bgr = cv2.cvtColor(frame, cv2.COLOR_RGB2BGR)
+    _, file = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, quality])
+    decoded = cv2.imdecode(file, cv2.IMREAD_COLOR)
+    rgb: npt.NDArray[np.uint8] = cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB, decoded)
+    return rgb
+
+
+_NUM_ATTEMPTS = 10  # as torchvision
+
+
+class RandomEraser(ImagePixelStep):
+    """Fills random rectangles of every image of a name, anywhere in the sample, with a value, with a probability.
+
+    Input and output: decoded, ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, uint8
+    or float32 of any range, on the CPU or the GPU. Images that are known to be otherwise are refused. The
+    rectangles are those of ``torchvision.transforms.RandomErasing`` (Zhong et al., Random Erasing Data
+    Augmentation, https://arxiv.org/abs/1708.04896): for each one ::
+
+        area   = height * width * uniform(scale_range)
+        aspect = exp(uniform(log(ratio_range)))         height of the rectangle by its width
+        h, w   = round(sqrt(area * aspect)), round(sqrt(area / aspect))
+
+    anywhere inside of the image. Where ``h >= height`` or ``w >= width``, ``area`` and ``aspect`` are drawn again;
+    after ten times, the rectangle is left out. The numbers are drawn once for all images of the group that the
+    step is applied to: images of one size, and all frames of a clip, get the same rectangles. All other pixels
+    stay bit-identical, but for signs of zeros. An image without a layout gets one; an image without pixels makes
+    the graph fail, and so does a layout in which channels are not last, where the format does not know it.
+
+    Example:
+        >>> step = RandomEraser("image", prob=0.5, num_rectangles=3, fill_value=[124, 116, 104])
+    """
+
+    array_form_needs = ()
+    _needs_pixels = True
+
+    def __init__(
+        self,
+        image_names: Names,
+        *,
+        prob: float = 0.5,
+        scale_range: tuple[float, float] = (0.02, 0.33),
+        ratio_range: tuple[float, float] = (0.3, 3.3),
+        num_rectangles: int = 1,
+        fill_value: float | Sequence[float] = 0.0,
+        key: Key = "sample",
+    ) -> None:
+        """Create the step.
+
+        Args:
+            image_names: Name or names of the images.
+            prob: Probability that rectangles of a sample are erased, in [0, 1].
+            scale_range: Least and greatest area of a rectangle, as a fraction of that of the image, in [0, 1].
+            ratio_range: Least and greatest height of a rectangle by its width, above 0.
+            num_rectangles: How many rectangles are erased; they may overlap.
+            fill_value: What erased pixels get: a number, or one for each channel, among the values that images
+                have at this place of the chain. An image with another number of channels makes the graph fail.
+            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
+                input, or a `FieldKey`.
+
+        Raises:
+            SettingError: An argument is not of this form.
+        """
+        super().__init__(image_names, prob, key)
+        areas = number_range(scale_range, "scale_range", at_least=0, at_most=1)
+        logs = [math.log(ratio) for ratio in number_range(ratio_range, "ratio_range", above=0)]
+        what = "a number, or a list of one for each channel"
+        self._fill_value = number_list(fill_value, "fill_value", what, may_be_one=True)
+        self._num_rectangles = whole_number(num_rectangles, "num_rectangles", at_least=1)
+        attempts = (self._num_rectangles, _NUM_ATTEMPTS)
+        self._draws += (
+            UniformDraw("area", *areas, shape=attempts, key=key),
+            UniformDraw("log_aspect", *logs, shape=attempts, key=key),
+            UniformDraw("place", 0.0, 1.0, shape=(self._num_rectangles, 2), key=key),
+        )
+
+    def _change(self) -> PixelChange:
+        rectangles, flat = self._rectangles(), [2 * self._num_rectangles]
+
+        def erased(image: DataNode, dtype: types.DALIDataType) -> DataNode:
+            image = with_layout(with_pixels(image))
+            anchors, shapes = rectangles(image.shape(dtype=_DT.INT32)[-3:-1])
+            return fn.erase(
+                image,
+                anchor=fn.reshape(anchors, shape=flat),
+                shape=fn.reshape(shapes, shape=flat),
+                axis_names="HW",
+                fill_value=self._fill_value,
+            )
+
+        return erased
+
+    def _array_change(self) -> ArrayChange | None:
+        if not self._is_changed():
+            return None
+        rectangles = self._rectangles()
+
+        def erased(image: Image) -> Image:
+            anchors, shapes = rectangles(np.array(image.shape[-3:-1], np.float32))
+            return self._filled(image, np.stack([anchors, shapes], 1).astype(int).tolist())
+
+        return erased
+
+    def _filled(self, image: Image, rectangles: Sequence[Any]) -> Image:
+        """Fill rectangles ``((top, left), (height, width))``."""
+        if len(self._fill_value) not in (1, image.shape[-1]):
+            raise FieldValueError(
+                f"an image has another number of channels than `fill_value`: shape {image.shape}, "
+                f"{len(self._fill_value)} values"
+            )
+        result = image.copy()
+        value: NDArray[Any] = np.array(self._fill_value, np.float32)
+        if image.dtype == np.uint8:  # as `fn.erase` does: it cuts decimals off
+            value = value.astype(np.int64).astype(np.uint8)
+        for (top, left), (height, width) in rectangles:
+            result[..., top : top + height, left : left + width, :] = value
+        return result
+
+    def _rectangles(self) -> Callable[[Any], tuple[Any, Any]]:
+        """Define what does not depend on the image, and return what finds its rectangles.
+
+        Returns:
+            Called with height and width, ``(2,)``, a node or float32; gives the first pixels ``(top, left)`` of
+            rectangles and their sizes ``(height, width)``, each ``(num_rectangles, 2)``, whole numbers as float32.
+        """
+        drawn: dict[str, Any] = {draw.name: self.draw(draw.name) for draw in self._draws}
+        order = np.arange(_NUM_ATTEMPTS, 0, -1, dtype=np.float32)  # the greatest for the first attempt
+        preferences = self._is_changed() * order
+        # Heights and widths of all attempts for an area of 1, (num_rectangles, attempts, 2).
+        root_area, root_aspect = f.sqrt(drawn["area"]), f.exp(drawn["log_aspect"] * np.float32(0.5))
+        sides = f.stack(root_area * root_aspect, root_area / root_aspect, axis=2)
+
+        def rectangles(size: Any) -> tuple[Any, Any]:
+            shapes = _first_that_fits(sides, preferences, size)
+            room = size - shapes
+            anchors = f.minimum(f.floor(drawn["place"] * (room + np.float32(1.0))), room)
+            return anchors, shapes
+
+        return rectangles
+
+    def _check_images(self, search: FieldSearch, paths: Sequence[FieldPath]) -> None:
+        image_use.check_fill_value(search, paths, self._fill_value)
+
+
+def _first_that_fits(sides: Any, preferences: Any, size: Any) -> Any:
+    """Heights and widths of rectangles, ``(num_rectangles, 2)`` float32, pixels; 0 where no attempt fits.
+
+    Args:
+        sides: Of all attempts, ``(num_rectangles, attempts, 2)``, for an image with an area of 1.
+        preferences: Of the attempts that fit the one with the greatest is taken, ``(attempts,)``; none of 0.
+        size: Height and width of the image, ``(2,)``.
+    """
+    # `cast` rounds to the nearest whole number.
+    rounded = f.cast(sides * f.sqrt(size[0] * size[1]), _DT.INT32)
+    fits = f.reductions.min(size - rounded, axes=[2]) > 0
+    preference = fits * preferences
+    best = f.maximum(f.reductions.max(preference, axes=[1], keep_dims=True), 1.0)
+    is_chosen = f.expand_dims(preference == best, axes=[2])
+    return f.reductions.sum(f.cast(rounded * is_chosen, _DT.FLOAT), axes=[1])
+
+
+_ROWS_AT_ONCE = 64  # which stay in the cache
+
+
+class GridMasker(ImagePixelStep):
+    """Sets a grid of squares in every image of a name, anywhere in the sample, to 0, with a probability.
+
+    Input and output: decoded, ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, uint8
+    or float32 of any range, finite, on the CPU or the GPU. Images that are known to be otherwise are refused. The
+    grid is that of Chen et al., GridMask Data Augmentation (https://arxiv.org/abs/2001.04086), as ``fn.grid_mask``
+    draws it. For the pixel in column ``x`` and row ``y`` ::
+
+        u = (x cos(angle) - y sin(angle) - shift_x) / tile        0 where u - floor(u) < ratio
+        v = (x sin(angle) + y cos(angle) - shift_y) / tile          and v - floor(v) < ratio
+
+    ``shift_x`` and ``shift_y`` are anywhere in [0, tile). The numbers are drawn once for all images of the group
+    that the step is applied to, and all frames of a clip. All other pixels stay bit-identical, but for signs of
+    zeros. An image without a layout gets one; a layout in which channels are not last makes the graph fail, where
+    the format does not know it.
+
+    Price on the CPU for 1600 x 900 uint8: 13 ms; on arrays 1 ms, with an angle 4 ms.
+
+    Example:
+        >>> step = GridMasker("image", tile_range=(96, 224), ratio_range=(0.4, 0.6), key="rig")
+    """
+
+    def __init__(
+        self,
+        image_names: Names,
+        *,
+        prob: float = 0.5,
+        tile_range: tuple[int, int] = (96, 224),
+        ratio_range: tuple[float, float] = (0.5, 0.5),
+        angle_range: tuple[float, float] = (0.0, 0.0),
+        key: Key = "sample",
+    ) -> None:
+        """Create the step.
+
+        Args:
+            image_names: Name or names of the images.
+            prob: Probability that the grid is drawn, in [0, 1].
+            tile_range: Least and greatest distance from a square to the next one, whole pixels, at least 1; both
+                may be drawn.
+            ratio_range: Least and greatest side of a square as a fraction of that distance, in [0, 1]. (The
+                paper's ``r`` is what is left, 1 - ratio.)
+            angle_range: Least and greatest angle of the grid, radians.
+            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
+                input, or a `FieldKey`.
+
+        Raises:
+            SettingError: An argument is not of this form.
+        """
+        super().__init__(image_names, prob, key)
+        least_tile, most_tile = whole_range(tile_range, "tile_range", at_least=1)
+        self._draws += (
+            IntegerDraw("tile", least_tile, most_tile + 1, key=key),
+            UniformDraw("ratio", *number_range(ratio_range, "ratio_range", at_least=0, at_most=1), key=key),
+            UniformDraw("angle", *number_range(angle_range, "angle_range"), key=key),
+            UniformDraw("shift_x", 0.0, 1.0, key=key),
+            UniformDraw("shift_y", 0.0, 1.0, key=key),
+        )
+
+    def _change(self) -> PixelChange:
+        is_masked = fn.cast(self._is_changed(), dtype=_DT.FLOAT)
+        tile, ratio, angle, x, y = (self.draw(draw.name) for draw in self._draws[1:])
+        grid = (tile, ratio * is_masked, angle, x * tile, y * tile)
+
+        def masked(image: DataNode, dtype: types.DALIDataType) -> DataNode:
+            image = with_layout(image)
+            one = types.Constant(np.ones((1, 1, 1), np.uint8), device=image.device)
+            is_image = fn.reshape(image.shape().shape(), shape=[]) == 3
+            nodes = [image, one, *grid]
+            return branched(is_image, nodes, lambda same, _, *of_image: _masked(same, *of_image), _masked_clip)
+
+        return masked
+
+    def _array_change(self) -> ArrayChange | None:
+        tile, ratio, angle, x, y = (np.float32(self.draw(draw.name)) for draw in self._draws[1:])
+        if not self._is_changed():
+            return None
+        cv2 = needed_package("cv2")
+
+        def masked(image: Image) -> Image:
+            if not image.size:
+                return image
+            keep = _kept(image.shape[-3:-1], tile, ratio, angle, x * tile, y * tile)
+            if image.dtype == np.uint8:
+                return by_frame(image, lambda frame: cv2.copyTo(frame, keep, np.zeros_like(frame)))
+            # As DALI does, which matters for the signs of zeros.
+            factors = cv2.merge([keep.astype(image.dtype)] * image.shape[-1]).reshape(image.shape[-3:])
+            return np.asarray(image * factors)
+
+        return masked
+
+
+def _masked_clip(clip: Any, one: DataNode, *grid: DataNode) -> DataNode:
+    """Mask all frames.
+
+    ``fn.grid_mask`` leaves all frames of a clip but the first undefined: it masks one plane of ones, by which the
+    frames are multiplied. ``fn.ones`` does not exist on the GPU: a pixel is padded instead.
+    """
+    size = clip.shape(dtype=_DT.INT32)[-3:-1]
+    ones = fn.slice(one, start=[0, 0], shape=size, axes=[0, 1], out_of_bounds_policy="pad", fill_values=[1.0])
+    masked: DataNode = clip * _masked(ones, *grid)
+    return masked
+
+
+def _masked(image: DataNode, tile: Any, ratio: Any, angle: Any, shift_x: Any, shift_y: Any) -> DataNode:
+    masked: DataNode = fn.grid_mask(image, tile=tile, ratio=ratio, angle=angle, shift_x=shift_x, shift_y=shift_y)
+    return masked
+
+
+def _kept(size_hw: tuple[int, ...], *grid: np.float32) -> npt.NDArray[np.uint8]:
+    """Where ``fn.grid_mask`` leaves pixels as they are, 1, otherwise 0; ``(height, width)``.
+
+    The operations are those of DALI's kernel, float32, in its order: rounding decides at the sides of squares.
+    """
+    (height, width), (tile, ratio, angle, shift_x, shift_y) = size_hw, grid
+    cosine, sine = np.float32(math.cos(angle)) / tile, np.float32(math.sin(angle)) / tile
+    columns, rows = np.arange(width, dtype=np.float32), np.arange(height, dtype=np.float32)
+    starts = -shift_x / tile - rows * sine, -shift_y / tile + rows * cosine  # of u and v
+    steps = columns * cosine, columns * sine
+    if sine == 0:  # u depends on the column only, and v on the row
+        return np.logical_or.outer(
+            _is_beyond(starts[1] + steps[1][:1], ratio), _is_beyond(starts[0][:1] + steps[0], ratio)
+        ).view(np.uint8)
+    kept = np.empty((height, width), bool)
+    for start in range(0, height, _ROWS_AT_ONCE):
+        part = slice(start, start + _ROWS_AT_ONCE)
+        u, v = (np.add.outer(first[part], further) for first, further in zip(starts, steps, strict=True))
+        np.logical_or(_is_beyond(u, ratio), _is_beyond(v, ratio), out=kept[part])
+    return kept.view(np.uint8)
+
+
+def _is_beyond(places: npt.NDArray[np.float32], ratio: np.float32) -> npt.NDArray[np.bool_]:
+    beyond: npt.NDArray[np.bool_] = places - np.floor(places) >= ratio
+    return beyond
