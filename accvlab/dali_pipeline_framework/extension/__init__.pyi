@@ -60,5 +60,5 @@ from ..sampling.random_access_sampler import Description as Description
 from ..testing.rule_check import in_samples as in_samples
 from ..url_secrets import without_secrets as without_secrets
 from ..video.files.video_file import located as located
+from ..video.frame_reader import FrameReaderPool as FrameReaderPool
 from ..video.frame_reader import KeptFrames as KeptFrames
-from ..video.frame_reader_pool import FrameReaderPool as FrameReaderPool

@@ -1,23 +1,298 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Providers of windows and single frames of videos."""
+"""Providers of sequences and single frames of videos, and which sequences there are."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, SupportsIndex
+from abc import ABC
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, SupportsIndex, TypeAlias, get_args
 
+import attrs
 import numpy as np
 import numpy.typing as npt
+from nvidia.dali import types
 
-from ..checks import whole_number
+from ..checks import choice, flag, valid, whole_number
 from ..errors import SettingError
+from ..providers.files.storage import as_utf8
+from ..providers.rigs.camera_rig import OptionalField, RigProviderBase
+from ..sample_data import SampleDataGroup
+from ..sample_data.formats import DECODED_CLIP, DECODED_IMAGE
 from ..sample_data.names import Name
 from ..unknown_arguments import explains_unknown_arguments, in_settings
-from .frame_reader import KeptFrames
+from .frame_reader import DecodingStatistics, KeptFrames
 from .video_decoding import FrameConverter, UInt8Array
-from .video_provider_base import VideoProviderBase
-from .video_windows import VideoTail, VideoWindows
+from .video_index import Int64Array, VideoIndex
+from .video_tracks import tracks_of
 from .videos import VideoPaths, Videos, as_videos
+
+VideoTail: TypeAlias = Literal["drop", "repeat", "constant", "reflect_1001", "reflect_101"]
+
+
+def _length(value: SupportsIndex) -> int:
+    return whole_number(value, "sequence_length", at_least=1)
+
+
+def _stride(value: SupportsIndex) -> int:
+    return whole_number(value, "stride", at_least=1)
+
+
+def _step(value: SupportsIndex | None) -> int | None:
+    advice = "It counts forward; for DALI's -1 leave it out, or give None: sequences lie side by side."
+    return None if value is None else whole_number(value, "step", at_least=1, advice=advice)
+
+
+@attrs.frozen
+class VideoWindows:
+    """Sequences of frames in ranges of videos, in the order of DALI's ``fn.experimental.readers.video``.
+
+    Sequences start every ``step`` frames from the start of each range, and have ``sequence_length`` frames,
+    ``stride`` apart. A sequence is complete if ``sequence_length * stride`` frames are there: with the
+    ``stride - 1`` frames behind its last one. With ``tail="drop"`` only complete ones count; otherwise the
+    first one of a range that is not complete counts too, and what lies behind the range is made up. With
+    ``uniform_sample``, each range is one sequence, of frames that are spread over it.
+
+    With ``sequence_length=3, stride=2, step=4``, in a range of eleven frames::
+
+        frame       |  0  1  2  3  4  5  6  7  8  9 10 |
+        sequence 0  |  0     2     4                   |
+        sequence 1  |              4     6     8       |
+        sequence 2  |                          8    10 |  +    not with ``tail="drop"``
+
+    Raises:
+        SettingError: A setting is out of its range.
+    """
+
+    sequence_length: int = attrs.field(converter=_length)
+    stride: int = attrs.field(default=1, converter=_stride)
+    _step: int | None = attrs.field(default=None, converter=_step)
+    tail: VideoTail = attrs.field(default="drop", validator=valid(choice, allowed=get_args(VideoTail)))
+    uniform_sample: bool = attrs.field(default=False, validator=valid(flag))
+
+    @property
+    def step(self) -> int:
+        """Frames from the start of a sequence to the start of the next."""
+        return self.span if self._step is None else self._step
+
+    @property
+    def span(self) -> int:
+        """Number of frames that must be there for a complete sequence."""
+        return self.sequence_length * self.stride
+
+    @property
+    def kept_frames(self) -> KeptFrames:
+        """What a decoder must keep so that sequences one after the other, or repeated, are decoded once."""
+        if self.uniform_sample:
+            return KeptFrames()
+        span = self.span - self.stride + 1
+        if self.step >= span:
+            return KeptFrames(self.sequence_length, passed=False, pixels=False)
+        is_same_grid = self.step % self.stride == 0
+        return KeptFrames(self.sequence_length if is_same_grid else span, passed=not is_same_grid)
+
+    def counts(self, lengths: Int64Array) -> Int64Array:
+        """Get the number of sequences in ranges of ``(S,)`` lengths."""
+        if self.uniform_sample:
+            return np.ones(len(lengths), np.int64)
+        counts: Int64Array = np.maximum((lengths - self.span) // self.step + 1, 0)
+        if self.tail != "drop":
+            counts += counts * self.step < lengths
+        return counts
+
+    def frames(self, start: int, end: int, number: int) -> Int64Array:
+        """Get the ``(sequence_length,)`` frames of a sequence in [start, end), -1 where there is none."""
+        if self.uniform_sample:
+            spread = np.linspace(start, end - 1, self.sequence_length)
+            return np.floor(spread + 0.5).astype(np.int64)
+        first = start + number * self.step
+        return _padded(first + np.arange(self.sequence_length, dtype=np.int64) * self.stride, end, self.tail)
+
+
+def _padded(frames: Int64Array, end: int, tail: VideoTail) -> Int64Array:
+    if frames[-1] < end:
+        return frames
+    if tail == "constant":
+        return np.where(frames < end, frames, -1)
+    if tail == "repeat":
+        return np.minimum(frames, end - 1)
+    # Mirrored at the end of the range, and at the first frame of the video, as often as needed.
+    if tail == "reflect_1001":
+        folded = frames % (2 * end)
+        return np.minimum(folded, 2 * end - 1 - folded)
+    if end == 1:
+        return np.zeros_like(frames)
+    folded = frames % (2 * end - 2)
+    return np.minimum(folded, 2 * end - 2 - folded)
+
+
+_MOST_DESCRIBED = 8
+_BLACK: UInt8Array = np.zeros(1, np.uint8)
+
+
+class VideoProviderBase(RigProviderBase, ABC):
+    """A data set of videos. A sample is one or more frames of a track (`VideoTracks`)."""
+
+    def __init__(
+        self,
+        videos: Videos,
+        windows: VideoWindows,
+        kept: KeptFrames,
+        *,
+        frames: Name,
+        label: Name | None,
+        recording_number: Name | None,
+        of_frames: Mapping[str, Name | None],
+        holds_one_frame: bool,
+        fill_value: UInt8Array = _BLACK,
+    ) -> None:
+        """Index the videos, and make the blueprint.
+
+        Args:
+            videos: The videos.
+            windows: Which sequences they have.
+            kept: Which frames each decoder keeps.
+            frames: Name of the pixels.
+            label: Name of the label; None for no such field, as below.
+            recording_number: Name of the number of the recording.
+            of_frames: Names of ``first_frame_number``, ``frame_numbers``, ``timestamps`` and ``path``.
+            holds_one_frame: Whether a sample is one frame instead of a sequence: then pixels, number and time have
+                one dimension less.
+            fill_value: ``(C,)``, the pixels of frames that are made up.
+        """
+        self._videos, self._tracks = tracks_of(videos, kept)
+        self._num_batch_threads = videos.num_batch_threads
+        self._windows, self._fill_value = windows, fill_value
+        self._counts = windows.counts(self._tracks.ends - self._tracks.starts)  # (S,)
+        self._first = np.concatenate(([0], np.cumsum(self._counts)))  # (S + 1,), sample of each track
+        num_more = 0 if holds_one_frame else 1
+        content = DECODED_IMAGE if holds_one_frame else DECODED_CLIP
+        further: list[OptionalField] = [
+            (of_frames.get("first_frame_number"), types.DALIDataType.INT32, 1),
+            (of_frames.get("frame_numbers"), types.DALIDataType.INT32, num_more),
+            (of_frames.get("timestamps"), types.DALIDataType.FLOAT64, num_more),
+            (of_frames.get("path"), types.DALIDataType.STRING, None),
+        ]
+        of_sample: list[OptionalField] = [(recording_number, types.DALIDataType.INT32, 0)]
+        label = None if self._tracks.labels is None else label
+        (of_sample if self._tracks.camera_names else further).insert(0, (label, types.DALIDataType.INT32, 1))
+        self._frames_name, self._label_name, self._recording_number_name = frames, label, recording_number
+        self._names_of_frames = {kind: name for kind, name in of_frames.items() if name is not None}
+        self._chosen = 0 if holds_one_frame else slice(None)
+        of_camera = SampleDataGroup()
+        of_camera.add_data_field(frames, types.DALIDataType.UINT8, ndim=3 + num_more, content=content)
+        self._set_format(self._tracks.camera_names, of_camera, further, of_sample, self._tracks.missing)
+
+    def get_number_of_samples(self) -> int:
+        """Get the number of samples of all recordings."""
+        return int(self._first[-1])
+
+    def _locate(self, sample_index: int) -> tuple[int, Int64Array]:
+        """Get the track of a sample, and ``(F,)`` positions in it, -1 for frames that are made up."""
+        sample = self._checked(sample_index)
+        track = int(self._first.searchsorted(sample, side="right")) - 1
+        start, end = int(self._tracks.starts[track]), int(self._tracks.ends[track])
+        return track, self._windows.frames(start, end, sample - int(self._first[track]))
+
+    @property
+    def loads_batches(self) -> bool:
+        """Whether several samples of a batch are decoded at once."""
+        return self._num_batch_threads > 1
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        """Decode one sample.
+
+        Raises:
+            SettingError: Also an IndexError; there is no such sample.
+            FileError: A video cannot be opened. Also the builtin exception of the cause.
+            VideoError: A frame cannot be decoded.
+        """
+        track, positions = self._locate(sample_index)
+        tracks = self._tracks
+        sample = self.sample_data_structure
+        for camera, name in enumerate(tracks.camera_names or (None,)):
+            self._fill(sample if name is None else sample[name], track, camera, positions)
+        if self._label_name is not None and tracks.labels is not None:
+            sample[self._label_name] = tracks.labels[track : track + 1]
+        if self._recording_number_name is not None:
+            sample[self._recording_number_name] = np.int32(tracks.numbers[track])
+        return sample
+
+    def _fill(self, group: SampleDataGroup, track: int, camera: int, positions: Int64Array) -> None:
+        video = int(self._tracks.videos[track, camera])
+        frames = self._tracks.frames(track, camera, positions)
+        group[self._frames_name] = self._pixels(video, frames)[self._chosen]
+        for kind, name in self._names_of_frames.items():
+            value: Any
+            if kind == "path":
+                value = as_utf8(self._videos.path(video))
+            elif kind == "timestamps":
+                value = self._tracks.times_s(track, camera, frames, self._videos.index(video))[self._chosen]
+            else:
+                numbers = frames.astype(np.int32)
+                value = numbers[:1] if kind == "first_frame_number" else numbers[self._chosen]
+            group[name] = value
+
+    def _pixels(self, video: int, frames: Int64Array) -> UInt8Array:
+        is_real = frames >= 0
+        if is_real.all():
+            return self._videos.read(video, frames)
+        index = self._videos.index(video)
+        pixels = np.empty((len(frames), index.height, index.width, self._videos.num_channels), np.uint8)
+        pixels[is_real] = self._videos.read(video, frames[is_real])
+        pixels[~is_real] = self._fill_value
+        return pixels
+
+    def describe_sample(self, sample_index: int) -> str:
+        """Name the files and frames of a sample, e.g. ``"monday/front.mp4, frames 4, 6, 8"``; of each camera."""
+        track, positions = self._locate(sample_index)
+        return "; ".join(
+            _described(self._videos.name(int(self._tracks.videos[track, camera])), frames[frames >= 0].tolist())
+            for camera in range(self._tracks.num_cameras)
+            for frames in [self._tracks.frames(track, camera, positions)]
+        )
+
+    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
+        """Decode the samples of a batch, ``num_batch_threads`` at once."""
+        with ThreadPoolExecutor(min(self._num_batch_threads, max(len(sample_indices), 1))) as threads:
+            yield from threads.map(self.get_data, sample_indices)
+
+    # --- what was found ---------------------------------------------------------------------------------
+
+    @property
+    def sequence_lengths(self) -> Int64Array:
+        """Number of samples of each track that has any, ``(S,)`` int64, for samplers of sequences.
+
+        A track is a video, or its range in the list; with ``cameras``, contiguous points in time of a recording.
+        """
+        return self._counts[self._counts > 0]
+
+    @property
+    def samples_per_recording(self) -> Int64Array:
+        """Number of samples of each recording: ``(V,)`` int64; 0 where it is too short."""
+        return np.bincount(self._tracks.numbers, self._counts, self._tracks.num_videos).astype(np.int64)
+
+    def video_index(self, recording: SupportsIndex, camera: str | None = None) -> VideoIndex:
+        """Get the index of the video of a recording, of one of its cameras."""
+        return self._videos.index(self._tracks.video_of(recording, camera))
+
+    @property
+    def statistics(self) -> DecodingStatistics:
+        """Decoding statistics of this object in this process."""
+        return self._videos.statistics
+
+    def close(self) -> None:
+        """Close the decoders of this process; they are opened again when they are needed."""
+        self._videos.close()
+
+    def _repr(self, samples: str) -> str:
+        return f"{type(self).__name__}({samples}, {self._tracks.describe(self._videos)})"
+
+
+def _described(path: str, frames: list[int]) -> str:
+    listed = ", ".join(map(str, frames)) if len(frames) <= _MOST_DESCRIBED else f"{frames[0]} to {frames[-1]}"
+    return f"{path}, frame{'' if len(frames) == 1 else 's'} {listed}"
+
 
 _COUNTERPARTS = {
     "pad_mode": "tail",

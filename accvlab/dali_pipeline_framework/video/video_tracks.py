@@ -13,11 +13,9 @@ from ..checks import choice, index_in
 from ..errors import SettingError
 from ..providers.rigs.camera_rig import MissingFrame, RigAccount
 from ..providers.rigs.frame_times import align_times, exact
-from .frame_reader import KeptFrames
-from .indexed_videos import IndexedVideos
+from .frame_reader import IndexedVideos, KeptFrames
 from .video_index import Int64Array, VideoIndex
-from .video_list import checked_labels, expanded, frame_range, listed_videos
-from .videos import Videos
+from .videos import Videos, checked_labels, expanded, frame_range, listed_videos
 
 
 @attrs.frozen
