@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from nvidia.dali.data_node import DataNode
 
+from ..checks import shown
 from ..errors import FieldValueError, FrameworkError, error_that_is_also
 from .names import FieldPath, format_path
 
@@ -26,8 +27,6 @@ FieldValue: TypeAlias = Any
 
 _Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 _NumpyDtype: TypeAlias = np.dtype[Any]
-
-_LONGEST_VALUE_IN_A_MESSAGE = 80
 
 
 def converted(value: FieldValue, dtype: _NumpyDtype, path: FieldPath) -> FieldValue:
@@ -110,25 +109,16 @@ def as_numpy(value: FieldValue) -> _Array | None:
 def _refused(value: object, dtype: _NumpyDtype, path: FieldPath, advice: str) -> FieldValueError:
     """Make the error for a value that a field of ``dtype`` cannot hold."""
     return FieldValueError(
-        f"{format_path(path)}: cannot store {_shown(value)} in a field of type {dtype}. {advice}"
+        f"{format_path(path)}: cannot store {shown(value)} of type {type(value).__name__} in a field of type "
+        f"{dtype}. {advice}"
     )
 
 
-def _shown(value: object) -> str:
-    text = repr(value)
-    if len(text) > _LONGEST_VALUE_IN_A_MESSAGE:
-        text = text[: _LONGEST_VALUE_IN_A_MESSAGE - 1] + "…"
-    return f"{text} of type {type(value).__name__}"
-
-
 def _advice(value: object, dtype: _NumpyDtype) -> str:
-    if dtype == np.uint8 and isinstance(value, str | os.PathLike):
-        return (
-            "If it is the path of a file, read the file: np.fromfile(path, np.uint8). Use a STRING field for "
-            "text, or give the field a mapping if the text is a label"
-        )
     if isinstance(value, str | os.PathLike):
-        return "Use a STRING field for text, or give the field a mapping if the text is a label"
+        of_file = "If it is the path of a file, read the file: np.fromfile(path, np.uint8). "
+        of_text = "Use a STRING field for text, or give the field a mapping if the text is a label"
+        return of_file * (dtype == np.uint8) + of_text
     if isinstance(value, bytes | bytearray | memoryview):
         return f"Read the numbers from the bytes with np.frombuffer(value, np.{dtype}), or use a UINT8 field"
     if isinstance(value, range | set | frozenset) or hasattr(value, "__next__"):
@@ -294,7 +284,11 @@ def _from_sequence(values: list[Any] | tuple[Any, ...], dtype: _NumpyDtype, path
         # Without a type first: given one, NumPy would parse text and let array elements wrap around.
         array = np.array(values)
     except ValueError as error:
-        raise _ragged(values, dtype, path) from error
+        advice = (
+            "The nested sequences have different lengths. Pad them to one length, or use one field per element "
+            "(add_data_field_array)"
+        )
+        raise _refused(values, dtype, path, advice) from error
     except TypeError as error:
         raise _refused(values, dtype, path, f"NumPy says: {error}") from error
     if array.dtype == dtype:
@@ -324,16 +318,6 @@ def _from_objects(array: _Array, dtype: _NumpyDtype, path: FieldPath) -> _Array:
             raise _refused(value, dtype, path, f"It is an element of the value. {_advice(value, dtype)}")
     flat = [converted(value, dtype, path).item() for value in array.flat]
     return np.array(flat, dtype=dtype).reshape(array.shape)
-
-
-def _ragged(values: object, dtype: _NumpyDtype, path: FieldPath) -> FieldValueError:
-    return _refused(
-        values,
-        dtype,
-        path,
-        "The nested sequences have different lengths. Pad them to one length, or use one field per element "
-        "(add_data_field_array)",
-    )
 
 
 # --- other libraries ----------------------------------------------------------------------------------------

@@ -141,7 +141,11 @@ elements_are_folded: contextvars.ContextVar[bool] = contextvars.ContextVar("elem
 """Set while a step is shown a format in which one element of an array stands for all (see `FoldedFormat`)."""
 
 
-@attrs.frozen(eq=False, repr=False)
+def _code(dtype: types.DALIDataType) -> int:
+    return int(dtype.value)
+
+
+@attrs.frozen(repr=False, cache_hash=True)
 class LeafFormat(Immutable):
     """Format of one data field. Make it with `leaf_format`, which hands out shared objects.
 
@@ -159,7 +163,7 @@ class LeafFormat(Immutable):
         True
     """
 
-    dtype: types.DALIDataType
+    dtype: types.DALIDataType = attrs.field(eq=_code)
     mapping: ValueMapping | None = None
     ndim: int | None = None
     content: ImageContent = UNKNOWN_CONTENT
@@ -188,7 +192,7 @@ class LeafFormat(Immutable):
     @cached_property
     def code(self) -> int:
         """DALI's integer code of ``dtype``."""
-        return int(self.dtype.value)
+        return _code(self.dtype)
 
     @cached_property
     def is_string(self) -> bool:
@@ -224,25 +228,6 @@ class LeafFormat(Immutable):
         if content is self.content:
             return self
         return _leaf_from_code(self.code, self.mapping, self.ndim, content, content.origins)
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if type(other) is not LeafFormat:
-            return NotImplemented
-        return (
-            self.code == other.code
-            and self.ndim == other.ndim
-            and self.mapping == other.mapping
-            and self.content == other.content
-        )
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.code, self.mapping, self.ndim, self.content))
 
     def __repr__(self) -> str:
         details = "" if self.mapping is None else f", mapping={dict(self.mapping)!r}"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import numbers
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -12,12 +13,12 @@ from typing import Any, TypeAlias, TypeVar
 import attrs
 import numpy as np
 
+from ..checks import listed
 from ..errors import FieldValueError, FrameworkError, SettingError, error_that_is_also
 from .conversion import FieldValue, as_numpy, check_not_masked
 from .names import FieldPath, format_path
 
 _TEXT_KINDS = frozenset("UST")
-_MOST_KEYS_IN_A_MESSAGE = 20
 
 _Self = TypeVar("_Self")
 
@@ -120,14 +121,6 @@ class ValueMapping(Immutable, Mapping[Any, Any]):
         return f"ValueMapping({self._entries!r})"
 
 
-def known_keys(mapping: Mapping[Any, Any]) -> str:
-    """List the labels of a mapping for a message."""
-    keys = [repr(key) for key in mapping if key is not None]
-    if len(keys) > _MOST_KEYS_IN_A_MESSAGE:
-        keys[_MOST_KEYS_IN_A_MESSAGE:] = [f"… ({len(keys)} in total)"]
-    return ", ".join(keys) or "none"
-
-
 def mapped(value: Any, mapping: ValueMapping, path: FieldPath) -> Any:
     """Replace the labels in ``value`` by their numbers.
 
@@ -218,7 +211,7 @@ def unknown_label(label: object, mapping: Mapping[Any, Any], path: FieldPath = (
         FieldValueError,
         (KeyError,),
         f"{where}{label!r} is not a key of the mapping, and the mapping has no default (an entry with the "
-        f"key None). Known keys: {known_keys(mapping)}",
+        f"key None). Known keys: {listed(repr(key) for key in mapping if key is not None)}",
     )
 
 
@@ -273,21 +266,19 @@ def decoded(value: FieldValue, path: FieldPath = ()) -> Text:
         return [decoded(element, path) for element in value]
     array = as_numpy(value)
     if array is None or array.dtype != np.uint8 or array.ndim == 0:
-        got = (
-            f"{type(value).__name__}"
-            if array is None
-            else f"{type(value).__name__} of type {array.dtype} and shape {array.shape}"
-        )
+        got = type(value).__name__
+        got += "" if array is None else f" of type {array.dtype} and shape {array.shape}"
         raise FieldValueError(
             f"{format_path(path)}: text can only be read from uint8 data with at least one dimension, got {got}"
         )
     if array.ndim == 1:
         return _decoded_bytes(array.tobytes(), path)
-    length = array.shape[-1]
+    *shape, length = array.shape
     data = array.tobytes()
-    count = int(np.prod(array.shape[:-1]))
-    texts = [_decoded_bytes(data[i * length : (i + 1) * length], path) for i in range(count)]
-    return _nested(texts, array.shape[:-1])
+    starts = range(0, length * math.prod(shape), length) if length else [0] * math.prod(shape)
+    texts = [_decoded_bytes(data[start : start + length], path) for start in starts]
+    nested: list[Any] = np.array(texts, object).reshape(shape).tolist()
+    return nested
 
 
 def _decoded_bytes(data: bytes, path: FieldPath) -> str:
@@ -297,10 +288,3 @@ def _decoded_bytes(data: bytes, path: FieldPath) -> str:
         raise FieldValueError(
             f"{format_path(path)}: the data are not UTF-8: {error}. Use a UINT8 field for bytes that are no text"
         ) from error
-
-
-def _nested(texts: list[str], shape: tuple[int, ...]) -> Text:
-    if len(shape) == 1:
-        return texts
-    per_row = int(np.prod(shape[1:]))
-    return [_nested(texts[i * per_row : (i + 1) * per_row], shape[1:]) for i in range(shape[0])]
