@@ -330,6 +330,10 @@ class FrameReaderPool:
         self._max_open = max_open
         self._start()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what makes the same pool, without decoders."""
+        return FrameReaderPool, (self._open_reader, self._max_open)
+
     def _start(self) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -442,14 +446,11 @@ def _close_all(entries: list[_Entry], pid: int) -> None:
 _MOST_INDEXING_THREADS = 8  # indexing is bound by I/O
 _MOST_NAMED = 10
 
-_first_use = threading.Lock()
-
 
 class IndexedVideos:
     """Video streams by number: their indices, and frames of them.
 
-    The indices are made here, once; workers get them. Decoders are opened in the process that reads frames, on
-    first use.
+    The indices are made here, once; workers get them. Decoders are opened in the process that reads frames.
     """
 
     def __init__(self, streams: Sequence[tuple[str, int]], settings: Videos, kept: KeptFrames) -> None:
@@ -460,9 +461,8 @@ class IndexedVideos:
             settings: How they are decoded.
             kept: Which frames each decoder keeps.
         """
-        self.num_channels = FrameConverter(settings.image_type).num_channels
         self._image_type, self._kept = settings.image_type, kept
-        self._num_threads, self._max_open = settings.num_decoder_threads, settings.max_open_decoders
+        self._num_threads = settings.num_decoder_threads
         self._streams = tuple(streams)
         storages: dict[str, Storage] = {}
         self._sources = tuple(located(path, settings.storage_options, storages) for path, _ in streams)
@@ -471,7 +471,7 @@ class IndexedVideos:
         self._indices = _indices_of([*zip(self._sources, numbers, strict=True)], settings.index_cache)
         for video, index in enumerate(self._indices):
             index.warn_of_doubts(repr(self.name(video)))
-        self._pool: FrameReaderPool | None = None
+        self._pool = FrameReaderPool(self._open, settings.max_open_decoders)
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -490,9 +490,6 @@ class IndexedVideos:
 
     def read(self, video: int, numbers: Int64Array) -> UInt8Array:
         """Get ``(n, height, width, C)`` uint8 frames of a video by their ``(n,)`` numbers."""
-        with _first_use:
-            if self._pool is None:
-                self._pool = FrameReaderPool(self._open, self._max_open)
         return self._pool.read(video, numbers)
 
     def _open(self, video: int) -> FrameReader:
@@ -509,15 +506,11 @@ class IndexedVideos:
     @property
     def statistics(self) -> DecodingStatistics:
         """What was decoded in this process."""
-        return DecodingStatistics() if self._pool is None else self._pool.statistics
+        return self._pool.statistics
 
     def close(self) -> None:
         """Close the decoders; they are opened again when they are needed."""
-        if self._pool is not None:
-            self._pool.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pool": None}
+        self._pool.close()
 
 
 def _indices_of(streams: Sequence[tuple[Any, int]], cache: str | None) -> tuple[VideoIndex, ...]:

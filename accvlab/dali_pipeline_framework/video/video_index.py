@@ -286,11 +286,11 @@ def make_index(
 def _index(
     decoder: VideoDecoder,
     pts: Int64Array,
-    key_pts: Int64Array,
-    seek_points: Int64Array,
-    num_reordered: int,
+    key_pts: Int64Array = _NOWHERE,
+    seek_points: Int64Array = _NOWHERE,
+    num_reordered: int = 0,
     *,
-    is_seekable: bool,
+    is_seekable: bool = False,
 ) -> VideoIndex:
     if not len(pts):
         raise VideoError(f"There are no frames in the video {decoder.name}.")
@@ -445,7 +445,7 @@ def _index_by_decoding(decoder: VideoDecoder) -> VideoIndex:
         times = np.array(pts, np.int64)
         if (np.diff(times) > 0).all():
             if not _GUESSED_CONTAINERS.isdisjoint(decoder.container_name.split(",")):
-                return _index(decoder, times, _NOWHERE, _NOWHERE, 0, is_seekable=False)
+                return _index(decoder, times)
             # How many frames are in the codec is not known; too many only makes seeks rarer.
             key_pts = times[np.array(is_key, np.bool_)]
             return _index(decoder, times, key_pts, key_pts, 4, is_seekable=True)
@@ -453,7 +453,7 @@ def _index_by_decoding(decoder: VideoDecoder) -> VideoIndex:
 
 
 def _index_without_times(decoder: VideoDecoder, num_frames: int) -> VideoIndex:
-    index = _index(decoder, np.arange(num_frames), _NOWHERE, _NOWHERE, 0, is_seekable=False)
+    index = _index(decoder, np.arange(num_frames))
     rate = index.average_rate
     return attrs.evolve(index, time_base=1 / rate if rate else Fraction(1, 25))
 
