@@ -45,10 +45,10 @@ from ..providers.files.storage import is_url as is_url
 from ..providers.files.storage import joined_url as joined_url
 from ..providers.rigs.frame_times import exact as exact
 from ..providers.rigs.frame_times import nearest as nearest
+from ..sample_data.conversion import decoded as decoded
 from ..sample_data.dtypes import get_numpy_type_for_dali_type as get_numpy_type_for_dali_type
 from ..sample_data.formats import DECODED_IMAGE as DECODED_IMAGE
 from ..sample_data.graph_mode import do_not_convert as do_not_convert
-from ..sample_data.mappings import decoded as decoded
 from ..sample_data.names import Name as Name
 from ..sample_data.names import Path as Path
 from ..sample_data.names import normalized_path as normalized_path

@@ -34,8 +34,8 @@ from ..errors import (
     NameTypeError,
     SettingError,
 )
+from .conversion import Immutable, ValueMapping
 from .dtypes import DTYPES_BY_CODE, NUMPY_TYPES, get_dali_type_for_numpy_type, transport_dtype
-from .mappings import Immutable, ValueMapping
 from .names import FieldPath, Name, available_names_hint, flat_name, format_path
 
 _ASPECTS = ("is_encoded", "layout", "value_range")
@@ -296,7 +296,7 @@ def _require_same_ndim(content: ImageContent, ndim: int | None) -> None:
         raise SettingError(f"ndim must fit the content ({content.describe()}): {of_content}, got {ndim}")
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(repr=False)
 class GroupFormat(Immutable):
     """Format of a group: its children in order, and what follows from them.
 
@@ -326,9 +326,9 @@ class GroupFormat(Immutable):
 
     names: tuple[Name, ...] = ()
     children: tuple[ChildFormat, ...] = ()
-    index: dict[Name, int] = attrs.field(init=False)
-    group_positions: tuple[int, ...] = attrs.field(init=False)
-    num_leaves: int = attrs.field(init=False)
+    index: dict[Name, int] = attrs.field(init=False, eq=False)
+    group_positions: tuple[int, ...] = attrs.field(init=False, eq=False)
+    num_leaves: int = attrs.field(init=False, eq=False)
 
     def __attrs_post_init__(self) -> None:
         if len(self.names) != len(self.children):
@@ -472,13 +472,6 @@ class GroupFormat(Immutable):
                 return position
         shorter, longer = sorted((len(mine[0]), len(theirs[0])))
         return -1 if shorter == longer else shorter
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if type(other) is not GroupFormat:
-            return NotImplemented
-        return self.names == other.names and self.children == other.children
 
     def __hash__(self) -> int:
         return self._hash

@@ -32,6 +32,7 @@ class VideoTracks:
     """Tracks, contiguous frames, in the order of the data set.
 
     Attributes:
+        indexed: The videos.
         starts: ``(S,)`` int64, first position of each track.
         ends: ``(S,)`` int64, the position behind the last one.
         videos: ``(S, C)`` int64, number of each camera's video in the `IndexedVideos`.
@@ -46,6 +47,7 @@ class VideoTracks:
         reference: Number of the reference camera.
     """
 
+    indexed: IndexedVideos
     starts: Int64Array
     ends: Int64Array
     videos: Int64Array
@@ -68,11 +70,11 @@ class VideoTracks:
         """Number of recordings, also of those without a track."""
         return len(self.all_videos)
 
-    def describe(self, videos: IndexedVideos) -> str:
+    def describe(self) -> str:
         """Say how many there are: ``"2 videos"``, or ``"2 recordings of 3 cameras in 6 files"``."""
         if not self.camera_names:
             return f"{self.num_videos} videos"
-        files = {videos.path(number) for number in self.all_videos.ravel().tolist()}
+        files = {self.indexed.path(number) for number in self.all_videos.ravel().tolist()}
         return f"{self.num_videos} recordings of {self.num_cameras} cameras in {len(files)} files"
 
     def video_of(self, recording: SupportsIndex, camera: str | None) -> int:
@@ -85,31 +87,31 @@ class VideoTracks:
         """Get the frames of a camera at ``(n,)`` positions of a track."""
         return positions if self.rows is None else self.rows[track][positions, camera]
 
-    def times_s(self, track: int, camera: int, frames: Int64Array, index: VideoIndex) -> npt.NDArray[np.float64]:
+    def times_s(self, track: int, camera: int, frames: Int64Array) -> npt.NDArray[np.float64]:
         """Get the ``(n,)`` times of frames in seconds.
 
         Of a single camera: since the first frame of the video, as DALI has it. Of several: as they are aligned.
         """
+        index = self.indexed.index(int(self.videos[track, camera]))
         if self.offsets_s is None:
             return index.times_s[frames]
         return _times_s(index, self.offsets_s[track, camera])[frames]
 
-    def all_times_s(self, videos: IndexedVideos) -> npt.NDArray[np.float64]:
+    def all_times_s(self) -> npt.NDArray[np.float64]:
         """Get the times of all positions of all tracks, ``(N,)``, of the reference camera."""
         parts = []
         for track, (start, end) in enumerate(zip(self.starts.tolist(), self.ends.tolist(), strict=True)):
             frames = self.frames(track, self.reference, np.arange(start, end))
-            index = videos.index(int(self.videos[track, self.reference]))
-            parts.append(self.times_s(track, self.reference, frames, index))
+            parts.append(self.times_s(track, self.reference, frames))
         return np.concatenate(parts)
 
 
-def tracks_of(videos: Videos, kept: KeptFrames) -> tuple[IndexedVideos, VideoTracks]:
+def tracks_of(videos: Videos, kept: KeptFrames) -> VideoTracks:
     """Index videos, each file once, and find their contiguous frames."""
     return _of_list(videos, kept) if videos.cameras is None else _of_rig(videos, kept)
 
 
-def _of_list(settings: Videos, kept: KeptFrames) -> tuple[IndexedVideos, VideoTracks]:
+def _of_list(settings: Videos, kept: KeptFrames) -> VideoTracks:
     listed = listed_videos(settings)
     places = {path: place for place, path in enumerate(dict.fromkeys(video.path for video in listed))}
     videos = IndexedVideos([(path, settings.stream_of("")) for path in places], settings, kept)
@@ -117,7 +119,8 @@ def _of_list(settings: Videos, kept: KeptFrames) -> tuple[IndexedVideos, VideoTr
     starts, ends = np.array(ranges, np.int64).T
     labels = [video.label for video in listed]
     columns = np.array([[places[video.path]] for video in listed], np.int64)
-    return videos, VideoTracks(
+    return VideoTracks(
+        videos,
         starts,
         ends,
         columns,
@@ -127,7 +130,7 @@ def _of_list(settings: Videos, kept: KeptFrames) -> tuple[IndexedVideos, VideoTr
     )
 
 
-def _of_rig(settings: Videos, kept: KeptFrames) -> tuple[IndexedVideos, VideoTracks]:
+def _of_rig(settings: Videos, kept: KeptFrames) -> VideoTracks:
     names = settings.camera_names
     paths = [expanded(files, settings) for files in (settings.cameras or {}).values()]
     counts = {camera: len(of_camera) for camera, of_camera in zip(names, paths, strict=True)}
@@ -169,7 +172,8 @@ def _of_rig(settings: Videos, kept: KeptFrames) -> tuple[IndexedVideos, VideoTra
     )
     account.report(settings, not rows, advice=advice)
     lengths = np.array([len(run) for run in rows], np.int64)
-    return videos, VideoTracks(
+    return VideoTracks(
+        videos,
         np.zeros_like(lengths),
         lengths,
         columns[numbers],
@@ -307,7 +311,8 @@ class VideoProviderBase(RigProviderBase, ABC):
             holds_one_frame: Whether a sample is one frame instead of a sequence: then pixels, number and time have
                 one dimension less.
         """
-        self._videos, self._tracks = tracks_of(videos, kept)
+        self._tracks = tracks_of(videos, kept)
+        self._videos = self._tracks.indexed
         self._num_batch_threads = videos.num_batch_threads
         self._windows = windows
         self._counts = windows.counts(self._tracks.ends - self._tracks.starts)  # (S,)
@@ -374,7 +379,7 @@ class VideoProviderBase(RigProviderBase, ABC):
             if kind == "path":
                 value = as_utf8(self._videos.path(video))
             elif kind == "timestamps":
-                value = self._tracks.times_s(track, camera, frames, self._videos.index(video))[self._chosen]
+                value = self._tracks.times_s(track, camera, frames)[self._chosen]
             else:
                 numbers = frames.astype(np.int32)
                 value = numbers[:1] if kind == "first_frame_number" else numbers[self._chosen]
@@ -425,7 +430,7 @@ class VideoProviderBase(RigProviderBase, ABC):
     def __repr__(self) -> str:
         """Summarise what was found."""
         sequences = "" if self._chosen == 0 else f"sequences of {self._windows.sequence_length} "
-        found = self._tracks.describe(self._videos)
+        found = self._tracks.describe()
         return f"{type(self).__name__}({self._first[-1]} {sequences}frames, {found})"
 
 
@@ -618,4 +623,4 @@ class VideoFrameDataProvider(VideoProviderBase):
 
         With ``cameras``, of the reference camera.
         """
-        return self._tracks.all_times_s(self._videos)
+        return self._tracks.all_times_s()

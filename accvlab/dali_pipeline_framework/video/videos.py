@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 from nvidia.dali import types
 
-from ..checks import file_path, file_paths, flag, number, number_list, shown, valid, whole_number
+from ..checks import file_path, file_paths, number, number_list, shown, valid, whole_number
 from ..errors import FileError, SettingError, error_that_is_also
 from ..providers.files.file_scan import NameFilter, scan_folders
 from ..providers.files.storage import Storage, is_url, open_regular_file, parent_of, reason_of, split_pattern
@@ -27,7 +27,6 @@ from .video_index import VideoIndex
 VideoPath: TypeAlias = "str | os.PathLike[str]"
 VideoPaths: TypeAlias = "VideoPath | Iterable[VideoPath]"
 ListFormat: TypeAlias = Literal["timestamps", "frames"]
-ListRounding: TypeAlias = Literal["start_down_end_up", "start_up_end_down", "all_up", "all_down"]
 
 VIDEO_FILTERS: tuple[str, ...] = (
     "*.mp4", "*.m4v", "*.mov", "*.mkv", "*.webm", "*.avi", "*.ts", "*.m2ts", "*.mpg", "*.mpeg", "*.flv", "*.ogv",
@@ -133,9 +132,6 @@ class Videos(CameraRig):
             its folder. Numbers after the label give a range: the end is not part of it.
         file_list_format: ``"timestamps"``: ranges are in seconds, in the time of the container. ``"frames"``: they
             are numbers of frames, negative ones from the end.
-        file_list_rounding: To which frame a start or end between two is rounded.
-        file_list_include_end: Whether the end belongs to the range. DALI 2.4 has this argument, and leaves the end
-            out in any case.
         cameras: Videos by name of the camera, given as ``filenames`` are, each with one video per recording.
         reference_camera: The camera whose frames are the points in time; None for the first.
         tolerance_s: How far a frame may be from its point in time, at most, in seconds; None for half the usual
@@ -168,10 +164,6 @@ class Videos(CameraRig):
     file_filters: tuple[str, ...] = attrs.field(default=VIDEO_FILTERS, converter=_file_filters, kw_only=True)
     file_list: str | None = _path_setting("file_list")
     file_list_format: ListFormat = attrs.field(default="timestamps", validator=one_of(ListFormat), kw_only=True)
-    file_list_rounding: ListRounding = attrs.field(
-        default="start_down_end_up", validator=one_of(ListRounding), kw_only=True
-    )
-    file_list_include_end: bool = attrs.field(default=False, validator=valid(flag), kw_only=True)
     cameras: dict[str, tuple[str, ...]] | None = attrs.field(
         default=None, converter=_cameras, kw_only=True, repr=repr_without_secrets
     )
@@ -246,15 +238,14 @@ class ListedVideo:
 def frame_range(video: ListedVideo, index: VideoIndex, videos: Videos) -> tuple[int, int]:
     """Get the range of frames, ``[start, end)``, of a listed video; at least one frame."""
     start, end = 0, index.num_frames
-    is_frames, rounding = videos.file_list_format == "frames", videos.file_list_rounding
+    is_frames = videos.file_list_format == "frames"
     is_behind = False
     if video.start is not None:
-        start = _frame(video.start, index, is_frames, rounding in ("start_down_end_up", "all_down"))
+        start = _frame(video.start, index, is_frames, is_down=True)
         # A time when the last frame is not shown any more.
         is_behind = not is_frames and video.start > float(index.pts[0] * index.time_base) + index.duration_s
     if video.end is not None:
-        end = _frame(video.end, index, is_frames, rounding in ("start_up_end_down", "all_down"))
-        end = min(end + videos.file_list_include_end, index.num_frames)
+        end = min(_frame(video.end, index, is_frames, is_down=False), index.num_frames)
     if 0 <= start < end and not is_behind:
         return start, end
     rest = "" if video.end is None else f" to {video.end:g}"

@@ -85,9 +85,6 @@ def check_equal(**arguments: Any) -> int:
     return len(got)
 
 
-ROUNDINGS = ["start_down_end_up", "start_up_end_down", "all_up", "all_down"]
-
-
 @st.composite
 def windows(draw: st.DrawFn) -> dict[str, Any]:
     arguments: dict[str, Any] = {
@@ -126,7 +123,6 @@ def test_given_files(folder: Path, arguments: dict[str, Any], data: st.DataObjec
 def test_listed_ranges(folder: Path, tmp_path: Path, arguments: dict[str, Any], data: st.DataObject) -> None:
     is_frames = data.draw(st.booleans())
     arguments["file_list_format"] = "frames" if is_frames else "timestamps"
-    arguments["file_list_rounding"] = data.draw(st.sampled_from(ROUNDINGS))
     arguments["pad_mode"] = "edge" if arguments["pad_mode"] == "none" else arguments["pad_mode"]
     lines = []
     for name in data.draw(st.lists(st.sampled_from([*LENGTHS]), min_size=1, max_size=4)):
@@ -219,18 +215,12 @@ def test_short_videos_have_no_samples(folder: Path) -> None:
     assert read_numbers(provider.get_data(0)["frames"]) == [*range(9)]
 
 
-def test_end_of_a_range_may_be_included(folder: Path, tmp_path: Path) -> None:
+def test_ends_of_ranges_are_not_part_of_them(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "list").write_text(
         f"{folder / 'a.webm'} 0 2 5\n{folder / 'a.webm'} 0 7 9\n{folder / 'a.webm'} 0 8\n"
     )
-    arguments: dict[str, Any] = {
-        "file_list": tmp_path / "list",
-        "sequence_length": 1,
-        "file_list_format": "frames",
-    }
-    for include, expected in ((False, [2, 3, 4, 7, 8, 8, 9]), (True, [2, 3, 4, 5, 7, 8, 9, 8, 9])):
-        samples = from_provider(**arguments, file_list_include_end=include)
-        assert [read_numbers(sample[0])[0] for sample in samples] == expected
+    samples = from_provider(file_list=tmp_path / "list", sequence_length=1, file_list_format="frames")
+    assert [read_numbers(sample[0])[0] for sample in samples] == [2, 3, 4, 7, 8, 8, 9]
 
 
 @pytest.mark.parametrize("image_type", [types.DALIImageType.BGR, types.DALIImageType.GRAY])
@@ -341,7 +331,6 @@ class TestRefused:
             ({"filenames": b"x"}, "`filenames` must be paths of videos, got b'x'"),
             ({"filenames": 3}, "`filenames` must be paths of videos, got 3"),
             ({"file_list_format": "seconds"}, "`file_list_format` must be one of 'timestamps', 'frames'"),
-            ({"file_list_rounding": "up"}, "`file_list_rounding` must be one of"),
             ({"num_decoder_threads": 0}, "`num_decoder_threads` must be"),
             ({"num_batch_threads": 0}, "`num_batch_threads` must be"),
             ({"max_open_decoders": 0}, "`max_open_decoders` must be"),
