@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextvars
 import functools
-import math
 import operator
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -25,6 +24,7 @@ import attrs
 import numpy as np
 from nvidia.dali import types
 
+from ..checks import number_range
 from ..errors import (
     DuplicateFieldError,
     FieldKindError,
@@ -41,17 +41,15 @@ from .names import FieldPath, Name, available_names_hint, flat_name, format_path
 _ASPECTS = ("is_encoded", "layout", "value_range")
 
 
-def _as_range(value: Any) -> Any:
-    try:
-        low, high = map(float, value)
-    except (TypeError, ValueError):
-        return value
-    return low, high
-
-
-def _is_range(value: Any) -> bool:
-    is_pair = isinstance(value, tuple) and len(value) == 2 and all(isinstance(each, float) for each in value)
-    return is_pair and all(map(math.isfinite, value)) and value[0] < value[1]
+def _as_range(value: Any) -> tuple[float, float] | None:
+    if value is None:
+        return None
+    black, white = number_range(value, "value_range")
+    if black == white:
+        raise SettingError(
+            f"`value_range` must be two different numbers, those of black and white, got {value!r}."
+        )
+    return black, white
 
 
 @attrs.frozen
@@ -90,11 +88,6 @@ class ImageContent:
         letters = self.layout
         if letters is not None and (not isinstance(letters, str) or not letters or len({*letters}) < len(letters)):
             raise SettingError(f"`layout` must be different letters, e.g. 'HWC', or None, got {letters!r}.")
-        if self.value_range is not None and not _is_range(self.value_range):
-            raise SettingError(
-                "`value_range` must be two finite numbers, those of black and white, the first one less than the "
-                f"second one, or None, got {self.value_range!r}."
-            )
         if self.is_encoded and (letters is not None or self.value_range is not None):
             raise SettingError("The bytes of an image file have neither a layout nor a range of values.")
 

@@ -93,13 +93,13 @@ def _joined(parts: Iterable[tuple[Name, ...]]) -> str:
     for names in parts:
         indices = [name for name in names if isinstance(name, int)]
         if indices:
-            text += f"[{_ranges(indices)}]"
+            text += f"[{index_ranges(indices)}]"
         else:
             text += f".{names[0]}" if text else f"{names[0]}"
     return text
 
 
-def _ranges(indices: list[int]) -> str:
+def index_ranges(indices: list[int]) -> str:
     """Write whole numbers in short: ``0, 2..5``."""
     first, *others = sorted(indices)
     runs = [[first, first]]

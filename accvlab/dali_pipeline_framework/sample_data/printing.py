@@ -13,7 +13,7 @@ import numpy as np
 
 from .conversion import FieldValue
 from .formats import GroupFormat, LeafFormat
-from .names import FieldPath, Name
+from .names import FieldPath, Name, index_ranges
 
 if TYPE_CHECKING:
     from .value_queries import ValueQueries
@@ -229,10 +229,7 @@ def _children_of(value: Any) -> list[tuple[Any, Any]] | None:
 
 def _part(names: Sequence[Any]) -> str:
     if isinstance(names[0], int):
-        if len(names) == 1:
-            return f"[{names[0]}]"
-        is_range = [*names] == [*range(names[0], names[0] + len(names))]
-        return f"[{names[0]}..{names[-1]}]" if is_range else f"[{_listed(names, _WIDEST_NAMES)}]"
+        return f"[{index_ranges([*names])}]"
     return f".{names[0]}" if len(names) == 1 else f".{{{_listed(names, _WIDEST_NAMES)}}}"
 
 

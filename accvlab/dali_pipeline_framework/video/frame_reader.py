@@ -451,24 +451,29 @@ class IndexedVideos:
     """Video streams by number: their indices, and frames of them.
 
     The indices are made here, once; workers get them. Decoders are opened in the process that reads frames.
+
+    Attributes:
+        numbers: ``(N,)`` int64, the number of each stream as given.
     """
 
     def __init__(self, streams: Sequence[tuple[str, int]], settings: Videos, kept: KeptFrames) -> None:
         """Make the indices. Videos that cannot be used are all listed in one `VideoError`.
 
         Args:
-            streams: Path or URL of the video and number of the stream in it, for each.
+            streams: Path or URL of the video and number of the stream in it, for each; equal ones are one.
             settings: How they are decoded.
             kept: Which frames each decoder keeps.
         """
         self._image_type, self._kept = settings.image_type, kept
         self._num_threads = settings.num_decoder_threads
-        self._streams = tuple(streams)
+        self._streams = tuple(dict.fromkeys(streams))
+        places = {stream: place for place, stream in enumerate(self._streams)}
+        self.numbers = np.array([places[stream] for stream in streams], np.int64)
         storages: dict[str, Storage] = {}
-        self._sources = tuple(located(path, settings.storage_options, storages) for path, _ in streams)
+        self._sources = [located(path, settings.storage_options, storages) for path, _ in self._streams]
         import_av(self._streams[0][0])
-        numbers = [stream for _, stream in streams]
-        self._indices = _indices_of([*zip(self._sources, numbers, strict=True)], settings.index_cache)
+        sources = zip(self._sources, (stream for _, stream in self._streams), strict=True)
+        self._indices = _indices_of([*sources], settings.index_cache)
         for video, index in enumerate(self._indices):
             index.warn_of_doubts(repr(self.name(video)))
         self._pool = FrameReaderPool(self._open, settings.max_open_decoders)

@@ -113,12 +113,12 @@ def tracks_of(videos: Videos, kept: KeptFrames) -> VideoTracks:
 
 def _of_list(settings: Videos, kept: KeptFrames) -> VideoTracks:
     listed = listed_videos(settings)
-    places = {path: place for place, path in enumerate(dict.fromkeys(video.path for video in listed))}
-    videos = IndexedVideos([(path, settings.stream_of("")) for path in places], settings, kept)
-    ranges = [frame_range(video, videos.index(places[video.path]), settings) for video in listed]
+    videos = IndexedVideos([(video.path, settings.stream_of("")) for video in listed], settings, kept)
+    indices = map(videos.index, videos.numbers.tolist())
+    ranges = [frame_range(video, index, settings) for video, index in zip(listed, indices, strict=True)]
     starts, ends = np.array(ranges, np.int64).T
     labels = [video.label for video in listed]
-    columns = np.array([[places[video.path]] for video in listed], np.int64)
+    columns = videos.numbers[:, None]
     return VideoTracks(
         videos,
         starts,
@@ -146,9 +146,8 @@ def _of_rig(settings: Videos, kept: KeptFrames) -> VideoTracks:
         for name, of_camera in zip(names, paths, strict=True)
         for path in of_camera
     ]
-    places = {each: place for place, each in enumerate(dict.fromkeys(streams))}
-    videos = IndexedVideos([*places], settings, kept)
-    columns = np.array([places[each] for each in streams], np.int64).reshape(len(names), num_recordings).T
+    videos = IndexedVideos(streams, settings, kept)
+    columns = videos.numbers.reshape(len(names), num_recordings).T
     numbers: list[int] = []
     rows: list[Int64Array] = []
     account = RigAccount()

@@ -69,11 +69,6 @@ class _Feed:
     is_closed: bool = False
     is_read: bool = False
 
-    def require_open(self) -> None:
-        """Raise a `ClosedError` if no more videos can be fed."""
-        if self.is_closed:
-            raise ClosedError("The stream was closed, so no more videos can be fed. Create a new stream.")
-
 
 @attrs.define
 class _BatchHandover:
@@ -362,10 +357,10 @@ class VideoStreamInput(NativeInput):
         called = f"<{len(source)} bytes>" if isinstance(source, bytes) else source
         called = repr(called if name is None else name)
         feed = self._feed
-        feed.require_open()
         require_video(FedVideo(-1, source, called), self._settings.stream)
         with feed.changed:
-            feed.require_open()
+            if feed.is_closed:
+                raise ClosedError("The stream was closed, so no more videos can be fed. Create a new stream.")
             number = feed.num_fed
             feed.waiting.append(FedVideo(number, source, f"{called} (video {number})"))
             feed.num_fed += 1
