@@ -96,12 +96,6 @@ def _time_offsets_s(value: Mapping[str, float | Sequence[float]] | None) -> dict
     }
 
 
-def _stream(value: SupportsIndex | Mapping[str, SupportsIndex]) -> int | dict[str, int]:
-    if isinstance(value, Mapping):
-        return {camera: whole_number(each, "stream", at_least=0) for camera, each in value.items()}
-    return whole_number(value, "stream", at_least=0)
-
-
 def _image_type(value: types.DALIImageType) -> types.DALIImageType:
     FrameConverter(value)  # complains about other types
     return value
@@ -140,7 +134,7 @@ class Videos(CameraRig):
         time_offsets_s: By camera, what is added to the times of its container; one number, or one per recording.
         missing: At points in time at which a camera has no frame, ``"drop"`` ends a sequence, and the next one
             begins behind it; ``"bridge"`` goes on; ``"raise"`` refuses the data set.
-        stream: Number of the video stream in the container; or one for each camera.
+        stream: Number of the video stream in the containers.
         image_type: ``RGB``, ``BGR`` or ``GRAY``.
         index_cache: Local folder that keeps the indices of the videos.
         num_decoder_threads: Threads of each decoder.
@@ -170,7 +164,7 @@ class Videos(CameraRig):
     time_offsets_s: dict[str, float | tuple[float, ...]] = attrs.field(
         default=None, converter=_time_offsets_s, kw_only=True
     )
-    stream: int | dict[str, int] = attrs.field(default=0, converter=_stream, kw_only=True)
+    stream: int = attrs.field(default=0, validator=valid(whole_number, at_least=0), kw_only=True)
     image_type: types.DALIImageType = attrs.field(
         default=types.DALIImageType.RGB, converter=_image_type, kw_only=True
     )
@@ -196,18 +190,6 @@ class Videos(CameraRig):
         Storage("", self.storage_options)  # complains about what it does not know
         for camera in self.time_offsets_s:
             self._check_camera(camera, "time_offsets_s")
-        if isinstance(self.stream, dict):
-            if self.cameras is None:
-                raise SettingError("One `stream` per camera goes with `cameras`; give one number.")
-            for camera in self.cameras:
-                if camera not in self.stream:
-                    raise SettingError(
-                        f"`stream` must be a number, or one for each camera, got none for {camera!r}."
-                    )
-
-    def stream_of(self, camera: str) -> int:
-        """Get the number of the video stream of a camera."""
-        return self.stream[camera] if isinstance(self.stream, dict) else self.stream
 
 
 def as_videos(source: Videos | VideoPaths) -> Videos:

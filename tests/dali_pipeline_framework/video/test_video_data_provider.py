@@ -320,7 +320,7 @@ class TestRefused:
             ({"tail": "zero"}, "`tail` must be one of 'drop', 'repeat', got 'zero'"),
             ({"image_type": types.DALIImageType.YCbCr}, "`image_type` must be RGB, BGR or GRAY"),
             ({"stream": 1}, "`stream` must be the number of a video stream, 0 to 0"),
-            ({"stream": {"front": 0}}, "One `stream` per camera goes with `cameras`"),
+            ({"stream": {"front": 0}}, "`stream` must be a whole number of at least 0"),
             ({"labels": [1, 2]}, r"as many `labels` as `filenames`, got 2 label\(s\) for 1"),
             ({"labels": [1.5]}, "`labels` must be a whole number .* got 1.5. Labels are whole numbers of 32 bits"),
             ({"labels": [2**31]}, "`labels` must be at most 2147483647, got 2147483648"),

@@ -159,16 +159,6 @@ def test_clocks_with_offsets(rig: dict[str, list[Path]]) -> None:
     assert first["left"]["timestamps"].tolist() == pytest.approx([0.08, 0.12])
 
 
-def test_streams_of_one_container_are_cameras(tmp_path: Path) -> None:
-    path = make_video(tmp_path / "a.mkv", 8, "libx264", num_streams=2)
-    provider = VideoDataProvider(
-        Videos(cameras={"front": path, "left": path}, stream={"front": 0, "left": 1}), sequence_length=4
-    )
-    sample = provider.get_data(1)
-    assert read_numbers(sample["front"]["frames"]) == [4, 5, 6, 7]
-    assert read_numbers(sample["left"]["frames"]) == [1004, 1005, 1006, 1007]
-
-
 def test_padding(rig: dict[str, list[Path]]) -> None:
     provider = VideoDataProvider(
         Videos(cameras={name: files[1] for name, files in rig.items()}),
@@ -195,7 +185,6 @@ def test_padding(rig: dict[str, list[Path]]) -> None:
         ({"time_offsets_s": {"left": [1]}}, r"`time_offsets_s\['left'\]` must be a number, or one for each of 2"),
         ({"tolerance_s": -1}, "`tolerance_s` must be a number of at least 0"),
         ({"missing": "skip"}, "`missing` must be one of 'drop', 'bridge', 'raise', got 'skip'"),
-        ({"stream": {"front": 0}}, "one for each camera, got none for 'left'"),
         ({"labels": [1]}, r"as many `labels` as `cameras`, got 1 label\(s\) for 2"),
         (
             {"time_offsets_s": {"left": 100}},
