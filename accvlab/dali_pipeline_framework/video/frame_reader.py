@@ -448,42 +448,42 @@ _MOST_NAMED = 10
 
 
 class IndexedVideos:
-    """Video streams by number: their indices, and frames of them.
+    """Videos by number: their indices, and frames of them.
 
     The indices are made here, once; workers get them. Decoders are opened in the process that reads frames.
 
     Attributes:
-        numbers: ``(N,)`` int64, the number of each stream as given.
+        numbers: ``(N,)`` int64, the number of each path as given.
     """
 
-    def __init__(self, streams: Sequence[tuple[str, int]], settings: Videos, kept: KeptFrames) -> None:
+    def __init__(self, paths: Sequence[str], settings: Videos, kept: KeptFrames) -> None:
         """Make the indices. Videos that cannot be used are all listed in one `VideoError`.
 
         Args:
-            streams: Path or URL of the video and number of the stream in it, for each; equal ones are one.
+            paths: Path or URL of each video; equal ones are one.
             settings: How they are decoded.
             kept: Which frames each decoder keeps.
         """
         self._image_type, self._kept = settings.image_type, kept
         self._num_threads = settings.num_decoder_threads
-        self._streams = tuple(dict.fromkeys(streams))
-        places = {stream: place for place, stream in enumerate(self._streams)}
-        self.numbers = np.array([places[stream] for stream in streams], np.int64)
+        self._stream = settings.stream
+        self._paths = tuple(dict.fromkeys(paths))
+        places = {path: place for place, path in enumerate(self._paths)}
+        self.numbers = np.array([places[path] for path in paths], np.int64)
         storages: dict[str, Storage] = {}
-        self._sources = [located(path, settings.storage_options, storages) for path, _ in self._streams]
-        import_av(self._streams[0][0])
-        sources = zip(self._sources, (stream for _, stream in self._streams), strict=True)
-        self._indices = _indices_of([*sources], settings.index_cache)
+        self._sources = [located(path, settings.storage_options, storages) for path in self._paths]
+        import_av(self._paths[0])
+        self._indices = _indices_of(self._sources, settings.stream, settings.index_cache)
         for video, index in enumerate(self._indices):
             index.warn_of_doubts(repr(self.name(video)))
         self._pool = FrameReaderPool(self._open, settings.max_open_decoders)
 
     def __len__(self) -> int:
-        return len(self._streams)
+        return len(self._paths)
 
     def path(self, video: int) -> str:
         """Path or URL of a video."""
-        return self._streams[video][0]
+        return self._paths[video]
 
     def name(self, video: int) -> str:
         """Path of a video, or its URL, as messages tell it."""
@@ -498,11 +498,10 @@ class IndexedVideos:
         return self._pool.read(video, numbers)
 
     def _open(self, video: int) -> FrameReader:
-        _, stream = self._streams[video]
         return FrameReader(
             self._sources[video],
             self._indices[video],
-            stream=stream,
+            stream=self._stream,
             num_threads=self._num_threads,
             image_type=self._image_type,
             kept=self._kept,
@@ -518,20 +517,20 @@ class IndexedVideos:
         self._pool.close()
 
 
-def _indices_of(streams: Sequence[tuple[Any, int]], cache: str | None) -> tuple[VideoIndex, ...]:
-    def index(stream: tuple[Any, int]) -> VideoIndex | FrameworkError:
+def _indices_of(sources: Sequence[Any], stream: int, cache: str | None) -> tuple[VideoIndex, ...]:
+    def index(source: Any) -> VideoIndex | FrameworkError:
         try:
-            return make_index(*stream) if cache is None else cached_video_index(cache, *stream)
+            return make_index(source, stream) if cache is None else cached_video_index(cache, source, stream)
         except FrameworkError as error:
             return error
 
-    with ThreadPoolExecutor(min(_MOST_INDEXING_THREADS, len(streams))) as threads:
-        results = list(threads.map(index, streams))
+    with ThreadPoolExecutor(min(_MOST_INDEXING_THREADS, len(sources))) as threads:
+        results = list(threads.map(index, sources))
     errors = [result for result in results if isinstance(result, FrameworkError)]
     if len(errors) == 1 or any(isinstance(error, SettingError) for error in errors):
         raise next((error for error in errors if isinstance(error, SettingError)), errors[0])
     if errors:
         raise VideoError(
-            f"{len(errors)} of {len(streams)} videos cannot be used:\n{bullets(errors, _MOST_NAMED)}"
+            f"{len(errors)} of {len(sources)} videos cannot be used:\n{bullets(errors, _MOST_NAMED)}"
         ) from errors[0]
     return tuple(result for result in results if isinstance(result, VideoIndex))

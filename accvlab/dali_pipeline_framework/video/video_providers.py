@@ -113,7 +113,7 @@ def tracks_of(videos: Videos, kept: KeptFrames) -> VideoTracks:
 
 def _of_list(settings: Videos, kept: KeptFrames) -> VideoTracks:
     listed = listed_videos(settings)
-    videos = IndexedVideos([(video.path, settings.stream) for video in listed], settings, kept)
+    videos = IndexedVideos([video.path for video in listed], settings, kept)
     indices = map(videos.index, videos.numbers.tolist())
     ranges = [frame_range(video, index, settings) for video, index in zip(listed, indices, strict=True)]
     starts, ends = np.array(ranges, np.int64).T
@@ -141,8 +141,7 @@ def _of_rig(settings: Videos, kept: KeptFrames) -> VideoTracks:
     num_recordings = len(paths[0])
     labels = checked_labels(settings, num_recordings, "cameras")
     offsets_s = _offsets_s(settings, num_recordings)
-    streams = [(path, settings.stream) for of_camera in paths for path in of_camera]
-    videos = IndexedVideos(streams, settings, kept)
+    videos = IndexedVideos([path for of_camera in paths for path in of_camera], settings, kept)
     columns = videos.numbers.reshape(len(names), num_recordings).T
     numbers: list[int] = []
     rows: list[Int64Array] = []
