@@ -23,7 +23,7 @@ EXCEPTIONS = {
     f"{driving.__name__}.datasets.driving.driving_provider.DrivingProvider": (
         "opens any index, and is the type by which users and recipes know the providers of all data sets"
     ),
-    f"{core.__name__}.sample_data.mappings.Immutable": (
+    f"{core.__name__}.sample_data.conversion.Immutable": (
         "two methods for values without a constructor of its own; `isinstance` of formats would be slower"
     ),
 }

@@ -28,8 +28,7 @@ from accvlab.dali_pipeline_framework.providers.files.file_scan import read_list_
 from accvlab.dali_pipeline_framework.providers.files.file_table import FileTable
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 from accvlab.dali_pipeline_framework.video.files.video_file import missing_bytes
-from accvlab.dali_pipeline_framework.video.video_list import listed_videos
-from accvlab.dali_pipeline_framework.video.videos import Videos
+from accvlab.dali_pipeline_framework.video.videos import Videos, listed_videos
 
 # --- the language of conditions --------------------------------------------------------------------------
 

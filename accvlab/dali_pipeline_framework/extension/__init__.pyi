@@ -44,10 +44,10 @@ from ..providers.files.storage import is_url as is_url
 from ..providers.files.storage import joined_url as joined_url
 from ..providers.rigs.frame_times import exact as exact
 from ..providers.rigs.frame_times import nearest as nearest
+from ..sample_data.conversion import decoded as decoded
 from ..sample_data.dtypes import get_numpy_type_for_dali_type as get_numpy_type_for_dali_type
 from ..sample_data.formats import DECODED_IMAGE as DECODED_IMAGE
 from ..sample_data.graph_mode import do_not_convert as do_not_convert
-from ..sample_data.mappings import decoded as decoded
 from ..sample_data.names import Name as Name
 from ..sample_data.names import Path as Path
 from ..sample_data.names import normalized_path as normalized_path
@@ -59,5 +59,5 @@ from ..sampling.random_access_sampler import Description as Description
 from ..testing.rule_check import in_samples as in_samples
 from ..url_secrets import without_secrets as without_secrets
 from ..video.files.video_file import located as located
+from ..video.frame_reader import FrameReaderPool as FrameReaderPool
 from ..video.frame_reader import KeptFrames as KeptFrames
-from ..video.frame_reader_pool import FrameReaderPool as FrameReaderPool

@@ -10,6 +10,7 @@ from typing import cast
 
 from nvidia.dali import types
 
+from ..checks import bullets
 from ..errors import (
     FieldValueError,
     FormatError,
@@ -73,9 +74,7 @@ def describe_difference(expected: GroupFormat, found: GroupFormat) -> str:
             ", ".join(map(format_path, types)) for types in (expected_types, found_types)
         )
         lines = [f"the order of the fields differs: expected {expected_order}; got {found_order}"]
-    if len(lines) > 10:
-        lines = [*lines[:9], f"and {len(lines) - 9} more"]
-    return "\n".join(f"  - {line}" for line in lines)
+    return bullets(lines, 9)
 
 
 def _types_by_path(sample_format: GroupFormat) -> dict[FieldPath, types.DALIDataType]:

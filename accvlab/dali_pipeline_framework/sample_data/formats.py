@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextvars
 import functools
-import math
 import operator
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -25,6 +24,7 @@ import attrs
 import numpy as np
 from nvidia.dali import types
 
+from ..checks import number_range
 from ..errors import (
     DuplicateFieldError,
     FieldKindError,
@@ -34,24 +34,22 @@ from ..errors import (
     NameTypeError,
     SettingError,
 )
+from .conversion import Immutable, ValueMapping
 from .dtypes import DTYPES_BY_CODE, NUMPY_TYPES, get_dali_type_for_numpy_type, transport_dtype
-from .mappings import Immutable, ValueMapping
 from .names import FieldPath, Name, available_names_hint, flat_name, format_path
 
 _ASPECTS = ("is_encoded", "layout", "value_range")
 
 
-def _as_range(value: Any) -> Any:
-    try:
-        low, high = map(float, value)
-    except (TypeError, ValueError):
-        return value
-    return low, high
-
-
-def _is_range(value: Any) -> bool:
-    is_pair = isinstance(value, tuple) and len(value) == 2 and all(isinstance(each, float) for each in value)
-    return is_pair and all(map(math.isfinite, value)) and value[0] < value[1]
+def _as_range(value: Any) -> tuple[float, float] | None:
+    if value is None:
+        return None
+    black, white = number_range(value, "value_range")
+    if black == white:
+        raise SettingError(
+            f"`value_range` must be two different numbers, those of black and white, got {value!r}."
+        )
+    return black, white
 
 
 @attrs.frozen
@@ -90,11 +88,6 @@ class ImageContent:
         letters = self.layout
         if letters is not None and (not isinstance(letters, str) or not letters or len({*letters}) < len(letters)):
             raise SettingError(f"`layout` must be different letters, e.g. 'HWC', or None, got {letters!r}.")
-        if self.value_range is not None and not _is_range(self.value_range):
-            raise SettingError(
-                "`value_range` must be two finite numbers, those of black and white, the first one less than the "
-                f"second one, or None, got {self.value_range!r}."
-            )
         if self.is_encoded and (letters is not None or self.value_range is not None):
             raise SettingError("The bytes of an image file have neither a layout nor a range of values.")
 
@@ -141,7 +134,11 @@ elements_are_folded: contextvars.ContextVar[bool] = contextvars.ContextVar("elem
 """Set while a step is shown a format in which one element of an array stands for all (see `FoldedFormat`)."""
 
 
-@attrs.frozen(eq=False, repr=False)
+def _code(dtype: types.DALIDataType) -> int:
+    return int(dtype.value)
+
+
+@attrs.frozen(repr=False, cache_hash=True)
 class LeafFormat(Immutable):
     """Format of one data field. Make it with `leaf_format`, which hands out shared objects.
 
@@ -159,7 +156,7 @@ class LeafFormat(Immutable):
         True
     """
 
-    dtype: types.DALIDataType
+    dtype: types.DALIDataType = attrs.field(eq=_code)
     mapping: ValueMapping | None = None
     ndim: int | None = None
     content: ImageContent = UNKNOWN_CONTENT
@@ -188,7 +185,7 @@ class LeafFormat(Immutable):
     @cached_property
     def code(self) -> int:
         """DALI's integer code of ``dtype``."""
-        return int(self.dtype.value)
+        return _code(self.dtype)
 
     @cached_property
     def is_string(self) -> bool:
@@ -224,25 +221,6 @@ class LeafFormat(Immutable):
         if content is self.content:
             return self
         return _leaf_from_code(self.code, self.mapping, self.ndim, content, content.origins)
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if type(other) is not LeafFormat:
-            return NotImplemented
-        return (
-            self.code == other.code
-            and self.ndim == other.ndim
-            and self.mapping == other.mapping
-            and self.content == other.content
-        )
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.code, self.mapping, self.ndim, self.content))
 
     def __repr__(self) -> str:
         details = "" if self.mapping is None else f", mapping={dict(self.mapping)!r}"
@@ -311,7 +289,7 @@ def _require_same_ndim(content: ImageContent, ndim: int | None) -> None:
         raise SettingError(f"ndim must fit the content ({content.describe()}): {of_content}, got {ndim}")
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(repr=False)
 class GroupFormat(Immutable):
     """Format of a group: its children in order, and what follows from them.
 
@@ -341,9 +319,9 @@ class GroupFormat(Immutable):
 
     names: tuple[Name, ...] = ()
     children: tuple[ChildFormat, ...] = ()
-    index: dict[Name, int] = attrs.field(init=False)
-    group_positions: tuple[int, ...] = attrs.field(init=False)
-    num_leaves: int = attrs.field(init=False)
+    index: dict[Name, int] = attrs.field(init=False, eq=False)
+    group_positions: tuple[int, ...] = attrs.field(init=False, eq=False)
+    num_leaves: int = attrs.field(init=False, eq=False)
 
     def __attrs_post_init__(self) -> None:
         if len(self.names) != len(self.children):
@@ -487,13 +465,6 @@ class GroupFormat(Immutable):
                 return position
         shorter, longer = sorted((len(mine[0]), len(theirs[0])))
         return -1 if shorter == longer else shorter
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if type(other) is not GroupFormat:
-            return NotImplemented
-        return self.names == other.names and self.children == other.children
 
     def __hash__(self) -> int:
         return self._hash

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
+from ..checks import did_you_mean
 from ..errors import NameTypeError
 
 Name: TypeAlias = str | int
@@ -93,13 +93,13 @@ def _joined(parts: Iterable[tuple[Name, ...]]) -> str:
     for names in parts:
         indices = [name for name in names if isinstance(name, int)]
         if indices:
-            text += f"[{_ranges(indices)}]"
+            text += f"[{index_ranges(indices)}]"
         else:
             text += f".{names[0]}" if text else f"{names[0]}"
     return text
 
 
-def _ranges(indices: list[int]) -> str:
+def index_ranges(indices: list[int]) -> str:
     """Write whole numbers in short: ``0, 2..5``."""
     first, *others = sorted(indices)
     runs = [[first, first]]
@@ -120,11 +120,7 @@ def available_names_hint(name: Name, available: Sequence[Name]) -> str:
     """List the ``available`` names for a message, and the closest one to ``name``; starts with a blank."""
     if not available:
         return " The group is empty."
-    by_text = {str(known): known for known in available}
-    # An exact match here means the right text in the wrong type: '0' instead of 0.
-    close = difflib.get_close_matches(str(name), by_text, n=1)
     shown = ", ".join(repr(known) for known in available[:_MOST_NAMES_IN_A_MESSAGE])
     if len(available) > _MOST_NAMES_IN_A_MESSAGE:
         shown += f", … ({len(available)} in total)"
-    meant = f" Did you mean {by_text[close[0]]!r}?" if close else ""
-    return f"{meant} Available: {shown}."
+    return f"{did_you_mean(name, available)} Available: {shown}."

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -12,7 +13,7 @@ import numpy as np
 
 from .conversion import FieldValue
 from .formats import GroupFormat, LeafFormat
-from .names import FieldPath, Name
+from .names import FieldPath, Name, index_ranges
 
 if TYPE_CHECKING:
     from .value_queries import ValueQueries
@@ -68,7 +69,7 @@ def _leaf_of_field(group: ValueQueries, value: FieldValue, path: FieldPath) -> L
     dtype = child.dtype.name if isinstance(child, LeafFormat) else "empty"
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple):
-        return Leaf.of_shape(dtype, shape)
+        return Leaf(dtype, shapes=(shape,))
     return Leaf(dtype, (_value_text(value).removeprefix(" = ").strip(),) if value is not None else ())
 
 
@@ -115,56 +116,45 @@ class Leaf:
         form: Type, and device where it is not the CPU.
         values: What it is, of texts and single values; of several fields, each once.
         counts: Lengths of the lists around the arrays.
-        least: Smallest length of each axis; None for what has no shape.
-        most: Largest length of each axis.
-        low: Smallest number; None where that is not known.
-        high: Largest number.
+        shapes: Shapes of the arrays, each once; none for what has no shape.
+        ranges: Smallest and largest number, where they are known.
     """
 
     form: str
     values: tuple[str, ...] = ()
     counts: tuple[int, ...] = ()
-    least: tuple[int, ...] | None = None
-    most: tuple[int, ...] | None = None
-    low: float | None = None
-    high: float | None = None
-
-    @staticmethod
-    def of_shape(form: str, shape: tuple[int, ...], low: float | None = None, high: float | None = None) -> Leaf:
-        """Describe an array."""
-        return Leaf(form, least=shape, most=shape, low=low, high=high)
+    shapes: tuple[tuple[int, ...], ...] = ()
+    ranges: tuple[tuple[float, float], ...] = ()
 
     @property
     def key(self) -> tuple[object, ...]:
         """What fields that are described together have in common."""
-        return self.form, self.counts, None if self.least is None else len(self.least)
+        return self.form, self.counts, *map(len, self.shapes[:1])
 
     @staticmethod
     def joined(leaves: Sequence[Leaf]) -> Leaf:
         """Describe fields with the same key together."""
-        first, *_ = leaves
-        shapes = [(leaf.least, leaf.most) for leaf in leaves if leaf.least is not None and leaf.most is not None]
-        ranges = [(leaf.low, leaf.high) for leaf in leaves if leaf.low is not None and leaf.high is not None]
-        return attrs.evolve(
-            first,
-            values=tuple(dict.fromkeys(value for leaf in leaves for value in leaf.values)),
-            least=tuple(map(min, zip(*(least for least, _ in shapes), strict=True))) if shapes else None,
-            most=tuple(map(max, zip(*(most for _, most in shapes), strict=True))) if shapes else None,
-            low=min((low for low, _ in ranges), default=None),
-            high=max((high for _, high in ranges), default=None),
+        values, shapes, ranges = (
+            tuple(dict.fromkeys(each for leaf in leaves for each in getattr(leaf, name)))
+            for name in ("values", "shapes", "ranges")
         )
+        return Leaf(leaves[0].form, values, leaves[0].counts, shapes, ranges)
 
     def __str__(self) -> str:
         text = self.form + "".join(f" {count} x" for count in self.counts)
         if self.values:
             text += f" {_listed(self.values, _LONGEST_VALUES)}"
-        if self.least is not None and self.most is not None:
-            pairs = zip(self.least, self.most, strict=True)
-            axes = [f"{low}" if low == high else f"{low}..{high}" for low, high in pairs]
+        if self.shapes:
+            axes = [_span(str(min(axis)), "..", str(max(axis))) for axis in zip(*self.shapes, strict=True)]
             text += f" ({', '.join(axes)}{',' * (len(axes) == 1)})"
-        if self.low is not None and self.high is not None:
-            text += f"  {self.low:.5g} .. {self.high:.5g}" if self.low != self.high else f"  {self.low:.5g}"
+        if self.ranges:
+            lows, highs = zip(*self.ranges, strict=True)
+            text += f"  {_span(f'{min(lows):.5g}', ' .. ', f'{max(highs):.5g}')}"
         return text
+
+
+def _span(low: str, between: str, high: str) -> str:
+    return low if low == high else low + between + high
 
 
 def describe_batch(batch: Any) -> str:
@@ -210,35 +200,22 @@ def _rows(value: Any, leaf: Callable[[Any, FieldPath], Leaf], path: FieldPath) -
     children = _children_of(value)
     if children is None:
         return [((), leaf(value, path))]
+    described = [(name, child, _rows(child, leaf, (*path, name))) for name, child in children]
     rows: list[Row] = []
-    names: list[Any] = []  # of the children since the last one of another form
-    alike: list[list[Row]] = []
-
-    def flush() -> None:
-        if names:
-            part = _part(names)
-            for of_child in zip(*alike, strict=True):
-                parts, _ = of_child[0]
-                rows.append(((part, *parts), Leaf.joined([leaf for _, leaf in of_child])))
-        names.clear()
-        alike.clear()
-
-    for name, child in children:
-        of_child = _rows(child, leaf, (*path, name))
-        # Data fields with names of their own are told apart.
-        is_foldable = isinstance(name, int) or _children_of(child) is not None
-        if not (names and is_foldable and _forms(of_child) == _forms(alike[0]) and type(name) is type(names[0])):
-            flush()
-        names.append(name)
-        alike.append(of_child)
-        if not is_foldable:
-            flush()
-    flush()
+    for _, run in itertools.groupby(described, _form_of_child):
+        names, _, rows_of_children = zip(*run, strict=True)
+        for alike in zip(*rows_of_children, strict=True):
+            parts, _ = alike[0]
+            rows.append(((_part(names), *parts), Leaf.joined([each for _, each in alike])))
     return rows
 
 
-def _forms(rows: list[Row]) -> list[tuple[object, ...]]:
-    return [(parts, *leaf.key) for parts, leaf in rows]
+def _form_of_child(child: tuple[Any, Any, list[Row]]) -> object:
+    """What children that follow each other must have in common, to be described together."""
+    name, value, rows = child
+    if not isinstance(name, int) and _children_of(value) is None:
+        return name  # data fields with names of their own are told apart
+    return type(name), [(parts, leaf.key) for parts, leaf in rows]
 
 
 def _children_of(value: Any) -> list[tuple[Any, Any]] | None:
@@ -252,10 +229,7 @@ def _children_of(value: Any) -> list[tuple[Any, Any]] | None:
 
 def _part(names: Sequence[Any]) -> str:
     if isinstance(names[0], int):
-        if len(names) == 1:
-            return f"[{names[0]}]"
-        is_range = [*names] == [*range(names[0], names[0] + len(names))]
-        return f"[{names[0]}..{names[-1]}]" if is_range else f"[{_listed(names, _WIDEST_NAMES)}]"
+        return f"[{index_ranges([*names])}]"
     return f".{names[0]}" if len(names) == 1 else f".{{{_listed(names, _WIDEST_NAMES)}}}"
 
 
@@ -280,8 +254,8 @@ def _leaf_of(value: Any, path: FieldPath = ()) -> Leaf:
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if callable(shape):  # a tensor of DALI; a list of them has a list of shapes
         shapes = shape() if not shape() or not isinstance(shape()[0], int) else [shape()]
-        leaves = [Leaf.of_shape(getattr(dtype, "name", str(dtype)), tuple(each)) for each in shapes]
-        return attrs.evolve(Leaf.joined(leaves), counts=(len(leaves),)) if leaves else Leaf("list", counts=(0,))
+        form = getattr(dtype, "name", str(dtype)) if shapes else "list"
+        return Leaf(form, counts=(len(shapes),), shapes=tuple(map(tuple, shapes)))
     if shape is None or dtype is None:
         return Leaf(type(value).__name__)
     lengths = tuple(map(int, shape))
@@ -289,31 +263,29 @@ def _leaf_of(value: Any, path: FieldPath = ()) -> Leaf:
     form = str(dtype).removeprefix("torch.") + ("" if device == "cpu" else f" {device}")
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "SUO":
         form = "object" if value.dtype.kind == "O" else "str"
-    return Leaf.of_shape(form, lengths, *_range(value, lengths))
+    return Leaf(form, shapes=(lengths,), ranges=() if 0 in lengths else _ranges(value))
 
 
-def _range(value: Any, lengths: tuple[int, ...]) -> tuple[float | None, float | None]:
-    """Smallest and largest number; None where there is none, or no order."""
-    if 0 in lengths:
-        return None, None
+def _ranges(value: Any) -> tuple[tuple[float, float], ...]:
+    """Smallest and largest number; nothing where there is none, or no order."""
     try:
         if np.dtype(str(value.dtype).removeprefix("torch.")).kind not in "iuf":
-            return None, None
+            return ()
         low, high = float(value.min()), float(value.max())
     except (TypeError, ValueError, RuntimeError, AttributeError):  # types of one library only
-        return None, None
+        return ()
     if np.isnan(low):
         numbers = np.asarray(value.cpu() if hasattr(value, "cpu") else value)
         numbers = numbers[~np.isnan(numbers)]
-        return (float(numbers.min()), float(numbers.max())) if numbers.size else (None, None)
-    return low, high
+        return ((float(numbers.min()), float(numbers.max())),) if numbers.size else ()
+    return ((low, high),)
 
 
 def _leaf_of_list(values: Sequence[Any]) -> Leaf:
     if values and all(isinstance(each, str | bytes) for each in values):
-        return Leaf.of_shape(type(values[0]).__name__, (len(values),))
+        return Leaf(type(values[0]).__name__, shapes=((len(values),),))
     leaves = [_leaf_of(each) for each in values]
-    if len({leaf.key for leaf in leaves}) != 1 or leaves[0].least is None:
-        return Leaf.of_shape("list", (len(values),))
+    if len({leaf.key for leaf in leaves}) != 1 or not leaves[0].shapes:
+        return Leaf("list", shapes=((len(values),),))
     joined = Leaf.joined(leaves)
     return attrs.evolve(joined, counts=(len(values), *joined.counts))

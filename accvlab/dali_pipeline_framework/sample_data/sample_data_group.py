@@ -13,11 +13,10 @@ from nvidia.dali.data_node import DataNode
 
 from ..errors import FieldKindError, FieldNotFoundError, FieldValueError, SettingError
 from . import dtypes
-from .conversion import FieldValue, converted
+from .conversion import FieldValue, ValueMapping, converted, encoded, mapped
 from .format_problems import group_mismatch_error, wrong_count_error
 from .formats import UNKNOWN_CONTENT, ChildFormat, GroupFormat, ImageContent, LeafFormat, leaf_format
 from .graph_mode import methods_not_converted
-from .mappings import ValueMapping, encoded, mapped
 from .names import FieldPath, Name, Path, available_names_hint, checked_name, format_path, normalized_path
 from .value_queries import ValueQueries, not_empty
 
@@ -37,14 +36,6 @@ def _check_group(current: SampleDataGroup, value: FieldValue, path: FieldPath) -
     wanted, got = current.format, value.format
     if not wanted.matches(got):
         raise group_mismatch_error(wanted, got, path)
-
-
-def _node_for_mapped_field(path: FieldPath) -> FieldValueError:
-    return FieldValueError(
-        f"{format_path(path)}: has a mapping, which cannot be applied to a DataNode: inside the graph there "
-        "are no labels, only numbers. Map the labels in the data provider, and switch mapping off inside the "
-        "graph with set_apply_mapping(False)"
-    )
 
 
 def _as_list(data: FieldValue) -> list[FieldValue]:
@@ -451,7 +442,11 @@ class SampleDataGroup(ValueQueries):
         elif value is not None:
             if isinstance(value, DataNode):
                 if self._apply_mapping and child.mapping is not None:
-                    raise _node_for_mapped_field(path)
+                    raise FieldValueError(
+                        f"{format_path(path)}: has a mapping, which cannot be applied to a DataNode: inside the "
+                        "graph there are no labels, only numbers. Map the labels in the data provider, and switch "
+                        "mapping off inside the graph with set_apply_mapping(False)"
+                    )
             elif child.is_string:
                 if self._do_convert or isinstance(value, str):
                     value = encoded(value, path)

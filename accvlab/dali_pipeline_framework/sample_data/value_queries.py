@@ -13,10 +13,9 @@ from nvidia.dali.data_node import DataNode
 
 from ..errors import FieldKindError, FieldNotFoundError, FormatError, SettingError
 from . import printing
-from .conversion import FieldValue, as_numpy, is_instance_of_loaded
+from .conversion import FieldValue, as_numpy, decoded, is_instance_of_loaded
 from .formats import ChildFormat, GroupFormat, LeafFormat, field_not_found, nothing_below_leaf
 from .graph_mode import methods_not_converted
-from .mappings import decoded
 from .names import FieldPath, Name, Path, available_names_hint, checked_name, format_path, normalized_path
 
 _Self = TypeVar("_Self", bound="ValueQueries")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import io
 import os
 from collections.abc import Iterator
@@ -127,7 +128,6 @@ class VideoDecoder:
         start_pts: ``pts`` of the first frame, as the container states it, or None.
         stated_num_frames: Number of frames as the container states it; 0 where it does not.
         num_decoded: Number of frames that were decoded, over all seeks.
-        num_seeks: Number of seeks.
     """
 
     def __init__(
@@ -158,22 +158,21 @@ class VideoDecoder:
         source = located(source)
         self.name = source_name(source) if name is None else name
         self.num_decoded = 0
-        self.num_seeks = 0
         self._stream_number = whole_number(stream, "stream", at_least=0)
         num_threads = whole_number(num_threads, "num_threads", at_least=1)
         self._av = import_av(source)
-        self._remote_file = source.open() if isinstance(source, RemoteVideo) else None
-        self._source: Any = self._remote_file or source
+        remote_file = source.open() if isinstance(source, RemoteVideo) else None
+        self._source: Any = remote_file or source
         self._watched: WatchedFile | None = None
         if not isinstance(self._source, (str, os.PathLike, bytes, bytearray, memoryview)):
             self._watched = WatchedFile(cast(BinaryIO, self._source))
             self._source = self._watched
-        try:
+        with contextlib.ExitStack() as closing:
+            if remote_file is not None:
+                closing.callback(remote_file.close)
             self._container = self._open()
-        except BaseException:
-            self._close_remote_file()
-            raise
-        try:
+            closing.callback(self._container.close)
+            self._require_read()
             self._stream = stream_ = self._choose_stream()
             stream_.thread_type = "AUTO" if num_threads > 1 else "SLICE"
             stream_.thread_count = num_threads
@@ -187,10 +186,7 @@ class VideoDecoder:
                 # Their decoders would silently deliver frames with errors. (That of H.264 marks such frames, and
                 # would fail on frames before a key frame in display order, after a seek to it.)
                 context.options = {**context.options, "err_detect": "explode"}
-        except BaseException:
-            self._container.close()
-            self._close_remote_file()
-            raise
+            self._closing = closing.pop_all()
         self.container_name: str = self._container.format.name
         self.extradata: bytes | None = context.extradata
         self._is_size_known = size is not None
@@ -221,11 +217,6 @@ class VideoDecoder:
             failure = self._opening_failure(error)
             self._require_read()
             raise failure from error
-        try:
-            self._require_read()
-        except BaseException:
-            container.close()
-            raise
         return cast("InputContainer", container)
 
     def _require_read(self) -> None:
@@ -390,7 +381,6 @@ class VideoDecoder:
         """
         self._packets = None
         self._ready.clear()
-        self.num_seeks += 1
         try:
             self._container.seek(pts, stream=self._stream, backward=True, any_frame=False)
             self._require_read()
@@ -412,12 +402,7 @@ class VideoDecoder:
         """Close the file; may be called again."""
         self._packets = None
         self._ready.clear()
-        self._container.close()
-        self._close_remote_file()
-
-    def _close_remote_file(self) -> None:
-        if self._remote_file is not None:
-            self._remote_file.close()
+        self._closing.close()
 
     def __enter__(self) -> VideoDecoder:
         return self

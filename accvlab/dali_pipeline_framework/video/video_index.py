@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which frames a video has, when they are shown, and where decoding can start."""
+"""Index of a video: its frames, when they are shown, where decoding can start, what seems missing; its cache."""
 
 from __future__ import annotations
 
@@ -13,12 +13,84 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import VideoError
-from ..providers.files.columns import Columns
+from ..providers.files.columns import Columns, load_or_make
 from ..user_warnings import warn_user
 from .files.h264 import FieldPictureSearch, begins_refresh
 from .files.video_file import FileState, RemoteVideo, located
-from .missing_frames import OF_COUNTERS, describe_gaps, find_gaps
 from .video_decoding import VideoDecoder, VideoSource, source_name
+
+_NUM_NEIGHBOURS = 4  # intervals on each side of a gap
+# How many times as long as its neighbours a gap is at least. Cameras leave out a frame now and then: of time, more
+# than one must be missing; of the encoder's counters, one.
+OF_TIME, OF_COUNTERS = 2.5, 1.5
+_MOST_GAPS = 0.05  # of all intervals: where there are more, the rate varies
+_MOST_LISTED = 3
+
+
+def describe_gaps(pts: Int64Array, time_base: Fraction, end_pts: int, rate: Fraction | None) -> list[str]:
+    """Describe at which times frames are missing.
+
+    Args:
+        pts: ``(N,)`` times of the frames, strictly increasing.
+        time_base: Seconds per unit of the times.
+        end_pts: Where the last frame ends as the container states it; 0 where it does not.
+        rate: Frames per second as the container states it, or None.
+    """
+    intervals = np.diff(pts)
+    gaps = find_gaps(intervals)
+    texts = [
+        f"{_seconds(intervals[place], time_base)} between the frames {place} and {place + 1}, at "
+        f"{_seconds(pts[place], time_base)}, where the neighbours are {_seconds(usual, time_base)} apart: about "
+        f"{round(intervals[place] / usual) - 1} frame(s) are missing"
+        for place, usual in gaps[:_MOST_LISTED]
+    ]
+    texts += [f"{len(gaps) - _MOST_LISTED} more such gaps"] * (len(gaps) > _MOST_LISTED)
+    last = intervals[-2 * _NUM_NEIGHBOURS :]
+    if rate and not len(last):
+        last = np.array([round(1 / (rate * time_base))])
+    left = end_pts - int(pts[-1])
+    if len(last) and left > OF_COUNTERS * last.max() and last.max() <= OF_TIME * last.min():
+        num_missing = round(left / float(np.median(last))) - 1
+        texts.append(
+            f"the last frame is at {_seconds(pts[-1], time_base)}, and ends at {_seconds(end_pts, time_base)} as "
+            f"the container states it: about {num_missing} frame(s) are missing"
+        )
+    return texts
+
+
+def _seconds(duration: float, time_base: Fraction) -> str:
+    return f"{float(duration * time_base):.3f} s"
+
+
+def find_gaps(intervals: Int64Array, factor: float = OF_TIME) -> list[tuple[int, float]]:
+    """Find the intervals that are much longer than their neighbours, which are alike.
+
+    So a rate that changes has no gaps, nor one that varies.
+
+    Args:
+        intervals: ``(N,)`` times between frames.
+        factor: How many times as long as its neighbours a gap is at least.
+
+    Returns:
+        The place of each gap, and the usual interval around it.
+    """
+    if len(intervals) <= _NUM_NEIGHBOURS:
+        return []
+    is_longer = np.zeros(len(intervals), np.bool_)
+    is_longer[1:] = intervals[1:] > factor * intervals[:-1]
+    is_longer[:-1] |= intervals[:-1] > factor * intervals[1:]
+    candidates = np.flatnonzero(is_longer)
+    if len(candidates) > max(2, _MOST_GAPS * len(intervals)):
+        return []
+    found = []
+    for place in candidates.tolist():
+        start = max(place - _NUM_NEIGHBOURS, 0)
+        neighbours = np.sort(np.delete(intervals[start : place + _NUM_NEIGHBOURS + 1], place - start))
+        low, high = neighbours[0], neighbours[-2]  # the longest may be a gap, too
+        if high <= factor * low and intervals[place] > factor * high:
+            found.append((place, float(np.median(neighbours))))
+    return found
+
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
@@ -214,11 +286,11 @@ def make_index(
 def _index(
     decoder: VideoDecoder,
     pts: Int64Array,
-    key_pts: Int64Array,
-    seek_points: Int64Array,
-    num_reordered: int,
+    key_pts: Int64Array = _NOWHERE,
+    seek_points: Int64Array = _NOWHERE,
+    num_reordered: int = 0,
     *,
-    is_seekable: bool,
+    is_seekable: bool = False,
 ) -> VideoIndex:
     if not len(pts):
         raise VideoError(f"There are no frames in the video {decoder.name}.")
@@ -373,7 +445,7 @@ def _index_by_decoding(decoder: VideoDecoder) -> VideoIndex:
         times = np.array(pts, np.int64)
         if (np.diff(times) > 0).all():
             if not _GUESSED_CONTAINERS.isdisjoint(decoder.container_name.split(",")):
-                return _index(decoder, times, _NOWHERE, _NOWHERE, 0, is_seekable=False)
+                return _index(decoder, times)
             # How many frames are in the codec is not known; too many only makes seeks rarer.
             key_pts = times[np.array(is_key, np.bool_)]
             return _index(decoder, times, key_pts, key_pts, 4, is_seekable=True)
@@ -381,6 +453,49 @@ def _index_by_decoding(decoder: VideoDecoder) -> VideoIndex:
 
 
 def _index_without_times(decoder: VideoDecoder, num_frames: int) -> VideoIndex:
-    index = _index(decoder, np.arange(num_frames), _NOWHERE, _NOWHERE, 0, is_seekable=False)
+    index = _index(decoder, np.arange(num_frames))
     rate = index.average_rate
     return attrs.evolve(index, time_base=1 / rate if rate else Fraction(1, 25))
+
+
+_VALUES = ("time_base", "width", "height", "codec_name", "average_rate", "num_reordered", "is_seekable", "doubts")
+
+
+def cached_video_index(
+    cache: str | os.PathLike[str], path: str | os.PathLike[str] | RemoteVideo, stream: int = 0
+) -> VideoIndex:
+    """Get the index of a video from a cache; its arrays are read-only.
+
+    It counts if the video still has the size and time of change that it was made for; if it is remote, the size,
+    and what its store says of its version. Else, and if it is damaged, one of several processes makes it anew.
+
+    Args:
+        cache: The folder; it is made if it is not there.
+        path: The video.
+        stream: Number of the video stream among the video streams of the container.
+
+    Raises:
+        SettingError: PyAV is missing, there is no such stream, or the folder cannot be written to.
+        FileError: The video cannot be opened.
+        VideoError: It is not a video, or incomplete.
+    """
+    if isinstance(path, RemoteVideo):
+        place, shown, state = path.url, path.name, path.state()
+        path = path.as_indexed(state)
+    else:
+        place = shown = os.path.abspath(path)
+        state = FileState.of_video(path)
+
+    def make() -> Columns:
+        index = make_index(path, stream)
+        values = {name: getattr(index, name) for name in _VALUES}
+        for name in RATIOS:
+            values[name] = values[name] and values[name].as_integer_ratio()
+        times = np.concatenate([index.pts, index.key_pts, index.seek_points])  # one file for all is read faster
+        edges = np.cumsum([index.num_frames, len(index.key_pts)]).tolist()
+        return Columns(
+            INDEX_KIND, {"times": times}, {"video": shown, "state": state, "edges": edges, "values": values}
+        )
+
+    key = ["video", os.fsdecode(place), stream]
+    return load_or_make(cache, key, load_index, make, is_current=lambda index: index.file_state == state)

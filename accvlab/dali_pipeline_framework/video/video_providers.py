@@ -1,23 +1,437 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Providers of windows and single frames of videos."""
+"""Providers of sequences and single frames of videos, and which sequences there are."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, SupportsIndex
+from abc import ABC
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, SupportsIndex, TypeAlias, get_args
 
+import attrs
 import numpy as np
 import numpy.typing as npt
+from nvidia.dali import types
 
-from ..checks import whole_number
+from ..checks import choice, index_in, valid, whole_number
 from ..errors import SettingError
+from ..providers.files.storage import as_utf8
+from ..providers.rigs.camera_rig import MissingFrame, OptionalField, RigAccount, RigProviderBase
+from ..providers.rigs.frame_times import align_times, exact
+from ..sample_data import SampleDataGroup
+from ..sample_data.formats import DECODED_CLIP, DECODED_IMAGE
 from ..sample_data.names import Name
 from ..unknown_arguments import explains_unknown_arguments, in_settings
-from .frame_reader import KeptFrames
-from .video_decoding import FrameConverter, UInt8Array
-from .video_provider_base import VideoProviderBase
-from .video_windows import VideoTail, VideoWindows
-from .videos import VideoPaths, Videos, as_videos
+from .frame_reader import DecodingStatistics, IndexedVideos, KeptFrames
+from .video_index import Int64Array, VideoIndex
+from .videos import VideoPaths, Videos, as_videos, checked_labels, expanded, frame_range, listed_videos
+
+
+@attrs.frozen
+class VideoTracks:
+    """Tracks, contiguous frames, in the order of the data set.
+
+    Attributes:
+        indexed: The videos.
+        starts: ``(S,)`` int64, first position of each track.
+        ends: ``(S,)`` int64, the position behind the last one.
+        videos: ``(S, C)`` int64, number of each camera's video in the `IndexedVideos`.
+        all_videos: ``(V, C)`` int64, the same for each recording.
+        numbers: ``(S,)`` int64, number of the recording: a video as listed, or one video of each camera.
+        labels: ``(S,)`` int32, or None.
+        rows: For each track ``(T, C)`` int64, the frame of each camera at each position; None where positions are
+            the frames themselves.
+        camera_names: Names of the cameras; none for a single one without a name.
+        offsets_s: ``(S, C)`` float64, what is added to the times of each camera's frames.
+        missing: Frames that cameras lack.
+        reference: Number of the reference camera.
+    """
+
+    indexed: IndexedVideos
+    starts: Int64Array
+    ends: Int64Array
+    videos: Int64Array
+    all_videos: Int64Array
+    numbers: Int64Array
+    labels: npt.NDArray[np.int32] | None
+    rows: tuple[Int64Array, ...] | None = None
+    camera_names: tuple[str, ...] = ()
+    offsets_s: npt.NDArray[np.float64] | None = None
+    missing: tuple[MissingFrame, ...] = ()
+    reference: int = 0
+
+    @property
+    def num_cameras(self) -> int:
+        """Number of cameras."""
+        return int(self.videos.shape[1])
+
+    @property
+    def num_videos(self) -> int:
+        """Number of recordings, also of those without a track."""
+        return len(self.all_videos)
+
+    def describe(self) -> str:
+        """Say how many there are: ``"2 videos"``, or ``"2 recordings of 3 cameras in 6 files"``."""
+        if not self.camera_names:
+            return f"{self.num_videos} videos"
+        files = {self.indexed.path(number) for number in self.all_videos.ravel().tolist()}
+        return f"{self.num_videos} recordings of {self.num_cameras} cameras in {len(files)} files"
+
+    def video_of(self, recording: SupportsIndex, camera: str | None) -> int:
+        """Get the number in the `IndexedVideos` of a camera's video of a recording."""
+        names = self.camera_names or (None,)
+        place = names.index(choice(camera, "camera", names))
+        return int(self.all_videos[index_in(recording, "recording", self.num_videos), place])
+
+    def frames(self, track: int, camera: int, positions: Int64Array) -> Int64Array:
+        """Get the frames of a camera at ``(n,)`` positions of a track."""
+        return positions if self.rows is None else self.rows[track][positions, camera]
+
+    def times_s(self, track: int, camera: int, frames: Int64Array) -> npt.NDArray[np.float64]:
+        """Get the ``(n,)`` times of frames in seconds.
+
+        Of a single camera: since the first frame of the video, as DALI has it. Of several: as they are aligned.
+        """
+        index = self.indexed.index(int(self.videos[track, camera]))
+        if self.offsets_s is None:
+            return index.times_s[frames]
+        return _times_s(index, self.offsets_s[track, camera])[frames]
+
+    def all_times_s(self) -> npt.NDArray[np.float64]:
+        """Get the times of all positions of all tracks, ``(N,)``, of the reference camera."""
+        parts = []
+        for track, (start, end) in enumerate(zip(self.starts.tolist(), self.ends.tolist(), strict=True)):
+            frames = self.frames(track, self.reference, np.arange(start, end))
+            parts.append(self.times_s(track, self.reference, frames))
+        return np.concatenate(parts)
+
+
+def tracks_of(videos: Videos, kept: KeptFrames) -> VideoTracks:
+    """Index videos, each file once, and find their contiguous frames."""
+    return _of_list(videos, kept) if videos.cameras is None else _of_rig(videos, kept)
+
+
+def _of_list(settings: Videos, kept: KeptFrames) -> VideoTracks:
+    listed = listed_videos(settings)
+    videos = IndexedVideos([video.path for video in listed], settings, kept)
+    indices = map(videos.index, videos.numbers.tolist())
+    ranges = [frame_range(video, index, settings) for video, index in zip(listed, indices, strict=True)]
+    starts, ends = np.array(ranges, np.int64).T
+    labels = [video.label for video in listed]
+    columns = videos.numbers[:, None]
+    return VideoTracks(
+        videos,
+        starts,
+        ends,
+        columns,
+        columns,
+        np.arange(len(listed)),
+        None if labels[0] is None else np.array(labels, np.int32),
+    )
+
+
+def _of_rig(settings: Videos, kept: KeptFrames) -> VideoTracks:
+    names = settings.camera_names
+    paths = [expanded(files, settings) for files in (settings.cameras or {}).values()]
+    counts = {camera: len(of_camera) for camera, of_camera in zip(names, paths, strict=True)}
+    if len(set(counts.values())) > 1:
+        raise SettingError(
+            f"Each camera must have one video per recording, so the lists must be equally long, got {counts}."
+        )
+    num_recordings = len(paths[0])
+    labels = checked_labels(settings, num_recordings, "cameras")
+    offsets_s = _offsets_s(settings, num_recordings)
+    videos = IndexedVideos([path for of_camera in paths for path in of_camera], settings, kept)
+    columns = videos.numbers.reshape(len(names), num_recordings).T
+    numbers: list[int] = []
+    rows: list[Int64Array] = []
+    account = RigAccount()
+    for number in range(num_recordings):
+        of_recording = [
+            (videos.index(place), offset_s)
+            for place, offset_s in zip(columns[number].tolist(), offsets_s[number].tolist(), strict=True)
+        ]
+        times = [(index.pts, index.time_base, exact(offset_s)) for index, offset_s in of_recording]
+        matched = align_times(times, settings.reference, settings.tolerance_s)
+        reference_times_s = _times_s(*of_recording[settings.reference])
+        account.num_times += len(matched)
+        for position, camera in np.argwhere(matched < 0).tolist():
+            time_s = float(reference_times_s[position])
+            account.missing.append(MissingFrame(number, names[camera], position, time_s))
+        runs = settings.runs(np.all(matched >= 0, axis=1))
+        numbers += [number] * len(runs)
+        rows += [matched[run] for run in runs]
+    advice = (
+        "\nDo the cameras' clocks begin at the same time (`time_offsets_s`), and is `tolerance_s` large enough?"
+    )
+    account.report(settings, not rows, advice=advice)
+    lengths = np.array([len(run) for run in rows], np.int64)
+    return VideoTracks(
+        videos,
+        np.zeros_like(lengths),
+        lengths,
+        columns[numbers],
+        columns,
+        np.array(numbers, np.int64),
+        None if settings.labels is None else np.array(labels, np.int32)[numbers],
+        tuple(rows),
+        names,
+        offsets_s[numbers],
+        tuple(account.missing),
+        settings.reference,
+    )
+
+
+def _offsets_s(settings: Videos, num_recordings: int) -> npt.NDArray[np.float64]:
+    """What is added to the times, ``(num_recordings, C)``."""
+    columns = []
+    for camera in settings.camera_names:
+        given = settings.time_offsets_s.get(camera, 0.0)
+        if isinstance(given, tuple) and len(given) != num_recordings:
+            raise SettingError(
+                f"`time_offsets_s[{camera!r}]` must be a number, or one for each of {num_recordings} recordings, "
+                f"got {list(given)!r}."
+            )
+        columns.append(np.broadcast_to(np.array(given), (num_recordings,)))
+    return np.stack(columns, axis=1)
+
+
+def _times_s(index: VideoIndex, offset_s: float) -> npt.NDArray[np.float64]:
+    times_s: npt.NDArray[np.float64] = index.pts * np.float64(index.time_base) + np.float64(offset_s)
+    return times_s
+
+
+VideoTail: TypeAlias = Literal["drop", "repeat"]
+
+
+def _length(value: SupportsIndex) -> int:
+    return whole_number(value, "sequence_length", at_least=1)
+
+
+def _stride(value: SupportsIndex) -> int:
+    return whole_number(value, "stride", at_least=1)
+
+
+def _step(value: SupportsIndex | None) -> int | None:
+    advice = "It counts forward; for DALI's -1 leave it out, or give None: sequences lie side by side."
+    return None if value is None else whole_number(value, "step", at_least=1, advice=advice)
+
+
+@attrs.frozen
+class VideoWindows:
+    """Sequences of frames in ranges of videos, in the order of DALI's ``fn.experimental.readers.video``.
+
+    Sequences start every ``step`` frames from the start of each range, and have ``sequence_length`` frames,
+    ``stride`` apart. A sequence is complete if ``sequence_length * stride`` frames are there: with the
+    ``stride - 1`` frames behind its last one. With ``tail="drop"`` only complete ones count; with ``"repeat"`` the
+    first one of a range that is not complete counts too, and its last frame is repeated.
+
+    With ``sequence_length=3, stride=2, step=4``, in a range of eleven frames::
+
+        frame       |  0  1  2  3  4  5  6  7  8  9 10 |
+        sequence 0  |  0     2     4                   |
+        sequence 1  |              4     6     8       |
+        sequence 2  |                          8    10 |  +    not with ``tail="drop"``
+
+    Raises:
+        SettingError: A setting is out of its range.
+    """
+
+    sequence_length: int = attrs.field(converter=_length)
+    stride: int = attrs.field(default=1, converter=_stride)
+    _step: int | None = attrs.field(default=None, converter=_step)
+    tail: VideoTail = attrs.field(default="drop", validator=valid(choice, allowed=get_args(VideoTail)))
+
+    @property
+    def step(self) -> int:
+        """Frames from the start of a sequence to the start of the next."""
+        return self.span if self._step is None else self._step
+
+    @property
+    def span(self) -> int:
+        """Number of frames that must be there for a complete sequence."""
+        return self.sequence_length * self.stride
+
+    @property
+    def kept_frames(self) -> KeptFrames:
+        """What a decoder must keep so that sequences one after the other, or repeated, are decoded once."""
+        span = self.span - self.stride + 1
+        if self.step >= span:
+            return KeptFrames(self.sequence_length, passed=False, pixels=False)
+        is_same_grid = self.step % self.stride == 0
+        return KeptFrames(self.sequence_length if is_same_grid else span, passed=not is_same_grid)
+
+    def counts(self, lengths: Int64Array) -> Int64Array:
+        """Get the number of sequences in ranges of ``(S,)`` lengths."""
+        counts: Int64Array = np.maximum((lengths - self.span) // self.step + 1, 0)
+        if self.tail != "drop":
+            counts += counts * self.step < lengths
+        return counts
+
+    def frames(self, start: int, end: int, number: int) -> Int64Array:
+        """Get the ``(sequence_length,)`` frames of a sequence in [start, end); the last one is repeated."""
+        first = start + number * self.step
+        return np.minimum(first + np.arange(self.sequence_length, dtype=np.int64) * self.stride, end - 1)
+
+
+_MOST_DESCRIBED = 8
+
+
+class VideoProviderBase(RigProviderBase, ABC):
+    """A data set of videos. A sample is one or more frames of a track (`VideoTracks`)."""
+
+    def __init__(
+        self,
+        videos: Videos,
+        windows: VideoWindows,
+        kept: KeptFrames,
+        *,
+        frames: Name,
+        label: Name | None,
+        recording_number: Name | None,
+        of_frames: Mapping[str, Name | None],
+        holds_one_frame: bool,
+    ) -> None:
+        """Index the videos, and make the blueprint.
+
+        Args:
+            videos: The videos.
+            windows: Which sequences they have.
+            kept: Which frames each decoder keeps.
+            frames: Name of the pixels.
+            label: Name of the label; None for no such field, as below.
+            recording_number: Name of the number of the recording.
+            of_frames: Names of ``first_frame_number``, ``frame_numbers``, ``timestamps`` and ``path``.
+            holds_one_frame: Whether a sample is one frame instead of a sequence: then pixels, number and time have
+                one dimension less.
+        """
+        self._tracks = tracks_of(videos, kept)
+        self._videos = self._tracks.indexed
+        self._num_batch_threads = videos.num_batch_threads
+        self._windows = windows
+        self._counts = windows.counts(self._tracks.ends - self._tracks.starts)  # (S,)
+        self._first = np.concatenate(([0], np.cumsum(self._counts)))  # (S + 1,), sample of each track
+        num_more = 0 if holds_one_frame else 1
+        content = DECODED_IMAGE if holds_one_frame else DECODED_CLIP
+        further: list[OptionalField] = [
+            (of_frames.get("first_frame_number"), types.DALIDataType.INT32, 1),
+            (of_frames.get("frame_numbers"), types.DALIDataType.INT32, num_more),
+            (of_frames.get("timestamps"), types.DALIDataType.FLOAT64, num_more),
+            (of_frames.get("path"), types.DALIDataType.STRING, None),
+        ]
+        of_sample: list[OptionalField] = [(recording_number, types.DALIDataType.INT32, 0)]
+        label = None if self._tracks.labels is None else label
+        (of_sample if self._tracks.camera_names else further).insert(0, (label, types.DALIDataType.INT32, 1))
+        self._frames_name, self._label_name, self._recording_number_name = frames, label, recording_number
+        self._names_of_frames = {kind: name for kind, name in of_frames.items() if name is not None}
+        self._chosen = 0 if holds_one_frame else slice(None)
+        of_camera = SampleDataGroup()
+        of_camera.add_data_field(frames, types.DALIDataType.UINT8, ndim=3 + num_more, content=content)
+        self._set_format(self._tracks.camera_names, of_camera, further, of_sample, self._tracks.missing)
+
+    def get_number_of_samples(self) -> int:
+        """Get the number of samples of all recordings."""
+        return int(self._first[-1])
+
+    def _locate(self, sample_index: int) -> tuple[int, Int64Array]:
+        """Get the track of a sample, and ``(F,)`` positions in it."""
+        sample = self._checked(sample_index)
+        track = int(self._first.searchsorted(sample, side="right")) - 1
+        start, end = int(self._tracks.starts[track]), int(self._tracks.ends[track])
+        return track, self._windows.frames(start, end, sample - int(self._first[track]))
+
+    @property
+    def loads_batches(self) -> bool:
+        """Whether several samples of a batch are decoded at once."""
+        return self._num_batch_threads > 1
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        """Decode one sample.
+
+        Raises:
+            SettingError: Also an IndexError; there is no such sample.
+            FileError: A video cannot be opened. Also the builtin exception of the cause.
+            VideoError: A frame cannot be decoded.
+        """
+        track, positions = self._locate(sample_index)
+        tracks = self._tracks
+        sample = self.sample_data_structure
+        for camera, name in enumerate(tracks.camera_names or (None,)):
+            self._fill(sample if name is None else sample[name], track, camera, positions)
+        if self._label_name is not None and tracks.labels is not None:
+            sample[self._label_name] = tracks.labels[track : track + 1]
+        if self._recording_number_name is not None:
+            sample[self._recording_number_name] = np.int32(tracks.numbers[track])
+        return sample
+
+    def _fill(self, group: SampleDataGroup, track: int, camera: int, positions: Int64Array) -> None:
+        video = int(self._tracks.videos[track, camera])
+        frames = self._tracks.frames(track, camera, positions)
+        group[self._frames_name] = self._videos.read(video, frames)[self._chosen]
+        for kind, name in self._names_of_frames.items():
+            value: Any
+            if kind == "path":
+                value = as_utf8(self._videos.path(video))
+            elif kind == "timestamps":
+                value = self._tracks.times_s(track, camera, frames)[self._chosen]
+            else:
+                numbers = frames.astype(np.int32)
+                value = numbers[:1] if kind == "first_frame_number" else numbers[self._chosen]
+            group[name] = value
+
+    def describe_sample(self, sample_index: int) -> str:
+        """Name the files and frames of a sample, e.g. ``"monday/front.mp4, frames 4, 6, 8"``; of each camera."""
+        track, positions = self._locate(sample_index)
+        return "; ".join(
+            _described(self._videos.name(int(self._tracks.videos[track, camera])), frames.tolist())
+            for camera in range(self._tracks.num_cameras)
+            for frames in [self._tracks.frames(track, camera, positions)]
+        )
+
+    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
+        """Decode the samples of a batch, ``num_batch_threads`` at once."""
+        with ThreadPoolExecutor(min(self._num_batch_threads, max(len(sample_indices), 1))) as threads:
+            yield from threads.map(self.get_data, sample_indices)
+
+    # --- what was found ---------------------------------------------------------------------------------
+
+    @property
+    def sequence_lengths(self) -> Int64Array:
+        """Number of samples of each track that has any, ``(S,)`` int64, for samplers of sequences.
+
+        A track is a video, or its range in the list; with ``cameras``, contiguous points in time of a recording.
+        """
+        return self._counts[self._counts > 0]
+
+    @property
+    def samples_per_recording(self) -> Int64Array:
+        """Number of samples of each recording: ``(V,)`` int64; 0 where it is too short."""
+        return np.bincount(self._tracks.numbers, self._counts, self._tracks.num_videos).astype(np.int64)
+
+    def video_index(self, recording: SupportsIndex, camera: str | None = None) -> VideoIndex:
+        """Get the index of the video of a recording, of one of its cameras."""
+        return self._videos.index(self._tracks.video_of(recording, camera))
+
+    @property
+    def statistics(self) -> DecodingStatistics:
+        """Decoding statistics of this object in this process."""
+        return self._videos.statistics
+
+    def close(self) -> None:
+        """Close the decoders of this process; they are opened again when they are needed."""
+        self._videos.close()
+
+    def __repr__(self) -> str:
+        """Summarise what was found."""
+        sequences = "" if self._chosen == 0 else f"sequences of {self._windows.sequence_length} "
+        found = self._tracks.describe()
+        return f"{type(self).__name__}({self._first[-1]} {sequences}frames, {found})"
+
+
+def _described(path: str, frames: list[int]) -> str:
+    listed = ", ".join(map(str, frames)) if len(frames) <= _MOST_DESCRIBED else f"{frames[0]} to {frames[-1]}"
+    return f"{path}, frame{'' if len(frames) == 1 else 's'} {listed}"
+
 
 _COUNTERPARTS = {
     "pad_mode": "tail",
@@ -62,9 +476,7 @@ class VideoDataProvider(VideoProviderBase):
         sequence_length: SupportsIndex,
         stride: SupportsIndex = 1,
         step: SupportsIndex | None = None,
-        uniform_sample: bool = False,
         tail: VideoTail = "drop",
-        fill_value: SupportsIndex | Sequence[SupportsIndex] = 0,
         frames_name: Name = "frames",
         label_name: Name | None = "label",
         first_frame_number_name: Name | None = None,
@@ -81,19 +493,15 @@ class VideoDataProvider(VideoProviderBase):
             stride: Frames from one frame of a sequence to the next.
             step: Frames from the start of a sequence to the start of the next; None for
                 ``sequence_length * stride``, as DALI 2.4 has it.
-            uniform_sample: One sequence per video, of frames that are spread over it; ``stride``, ``step`` and
-                ``tail`` do not count then.
             tail: What happens at the end of a video: with ``"drop"`` only complete sequences count, those with
-                ``sequence_length * stride`` frames from their start on. With ``"repeat"`` (of the last frame),
-                ``"constant"``, ``"reflect_1001"`` or ``"reflect_101"`` the first one that is not complete counts
-                too, filled up.
-            fill_value: With ``"constant"``, the value of pixels, or one per channel, in [0, 255].
+                ``sequence_length * stride`` frames from their start on. With ``"repeat"`` the first one that is
+                not complete counts too, and repeats the last frame.
             frames_name: Name for the frames.
             label_name: Name for the label; None to leave it out.
             first_frame_number_name: Name for the number of the first frame in its video, ``(1,)``.
-            frame_numbers_name: Name for the number of each frame, ``(F,)``, -1 for constant ones.
-            timestamps_name: Name for the time of each frame in seconds, ``(F,)``, -1 for constant ones: since the
-                first frame of the video, with ``cameras`` as they are aligned.
+            frame_numbers_name: Name for the number of each frame, ``(F,)``.
+            timestamps_name: Name for the time of each frame in seconds, ``(F,)``: since the first frame of the
+                video, with ``cameras`` as they are aligned.
             path_name: Name for the path of the video.
             recording_number_name: Name for the number of the recording: of the video as listed, or of one video of
                 each camera.
@@ -106,10 +514,9 @@ class VideoDataProvider(VideoProviderBase):
             DuplicateFieldError: Two fields have the same name.
             NameTypeError: A name is neither ``str`` nor ``int``.
         """
-        videos = as_videos(videos)
-        windows = VideoWindows(sequence_length, stride, step, tail, uniform_sample)
+        windows = VideoWindows(sequence_length, stride, step, tail)
         super().__init__(
-            videos,
+            as_videos(videos),
             windows,
             windows.kept_frames,
             frames=frames_name,
@@ -122,7 +529,6 @@ class VideoDataProvider(VideoProviderBase):
                 "path": path_name,
             },
             holds_one_frame=False,
-            fill_value=_checked_fill(fill_value, FrameConverter(videos.image_type).num_channels),
         )
         if not self.get_number_of_samples():
             lengths = self._tracks.ends - self._tracks.starts
@@ -133,21 +539,6 @@ class VideoDataProvider(VideoProviderBase):
                 f"{windows.sequence_length}` with `stride={windows.stride}`, but the longest of {len(lengths)} "
                 f"videos has {lengths[longest]}, in {path!r}. Use shorter sequences, or another `tail`."
             )
-
-    def __repr__(self) -> str:
-        """Summarise what was found."""
-        return self._repr(f"{self._first[-1]} sequences of {self._windows.sequence_length} frames")
-
-
-def _checked_fill(value: Any, num_channels: int) -> UInt8Array:
-    given = np.atleast_1d(np.asarray(value, object)).tolist()
-    numbers = [whole_number(each, "fill_value", at_least=0, at_most=255) for each in given]
-    if len(numbers) not in (1, num_channels):
-        raise SettingError(
-            f"`fill_value` must be one number in [0, 255], or one for each of {num_channels} channel(s), got "
-            f"{value!r}."
-        )
-    return np.array(numbers, np.uint8)
 
 
 class VideoFrameDataProvider(VideoProviderBase):
@@ -226,8 +617,4 @@ class VideoFrameDataProvider(VideoProviderBase):
 
         With ``cameras``, of the reference camera.
         """
-        return self._tracks.all_times_s(self._videos)
-
-    def __repr__(self) -> str:
-        """Summarise what was found."""
-        return self._repr(f"{self._first[-1]} frames")
+        return self._tracks.all_times_s()

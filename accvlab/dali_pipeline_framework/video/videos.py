@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where videos lie, how their cameras are aligned, and how they are decoded."""
+"""Where videos lie (lists, folders, patterns), how their cameras are aligned, and how they are decoded."""
 
 from __future__ import annotations
 
+import glob
+import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, SupportsIndex, TypeAlias
@@ -11,19 +13,20 @@ import attrs
 import numpy as np
 from nvidia.dali import types
 
-from ..checks import file_path, file_paths, flag, number, number_list, shown, valid, whole_number
-from ..errors import SettingError
-from ..providers.files.file_scan import NameFilter
-from ..providers.files.storage import Storage
+from ..checks import file_path, file_paths, number, number_list, shown, valid, whole_number
+from ..errors import FileError, SettingError, error_that_is_also
+from ..providers.files.file_scan import NameFilter, scan_folders
+from ..providers.files.storage import Storage, is_url, open_regular_file, parent_of, reason_of, split_pattern
 from ..providers.rigs.camera_rig import CameraRig, one_of
 from ..unknown_arguments import explains_unknown_arguments
 from ..url_secrets import repr_without_secrets
+from .files.video_file import path_advice
 from .video_decoding import FrameConverter
+from .video_index import VideoIndex
 
 VideoPath: TypeAlias = "str | os.PathLike[str]"
 VideoPaths: TypeAlias = "VideoPath | Iterable[VideoPath]"
 ListFormat: TypeAlias = Literal["timestamps", "frames"]
-ListRounding: TypeAlias = Literal["start_down_end_up", "start_up_end_down", "all_up", "all_down"]
 
 VIDEO_FILTERS: tuple[str, ...] = (
     "*.mp4", "*.m4v", "*.mov", "*.mkv", "*.webm", "*.avi", "*.ts", "*.m2ts", "*.mpg", "*.mpeg", "*.flv", "*.ogv",
@@ -93,12 +96,6 @@ def _time_offsets_s(value: Mapping[str, float | Sequence[float]] | None) -> dict
     }
 
 
-def _stream(value: SupportsIndex | Mapping[str, SupportsIndex]) -> int | dict[str, int]:
-    if isinstance(value, Mapping):
-        return {camera: whole_number(each, "stream", at_least=0) for camera, each in value.items()}
-    return whole_number(value, "stream", at_least=0)
-
-
 def _image_type(value: types.DALIImageType) -> types.DALIImageType:
     FrameConverter(value)  # complains about other types
     return value
@@ -129,9 +126,6 @@ class Videos(CameraRig):
             its folder. Numbers after the label give a range: the end is not part of it.
         file_list_format: ``"timestamps"``: ranges are in seconds, in the time of the container. ``"frames"``: they
             are numbers of frames, negative ones from the end.
-        file_list_rounding: To which frame a start or end between two is rounded.
-        file_list_include_end: Whether the end belongs to the range. DALI 2.4 has this argument, and leaves the end
-            out in any case.
         cameras: Videos by name of the camera, given as ``filenames`` are, each with one video per recording.
         reference_camera: The camera whose frames are the points in time; None for the first.
         tolerance_s: How far a frame may be from its point in time, at most, in seconds; None for half the usual
@@ -140,7 +134,7 @@ class Videos(CameraRig):
         time_offsets_s: By camera, what is added to the times of its container; one number, or one per recording.
         missing: At points in time at which a camera has no frame, ``"drop"`` ends a sequence, and the next one
             begins behind it; ``"bridge"`` goes on; ``"raise"`` refuses the data set.
-        stream: Number of the video stream in the container; or one for each camera.
+        stream: Number of the video stream in the containers.
         image_type: ``RGB``, ``BGR`` or ``GRAY``.
         index_cache: Local folder that keeps the indices of the videos.
         num_decoder_threads: Threads of each decoder.
@@ -164,17 +158,13 @@ class Videos(CameraRig):
     file_filters: tuple[str, ...] = attrs.field(default=VIDEO_FILTERS, converter=_file_filters, kw_only=True)
     file_list: str | None = _path_setting("file_list")
     file_list_format: ListFormat = attrs.field(default="timestamps", validator=one_of(ListFormat), kw_only=True)
-    file_list_rounding: ListRounding = attrs.field(
-        default="start_down_end_up", validator=one_of(ListRounding), kw_only=True
-    )
-    file_list_include_end: bool = attrs.field(default=False, validator=valid(flag), kw_only=True)
     cameras: dict[str, tuple[str, ...]] | None = attrs.field(
         default=None, converter=_cameras, kw_only=True, repr=repr_without_secrets
     )
     time_offsets_s: dict[str, float | tuple[float, ...]] = attrs.field(
         default=None, converter=_time_offsets_s, kw_only=True
     )
-    stream: int | dict[str, int] = attrs.field(default=0, converter=_stream, kw_only=True)
+    stream: int = attrs.field(default=0, validator=valid(whole_number, at_least=0), kw_only=True)
     image_type: types.DALIImageType = attrs.field(
         default=types.DALIImageType.RGB, converter=_image_type, kw_only=True
     )
@@ -200,21 +190,186 @@ class Videos(CameraRig):
         Storage("", self.storage_options)  # complains about what it does not know
         for camera in self.time_offsets_s:
             self._check_camera(camera, "time_offsets_s")
-        if isinstance(self.stream, dict):
-            if self.cameras is None:
-                raise SettingError("One `stream` per camera goes with `cameras`; give one number.")
-            for camera in self.cameras:
-                if camera not in self.stream:
-                    raise SettingError(
-                        f"`stream` must be a number, or one for each camera, got none for {camera!r}."
-                    )
-
-    def stream_of(self, camera: str) -> int:
-        """Get the number of the video stream of a camera."""
-        return self.stream[camera] if isinstance(self.stream, dict) else self.stream
 
 
 def as_videos(source: Videos | VideoPaths) -> Videos:
     """Take paths alone for videos of one camera."""
     given: Any = source
     return given if isinstance(given, Videos) else Videos(given)
+
+
+@attrs.frozen
+class ListedVideo:
+    """A video, or a part of it.
+
+    Attributes:
+        path: Path or URL of the file.
+        label: Its label, or None.
+        where: Where it was named, for messages: ``"line 3 of 'list.txt'"``.
+        start: Where its part starts as the list says it, in seconds or frames; None for the first frame.
+        end: Where it ends; None for the last frame, inclusive.
+    """
+
+    path: str = attrs.field(repr=repr_without_secrets)
+    label: int | None
+    where: str = attrs.field(default="", repr=repr_without_secrets)
+    start: float | None = None
+    end: float | None = None
+
+
+def frame_range(video: ListedVideo, index: VideoIndex, videos: Videos) -> tuple[int, int]:
+    """Get the range of frames, ``[start, end)``, of a listed video; at least one frame."""
+    start, end = 0, index.num_frames
+    is_frames = videos.file_list_format == "frames"
+    is_behind = False
+    if video.start is not None:
+        start = _frame(video.start, index, is_frames, is_down=True)
+        # A time when the last frame is not shown any more.
+        is_behind = not is_frames and video.start > float(index.pts[0] * index.time_base) + index.duration_s
+    if video.end is not None:
+        end = min(_frame(video.end, index, is_frames, is_down=False), index.num_frames)
+    if 0 <= start < end and not is_behind:
+        return start, end
+    rest = "" if video.end is None else f" to {video.end:g}"
+    first_s, last_s = (float(index.pts[place] * index.time_base) for place in (0, -1))
+    raise SettingError(
+        f"A range of a video must have at least one frame, but {video.where} has {video.start:g}{rest} "
+        f"{'frames' if is_frames else 's'} of {video.path!r}, which is from frame {start} to "
+        f"before frame {end}. The video has {index.num_frames} frames, at {first_s:g} to {last_s:g} s."
+    )
+
+
+def _frame(value: float, index: VideoIndex, is_frames: bool, is_down: bool) -> int:
+    if is_frames:
+        return int(value) if value >= 0 else index.num_frames + int(value)
+    # As DALI does it: a 32-bit number, cut off to the time base of the stream.
+    pts = int(float(np.float32(value)) / float(index.time_base))
+    if is_down:
+        return max(int(index.pts.searchsorted(pts, side="right")) - 1, 0)
+    return int(index.pts.searchsorted(pts))
+
+
+def listed_videos(videos: Videos) -> list[ListedVideo]:
+    """List videos that are not those of cameras."""
+    if videos.file_root is not None:
+        return _in_folders(Storage(videos.file_root, videos.storage_options), videos.file_filters)
+    if videos.file_list is not None:
+        return _in_list(videos.file_list, videos.file_list_format == "frames", videos.storage_options)
+    paths = expanded(videos.filenames or (), videos)
+    labels = checked_labels(videos, len(paths), "filenames")
+    return [ListedVideo(path, label) for path, label in zip(paths, labels, strict=True)]
+
+
+def expanded(paths: Iterable[str], videos: Videos) -> list[str]:
+    """List the videos of paths of videos, folders, and patterns; each of the last two must have some."""
+    accepted = NameFilter(videos.file_filters, case_sensitive=False, argument="file_filters")
+    found: list[str] = []
+    for path in paths:
+        storage = Storage(path, videos.storage_options)
+        matching = _matching(path, storage, videos)
+        if matching is not None:
+            if not matching:
+                message = f"No file matches the pattern {path!r}."
+                raise error_that_is_also(FileError, [FileNotFoundError], message)
+            found += sorted(matching, key=os.fsencode)
+        # A server of HTTP would begin to send the file, to tell that it is no folder.
+        elif not (storage.is_remote and accepted.matches(_last_part(path))) and storage.is_folder(""):
+            found += _in_folder(storage, accepted)
+        else:
+            found.append(path)
+    return found
+
+
+def _matching(path: str, storage: Storage, videos: Videos) -> list[str] | None:
+    """The files that match a pattern; None where it is none."""
+    if storage.is_remote:
+        parts = split_pattern(path)
+        if parts is None:
+            return None
+        folder = Storage(parts[0], videos.storage_options)
+        return [folder.path(name) for name in folder.find(parts[1])]
+    if not glob.has_magic(path) or os.path.lexists(path):
+        return None
+    return [each for each in glob.glob(path, recursive=True) if not os.path.isdir(each)]
+
+
+def _last_part(url: str) -> str:
+    return parent_of(url)[1].partition("?")[0]
+
+
+def _in_folder(storage: Storage, accepted: NameFilter) -> list[str]:
+    names = [name for name, is_folder in storage.list_folder() if not is_folder and accepted.matches(name)]
+    if not names:
+        raise SettingError(
+            f"There is no video in the folder {storage.root!r}: no name in it matches "
+            f"`file_filters`. Folders of labels, with the videos in them, are `file_root`."
+        )
+    return [storage.path(name) for name in sorted(names, key=os.fsencode)]
+
+
+def checked_labels(videos: Videos, count: int, argument: str) -> tuple[int | None, ...]:
+    """Return one label for each recording; None for each where there are none."""
+    if videos.labels is not None and len(videos.labels) != count:
+        raise SettingError(
+            f"There must be as many `labels` as `{argument}`, got {len(videos.labels)} label(s) for {count}."
+        )
+    return videos.labels or (None,) * count
+
+
+def _in_folders(storage: Storage, patterns: Iterable[str]) -> list[ListedVideo]:
+    table = scan_folders(storage, NameFilter(patterns, case_sensitive=False, argument="file_filters"))
+    return [
+        ListedVideo(storage.path(table.name(position)), table.label(position), f"folder {storage.root!r}")
+        for position in range(len(table))
+    ]
+
+
+def _in_list(path: str, is_frames: bool, storage_options: Mapping[str, Any] | None) -> list[ListedVideo]:
+    folder = Storage(parent_of(path)[0] if is_url(path) else "", storage_options)
+    try:
+        opened = folder.open_binary(path) if folder.is_remote else open_regular_file(path)
+        with io.TextIOWrapper(opened, "utf-8-sig", "surrogateescape") as file:
+            lines = file.read().split("\n")
+    except FileError:
+        raise
+    except OSError as error:
+        message = f"Cannot read the list of videos {path!r}: {reason_of(error)}.{path_advice(path)}"
+        raise error_that_is_also(FileError, [type(error)], message) from error
+    videos = [
+        _on_line(line, f"line {number} of {path!r}", is_frames)
+        for number, line in enumerate(lines, start=1)
+        if line.strip()
+    ]
+    if not videos:
+        raise SettingError(f"The list of videos {path!r} is empty.")
+    return [attrs.evolve(video, path=folder.path(video.path)) for video in videos]
+
+
+def _on_line(line: str, where: str, is_frames: bool) -> ListedVideo:
+    # Names can have white space within: numbers are taken from the right.
+    words = line.split()
+    numbers: list[float] = []
+    rest = line.rstrip()
+    while len(words) > 1 and len(numbers) < 3 and (number := _number(words[-1])) is not None:
+        rest = rest[: -len(words[-1])].rstrip()
+        numbers.insert(0, number)
+        words.pop()
+    if not numbers or "\0" in line:
+        raise SettingError(f"{where} must be `path label [start [end]]` with numbers, got {shown(line)}.")
+    label, *bounds = numbers
+    if label != int(label) or not 0 <= label <= MOST_LABEL:
+        raise SettingError(f"The label on {where} must be a whole number from 0 to 2**31 - 1, got {shown(line)}.")
+    if is_frames and any(bound != int(bound) for bound in bounds):
+        raise SettingError(f"The range on {where} must be whole numbers of frames, got {shown(line)}.")
+    if not is_frames and any(bound < 0 for bound in bounds):
+        raise SettingError(f"The range on {where} must be times of at least 0 s, got {shown(line)}.")
+    start, end = [*bounds, None, None][:2]
+    return ListedVideo(rest.lstrip(), int(label), where, start, end)
+
+
+def _number(word: str) -> float | None:
+    try:
+        number = float(word)
+    except ValueError:
+        return None
+    return number if np.isfinite(number) else None

@@ -48,7 +48,6 @@ def test_values_are_frozen_equal_and_pickled() -> None:
         ),
         ({"filenames": "a", "num_batch_threads": 1.5}, "`num_batch_threads` must be a whole number of at least 1"),
         ({"filenames": "a", "file_filters": []}, "`file_filters` must have at least one pattern"),
-        ({"filenames": "a", "file_list_include_end": "yes"}, "`file_list_include_end` must be True or False"),
         ({"filenames": "a", "file_list_format": "frame"}, "Did you mean 'frames'"),
         ({"file_root": "a", "labels": 1}, "`labels` go with `filenames` and `cameras` only; with `file_root`"),
     ],

@@ -66,6 +66,7 @@ def test_what_differs_is_told_apart() -> None:
         (np.array([1.5, np.nan, -3]), "float64 (3,)  -3 .. 1.5"),
         (torch.tensor([np.nan, np.nan]), "float32 (2,)"),
         (np.zeros((0, 4), np.int64), "int64 (0, 4)"),
+        (np.zeros((1234567, 2)), "float64 (1234567, 2)  0"),
         (np.array(["a", "bc"]), "str (2,)"),
         (np.array([True, False]), "bool (2,)"),
         (np.float32(2.5), "float32 ()  2.5"),

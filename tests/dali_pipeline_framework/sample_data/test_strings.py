@@ -12,7 +12,7 @@ from sample_data_strategies import texts
 
 from accvlab.dali_pipeline_framework.errors import FieldValueError
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
-from accvlab.dali_pipeline_framework.sample_data.mappings import decoded, encoded
+from accvlab.dali_pipeline_framework.sample_data.conversion import decoded, encoded
 
 
 def text_field():

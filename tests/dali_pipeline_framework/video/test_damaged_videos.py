@@ -16,8 +16,7 @@ from support.videos import B_FRAMES, OPTIONS, make_video, read_numbers
 from accvlab.dali_pipeline_framework.errors import VideoError
 from accvlab.dali_pipeline_framework.video import VideoDataProvider, Videos, index_video
 from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader, KeptFrames
-from accvlab.dali_pipeline_framework.video.missing_frames import find_gaps
-from accvlab.dali_pipeline_framework.video.video_index_cache import cached_video_index
+from accvlab.dali_pipeline_framework.video.video_index import cached_video_index, find_gaps
 
 NUM_FRAMES = 60
 

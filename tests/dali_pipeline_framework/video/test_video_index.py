@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import attrs
 import av
@@ -18,9 +19,9 @@ from support.video_kinds import KINDS
 from support.videos import HEIGHT, WIDTH, make_video
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
-from accvlab.dali_pipeline_framework.video import VideoIndex, index_video, video_index, video_index_cache
+from accvlab.dali_pipeline_framework.video import VideoIndex, index_video, video_index
 from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader
-from accvlab.dali_pipeline_framework.video.video_index_cache import cached_video_index
+from accvlab.dali_pipeline_framework.video.video_index import cached_video_index
 
 # Their containers do not tell when frames are shown.
 UNTIMED = {"h264_b.avi", "h264.h264"}
@@ -222,17 +223,18 @@ class TestCache:
         self, tmp_path: Path, video: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         made: list[object] = []
+        make_index = video_index.make_index
 
-        def counted(path: object, stream: int = 0) -> VideoIndex:
+        def counted(path: Any, stream: int = 0) -> VideoIndex:
             made.append(path)
-            return index_video(path, stream)
+            return make_index(path, stream)
 
-        monkeypatch.setattr(video_index_cache, "make_index", counted)
+        monkeypatch.setattr(video_index, "make_index", counted)
         path = tmp_path / "a.mp4"
         path.write_bytes(video("h264_b.mp4").read_bytes())
         cache = tmp_path / "cache" / "videos"
         first = cached_video_index(cache, path)
-        assert first == index_video(path)
+        assert first == make_index(path)
         assert cached_video_index(cache, path) == first
         assert len(made) == 1
         assert not first.pts.flags.writeable

@@ -159,36 +159,17 @@ def test_clocks_with_offsets(rig: dict[str, list[Path]]) -> None:
     assert first["left"]["timestamps"].tolist() == pytest.approx([0.08, 0.12])
 
 
-def test_streams_of_one_container_are_cameras(tmp_path: Path) -> None:
-    path = make_video(tmp_path / "a.mkv", 8, "libx264", num_streams=2)
-    provider = VideoDataProvider(
-        Videos(cameras={"front": path, "left": path}, stream={"front": 0, "left": 1}), sequence_length=4
-    )
-    sample = provider.get_data(1)
-    assert read_numbers(sample["front"]["frames"]) == [4, 5, 6, 7]
-    assert read_numbers(sample["left"]["frames"]) == [1004, 1005, 1006, 1007]
-
-
-@pytest.mark.parametrize("tail", ["constant", "repeat", "reflect_101"])
-def test_padding(rig: dict[str, list[Path]], tail: Any) -> None:
+def test_padding(rig: dict[str, list[Path]]) -> None:
     provider = VideoDataProvider(
         Videos(cameras={name: files[1] for name, files in rig.items()}),
         sequence_length=6,
-        tail=tail,
-        fill_value=7,
+        tail="repeat",
         frame_numbers_name="frame_num",
     )
     sample = provider.get_data(1)["left"]
-    numbers = {
-        "constant": [6, 7, -1, -1, -1, -1],
-        "repeat": [6, 7, 7, 7, 7, 7],
-        "reflect_101": [6, 7, 6, 5, 4, 3],
-    }[tail]
+    numbers = [6, 7, 7, 7, 7, 7]
     assert sample["frame_num"].tolist() == numbers
-    if tail == "constant":
-        assert (sample["frames"][2:] == 7).all()
-    else:
-        assert read_numbers(sample["frames"]) == [300 + n for n in numbers]
+    assert read_numbers(sample["frames"]) == [300 + n for n in numbers]
 
 
 @pytest.mark.parametrize(
@@ -204,7 +185,6 @@ def test_padding(rig: dict[str, list[Path]], tail: Any) -> None:
         ({"time_offsets_s": {"left": [1]}}, r"`time_offsets_s\['left'\]` must be a number, or one for each of 2"),
         ({"tolerance_s": -1}, "`tolerance_s` must be a number of at least 0"),
         ({"missing": "skip"}, "`missing` must be one of 'drop', 'bridge', 'raise', got 'skip'"),
-        ({"stream": {"front": 0}}, "one for each camera, got none for 'left'"),
         ({"labels": [1]}, r"as many `labels` as `cameras`, got 1 label\(s\) for 2"),
         (
             {"time_offsets_s": {"left": 100}},

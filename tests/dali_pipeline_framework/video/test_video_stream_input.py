@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from nvidia.dali import types
 from nvidia.dali.pipeline import pipeline_def
 from support.damaged_videos import without_packets, zeroed
-from support.laws import each_value, examples, some
+from support.laws import each_value, examples
 from support.videos import HEIGHT, WIDTH, make_video, read_numbers
 
 from accvlab.dali_pipeline_framework.errors import (
@@ -45,9 +45,13 @@ from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 from accvlab.dali_pipeline_framework.sources import FileReader, JoinedInput
 from accvlab.dali_pipeline_framework.video import VideoStreamInput
+from accvlab.dali_pipeline_framework.video.streams.fed_video_decoding import (
+    FedVideo,
+    SequenceDecoder,
+    SequenceSettings,
+)
 
 SUFFIXES = {"libvpx-vp9": "webm", "libvpx": "webm", "mjpeg": "avi", "libx264": "mp4", "libx265": "mp4"}
-FOR_DALI = ("libvpx-vp9", "libvpx", "mjpeg")
 
 
 @pytest.fixture(scope="module")
@@ -125,24 +129,17 @@ def later(action: Callable[[], Any], seconds: float = 0.2) -> threading.Timer:
 
 
 class TestFrames:
-    @some(
-        ("codec", "decoder"),
-        [
-            *itertools.product(FOR_DALI, ("auto", "dali", "pyav")),
-            *itertools.product(("libx264", "libx265"), ("auto", "pyav")),
-        ],
-        {0, 4, 8, 10, 11},  # each codec, each decoder
-    )
-    def test_the_example_of_the_reference(self, video_of: Any, codec: str, decoder: Any) -> None:
+    @pytest.mark.parametrize("codec", [*SUFFIXES])
+    def test_the_example_of_the_reference(self, video_of: Any, codec: str) -> None:
         # 67 frames, 5 per sequence, 3 sequences per batch: 3, 3, 3, 3, 2; the last has 2 frames.
         path = video_of(67, codec)
-        partial = delivered(VideoStreamInput(5, decoder=decoder), path)
+        partial = delivered(VideoStreamInput(5), path)
         assert [len(batch["frames"]) for batch in partial] == [3, 3, 3, 3, 2]
         assert [len(frames) for frames in partial[-1]["frames"]] == [5, 2]
         assert [sequence for batch in partial for sequence in numbers(batch)] == [
             [*range(start, min(start + 5, 67))] for start in range(0, 67, 5)
         ]
-        padded = delivered(VideoStreamInput(5, decoder=decoder, last_sequence_policy="pad"), path, ragged="raise")
+        padded = delivered(VideoStreamInput(5, last_sequence_policy="pad"), path, ragged="raise")
         assert [batch["frames"].shape for batch in padded] == [
             (size, 5, HEIGHT, WIDTH, 3) for size in (3, 3, 3, 3, 2)
         ]
@@ -156,23 +153,25 @@ class TestFrames:
         length=st.integers(1, 12),
         batch_size=st.integers(1, 4),
         policy=st.sampled_from(["partial", "pad"]),
-        decoder=st.sampled_from(["dali", "pyav"]),
     )
     def test_are_those_of_the_operator(
-        self, video_of: Any, num_frames: int, length: int, batch_size: int, policy: Any, decoder: Any
+        self, video_of: Any, num_frames: int, length: int, batch_size: int, policy: Any
     ) -> None:
         path = video_of(num_frames)
-        stream = VideoStreamInput(length, last_sequence_policy=policy, decoder=decoder, num_frames_name="count")
-        got = delivered(stream, path, batch_size=batch_size)
         expected = by_operator(path, length, batch_size, policy)
-        assert [len(batch["frames"]) for batch in got] == [len(batch) for batch in expected]
-        for batch, sequences in zip(got, expected, strict=True):
-            for frames, sequence in zip(batch["frames"], sequences, strict=True):
-                np.testing.assert_array_equal(frames, sequence)
-        counts = [int(count) for batch in got for count in batch["count"]]
-        assert counts == [
-            len(each) for batch in expected_batches(num_frames, length, batch_size) for each in batch
-        ]
+        stream = VideoStreamInput(length, last_sequence_policy=policy, num_frames_name="count")
+        batches = delivered(stream, path, batch_size=batch_size)
+        # As on a GPU.
+        decoder = SequenceDecoder(SequenceSettings(length, policy, types.RGB, 0, 1), batch_size, None)
+        own = list(decoder.by_dali(FedVideo(0, str(path), "a")))
+        counts = [[len(each) for each in batch] for batch in expected_batches(num_frames, length, batch_size)]
+        assert [batch["count"].tolist() for batch in batches] == counts
+        assert [batch.lengths for batch in own] == counts
+        for got in ([batch["frames"] for batch in batches], [batch.frames for batch in own]):
+            assert [len(frames) for frames in got] == [len(batch) for batch in expected]
+            for frames, sequences in zip(got, expected, strict=True):
+                for index, sequence in enumerate(sequences):
+                    np.testing.assert_array_equal(np.array(frames[index]), sequence)
 
     @pytest.mark.parametrize(
         ("codec", "arguments"),
@@ -193,11 +192,8 @@ class TestFrames:
             arguments = {"options": hidden}
         path = make_video(tmp_path / f"40_.{SUFFIXES[codec]}", 40, codec, **arguments)
         expected = np.concatenate([*itertools.chain(*by_operator(path, 8, 2, "pad"))])
-        for decoder in ("auto", "dali", "pyav"):
-            got = delivered(VideoStreamInput(8, decoder=decoder), path)  # type: ignore[arg-type]
-            np.testing.assert_array_equal(
-                np.concatenate([*itertools.chain(*(b["frames"] for b in got))]), expected
-            )
+        got = delivered(VideoStreamInput(8), path)
+        np.testing.assert_array_equal(np.concatenate([*itertools.chain(*(b["frames"] for b in got))]), expected)
         assert read_numbers(expected) == [*range(40)]
 
     def test_several_videos_are_never_mixed(self, video_of: Any) -> None:
@@ -233,10 +229,9 @@ class TestFrames:
             assert got[0]["video"].shape == (3,)
 
     def test_stay_valid_as_long_as_they_are_held(self, video_of: Any) -> None:
-        for decoder in ("dali", "pyav"):
-            batches = delivered(VideoStreamInput(2, decoder=decoder), *[video_of(67)] * 2)  # type: ignore[arg-type]
-            shown = [number for batch in batches for sequence in numbers(batch) for number in sequence]
-            assert shown == [*range(67), *range(67)]
+        batches = delivered(VideoStreamInput(2), *[video_of(67)] * 2)
+        shown = [number for batch in batches for sequence in numbers(batch) for number in sequence]
+        assert shown == [*range(67), *range(67)]
 
     @pytest.mark.parametrize("image_type", ["BGR", "GRAY"])
     def test_other_channels(self, video_of: Any, image_type: str) -> None:
@@ -367,12 +362,9 @@ class TestPipelines:
 
 
 class TestFeeding:
-    @pytest.mark.parametrize("decoder", ["dali", "pyav"])
     @pytest.mark.parametrize("batch_size", [1, 2, 3])
-    def test_what_is_there_is_delivered_without_waiting_for_more(
-        self, video_of: Any, decoder: Any, batch_size: int
-    ) -> None:
-        stream = VideoStreamInput(5, decoder=decoder)
+    def test_what_is_there_is_delivered_without_waiting_for_more(self, video_of: Any, batch_size: int) -> None:
+        stream = VideoStreamInput(5)
         with make_loader(stream, batch_size) as loader:
             batches = iter(loader)
             timer = later(stream.close, 20)  # instead of hanging
@@ -621,14 +613,12 @@ class TestBadVideos:
             stream.feed(b"no video", name="camera 4")
         assert [numbers(batch) for batch in delivered(stream, video_of(5))] == expected_batches(5, 5, 3)
 
-    @pytest.mark.parametrize(
-        ("codec", "decoder"), [("libx264", "pyav"), ("libvpx-vp9", "pyav"), ("libvpx-vp9", "dali")]
-    )
-    def test_frames_that_seem_to_be_missing(self, tmp_path: Path, codec: str, decoder: Any) -> None:
+    @pytest.mark.parametrize("codec", ["libx264", "libvpx-vp9"])
+    def test_frames_that_seem_to_be_missing(self, tmp_path: Path, codec: str) -> None:
         whole = make_video(tmp_path / "whole.mkv", 30, codec, options={"g": "1"})
         path = without_packets(whole, tmp_path / "a.mkv", range(10, 15))
         with pytest.warns(UserWarning, match=r"'.*a.mkv' \(video 0\) seem to be missing: 0.240 s between"):
-            batches = delivered(VideoStreamInput(5, decoder=decoder), path)
+            batches = delivered(VideoStreamInput(5), path)
         assert [len(batch["frames"]) for batch in batches] == [3, 2]
 
     def test_damaged_frames(self, tmp_path: Path) -> None:
@@ -637,10 +627,9 @@ class TestBadVideos:
         with pytest.raises(VideoError, match=r"The frame \d+ of the video '.*a.mp4' \(video 0\) is damaged"):
             delivered(VideoStreamInput(5), path)
 
-    @pytest.mark.parametrize("decoder", ["auto", "dali", "pyav"])
     @pytest.mark.parametrize("damage", ["cut", "gone", "text"])
-    def test_end_the_loop_with_their_name(self, video_of: Any, tmp_path: Path, decoder: Any, damage: str) -> None:
-        stream = VideoStreamInput(5, decoder=decoder, num_batches_ahead=1)
+    def test_end_the_loop_with_their_name(self, video_of: Any, tmp_path: Path, damage: str) -> None:
+        stream = VideoStreamInput(5, num_batches_ahead=1)
         path = tmp_path / "later.webm"
         shutil.copy(video_of(30), path)
         stream.feed(video_of(30))
@@ -669,39 +658,16 @@ class TestBadVideos:
         with pytest.raises(VideoError, match=r"'<\d+ bytes>' \(video 0\)"):
             delivered(VideoStreamInput(5), bytes(whole))
 
-    def test_of_other_codecs_for_dali(self, video_of: Any) -> None:
-        with pytest.raises(SettingError, match=r"the video '.*' \(video 0\) is of the codec h264.*\[video\]"):
-            delivered(VideoStreamInput(5, decoder="dali"), video_of(7, "libx264"))
+    def test_that_dali_cannot_decode(self) -> None:
+        decoder = SequenceDecoder(SequenceSettings(5, "partial", types.RGB, 0, 1), 3, None)
+        with pytest.raises(VideoError, match="DALI cannot decode the video the text after 0 frames"):
+            next(decoder.by_dali(FedVideo(0, b"no video" * 100, "the text")))
 
 
-class TestWithoutPyAV:
-    @pytest.fixture(autouse=True)
-    def _no_pyav(self, monkeypatch: pytest.MonkeyPatch, video_of: Any) -> None:
-        video_of(67), video_of(7, "libx264")
-        monkeypatch.setitem(sys.modules, "av", None)
-
-    def test_dali_decodes(self, video_of: Any) -> None:
-        assert [numbers(batch) for batch in delivered(VideoStreamInput(5), video_of(67))] == expected_batches(
-            67, 5, 3
-        )
-
-    def test_other_codecs_need_it(self, video_of: Any) -> None:
-        with pytest.raises(VideoError, match=r"only VP8, VP9 and MJPEG are decoded on the CPU.*\[video\]"):
-            delivered(VideoStreamInput(5), video_of(7, "libx264"))
-
-    def test_what_is_no_video(self) -> None:
-        with pytest.raises(VideoError, match=r"DALI cannot decode the video '<800 bytes>' \(video 0\) after 0"):
-            delivered(VideoStreamInput(5), b"no video" * 100)
-
-    def test_an_incomplete_video(self, video_of: Any) -> None:
-        whole = video_of(67).read_bytes()
-        with pytest.raises(VideoError, match=r"The video '.*' is incomplete: 1000 bytes are missing"):
-            delivered(VideoStreamInput(5), whole[:-1000])
-
-    def test_what_needs_it(self) -> None:
-        for arguments in ({"decoder": "pyav"}, {"image_type": types.GRAY}, {"stream": 1}):
-            with pytest.raises(SettingError, match=r"\[video\]"):
-                VideoStreamInput(5, **arguments)
+def test_pyav_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "av", None)
+    with pytest.raises(SettingError, match=r"\[video\]"):
+        VideoStreamInput(5)
 
 
 class TestSettings:
@@ -714,16 +680,11 @@ class TestSettings:
                 {"last_sequence_policy": "drop"},
                 "`last_sequence_policy` must be one of 'partial', 'pad', got 'drop'",
             ),
-            ({"decoder": "ffmpeg"}, "`decoder` must be one of 'auto', 'dali', 'pyav', got 'ffmpeg'"),
             ({"blocking": "no"}, "`blocking` must be True or False, got 'no'"),
-            ({"affine": None}, "`affine`"),
             ({"stream": -1}, "`stream`"),
             ({"num_threads": 0}, "`num_threads`"),
             ({"num_batches_ahead": 0}, "`num_batches_ahead`"),
-            ({"bytes_per_sample_hint": -1}, "`bytes_per_sample_hint`"),
             ({"image_type": types.YCbCr}, "`image_type`"),
-            ({"image_type": types.GRAY, "decoder": "dali"}, "as RGB, got image_type"),
-            ({"stream": 1, "decoder": "dali"}, "the first video stream"),
         ],
     )
     def test_that_break_a_rule(self, arguments: dict[str, Any], message: str) -> None:

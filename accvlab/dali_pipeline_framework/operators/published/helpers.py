@@ -14,8 +14,7 @@ from nvidia.dali.data_node import DataNode
 
 from ...errors import FieldValueError, error_that_is_also
 from ...sample_data import FieldValue
-from ...sample_data.conversion import is_instance_of_loaded
-from ...sample_data.mappings import unknown_label
+from ...sample_data.conversion import is_instance_of_loaded, unknown_label
 
 
 def check_type(input: DataNode, expected_type_np: type[np.generic], identifier: str) -> DataNode:

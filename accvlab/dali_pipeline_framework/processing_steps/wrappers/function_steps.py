@@ -16,9 +16,9 @@ from ...draws.random_draws import RandomDraw
 from ...errors import NotSupportedError, SettingError, StepOutputError
 from ...operators import functions
 from ...sample_data import FieldPath, GroupFormat, ImageContent, SampleDataGroup
+from ...sample_data.conversion import encoded
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.graph_mode import do_not_convert
-from ...sample_data.mappings import encoded
 from ...sample_data.names import Name, Path, format_paths
 from ...sample_data.value_queries import nested_dictionary
 from ..image_use import ImageUse

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import SettingError
-from ...sample_data.mappings import encoded
+from ...sample_data.conversion import encoded
 from ...url_secrets import without_secrets
 from ..files.file_table import FileTable, FileTableBuilder
 from ..files.storage import Storage, as_utf8

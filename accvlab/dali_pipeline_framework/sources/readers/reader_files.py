@@ -24,8 +24,7 @@ from ...providers.files.storage import is_url, open_regular_file
 from ...sample_data.dtypes import get_dali_type_for_numpy_type
 from ...video.files.video_file import is_file_or_missing, missing_bytes
 from ...video.video_index import index_video
-from ...video.video_list import listed_videos
-from ...video.videos import Videos
+from ...video.videos import Videos, listed_videos
 
 _READABLE = "DALI reads little-endian arrays of bool, integers, and float16 to float64"
 

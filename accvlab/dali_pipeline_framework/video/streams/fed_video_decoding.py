@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoding of a whole video into batches of consecutive sequences, by DALI's operator or by PyAV."""
+"""Videos that are fed, and their decoding into batches of consecutive sequences, by DALI's operator or by PyAV."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import errno
+import os
+from collections.abc import Iterator
 from typing import Any, Literal, TypeAlias, cast
 
 import attrs
@@ -13,14 +15,98 @@ from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
 from ...engine.dali.texts import NOTHING_FED, dali_cause
-from ...errors import SettingError, VideoError
-from ...sources.input_parts import CODECS_ON_CPU
-from ..files.video_file import missing_bytes
-from ..video_decoding import FrameConverter, VideoDecoder, has_pyav, video_codec
-from .video_feed import FedVideo, UInt8Array
+from ...errors import FieldValueError, FileError, VideoError, error_that_is_also
+from ..files.video_file import is_file_or_missing, missing_bytes, path_advice
+from ..video_decoding import FrameConverter, UInt8Array, VideoDecoder
+from ..video_index import make_index
 
+EncodedVideo: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | UInt8Array"
 LastSequencePolicy: TypeAlias = Literal["partial", "pad"]
-DecoderChoice: TypeAlias = Literal["auto", "dali", "pyav"]
+
+
+@attrs.frozen(eq=False)
+class FedVideo:
+    """An encoded video.
+
+    Attributes:
+        number: How many were fed before it.
+        source: Path of a file, or its bytes.
+        label: What messages call it, e.g. ``"'monday.mp4' (video 3)"``.
+    """
+
+    number: int
+    source: str | bytes
+    label: str
+
+    def encoded(self) -> UInt8Array:
+        """Get the encoded bytes, ``(N,)`` uint8; a file is read.
+
+        Raises:
+            FileError: The file cannot be read.
+        """
+        if isinstance(self.source, bytes):
+            return np.frombuffer(self.source, np.uint8)
+        try:
+            return np.fromfile(self.source, np.uint8)
+        except OSError as error:
+            raise _file_error(error, self.label) from error
+
+
+def checked_source(video: EncodedVideo) -> str | bytes:
+    """Return the absolute path of a video's file, which was opened once, or its encoded bytes.
+
+    Raises:
+        FileError: The file cannot be read.
+        VideoError: It is empty.
+        FieldValueError: It is of another type.
+    """
+    if isinstance(video, (str, os.PathLike)):
+        return _checked_path(video)
+    if isinstance(video, np.ndarray) and (video.dtype != np.uint8 or video.ndim != 1):
+        raise FieldValueError(
+            f"An array with an encoded video must be of type uint8 and have one dimension, got {video.dtype} with "
+            f"the shape {video.shape}."
+        )
+    if not isinstance(video, (bytes, bytearray, memoryview, np.ndarray)):
+        raise FieldValueError(
+            f"A video must be fed as the path of its file, as bytes, or as an array of uint8 with the encoded "
+            f"bytes, got {type(video).__name__}."
+        )
+    encoded = bytes(video)  # a copy, unless it is of that type: the caller may go on to use the buffer
+    if not encoded:
+        raise VideoError("An encoded video must have at least one byte, got none.")
+    return encoded
+
+
+def _checked_path(path: str | os.PathLike[str]) -> str:
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise FieldValueError(f"The path of a video must be text, got {path!r}.")
+    try:
+        if not is_file_or_missing(text):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        with open(text, "rb") as file:
+            is_empty = not file.read(1)
+    except OSError as error:
+        advice = path_advice(text) + (" Its encoded bytes can be fed, too." if "://" in text else "")
+        raise _file_error(error, repr(text), advice) from error
+    except ValueError as error:  # a zero within
+        raise FileError(f"Cannot read the video {text!r}: {error}.") from error
+    if is_empty:
+        raise VideoError(f"The video {text!r} is empty.")
+    return os.path.abspath(text)
+
+
+def _file_error(error: OSError, label: str, advice: str = "") -> Exception:
+    message = f"Cannot read the video {label}: {error.strerror}.{advice}"
+    return error_that_is_also(FileError, [type(error)], message)
+
+
+def require_video(video: FedVideo, stream: int) -> None:
+    """Raise a `VideoError` if a file is no video or incomplete, as far as can be told without decoding."""
+    VideoDecoder(video.source, stream=stream, name=video.label).close()
+    if missing_bytes(video.source):  # frames, or only an index behind them
+        make_index(video.source, stream, video.label)
 
 
 @attrs.frozen
@@ -29,17 +115,9 @@ class SequenceSettings:
 
     sequence_length: int
     last_sequence_policy: LastSequencePolicy
-    decoder: DecoderChoice
     image_type: types.DALIImageType
     stream: int
     num_threads: int
-    affine: bool
-    bytes_per_sample_hint: int
-
-    @property
-    def is_only_for_pyav(self) -> bool:
-        """Whether DALI's operator cannot do what is asked for."""
-        return self.image_type != types.DALIImageType.RGB or self.stream != 0
 
 
 @attrs.frozen(eq=False)
@@ -60,194 +138,138 @@ class SequenceBatch:
     lengths: list[int]
 
 
-def decode_in_batches(
-    video: FedVideo,
-    settings: SequenceSettings,
-    batch_size: int,
-    device_id: int | None,
-    is_stopped: Callable[[], bool],
-) -> Iterator[SequenceBatch]:
-    """Decode a video.
+@attrs.define(eq=False)
+class SequenceDecoder:
+    """Decodes whole videos into batches.
 
-    Args:
-        video: The video.
+    Attributes:
         settings: How.
         batch_size: Number of sequences per batch; the last one can have less.
         device_id: Number of the GPU to decode on; None for the CPU.
-        is_stopped: Asked now and then whether to stop early.
-
-    Yields:
-        The batches, at least one.
-
-    Raises:
-        SettingError: A decoder that the video needs is not installed, or the one that was chosen cannot decode it.
-        FileError: The file cannot be read.
-        VideoError: It is not a video, is damaged, incomplete, or has no frames.
+        is_stopped: Whether to stop early; may be set by another thread.
     """
-    _require_complete(video, settings.stream)
-    num_frames = 0
-    for batch in _decoded(video, settings, batch_size, device_id, is_stopped):
-        num_frames += sum(batch.lengths)
-        yield batch
-    if has_pyav() and not is_stopped():
-        _require_all_decoded(video, settings, num_frames)
 
+    settings: SequenceSettings
+    batch_size: int
+    device_id: int | None
+    is_stopped: bool = False
 
-def _decoded(
-    video: FedVideo,
-    settings: SequenceSettings,
-    batch_size: int,
-    device_id: int | None,
-    is_stopped: Callable[[], bool],
-) -> Iterator[SequenceBatch]:
-    if _is_for_dali(video, settings, device_id):
-        batches = _decoded_by_dali(video, settings, batch_size, device_id)
-        try:
-            first = next(batches)
-        except VideoError:
-            if settings.decoder == "dali" or not has_pyav():
-                raise
-        else:
-            yield first
-            yield from batches
-            return
-    yield from _decoded_by_pyav(video, settings, batch_size, is_stopped)
+    def batches(self, video: FedVideo) -> Iterator[SequenceBatch]:
+        """Decode a video.
 
+        Yields:
+            The batches, at least one.
 
-def _is_for_dali(video: FedVideo, settings: SequenceSettings, device_id: int | None) -> bool:
-    if settings.decoder == "pyav" or settings.is_only_for_pyav:
-        return False
-    if device_id is not None:
-        return True
-    codec = video_codec(video.source)
-    if codec in CODECS_ON_CPU:
-        return True
-    if settings.decoder == "auto":
-        return codec is None and not has_pyav()
-    if codec is not None:
-        raise SettingError(
-            f"DALI decodes VP8, VP9 and MJPEG on the CPU, but the video {video.label} is of the codec {codec}. "
-            f"Use decoder='auto' with PyAV installed (pip install 'accvlab.dali_pipeline_framework[video]'), or a "
-            f"GPU."
-        )
-    return True
+        Raises:
+            FileError: The file cannot be read.
+            VideoError: It is not a video, is damaged, incomplete, or has no frames.
+        """
+        require_video(video, self.settings.stream)
+        num_frames = 0
+        for batch in self._decoded(video):
+            num_frames += sum(batch.lengths)
+            yield batch
+        if not self.is_stopped:
+            self._require_all_decoded(video, num_frames)
 
-
-def require_video(video: FedVideo, stream: int) -> None:
-    """Raise a `VideoError` if a file is no video or incomplete, as far as can be told without decoding."""
-    if has_pyav():
-        VideoDecoder(video.source, stream=stream, name=video.label).close()
-    _require_complete(video, stream)
-
-
-def _require_complete(video: FedVideo, stream: int) -> None:
-    num_missing = missing_bytes(video.source)
-    if not num_missing:
-        return
-    if has_pyav():  # tells whether frames are missing, or only an index behind them
-        from ..video_index import make_index
-
-        make_index(video.source, stream, video.label)
-        return
-    raise VideoError(f"The video {video.label} is incomplete: {num_missing} bytes are missing at its end.")
-
-
-# --- DALI -----------------------------------------------------------------------------------------
-
-
-def _decoded_by_dali(
-    video: FedVideo, settings: SequenceSettings, batch_size: int, device_id: int | None
-) -> Iterator[SequenceBatch]:
-    # The operator does not tell the end of a video, and running it past the last one is an error that ends its
-    # pipeline. So each video has a pipeline of its own, and that error means its end.
-    encoded = video.encoded()
-    pipeline = _operator_pipeline(settings, batch_size, device_id)
-    num_frames = 0
-    cast(Any, pipeline).feed_input("video", encoded[None])
-    while True:
-        try:
-            frames, per_sequence = pipeline.run()
-        except RuntimeError as error:
-            if num_frames and NOTHING_FED in str(error):
+    def _decoded(self, video: FedVideo) -> Iterator[SequenceBatch]:
+        if self.device_id is not None:
+            batches = self.by_dali(video)
+            try:
+                first = next(batches)
+            except VideoError:
+                pass  # PyAV knows more codecs than a GPU
+            else:
+                yield first
+                yield from batches
                 return
-            cause = dali_cause(error).rstrip(".")
-            on_cpu = (
-                " Without PyAV, only VP8, VP9 and MJPEG are decoded on the CPU; for other codecs: pip install "
-                "'accvlab.dali_pipeline_framework[video]'."
-            )
+        yield from self._by_pyav(video)
+
+    def _require_all_decoded(self, video: FedVideo, num_decoded: int) -> None:
+        # An edit list can hide frames that the container counts; the index has only those that are shown.
+        index = make_index(video.source, self.settings.stream, video.label, num_decoded)
+        if num_decoded < index.num_frames:
             raise VideoError(
-                f"DALI cannot decode the video {video.label} after {num_frames} frames: {cause}. Is it a "
-                f"video, and complete?{'' if device_id is not None or has_pyav() else on_cpu}"
-            ) from error
-        lengths = [int(length) for length in np.asarray(per_sequence.as_tensor())]
-        yield SequenceBatch(video, num_frames, frames, lengths)
-        num_frames += sum(lengths)
-        if len(lengths) < batch_size or lengths[-1] < settings.sequence_length:
-            return
+                f"The video {video.label} is damaged: {num_decoded} of its {index.num_frames} frames can be "
+                f"decoded."
+            )
+        index.warn_of_doubts(video.label)
 
+    # --- DALI -----------------------------------------------------------------------------------------
 
-def _operator_pipeline(settings: SequenceSettings, batch_size: int, device_id: int | None) -> Pipeline:
-    pipeline = Pipeline(batch_size, num_threads=1, device_id=device_id, prefetch_queue_depth=1)
-    with pipeline:
-        frames = fn.experimental.inputs.video(
-            name="video",
-            device="cpu" if device_id is None else "mixed",
-            sequence_length=settings.sequence_length,
-            affine=settings.affine,
-            bytes_per_sample_hint=settings.bytes_per_sample_hint,
-            no_copy=True,  # the encoded bytes live as long as the pipeline
-        )
-        lengths = frames.shape(device="cpu")[0]
-        if settings.last_sequence_policy == "pad":
-            frames = fn.pad(frames, axes=(0,), shape=(settings.sequence_length,))
-        pipeline.set_outputs(frames, lengths)
-    pipeline.build()
-    return pipeline
+    def by_dali(self, video: FedVideo) -> Iterator[SequenceBatch]:
+        """Decode a video with DALI's operator."""
+        # The operator does not tell the end of a video, and running it past the last one is an error that ends its
+        # pipeline. So each video has a pipeline of its own, and that error means its end.
+        encoded = video.encoded()
+        pipeline = self._operator_pipeline()
+        num_frames = 0
+        cast(Any, pipeline).feed_input("video", encoded[None])
+        while True:
+            try:
+                frames, per_sequence = pipeline.run()
+            except RuntimeError as error:
+                if num_frames and NOTHING_FED in str(error):
+                    return
+                raise VideoError(
+                    f"DALI cannot decode the video {video.label} after {num_frames} frames: "
+                    f"{dali_cause(error).rstrip('.')}. Is it a video, and complete?"
+                ) from error
+            lengths = [int(length) for length in np.asarray(per_sequence.as_tensor())]
+            yield SequenceBatch(video, num_frames, frames, lengths)
+            num_frames += sum(lengths)
+            if len(lengths) < self.batch_size or lengths[-1] < self.settings.sequence_length:
+                return
 
+    def _operator_pipeline(self) -> Pipeline:
+        length = self.settings.sequence_length
+        pipeline = Pipeline(self.batch_size, num_threads=1, device_id=self.device_id, prefetch_queue_depth=1)
+        with pipeline:
+            frames = fn.experimental.inputs.video(
+                name="video",
+                device="cpu" if self.device_id is None else "mixed",
+                sequence_length=length,
+                no_copy=True,  # the encoded bytes live as long as the pipeline
+            )
+            lengths = frames.shape(device="cpu")[0]
+            if self.settings.last_sequence_policy == "pad":
+                frames = fn.pad(frames, axes=(0,), shape=(length,))
+            pipeline.set_outputs(frames, lengths)
+        pipeline.build()
+        return pipeline
 
-# --- PyAV -----------------------------------------------------------------------------------------
+    # --- PyAV -----------------------------------------------------------------------------------------
 
-
-def _decoded_by_pyav(
-    video: FedVideo, settings: SequenceSettings, batch_size: int, is_stopped: Callable[[], bool]
-) -> Iterator[SequenceBatch]:
-    length = settings.sequence_length
-    converter = FrameConverter(settings.image_type)
-    num_frames = 0
-    with VideoDecoder(
-        video.source, stream=settings.stream, num_threads=settings.num_threads, name=video.label
-    ) as decoder:
-        while not is_stopped():
-            frames = _next_frames(decoder, converter, batch_size * length, is_stopped)
-            if not len(frames):
-                break
-            num_full, rest = divmod(len(frames), length)
-            lengths = [length] * num_full + [rest] * bool(rest)
-            yield SequenceBatch(video, num_frames, _in_sequences(frames, lengths, settings), lengths)
-            num_frames += len(frames)
-        else:
-            return
-        if not num_frames:
+    def _by_pyav(self, video: FedVideo) -> Iterator[SequenceBatch]:
+        settings, length = self.settings, self.settings.sequence_length
+        converter = FrameConverter(settings.image_type)
+        num_frames = 0
+        with VideoDecoder(
+            video.source, stream=settings.stream, num_threads=settings.num_threads, name=video.label
+        ) as decoder:
+            while not self.is_stopped:
+                frames = self._next_frames(decoder, converter, self.batch_size * length)
+                if not len(frames):
+                    break
+                num_full, rest = divmod(len(frames), length)
+                lengths = [length] * num_full + [rest] * bool(rest)
+                yield SequenceBatch(video, num_frames, _in_sequences(frames, lengths, settings), lengths)
+                num_frames += len(frames)
+        if not num_frames and not self.is_stopped:
             raise VideoError(f"There are no frames in the video {video.label}.")
 
-
-def _next_frames(
-    decoder: VideoDecoder, converter: FrameConverter, most: int, is_stopped: Callable[[], bool]
-) -> UInt8Array:
-    """Decode up to ``most`` frames: ``(n, H, W, C)`` uint8."""
-    frames: UInt8Array | None = None
-    num_frames = 0
-    while num_frames < most and not is_stopped():
-        frame = decoder.next_frame()
-        if frame is None:
-            break
-        if frame.is_corrupt:
-            raise VideoError(f"The frame {decoder.num_decoded - 1} of the video {decoder.name} is damaged.")
-        if frames is None:
-            frames = np.empty((most, frame.height, frame.width, converter.num_channels), np.uint8)
-        converter.convert(frame, frames[num_frames])
-        num_frames += 1
-    return np.empty((0, 0, 0, 0), np.uint8) if frames is None else frames[:num_frames]
+    def _next_frames(self, decoder: VideoDecoder, converter: FrameConverter, most: int) -> UInt8Array:
+        """Decode up to ``most`` frames: ``(n, H, W, C)`` uint8."""
+        frames = np.empty((0, 0, 0, 0), np.uint8)
+        num_frames = 0
+        while num_frames < most and not self.is_stopped and (frame := decoder.next_frame()) is not None:
+            if frame.is_corrupt:
+                raise VideoError(f"The frame {decoder.num_decoded - 1} of the video {decoder.name} is damaged.")
+            if not num_frames:
+                frames = np.empty((most, frame.height, frame.width, converter.num_channels), np.uint8)
+            converter.convert(frame, frames[num_frames])
+            num_frames += 1
+        return frames[:num_frames]
 
 
 def _in_sequences(frames: UInt8Array, lengths: list[int], settings: SequenceSettings) -> Any:
@@ -263,15 +285,3 @@ def _in_sequences(frames: UInt8Array, lengths: list[int], settings: SequenceSett
     if len(lengths) == 1:
         return frames[None]
     return [*frames[: -lengths[-1]].reshape(-1, length, *image), frames[-lengths[-1] :]]
-
-
-def _require_all_decoded(video: FedVideo, settings: SequenceSettings, num_decoded: int) -> None:
-    from ..video_index import make_index
-
-    # An edit list can hide frames that the container counts; the index has only those that are shown.
-    index = make_index(video.source, settings.stream, video.label, num_decoded)
-    if num_decoded < index.num_frames:
-        raise VideoError(
-            f"The video {video.label} is damaged: {num_decoded} of its {index.num_frames} frames can be decoded."
-        )
-    index.warn_of_doubts(video.label)

@@ -1,31 +1,245 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An input that is fed with encoded videos while the loop runs."""
+"""An input that is fed with encoded videos while the loop runs, and the thread that decodes them."""
 
 from __future__ import annotations
 
-import functools
+import atexit
+import collections
+import threading
 import weakref
 from collections.abc import Sequence
-from typing import Any, NoReturn, get_args
+from typing import Any, NoReturn, cast, get_args
 
+import attrs
+import numpy as np
+import numpy.typing as npt
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
 from ...checks import choice, flag, whole_number
-from ...errors import SettingError, SourcePicklingError
+from ...errors import ClosedError, NothingFedError, SettingError, SourcePicklingError
 from ...sample_data import SampleDataGroup
 from ...sample_data.formats import DECODED_CLIP
 from ...sample_data.names import Name
 from ...sampling.arithmetic.last_batch import LastBatch
 from ...sampling.random_access_sampler import Description
-from ...sources.input_parts import NativeInput
+from ...sources.input_parts import NativeInput, NativeRun
 from ...unknown_arguments import explains_unknown_arguments
 from ..video_decoding import FrameConverter, import_av
-from .fed_video_decoding import DecoderChoice, LastSequencePolicy, SequenceSettings, require_video
-from .video_feed import EncodedVideo, VideoFeed
-from .video_stream_run import BatchHandover, DecodedBatches, VideoStreamRun
+from .fed_video_decoding import (
+    EncodedVideo,
+    FedVideo,
+    LastSequencePolicy,
+    SequenceBatch,
+    SequenceDecoder,
+    SequenceSettings,
+    checked_source,
+    require_video,
+)
+
+_MOST_SECONDS_TO_END = 10.0
+
+_running: weakref.WeakSet[VideoStreamRun] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_at_exit() -> None:
+    # A thread that decodes while the interpreter ends can crash the process.
+    for run in list(_running):
+        run.close()
+
+
+@attrs.define(eq=False)
+class _Feed:
+    """Videos that wait to be decoded, in the order in which they were fed.
+
+    Attributes:
+        changed: Guards the queue, and what its reader keeps with it; notified of any change.
+        waiting: The queue.
+        num_fed: Number of videos that were fed.
+        is_closed: Whether no more videos follow those in the queue.
+        is_read: Whether a pipeline reads the queue.
+    """
+
+    changed: threading.Condition = attrs.field(factory=threading.Condition)
+    waiting: collections.deque[FedVideo] = attrs.field(factory=collections.deque)
+    num_fed: int = 0
+    is_closed: bool = False
+    is_read: bool = False
+
+
+@attrs.define
+class _BatchHandover:
+    """The next batch for the operators of a pipeline.
+
+    Attributes:
+        frames: See `SequenceBatch`.
+        places: Columns of numbers that tell where the sequences stand.
+    """
+
+    frames: Any = None
+    places: Sequence[npt.NDArray[np.int32]] = ()
+
+    def take_frames(self) -> Any:
+        """Get the frames; only once, so that they are not held longer than needed."""
+        frames, self.frames = self.frames, None
+        return frames
+
+
+@attrs.define(eq=False)
+class _DecodedBatches:
+    """The batches that a thread has decoded, up to a number of them; guarded by the condition of the feed."""
+
+    feed: _Feed
+    decoder: SequenceDecoder
+    _num_ahead: int
+    _batches: collections.deque[SequenceBatch] = attrs.field(factory=collections.deque, init=False)
+    _end: BaseException | None = attrs.field(default=None, init=False)
+    _is_decoding: bool = attrs.field(default=False, init=False)
+
+    # --- for the thread that decodes ------------------------------------------------------------------
+
+    def decode_all(self) -> None:
+        """Decode all videos; note what is to be raised after the last batch."""
+        end: BaseException = StopIteration()
+        try:
+            while (video := self._next_video()) is not None:
+                for batch in self.decoder.batches(video):
+                    if not self._put(batch):
+                        return
+        except BaseException as error:
+            end = error
+        with self.feed.changed:
+            self._end = end
+            self.feed.changed.notify_all()
+
+    def _next_video(self) -> FedVideo | None:
+        """Wait for the next video; None when there are no more."""
+        feed = self.feed
+        with feed.changed:
+            self._is_decoding = False
+            feed.changed.notify_all()
+            feed.changed.wait_for(lambda: self.decoder.is_stopped or feed.waiting or feed.is_closed)
+            self._is_decoding = bool(feed.waiting) and not self.decoder.is_stopped
+            return feed.waiting.popleft() if self._is_decoding else None
+
+    def _put(self, batch: SequenceBatch) -> bool:
+        """Wait for room and add a batch; False where no more are wanted."""
+        with self.feed.changed:
+            self.feed.changed.wait_for(lambda: len(self._batches) < self._num_ahead or self.decoder.is_stopped)
+            self._batches.append(batch)
+            self.feed.changed.notify_all()
+            return not self.decoder.is_stopped
+
+    # --- for the pipeline -----------------------------------------------------------------------------
+
+    def is_ready(self) -> bool:
+        """Whether `take` needs not wait."""
+        return bool(self._batches) or self._end is not None or self.decoder.is_stopped
+
+    def wait(self, is_blocking: bool) -> None:
+        """Wait until it is ready.
+
+        Raises:
+            NothingFedError: No video is there, and `is_blocking` is False.
+        """
+        with self.feed.changed:
+            while not self.is_ready():
+                is_used_up = not (self._is_decoding or self.feed.waiting or self.feed.is_closed)
+                if is_used_up and not is_blocking:
+                    raise NothingFedError(
+                        f"There is no video to decode: all {self.feed.num_fed} that were fed are used up. Feed "
+                        f"another one with `feed`, or say with `close` that no more follow; with "
+                        f"blocking=True the loop waits for it."
+                    )
+                self.feed.changed.wait()
+
+    def take(self) -> SequenceBatch:
+        """Take the next batch; waits for it.
+
+        Raises:
+            StopIteration: The stream was closed, and all is delivered.
+        """
+        with self.feed.changed:
+            self.feed.changed.wait_for(self.is_ready)
+            if self.decoder.is_stopped:
+                raise ClosedError("The pipeline was closed while it waited for a video.")
+            if self._batches:
+                self.feed.changed.notify_all()
+                return self._batches.popleft()
+            end = cast(BaseException, self._end)
+        raise end.with_traceback(None)
+
+    def stop(self) -> None:
+        """End the thread, and whoever waits.
+
+        Does not wait for the thread: called while garbage is collected, maybe by who holds the lock it waits for.
+        """
+        with self.feed.changed:
+            self.decoder.is_stopped = True
+            self.feed.is_read = False
+            self.feed.changed.notify_all()
+
+
+class VideoStreamRun(NativeRun):
+    """A stream in a pipeline; a `SettingError` where another pipeline reads it."""
+
+    is_awaited = True
+
+    def __init__(
+        self, decoded: _DecodedBatches, columns: Sequence[str], handover: _BatchHandover, is_blocking: bool
+    ) -> None:
+        """Begin to decode."""
+        with decoded.feed.changed:
+            if decoded.feed.is_read:
+                raise SettingError(
+                    "A stream of videos can be read by one pipeline at a time. Close the other loader first, or "
+                    "create a stream for each."
+                )
+            decoded.feed.is_read = True
+        self._decoded, self._columns, self._handover, self._is_blocking = decoded, columns, handover, is_blocking
+        self._labels: collections.deque[tuple[int, str]] = collections.deque(maxlen=32)  # of the last batches
+        self._num_begun = 0
+        self._thread = threading.Thread(target=decoded.decode_all, name="video stream", daemon=True)
+        self._thread.start()
+        self._end = weakref.finalize(self, decoded.stop)
+        _running.add(self)
+
+    def is_ready(self) -> bool:
+        """See `NativeRun.is_ready`."""
+        return self._decoded.is_ready()
+
+    def wait(self) -> None:
+        """See `NativeRun.wait`."""
+        self._decoded.wait(self._is_blocking)
+
+    def begin_batch(self) -> None:
+        """See `NativeRun.begin_batch`."""
+        batch = self._decoded.take()
+        starts = np.arange(len(batch.lengths)) * self._decoded.decoder.settings.sequence_length + batch.first_frame
+        numbers = {
+            "video": np.full(len(batch.lengths), batch.video.number),
+            "first_frame": starts,
+            "num_frames": np.array(batch.lengths),
+        }
+        self._handover.frames = batch.frames
+        self._handover.places = [numbers[column].astype(np.int32) for column in self._columns]
+        last_frame = batch.first_frame + sum(batch.lengths) - 1
+        text = f"The batch holds the frames {batch.first_frame} to {last_frame} of the video {batch.video.label}."
+        self._labels.append((self._num_begun, text))
+        self._num_begun += 1
+
+    def describe_batch(self, batch: int) -> str:
+        """See `NativeRun.describe_batch`."""
+        return next((text for number, text in self._labels if number == batch), "")
+
+    def close(self) -> None:
+        """End the thread, and wait until it has ended."""
+        self._end()
+        if self._thread is not threading.current_thread():
+            self._thread.join(_MOST_SECONDS_TO_END)
 
 
 class VideoStreamInput(NativeInput):
@@ -70,13 +284,10 @@ class VideoStreamInput(NativeInput):
         num_frames_name: Name | None = None,
         last_sequence_policy: LastSequencePolicy = "partial",
         blocking: bool = True,
-        decoder: DecoderChoice = "auto",
         image_type: types.DALIImageType = types.DALIImageType.RGB,
         stream: int = 0,
         num_threads: int = 1,
         num_batches_ahead: int = 2,
-        affine: bool = True,
-        bytes_per_sample_hint: int = 0,
     ) -> None:
         """Create the input; nothing is fed.
 
@@ -94,47 +305,34 @@ class VideoStreamInput(NativeInput):
                 is filled with black frames (``"pad"``).
             blocking: What happens where a batch is asked for and all that was fed is used up: wait for `feed` or
                 `close`, or with False a `NothingFedError`, after which the loop can be begun again.
-            decoder: ``"dali"``: DALI's operator, which on the CPU decodes VP8, VP9 and MJPEG. ``"pyav"``: PyAV,
-                on the CPU. ``"auto"``: for each video the operator where it can decode it, else PyAV.
-            image_type: ``RGB``; with PyAV also ``BGR`` and ``GRAY``.
-            stream: Number of the video stream in files with several of them; others than 0 only with PyAV.
-            num_threads: Threads that decode a video with PyAV.
+            image_type: ``RGB``, ``BGR`` or ``GRAY``. Others than ``RGB`` are decoded on the CPU in any case.
+            stream: Number of the video stream in files with several of them. Others than 0 are decoded on the CPU
+                in any case.
+            num_threads: Threads that decode a video on the CPU.
             num_batches_ahead: Batches that are decoded ahead of those in the pipeline, at least 1.
-            affine: Of DALI's operator: whether its threads on a GPU are bound to cores.
-            bytes_per_sample_hint: Of DALI's operator: expected size of a sequence in bytes, where memory for the
-                GPU is to be taken in advance.
 
         Raises:
-            SettingError: An argument breaks a rule, or PyAV is asked for and not installed.
+            SettingError: An argument breaks a rule, or PyAV is not installed.
         """
         self._settings = SequenceSettings(
             sequence_length=whole_number(sequence_length, "sequence_length", at_least=1),
             last_sequence_policy=choice(
                 last_sequence_policy, "last_sequence_policy", get_args(LastSequencePolicy)
             ),
-            decoder=choice(decoder, "decoder", get_args(DecoderChoice)),
             image_type=image_type,
             stream=whole_number(stream, "stream", at_least=0),
             num_threads=whole_number(num_threads, "num_threads", at_least=1),
-            affine=flag(affine, "affine"),
-            bytes_per_sample_hint=whole_number(bytes_per_sample_hint, "bytes_per_sample_hint", at_least=0),
         )
         FrameConverter(image_type)  # complains about other types
-        if decoder == "dali" and self._settings.is_only_for_pyav:
-            raise SettingError(
-                f"DALI's operator decodes the first video stream as RGB, got image_type={image_type} and "
-                f"stream={stream}. Use decoder='auto' or 'pyav'."
-            )
-        if decoder == "pyav" or self._settings.is_only_for_pyav:
-            import_av()
+        import_av()
         self._blocking = flag(blocking, "blocking")
         self._num_ahead = whole_number(num_batches_ahead, "num_batches_ahead", at_least=1)
         self._frames_name = frames_name
         columns = {"video": video_name, "first_frame": first_frame_name, "num_frames": num_frames_name}
         self._columns = {column: name for column, name in columns.items() if name is not None}
         _ = self.used_sample_data_structure  # complains about names
-        self._feed = VideoFeed()
-        self._handovers: weakref.WeakKeyDictionary[Any, BatchHandover] = weakref.WeakKeyDictionary()
+        self._feed = _Feed()
+        self._handovers: weakref.WeakKeyDictionary[Any, _BatchHandover] = weakref.WeakKeyDictionary()
 
     # --- feeding ----------------------------------------------------------------------------------
 
@@ -152,14 +350,28 @@ class VideoStreamInput(NativeInput):
         Raises:
             ClosedError: The stream was closed.
             FileError: The file cannot be read.
-            VideoError: It is empty; or, as far as PyAV is installed, not a video, or incomplete.
+            VideoError: It is empty, not a video, or incomplete.
             FieldValueError: It is of another type.
         """
-        return self._feed.put(video, name, functools.partial(require_video, stream=self._settings.stream))
+        source = checked_source(video)
+        called = f"<{len(source)} bytes>" if isinstance(source, bytes) else source
+        called = repr(called if name is None else name)
+        feed = self._feed
+        require_video(FedVideo(-1, source, called), self._settings.stream)
+        with feed.changed:
+            if feed.is_closed:
+                raise ClosedError("The stream was closed, so no more videos can be fed. Create a new stream.")
+            number = feed.num_fed
+            feed.waiting.append(FedVideo(number, source, f"{called} (video {number})"))
+            feed.num_fed += 1
+            feed.changed.notify_all()
+        return number
 
     def close(self) -> None:
         """Say that no more videos follow: the loop ends after the last one. May be called again."""
-        self._feed.close()
+        with self._feed.changed:
+            self._feed.is_closed = True
+            self._feed.changed.notify_all()
 
     @property
     def is_closed(self) -> bool:
@@ -174,7 +386,7 @@ class VideoStreamInput(NativeInput):
     @property
     def num_waiting(self) -> int:
         """Number of videos of which nothing was decoded yet."""
-        return self._feed.num_waiting
+        return len(self._feed.waiting)
 
     # --- in the pipeline --------------------------------------------------------------------------
 
@@ -191,7 +403,7 @@ class VideoStreamInput(NativeInput):
         """Define the operators that get the decoded frames. See `NativeInput.define`."""
         pipeline = Pipeline.current()
         is_on_gpu = self._is_on_gpu(pipeline.device_id)
-        handover = self._handovers.setdefault(pipeline, BatchHandover())
+        handover = self._handovers.setdefault(pipeline, _BatchHandover())
         frames = fn.external_source(
             source=handover.take_frames,
             batch=True,
@@ -213,19 +425,16 @@ class VideoStreamInput(NativeInput):
         return [frames, *places]
 
     def _is_on_gpu(self, device_id: int | None) -> bool:
-        return device_id is not None and self._settings.decoder != "pyav" and not self._settings.is_only_for_pyav
+        # DALI's operator decodes the first video stream as RGB.
+        is_usual = self._settings.image_type == types.DALIImageType.RGB and self._settings.stream == 0
+        return device_id is not None and is_usual
 
     def begin(self, name: str, pipeline: Any) -> VideoStreamRun:
         """Begin to decode for a pipeline that was built. See `NativeInput.begin`."""
-        return VideoStreamRun(
-            DecodedBatches(self._feed, self._num_ahead),
-            self._settings,
-            list(self._columns),
-            self._handovers[pipeline],
-            self._blocking,
-            pipeline.max_batch_size,
-            pipeline.device_id if self._is_on_gpu(pipeline.device_id) else None,
-        )
+        device_id = pipeline.device_id if self._is_on_gpu(pipeline.device_id) else None
+        decoder = SequenceDecoder(self._settings, pipeline.max_batch_size, device_id)
+        decoded = _DecodedBatches(self._feed, decoder, self._num_ahead)
+        return VideoStreamRun(decoded, list(self._columns), self._handovers[pipeline], self._blocking)
 
     # --- settings of a loader ---------------------------------------------------------------------
 
@@ -262,7 +471,8 @@ class VideoStreamInput(NativeInput):
 
     def __repr__(self) -> str:
         """Return the settings that tell it from others."""
+        settings = self._settings
         return (
-            f"{type(self).__name__}(sequence_length={self._settings.sequence_length}, "
-            f"last_sequence_policy={self._settings.last_sequence_policy!r}, decoder={self._settings.decoder!r})"
+            f"{type(self).__name__}(sequence_length={settings.sequence_length}, "
+            f"last_sequence_policy={settings.last_sequence_policy!r})"
         )

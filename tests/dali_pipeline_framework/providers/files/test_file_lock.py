@@ -22,8 +22,8 @@ from accvlab.dali_pipeline_framework.faults.fault_policy import Quarantine
 from accvlab.dali_pipeline_framework.providers import FileDataProvider
 from accvlab.dali_pipeline_framework.providers.files import file_lock, file_scan
 from accvlab.dali_pipeline_framework.providers.files.file_lock import making
-from accvlab.dali_pipeline_framework.video import video_index_cache
-from accvlab.dali_pipeline_framework.video.video_index_cache import cached_video_index
+from accvlab.dali_pipeline_framework.video import video_index
+from accvlab.dali_pipeline_framework.video.video_index import cached_video_index
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -39,17 +39,17 @@ def source(tmp_path: Path) -> Path:
 
 
 def open_videos(folder: Path, note: Callable[[], None]) -> Any:
-    make_index = video_index_cache.make_index
+    make_index = video_index.make_index
 
     def noted(*arguments: Any) -> Any:
         note()
         return make_index(*arguments)
 
-    video_index_cache.make_index = noted
+    video_index.make_index = noted
     try:
         return cached_video_index(folder / "cache", folder / "a.mp4").num_frames
     finally:
-        video_index_cache.make_index = make_index
+        video_index.make_index = make_index
 
 
 def open_files(folder: Path, note: Callable[[], None]) -> Any:
