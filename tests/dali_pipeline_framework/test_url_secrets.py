@@ -88,7 +88,6 @@ FAULTS = {
     "500": (lambda server: f"{root(server)}/a.jpg", FileError),
     "cut": (lambda server: f"{root(server)}/a.jpg", FileError),
     "stall": (lambda server: f"{root(server)}/a.jpg", TimeoutError),
-    "damaged": (lambda server: f"{root(server)}/a.jpg", FileError),
     "nobody there": (lambda server: f"http://me:{SECRET}@{closed_port()}/a.jpg", FileError),
     "no certificate": (lambda server: f"{root(server).replace('http:', 'https:')}/a.jpg", FileError),
     "odd password": (lambda server: f"http://me:#{SECRET}/{SECRET}@127.0.0.1/a.jpg", FileError),
@@ -101,7 +100,7 @@ def test_errors_of_reading(server: FileServer, fault: str) -> None:
     for query, options in ((QUERIES["S3"], ONCE), (QUERIES["Azure"], AGAIN)):
         url = f"{make_url(server)}?{query}"
         server.lasting_fault = fault if fault.isdigit() or fault in ("cut", "stall") else ""
-        provider = FileDataProvider(files=[url], decode=True, storage_options=options)
+        provider = FileDataProvider(files=[url], storage_options=options)
         error = refused(lambda provider=provider: provider.get_data(0), error_class)
         assert "***" in str(error)
         if fault == "404":

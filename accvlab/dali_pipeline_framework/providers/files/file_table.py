@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import operator
 import os
@@ -12,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, SupportsIndex
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 
@@ -22,13 +22,22 @@ from .columns import Columns
 
 UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]
-LabelArray = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+LabelArray = npt.NDArray[np.int32]
 FileName = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 _KIND = "table of names"
 _CHUNK = 1 << 20
 
 
+def _read_only(values: npt.NDArray[Any] | None) -> Any:
+    if values is None:
+        return None
+    view = values.view()
+    view.flags.writeable = False
+    return view
+
+
+@attrs.define(eq=False, repr=False)
 class FileTable:
     """An immutable list of names, each with a whole number as label if wanted.
 
@@ -36,7 +45,7 @@ class FileTable:
 
         names    | a . j p g b b . j p g          |  (num_bytes,) uint8
         offsets  | 0         5           11       |  (N + 1,) int64
-        labels   |     0           1              |  (N,) int32 or int64, or None
+        labels   |     0           1              |  (N,) int32, or None
 
     So a name costs its bytes and eight more, and a table is a few arrays instead of many Python objects. Names
     are bytes as the file system has them (``os.fsencode``), so there is none that a table cannot hold.
@@ -44,37 +53,24 @@ class FileTable:
     A table that was loaded from a folder is mapped, not read, and is pickled as the path of that folder: all
     workers of a machine share its memory.
 
+    Attributes:
+        labels: ``(N,)`` int32, read-only; None in a table without labels.
+        notes: What else is kept with the table: anything that JSON can hold.
+
     Example:
         >>> table = FileTable.from_names(["a.jpg", "bb.jpg"], labels=[0, 1])
         >>> len(table), table.name(1), table.label(1)
         (2, 'bb.jpg', 1)
-        >>> table[1:]
-        FileTable(1 name, labels in [1, 1])
+        >>> table
+        FileTable(2 names, labels in [0, 1])
     """
 
-    def __init__(
-        self,
-        names: UInt8Array,
-        offsets: Int64Array,
-        labels: LabelArray | None = None,
-        *,
-        notes: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Make a table of arrays, which are not copied and must not change. See `from_names` for lists.
-
-        Args:
-            names: ``(num_bytes,)`` uint8, the bytes of all names.
-            offsets: ``(N + 1,)`` int64, where each name starts, and where the last ends; not decreasing.
-            labels: ``(N,)`` int32 or int64, or None.
-            notes: What else is to be kept with the table: anything that JSON can hold.
-        """
-        _check_arrays(names, offsets, labels)
-        self._names = _read_only(names[offsets[0] : offsets[-1]])
-        self._offsets = _read_only(offsets - offsets[0] if offsets[0] else offsets)
-        self._labels = None if labels is None else _read_only(labels)
-        self._notes = dict(notes or {})
-        self._saved: tuple[str, str] | None = None  # folder, checksum
-        self._digest: str | None = None
+    _names: UInt8Array = attrs.field(converter=_read_only)
+    _offsets: Int64Array = attrs.field(converter=_read_only)
+    labels: LabelArray | None = attrs.field(default=None, converter=_read_only)
+    notes: Mapping[str, Any] = attrs.field(factory=dict)
+    _saved: tuple[str, str] | None = None  # folder, checksum
+    _digest: str | None = None
 
     @classmethod
     def from_names(
@@ -88,12 +84,12 @@ class FileTable:
 
         Args:
             names: The names.
-            labels: One whole number for each; int32 if all of them fit, else int64.
+            labels: One whole number of at most 32 bits for each.
             notes: What else is to be kept with the table.
 
         Raises:
             SettingError: There are more names than labels or the reverse, a name is no name, or a label no
-                whole number of at most 64 bits.
+                whole number of at most 32 bits.
         """
         if isinstance(names, str | bytes | os.PathLike):
             raise SettingError(f"`names` must be an iterable of names, got one: {names!r}. Write [{names!r}].")
@@ -101,7 +97,7 @@ class FileTable:
         rest = iter(() if labels is None else labels)
         for name in names:
             builder.add(name, next(rest, None))
-        has_too_few = labels is not None and len(builder) != builder.num_labels
+        has_too_few = labels is not None and len(builder) != len(builder.labels)
         if has_too_few or next(rest, None) is not None:
             raise SettingError(
                 f"There must be one label for each name, got {len(builder)} name(s) and "
@@ -130,30 +126,14 @@ class FileTable:
 
     def columns(self) -> Columns:
         """Get what is saved."""
-        arrays = {"names": self._names, "offsets": self._offsets, "labels": self._labels}
+        arrays: dict[str, Any] = {"names": self._names, "offsets": self._offsets, "labels": self.labels}
         kept = {name: array for name, array in arrays.items() if array is not None}
-        return Columns(_KIND, kept, {"notes": self._notes, "digest": self.digest()})
-
-    @property
-    def labels(self) -> LabelArray | None:
-        """``(N,)`` int32 or int64, read-only; None in a table without labels."""
-        return self._labels
-
-    @property
-    def notes(self) -> Mapping[str, Any]:
-        """Metadata that is stored with the table."""
-        return MappingProxyType(self._notes)
+        return Columns(_KIND, kept, {"notes": dict(self.notes), "digest": self.digest()})
 
     @property
     def folder(self) -> str | None:
         """The folder that the table is mapped from, None for one in memory."""
         return None if self._saved is None else self._saved[0]
-
-    @property
-    def num_bytes(self) -> int:
-        """Size of the table in bytes."""
-        size = self._names.nbytes + self._offsets.nbytes
-        return size + (0 if self._labels is None else self._labels.nbytes)
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -169,9 +149,9 @@ class FileTable:
 
     def label(self, index: SupportsIndex) -> int:
         """Get a label, as `name` does. A `SettingError` where the table has no labels."""
-        if self._labels is None:
+        if self.labels is None:
             raise SettingError("The table has no labels: make it with `labels`.")
-        return int(self._labels[index_in(index, "index", len(self))])
+        return int(self.labels[index_in(index, "index", len(self))])
 
     def __iter__(self) -> Iterator[str]:
         for first in range(0, len(self), _CHUNK >> 4):
@@ -180,21 +160,11 @@ class FileTable:
             for start, end in itertools.pairwise(edges):
                 yield os.fsdecode(chunk[start - edges[0] : end - edges[0]])
 
-    def __getitem__(self, part: slice) -> FileTable:
-        """Get a range of names as a table, which shares their memory. The step must be 1."""
-        if not isinstance(part, slice):
-            raise TypeError("A table is indexed by ranges of names; for one name use `name` or `label`.")
-        start, stop, step = part.indices(len(self))
-        if step != 1:
-            raise SettingError(f"The step of a range of names must be 1, got {step}.")
-        labels = None if self._labels is None else self._labels[start : max(start, stop)]
-        return FileTable(self._names, self._offsets[start : max(start, stop) + 1], labels, notes=self._notes)
-
     def __eq__(self, other: object) -> bool:
         """Whether both have the same names and labels in the same order; notes do not count."""
         if not isinstance(other, FileTable):
             return NotImplemented
-        if len(self) != len(other) or (self._labels is None) != (other._labels is None):
+        if len(self) != len(other) or (self.labels is None) != (other.labels is None):
             return False
         return self is other or self.digest() == other.digest()
 
@@ -204,16 +174,16 @@ class FileTable:
     def __repr__(self) -> str:
         count = f"{len(self)} name{'' if len(self) == 1 else 's'}"
         labels = ""
-        if self._labels is not None and len(self):
-            labels = f", labels in [{self._labels.min()}, {self._labels.max()}]"
+        if self.labels is not None and len(self):
+            labels = f", labels in [{self.labels.min()}, {self.labels.max()}]"
         return f"FileTable({count}{labels}{f', mapped from {self.folder!r}' if self._saved else ''})"
 
     def digest(self) -> str:
         """Make a text of 16 hexadecimal digits that tells tables of different names or labels apart."""
         if self._digest is None:
             parts = [self._names, self._offsets.astype("<i8", copy=False).view(np.uint8)]
-            if self._labels is not None:
-                parts.append(self._labels.astype("<i8").view(np.uint8))
+            if self.labels is not None:
+                parts.append(self.labels.astype("<i8").view(np.uint8))
             hashes = [_hash_in_chunks(part) for part in parts]
             self._digest = f"{hash_bytes(*(value.to_bytes(8, 'little') for value in hashes)):016x}"
         return self._digest
@@ -221,7 +191,7 @@ class FileTable:
     def __reduce__(self) -> tuple[Any, ...]:
         if self._saved is not None:
             return _mapped_again, self._saved
-        return functools.partial(FileTable, notes=self._notes), (self._names, self._offsets, self._labels)
+        return FileTable, (self._names, self._offsets, self.labels, dict(self.notes))
 
 
 class FileTableBuilder:
@@ -231,18 +201,13 @@ class FileTableBuilder:
         """Start without names."""
         self._names = bytearray()
         self._offsets = array("q", [0])
-        self._labels = array("q")
+        self.labels = array("i")
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
-    @property
-    def num_labels(self) -> int:
-        """Number of names that were given a label."""
-        return len(self._labels)
-
     def add(self, name: FileName, label: SupportsIndex | None = None) -> None:
-        """Append a name, and its label: a whole number of at most 64 bits."""
+        """Append a name, and its label: a whole number of at most 32 bits."""
         try:
             encoded = os.fsencode(name)
         except (TypeError, UnicodeEncodeError) as error:
@@ -251,49 +216,19 @@ class FileTableBuilder:
             ) from error
         if label is not None:
             try:
-                self._labels.append(operator.index(label))
+                self.labels.append(operator.index(label))
             except (TypeError, OverflowError) as error:
                 raise SettingError(
-                    f"Label {self.num_labels} must be a whole number of at most 64 bits, got {label!r}."
+                    f"Label {len(self.labels)} must be a whole number of at most 32 bits, got {label!r}."
                 ) from error
         self._names += encoded
         self._offsets.append(len(self._names))
 
     def finish(self, notes: Mapping[str, Any] | None = None) -> FileTable:
-        """Make the table, without a copy of the names. The builder is empty afterwards."""
-        if self._labels and len(self._labels) != len(self):
-            raise SettingError(
-                f"Either all names must have a label or none, got {len(self)} name(s) and {len(self._labels)} "
-                f"label(s)."
-            )
-        names = np.frombuffer(self._names, np.uint8)
-        offsets = np.frombuffer(self._offsets, np.int64)
-        labels: LabelArray | None = None
-        if self._labels:
-            labels = np.frombuffer(self._labels, np.int64)
-            if np.iinfo(np.int32).min <= labels.min() and labels.max() <= np.iinfo(np.int32).max:
-                labels = labels.astype(np.int32)
-        FileTableBuilder.__init__(self)
-        return FileTable(names, offsets, labels, notes=notes)
-
-
-def _read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    view = values.view()
-    view.flags.writeable = False
-    return view
-
-
-def _check_arrays(names: UInt8Array, offsets: Int64Array, labels: LabelArray | None) -> None:
-    if names.dtype != np.uint8 or names.ndim != 1:
-        raise SettingError(f"`names` must be (num_bytes,) uint8, got {names.shape} {names.dtype}.")
-    if offsets.dtype != np.int64 or offsets.ndim != 1 or not len(offsets):
-        raise SettingError(f"`offsets` must be (N + 1,) int64, got {offsets.shape} {offsets.dtype}.")
-    if not 0 <= offsets[0] <= offsets[-1] <= len(names) or (offsets[1:] < offsets[:-1]).any():
-        raise SettingError(f"`offsets` must not decrease and lie in [0, {len(names)}], the bytes of the names.")
-    if labels is not None and (labels.dtype not in (np.int32, np.int64) or labels.shape != (len(offsets) - 1,)):
-        raise SettingError(
-            f"`labels` must be ({len(offsets) - 1},) int32 or int64, got {labels.shape} {labels.dtype}."
-        )
+        """Make the table, without a copy of the names. No name can be added afterwards."""
+        names, offsets = np.frombuffer(self._names, np.uint8), np.frombuffer(self._offsets, np.int64)
+        labels = np.frombuffer(self.labels, np.int32) if self.labels else None
+        return FileTable(names, offsets, labels, MappingProxyType({**(notes or {})}))
 
 
 def _hash_in_chunks(content: UInt8Array) -> int:
@@ -304,10 +239,9 @@ def _hash_in_chunks(content: UInt8Array) -> int:
 
 
 def _table_of(columns: Columns) -> FileTable:
-    arrays, notes = columns.arrays, columns.notes
-    table = FileTable(arrays["names"], arrays["offsets"], arrays.get("labels"), notes=notes["notes"])
-    table._saved, table._digest = (str(columns.folder), columns.checksum), notes["digest"]
-    return table
+    arrays, notes, saved = columns.arrays, columns.notes, (str(columns.folder), columns.checksum)
+    labels = arrays.get("labels")
+    return FileTable(arrays["names"], arrays["offsets"], labels, notes["notes"], saved, notes["digest"])
 
 
 def _mapped_again(folder: str, checksum: str) -> FileTable:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import random
 import re
 import sys
 import threading
@@ -346,6 +347,7 @@ _FINAL = (
 _ARCHIVES = ("zip", "tar", "libarchive")  # file systems whose files may be compressed
 _FINAL_STATUS = range(400, 500)
 _PASSING_STATUS = (408, 425, 429)  # of them: time-out, too early, too many requests
+_jitter = random.Random()  # the global generator belongs to the data set
 _CLIENTS = ("aiohttp", "botocore", "aiobotocore", "gcsfs", "google", "azure", "requests", "urllib3", "fsspec")
 
 
@@ -397,43 +399,16 @@ class RemoteReading:
         raise failure  # not in the handler, where the error as it was would become its context
 
     def _tried(self, read: Callable[[], _T]) -> _T:
-        try:
-            return self._attempt(read)
-        except Exception as error:
-            if self.attempts == 1 or not may_pass(error):
-                raise
-            first = error
-        return self._again(read, first)
-
-    def _attempt(self, read: Callable[[], _T]) -> _T:
+        wait_s = self.first_wait_s
+        for _ in range(self.attempts - 1):
+            try:
+                return within(self.timeout_s, read)
+            except Exception as error:
+                if not may_pass(error):
+                    raise
+            time.sleep(min(wait_s, self.most_wait_s) + _jitter.uniform(0, self.first_wait_s))
+            wait_s *= 2
         return within(self.timeout_s, read)
-
-    def _again(self, read: Callable[[], _T], first: Exception) -> _T:
-        try:
-            import tenacity
-        except ImportError:
-            raise first from SettingError(
-                "It would be tried again if tenacity were installed: "
-                "pip install 'accvlab.dali_pipeline_framework[remote]'"
-            )
-        waits = tenacity.wait_exponential(multiplier=self.first_wait_s, max=self.most_wait_s)
-        waited = False
-
-        def one() -> _T:
-            nonlocal waited
-            if not waited:  # the first attempt was made already
-                waited = True
-                raise first
-            return self._attempt(read)
-
-        retrying = tenacity.Retrying(
-            stop=tenacity.stop_after_attempt(self.attempts),
-            wait=waits + tenacity.wait_random(0, self.first_wait_s),
-            retry=tenacity.retry_if_exception(may_pass),
-            reraise=True,
-        )
-        result: _T = retrying(one)
-        return result
 
 
 def may_pass(error: BaseException) -> bool:

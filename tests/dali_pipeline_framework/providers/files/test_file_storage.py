@@ -264,12 +264,8 @@ class TestUrls:
         memory.pipe("/a?token=hidden", b"")
         with pytest.raises(FileError, match=r"'memory://a\?token=\*\*\*' is empty"):
             Storage("memory://").read_bytes("memory://a?token=hidden")
-        memory.pipe("/b?token=hidden", b"no image")
-        provider = FileDataProvider("memory://", files=["memory://b?token=hidden"], decode=True)
-        with pytest.raises(FileError, match=r"b\?token=\*\*\*' cannot be decoded") as failure:
-            provider.get_data(0)
         told = [Storage("https://me:hidden@h/a"), FileDataProvider("https://me:hidden@h/a", files=["b"])]
-        assert "hidden" not in f"{failure.value} {told}"
+        assert "hidden" not in f"{told}"
 
     def test_a_name_may_be_a_url(self, tmp_path: Path, memory: fsspec.AbstractFileSystem) -> None:
         memory.pipe("/x", b"abc")

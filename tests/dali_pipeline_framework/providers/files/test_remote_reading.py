@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import os
-import sys
 import time
 import tracemalloc
 import zipfile
@@ -197,16 +196,6 @@ def test_an_open_file_that_changes_is_an_error(store: Any, size: int) -> None:
         file.seek(1_500_000)
         with pytest.raises(OSError, match="changed while it was read"):
             file.read(10)
-
-
-def test_without_tenacity_nothing_is_tried_again(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    store.faults[:] = [fails(OSError("busy"))]
-    monkeypatch.setitem(sys.modules, "tenacity", None)
-    with pytest.raises(FileError, match="busy") as failed:
-        of(store).read_bytes("a.bin")
-    cause = failed.value.__cause__
-    assert cause is not None
-    assert "pip install 'accvlab.dali_pipeline_framework[remote]'" in str(cause.__cause__)
 
 
 def test_settings() -> None:
