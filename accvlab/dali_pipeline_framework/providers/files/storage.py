@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
-import fcntl
 import glob
-import itertools
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 
@@ -29,7 +29,7 @@ StoragePath = str | os.PathLike[str]
 _READING = RemoteReading()
 _ARCHIVES = ("zip://", "tar://")
 _PART = ".part"  # end of the name of a file that is being written
-_NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL)
+_LONGEST_WRITING_S = 3600.0
 
 
 class FolderEntry(NamedTuple):
@@ -342,78 +342,36 @@ def open_regular_file(path: str) -> BinaryIO:
 def replace_file(path: str, parts: Iterable[bytes | memoryview], *, outlives_machine: bool = False) -> None:
     """Write a file, which appears only once it is complete.
 
-    What a process leaves that is killed meanwhile, the next one that writes the same file uses, or removes: parts
-    are written to a file that is locked, and the lock ends with the process. (On a file system without locks, such
-    a file stays.)
+    What a killed process has left, a later one that writes the same file removes after an hour.
 
     To have it on the disk before it takes the place of an old one takes a few milliseconds.
     """
     folder, name = os.path.split(path)
-    stem = os.path.join(folder, f".{name[:32]}-")
-    descriptor, written, others = _locked_part(stem)
-    with open(descriptor, "wb") as file:
-        try:
-            file.truncate()
+    folder, start = folder or ".", f".{name[:32]}-"
+    descriptor, written = tempfile.mkstemp(_PART, start, folder)
+    try:
+        with open(descriptor, "wb") as file:
             for part in parts:
                 file.write(part)
             file.flush()
             os.fchmod(file.fileno(), 0o644)
             if outlives_machine:
                 os.fsync(file.fileno())
-            os.replace(written, path)
-        except BaseException:
-            os.unlink(written)
-            raise
-    for number in others:  # from when several processes wrote at a time, and were killed
-        try:
-            left = _locked(f"{stem}{number}{_PART}")
-            if left is not None:
-                os.unlink(f"{stem}{number}{_PART}")
-                os.close(left)
-        except OSError:
-            break
+        os.replace(written, path)
+    except BaseException:
+        os.unlink(written)
+        raise
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            is_part = entry.name.startswith(start) and entry.name.endswith(_PART)
+            if is_part and entry.stat().st_mtime < time.time() - _LONGEST_WRITING_S:
+                os.unlink(entry.path)
     if outlives_machine:  # its name, too
-        descriptor = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _locked_part(stem: str) -> tuple[int, str, Iterable[int]]:
-    """Open and lock a file for parts; returns it, its name, and the numbers of those to look at later."""
-    numbers = itertools.count()
-    while True:
-        name = f"{stem}{next(numbers)}{_PART}"
-        try:
-            descriptor = _locked(name, os.O_CREAT)
-        except PermissionError:
-            if not os.path.lexists(name):
-                raise
-            continue  # of another user
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise
-            os.unlink(name)
-            return *tempfile.mkstemp(_PART, os.path.basename(stem), os.path.dirname(stem) or "."), ()
-        if descriptor is not None:
-            return descriptor, name, numbers
-
-
-def _locked(path: str, flags: int = 0) -> int | None:
-    """Open a file and lock it; None where another process, or thread, has it, or has given it another name."""
-    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(descriptor), os.stat(path)):
-            return descriptor
-    except (BlockingIOError, FileNotFoundError):
-        pass
-    except BaseException:
-        os.close(descriptor)
-        raise
-    os.close(descriptor)
-    return None
 
 
 def _read_local(path: str) -> UInt8Array:
