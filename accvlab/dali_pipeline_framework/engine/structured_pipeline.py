@@ -18,8 +18,7 @@ from nvidia.dali.pipeline import Pipeline
 
 from ..errors import ClosedError, FrameworkError, OutputError, WorkerDiedError
 from ..sources.input_adapter import InputAdapter
-from ..sources.input_parts import NativeRun
-from ..sources.reader_epochs import ReaderEpochs
+from ..sources.input_parts import NativeRun, ReaderEpochs
 from ..url_secrets import cleaned
 from . import interrupts
 from .dali.texts import NO_WORKER_TAKES_TASKS, WORKER_LOST

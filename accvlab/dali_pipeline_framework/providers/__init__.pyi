@@ -1,3 +1,4 @@
+from .camera_rigs import MissingFrame as MissingFrame
 from .clip_data_provider import ClipDataProvider as ClipDataProvider
 from .concat_data_provider import ConcatDataProvider as ConcatDataProvider
 from .data_provider import DataProvider as DataProvider
@@ -7,9 +8,8 @@ from .files.file_data_provider import FileDataProvider as FileDataProvider
 from .files.file_table import FileTable as FileTable
 from .files.remote_reading import RemoteReading as RemoteReading
 from .files.storage import Storage as Storage
-from .frames.frame_data_provider import FrameDataProvider as FrameDataProvider
-from .frames.frame_sequence_data_provider import FrameSequenceDataProvider as FrameSequenceDataProvider
-from .frames.recording_folders import FrameFolders as FrameFolders
+from .frame_folders import FrameFolders as FrameFolders
+from .frame_providers import FrameDataProvider as FrameDataProvider
+from .frame_providers import FrameSequenceDataProvider as FrameSequenceDataProvider
 from .replayed_draws import ReplayedDrawsProvider as ReplayedDrawsProvider
-from .rigs.camera_rig import MissingFrame as MissingFrame
 from .torch_dataset_provider import TorchDatasetProvider as TorchDatasetProvider

@@ -13,9 +13,9 @@ from ..draws.keyed_draws import SamplePlace
 from ..errors import SettingError
 from ..sample_data import SampleDataGroup
 from ..sampling.arithmetic.last_batch import LastBatch
-from .context import add_context, context_values
 from .input_adapter import InputAdapter
 from .input_bases import CallableBase, InputBase, IterableBase
+from .planned_input import add_context, context_values
 from .shards import shard_of_input
 
 

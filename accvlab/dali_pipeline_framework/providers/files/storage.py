@@ -19,8 +19,7 @@ import numpy.typing as npt
 from ...errors import FileError, MissingPackageError, SettingError, error_that_is_also
 from ...limits.file_limits import opened_file
 from ...url_secrets import cleaned, repr_without_secrets
-from .archives import with_bounds
-from .remote_file import open_blocks, open_file
+from .remote_file import open_blocks, open_file, with_bounds
 from .remote_reading import FileVersion, RemoteReading, bounded, read_file
 
 UInt8Array = npt.NDArray[np.uint8]

@@ -20,8 +20,8 @@ from support.videos import make_video
 from accvlab.dali_pipeline_framework.errors import QuarantineError, SettingError
 from accvlab.dali_pipeline_framework.faults.failed_samples import Quarantine
 from accvlab.dali_pipeline_framework.providers import FileDataProvider
-from accvlab.dali_pipeline_framework.providers.files import file_lock, file_scan
-from accvlab.dali_pipeline_framework.providers.files.file_lock import making
+from accvlab.dali_pipeline_framework.providers.files import columns, file_scan
+from accvlab.dali_pipeline_framework.providers.files.columns import making
 from accvlab.dali_pipeline_framework.video import video_index_cache
 from accvlab.dali_pipeline_framework.video.video_index_cache import cached_video_index
 
@@ -86,12 +86,12 @@ def test_the_same_thread_and_forked_children_do_not_wait_for_themselves(locked: 
         assert locked.with_name(".index.lock").exists()
     child = os.fork()
     if child == 0:
-        os._exit(0 if not file_lock._held else 1)
+        os._exit(0 if not columns._held else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 
 def test_another_thread_waits(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: Any) -> None:
-    monkeypatch.setattr(file_lock, "_TOLD_AFTER_S", 0.1)
+    monkeypatch.setattr(columns, "_TOLD_AFTER_S", 0.1)
     order: list[str] = []
 
     def second() -> None:
@@ -109,7 +109,7 @@ def test_another_thread_waits(tmp_path: Path, caplog: pytest.LogCaptureFixture, 
 
 
 def test_waiting_has_an_end(tmp_path: Path, monkeypatch: Any, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(file_lock, "_MOST_S", 0.2)
+    monkeypatch.setattr(columns, "_MOST_S", 0.2)
 
     def other() -> None:
         with making(tmp_path / "index"):
@@ -130,7 +130,7 @@ def test_without_locks_it_is_made_all_the_same(tmp_path: Path, monkeypatch: Any)
     def refuse(*_: Any) -> None:
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(file_lock.fcntl, "flock", refuse)
+    monkeypatch.setattr(columns.fcntl, "flock", refuse)
     with making(tmp_path / "a"), making("/sys/none/b"):
         pass
 
