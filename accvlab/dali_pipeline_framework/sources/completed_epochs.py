@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC
 from typing import Any, NoReturn
 
@@ -79,6 +80,18 @@ class _CompletedInput(InputBase, ABC):
         """Same as `length`."""
         return self.length
 
+    def _context(self, place: SamplePlace, epoch: int, batch: int, slot: int, is_filled: bool) -> tuple[Any, ...]:
+        is_padding = place.is_padding or (is_filled and self._settings.last_batch == "pad")
+        place = place._replace(
+            epoch=epoch,
+            batch=batch,
+            slot=self._settings.first_slot + slot,
+            is_first=place.is_first or is_padding,
+            is_last=place.is_last or is_padding,
+            is_padding=is_padding,
+        )
+        return context_values(place)
+
     def _end(self, num_batches: int) -> NoReturn:
         """End an epoch of so many full batches; a `SettingError` where more were asked for."""
         settings = self._settings
@@ -89,6 +102,11 @@ class _CompletedInput(InputBase, ABC):
                 f"more, or use last_batch='pad' or 'wrap'."
             )
         raise StopIteration
+
+
+def _place_of(sample_index: int | None) -> SamplePlace:
+    """Place of a sample of which no more than its index is known."""
+    return SamplePlace(0, 0, 0, -1 if sample_index is None else sample_index, is_first=True, is_last=True)
 
 
 class CompletedCallable(_CompletedInput, CallableBase):
@@ -122,7 +140,9 @@ class CompletedCallable(_CompletedInput, CallableBase):
             sample, is_filled = self._filling(sample_info), True
         if self._settings.context_name is None:
             return tuple(sample)
-        return (*sample, *context_values(self._place(sample_info, is_filled)))
+        place = self.get_place(sample_info) or _place_of(self.get_sample_index(sample_info))
+        numbers = sample_info.epoch_idx, sample_info.iteration, sample_info.idx_in_batch
+        return (*sample, *self._context(place, *numbers, is_filled))
 
     def _filling(self, info: types.SampleInfo) -> Any:
         """Load the sample that fills a position behind the end."""
@@ -154,21 +174,6 @@ class CompletedCallable(_CompletedInput, CallableBase):
     def _info(self, position: int, epoch: int) -> types.SampleInfo:
         batch, slot = divmod(position, self._settings.batch_size)
         return types.SampleInfo(position, slot, batch, epoch)
-
-    def _place(self, info: types.SampleInfo, is_filled: bool) -> SamplePlace:
-        place = self.get_place(info)
-        if place is None:
-            index = self.get_sample_index(info)
-            place = SamplePlace(0, 0, 0, -1 if index is None else index, is_first=True, is_last=True)
-        is_padding = place.is_padding or (is_filled and self._settings.last_batch == "pad")
-        return place._replace(
-            epoch=info.epoch_idx,
-            batch=info.iteration,
-            slot=self._settings.first_slot + info.idx_in_batch,
-            is_first=place.is_first or is_padding,
-            is_last=place.is_last or is_padding,
-            is_padding=is_padding,
-        )
 
     def get_place(self, sample_info: types.SampleInfo) -> SamplePlace | None:
         """Get the place of the sample at a position, or None where the source does not tell.
@@ -272,18 +277,10 @@ class CompletedIterable(_CompletedInput, IterableBase):
     def _with_context(self, batch: list[list[Any]], num_given: int) -> list[list[Any]]:
         if self._settings.context_name is None:
             return batch
-        indices = self.current_sample_indices or []
-        rows = []
-        for slot in range(len(batch[0])):
-            is_filled = slot >= num_given
-            place = SamplePlace(
-                self._epoch,
-                self._num_delivered - 1,
-                self._settings.first_slot + slot,
-                indices[slot] if slot < len(indices) else -1,
-                is_first=True,
-                is_last=True,
-                is_padding=is_filled and self._settings.last_batch == "pad",
-            )
-            rows.append(context_values(place))
+        indices = itertools.chain(self.current_sample_indices or (), itertools.repeat(None))
+        number = self._num_delivered - 1
+        rows = [
+            self._context(_place_of(index), self._epoch, number, slot, slot >= num_given)
+            for slot, index in zip(range(len(batch[0])), indices, strict=False)
+        ]
         return [*batch, *(list(column) for column in zip(*rows, strict=True))]

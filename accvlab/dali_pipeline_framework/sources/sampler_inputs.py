@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any, cast
-
-from nvidia.dali import types
 
 from ..checks import MOST_IN_BATCH, check_shard, shown, whole_number
 from ..errors import SettingError
@@ -98,8 +95,7 @@ class SamplerInputCallable(PlannedInput):
                 raise RuntimeError(used_up_message(epoch, self._max_batches))
             if batch >= left:
                 return False
-        num_batches = self._sampler.num_batches(epoch)  # as in the base class, a call less
-        return num_batches is None or batch < num_batches
+        return super()._has_batch(epoch, batch)
 
     def _batches_left(self, epoch: int) -> int:
         """How many batches of the maximum are left when an epoch begins."""
@@ -114,15 +110,9 @@ class SamplerInputCallable(PlannedInput):
         super()._forget()
         self._known_left = None
 
-    def num_batches_in_epoch(self, epoch: int) -> int | None:
-        """Number of batches of an epoch on this shard; the limit of an endless sampler, None without one."""
-        return self._limited(super().num_batches_in_epoch(epoch), epoch)
-
     def num_batches_of_all_shards(self, epoch: int) -> int | None:
-        """Number of batches of an epoch of the shard that has most."""
-        return self._limited(super().num_batches_of_all_shards(epoch), epoch)
-
-    def _limited(self, num_batches: int | None, epoch: int) -> int | None:
+        """Number of batches of an epoch of the shard that has most; the limit of an endless sampler."""
+        num_batches = super().num_batches_of_all_shards(epoch)
         if num_batches is None:
             return self._max_batches
         if self._max_batches is None or isinstance(self._sampler, ReplayedSampler):
@@ -328,10 +318,9 @@ class ShuffledShardedInputCallable(PlannedInput):
                 f"batch (on this shard), the pipeline for batch_size={batch_size}. Leave `batch_size` out in the "
                 f"pipeline to use that of the input."
             )
-        changed = copy.copy(self)
-        changed._forget()
-        changed._sampler = self._sampler.with_settings(
-            total_batch_size=batch_size * self._num_shards, num_shards=self._num_shards
+        total = batch_size * self._num_shards
+        changed = self._with_sampler(
+            self._sampler.with_settings(total_batch_size=total, num_shards=self._num_shards)
         )
         changed._check_batch_size()
         shard_size = self._num_samples // self._num_shards
@@ -348,14 +337,6 @@ class ShuffledShardedInputCallable(PlannedInput):
 
     # The published input answers for any sample of its shard, also for those that DALI then drops, and looks
     # at nothing but the position in the epoch.
-
-    @property
-    def _leaves_out_empty_slots(self) -> bool:
-        return self._sampler.last_batch in ("drop", "partial")
-
-    def _number_in_batch(self, sample_info: types.SampleInfo) -> int:
-        number: int = sample_info.idx_in_epoch % (self.batch_size or 1)
-        return number
 
     def _has_batch(self, epoch: int, batch: int) -> bool:
         return batch < cast(ShardedPermutationSampler, self._sampler).num_begun_batches(epoch)
