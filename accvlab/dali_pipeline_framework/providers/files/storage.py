@@ -106,8 +106,10 @@ class Storage:
                 builtin exception of the cause, e.g. `FileNotFoundError`.
         """
         try:
-            is_remote = self._is_remote or is_url(name)
-            content = self._read_remote(name) if is_remote else _read_local(self.path(name))
+            if self._is_remote or is_url(name):
+                content = np.frombuffer(read_file(*self._located(name), self._reading), np.uint8)
+            else:
+                content = _read_local(self.path(name))
         except Exception as error:
             self._refuse("The file", name, error)
         if not len(content):
@@ -126,49 +128,38 @@ class Storage:
         Raises:
             FileError: There is no such folder, or it cannot be read. Also the builtin exception of the cause.
         """
-        try:
+        with self._refusing("The folder", name):
             if self._is_remote or is_url(name):
                 yield from self._list_remote(name)
-            else:
-                with os.scandir(self.path(name) or ".") as entries:
-                    for entry in entries:
-                        yield FolderEntry(entry.name, _is_folder(entry, follows_links))
-        except Exception as error:
-            self._refuse("The folder", name, error)
+                return
+            with os.scandir(self.path(name) or ".") as entries:
+                for entry in entries:
+                    yield FolderEntry(entry.name, _is_folder(entry, follows_links))
 
     def modification_time_ns(self, name: str = "") -> int | None:
         """Get the modification time of a local file or folder in nanoseconds since 1970; None for a remote one."""
         if self._is_remote or is_url(name):
             return None
-        try:
+        with self._refusing("The folder", name):
             return os.stat(self.path(name) or ".").st_mtime_ns
-        except Exception as error:
-            self._refuse("The folder", name, error)
 
     def open_binary(self, name: str) -> BinaryIO:
         """Open a file to be read piece by piece. Errors are those of `read_bytes`, except that it may be empty."""
-        try:
+        with self._refusing("The file", name):
             if self._is_remote or is_url(name):
-                file_system, path = self._located(name)
-                return cast(BinaryIO, open_file(file_system, path, self._reading))
+                return cast(BinaryIO, open_file(*self._located(name), self._reading))
             return open_regular_file(self.path(name))
-        except Exception as error:
-            self._refuse("The file", name, error)
 
     def version(self, name: str) -> FileVersion:
         """Ask for the version of a remote file. Errors are those of `open_binary`."""
-        try:
+        with self._refusing("The file", name):
             file_system, path = self._located(name)
             return self._reading(lambda: FileVersion(file_system, path, is_fresh=True))
-        except Exception as error:
-            self._refuse("The file", name, error)
 
     def open_blocks(self, name: str, version: FileVersion) -> BinaryIO:
         """Open that version of a remote file, to be read here and there. Errors are those of `open_binary`."""
-        try:
+        with self._refusing("The file", name):
             return cast(BinaryIO, open_blocks(version, self._reading))
-        except Exception as error:
-            self._refuse("The file", name, error)
 
     def find(self, pattern: str) -> list[str]:
         """List the files of a remote folder whose names match a pattern, in no particular order.
@@ -176,27 +167,19 @@ class Storage:
         Raises:
             FileError: The folder cannot be listed. Also the builtin exception of the cause.
         """
-        try:
+        with self._refusing("The folder", ""):
             file_system, folder = self._located("")
             start = f"{folder.rstrip('/')}/" if folder else ""
             found = self._reading(lambda: file_system.glob(start + pattern, detail=True))
-        except Exception as error:
-            self._refuse("The folder", "", error)
         return [path.removeprefix(start) for path, info in found.items() if info["type"] != "directory"]
 
     def is_folder(self, name: str) -> bool:
         """Whether a name is that of a folder. Errors are those of `list_folder`."""
-        try:
+        with self._refusing("The folder", name):
             if not (self._is_remote or is_url(name)):
                 return os.path.isdir(self.path(name))
             file_system, path = self._located(name)
             return bool(self._reading(lambda: file_system.isdir(path)))
-        except Exception as error:
-            self._refuse("The folder", name, error)
-
-    def _read_remote(self, name: str) -> UInt8Array:
-        file_system, path = self._located(name)
-        return np.frombuffer(read_file(file_system, path, self._reading), np.uint8)
 
     def _list_remote(self, name: str) -> Iterator[FolderEntry]:
         file_system, folder = self._located(name)
@@ -224,6 +207,13 @@ class Storage:
         if "::" not in url:
             return _opened(url, self._options, timeout_s)
         return self._reading(lambda: _opened(url, self._options, timeout_s))  # reads the members of an archive
+
+    @contextlib.contextmanager
+    def _refusing(self, what: str, name: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._refuse(what, name, error)
 
     def _refuse(self, what: str, name: str, error: BaseException) -> NoReturn:
         error = cleaned(error)
