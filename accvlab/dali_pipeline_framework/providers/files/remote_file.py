@@ -19,7 +19,7 @@ import attrs
 from cachetools import LRUCache
 
 from ...limits.file_limits import FILE_BYTES, UNPACKED_BYTES
-from .remote_reading import ChangedFileError, FileVersion, RemoteReading, is_http, part, read_file
+from .remote_reading import ChangedFileError, FileVersion, RemoteReading, is_http, part
 
 _TAR: Final = "tar"
 _PREFIX: Final = "accvlab-bounded-"
@@ -146,7 +146,6 @@ def start_of_member(file_system: Any, path: str, read: Callable[[int, int], byte
     return None
 
 
-_BUFFER: Final = 1 << 20
 _BLOCK: Final = 1 << 18
 _NUM_KEPT: Final = 16
 _MOST_AT_ONCE: Final = 8
@@ -168,16 +167,6 @@ class RangeSource(Protocol):
 
     def close(self) -> None:
         """Close what is open."""
-
-
-def open_file(file_system: Any, path: str, reading: RemoteReading) -> io.BufferedIOBase:
-    """Open a remote file that is mostly read on."""
-    version = reading(lambda: FileVersion(file_system, path))
-    if version.size is None:  # there is no telling where it ends
-        opened: io.BufferedIOBase = reading(lambda: file_system.open(path, "rb"))
-        return opened
-    source = PartsOrWhole(_ranges(version, reading), version, reading)
-    return io.BufferedReader(RemoteFile(source), _BUFFER)
 
 
 def open_blocks(version: FileVersion, reading: RemoteReading) -> RemoteFile:
@@ -279,37 +268,6 @@ class RangeReader:
         if self._opened is not None:
             opened, self._opened = self._opened, None
             opened.close()
-
-
-@attrs.define
-class PartsOrWhole:
-    """A remote file that is read as a whole where its server sends no parts of files."""
-
-    _parts: RangeSource
-    _version: FileVersion
-    _reading: RemoteReading
-    _whole: bytes | None = attrs.field(default=None, init=False)
-
-    @property
-    def size(self) -> int:
-        """Number of bytes of the file."""
-        return self._parts.size
-
-    def read(self, start: int, end: int) -> bytes:
-        """Read the bytes in ``[start, end)``, which is within the file."""
-        if self._whole is None:
-            try:
-                return self._parts.read(start, end)
-            except io.UnsupportedOperation:
-                whole = read_file(self._version.file_system, self._version.path, self._reading)
-                self._version.require_length(len(whole))
-                self._whole = whole
-        return self._whole[start:end]
-
-    def close(self) -> None:
-        """Close what is open."""
-        self._whole = None
-        self._parts.close()
 
 
 def _reads_ranges(file_system: Any) -> bool:

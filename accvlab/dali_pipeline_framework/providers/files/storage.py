@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import glob
+import io
 import os
 import stat
 import tempfile
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from ...errors import FileError, MissingPackageError, SettingError, error_that_is_also
 from ...limits.file_limits import opened_file
 from ...url_secrets import cleaned, repr_without_secrets
-from .remote_file import open_blocks, open_file, with_bounds
+from .remote_file import open_blocks, with_bounds
 from .remote_reading import FileVersion, RemoteReading, bounded, read_file
 
 UInt8Array = npt.NDArray[np.uint8]
@@ -144,10 +145,10 @@ class Storage:
             return os.stat(self.path(name) or ".").st_mtime_ns
 
     def open_binary(self, name: str) -> BinaryIO:
-        """Open a file to be read piece by piece. Errors are those of `read_bytes`, except that it may be empty."""
+        """Open a file, a remote one after it was read. Errors are those of `read_bytes`; it may be empty."""
         with self._refusing("The file", name):
             if self._is_remote or is_url(name):
-                return cast(BinaryIO, open_file(*self._located(name), self._reading))
+                return io.BytesIO(read_file(*self._located(name), self._reading))
             return open_regular_file(self.path(name))
 
     def version(self, name: str) -> FileVersion:
