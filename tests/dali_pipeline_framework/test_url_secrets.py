@@ -178,16 +178,6 @@ def test_errors_of_lists_folders_archives_and_videos(server: FileServer, tmp_pat
         assert SECRET not in repr(settings)
 
 
-def test_caches_hold_no_secrets(server: FileServer, tmp_path: Path) -> None:
-    (tmp_path / "train" / "x").mkdir(parents=True)
-    (tmp_path / "train" / "x" / "a.jpg").write_bytes(b"a")
-    cache = tmp_path / "cache"
-    FileDataProvider(f"{root(server)}/train", storage_options=ONCE, index_cache=cache)
-    files = [*cache.glob("*/*")]
-    assert len(files) == 4
-    assert not any(SECRET.encode() in file.read_bytes() for file in files)
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, SupportsIndex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -218,14 +218,7 @@ def _number_of_samples(provider: DataProvider, position: int) -> int:
         raise SettingError(f"`providers[{position}]`: {error}") from error
 
 
-class _Part(NamedTuple):
-    """A provider that is no concatenation, under its name in messages."""
-
-    name: str
-    format: GroupFormat
-
-
-def _parts(providers: Sequence[DataProvider], prefix: str = "") -> Iterator[_Part]:
+def _parts(providers: Sequence[DataProvider], prefix: str = "") -> Iterator[tuple[str, GroupFormat]]:
     # A concatenation shows the blueprint of its first provider only, which hides the mappings of the others.
     for position, provider in enumerate(providers):
         name = f"{prefix}providers[{position}]"
@@ -238,44 +231,43 @@ def _parts(providers: Sequence[DataProvider], prefix: str = "") -> Iterator[_Par
                 f"`{name}`: {type(provider).__name__}.sample_data_structure must be a SampleDataGroup, "
                 f"got {type(blueprint).__name__}."
             )
-        yield _Part(f"{name} ({type(provider).__name__})", blueprint.format)
+        yield f"{name} ({type(provider).__name__})", blueprint.format
 
 
 def _check_formats(providers: Sequence[DataProvider]) -> None:
-    parts = [*_parts(providers)]
-    first, others = parts[0], parts[1:]
+    formats = dict(_parts(providers))
+    first_name, first = next(iter(formats.items()))
     problems = [
         FormatProblem(
-            f"{part.name}, compared with the blueprint of {first.name}:\n"
-            f"{describe_difference(first.format, part.format)}"
+            f"{name}, compared with the blueprint of {first_name}:\n{describe_difference(first, format)}"
         )
-        for part in others
-        if not part.format.matches(first.format)
+        for name, format in formats.items()
+        if not format.matches(first)
     ]
-    alike = [part for part in parts if part.format.matches(first.format)]
-    if len({part.format for part in alike}) > 1:  # they differ in mappings or numbers of dimensions
+    alike = {name: format for name, format in formats.items() if format.matches(first)}
+    if len({*alike.values()}) > 1:  # they differ in mappings or numbers of dimensions
         problems += _clashes(alike)
     if problems:
         raise format_error(problems, "The blueprints of the providers do not go together:")
 
 
-def _clashes(parts: Sequence[_Part]) -> Iterator[FormatProblem]:
+def _clashes(formats: Mapping[str, GroupFormat]) -> Iterator[FormatProblem]:
     """Declarations of the same field that contradict each other; the formats match."""
-    for field, path in enumerate(parts[0].format.flat_paths):
+    for field, path in enumerate(next(iter(formats.values())).flat_paths):
         ranks: dict[int, str] = {}  # number of dimensions -> who declares it
         numbers: dict[Any, tuple[Any, str]] = {}  # label -> its number, and who says so
         labels: dict[Any, str] = {}  # label -> how others contradict
-        for part in parts:
-            leaf = part.format.flat_leaves[field]
+        for name, format in formats.items():
+            leaf = format.flat_leaves[field]
             if leaf.ndim is not None:
-                ranks.setdefault(leaf.ndim, part.name)
+                ranks.setdefault(leaf.ndim, name)
             for label, number in (leaf.mapping or {}).items():
-                known, owner = numbers.setdefault(label, (number, part.name))
+                known, owner = numbers.setdefault(label, (number, name))
                 if not _same(known, number):
                     what = "unlisted labels (the key None)" if label is None else f"label {label!r}"
-                    labels.setdefault(label, f"{what}: {known!r} in {owner}, {number!r} in {part.name}")
+                    labels.setdefault(label, f"{what}: {known!r} in {owner}, {number!r} in {name}")
         if len(ranks) > 1:
-            declared = ", ".join(f"{ndim} in {name}" for ndim, name in ranks.items())
+            declared = ", ".join(f"{ndim} in {owner}" for ndim, owner in ranks.items())
             yield FormatProblem(f"the numbers of dimensions must be the same, got {declared}", path)
         if labels:
             lines = bullets(labels.values(), _MOST_LABELS_PER_FIELD)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -67,20 +66,22 @@ class InputAdapter:
 
     def place(self, info: types.SampleInfo) -> SamplePlace | None:
         """Get the place of the sample at a position; None where it does not tell."""
-        get_place: Callable[[Any], SamplePlace | None] | None = getattr(self.source, "get_place", None)
-        return None if get_place is None else get_place(info)
+        place: SamplePlace | None = self._answer("get_place", None, info)
+        return place
 
     def sample_index(self, info: types.SampleInfo) -> int | None:
         """Get the index in the data set of the sample at a position; None where it does not tell."""
-        get_index: Callable[[Any], int | None] | None = getattr(self.source, "get_sample_index", None)
-        return None if get_index is None else get_index(info)
+        index: int | None = self._answer("get_sample_index", None, info)
+        return index
 
     def describe_sample(self, sample_index: int) -> str:
         """Say where a sample comes from; empty where it does not tell."""
-        describe: Callable[[int], object] | None = getattr(self.source, "describe_sample", None)
-        return "" if describe is None else str(describe(sample_index))
+        return str(self._answer("describe_sample", "", sample_index))
 
     def describe(self) -> dict[str, Any]:
         """What its order depends on, as far as it tells, by name."""
-        describe: Callable[[], dict[str, Any]] | None = getattr(self.source, "describe", None)
-        return {} if describe is None else describe()
+        return {**self._answer("describe", {})}
+
+    def _answer(self, method: str, default: Any, *arguments: Any) -> Any:
+        call = getattr(self.source, method, None)
+        return default if call is None else call(*arguments)

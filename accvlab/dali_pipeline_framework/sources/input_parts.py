@@ -86,21 +86,16 @@ class ReaderEpochs:
     @property
     def sample_counts(self) -> SampleCounts:
         """What becomes of the samples of an epoch, over all shards; with ``"wrap"`` that of the first epoch."""
-        num_slots = self.num_made * self.batch_size * self.num_shards
         num_batches, num_delivered = self.num_made, self.num_samples
         if self.last_batch == "drop":
             num_batches = self.num_batches(0)
             num_delivered = num_batches * self.batch_size * self.num_shards
-            num_slots = num_delivered
-        is_wrapped = self.last_batch == "wrap"
-        surplus = num_slots - num_delivered
-        return SampleCounts(
+        return SampleCounts.of_slots(
+            self.last_batch,
             num_batches=num_batches,
             num_samples=self.num_samples,
             num_delivered=num_delivered,
-            num_dropped=self.num_samples - num_delivered,
-            num_repeated=surplus if is_wrapped else 0,
-            num_padded=0 if is_wrapped else surplus,
+            num_slots=num_batches * self.batch_size * self.num_shards,
         )
 
 

@@ -14,14 +14,22 @@ from nvidia.dali import types
 from ...checks import index_in
 from ...errors import FileError, SettingError
 from ...sample_data import SampleDataGroup
-from ...sample_data.formats import ENCODED_IMAGE
+from ...sample_data.formats import ENCODED_IMAGE, UNKNOWN_CONTENT
 from ...sample_data.names import Name
 from ...unknown_arguments import explains_unknown_arguments
 from ...url_secrets import without_secrets
 from ..data_provider import DataProvider
-from .file_scan import DEFAULT_FILE_FILTERS, FilePath, find_files
+from .file_scan import (
+    DEFAULT_FILE_FILTERS,
+    FilePath,
+    NameFilter,
+    check_mode,
+    list_given_files,
+    read_list_file,
+    scan_folders,
+)
 from .file_table import FileTable
-from .storage import StoragePath, as_utf8
+from .storage import Storage, StoragePath, as_utf8, checked_path, parent_of
 
 
 class FileDataProvider(DataProvider):
@@ -64,8 +72,6 @@ class FileDataProvider(DataProvider):
         path_name: Name | None = "path",
         index_name: Name | None = "index",
         storage_options: Mapping[str, Any] | None = None,
-        index_cache: FilePath | None = None,
-        refresh: bool = False,
     ) -> None:
         """Find the files.
 
@@ -85,15 +91,9 @@ class FileDataProvider(DataProvider):
             path_name: Name of the field of the path; None for none. Bytes that are no UTF-8 appear as ``\\xff``.
             index_name: Name of the field of the sample index; None for none.
             storage_options: Arguments of a remote file system (credentials, endpoint, ...).
-            index_cache: A local folder that keeps what was found, for each list and each choice of arguments (but
-                for ``storage_options``). It is used if no folder and no list was changed since, else made anew.
-                Processes share its memory.
-            refresh: Whether to look for files though ``index_cache`` has them. Remote folders do not tell that
-                they were changed.
 
         Raises:
-            SettingError: Arguments do not go together, no file is found, a line of the list is wrong, or
-                ``index_cache`` is no folder that can be written.
+            SettingError: Arguments do not go together, no file is found, or a line of the list is wrong.
             FileError: A folder or the list cannot be read. Also the builtin exception of the cause, e.g.
                 `FileNotFoundError`. Files themselves are not looked at.
             DuplicateFieldError: Two fields have the same name.
@@ -101,30 +101,30 @@ class FileDataProvider(DataProvider):
         """
         self._field_names = (data_name, label_name, path_name, index_name)
         self._blueprint = self._make_blueprint()
-        self._storage, self._table = find_files(
-            file_root,
-            file_list,
-            files,
-            labels,
-            file_filters=file_filters,
-            dir_filters=dir_filters,
-            case_sensitive_filter=case_sensitive_filter,
-            storage_options=storage_options,
-            index_cache=index_cache,
-            refresh=refresh,
-        )
+        check_mode(file_root, file_list, files, labels)
+        file_filter = NameFilter(file_filters, case_sensitive=case_sensitive_filter, argument="file_filters")
+        folder_filter = None
+        if dir_filters is not None:
+            folder_filter = NameFilter(dir_filters, case_sensitive=case_sensitive_filter, argument="dir_filters")
+        self._storage = Storage("" if file_root is None else file_root, storage_options)
+        if files is not None:
+            self._table = list_given_files(files, labels)
+        elif file_list is not None:
+            folder, name = parent_of(checked_path(file_list, "file_list"))
+            of_list = Storage(folder, storage_options)
+            self._table = read_list_file(of_list, name)
+            self._storage = of_list if file_root is None else self._storage
+        else:
+            self._table = scan_folders(self._storage, file_filter, folder_filter)
 
     def _make_blueprint(self) -> SampleDataGroup:
-        data_name, label_name, path_name, index_name = self._field_names
+        uint8, int32, string = types.DALIDataType.UINT8, types.DALIDataType.INT32, types.DALIDataType.STRING
+        formats = ((uint8, 1), (int32, 1), (string, None), (types.DALIDataType.INT64, None))
         blueprint = SampleDataGroup()
-        if data_name is not None:
-            blueprint.add_data_field(data_name, types.DALIDataType.UINT8, ndim=1, content=ENCODED_IMAGE)
-        if label_name is not None:
-            blueprint.add_data_field(label_name, types.DALIDataType.INT32, ndim=1)
-        if path_name is not None:
-            blueprint.add_data_field(path_name, types.DALIDataType.STRING)
-        if index_name is not None:
-            blueprint.add_data_field(index_name, types.DALIDataType.INT64)
+        for name, (dtype, ndim) in zip(self._field_names, formats, strict=True):
+            if name is not None:
+                content = ENCODED_IMAGE if dtype == uint8 else UNKNOWN_CONTENT
+                blueprint.add_data_field(name, dtype, ndim=ndim, content=content)
         if not len(blueprint):
             raise SettingError("A sample must have at least one field, got None for all names.")
         return blueprint

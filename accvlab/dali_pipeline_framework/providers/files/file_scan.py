@@ -6,17 +6,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, SupportsIndex
+from collections.abc import Callable, Iterable
+from typing import SupportsIndex
 
 from ...checks import elements, shown, whole_number
-from ...draws.keyed_draws import hash_bytes
-from ...errors import FileError, SettingError
-from ...url_secrets import without_secrets
-from .columns import load_or_make
+from ...errors import SettingError
 from .file_table import FileTable, FileTableBuilder
-from .storage import Storage, StoragePath, checked_path, parent_of
+from .storage import Storage, StoragePath, checked_path
 
 _FNM_CASEFOLD = 1 << 4
 _SPECIAL = frozenset("*?[\\")
@@ -103,7 +99,6 @@ DEFAULT_FILE_FILTERS: tuple[str, ...] = (
 """Patterns of the files that are listed if no others are given, as in DALI 2.4."""
 
 _LARGEST_LABEL = 2**31 - 1
-_COARSEST_CLOCK_NS = 2 * 10**9  # of a file system: FAT counts in steps of two seconds
 
 
 def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameFilter | None = None) -> FileTable:
@@ -127,22 +122,19 @@ def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameF
         folder_filter: Which folders are labels; None for all.
 
     Returns:
-        Names relative to the root, int32 labels. The notes have ``classes``, the name of each label folder, and
-        ``changed_ns``, when the root and each of them was last changed, see ``is_unchanged``.
+        Names relative to the root, int32 labels. The notes have ``classes``, the name of each label folder.
 
     Raises:
         FileError: A folder cannot be read, or a link in the root leads nowhere.
         SettingError: No file matches.
     """
     builder = FileTableBuilder()
-    changed_ns = [_settled_time_ns(storage, "")]
     at_top = [*storage.list_folder()]
     folders = [name for name, is_folder in at_top if is_folder]
     classes = [name for name in folders if folder_filter is None or folder_filter.matches(name)]
     classes.sort(key=os.fsencode)
     num_seen = 0
     for label, folder in enumerate(classes):
-        changed_ns.append(_settled_time_ns(storage, folder))
         names: list[bytes] = []
         for name, is_folder in storage.list_folder(folder, follows_links=False):
             if is_folder:
@@ -157,30 +149,7 @@ def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameF
     if not len(builder):
         num_at_top = len(at_top) - len(folders)
         raise SettingError(_why_nothing_is_found(storage, file_filter, folders, classes, num_seen, num_at_top))
-    return builder.finish({"classes": classes, "changed_ns": changed_ns})
-
-
-def is_unchanged(storage: Storage, table: FileTable) -> bool:
-    """Whether the folders of a table of `scan_folders` are unchanged, by their modification times.
-
-    In remote folders nothing tells: they count as unchanged.
-    """
-    folders = ["", *table.notes["classes"]]
-    try:
-        return all(
-            storage.modification_time_ns(folder) == changed_ns
-            for folder, changed_ns in zip(folders, table.notes["changed_ns"], strict=True)
-        )
-    except FileError:
-        return False
-
-
-def _settled_time_ns(storage: Storage, name: str) -> int | None:
-    """Get the modification time of a folder; None if it is so recent that another change may get the same."""
-    changed_ns = storage.modification_time_ns(name)
-    if changed_ns is None or changed_ns > time.time_ns() - _COARSEST_CLOCK_NS:
-        return None
-    return changed_ns
+    return builder.finish({"classes": classes})
 
 
 def read_list_file(storage: Storage, list_name: str) -> FileTable:
@@ -226,15 +195,6 @@ def read_list_file(storage: Storage, list_name: str) -> FileTable:
     if not len(builder):
         raise SettingError(f"The list {path!r} names no file: it must have one name and label per line.")
     return builder.finish()
-
-
-def content_hash(storage: Storage, name: str) -> str:
-    """Make a text that tells files of different content apart: 16 hexadecimal digits."""
-    hashes = []
-    with storage.open_binary(name) as file:
-        while part := file.read(1 << 20):
-            hashes.append(hash_bytes(part).to_bytes(8, "little"))
-    return f"{hash_bytes(*hashes):016x}"
 
 
 def list_given_files(
@@ -309,62 +269,8 @@ def _why_nothing_is_found(
 FilePath = str | os.PathLike[str]
 
 
-def find_files(
-    file_root: StoragePath | None,
-    file_list: StoragePath | None,
-    files: FilePath | Iterable[FilePath] | None,
-    labels: SupportsIndex | Iterable[SupportsIndex] | None,
-    *,
-    file_filters: str | Iterable[str],
-    dir_filters: str | Iterable[str] | None,
-    case_sensitive_filter: bool,
-    storage_options: Mapping[str, Any] | None,
-    index_cache: FilePath | None,
-    refresh: bool,
-) -> tuple[Storage, FileTable]:
-    """Find the files of a data set: where they are, and their names there, with int32 labels.
-
-    For arguments and errors see `FileDataProvider`.
-    """
-    _check_mode(file_root, file_list, files, labels)
-    file_filter = NameFilter(file_filters, case_sensitive=case_sensitive_filter, argument="file_filters")
-    folder_filter = None
-    if dir_filters is not None:
-        folder_filter = NameFilter(dir_filters, case_sensitive=case_sensitive_filter, argument="dir_filters")
-
-    storage = Storage("" if file_root is None else file_root, storage_options)
-    scan: Callable[[], FileTable]
-    key: Callable[[], Any]
-    if files is not None:
-        given = list_given_files(files, labels)
-        scan, key = lambda: given, given.digest
-    elif file_list is not None:
-        folder, name = parent_of(checked_path(file_list, "file_list"))
-        of_list = Storage(folder, storage_options)
-        storage = of_list if file_root is None else storage
-        scan, key = (
-            functools.partial(read_list_file, of_list, name),
-            functools.partial(content_hash, of_list, name),
-        )
-    else:
-        scan = functools.partial(scan_folders, storage, file_filter, folder_filter)
-        root = without_secrets(storage.root) if storage.is_remote else os.path.abspath(storage.root)
-        folders = None if folder_filter is None else folder_filter.patterns
-        settings = [root, file_filter.patterns, folders, bool(case_sensitive_filter)]
-        key = settings.copy
-    if index_cache is None:
-        return storage, scan()
-
-    def is_current(table: FileTable) -> bool:
-        return not refresh and ("classes" not in table.notes or is_unchanged(storage, table))
-
-    table = load_or_make(
-        index_cache, ["files", key()], FileTable.load, lambda: scan().columns(), is_current=is_current
-    )
-    return storage, table
-
-
-def _check_mode(file_root: StoragePath | None, file_list: object, files: object, labels: object) -> None:
+def check_mode(file_root: StoragePath | None, file_list: object, files: object, labels: object) -> None:
+    """Raise a `SettingError` where it is not clear from which of them the files are to be found."""
     if files is not None and file_list is not None:
         raise SettingError("Files are named by `files` or by `file_list`, got both.")
     if labels is not None and files is None:

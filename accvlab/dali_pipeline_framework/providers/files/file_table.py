@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compact table of names, which several processes map."""
+"""A compact table of names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import operator
 import os
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
 from typing import Any, SupportsIndex
 
 import attrs
@@ -16,16 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checks import index_in
-from ...draws.keyed_draws import hash_bytes
 from ...errors import SettingError
-from .columns import Columns
 
 UInt8Array = npt.NDArray[np.uint8]
 Int64Array = npt.NDArray[np.int64]
 LabelArray = npt.NDArray[np.int32]
 FileName = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
-_KIND = "table of names"
 _CHUNK = 1 << 20
 
 
@@ -50,12 +46,9 @@ class FileTable:
     So a name costs its bytes and eight more, and a table is a few arrays instead of many Python objects. Names
     are bytes as the file system has them (``os.fsencode``), so there is none that a table cannot hold.
 
-    A table that was loaded from a folder is mapped, not read, and is pickled as the path of that folder: all
-    workers of a machine share its memory.
-
     Attributes:
         labels: ``(N,)`` int32, read-only; None in a table without labels.
-        notes: What else is kept with the table: anything that JSON can hold.
+        notes: What else is kept with the table.
 
     Example:
         >>> table = FileTable.from_names(["a.jpg", "bb.jpg"], labels=[0, 1])
@@ -69,8 +62,6 @@ class FileTable:
     _offsets: Int64Array = attrs.field(converter=_read_only)
     labels: LabelArray | None = attrs.field(default=None, converter=_read_only)
     notes: Mapping[str, Any] = attrs.field(factory=dict)
-    _saved: tuple[str, str] | None = None  # folder, checksum
-    _digest: str | None = None
 
     @classmethod
     def from_names(
@@ -105,36 +96,6 @@ class FileTable:
             )
         return builder.finish(notes)
 
-    @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> FileTable:
-        """Map a table that `save` has written.
-
-        Raises:
-            FileError: There is no table of this version, or it is damaged: its content is read once to find that
-                out.
-        """
-        return _table_of(Columns.open(folder, _KIND))
-
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the table to a folder, see `load`.
-
-        Raises:
-            FileError: It cannot be written.
-            SettingError: The notes are nothing that JSON can hold.
-        """
-        self.columns().save(folder)
-
-    def columns(self) -> Columns:
-        """Get what is saved."""
-        arrays: dict[str, Any] = {"names": self._names, "offsets": self._offsets, "labels": self.labels}
-        kept = {name: array for name, array in arrays.items() if array is not None}
-        return Columns(_KIND, kept, {"notes": dict(self.notes), "digest": self.digest()})
-
-    @property
-    def folder(self) -> str | None:
-        """The folder that the table is mapped from, None for one in memory."""
-        return None if self._saved is None else self._saved[0]
-
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
@@ -160,38 +121,12 @@ class FileTable:
             for start, end in itertools.pairwise(edges):
                 yield os.fsdecode(chunk[start - edges[0] : end - edges[0]])
 
-    def __eq__(self, other: object) -> bool:
-        """Whether both have the same names and labels in the same order; notes do not count."""
-        if not isinstance(other, FileTable):
-            return NotImplemented
-        if len(self) != len(other) or (self.labels is None) != (other.labels is None):
-            return False
-        return self is other or self.digest() == other.digest()
-
-    def __hash__(self) -> int:
-        return hash(self.digest())
-
     def __repr__(self) -> str:
         count = f"{len(self)} name{'' if len(self) == 1 else 's'}"
         labels = ""
         if self.labels is not None and len(self):
             labels = f", labels in [{self.labels.min()}, {self.labels.max()}]"
-        return f"FileTable({count}{labels}{f', mapped from {self.folder!r}' if self._saved else ''})"
-
-    def digest(self) -> str:
-        """Make a text of 16 hexadecimal digits that tells tables of different names or labels apart."""
-        if self._digest is None:
-            parts = [self._names, self._offsets.astype("<i8", copy=False).view(np.uint8)]
-            if self.labels is not None:
-                parts.append(self.labels.astype("<i8").view(np.uint8))
-            hashes = [_hash_in_chunks(part) for part in parts]
-            self._digest = f"{hash_bytes(*(value.to_bytes(8, 'little') for value in hashes)):016x}"
-        return self._digest
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        if self._saved is not None:
-            return _mapped_again, self._saved
-        return FileTable, (self._names, self._offsets, self.labels, dict(self.notes))
+        return f"FileTable({count}{labels})"
 
 
 class FileTableBuilder:
@@ -228,23 +163,4 @@ class FileTableBuilder:
         """Make the table, without a copy of the names. No name can be added afterwards."""
         names, offsets = np.frombuffer(self._names, np.uint8), np.frombuffer(self._offsets, np.int64)
         labels = np.frombuffer(self.labels, np.int32) if self.labels else None
-        return FileTable(names, offsets, labels, MappingProxyType({**(notes or {})}))
-
-
-def _hash_in_chunks(content: UInt8Array) -> int:
-    """Hash the hashes of parts, without a copy of the whole."""
-    parts = range(0, len(content), _CHUNK)
-    hashes = [hash_bytes(content[first : first + _CHUNK].tobytes()) for first in parts]
-    return hash_bytes(*(value.to_bytes(8, "little") for value in hashes))
-
-
-def _table_of(columns: Columns) -> FileTable:
-    arrays, notes, saved = columns.arrays, columns.notes, (str(columns.folder), columns.checksum)
-    labels = arrays.get("labels")
-    return FileTable(arrays["names"], arrays["offsets"], labels, notes["notes"], saved, notes["digest"])
-
-
-def _mapped_again(folder: str, checksum: str) -> FileTable:
-    columns = Columns.open(folder, _KIND)
-    columns.require(checksum, _KIND)
-    return _table_of(columns)
+        return FileTable(names, offsets, labels, dict(notes or {}))

@@ -19,7 +19,7 @@ import attrs
 from cachetools import LRUCache
 
 from ...limits.file_limits import FILE_BYTES, UNPACKED_BYTES
-from .remote_reading import ChangedFileError, FileVersion, RemoteReading, is_http, part
+from .remote_reading import ChangedFileError, FileVersion, RemoteReading, answer_of, is_http, part
 
 _TAR: Final = "tar"
 _PREFIX: Final = "accvlab-bounded-"
@@ -177,7 +177,7 @@ def open_blocks(version: FileVersion, reading: RemoteReading) -> RemoteFile:
     """
     if version.size is None:
         raise io.UnsupportedOperation("its store does not say how long it is, so that no parts of it can be read")
-    return RemoteFile(KeptBlocks(_ranges(version, reading)))
+    return RemoteFile(_ranges(version, reading))
 
 
 def _ranges(version: FileVersion, reading: RemoteReading) -> RangeSource:
@@ -215,7 +215,7 @@ class RangeReader:
         return self._reading(lambda: self._fetch(start, end))
 
     def _answered(self, start: int, end: int) -> bytes:
-        answer = part(self._file_system, self._path, start, end)
+        answer = answer_of(self._file_system, part, self._path, start, end)
         if self._reading.checks_length:
             self._version.require_answer(answer.size, answer.marks)
         return self._complete(answer.content, end - start)
@@ -309,8 +309,8 @@ class ArchiveMember:
         self.archive.close()
 
 
-class KeptBlocks:
-    """Blocks of a file, of which the last ones are kept.
+class RemoteFile(io.RawIOBase):
+    """A remote file, read in blocks, of which the last ones are kept.
 
     Where reading goes on behind a request of which all was used, the next one is twice as long, so that few bytes
     are read in vain and long parts take few requests. That holds for each of several places at which reading goes
@@ -321,60 +321,13 @@ class KeptBlocks:
     """
 
     def __init__(self, source: RangeSource) -> None:
-        """Read nothing yet."""
-        self._source = source
-        self._kept: LRUCache[int, bytes] = LRUCache(_NUM_KEPT)
-        self._unused: set[int] = set()  # of those that were requested
-        self._runs: LRUCache[int, int] = LRUCache(_MOST_RUNS)  # block behind a request -> how many that had
-
-    @property
-    def size(self) -> int:
-        """Number of bytes of the file."""
-        return self._source.size
-
-    def read(self, start: int, end: int) -> bytes:
-        """Read the bytes in ``[start, end)``, which is within the file."""
-        first = start // _BLOCK
-        blocks = b"".join(self._block(number) for number in range(first, -(-end // _BLOCK)))
-        return blocks[start - first * _BLOCK : end - first * _BLOCK]
-
-    def _block(self, number: int) -> bytes:
-        if number not in self._kept:
-            self._request(number)
-        self._unused.discard(number)
-        return self._kept[number]
-
-    def _request(self, number: int) -> None:
-        wanted = range(number, min(number + self._num_at_once(number), -(-self.size // _BLOCK)))
-        behind = next((each for each in wanted if each in self._kept), wanted.stop)
-        content = self._source.read(number * _BLOCK, min(behind * _BLOCK, self.size))
-        for each in range(number, behind):
-            place = (each - number) * _BLOCK
-            self._kept[each] = content[place : place + _BLOCK]
-            self._unused.add(each)
-        self._runs[behind] = behind - number
-
-    def _num_at_once(self, number: int) -> int:
-        num_before = self._runs.pop(number, 0)
-        if not num_before or not self._unused.isdisjoint(range(number - num_before, number)):
-            return 1
-        return min(2 * num_before, _MOST_AT_ONCE)
-
-    def close(self) -> None:
-        """Let go of the blocks."""
-        self._kept.clear()
-        self._unused.clear()
-        self._source.close()
-
-
-class RemoteFile(io.RawIOBase):
-    """A remote file, read in parts."""
-
-    def __init__(self, source: RangeSource) -> None:
-        """Begin at its first byte."""
+        """Begin at its first byte; nothing is read yet."""
         super().__init__()
         self._source = source
         self._position = 0
+        self._kept: LRUCache[int, bytes] = LRUCache(_NUM_KEPT)
+        self._unused: set[int] = set()  # of those that were requested
+        self._runs: LRUCache[int, int] = LRUCache(_MOST_RUNS)  # block behind a request -> how many that had
 
     def readable(self) -> bool:
         """It is."""
@@ -402,12 +355,41 @@ class RemoteFile(io.RawIOBase):
         end = min(self._position + len(view), self._source.size)
         if end <= self._position:
             return 0
-        content = self._source.read(self._position, end)
+        content = self._range(self._position, end)
         view[: len(content)] = content
         self._position = end
         return len(content)
 
+    def _range(self, start: int, end: int) -> bytes:
+        first = start // _BLOCK
+        blocks = b"".join(self._block(number) for number in range(first, -(-end // _BLOCK)))
+        return blocks[start - first * _BLOCK : end - first * _BLOCK]
+
+    def _block(self, number: int) -> bytes:
+        if number not in self._kept:
+            self._request(number)
+        self._unused.discard(number)
+        return self._kept[number]
+
+    def _request(self, number: int) -> None:
+        wanted = range(number, min(number + self._num_at_once(number), -(-self._source.size // _BLOCK)))
+        behind = next((each for each in wanted if each in self._kept), wanted.stop)
+        content = self._source.read(number * _BLOCK, min(behind * _BLOCK, self._source.size))
+        for each in range(number, behind):
+            place = (each - number) * _BLOCK
+            self._kept[each] = content[place : place + _BLOCK]
+            self._unused.add(each)
+        self._runs[behind] = behind - number
+
+    def _num_at_once(self, number: int) -> int:
+        num_before = self._runs.pop(number, 0)
+        if not num_before or not self._unused.isdisjoint(range(number - num_before, number)):
+            return 1
+        return min(2 * num_before, _MOST_AT_ONCE)
+
     def close(self) -> None:
         """Close the file; may be called again."""
+        self._kept.clear()
+        self._unused.clear()
         self._source.close()
         super().close()

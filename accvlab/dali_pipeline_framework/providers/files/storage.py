@@ -137,13 +137,6 @@ class Storage:
                 for entry in entries:
                     yield FolderEntry(entry.name, _is_folder(entry, follows_links))
 
-    def modification_time_ns(self, name: str = "") -> int | None:
-        """Get the modification time of a local file or folder in nanoseconds since 1970; None for a remote one."""
-        if self._is_remote or is_url(name):
-            return None
-        with self._refusing("The folder", name):
-            return os.stat(self.path(name) or ".").st_mtime_ns
-
     def open_binary(self, name: str) -> BinaryIO:
         """Open a file, a remote one after it was read. Errors are those of `read_bytes`; it may be empty."""
         with self._refusing("The file", name):
