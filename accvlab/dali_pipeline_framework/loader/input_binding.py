@@ -13,8 +13,7 @@ from ..checks import MOST_IN_BATCH, shown, whole_number
 from ..errors import NotSupportedError, SettingError
 from ..sampling.arithmetic.last_batch import LastBatch, check_last_batch
 from ..sampling.random_access_sampler import Description
-from ..sources.completed_epochs import CompletedCallable, CompletedIterable, EpochSettings
-from ..sources.input_adapter import InputAdapter
+from ..sources.input_adapter import CompletedCallable, CompletedIterable, EpochSettings, InputAdapter
 from ..sources.input_parts import InputPart, InputParts
 from ..sources.planned_input import PlannedInput
 from ..sources.sampler_inputs import SamplerInputIterable

@@ -1,11 +1,9 @@
 from .camera_rigs import MissingFrame as MissingFrame
-from .clip_data_provider import ClipDataProvider as ClipDataProvider
-from .concat_data_provider import ConcatDataProvider as ConcatDataProvider
 from .data_provider import DataProvider as DataProvider
 from .files.columns import Columns as Columns
 from .files.columns import load_or_make as load_or_make
 from .files.file_data_provider import FileDataProvider as FileDataProvider
-from .files.file_table import FileTable as FileTable
+from .files.file_scan import FileTable as FileTable
 from .files.remote_reading import RemoteReading as RemoteReading
 from .files.storage import Storage as Storage
 from .frame_folders import FrameFolders as FrameFolders
@@ -13,3 +11,5 @@ from .frame_providers import FrameDataProvider as FrameDataProvider
 from .frame_providers import FrameSequenceDataProvider as FrameSequenceDataProvider
 from .replayed_draws import ReplayedDrawsProvider as ReplayedDrawsProvider
 from .torch_dataset_provider import TorchDatasetProvider as TorchDatasetProvider
+from .wrapping_providers import ClipDataProvider as ClipDataProvider
+from .wrapping_providers import ConcatDataProvider as ConcatDataProvider

@@ -35,7 +35,7 @@ from .camera_rigs import (
     one_of,
     stamp_of,
 )
-from .files.file_table import FileTable, FileTableBuilder
+from .files.file_scan import FileTable, FileTableBuilder
 from .files.storage import Storage, StoragePath, as_utf8
 
 Alignment: TypeAlias = Literal["name", "time"]
@@ -167,14 +167,14 @@ class RecordingFolders:
             names = self._folders("")
         else:
             top = self._folders("")
-            of_camera = {folder: self._folders_if_any(folder) for folder in self.cameras.values()}
-            missing = [repr(folder) for folder, recordings in of_camera.items() if recordings is None]
+            folders = self.cameras.values()
+            missing = [repr(folder) for folder in folders if not self.storage.is_folder(folder)]
             if missing:
                 raise SettingError(
                     f"There is no folder {', '.join(missing)} (`cameras`) in {self.storage.root!r}. "
                     f"There {_listed(top)}."
                 )
-            names = [*{recording for recordings in of_camera.values() for recording in recordings or ()}]
+            names = [*{recording for folder in folders for recording in self._folders(folder)}]
         # DALI sorts whole paths, in which a "/" follows the folder.
         names.sort(key=lambda name: os.fsencode(name) + b"/")
         if not names:
@@ -222,12 +222,6 @@ class RecordingFolders:
         return [
             name for name, is_folder in self.storage.list_folder(folder) if is_folder and not name.startswith(".")
         ]
-
-    def _folders_if_any(self, folder: str) -> list[str] | None:
-        try:
-            return self._folders(folder)
-        except FileNotFoundError:
-            return None
 
     def _why_there_is_no_recording(self) -> str:
         files = [name for name, is_folder in self.storage.list_folder() if not is_folder]

@@ -82,8 +82,10 @@ def _acquired(lock: str, path: str | os.PathLike[str]) -> int | None:
             return None  # what is made cannot be written either, which says more
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_file_of(descriptor, lock):
+            if os.path.samestat(os.fstat(descriptor), os.stat(lock)):  # else it is that of another process now
                 return descriptor
+        except FileNotFoundError:
+            pass  # it was removed before it was locked
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES, errno.EINTR):
                 os.close(descriptor)
@@ -95,15 +97,6 @@ def _acquired(lock: str, path: str | os.PathLike[str]) -> int | None:
         os.close(descriptor)
     _logger.warning("%s is made although another process has been making it for an hour.", os.fspath(path))
     return None
-
-
-def _is_file_of(descriptor: int, path: str) -> bool:
-    """Whether an open file is the one of that name: it may have been removed before it was locked."""
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        return False
-    return os.path.samestat(os.fstat(descriptor), status)
 
 
 def _forget_in_child() -> None:

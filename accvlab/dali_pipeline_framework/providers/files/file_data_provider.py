@@ -22,13 +22,13 @@ from ..data_provider import DataProvider
 from .file_scan import (
     DEFAULT_FILE_FILTERS,
     FilePath,
+    FileTable,
     NameFilter,
     check_mode,
     list_given_files,
     read_list_file,
     scan_folders,
 )
-from .file_table import FileTable
 from .storage import Storage, StoragePath, as_utf8, checked_path, parent_of
 
 

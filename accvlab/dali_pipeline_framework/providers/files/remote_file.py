@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import io
 import struct
 import tarfile
@@ -13,7 +12,7 @@ import threading
 import weakref
 import zipfile
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import attrs
 from cachetools import LRUCache
@@ -54,12 +53,13 @@ def _bounded(compression: object) -> str | None:
         return None
     name = _PREFIX + compression
     if name not in compr:
-        register_compression(name, functools.partial(_unpacked, compr[compression]), [])
+        unpack = compr[compression]
+
+        def unpacked(file: Any, mode: str = "rb", **settings: Any) -> BoundedUnpacking:
+            return BoundedUnpacking(unpack(file, mode=mode, **settings))
+
+        register_compression(name, unpacked, [])
     return name
-
-
-def _unpacked(unpack: Any, file: Any, mode: str = "rb", **settings: Any) -> BoundedUnpacking:
-    return BoundedUnpacking(unpack(file, mode=mode, **settings))
 
 
 class BoundedUnpacking(io.RawIOBase):
@@ -155,20 +155,6 @@ _locks: weakref.WeakKeyDictionary[Any, threading.Lock] = weakref.WeakKeyDictiona
 _locks_lock = threading.Lock()
 
 
-class RangeSource(Protocol):
-    """Bytes of a file, by their places."""
-
-    @property
-    def size(self) -> int:
-        """Number of bytes of the file."""
-
-    def read(self, start: int, end: int) -> bytes:
-        """Read the bytes in ``[start, end)``, which is within the file."""
-
-    def close(self) -> None:
-        """Close what is open."""
-
-
 def open_blocks(version: FileVersion, reading: RemoteReading) -> RemoteFile:
     """Open a version of a remote file that is read here and there: blocks of it are kept.
 
@@ -180,7 +166,7 @@ def open_blocks(version: FileVersion, reading: RemoteReading) -> RemoteFile:
     return RemoteFile(_ranges(version, reading))
 
 
-def _ranges(version: FileVersion, reading: RemoteReading) -> RangeSource:
+def _ranges(version: FileVersion, reading: RemoteReading) -> ArchiveMember | RangeReader:
     if version.archive is not None and version.archive.size is not None:
         archive = _ranges(version.archive, reading)
         start = start_of_member(version.file_system, version.path, archive.read)
@@ -296,7 +282,7 @@ class ArchiveMember:
         size: Its number of bytes.
     """
 
-    archive: RangeSource
+    archive: ArchiveMember | RangeReader
     start: int
     size: int
 
@@ -320,7 +306,7 @@ class RemoteFile(io.RawIOBase):
         requests  |    |     | 1  | 2       | 3 ...
     """
 
-    def __init__(self, source: RangeSource) -> None:
+    def __init__(self, source: ArchiveMember | RangeReader) -> None:
         """Begin at its first byte; nothing is read yet."""
         super().__init__()
         self._source = source

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import attrs
 
-from ...checks import whole_number
-from ...errors import FileError, SettingError
+from ...checks import number, valid, whole_number
+from ...errors import FileError
 from ...limits.file_limits import FILE_BYTES, UNPACKED_BYTES, FileTooLargeError
 from ...threads import called_in_thread
 from ...url_secrets import cleaned
@@ -324,15 +324,6 @@ _jitter = random.Random()  # the global generator belongs to the data set
 _CLIENTS = ("aiohttp", "botocore", "aiobotocore", "gcsfs", "google", "azure", "requests", "urllib3", "fsspec")
 
 
-def _positive(instance: object, attribute: attrs.Attribute[Any], value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise SettingError(f"`{attribute.name}` must be a number above 0, got {value!r}.")
-
-
-def _checked_attempts(value: int) -> int:
-    return whole_number(value, "attempts", at_least=1)
-
-
 @attrs.frozen(kw_only=True)
 class RemoteReading:
     """How remote files are read: the entry ``"reading"`` of ``storage_options``.
@@ -357,10 +348,10 @@ class RemoteReading:
         10
     """
 
-    attempts: int = attrs.field(default=5, converter=_checked_attempts)
-    first_wait_s: float = attrs.field(default=0.2, validator=_positive)
-    most_wait_s: float = attrs.field(default=10, validator=_positive)
-    timeout_s: float = attrs.field(default=60, validator=_positive)
+    attempts: int = attrs.field(default=5, validator=valid(whole_number, at_least=1))
+    first_wait_s: float = attrs.field(default=0.2, validator=valid(number, above=0))
+    most_wait_s: float = attrs.field(default=10, validator=valid(number, above=0))
+    timeout_s: float = attrs.field(default=60, validator=valid(number, above=0))
     checks_length: bool = attrs.field(default=True, validator=attrs.validators.instance_of(bool))
 
     def __call__(self, read: Callable[[], _T]) -> _T:

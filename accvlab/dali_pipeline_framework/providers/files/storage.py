@@ -25,8 +25,8 @@ from .remote_reading import FileVersion, RemoteReading, bounded, read_file
 
 UInt8Array = npt.NDArray[np.uint8]
 StoragePath = str | os.PathLike[str]
-
 _READING = RemoteReading()
+
 _ARCHIVES = ("zip://", "tar://")
 _PART = ".part"  # end of the name of a file that is being written
 _LONGEST_WRITING_S = 3600.0
@@ -64,7 +64,7 @@ class Storage:
         if not isinstance(storage_options, Mapping | None):
             raise SettingError(f"`storage_options` must be a dict, got {type(storage_options).__name__}.")
         self._options = dict(storage_options or {})
-        self._reading_asked = self._options.pop("reading", None)
+        self._reading_asked = self._options.pop("reading", None)  # None is shorter in pickles
         if not isinstance(self._reading_asked, RemoteReading | None):
             raise SettingError(
                 f"`storage_options['reading']` must be a RemoteReading, got {type(self._reading_asked).__name__}."

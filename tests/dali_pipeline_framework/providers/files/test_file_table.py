@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.laws import examples
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.providers.files.file_table import FileTable
+from accvlab.dali_pipeline_framework.providers.files.file_scan import FileTable
 
 names = st.binary(max_size=20).map(os.fsdecode)
 labelled = st.lists(st.tuples(names, st.integers(-(2**31), 2**31 - 1)), max_size=30)
