@@ -38,13 +38,13 @@ from ..processing_steps.named_fields import find_paths as find_paths
 from ..processing_steps.named_fields import path_in_group as path_in_group
 from ..processing_steps.named_fields import put_beside as put_beside
 from ..processing_steps.named_fields import required_names as required_names
-from ..providers.camera_rigs import exact as exact
-from ..providers.camera_rigs import nearest as nearest
 from ..providers.files.columns import making as making
 from ..providers.files.storage import StoragePath as StoragePath
 from ..providers.files.storage import checked_path as checked_path
 from ..providers.files.storage import is_url as is_url
 from ..providers.files.storage import joined_url as joined_url
+from ..providers.frames.camera_rigs import exact as exact
+from ..providers.frames.camera_rigs import nearest as nearest
 from ..sample_data.dtypes import get_numpy_type_for_dali_type as get_numpy_type_for_dali_type
 from ..sample_data.formats import DECODED_IMAGE as DECODED_IMAGE
 from ..sample_data.graph_mode import do_not_convert as do_not_convert

@@ -1,4 +1,3 @@
-from .camera_rigs import MissingFrame as MissingFrame
 from .data_provider import DataProvider as DataProvider
 from .files.columns import Columns as Columns
 from .files.columns import load_or_make as load_or_make
@@ -6,9 +5,10 @@ from .files.file_data_provider import FileDataProvider as FileDataProvider
 from .files.file_scan import FileTable as FileTable
 from .files.remote_reading import RemoteReading as RemoteReading
 from .files.storage import Storage as Storage
-from .frame_folders import FrameFolders as FrameFolders
-from .frame_providers import FrameDataProvider as FrameDataProvider
-from .frame_providers import FrameSequenceDataProvider as FrameSequenceDataProvider
+from .frames.camera_rigs import MissingFrame as MissingFrame
+from .frames.frame_folders import FrameFolders as FrameFolders
+from .frames.frame_providers import FrameDataProvider as FrameDataProvider
+from .frames.frame_providers import FrameSequenceDataProvider as FrameSequenceDataProvider
 from .replayed_draws import ReplayedDrawsProvider as ReplayedDrawsProvider
 from .torch_dataset_provider import TorchDatasetProvider as TorchDatasetProvider
 from .wrapping_providers import ClipDataProvider as ClipDataProvider

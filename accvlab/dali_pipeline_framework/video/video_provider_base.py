@@ -11,8 +11,8 @@ from typing import Any, SupportsIndex
 import numpy as np
 from nvidia.dali import types
 
-from ..providers.camera_rigs import OptionalField, RigProviderBase
 from ..providers.files.storage import as_utf8
+from ..providers.frames.camera_rigs import OptionalField, RigProviderBase
 from ..sample_data import SampleDataGroup
 from ..sample_data.formats import DECODED_CLIP, DECODED_IMAGE
 from ..sample_data.names import Name

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..checks import choice, index_in
 from ..errors import SettingError
-from ..providers.camera_rigs import MissingFrame, RigAccount, align_times, exact
+from ..providers.frames.camera_rigs import MissingFrame, RigAccount, align_times, exact
 from .frame_reader import KeptFrames
 from .indexed_videos import IndexedVideos
 from .video_index import Int64Array, VideoIndex

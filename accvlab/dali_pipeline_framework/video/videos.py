@@ -13,9 +13,9 @@ from nvidia.dali import types
 
 from ..checks import file_path, file_paths, flag, number, number_list, shown, valid, whole_number
 from ..errors import SettingError
-from ..providers.camera_rigs import CameraRig, one_of
 from ..providers.files.file_scan import NameFilter
 from ..providers.files.storage import Storage
+from ..providers.frames.camera_rigs import CameraRig, one_of
 from ..unknown_arguments import explains_unknown_arguments
 from ..url_secrets import repr_without_secrets
 from .video_decoding import FrameConverter

@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ..checks import bullets, choice, index_in, listed, number, shown, valid
-from ..errors import SettingError
-from ..sample_data import SampleDataGroup
-from ..sample_data.names import Name
-from .data_provider import DataProvider
+from ...checks import bullets, choice, index_in, listed, number, shown, valid
+from ...errors import SettingError
+from ...sample_data import SampleDataGroup
+from ...sample_data.names import Name
+from ..data_provider import DataProvider
 
 Int64Array = npt.NDArray[np.int64]
 TimeArray = npt.NDArray[np.int64] | npt.NDArray[np.float64] | npt.NDArray[np.object_]

@@ -12,18 +12,18 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ..checks import choice, flag, whole_number
-from ..errors import FileError, SettingError
-from ..limits.image_limits import claimed_size
-from ..sample_data import SampleDataGroup
-from ..sample_data.formats import ENCODED_IMAGE, ENCODED_NAME, MOST_FRAMES_TO_SHARE, PLACES_NAME
-from ..sample_data.names import Name
-from ..sampling.clips.clips import Clips, ClipTail, PlayedClips
-from ..unknown_arguments import explains_unknown_arguments, in_settings
+from ...checks import choice, flag, whole_number
+from ...errors import FileError, SettingError
+from ...limits.image_limits import claimed_size
+from ...sample_data import SampleDataGroup
+from ...sample_data.formats import ENCODED_IMAGE, ENCODED_NAME, MOST_FRAMES_TO_SHARE, PLACES_NAME
+from ...sample_data.names import Name
+from ...sampling.clips.clips import Clips, ClipTail, PlayedClips
+from ...unknown_arguments import explains_unknown_arguments, in_settings
+from ..files.storage import StoragePath
+from ..sample_loading import add_note, name_sample
 from .camera_rigs import Int64Array, OptionalField, RigProviderBase, TimeArray
-from .files.storage import StoragePath
 from .frame_folders import FrameFolders, FrameIndex, frame_folders, index_frames
-from .sample_loading import add_note, name_sample
 
 
 class FrameProviderBase(RigProviderBase):

@@ -14,11 +14,13 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from ..checks import listed, number, shown, valid
-from ..errors import SettingError
-from ..sample_data.mappings import encoded
-from ..unknown_arguments import explains_unknown_arguments
-from ..url_secrets import repr_without_secrets, without_secrets
+from ...checks import listed, number, shown, valid
+from ...errors import SettingError
+from ...sample_data.mappings import encoded
+from ...unknown_arguments import explains_unknown_arguments
+from ...url_secrets import repr_without_secrets, without_secrets
+from ..files.file_scan import FileTable, FileTableBuilder
+from ..files.storage import Storage, StoragePath, as_utf8
 from .camera_rigs import (
     CameraRig,
     Int64Array,
@@ -35,8 +37,6 @@ from .camera_rigs import (
     one_of,
     stamp_of,
 )
-from .files.file_scan import FileTable, FileTableBuilder
-from .files.storage import Storage, StoragePath, as_utf8
 
 Alignment: TypeAlias = Literal["name", "time"]
 RigLayout: TypeAlias = Literal["recording/camera", "camera/recording"]
