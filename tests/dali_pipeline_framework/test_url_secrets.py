@@ -88,7 +88,6 @@ FAULTS = {
     "500": (lambda server: f"{root(server)}/a.jpg", FileError),
     "cut": (lambda server: f"{root(server)}/a.jpg", FileError),
     "stall": (lambda server: f"{root(server)}/a.jpg", TimeoutError),
-    "damaged": (lambda server: f"{root(server)}/a.jpg", FileError),
     "nobody there": (lambda server: f"http://me:{SECRET}@{closed_port()}/a.jpg", FileError),
     "no certificate": (lambda server: f"{root(server).replace('http:', 'https:')}/a.jpg", FileError),
     "odd password": (lambda server: f"http://me:#{SECRET}/{SECRET}@127.0.0.1/a.jpg", FileError),
@@ -101,7 +100,7 @@ def test_errors_of_reading(server: FileServer, fault: str) -> None:
     for query, options in ((QUERIES["S3"], ONCE), (QUERIES["Azure"], AGAIN)):
         url = f"{make_url(server)}?{query}"
         server.lasting_fault = fault if fault.isdigit() or fault in ("cut", "stall") else ""
-        provider = FileDataProvider(files=[url], decode=True, storage_options=options)
+        provider = FileDataProvider(files=[url], storage_options=options)
         error = refused(lambda provider=provider: provider.get_data(0), error_class)
         assert "***" in str(error)
         if fault == "404":
@@ -177,16 +176,6 @@ def test_errors_of_lists_folders_archives_and_videos(server: FileServer, tmp_pat
         Storage(url, {"key": SECRET}),
     ):
         assert SECRET not in repr(settings)
-
-
-def test_caches_hold_no_secrets(server: FileServer, tmp_path: Path) -> None:
-    (tmp_path / "train" / "x").mkdir(parents=True)
-    (tmp_path / "train" / "x" / "a.jpg").write_bytes(b"a")
-    cache = tmp_path / "cache"
-    FileDataProvider(f"{root(server)}/train", storage_options=ONCE, index_cache=cache)
-    files = [*cache.glob("*/*")]
-    assert len(files) == 4
-    assert not any(SECRET.encode() in file.read_bytes() for file in files)
 
 
 @pytest.mark.parametrize(

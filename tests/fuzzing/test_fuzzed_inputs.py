@@ -24,8 +24,8 @@ from accvlab.dali_pipeline_framework.operators.conditions import (
     TypedNode,
     variables_of,
 )
+from accvlab.dali_pipeline_framework.providers import Columns
 from accvlab.dali_pipeline_framework.providers.files.file_scan import read_list_file
-from accvlab.dali_pipeline_framework.providers.files.file_table import FileTable
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 from accvlab.dali_pipeline_framework.video.files.video_file import missing_bytes
 from accvlab.dali_pipeline_framework.video.videos import Videos, listed_videos
@@ -115,7 +115,8 @@ def test_lists_of_videos(tmp_path_factory: pytest.TempPathFactory, content: byte
 @given(st.data())
 def test_tables_of_names(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     folder = tmp_path_factory.getbasetemp() / "table"
-    FileTable.from_names(["a.jpg", "bb.jpg", "c/d.jpg"], labels=[0, 1, 2], notes={"x": [1]}).save(folder)
+    names = np.array([b"a.jpg", b"bb.jpg", b"c/d.jpg"])
+    Columns("table of names", {"names": names}, {"x": [1]}).save(folder)
     path = data.draw(st.sampled_from(sorted(folder.iterdir())))
     content = bytearray(path.read_bytes())
     begin = data.draw(st.integers(0, len(content)))
@@ -123,8 +124,7 @@ def test_tables_of_names(tmp_path_factory: pytest.TempPathFactory, data: st.Data
     content[begin:end] = data.draw(st.binary(max_size=16))
     path.write_bytes(content)
     with contextlib.suppress(FileError):
-        table = FileTable.load(folder)
-        assert [table.name(position) for position in range(len(table))] == ["a.jpg", "bb.jpg", "c/d.jpg"]
+        assert np.array_equal(Columns.open(folder, "table of names").arrays["names"], names)
 
 
 # --- batches on their way ------------------------------------------------------------------------------------

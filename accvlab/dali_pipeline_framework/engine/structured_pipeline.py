@@ -19,8 +19,7 @@ from nvidia.dali.pipeline import Pipeline
 from ..errors import ClosedError, FrameworkError, OutputError, WorkerDiedError
 from ..sample_data import SampleDataGroup
 from ..sources.input_adapter import InputAdapter
-from ..sources.input_parts import NativeRun
-from ..sources.reader_epochs import ReaderEpochs
+from ..sources.input_parts import NativeRun, ReaderEpochs
 from ..url_secrets import cleaned
 from . import interrupts
 from .control_block import Work

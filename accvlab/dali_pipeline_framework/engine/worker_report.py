@@ -47,7 +47,7 @@ _ON_THE_WAY = tuple(
 )
 _EXTRAS = {
     **dict.fromkeys(("cv2", "simplejpeg"), "cpu"),
-    **dict.fromkeys(("fsspec", "aiohttp", "tenacity"), "remote"),
+    **dict.fromkeys(("fsspec", "aiohttp"), "remote"),
     **{"av": "video", "PIL": "images", "pyarrow": "arrow", "msgpack": "arrow"},
 }
 _MARK = "\n[dali_pipeline_framework report] "

@@ -37,13 +37,13 @@ from ..processing_steps.named_fields import path_in_group as path_in_group
 from ..processing_steps.named_fields import put_beside as put_beside
 from ..processing_steps.named_fields import required_names as required_names
 from ..processing_steps.pipeline_step_base import naming_field as naming_field
-from ..providers.files.file_lock import making as making
+from ..providers.files.columns import making as making
 from ..providers.files.storage import StoragePath as StoragePath
 from ..providers.files.storage import checked_path as checked_path
 from ..providers.files.storage import is_url as is_url
 from ..providers.files.storage import joined_url as joined_url
-from ..providers.rigs.frame_times import exact as exact
-from ..providers.rigs.frame_times import nearest as nearest
+from ..providers.frames.camera_rigs import exact as exact
+from ..providers.frames.camera_rigs import nearest as nearest
 from ..sample_data.conversion import decoded as decoded
 from ..sample_data.dtypes import get_numpy_type_for_dali_type as get_numpy_type_for_dali_type
 from ..sample_data.formats import DECODED_IMAGE as DECODED_IMAGE

@@ -5,4 +5,4 @@ from ..sources.input_bases import CallableBase as CallableBase
 from ..sources.input_bases import IterableBase as IterableBase
 from ..sources.sampler_inputs import SamplerInputCallable as SamplerInputCallable
 from ..sources.sampler_inputs import SamplerInputIterable as SamplerInputIterable
-from ..sources.shuffled_sharded_input_callable import ShuffledShardedInputCallable as ShuffledShardedInputCallable
+from ..sources.sampler_inputs import ShuffledShardedInputCallable as ShuffledShardedInputCallable

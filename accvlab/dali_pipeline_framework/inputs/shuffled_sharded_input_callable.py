@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A published module path."""
 
-from ..sources.shuffled_sharded_input_callable import ShuffledShardedInputCallable
+from ..sources.sampler_inputs import ShuffledShardedInputCallable
 
 __all__ = ["ShuffledShardedInputCallable"]

@@ -17,18 +17,16 @@ from ..providers.data_provider import DataProvider, check_number_of_samples
 from ..sampling.arithmetic.last_batch import LastBatch, check_last_batch
 from ..sampling.random_access_sampler import Description, SamplerBase
 from ..sampling.samplers import SequentialSampler, ShuffledSampler
-from ..sources.completed_epochs import CompletedCallable, CompletedIterable, EpochSettings
 from ..sources.given_order import GivenOrder, GivenOrderSampler
-from ..sources.input_adapter import InputAdapter
+from ..sources.input_adapter import CompletedCallable, CompletedIterable, EpochSettings, InputAdapter
 from ..sources.input_parts import InputPart, InputParts
 from ..sources.planned_input import PlannedInput
 from ..sources.sampler_inputs import SamplerInputCallable, SamplerInputIterable
-from ..sources.shards import Shard, detect_shard, find_shard, is_mesh, shard_of_input
+from ..sources.shards import Shard, detect_shard, find_shard, shard_of_input
 
 _logger = logging.getLogger(__name__)
 
-# `Any`: a mesh of PyTorch or JAX
-ShardArgument: TypeAlias = Shard | tuple[int, int] | str | Any | None
+ShardArgument: TypeAlias = Shard | tuple[int, int] | str | None
 
 
 @attrs.frozen
@@ -104,13 +102,13 @@ class LoaderInput:
 def _shard_of(shard: ShardArgument) -> Shard | None:
     if shard is None or isinstance(shard, Shard):
         return shard
-    if isinstance(shard, str) or is_mesh(shard):
+    if isinstance(shard, str):
         return find_shard(shard, "shard")
     if isinstance(shard, tuple | list) and len(shard) == 2:
         return Shard(*shard)
     raise SettingError(
         f"`shard` must be a Shard, a pair (shard id, number of shards), or the name of a source such as 'auto', "
-        f"or a mesh, got {shown(shard)}."
+        f"got {shown(shard)}."
     )
 
 

@@ -36,8 +36,8 @@ from ..pipeline.pipeline import PipelineDefinition
 from ..sampling.arithmetic.last_batch import SampleCounts
 from ..sources.given_order import GivenOrderSampler
 from ..sources.input_adapter import InputAdapter
+from ..sources.input_parts import ReaderEpochs
 from ..sources.planned_input import PlannedInput
-from ..sources.reader_epochs import ReaderEpochs
 from ..sources.shards import num_cores_of_rank
 from .input_binding import LoaderInput
 from .loop import LoopProgress, Position

@@ -159,10 +159,8 @@ def _checked_records(records: Sequence[Mapping[str, Any]], group: Name) -> list[
         for name in first:
             value = record[name]
             if not isinstance(value, np.ndarray | np.generic):
-                got = type(value).__name__
-                raise FieldValueError(
-                    f"{format_path((group, name))}: record {number} must hold an array, got {got}."
-                )
+                rule = f"record {number} must hold an array, got {type(value).__name__}"
+                raise FieldValueError(f"{format_path((group, name))}: {rule}.")
             arrays[name] = np.array(value)
             like = checked[0][name] if checked else arrays[name]
             if (like.shape, like.dtype) != (value.shape, value.dtype):

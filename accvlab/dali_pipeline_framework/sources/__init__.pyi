@@ -11,6 +11,6 @@ from .readers.native_readers import WebDatasetReader as WebDatasetReader
 from .readers.reader_input import ReaderInput as ReaderInput
 from .sampler_inputs import SamplerInputCallable as SamplerInputCallable
 from .sampler_inputs import SamplerInputIterable as SamplerInputIterable
+from .sampler_inputs import ShuffledShardedInputCallable as ShuffledShardedInputCallable
 from .shards import Shard as Shard
 from .shards import detect_shard as detect_shard
-from .shuffled_sharded_input_callable import ShuffledShardedInputCallable as ShuffledShardedInputCallable

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Base class of inputs whose order comes from a `RandomAccessSampler`."""
+"""Base class of inputs whose order comes from a `RandomAccessSampler`, and the context of a sample."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from nvidia.dali import types
 
-from ..checks import MOST_IN_BATCH, check_shard, whole_number
+from ..checks import MOST_IN_BATCH, check_shard, shown, whole_number
 from ..draws.keyed_draws import SamplePlace
 from ..errors import SettingError
 from ..faults.substitutes import substitutes
@@ -24,9 +24,46 @@ from ..sample_data import SampleDataGroup
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
 from ..sampling.plans.tracks import Int64Array, PlannedBatch
 from ..sampling.random_access_sampler import Description, EpochSegment, RandomAccessSampler
-from .context import add_context, context_values
 from .input_bases import CallableBase
 from .shards import shard_given_once
+
+_NUMBERS = ("epoch", "batch", "slot", "sample_index", "sequence", "frame", "clip")
+_FLAGS = ("is_first", "is_last", "is_padding")
+_FIELDS = (*_NUMBERS, *_FLAGS)  # the first ones of SamplePlace, in its order
+
+
+def add_context(blueprint: SampleDataGroup, name: str) -> None:
+    """Add the group of context fields to a blueprint, as its last field.
+
+    The fields are those of `SamplePlace`: the numbers int64 and the flags bool, all scalars.
+
+    Raises:
+        SettingError: The blueprint has a field of that name already, or it is not a text.
+    """
+    if not isinstance(name, str) or not name:
+        raise SettingError(f"`context_name` must be a text, the name of a field, or None, got {shown(name)}.")
+    name = str.__str__(name)
+    if name in blueprint.contained_top_level_field_names:
+        raise SettingError(
+            f"`context_name` must be a name that is free: the blueprint has a field `{name}` already. "
+            f"Its fields: {', '.join(map(str, blueprint.contained_top_level_field_names))}."
+        )
+    context = SampleDataGroup()
+    for number in _NUMBERS:
+        context.add_data_field(number, types.DALIDataType.INT64, ndim=0)
+    for flag in _FLAGS:
+        context.add_data_field(flag, types.DALIDataType.BOOL, ndim=0)
+    blueprint.add_data_group_field(name, context)
+
+
+def context_values(place: SamplePlace) -> tuple[Any, ...]:
+    """The values of the context fields, in flat order."""
+    count = len(_NUMBERS)
+    return (
+        *(np.array(value, np.int64) for value in place[:count]),
+        *(np.array(value, np.bool_) for value in place[count : len(_FIELDS)]),
+    )
+
 
 _sample_index_of = operator.attrgetter("sample_index")
 # In the order of `SamplePlace`, behind the slot.
@@ -35,6 +72,7 @@ _columns_of = operator.attrgetter(
 )
 _logger = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
 _Self = TypeVar("_Self", bound="PlannedInput")
 
 
@@ -81,7 +119,7 @@ class PlannedInput(CallableBase, ABC):
         self._context_name = context_name
         self._forget()
         if context_name is not None:
-            add_context(input_blueprint(data_provider), context_name)
+            _ = self.used_sample_data_structure  # complains about the name
         self._check_batch_size()
 
     def _check_batch_size(self) -> None:
@@ -148,20 +186,14 @@ class PlannedInput(CallableBase, ABC):
         Raises:
             SettingError: A value is out of its range, or contradicts what the input was created with.
         """
-        changed = copy.copy(self)
-        changed._forget()
+        changed = self._with_sampler(self._sampler)
         if shard is not None:
             changed._shard_id, changed._num_shards = shard_given_once("input", self.shard, shard)
         if batch_size is not None:
             batch_size = whole_number(batch_size, "batch_size", at_least=1, at_most=MOST_IN_BATCH)
         own, keeps_own = self.batch_size, self._keeps_batch_size_per_shard
-        if own is not None and keeps_own:
-            if batch_size not in (None, own):
-                raise SettingError(
-                    f"The input was created with batch_size={own}, the loader with batch_size={batch_size}. "
-                    f"Give the batch size in one place only."
-                )
-            batch_size = own
+        if keeps_own:
+            batch_size = _given_once("batch_size", own, batch_size)
         total = None if batch_size is None else batch_size * changed._num_shards
         if own is not None and not keeps_own and total not in (None, self._sampler.total_batch_size):
             raise SettingError(
@@ -172,22 +204,20 @@ class PlannedInput(CallableBase, ABC):
         changed._sampler = self._sampler.with_settings(
             total_batch_size=total, num_shards=changed._num_shards, last_batch=last_batch
         )
+        changed._context_name = _given_once("context_name", self._context_name, context_name)
         if context_name is not None:
-            if self._context_name not in (None, context_name):
-                raise SettingError(
-                    f"The input was created with context_name={self._context_name!r}, the loader with "
-                    f"{context_name!r}. Give the name in one place only."
-                )
-            add_context(input_blueprint(self._loader.provider), context_name)
-            changed._context_name = context_name
+            _ = changed.used_sample_data_structure  # complains about the name
         changed._check_batch_size()
         return changed
 
     def continued(self: _Self, epoch: int, segments: Sequence[EpochSegment]) -> _Self:
         """Get a copy for which these segments of an epoch were delivered, see `RandomAccessSampler.continued`."""
+        return self._with_sampler(self._sampler.continued(epoch, segments))
+
+    def _with_sampler(self: _Self, sampler: RandomAccessSampler) -> _Self:
         changed = copy.copy(self)
         changed._forget()
-        changed._sampler = self._sampler.continued(epoch, segments)
+        changed._sampler = sampler
         return changed
 
     def describe(self) -> Description:
@@ -212,7 +242,9 @@ class PlannedInput(CallableBase, ABC):
             StopIteration: The epoch has no such position.
         """
         place = self._place(sample_info)
-        sample = self._loader.load(place.sample_index)
+        return self._with_context(self._loader.load(place.sample_index), place)
+
+    def _with_context(self, sample: tuple[Any, ...], place: SamplePlace) -> tuple[Any, ...]:
         return sample if self._context_name is None else (*sample, *context_values(place))
 
     def iter_batch(self, sample_infos: Sequence[types.SampleInfo]) -> Iterator[tuple[Any, ...]]:
@@ -227,7 +259,7 @@ class PlannedInput(CallableBase, ABC):
         samples = self._loader.load_batch(indices, range(len(places)))
         if self._context_name is None:
             return samples
-        return ((*sample, *context_values(place)) for sample, place in zip(samples, places, strict=True))
+        return map(self._with_context, samples, places)
 
     @property
     def loads_batches(self) -> bool:
@@ -243,10 +275,7 @@ class PlannedInput(CallableBase, ABC):
 
         The context is that of the place, with the index of the sample that is loaded.
         """
-        sample = self._loader.load(sample_index)
-        if self._context_name is None:
-            return sample
-        return (*sample, *context_values(place._replace(sample_index=sample_index)))
+        return self._with_context(self._loader.load(sample_index), place._replace(sample_index=sample_index))
 
     def places_at(self, sample_infos: Sequence[types.SampleInfo]) -> list[SamplePlace]:
         """Get the places of the samples at all positions of one batch, up to the end of the epoch."""
@@ -284,7 +313,7 @@ class PlannedInput(CallableBase, ABC):
     def _place(self, sample_info: types.SampleInfo) -> SamplePlace:
         batch_size = self._sampler.total_batch_size // self._num_shards
         places = self._places_of_batch(sample_info.epoch_idx, sample_info.idx_in_epoch // batch_size)
-        number = self._number_in_batch(sample_info)
+        number: int = sample_info.idx_in_epoch % batch_size
         if number >= len(places):
             raise StopIteration
         return places[number]
@@ -312,10 +341,6 @@ class PlannedInput(CallableBase, ABC):
         values = map(np.ndarray.tolist, (slots, *columns))
         return list(map(SamplePlace, itertools.repeat(epoch), itertools.repeat(batch), *values))
 
-    def _number_in_batch(self, sample_info: types.SampleInfo) -> int:
-        number: int = sample_info.idx_in_batch
-        return number
-
     def _has_batch(self, epoch: int, batch: int) -> bool:
         num_batches = self._sampler.num_batches(epoch)
         return num_batches is None or batch < num_batches
@@ -333,14 +358,10 @@ class PlannedInput(CallableBase, ABC):
                 f"{type(self._sampler).__name__} chose sample {bad}, but the data set has the samples "
                 f"0 .. {self._num_samples - 1}."
             )
-        if not planned.is_over.any() or not self._leaves_out_empty_slots:
+        if not planned.is_over.any() or self._sampler.last_batch not in ("drop", "partial"):
             size = total // self._num_shards
             return np.arange(self._shard_id * size, (self._shard_id + 1) * size)
         return slots_of_shard(planned, self._sampler.has_slots, self._shard_id, self._num_shards)
-
-    @property
-    def _leaves_out_empty_slots(self) -> bool:
-        return self.delivers_partial_batches
 
     # --- sizes ------------------------------------------------------------------------------------
 
@@ -354,11 +375,11 @@ class PlannedInput(CallableBase, ABC):
 
         With the policy ``"partial"`` it is that of this shard; others may have more or fewer.
         """
-        num_batches = self._sampler.num_batches(epoch)
+        num_batches = self.num_batches_of_all_shards(epoch)
         if num_batches is None or not self.delivers_partial_batches or self._num_shards == 1:
             return num_batches
         # Bisection: the batches in which this shard has samples come first.
-        low, high = self._sampler.num_batches_before(epoch), num_batches
+        low, high = min(self._sampler.num_batches_before(epoch), num_batches), num_batches
         while low < high:
             middle = (low + high) // 2
             if len(self._own_slots(self._sampler.plan_batch(epoch, middle))):
@@ -394,6 +415,15 @@ class PlannedInput(CallableBase, ABC):
     def has_epochs(self) -> bool:  # type: ignore[override]
         """Whether the sampler is epoch-based."""
         return not self._sampler.has_batch_size or self._sampler.is_epoch_based
+
+
+def _given_once(name: str, own: _T | None, asked: _T | None) -> _T | None:
+    if own is not None and asked not in (None, own):
+        raise SettingError(
+            f"The input was created with {name}={own!r}, the loader with {name}={asked!r}. Give the "
+            f"{name.replace('_', ' ')} in one place only."
+        )
+    return own if asked is None else asked
 
 
 def slots_of_shard(planned: PlannedBatch, has_slots: bool, shard_id: int, num_shards: int) -> Int64Array:

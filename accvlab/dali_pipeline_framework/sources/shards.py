@@ -6,32 +6,19 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import math
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import attrs
-import numpy as np
 
 from ..checks import check_shard, choice
 from ..errors import SettingError
 
 ShardSource: TypeAlias = Literal["auto", "accelerate", "torch", "torchrun", "openmpi", "slurm", "jax"]
-
-# Names of the dimensions of meshes, in lower case. Along the first, ranks get other samples; along the second,
-# each of which may have `_parallel` behind it, the same.
-# fmt: off
-_DATA_PARALLEL = {
-    "dp", "dp_replicate", "dp_shard", "dp_shard_mod_ep", "dp_shard_in_ep", "ddp", "fsdp", "hsdp", "zero",
-    "replica", "replicate", "shard", "data", "data_parallel", "batch",
-}
-_SAME_SAMPLES = {
-    "tp", "pp", "cp", "sp", "ep", "etp", "mp", "tensor", "pipe", "pipeline", "stage", "model", "context", "seq",
-    "sequence", "expert",
-}
-# fmt: on
 
 _logger = logging.getLogger(__name__)
 
@@ -98,7 +85,7 @@ def shard_of_input(data_input: Any) -> Shard | None:
     )
 
 
-def detect_shard(source: ShardSource | Any = "auto", *, data_parallel: Sequence[str] | None = None) -> Shard:
+def detect_shard(source: ShardSource = "auto") -> Shard:
     """Find out which part of the data this process loads, and how many parts there are.
 
     ``"auto"`` takes the first of these that is there, the others named in ``source`` only that one:
@@ -118,26 +105,14 @@ def detect_shard(source: ShardSource | Any = "auto", *, data_parallel: Sequence[
     batch script, which has the variables too, is a single process. Neither torch nor JAX is imported, and no
     backend of JAX is started.
 
-    With a mesh, only the position of this process along its data-parallel dimensions counts: peers of a tensor-,
-    pipeline- or context-parallel group get the same samples. (Accelerate's parallel groups are taken like
-    that, too.) Dimensions are known by their names, whatever their case. Data-parallel are ``dp``,
-    ``dp_replicate``, ``dp_shard``, ``ddp``, ``fsdp``, ``hsdp``, ``zero``, ``replica``, ``replicate``, ``shard``,
-    ``data``, ``data_parallel``, ``batch``; not so are ``tp``, ``pp``, ``cp``, ``sp``, ``ep``, ``mp``, ``tensor``,
-    ``pipe``, ``pipeline``, ``stage``, ``model``, ``context``, ``seq``, ``sequence``, ``expert``, and these with
-    ``_parallel``. Of a mesh of JAX, a process gets what its devices need together.
-
-    .. code-block:: text
-
-        mesh (dp: 2, tp: 2)      tp 0      tp 1
-          dp 0                  rank 0    rank 1       Shard(0, 2)
-          dp 1                  rank 2    rank 3       Shard(1, 2)
+    Ranks that are to load the same samples, as those of a tensor-parallel group, must be given the same `Shard` by
+    hand; only Accelerate's parallel groups are known here.
 
     Call it in the program itself, after ``init_process_group`` or ``jax.distributed.initialize``, and not in
     a worker process.
 
     Args:
-        source: Where to look; or a ``torch.distributed.device_mesh.DeviceMesh``, or a ``jax.sharding.Mesh``.
-        data_parallel: Names of the data-parallel dimensions of the mesh, in place of the names above.
+        source: Where to look.
 
     Returns:
         The shard, with the name of what was found as its source; ``Shard(0, 1)`` with the source
@@ -145,29 +120,13 @@ def detect_shard(source: ShardSource | Any = "auto", *, data_parallel: Sequence[
 
     Raises:
         SettingError: The source asked for is unknown or not there; or only one of two variables is set, one
-            is not a number, or the rank is not one of the ranks; or this process is not in the mesh, or has
-            devices of several parts of it, or a dimension has an unknown name, or none.
+            is not a number, or the rank is not one of the ranks.
     """
-    if not isinstance(source, str) and is_mesh(source):
-        return _shard_of_mesh(source, data_parallel)
-    if data_parallel is not None:
-        raise SettingError(f"`data_parallel` names dimensions of a mesh, but the source is {source!r}.")
     return find_shard(source, "source")
-
-
-def is_mesh(value: Any) -> bool:
-    """Whether a value is a mesh of PyTorch or JAX; neither is imported."""
-    for module, name in (("torch.distributed.device_mesh", "DeviceMesh"), ("jax.sharding", "Mesh")):
-        mesh_class = getattr(sys.modules.get(module), name, None)
-        if isinstance(mesh_class, type) and isinstance(value, mesh_class):
-            return True
-    return False
 
 
 def find_shard(source: Any, argument: str) -> Shard:
     """Same as `detect_shard`, with the name of the argument that messages are about."""
-    if is_mesh(source):
-        return _shard_of_mesh(source, None)
     choice(source, argument, ("auto", *_SOURCES))
     shard = Shard(0, 1, "single process")
     for name in _SOURCES if source == "auto" else [source]:
@@ -219,90 +178,6 @@ def _log_once(shard_id: int, num_shards: int, source: str) -> None:
     _logger.info("This process loads shard %d of %d (source: %s).", shard_id, num_shards, source)
 
 
-# --- meshes ---------------------------------------------------------------------------------------------
-
-
-def _shard_of_mesh(mesh: Any, data_parallel: Sequence[str] | None) -> Shard:
-    """The part of the data that belongs to the coordinates of this process in a mesh."""
-    is_of_torch = hasattr(mesh, "get_coordinate")
-    names = mesh.mesh_dim_names if is_of_torch else mesh.axis_names
-    counts = _counting_dimensions(names, mesh.ndim if is_of_torch else mesh.devices.ndim, data_parallel)
-    shard = Shard(*(_place_in_torch_mesh if is_of_torch else _place_in_jax_mesh)(mesh, counts), "mesh")
-    _log_once(shard.shard_id, shard.num_shards, shard.source)
-    return shard
-
-
-def _counting_dimensions(
-    names: Sequence[str] | None, ndim: int, data_parallel: Sequence[str] | None
-) -> tuple[int, ...]:
-    """Numbers of the data-parallel dimensions of a mesh."""
-    advice = (
-        "Tell which dimensions are data-parallel: shard=detect_shard(mesh, data_parallel=[...]), with names of "
-        "dimensions, or make the Shard yourself."
-    )
-    if names is None:
-        raise SettingError(
-            f"The {ndim} dimension(s) of the mesh have no names, so it is not known along which of them ranks "
-            f"load other samples. Give it names, e.g. mesh_dim_names=('dp', 'tp'), or make the Shard yourself, of "
-            f"`mesh.get_local_rank(...)` and `mesh.size(...)`."
-        )
-    if data_parallel is not None:
-        if isinstance(data_parallel, str):
-            data_parallel = [data_parallel]
-        missing = [name for name in data_parallel if name not in names]
-        if missing:
-            raise SettingError(f"`data_parallel` has {missing}, but the dimensions of the mesh are {[*names]}.")
-        return tuple(number for number, name in enumerate(names) if name in data_parallel)
-    known = _DATA_PARALLEL | _SAME_SAMPLES
-    unknown = [name for name in names if not known & {name.lower(), name.lower().removesuffix("_parallel")}]
-    if unknown:
-        raise SettingError(
-            f"The dimensions of the mesh are {[*names]}, and whether ranks along {unknown} load other samples is "
-            f"not known. {advice}"
-        )
-    return tuple(number for number, name in enumerate(names) if name.lower() in _DATA_PARALLEL)
-
-
-def _place_in_torch_mesh(mesh: Any, counts: tuple[int, ...]) -> tuple[int, int]:
-    coordinate = mesh.get_coordinate()
-    if coordinate is None:
-        raise SettingError(
-            f"This process is not in the mesh {mesh!r}, so it has no part of the data. Make the loader only on "
-            f"ranks of the mesh."
-        )
-    return _flat([coordinate[number] for number in counts], [mesh.size(number) for number in counts])
-
-
-def _flat(coordinate: Sequence[int], sizes: Sequence[int]) -> tuple[int, int]:
-    """Number of a place in a grid, row by row, and the number of places."""
-    place = 0
-    for number, size in zip(coordinate, sizes, strict=True):
-        place = place * size + number
-    return place, int(np.prod(sizes, dtype=np.int64))
-
-
-def _place_in_jax_mesh(mesh: Any, counts: tuple[int, ...]) -> tuple[int, int]:
-    sizes = [mesh.devices.shape[number] for number in counts]
-    parts: dict[int, set[int]] = {}  # of each process, the parts of the data that its devices need
-    for index, device in np.ndenumerate(mesh.devices):
-        part, _ = _flat([index[number] for number in counts], sizes)
-        parts.setdefault(device.process_index, set()).add(part)
-    own = mesh.devices.flat[0].client.process_index()
-    if own not in parts:
-        raise SettingError(f"This process, {own}, has no device in the mesh, so it has no part of the data.")
-    shards = sorted({tuple(sorted(each)) for each in parts.values()})
-    num_parts = int(np.prod(sizes, dtype=np.int64))
-    if len({len(each) for each in shards}) > 1 or sorted(part for each in shards for part in each) != [
-        *range(num_parts)
-    ]:
-        raise SettingError(
-            f"The processes do not have equal parts of the data, or parts that overlap: {parts} (data-parallel "
-            f"coordinates of the devices of each process). Make the mesh so that each process has whole rows of "
-            f"it, as `jax.make_mesh` does, or make the Shard yourself."
-        )
-    return shards.index(tuple(sorted(parts[own]))), len(shards)
-
-
 # --- the sources: each gives rank and number of ranks, or None where it is not there ---------------------
 
 
@@ -321,7 +196,7 @@ def _accelerate() -> tuple[int, int] | None:
             return None
         rank, count = told
         sizes = [_number_in(f"PARALLELISM_CONFIG_{name}_SIZE") or 1 for name in ("CP", "SP", "TP")]
-        num_peers = int(np.prod(sizes))
+        num_peers = math.prod(sizes)
     else:
         return None
     if count % num_peers:

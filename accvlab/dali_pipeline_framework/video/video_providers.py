@@ -16,8 +16,14 @@ from nvidia.dali import types
 from ..checks import choice, index_in, valid, whole_number
 from ..errors import SettingError
 from ..providers.files.storage import as_utf8
-from ..providers.rigs.camera_rig import MissingFrame, OptionalField, RigAccount, RigProviderBase
-from ..providers.rigs.frame_times import align_times, exact
+from ..providers.frames.camera_rigs import (
+    MissingFrame,
+    OptionalField,
+    RigAccount,
+    RigProviderBase,
+    align_times,
+    exact,
+)
 from ..sample_data import SampleDataGroup
 from ..sample_data.formats import DECODED_CLIP, DECODED_IMAGE
 from ..sample_data.names import Name

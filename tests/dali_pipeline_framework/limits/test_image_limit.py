@@ -25,11 +25,10 @@ from support.arrays import DT
 from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, SampleDataGroup, limits
-from accvlab.dali_pipeline_framework.errors import FieldValueError, FileError
+from accvlab.dali_pipeline_framework.errors import FieldValueError
 from accvlab.dali_pipeline_framework.extension import image_arrays
 from accvlab.dali_pipeline_framework.limits import file_limits
 from accvlab.dali_pipeline_framework.limits.image_limits import claimed_size, too_large
-from accvlab.dali_pipeline_framework.providers.files.image_decoding import decoded_rgb
 from accvlab.dali_pipeline_framework.sample_data.formats import ENCODED_IMAGE
 
 SIZE = (37, 53)  # height, width
@@ -121,8 +120,6 @@ def test_gigapixels_are_refused_before_they_are_decoded(name: str) -> None:
     assert message in too_large(content)
     with pytest.raises(FieldValueError, match=message):
         image_arrays.decoded_image(content)
-    with pytest.raises(FileError, match=f"'a.jpg' cannot be decoded.*{message}"):
-        decoded_rgb(content, "a.jpg")
     assert too_large(as_array(claiming(16384, 16384)[name])) == ""
 
 
@@ -193,8 +190,6 @@ def test_headers_are_found_where_decoders_find_them(ahead: str) -> None:
         image_arrays.decoded_image(large)
     with pytest.raises(FieldValueError, match=f"{message}|Corrupt JPEG data"):
         image_arrays.ImageFile.opened(large).decoded()
-    with pytest.raises(FileError, match=message):
-        decoded_rgb(large, "a")
     assert time.monotonic() - begin_s < 2
 
 
@@ -208,10 +203,8 @@ def test_the_largest_of_several_frame_headers_counts() -> None:
 
 
 def test_the_decoder_s_own_header_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where ours finds nothing: of a format that only Pillow knows, or by a fault of ours."""
+    """Also where ours finds nothing."""
     monkeypatch.setattr(file_limits.IMAGE_PIXELS, "most", 37 * 53 - 1)
-    with pytest.raises(FileError, match="53 x 37 pixels, more than the limit"):
-        decoded_rgb(as_array(by_pillow("SGI")), "a.sgi")
     monkeypatch.setattr(image_arrays, "too_large", lambda encoded: "")
     for action in (image_arrays.decoded_image, image_arrays.ImageFile.opened):
         with pytest.raises(FieldValueError, match="53 x 37 pixels, more than the limit"):

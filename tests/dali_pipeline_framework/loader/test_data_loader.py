@@ -593,7 +593,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"source": definition_of(NO_CONTEXT), "context_name": "index"},
         "`context_name` must be a name that is free",
     ),
-    "another name": ({"context_name": "at"}, "created with context_name='position', the loader with 'at'"),
+    "another name": (
+        {"context_name": "at"},
+        "context_name='position', the loader with context_name='at'",
+    ),
     "steps for true epochs": ({"steps_per_epoch": 3}, "an epoch of this input has 5 batches. Leave it out"),
     "a start method": (
         {"start_method": "thread"},

@@ -636,7 +636,6 @@ class TestInputs:
         root = write_frames(tmp_path, {"stream": 3})
         encoded = {("data",): ENCODED_IMAGE}
         assert declared_by(FileDataProvider(root)) == encoded
-        assert declared_by(FileDataProvider(root, decode=True)) == {("data",): DECODED_IMAGE}
         assert declared_by(FileReader(file_root=root)) == encoded
         assert [*declared_by(FrameDataProvider(root)).values()] == [ENCODED_IMAGE]
         assert [*declared_by(FrameSequenceDataProvider(root, 3)).values()] == [ENCODED_IMAGE] * 3

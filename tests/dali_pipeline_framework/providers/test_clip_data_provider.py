@@ -22,7 +22,7 @@ from accvlab.dali_pipeline_framework.errors import (
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.providers import ConcatDataProvider
-from accvlab.dali_pipeline_framework.providers.clip_data_provider import ClipDataProvider
+from accvlab.dali_pipeline_framework.providers.wrapping_providers import ClipDataProvider
 from accvlab.dali_pipeline_framework.sampling import ClipSampler, MixedSampler, ShuffledSampler
 from accvlab.dali_pipeline_framework.sampling.plans.clips import Clips
 

@@ -18,7 +18,7 @@ from support.providers import CustomError, FaultyProvider, IndexProvider, Number
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FormatError, SettingError, SourceError
 from accvlab.dali_pipeline_framework.inputs import DataProvider
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
-from accvlab.dali_pipeline_framework.providers.concat_data_provider import ConcatDataProvider
+from accvlab.dali_pipeline_framework.providers.wrapping_providers import ConcatDataProvider
 
 DT = types.DALIDataType
 

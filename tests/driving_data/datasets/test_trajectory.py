@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from accvlab.dali_pipeline_framework.errors import FileError
-from accvlab.dali_pipeline_framework.providers.rigs.frame_times import nearest
+from accvlab.dali_pipeline_framework.providers.frames.camera_rigs import nearest
 from accvlab.driving_data.datasets.driving import poses
 from accvlab.driving_data.datasets.driving.poses import Trajectory, half_period, require_ascending
 

@@ -14,15 +14,22 @@ from nvidia.dali import types
 from ...checks import index_in
 from ...errors import FileError, SettingError
 from ...sample_data import SampleDataGroup
-from ...sample_data.formats import DECODED_IMAGE, ENCODED_IMAGE
+from ...sample_data.formats import ENCODED_IMAGE, UNKNOWN_CONTENT
 from ...sample_data.names import Name
 from ...unknown_arguments import explains_unknown_arguments
 from ...url_secrets import without_secrets
 from ..data_provider import DataProvider
-from .file_scan import DEFAULT_FILE_FILTERS, FilePath, find_files
-from .file_table import FileTable
-from .image_decoding import decoded_rgb, pillow_image_module
-from .storage import StoragePath, as_utf8
+from .file_scan import (
+    DEFAULT_FILE_FILTERS,
+    FilePath,
+    FileTable,
+    NameFilter,
+    check_mode,
+    list_given_files,
+    read_list_file,
+    scan_folders,
+)
+from .storage import Storage, StoragePath, as_utf8, checked_path, parent_of
 
 
 class FileDataProvider(DataProvider):
@@ -34,7 +41,7 @@ class FileDataProvider(DataProvider):
 
     Fields of a sample::
 
-        data: UINT8    (num_bytes,) the file as it is; with decode=True (H, W, 3), RGB
+        data: UINT8    (num_bytes,) the file as it is
         label: INT32   (1,)
         path: STRING   full path or URL
         index: INT64   (), the sample index
@@ -64,10 +71,7 @@ class FileDataProvider(DataProvider):
         label_name: Name | None = "label",
         path_name: Name | None = "path",
         index_name: Name | None = "index",
-        decode: bool = False,
         storage_options: Mapping[str, Any] | None = None,
-        index_cache: FilePath | None = None,
-        refresh: bool = False,
     ) -> None:
         """Find the files.
 
@@ -86,55 +90,41 @@ class FileDataProvider(DataProvider):
             label_name: Name of the field of the label; None for none.
             path_name: Name of the field of the path; None for none. Bytes that are no UTF-8 appear as ``\\xff``.
             index_name: Name of the field of the sample index; None for none.
-            decode: Whether to decode images by Pillow, in the process that loads them. The step `ImageDecoder`
-                is faster, and can use a GPU.
             storage_options: Arguments of a remote file system (credentials, endpoint, ...).
-            index_cache: A local folder that keeps what was found, for each list and each choice of arguments (but
-                for ``storage_options``). It is used if no folder and no list was changed since, else made anew.
-                Processes share its memory.
-            refresh: Whether to look for files though ``index_cache`` has them. Remote folders do not tell that
-                they were changed.
 
         Raises:
-            SettingError: Arguments do not go together, no file is found, a line of the list is wrong, or
-                ``index_cache`` is no folder that can be written.
+            SettingError: Arguments do not go together, no file is found, or a line of the list is wrong.
             FileError: A folder or the list cannot be read. Also the builtin exception of the cause, e.g.
                 `FileNotFoundError`. Files themselves are not looked at.
             DuplicateFieldError: Two fields have the same name.
             NameTypeError: A name is neither ``str`` nor ``int``.
         """
         self._field_names = (data_name, label_name, path_name, index_name)
-        self._decodes = bool(decode)
         self._blueprint = self._make_blueprint()
-        if self._decodes:
-            if data_name is None:
-                raise SettingError("With `decode=True` there must be a field for the image: give `data_name`.")
-            pillow_image_module()
-        self._storage, self._table = find_files(
-            file_root,
-            file_list,
-            files,
-            labels,
-            file_filters=file_filters,
-            dir_filters=dir_filters,
-            case_sensitive_filter=case_sensitive_filter,
-            storage_options=storage_options,
-            index_cache=index_cache,
-            refresh=refresh,
-        )
+        check_mode(file_root, file_list, files, labels)
+        file_filter = NameFilter(file_filters, case_sensitive=case_sensitive_filter, argument="file_filters")
+        folder_filter = None
+        if dir_filters is not None:
+            folder_filter = NameFilter(dir_filters, case_sensitive=case_sensitive_filter, argument="dir_filters")
+        self._storage = Storage("" if file_root is None else file_root, storage_options)
+        if files is not None:
+            self._table = list_given_files(files, labels)
+        elif file_list is not None:
+            folder, name = parent_of(checked_path(file_list, "file_list"))
+            of_list = Storage(folder, storage_options)
+            self._table = read_list_file(of_list, name)
+            self._storage = of_list if file_root is None else self._storage
+        else:
+            self._table = scan_folders(self._storage, file_filter, folder_filter)
 
     def _make_blueprint(self) -> SampleDataGroup:
-        data_name, label_name, path_name, index_name = self._field_names
+        uint8, int32, string = types.DALIDataType.UINT8, types.DALIDataType.INT32, types.DALIDataType.STRING
+        formats = ((uint8, 1), (int32, 1), (string, None), (types.DALIDataType.INT64, None))
         blueprint = SampleDataGroup()
-        if data_name is not None:
-            ndim, content = (3, DECODED_IMAGE) if self._decodes else (1, ENCODED_IMAGE)
-            blueprint.add_data_field(data_name, types.DALIDataType.UINT8, ndim=ndim, content=content)
-        if label_name is not None:
-            blueprint.add_data_field(label_name, types.DALIDataType.INT32, ndim=1)
-        if path_name is not None:
-            blueprint.add_data_field(path_name, types.DALIDataType.STRING)
-        if index_name is not None:
-            blueprint.add_data_field(index_name, types.DALIDataType.INT64)
+        for name, (dtype, ndim) in zip(self._field_names, formats, strict=True):
+            if name is not None:
+                content = ENCODED_IMAGE if dtype == uint8 else UNKNOWN_CONTENT
+                blueprint.add_data_field(name, dtype, ndim=ndim, content=content)
         if not len(blueprint):
             raise SettingError("A sample must have at least one field, got None for all names.")
         return blueprint
@@ -148,7 +138,7 @@ class FileDataProvider(DataProvider):
     def labels(self) -> npt.NDArray[np.int32]:
         """``(N,)`` int32, the label of each file; read-only."""
         labels = self._table.labels
-        return np.empty(0, np.int32) if labels is None else labels.astype(np.int32, copy=False)
+        return np.empty(0, np.int32) if labels is None else labels
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -183,7 +173,7 @@ class FileDataProvider(DataProvider):
 
         Raises:
             SettingError: Also an IndexError; there is no such sample.
-            FileError: The file cannot be read, is empty, or cannot be decoded. Also the builtin exception of the
+            FileError: The file cannot be read, or is empty. Also the builtin exception of the
                 cause, e.g. `FileNotFoundError`.
         """
         name = self._name(sample_index)
@@ -201,8 +191,7 @@ class FileDataProvider(DataProvider):
 
     def _load(self, name: str, sample_index: SupportsIndex) -> npt.NDArray[np.uint8]:
         try:
-            content = self._storage.read_bytes(name)
-            return decoded_rgb(content, self._storage.path(name)) if self._decodes else content
+            return self._storage.read_bytes(name)
         except FileError as error:
             error.args = (f"Sample {operator.index(sample_index)}: {error}",)
             raise

@@ -1,22 +1,173 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finding the files of a data set and their labels, in the order of DALI's ``fn.readers.file``."""
+"""Finding the files of a data set and their labels, in the order of `fn.readers.file`; a table that holds them."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
+import operator
 import os
-import time
-from collections.abc import Callable, Iterable, Mapping
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, SupportsIndex
 
-from ...checks import elements, shown, whole_number
-from ...draws.keyed_draws import hash_bytes
-from ...errors import FileError, SettingError
-from ...url_secrets import without_secrets
-from .columns import load_or_make
-from .file_table import FileTable, FileTableBuilder
-from .storage import Storage, StoragePath, checked_path, parent_of
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from ...checks import elements, index_in, shown, whole_number
+from ...errors import SettingError
+from .storage import Storage, StoragePath, checked_path
+
+UInt8Array = npt.NDArray[np.uint8]
+Int64Array = npt.NDArray[np.int64]
+LabelArray = npt.NDArray[np.int32]
+FileName = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
+_CHUNK = 1 << 20
+
+
+def _read_only(values: npt.NDArray[Any] | None) -> Any:
+    if values is None:
+        return None
+    view = values.view()
+    view.flags.writeable = False
+    return view
+
+
+@attrs.define(eq=False, repr=False)
+class FileTable:
+    """An immutable list of names, each with a whole number as label if wanted.
+
+    All names stand in one buffer, one after the other::
+
+        names    | a . j p g b b . j p g          |  (num_bytes,) uint8
+        offsets  | 0         5           11       |  (N + 1,) int64
+        labels   |     0           1              |  (N,) int32, or None
+
+    So a name costs its bytes and eight more, and a table is a few arrays instead of many Python objects. Names
+    are bytes as the file system has them (``os.fsencode``), so there is none that a table cannot hold.
+
+    Attributes:
+        labels: ``(N,)`` int32, read-only; None in a table without labels.
+        notes: What else is kept with the table.
+
+    Example:
+        >>> table = FileTable.from_names(["a.jpg", "bb.jpg"], labels=[0, 1])
+        >>> len(table), table.name(1), table.label(1)
+        (2, 'bb.jpg', 1)
+        >>> table
+        FileTable(2 names, labels in [0, 1])
+    """
+
+    _names: UInt8Array = attrs.field(converter=_read_only)
+    _offsets: Int64Array = attrs.field(converter=_read_only)
+    labels: LabelArray | None = attrs.field(default=None, converter=_read_only)
+    notes: Mapping[str, Any] = attrs.field(factory=dict)
+
+    @classmethod
+    def from_names(
+        cls,
+        names: Iterable[FileName],
+        labels: Iterable[SupportsIndex] | None = None,
+        *,
+        notes: Mapping[str, Any] | None = None,
+    ) -> FileTable:
+        """Make a table of names. An iterator is read once and never held as a list.
+
+        Args:
+            names: The names.
+            labels: One whole number of at most 32 bits for each.
+            notes: What else is to be kept with the table.
+
+        Raises:
+            SettingError: There are more names than labels or the reverse, a name is no name, or a label no
+                whole number of at most 32 bits.
+        """
+        if isinstance(names, str | bytes | os.PathLike):
+            raise SettingError(f"`names` must be an iterable of names, got one: {names!r}. Write [{names!r}].")
+        builder = FileTableBuilder()
+        rest = iter(() if labels is None else labels)
+        for name in names:
+            builder.add(name, next(rest, None))
+        has_too_few = labels is not None and len(builder) != len(builder.labels)
+        if has_too_few or next(rest, None) is not None:
+            raise SettingError(
+                f"There must be one label for each name, got {len(builder)} name(s) and "
+                f"{'fewer' if has_too_few else 'more'} labels."
+            )
+        return builder.finish(notes)
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def name(self, index: SupportsIndex) -> str:
+        """Get a name as text (``os.fsdecode``); an IndexError where there is none. Negative numbers are none."""
+        return os.fsdecode(self.name_bytes(index))
+
+    def name_bytes(self, index: SupportsIndex) -> bytes:
+        """Get a name as the file system has it, as `name` does."""
+        number = index_in(index, "index", len(self))
+        return self._names[self._offsets[number] : self._offsets[number + 1]].tobytes()
+
+    def label(self, index: SupportsIndex) -> int:
+        """Get a label, as `name` does. A `SettingError` where the table has no labels."""
+        if self.labels is None:
+            raise SettingError("The table has no labels: make it with `labels`.")
+        return int(self.labels[index_in(index, "index", len(self))])
+
+    def __iter__(self) -> Iterator[str]:
+        for first in range(0, len(self), _CHUNK >> 4):
+            edges = self._offsets[first : first + (_CHUNK >> 4) + 1].tolist()
+            chunk = self._names[edges[0] : edges[-1]].tobytes()
+            for start, end in itertools.pairwise(edges):
+                yield os.fsdecode(chunk[start - edges[0] : end - edges[0]])
+
+    def __repr__(self) -> str:
+        count = f"{len(self)} name{'' if len(self) == 1 else 's'}"
+        labels = ""
+        if self.labels is not None and len(self):
+            labels = f", labels in [{self.labels.min()}, {self.labels.max()}]"
+        return f"FileTable({count}{labels})"
+
+
+class FileTableBuilder:
+    """Builds a table of names that are given one by one; keeps only their bytes."""
+
+    def __init__(self) -> None:
+        """Start without names."""
+        self._names = bytearray()
+        self._offsets = array("q", [0])
+        self.labels = array("i")
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def add(self, name: FileName, label: SupportsIndex | None = None) -> None:
+        """Append a name, and its label: a whole number of at most 32 bits."""
+        try:
+            encoded = os.fsencode(name)
+        except (TypeError, UnicodeEncodeError) as error:
+            raise SettingError(
+                f"Name {len(self)} must be a str, bytes or a path, got {name!r}: {error}."
+            ) from error
+        if label is not None:
+            try:
+                self.labels.append(operator.index(label))
+            except (TypeError, OverflowError) as error:
+                raise SettingError(
+                    f"Label {len(self.labels)} must be a whole number of at most 32 bits, got {label!r}."
+                ) from error
+        self._names += encoded
+        self._offsets.append(len(self._names))
+
+    def finish(self, notes: Mapping[str, Any] | None = None) -> FileTable:
+        """Make the table, without a copy of the names. No name can be added afterwards."""
+        names, offsets = np.frombuffer(self._names, np.uint8), np.frombuffer(self._offsets, np.int64)
+        labels = np.frombuffer(self.labels, np.int32) if self.labels else None
+        return FileTable(names, offsets, labels, dict(notes or {}))
+
 
 _FNM_CASEFOLD = 1 << 4
 _SPECIAL = frozenset("*?[\\")
@@ -103,7 +254,6 @@ DEFAULT_FILE_FILTERS: tuple[str, ...] = (
 """Patterns of the files that are listed if no others are given, as in DALI 2.4."""
 
 _LARGEST_LABEL = 2**31 - 1
-_COARSEST_CLOCK_NS = 2 * 10**9  # of a file system: FAT counts in steps of two seconds
 
 
 def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameFilter | None = None) -> FileTable:
@@ -127,22 +277,19 @@ def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameF
         folder_filter: Which folders are labels; None for all.
 
     Returns:
-        Names relative to the root, int32 labels. The notes have ``classes``, the name of each label folder, and
-        ``changed_ns``, when the root and each of them was last changed, see ``is_unchanged``.
+        Names relative to the root, int32 labels. The notes have ``classes``, the name of each label folder.
 
     Raises:
         FileError: A folder cannot be read, or a link in the root leads nowhere.
         SettingError: No file matches.
     """
     builder = FileTableBuilder()
-    changed_ns = [_settled_time_ns(storage, "")]
     at_top = [*storage.list_folder()]
     folders = [name for name, is_folder in at_top if is_folder]
     classes = [name for name in folders if folder_filter is None or folder_filter.matches(name)]
     classes.sort(key=os.fsencode)
     num_seen = 0
     for label, folder in enumerate(classes):
-        changed_ns.append(_settled_time_ns(storage, folder))
         names: list[bytes] = []
         for name, is_folder in storage.list_folder(folder, follows_links=False):
             if is_folder:
@@ -157,30 +304,7 @@ def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameF
     if not len(builder):
         num_at_top = len(at_top) - len(folders)
         raise SettingError(_why_nothing_is_found(storage, file_filter, folders, classes, num_seen, num_at_top))
-    return builder.finish({"classes": classes, "changed_ns": changed_ns})
-
-
-def is_unchanged(storage: Storage, table: FileTable) -> bool:
-    """Whether the folders of a table of `scan_folders` are unchanged, by their modification times.
-
-    In remote folders nothing tells: they count as unchanged.
-    """
-    folders = ["", *table.notes["classes"]]
-    try:
-        return all(
-            storage.modification_time_ns(folder) == changed_ns
-            for folder, changed_ns in zip(folders, table.notes["changed_ns"], strict=True)
-        )
-    except FileError:
-        return False
-
-
-def _settled_time_ns(storage: Storage, name: str) -> int | None:
-    """Get the modification time of a folder; None if it is so recent that another change may get the same."""
-    changed_ns = storage.modification_time_ns(name)
-    if changed_ns is None or changed_ns > time.time_ns() - _COARSEST_CLOCK_NS:
-        return None
-    return changed_ns
+    return builder.finish({"classes": classes})
 
 
 def read_list_file(storage: Storage, list_name: str) -> FileTable:
@@ -228,15 +352,6 @@ def read_list_file(storage: Storage, list_name: str) -> FileTable:
     return builder.finish()
 
 
-def content_hash(storage: Storage, name: str) -> str:
-    """Make a text that tells files of different content apart: 16 hexadecimal digits."""
-    hashes = []
-    with storage.open_binary(name) as file:
-        while part := file.read(1 << 20):
-            hashes.append(hash_bytes(part).to_bytes(8, "little"))
-    return f"{hash_bytes(*hashes):016x}"
-
-
 def list_given_files(
     files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     labels: SupportsIndex | Iterable[SupportsIndex] | None,
@@ -245,12 +360,9 @@ def list_given_files(
 
     Unlike DALI, labels that are no whole numbers of 32 bits are refused (there they are cut off).
     """
-    names = [files] if isinstance(files, str | os.PathLike) else files
+    names = [files] if isinstance(files, str | os.PathLike) else [*files]
     if labels is None:
-        builder = FileTableBuilder()
-        for position, name in enumerate(names):
-            builder.add(name, position)
-        table = builder.finish()
+        table = FileTable.from_names(names, range(len(names)))
     else:
         given = labels if isinstance(labels, Iterable) else [labels]
         table = FileTable.from_names(names, map(_checked_label, given))
@@ -309,62 +421,8 @@ def _why_nothing_is_found(
 FilePath = str | os.PathLike[str]
 
 
-def find_files(
-    file_root: StoragePath | None,
-    file_list: StoragePath | None,
-    files: FilePath | Iterable[FilePath] | None,
-    labels: SupportsIndex | Iterable[SupportsIndex] | None,
-    *,
-    file_filters: str | Iterable[str],
-    dir_filters: str | Iterable[str] | None,
-    case_sensitive_filter: bool,
-    storage_options: Mapping[str, Any] | None,
-    index_cache: FilePath | None,
-    refresh: bool,
-) -> tuple[Storage, FileTable]:
-    """Find the files of a data set: where they are, and their names there, with int32 labels.
-
-    For arguments and errors see `FileDataProvider`.
-    """
-    _check_mode(file_root, file_list, files, labels)
-    file_filter = NameFilter(file_filters, case_sensitive=case_sensitive_filter, argument="file_filters")
-    folder_filter = None
-    if dir_filters is not None:
-        folder_filter = NameFilter(dir_filters, case_sensitive=case_sensitive_filter, argument="dir_filters")
-
-    storage = Storage("" if file_root is None else file_root, storage_options)
-    scan: Callable[[], FileTable]
-    key: Callable[[], Any]
-    if files is not None:
-        given = list_given_files(files, labels)
-        scan, key = lambda: given, given.digest
-    elif file_list is not None:
-        folder, name = parent_of(checked_path(file_list, "file_list"))
-        of_list = Storage(folder, storage_options)
-        storage = of_list if file_root is None else storage
-        scan, key = (
-            functools.partial(read_list_file, of_list, name),
-            functools.partial(content_hash, of_list, name),
-        )
-    else:
-        scan = functools.partial(scan_folders, storage, file_filter, folder_filter)
-        root = without_secrets(storage.root) if storage.is_remote else os.path.abspath(storage.root)
-        folders = None if folder_filter is None else folder_filter.patterns
-        settings = [root, file_filter.patterns, folders, bool(case_sensitive_filter)]
-        key = settings.copy
-    if index_cache is None:
-        return storage, scan()
-
-    def is_current(table: FileTable) -> bool:
-        return not refresh and ("classes" not in table.notes or is_unchanged(storage, table))
-
-    table = load_or_make(
-        index_cache, ["files", key()], FileTable.load, lambda: scan().columns(), is_current=is_current
-    )
-    return storage, table
-
-
-def _check_mode(file_root: StoragePath | None, file_list: object, files: object, labels: object) -> None:
+def check_mode(file_root: StoragePath | None, file_list: object, files: object, labels: object) -> None:
+    """Raise a `SettingError` where it is not clear from which of them the files are to be found."""
     if files is not None and file_list is not None:
         raise SettingError("Files are named by `files` or by `file_list`, got both.")
     if labels is not None and files is None:

@@ -1,22 +1,151 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Remote files of which only parts are read."""
+"""Remote files of which only parts are read, and members of tar and ZIP archives, within limits."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
+import struct
+import tarfile
 import threading
 import weakref
-from collections.abc import Callable
-from typing import Any, Final, Protocol
+import zipfile
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import attrs
 from cachetools import LRUCache
 
-from .archives import start_of_member
-from .remote_reading import ChangedFileError, FileVersion, RemoteReading, is_http, part, read_file
+from ...limits.file_limits import FILE_BYTES, UNPACKED_BYTES
+from .remote_reading import ChangedFileError, FileVersion, RemoteReading, answer_of, is_http, part
 
-_BUFFER: Final = 1 << 20
+_TAR: Final = "tar"
+_PREFIX: Final = "accvlab-bounded-"
+_HEADER_BYTES: Final = 512
+_MEMORY_PER_BYTE: Final = 4  # what tarfile and fsspec keep of a header
+_LONGEST_HEADER: Final = 1 << 24  # names, and other headers that are read as a whole
+
+
+def with_bounds(url: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Complete the arguments of a file system: a compressed tar archive in its URL is unpacked within limits.
+
+    Args:
+        url: Such as ``tar://train::s3://bucket/all.tar.gz``.
+        options: Arguments for ``fsspec.core.url_to_fs``.
+    """
+    links = url.split("::")
+    places = [place for place, link in enumerate(links) if link.partition("://")[0] == _TAR]
+    if len(places) != 1 or places[0] + 1 >= len(links):
+        return options
+    from fsspec.utils import infer_compression
+
+    own = options.get(_TAR, {})
+    bounded = _bounded(own.get("compression") or infer_compression(links[places[0] + 1]))
+    return options if bounded is None else {**options, _TAR: {**own, "compression": bounded}}
+
+
+def _bounded(compression: object) -> str | None:
+    """The name of a compression that fsspec knows, within limits; None where it is none."""
+    from fsspec.compression import compr, register_compression
+
+    if not isinstance(compression, str) or compression not in compr or compression.startswith(_PREFIX):
+        return None
+    name = _PREFIX + compression
+    if name not in compr:
+        unpack = compr[compression]
+
+        def unpacked(file: Any, mode: str = "rb", **settings: Any) -> BoundedUnpacking:
+            return BoundedUnpacking(unpack(file, mode=mode, **settings))
+
+        register_compression(name, unpacked, [])
+    return name
+
+
+class BoundedUnpacking(io.RawIOBase):
+    """An unpacked file, of which no more is read for the first time than the limits allow."""
+
+    def __init__(self, file: Any) -> None:
+        """Read nothing yet."""
+        super().__init__()
+        self._file = file
+        self._seen = 0  # how far it was read
+        self._num_read = 0  # of that, what was not skipped
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read the next bytes."""
+        begin = self._file.tell()
+        if size is None or size < 0:
+            size = FILE_BYTES.most + 1 - begin
+        if begin + size > self._seen and size >= _HEADER_BYTES:
+            self._require_header(size)
+        content: bytes = self._file.read(size)
+        self._see(begin + len(content))
+        return content
+
+    def _require_header(self, size: int) -> None:
+        if size > _LONGEST_HEADER:
+            raise OSError(errno.EFBIG, f"a header in it claims {size} bytes")
+        self._num_read += size
+        UNPACKED_BYTES.require(_MEMORY_PER_BYTE * self._num_read, "its headers take {} bytes of memory")
+
+    def _see(self, place: int) -> None:
+        if place > self._seen:
+            FILE_BYTES.require(place, "unpacked it has at least {} bytes")
+            self._seen = place
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a byte."""
+        if whence == io.SEEK_SET:
+            self._see(offset)
+        return int(self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        """Where the next byte is read."""
+        return int(self._file.tell())
+
+    def close(self) -> None:
+        """Close the file; may be called again."""
+        self._file.close()
+        super().close()
+
+
+_HEADER: Final = struct.Struct("<4s22xHH")  # of a member of a ZIP file: signature, lengths of name and extra field
+_IS_ENCRYPTED: Final = 1
+
+
+def start_of_member(file_system: Any, path: str, read: Callable[[int, int], bytes]) -> int | None:
+    """Find where the content of a member begins in its archive; None where it does not lie there in one piece.
+
+    (To go to a byte of a member, ``zipfile`` reads all that is before it.)
+
+    Args:
+        file_system: fsspec's file system of the archive.
+        path: The member.
+        read: Reads the bytes in ``[start, end)`` of the archive.
+    """
+    zipped, tarred = getattr(file_system, "zip", None), getattr(file_system, "tar", None)
+    if isinstance(zipped, zipfile.ZipFile):
+        packed = zipped.getinfo(path)
+        if packed.compress_type != zipfile.ZIP_STORED or packed.flag_bits & _IS_ENCRYPTED:
+            return None
+        start = packed.header_offset
+        signature, name_length, extra_length = _HEADER.unpack(read(start, start + _HEADER.size))
+        return start + _HEADER.size + name_length + extra_length if signature == b"PK\3\4" else None
+    if isinstance(tarred, tarfile.TarFile):
+        member = tarred.getmember(file_system.index[path][2])
+        return member.offset_data if member.isreg() and not member.issparse() else None
+    return None
+
+
 _BLOCK: Final = 1 << 18
 _NUM_KEPT: Final = 16
 _MOST_AT_ONCE: Final = 8
@@ -24,30 +153,6 @@ _MOST_RUNS: Final = 4
 
 _locks: weakref.WeakKeyDictionary[Any, threading.Lock] = weakref.WeakKeyDictionary()
 _locks_lock = threading.Lock()
-
-
-class RangeSource(Protocol):
-    """Bytes of a file, by their places."""
-
-    @property
-    def size(self) -> int:
-        """Number of bytes of the file."""
-
-    def read(self, start: int, end: int) -> bytes:
-        """Read the bytes in ``[start, end)``, which is within the file."""
-
-    def close(self) -> None:
-        """Close what is open."""
-
-
-def open_file(file_system: Any, path: str, reading: RemoteReading) -> io.BufferedIOBase:
-    """Open a remote file that is mostly read on."""
-    version = reading(lambda: FileVersion(file_system, path))
-    if version.size is None:  # there is no telling where it ends
-        opened: io.BufferedIOBase = reading(lambda: file_system.open(path, "rb"))
-        return opened
-    source = PartsOrWhole(_ranges(version, reading), version, reading)
-    return io.BufferedReader(RemoteFile(source), _BUFFER)
 
 
 def open_blocks(version: FileVersion, reading: RemoteReading) -> RemoteFile:
@@ -58,10 +163,10 @@ def open_blocks(version: FileVersion, reading: RemoteReading) -> RemoteFile:
     """
     if version.size is None:
         raise io.UnsupportedOperation("its store does not say how long it is, so that no parts of it can be read")
-    return RemoteFile(KeptBlocks(_ranges(version, reading)))
+    return RemoteFile(_ranges(version, reading))
 
 
-def _ranges(version: FileVersion, reading: RemoteReading) -> RangeSource:
+def _ranges(version: FileVersion, reading: RemoteReading) -> ArchiveMember | RangeReader:
     if version.archive is not None and version.archive.size is not None:
         archive = _ranges(version.archive, reading)
         start = start_of_member(version.file_system, version.path, archive.read)
@@ -96,7 +201,7 @@ class RangeReader:
         return self._reading(lambda: self._fetch(start, end))
 
     def _answered(self, start: int, end: int) -> bytes:
-        answer = part(self._file_system, self._path, start, end)
+        answer = answer_of(self._file_system, part, self._path, start, end)
         if self._reading.checks_length:
             self._version.require_answer(answer.size, answer.marks)
         return self._complete(answer.content, end - start)
@@ -151,37 +256,6 @@ class RangeReader:
             opened.close()
 
 
-@attrs.define
-class PartsOrWhole:
-    """A remote file that is read as a whole where its server sends no parts of files."""
-
-    _parts: RangeSource
-    _version: FileVersion
-    _reading: RemoteReading
-    _whole: bytes | None = attrs.field(default=None, init=False)
-
-    @property
-    def size(self) -> int:
-        """Number of bytes of the file."""
-        return self._parts.size
-
-    def read(self, start: int, end: int) -> bytes:
-        """Read the bytes in ``[start, end)``, which is within the file."""
-        if self._whole is None:
-            try:
-                return self._parts.read(start, end)
-            except io.UnsupportedOperation:
-                whole = read_file(self._version.file_system, self._version.path, self._reading)
-                self._version.require_length(len(whole))
-                self._whole = whole
-        return self._whole[start:end]
-
-    def close(self) -> None:
-        """Close what is open."""
-        self._whole = None
-        self._parts.close()
-
-
 def _reads_ranges(file_system: Any) -> bool:
     """Whether a file system has a way to read a part of a file, other than to open it and to go there."""
     from fsspec.spec import AbstractFileSystem
@@ -208,7 +282,7 @@ class ArchiveMember:
         size: Its number of bytes.
     """
 
-    archive: RangeSource
+    archive: ArchiveMember | RangeReader
     start: int
     size: int
 
@@ -221,8 +295,8 @@ class ArchiveMember:
         self.archive.close()
 
 
-class KeptBlocks:
-    """Blocks of a file, of which the last ones are kept.
+class RemoteFile(io.RawIOBase):
+    """A remote file, read in blocks, of which the last ones are kept.
 
     Where reading goes on behind a request of which all was used, the next one is twice as long, so that few bytes
     are read in vain and long parts take few requests. That holds for each of several places at which reading goes
@@ -232,61 +306,14 @@ class KeptBlocks:
         requests  |    |     | 1  | 2       | 3 ...
     """
 
-    def __init__(self, source: RangeSource) -> None:
-        """Read nothing yet."""
-        self._source = source
-        self._kept: LRUCache[int, bytes] = LRUCache(_NUM_KEPT)
-        self._unused: set[int] = set()  # of those that were requested
-        self._runs: LRUCache[int, int] = LRUCache(_MOST_RUNS)  # block behind a request -> how many that had
-
-    @property
-    def size(self) -> int:
-        """Number of bytes of the file."""
-        return self._source.size
-
-    def read(self, start: int, end: int) -> bytes:
-        """Read the bytes in ``[start, end)``, which is within the file."""
-        first = start // _BLOCK
-        blocks = b"".join(self._block(number) for number in range(first, -(-end // _BLOCK)))
-        return blocks[start - first * _BLOCK : end - first * _BLOCK]
-
-    def _block(self, number: int) -> bytes:
-        if number not in self._kept:
-            self._request(number)
-        self._unused.discard(number)
-        return self._kept[number]
-
-    def _request(self, number: int) -> None:
-        wanted = range(number, min(number + self._num_at_once(number), -(-self.size // _BLOCK)))
-        behind = next((each for each in wanted if each in self._kept), wanted.stop)
-        content = self._source.read(number * _BLOCK, min(behind * _BLOCK, self.size))
-        for each in range(number, behind):
-            place = (each - number) * _BLOCK
-            self._kept[each] = content[place : place + _BLOCK]
-            self._unused.add(each)
-        self._runs[behind] = behind - number
-
-    def _num_at_once(self, number: int) -> int:
-        num_before = self._runs.pop(number, 0)
-        if not num_before or not self._unused.isdisjoint(range(number - num_before, number)):
-            return 1
-        return min(2 * num_before, _MOST_AT_ONCE)
-
-    def close(self) -> None:
-        """Let go of the blocks."""
-        self._kept.clear()
-        self._unused.clear()
-        self._source.close()
-
-
-class RemoteFile(io.RawIOBase):
-    """A remote file, read in parts."""
-
-    def __init__(self, source: RangeSource) -> None:
-        """Begin at its first byte."""
+    def __init__(self, source: ArchiveMember | RangeReader) -> None:
+        """Begin at its first byte; nothing is read yet."""
         super().__init__()
         self._source = source
         self._position = 0
+        self._kept: LRUCache[int, bytes] = LRUCache(_NUM_KEPT)
+        self._unused: set[int] = set()  # of those that were requested
+        self._runs: LRUCache[int, int] = LRUCache(_MOST_RUNS)  # block behind a request -> how many that had
 
     def readable(self) -> bool:
         """It is."""
@@ -314,12 +341,41 @@ class RemoteFile(io.RawIOBase):
         end = min(self._position + len(view), self._source.size)
         if end <= self._position:
             return 0
-        content = self._source.read(self._position, end)
+        content = self._range(self._position, end)
         view[: len(content)] = content
         self._position = end
         return len(content)
 
+    def _range(self, start: int, end: int) -> bytes:
+        first = start // _BLOCK
+        blocks = b"".join(self._block(number) for number in range(first, -(-end // _BLOCK)))
+        return blocks[start - first * _BLOCK : end - first * _BLOCK]
+
+    def _block(self, number: int) -> bytes:
+        if number not in self._kept:
+            self._request(number)
+        self._unused.discard(number)
+        return self._kept[number]
+
+    def _request(self, number: int) -> None:
+        wanted = range(number, min(number + self._num_at_once(number), -(-self._source.size // _BLOCK)))
+        behind = next((each for each in wanted if each in self._kept), wanted.stop)
+        content = self._source.read(number * _BLOCK, min(behind * _BLOCK, self._source.size))
+        for each in range(number, behind):
+            place = (each - number) * _BLOCK
+            self._kept[each] = content[place : place + _BLOCK]
+            self._unused.add(each)
+        self._runs[behind] = behind - number
+
+    def _num_at_once(self, number: int) -> int:
+        num_before = self._runs.pop(number, 0)
+        if not num_before or not self._unused.isdisjoint(range(number - num_before, number)):
+            return 1
+        return min(2 * num_before, _MOST_AT_ONCE)
+
     def close(self) -> None:
         """Close the file; may be called again."""
+        self._kept.clear()
+        self._unused.clear()
         self._source.close()
         super().close()

@@ -4,18 +4,19 @@
 from __future__ import annotations
 
 import io
+import random
 import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import wait
 from typing import Any, TypeVar
 
 import attrs
 
-from ...checks import whole_number
-from ...errors import FileError, SettingError
+from ...checks import number, valid, whole_number
+from ...errors import FileError
 from ...limits.file_limits import FILE_BYTES, UNPACKED_BYTES, FileTooLargeError
 from ...threads import called_in_thread
 from ...url_secrets import cleaned
@@ -35,6 +36,9 @@ _VERSION_KEYS = (
 )
 
 
+_T = TypeVar("_T")
+
+
 class ChangedFileError(OSError):
     """A file has another length than its store says, or was changed while it was read."""
 
@@ -49,6 +53,7 @@ class FileVersion:
     Attributes:
         file_system: fsspec's file system that has it.
         path: Its path there.
+        size: Number of bytes; None where the store does not say.
         archive: Of a member of an archive, the version of that; None where there is none.
     """
 
@@ -66,18 +71,13 @@ class FileVersion:
         self.archive = FileVersion(opened.fs, opened.path, is_fresh=True) if is_of_archive else None
         if is_fresh:
             self._forget()
-        self._size, self._marks = self._ask()
+        self.size, self._marks = self._ask()
 
     def _ask(self) -> tuple[int | None, dict[str, str]]:
         if is_http(self.file_system):
-            answer = described(self.file_system, self.path)
+            answer = answer_of(self.file_system, described, self.path)
             return answer.size, answer.marks
         return _stated(self.file_system.info(self.path))
-
-    @property
-    def size(self) -> int | None:
-        """Number of bytes; None where the store does not say."""
-        return self._size
 
     @property
     def marks(self) -> str:
@@ -114,14 +114,14 @@ class FileVersion:
         if self._marks.keys() != marks.keys() or (size is None and not marks):
             self.require_same()
         else:
-            self._require(self._size if size is None else size, marks)
+            self._require(self.size if size is None else size, marks)
 
     def require_info(self, info: Mapping[str, Any]) -> None:
         """Raise a `ReplacedFileError` where what fsspec has found out later tells that it is another one."""
         self._require(*_stated(info))
 
     def _require(self, size: int | None, marks: Mapping[str, str]) -> None:
-        if (size, marks) != (self._size, self._marks):
+        if (size, marks) != (self.size, self._marks):
             now = ", ".join(f"{name}={value}" for name, value in {"size": size, **marks}.items())
             raise ReplacedFileError(f"it was changed while it was read: {self.text} then, {now} now")
 
@@ -202,49 +202,22 @@ def end_requests_after(seconds: float) -> None:
     _time.limit_s, _time.end_s = seconds, time.monotonic() + seconds
 
 
-def whole(file_system: Any, url: str) -> bytes:
-    """Read a file as a whole.
+def answer_of(file_system: Any, action: Callable[..., Awaitable[_T]], *arguments: Any) -> _T:
+    """Run a request, one of `whole`, `described`, and `part`, in the loop of the file system.
 
     Raises:
-        FileNotFoundError: There is none.
+        FileNotFoundError: There is no such file.
         FileTooLargeError: It has more bytes than the limit.
-        UnsupportedOperation: The server sends it compressed.
+        UnsupportedOperation: The server sends it compressed, or only as a whole.
         Exception: What aiohttp raises.
     """
-    content: bytes = _run(file_system, _whole, url)
-    return content
-
-
-def described(file_system: Any, url: str) -> HttpAnswer:
-    """Ask for size and version of a file.
-
-    Raises:
-        FileNotFoundError: There is none.
-        Exception: What aiohttp raises.
-    """
-    answer: HttpAnswer = _run(file_system, _described, url)
-    return answer
-
-
-def part(file_system: Any, url: str, start: int, end: int) -> HttpAnswer:
-    """Read the bytes of a file in ``[start, end)``, or as many as there are.
-
-    Raises:
-        FileNotFoundError: There is none.
-        UnsupportedOperation: The server sends only whole files, or compressed ones.
-        Exception: What aiohttp raises.
-    """
-    answer: HttpAnswer = _run(file_system, _part, url, start, end)
-    return answer
-
-
-def _run(file_system: Any, action: Any, *arguments: Any) -> Any:
     from fsspec.asyn import FSTimeoutError, sync
 
     end_s = getattr(_time, "end_s", None)
     rest_s = None if end_s is None else max(end_s - time.monotonic(), _LEAST_S)
     try:
-        return sync(file_system.loop, action, file_system, *arguments, timeout=rest_s)
+        result: _T = sync(file_system.loop, action, file_system, *arguments, timeout=rest_s)
+        return result
     except FSTimeoutError:
         if end_s is None or time.monotonic() < end_s:
             raise
@@ -257,7 +230,8 @@ def _settings(file_system: Any, **headers: str) -> dict[str, Any]:
     return {**given, "headers": {**given.get("headers", {}), "Accept-Encoding": "identity", **headers}}
 
 
-async def _whole(file_system: Any, url: str) -> bytes:
+async def whole(file_system: Any, url: str) -> bytes:
+    """Read a file as a whole."""
     session = await file_system.set_session()
     async with session.get(file_system.encode_url(url), **_settings(file_system)) as answer:
         _require_success(answer, url)
@@ -283,7 +257,8 @@ async def _content(answer: Any, most: int | None = None) -> bytes:
     return b"".join(pieces)
 
 
-async def _described(file_system: Any, url: str) -> HttpAnswer:
+async def described(file_system: Any, url: str) -> HttpAnswer:
+    """Ask for size and version of a file."""
     session = await file_system.set_session()
     settings = {"allow_redirects": True, **_settings(file_system)}
     async with session.head(file_system.encode_url(url), **settings) as answer:
@@ -299,7 +274,8 @@ async def _described(file_system: Any, url: str) -> HttpAnswer:
         return HttpAnswer(None if size is None else int(size), _marks(answer))
 
 
-async def _part(file_system: Any, url: str, start: int, end: int) -> HttpAnswer:
+async def part(file_system: Any, url: str, start: int, end: int) -> HttpAnswer:
+    """Read the bytes of a file in ``[start, end)``, or as many as there are."""
     session = await file_system.set_session()
     settings = _settings(file_system, Range=f"bytes={start}-{end - 1}")
     async with session.get(file_system.encode_url(url), **settings) as answer:
@@ -332,8 +308,6 @@ def _marks(answer: Any) -> dict[str, str]:
     return next(({name: answer.headers[name]} for name in _MARKS if answer.headers.get(name)), {})
 
 
-_T = TypeVar("_T")
-
 # Another try would fail in the same way.
 _FINAL = (
     FileNotFoundError,
@@ -346,16 +320,8 @@ _FINAL = (
 _ARCHIVES = ("zip", "tar", "libarchive")  # file systems whose files may be compressed
 _FINAL_STATUS = range(400, 500)
 _PASSING_STATUS = (408, 425, 429)  # of them: time-out, too early, too many requests
+_jitter = random.Random()  # the global generator belongs to the data set
 _CLIENTS = ("aiohttp", "botocore", "aiobotocore", "gcsfs", "google", "azure", "requests", "urllib3", "fsspec")
-
-
-def _positive(instance: object, attribute: attrs.Attribute[Any], value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise SettingError(f"`{attribute.name}` must be a number above 0, got {value!r}.")
-
-
-def _checked_attempts(value: int) -> int:
-    return whole_number(value, "attempts", at_least=1)
 
 
 @attrs.frozen(kw_only=True)
@@ -382,10 +348,10 @@ class RemoteReading:
         10
     """
 
-    attempts: int = attrs.field(default=5, converter=_checked_attempts)
-    first_wait_s: float = attrs.field(default=0.2, validator=_positive)
-    most_wait_s: float = attrs.field(default=10, validator=_positive)
-    timeout_s: float = attrs.field(default=60, validator=_positive)
+    attempts: int = attrs.field(default=5, validator=valid(whole_number, at_least=1))
+    first_wait_s: float = attrs.field(default=0.2, validator=valid(number, above=0))
+    most_wait_s: float = attrs.field(default=10, validator=valid(number, above=0))
+    timeout_s: float = attrs.field(default=60, validator=valid(number, above=0))
     checks_length: bool = attrs.field(default=True, validator=attrs.validators.instance_of(bool))
 
     def __call__(self, read: Callable[[], _T]) -> _T:
@@ -397,43 +363,16 @@ class RemoteReading:
         raise failure  # not in the handler, where the error as it was would become its context
 
     def _tried(self, read: Callable[[], _T]) -> _T:
-        try:
-            return self._attempt(read)
-        except Exception as error:
-            if self.attempts == 1 or not may_pass(error):
-                raise
-            first = error
-        return self._again(read, first)
-
-    def _attempt(self, read: Callable[[], _T]) -> _T:
+        wait_s = self.first_wait_s
+        for _ in range(self.attempts - 1):
+            try:
+                return within(self.timeout_s, read)
+            except Exception as error:
+                if not may_pass(error):
+                    raise
+            time.sleep(min(wait_s, self.most_wait_s) + _jitter.uniform(0, self.first_wait_s))
+            wait_s *= 2
         return within(self.timeout_s, read)
-
-    def _again(self, read: Callable[[], _T], first: Exception) -> _T:
-        try:
-            import tenacity
-        except ImportError:
-            raise first from SettingError(
-                "It would be tried again if tenacity were installed: "
-                "pip install 'accvlab.dali_pipeline_framework[remote]'"
-            )
-        waits = tenacity.wait_exponential(multiplier=self.first_wait_s, max=self.most_wait_s)
-        waited = False
-
-        def one() -> _T:
-            nonlocal waited
-            if not waited:  # the first attempt was made already
-                waited = True
-                raise first
-            return self._attempt(read)
-
-        retrying = tenacity.Retrying(
-            stop=tenacity.stop_after_attempt(self.attempts),
-            wait=waits + tenacity.wait_random(0, self.first_wait_s),
-            retry=tenacity.retry_if_exception(may_pass),
-            reraise=True,
-        )
-        result: _T = retrying(one)
-        return result
 
 
 def may_pass(error: BaseException) -> bool:
@@ -479,7 +418,7 @@ def read_file(file_system: Any, path: str, reading: RemoteReading) -> bytes:
     def read() -> bytes:
         if getattr(file_system, "protocol", None) in _ARCHIVES:  # whose index tells it, without a request
             UNPACKED_BYTES.require(FileVersion(file_system, path).size or 0, "it has {} bytes")
-        content: bytes = whole(file_system, path) if is_http(file_system) else file_system.cat_file(path)
+        content = answer_of(file_system, whole, path) if is_http(file_system) else file_system.cat_file(path)
         if reading.checks_length:
             FileVersion(file_system, path).require_length(len(content))
         return content

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
-import fcntl
 import glob
-import itertools
+import io
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 
@@ -19,17 +20,16 @@ import numpy.typing as npt
 from ...errors import FileError, MissingPackageError, SettingError, error_that_is_also
 from ...limits.file_limits import opened_file
 from ...url_secrets import cleaned, repr_without_secrets
-from .archives import with_bounds
-from .remote_file import open_blocks, open_file
+from .remote_file import open_blocks, with_bounds
 from .remote_reading import FileVersion, RemoteReading, bounded, read_file
 
 UInt8Array = npt.NDArray[np.uint8]
 StoragePath = str | os.PathLike[str]
-
 _READING = RemoteReading()
+
 _ARCHIVES = ("zip://", "tar://")
 _PART = ".part"  # end of the name of a file that is being written
-_NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL)
+_LONGEST_WRITING_S = 3600.0
 
 
 class FolderEntry(NamedTuple):
@@ -64,7 +64,7 @@ class Storage:
         if not isinstance(storage_options, Mapping | None):
             raise SettingError(f"`storage_options` must be a dict, got {type(storage_options).__name__}.")
         self._options = dict(storage_options or {})
-        self._reading_asked = self._options.pop("reading", None)
+        self._reading_asked = self._options.pop("reading", None)  # None is shorter in pickles
         if not isinstance(self._reading_asked, RemoteReading | None):
             raise SettingError(
                 f"`storage_options['reading']` must be a RemoteReading, got {type(self._reading_asked).__name__}."
@@ -107,8 +107,10 @@ class Storage:
                 builtin exception of the cause, e.g. `FileNotFoundError`.
         """
         try:
-            is_remote = self._is_remote or is_url(name)
-            content = self._read_remote(name) if is_remote else _read_local(self.path(name))
+            if self._is_remote or is_url(name):
+                content = np.frombuffer(read_file(*self._located(name), self._reading), np.uint8)
+            else:
+                content = _read_local(self.path(name))
         except Exception as error:
             self._refuse("The file", name, error)
         if not len(content):
@@ -127,49 +129,31 @@ class Storage:
         Raises:
             FileError: There is no such folder, or it cannot be read. Also the builtin exception of the cause.
         """
-        try:
+        with self._refusing("The folder", name):
             if self._is_remote or is_url(name):
                 yield from self._list_remote(name)
-            else:
-                with os.scandir(self.path(name) or ".") as entries:
-                    for entry in entries:
-                        yield FolderEntry(entry.name, _is_folder(entry, follows_links))
-        except Exception as error:
-            self._refuse("The folder", name, error)
-
-    def modification_time_ns(self, name: str = "") -> int | None:
-        """Get the modification time of a local file or folder in nanoseconds since 1970; None for a remote one."""
-        if self._is_remote or is_url(name):
-            return None
-        try:
-            return os.stat(self.path(name) or ".").st_mtime_ns
-        except Exception as error:
-            self._refuse("The folder", name, error)
+                return
+            with os.scandir(self.path(name) or ".") as entries:
+                for entry in entries:
+                    yield FolderEntry(entry.name, _is_folder(entry, follows_links))
 
     def open_binary(self, name: str) -> BinaryIO:
-        """Open a file to be read piece by piece. Errors are those of `read_bytes`, except that it may be empty."""
-        try:
+        """Open a file, a remote one after it was read. Errors are those of `read_bytes`; it may be empty."""
+        with self._refusing("The file", name):
             if self._is_remote or is_url(name):
-                file_system, path = self._located(name)
-                return cast(BinaryIO, open_file(file_system, path, self._reading))
+                return io.BytesIO(read_file(*self._located(name), self._reading))
             return open_regular_file(self.path(name))
-        except Exception as error:
-            self._refuse("The file", name, error)
 
     def version(self, name: str) -> FileVersion:
         """Ask for the version of a remote file. Errors are those of `open_binary`."""
-        try:
+        with self._refusing("The file", name):
             file_system, path = self._located(name)
             return self._reading(lambda: FileVersion(file_system, path, is_fresh=True))
-        except Exception as error:
-            self._refuse("The file", name, error)
 
     def open_blocks(self, name: str, version: FileVersion) -> BinaryIO:
         """Open that version of a remote file, to be read here and there. Errors are those of `open_binary`."""
-        try:
+        with self._refusing("The file", name):
             return cast(BinaryIO, open_blocks(version, self._reading))
-        except Exception as error:
-            self._refuse("The file", name, error)
 
     def find(self, pattern: str) -> list[str]:
         """List the files of a remote folder whose names match a pattern, in no particular order.
@@ -177,27 +161,19 @@ class Storage:
         Raises:
             FileError: The folder cannot be listed. Also the builtin exception of the cause.
         """
-        try:
+        with self._refusing("The folder", ""):
             file_system, folder = self._located("")
             start = f"{folder.rstrip('/')}/" if folder else ""
             found = self._reading(lambda: file_system.glob(start + pattern, detail=True))
-        except Exception as error:
-            self._refuse("The folder", "", error)
         return [path.removeprefix(start) for path, info in found.items() if info["type"] != "directory"]
 
     def is_folder(self, name: str) -> bool:
         """Whether a name is that of a folder. Errors are those of `list_folder`."""
-        try:
+        with self._refusing("The folder", name):
             if not (self._is_remote or is_url(name)):
                 return os.path.isdir(self.path(name))
             file_system, path = self._located(name)
             return bool(self._reading(lambda: file_system.isdir(path)))
-        except Exception as error:
-            self._refuse("The folder", name, error)
-
-    def _read_remote(self, name: str) -> UInt8Array:
-        file_system, path = self._located(name)
-        return np.frombuffer(read_file(file_system, path, self._reading), np.uint8)
 
     def _list_remote(self, name: str) -> Iterator[FolderEntry]:
         file_system, folder = self._located(name)
@@ -225,6 +201,13 @@ class Storage:
         if "::" not in url:
             return _opened(url, self._options, timeout_s)
         return self._reading(lambda: _opened(url, self._options, timeout_s))  # reads the members of an archive
+
+    @contextlib.contextmanager
+    def _refusing(self, what: str, name: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._refuse(what, name, error)
 
     def _refuse(self, what: str, name: str, error: BaseException) -> NoReturn:
         error = cleaned(error)
@@ -342,78 +325,36 @@ def open_regular_file(path: str) -> BinaryIO:
 def replace_file(path: str, parts: Iterable[bytes | memoryview], *, outlives_machine: bool = False) -> None:
     """Write a file, which appears only once it is complete.
 
-    What a process leaves that is killed meanwhile, the next one that writes the same file uses, or removes: parts
-    are written to a file that is locked, and the lock ends with the process. (On a file system without locks, such
-    a file stays.)
+    What a killed process has left, a later one that writes the same file removes after an hour.
 
     To have it on the disk before it takes the place of an old one takes a few milliseconds.
     """
     folder, name = os.path.split(path)
-    stem = os.path.join(folder, f".{name[:32]}-")
-    descriptor, written, others = _locked_part(stem)
-    with open(descriptor, "wb") as file:
-        try:
-            file.truncate()
+    folder, start = folder or ".", f".{name[:32]}-"
+    descriptor, written = tempfile.mkstemp(_PART, start, folder)
+    try:
+        with open(descriptor, "wb") as file:
             for part in parts:
                 file.write(part)
             file.flush()
             os.fchmod(file.fileno(), 0o644)
             if outlives_machine:
                 os.fsync(file.fileno())
-            os.replace(written, path)
-        except BaseException:
-            os.unlink(written)
-            raise
-    for number in others:  # from when several processes wrote at a time, and were killed
-        try:
-            left = _locked(f"{stem}{number}{_PART}")
-            if left is not None:
-                os.unlink(f"{stem}{number}{_PART}")
-                os.close(left)
-        except OSError:
-            break
+        os.replace(written, path)
+    except BaseException:
+        os.unlink(written)
+        raise
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            is_part = entry.name.startswith(start) and entry.name.endswith(_PART)
+            if is_part and entry.stat().st_mtime < time.time() - _LONGEST_WRITING_S:
+                os.unlink(entry.path)
     if outlives_machine:  # its name, too
-        descriptor = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _locked_part(stem: str) -> tuple[int, str, Iterable[int]]:
-    """Open and lock a file for parts; returns it, its name, and the numbers of those to look at later."""
-    numbers = itertools.count()
-    while True:
-        name = f"{stem}{next(numbers)}{_PART}"
-        try:
-            descriptor = _locked(name, os.O_CREAT)
-        except PermissionError:
-            if not os.path.lexists(name):
-                raise
-            continue  # of another user
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise
-            os.unlink(name)
-            return *tempfile.mkstemp(_PART, os.path.basename(stem), os.path.dirname(stem) or "."), ()
-        if descriptor is not None:
-            return descriptor, name, numbers
-
-
-def _locked(path: str, flags: int = 0) -> int | None:
-    """Open a file and lock it; None where another process, or thread, has it, or has given it another name."""
-    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(descriptor), os.stat(path)):
-            return descriptor
-    except (BlockingIOError, FileNotFoundError):
-        pass
-    except BaseException:
-        os.close(descriptor)
-        raise
-    os.close(descriptor)
-    return None
 
 
 def _read_local(path: str) -> UInt8Array:

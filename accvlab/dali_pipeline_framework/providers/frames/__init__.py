@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders of recordings, with one file for each frame."""
+"""Folders of recordings, with one file for each frame, by one camera or several."""

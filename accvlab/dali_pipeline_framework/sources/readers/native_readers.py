@@ -19,7 +19,7 @@ from ...checks import listed
 from ...engine.dali.texts import NO_FILES, NO_FRAMES, dali_cause
 from ...errors import DeviceError, SettingError
 from ...providers.files.file_scan import DEFAULT_FILE_FILTERS, NameFilter
-from ...providers.frames.recording_folders import has_image_extension
+from ...providers.frames.frame_folders import has_image_extension
 from ...sample_data import ImageContent
 from ...sample_data.formats import DECODED_CLIP, ENCODED_IMAGE
 from ...sample_data.names import Name

@@ -31,8 +31,7 @@ from ...sample_data.formats import UNKNOWN_CONTENT
 from ...sample_data.names import Name
 from ...sampling.arithmetic.last_batch import LastBatch, check_last_batch
 from ...sampling.random_access_sampler import Description
-from ..input_parts import NativeInput, NativeRun
-from ..reader_epochs import ReaderEpochs
+from ..input_parts import NativeInput, NativeRun, ReaderEpochs
 from ..shards import shard_given_once
 from .reader_files import is_on_s3
 

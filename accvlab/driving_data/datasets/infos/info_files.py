@@ -66,7 +66,10 @@ class FileResolver:
 
     def _has(self, name: str) -> bool:
         try:
-            self._storage.open_binary(name).close()
+            if self._storage.is_remote:
+                self._storage.version(name)
+            else:
+                self._storage.open_binary(name).close()
         except FileError:
             return False
         return True

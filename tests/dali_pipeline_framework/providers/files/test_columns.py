@@ -16,7 +16,6 @@ import pytest
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.providers import Columns, load_or_make
 from accvlab.dali_pipeline_framework.providers.files import columns as columns_module
-from accvlab.dali_pipeline_framework.providers.files import file_lock
 
 pytestmark = pytest.mark.timeout(60)
 KIND = "index of a test"
@@ -121,7 +120,7 @@ def test_writers_do_not_disturb_each_other_nor_readers(
     tmp_path: Path, has_locks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not has_locks:
-        monkeypatch.setattr(file_lock, "_acquired", lambda *_: None)
+        monkeypatch.setattr(columns_module, "_acquired", lambda *_: None)
     folder = tmp_path / "index"
 
     def write_often(value: int) -> int:

@@ -19,9 +19,8 @@ from support.videos import make_video
 
 from accvlab.dali_pipeline_framework.errors import QuarantineError, SettingError
 from accvlab.dali_pipeline_framework.faults.fault_policy import Quarantine
-from accvlab.dali_pipeline_framework.providers import FileDataProvider
-from accvlab.dali_pipeline_framework.providers.files import file_lock, file_scan
-from accvlab.dali_pipeline_framework.providers.files.file_lock import making
+from accvlab.dali_pipeline_framework.providers.files import columns
+from accvlab.dali_pipeline_framework.providers.files.columns import making
 from accvlab.dali_pipeline_framework.video import video_index
 from accvlab.dali_pipeline_framework.video.video_index import cached_video_index
 
@@ -31,10 +30,6 @@ pytestmark = pytest.mark.timeout(60)
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     make_video(tmp_path / "a.mp4", 5)
-    (tmp_path / "train" / "x").mkdir(parents=True)
-    (tmp_path / "train" / "x" / "a.jpg").write_bytes(b"a")
-    os.utime(tmp_path / "train", (1, 1))
-    os.utime(tmp_path / "train" / "x", (1, 1))
     return tmp_path
 
 
@@ -52,27 +47,9 @@ def open_videos(folder: Path, note: Callable[[], None]) -> Any:
         video_index.make_index = make_index
 
 
-def open_files(folder: Path, note: Callable[[], None]) -> Any:
-    scan = file_scan.scan_folders
-
-    def noted(*arguments: Any) -> Any:
-        note()
-        return scan(*arguments)
-
-    file_scan.scan_folders = noted
-    try:
-        return len(FileDataProvider(folder / "train", index_cache=folder / "cache"))
-    finally:
-        file_scan.scan_folders = scan
-
-
-OPENERS = {"videos": open_videos, "files": open_files}
-
-
 @pytest.mark.parametrize("is_deadly", [False, True])
-@pytest.mark.parametrize("name", OPENERS)
-def test_one_of_several_processes_makes_it(source: Path, name: str, is_deadly: bool) -> None:
-    assert_one_process_makes_it(OPENERS[name], source, is_deadly)
+def test_one_of_several_processes_makes_it(source: Path, is_deadly: bool) -> None:
+    assert_one_process_makes_it(open_videos, source, is_deadly)
 
 
 @pytest.fixture
@@ -86,12 +63,12 @@ def test_the_same_thread_and_forked_children_do_not_wait_for_themselves(locked: 
         assert locked.with_name(".index.lock").exists()
     child = os.fork()
     if child == 0:
-        os._exit(0 if not file_lock._held else 1)
+        os._exit(0 if not columns._held else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 
 def test_another_thread_waits(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: Any) -> None:
-    monkeypatch.setattr(file_lock, "_TOLD_AFTER_S", 0.1)
+    monkeypatch.setattr(columns, "_TOLD_AFTER_S", 0.1)
     order: list[str] = []
 
     def second() -> None:
@@ -109,7 +86,7 @@ def test_another_thread_waits(tmp_path: Path, caplog: pytest.LogCaptureFixture, 
 
 
 def test_waiting_has_an_end(tmp_path: Path, monkeypatch: Any, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(file_lock, "_MOST_S", 0.2)
+    monkeypatch.setattr(columns, "_MOST_S", 0.2)
 
     def other() -> None:
         with making(tmp_path / "index"):
@@ -130,7 +107,7 @@ def test_without_locks_it_is_made_all_the_same(tmp_path: Path, monkeypatch: Any)
     def refuse(*_: Any) -> None:
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(file_lock.fcntl, "flock", refuse)
+    monkeypatch.setattr(columns.fcntl, "flock", refuse)
     with making(tmp_path / "a"), making("/sys/none/b"):
         pass
 
@@ -138,12 +115,8 @@ def test_without_locks_it_is_made_all_the_same(tmp_path: Path, monkeypatch: Any)
 # --- disks that are full or read-only ---------------------------------------------------------------------
 
 
-SETTINGS = {"videos": "`index_cache`", "files": "`index_cache`"}
-
-
-@pytest.mark.parametrize("name", OPENERS)
-def test_a_full_disk(source: Path, name: str) -> None:
-    assert_a_full_disk_is_reported(OPENERS[name], source, SettingError, SETTINGS[name])
+def test_a_full_disk(source: Path) -> None:
+    assert_a_full_disk_is_reported(open_videos, source, SettingError, "`index_cache`")
 
 
 def test_a_folder_that_cannot_be_made(source: Path, tmp_path: Path) -> None:
@@ -154,12 +127,9 @@ def test_a_folder_that_cannot_be_made(source: Path, tmp_path: Path) -> None:
     message = rf"`index_cache`.* must be a folder, '/sys/none' is not.*{reason}"
     with pytest.raises(SettingError, match=message):
         cached_video_index("/sys/none", source / "a.mp4")
-    with pytest.raises(SettingError, match=message):
-        FileDataProvider(source / "train", index_cache="/sys/none")
     with pytest.raises(QuarantineError, match=r"'/sys/none' cannot be written: .*`FaultPolicy\(quarantine=...\)`"):
         Quarantine("/sys/none")
 
 
-@pytest.mark.parametrize("name", OPENERS)
-def test_the_error_of_making_is_the_only_one(source: Path, name: str) -> None:
-    assert_the_error_of_making_is_the_only_one(OPENERS[name], source)
+def test_the_error_of_making_is_the_only_one(source: Path) -> None:
+    assert_the_error_of_making_is_the_only_one(open_videos, source)

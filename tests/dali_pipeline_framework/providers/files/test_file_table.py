@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import gc
 import os
-import pickle
-import subprocess
-import sys
 import tracemalloc
-from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.laws import examples
 
-from accvlab.dali_pipeline_framework.errors import FileError, SettingError
-from accvlab.dali_pipeline_framework.providers.files.file_table import FileTable, FileTableBuilder
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.providers.files.file_scan import FileTable
 
 names = st.binary(max_size=20).map(os.fsdecode)
-labelled = st.lists(st.tuples(names, st.integers(-(2**63), 2**63 - 1)), max_size=30)
+labelled = st.lists(st.tuples(names, st.integers(-(2**31), 2**31 - 1)), max_size=30)
 
 
 def table_of(entries: list[tuple[str, int]]) -> FileTable:
@@ -35,48 +30,14 @@ class TestTable:
         assert [(table.name(i), table.label(i)) for i in range(len(table))] == entries
         assert [table.name_bytes(i) for i in range(len(table))] == [os.fsencode(name) for name, _ in entries]
 
-    @given(labelled, st.integers(-40, 40), st.integers(-40, 40))
-    def test_ranges_are_those_of_a_list(self, entries: list[tuple[str, int]], first: int, end: int) -> None:
-        part = table_of(entries)[first:end]
-        expected = entries[first:end]
-        assert list(part) == [name for name, _ in expected]
-        assert [part.label(i) for i in range(len(part))] == [label for _, label in expected]
-        assert part == table_of(expected) or not expected
-        assert pickle.loads(pickle.dumps(part)) == part
-
-    @given(labelled, labelled)
-    def test_equality_is_that_of_the_entries(
-        self, one: list[tuple[str, int]], other: list[tuple[str, int]]
-    ) -> None:
-        assert (table_of(one) == table_of(other)) == (one == other)
-        assert (table_of(one).digest() == table_of(other).digest()) == (one == other)
-        assert hash(table_of(one)) == hash(table_of(list(one)))
-
-    def test_names_that_share_their_bytes_differ(self) -> None:
-        assert FileTable.from_names(["ab", "c"]) != FileTable.from_names(["a", "bc"])
-        assert FileTable.from_names(["ab"]) != FileTable.from_names(["ab"], [0])
-        assert FileTable.from_names(["ab"]) != ["ab"]
-
-    def test_labels_are_as_small_as_they_can_be(self) -> None:
-        small, large = FileTable.from_names(["a", "b"], [1, -(2**31)]), FileTable.from_names(["a"], [2**31])
-        assert small.labels is not None
-        assert large.labels is not None
-        assert (small.labels.dtype, large.labels.dtype) == (np.int32, np.int64)
-
-    def test_digest_is_pinned(self) -> None:
-        # It stands in the states of loaders.
-        assert FileTable.from_names(["a.jpg", "ä"], [0, 1]).digest() == "77a46a95347cd17b"
-
     def test_iteration_crosses_its_chunks(self) -> None:
         count = 3 * 65536 + 5
         assert list(FileTable.from_names(map(str, range(count)))) == [str(i) for i in range(count)]
 
     def test_is_immutable(self) -> None:
-        table = FileTable.from_names(["a"], [1], notes={"x": 1})
+        table = FileTable.from_names(["a"], [1])
         with pytest.raises(ValueError, match="read-only"):
             table.labels[0] = 2  # type: ignore[index]
-        with pytest.raises(TypeError):
-            table.notes["x"] = 2  # type: ignore[index]
 
     def test_repr(self) -> None:
         assert repr(FileTable.from_names(["a"])) == "FileTable(1 name)"
@@ -90,67 +51,10 @@ class TestMemory:
         tracemalloc.start()
         table = FileTable.from_names((f"folder/{i:08}.jpg" for i in range(count)), iter(range(count)))
         kept, peak = tracemalloc.get_traced_memory()
+        assert len(table) == count
         tracemalloc.stop()
-        assert table.num_bytes == count * (19 + 8 + 4) + 8
         assert kept / count < 19 + 8 + 4 + 7  # growing buffers are up to an eighth larger
         assert peak / count < 80
-
-    def test_a_mapped_table_is_pickled_as_its_path(self, tmp_path: Path) -> None:
-        table = FileTable.from_names(map(str, range(10_000)))
-        table.save(tmp_path / "names")
-        assert len(pickle.dumps(FileTable.load(tmp_path / "names"))) < 300
-        assert len(pickle.dumps(table)) > table.num_bytes
-
-
-class TestFile:
-    @given(entries=labelled)
-    def test_comes_back(self, tmp_path_factory: pytest.TempPathFactory, entries: list[tuple[str, int]]) -> None:
-        path = tmp_path_factory.getbasetemp() / "names"
-        table = table_of(entries)
-        table.save(path)
-        loaded = FileTable.load(path)
-        assert list(loaded) == list(table)
-        assert np.array_equal(loaded.labels, table.labels) if entries else loaded.labels is None
-        assert loaded == table
-        assert loaded.folder == str(path)
-        assert pickle.loads(pickle.dumps(loaded)) == table
-
-    def test_notes_come_back(self, tmp_path: Path) -> None:
-        notes = {"classes": ["ä", "b"], "time": None}
-        FileTable.from_names(["a"], notes=notes).save(tmp_path / "names")
-        assert FileTable.load(tmp_path / "names").notes == notes
-        assert pickle.loads(pickle.dumps(FileTable.from_names(["a"], notes=notes))).notes == notes
-
-    def test_a_range_of_a_mapped_table_can_be_saved_and_mapped(self, tmp_path: Path) -> None:
-        FileTable.from_names(["a", "bb", "ccc"], [1, 2, 3]).save(tmp_path / "names")
-        FileTable.load(tmp_path / "names")[1:].save(tmp_path / "part")
-        assert FileTable.load(tmp_path / "part") == FileTable.from_names(["bb", "ccc"], [2, 3])
-
-    def test_another_process_maps_it(self, tmp_path: Path) -> None:
-        FileTable.from_names(["ä\udcff"], [3]).save(tmp_path / "names")
-        content = pickle.dumps(FileTable.load(tmp_path / "names"))
-        script = "import pickle, sys; t = pickle.load(sys.stdin.buffer); print(ascii(t.name(0)), t.label(0))"
-        done = subprocess.run([sys.executable, "-c", script], input=content, capture_output=True, check=True)
-        assert done.stdout.decode().split() == [r"'\xe4\udcff'", "3"]
-
-    def test_a_table_that_was_replaced_on_its_way_to_a_worker_is_refused(self, tmp_path: Path) -> None:
-        FileTable.from_names(["a"]).save(tmp_path / "names")
-        content = pickle.dumps(FileTable.load(tmp_path / "names"))
-        FileTable.from_names(["b"]).save(tmp_path / "names")
-        with pytest.raises(FileError, match=r"table of names in '.*names' was made anew after this process"):
-            pickle.loads(content)
-
-    def test_a_table_that_was_damaged_on_its_way_to_a_worker_is_refused(self, tmp_path: Path) -> None:
-        FileTable.from_names(["a", "bb"], [5, 6]).save(tmp_path / "names")
-        content = pickle.dumps(FileTable.load(tmp_path / "names"))
-        (path,) = tmp_path.glob("names/names.*.npy")
-        path.write_bytes(path.read_bytes().replace(b"abb", b"xbb"))
-        with pytest.raises(FileError, match=r"names' is no table of names .* the content of names.* was changed"):
-            pickle.loads(content)
-
-    def test_notes_must_be_json(self, tmp_path: Path) -> None:
-        with pytest.raises(SettingError, match="must be values that JSON can hold"):
-            FileTable.from_names(["a"], notes={"x": object()}).save(tmp_path / "names")
 
 
 class TestBadInput:
@@ -171,9 +75,9 @@ class TestBadInput:
         with pytest.raises(SettingError, match=rf"2 name\(s\) and {word} labels"):
             FileTable.from_names(["a", "b"], labels)
 
-    @pytest.mark.parametrize("label", [0.5, "1", 2**63])
+    @pytest.mark.parametrize("label", [0.5, "1", 2**31])
     def test_no_label(self, label: object) -> None:
-        with pytest.raises(SettingError, match="Label 1 must be a whole number of at most 64 bits"):
+        with pytest.raises(SettingError, match="Label 1 must be a whole number of at most 32 bits"):
             FileTable.from_names(["a", "b"], [0, label])  # type: ignore[list-item]
 
     @pytest.mark.parametrize("name", [5, None, "\ud800"])
@@ -184,34 +88,3 @@ class TestBadInput:
     def test_one_name_in_place_of_a_list(self) -> None:
         with pytest.raises(SettingError, match=r"Write \['a.jpg'\]"):
             FileTable.from_names("a.jpg")
-
-    def test_steps(self) -> None:
-        with pytest.raises(SettingError, match="must be 1, got 2"):
-            FileTable.from_names(["a", "b"])[::2]
-        with pytest.raises(TypeError, match="`name` or `label`"):
-            FileTable.from_names(["a", "b"])[0]  # type: ignore[index]
-
-    def test_only_some_labels(self) -> None:
-        builder = FileTableBuilder()
-        builder.add("a", 1)
-        builder.add("b")
-        with pytest.raises(SettingError, match=r"all names must have a label or none, got 2 name\(s\) and 1"):
-            builder.finish()
-
-    @pytest.mark.parametrize(
-        ("names_dtype", "offsets", "labels", "message"),
-        [
-            ("int8", [0, 3], None, "`names`"),
-            ("uint8", [0.0, 3.0], None, "`offsets` must be"),
-            ("uint8", [], None, "`offsets` must be"),
-            ("uint8", [0, 4], None, r"lie in \[0, 3\]"),
-            ("uint8", [-1, 3], None, r"lie in \[0, 3\]"),
-            ("uint8", [0, 2, 1, 3], None, "must not decrease"),
-            ("uint8", [0, 3], [1, 2], r"`labels` must be \(1,\)"),
-            ("uint8", [0, 3], [0.5], r"`labels` must be \(1,\)"),
-        ],
-    )
-    def test_arrays_that_do_not_fit(self, names_dtype: str, offsets, labels, message: str) -> None:
-        offsets = np.array(offsets, dtype=None if offsets else float)
-        with pytest.raises(SettingError, match=message):
-            FileTable(np.zeros(3, names_dtype), offsets, None if labels is None else np.array(labels))

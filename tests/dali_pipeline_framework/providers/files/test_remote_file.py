@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accvlab.dali_pipeline_framework.providers.files.remote_file import KeptBlocks, RemoteFile
+from accvlab.dali_pipeline_framework.providers.files.remote_file import RemoteFile
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZE = 9 * MIB + 1234
@@ -41,13 +41,12 @@ class CountedSource:
 @given(st.lists(st.tuples(st.integers(0, SIZE), st.integers(0, 3 * MIB)), max_size=12))
 def test_what_is_read_is_what_the_file_has(reads: list[tuple[int, int]]) -> None:
     source = CountedSource()
-    blocks = KeptBlocks(source)
-    with RemoteFile(blocks) as file:
+    with RemoteFile(source) as file:
         for start, count in reads:
             file.seek(start)
             assert file.read(count) == CONTENT[start : start + count]
             assert file.tell() == min(start + count, SIZE)
-            assert len(blocks._kept) <= 16
+            assert len(file._kept) <= 16
         assert all(length <= 2048 for length in source.lengths)
         assert file.seek(-1, io.SEEK_END) == SIZE - 1
         assert file.read() == CONTENT[-1:]
@@ -61,7 +60,7 @@ def read_pieces(file: RemoteFile, start: int, end: int) -> None:
 
 def test_requests_grow_where_reading_goes_on() -> None:
     source = CountedSource()
-    file = RemoteFile(KeptBlocks(source))
+    file = RemoteFile(source)
     read_pieces(file, 0, SIZE)
     assert source.lengths == [256, 512, 1024, 2048, 2048, 2048, 1281]
     source.ranges.clear()
@@ -74,7 +73,7 @@ def test_requests_grow_where_reading_goes_on() -> None:
 
 def test_requests_grow_at_two_places_at_once() -> None:
     source = CountedSource()
-    file = RemoteFile(KeptBlocks(source))
+    file = RemoteFile(source)
     for step in range(40):
         for start in (0, 5 * MIB):
             read_pieces(file, start + step * PIECE, start + (step + 1) * PIECE)
@@ -84,7 +83,7 @@ def test_requests_grow_at_two_places_at_once() -> None:
 @pytest.mark.parametrize("distance", [300 * KIB, 480 * KIB, MIB])
 def test_requests_do_not_grow_where_reading_jumps(distance: int) -> None:
     source = CountedSource()
-    file = RemoteFile(KeptBlocks(source))
+    file = RemoteFile(source)
     for start in range(0, SIZE, distance):
         read_pieces(file, start, start + 16)
     assert sum(source.lengths) <= SIZE // KIB * 1.1
@@ -93,7 +92,7 @@ def test_requests_do_not_grow_where_reading_jumps(distance: int) -> None:
 
 def test_nothing_is_read_twice_that_is_kept() -> None:
     source = CountedSource()
-    file = RemoteFile(KeptBlocks(source))
+    file = RemoteFile(source)
     for start in (3 * MIB, 1 * MIB, 2 * MIB, 1 * MIB + 256 * KIB, 1 * MIB + 512 * KIB, 3 * MIB, 1 * MIB):
         read_pieces(file, start, start + 10)
     assert source.ranges == [

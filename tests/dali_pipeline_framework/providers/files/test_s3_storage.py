@@ -81,7 +81,7 @@ def test_what_may_pass_is_tried_again(server: S3Server, options: dict[str, Any],
     storage = Storage("s3://bucket", options)
     server.faults = [fault, fault]
     assert storage.read_bytes("a.bin").tobytes() == CONTENT
-    with storage.open_binary("a.bin") as file:
+    with storage.open_blocks("a.bin", storage.version("a.bin")) as file:
         server.faults = [fault]
         file.seek(1 << 20)
         assert file.read(300_000) == CONTENT[1 << 20 :][:300_000]

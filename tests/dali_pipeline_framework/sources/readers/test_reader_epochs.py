@@ -16,7 +16,7 @@ from support.reader_data import number_of, numbered_files
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.sources import FileReader
-from accvlab.dali_pipeline_framework.sources.reader_epochs import ReaderEpochs
+from accvlab.dali_pipeline_framework.sources.input_parts import ReaderEpochs
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accvlab.dali_pipeline_framework.providers.frames.frame_sequence_data_provider import (
+from accvlab.dali_pipeline_framework.providers.frames.frame_providers import (
     can_overlap,
     lay_out_alone,
     lay_out_frames,

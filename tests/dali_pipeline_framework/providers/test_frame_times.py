@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.providers.rigs.frame_times import (
+from accvlab.dali_pipeline_framework.providers.frames.camera_rigs import (
     TimestampParser,
     align_times,
     as_times,
