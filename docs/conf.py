@@ -53,7 +53,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"Float64|Float64Array|Array|ArrayLike|Figure|Unpack|DrivingFieldSettings|DrawKey|Lengths"),
     (r"py:.*", r"(.*\.)?(Frame|Camera|Lidar|Box|Box2d|Line)Columns"),
     (r"py:.*", r"(.*\.)?(GroupFormat|LeafFormat|conversion\.converted|_Self|_Step|ArraySteps)"),
-    (r"py:.*", r"Classes|DrawKey|GivenOrder|Lengths|(.*\.)?ImagePlan"),
+    (r"py:.*", r"Classes|Description|DrawKey|GivenOrder|Lengths|(.*\.)?ImagePlan"),
     (r"py:.*", r"(.*\.)?Counts"),
     (r"py:exc", r"As .*"),
 ]

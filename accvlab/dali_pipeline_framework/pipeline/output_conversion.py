@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 from nvidia.dali.tensors import TensorGPU
 
-from ..checks import bullets, did_you_mean, flag, shown
+from ..checks import bullets, choice, did_you_mean, flag, shown
 from ..engine.transport import Delivery, FieldPlace, PackedBatch
 from ..errors import OutputError, SettingError
 from ..sample_data import FieldPath, GroupFormat
@@ -93,9 +93,8 @@ class OutputConverter:
         Raises:
             SettingError: An argument has an unknown value, or PyTorch is asked for and not installed.
         """
-        if not isinstance(output_type, str) or output_type not in ("numpy", "torch"):
-            raise SettingError(f"`output_type` must be one of ['numpy', 'torch'], got {shown(output_type)}.")
-        self._arrays = (_TorchArrays if output_type == "torch" else _NumpyArrays)(must_copy)
+        is_torch = choice(output_type, "output_type", ("numpy", "torch")) == "torch"
+        self._arrays = (_TorchArrays if is_torch else _NumpyArrays)(must_copy)
         self._advice = advice
         self._paths = output_format.flat_paths
         self._delivery = delivery

@@ -604,7 +604,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an output": (
         {"output_type": "tensorflow"},
-        "`output_type` must be one of ['numpy', 'torch'], got 'tensorflow'",
+        "`output_type` must be one of 'numpy', 'torch', got 'tensorflow'",
     ),
     "a ragged policy": ({"ragged": "pad"}, "`ragged` must be 'raise' or 'list', or a dict of these by field, got"),
     "a ragged field": ({"ragged": {"boxes": "list"}}, "`ragged` names 'boxes', but the output has no such field"),
