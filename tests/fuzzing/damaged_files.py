@@ -202,7 +202,7 @@ def _kitti_oxts(folder: Path) -> Path:
 
 
 def _read_kitti(path: Path) -> None:
-    from accvlab.driving_data.datasets.kitti.kitti_providers import tracking_index
+    from accvlab.driving_data.datasets.kitti import tracking_index
 
     tracking_index(path.parents[1], ["0000"], True, 10)
 

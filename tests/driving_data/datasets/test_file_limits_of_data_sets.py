@@ -19,7 +19,7 @@ from support.refusals import assert_too_large_a_file_is_refused, refusal
 from accvlab.dali_pipeline_framework.limits import file_limits
 from accvlab.driving_data.datasets.arrow_logs.log_files import read_points
 from accvlab.driving_data.datasets.driving.arrow_files import ArrowFile, read_columns
-from accvlab.driving_data.datasets.kitti.kitti_sequences import read_rows
+from accvlab.driving_data.datasets.kitti import read_rows
 from accvlab.driving_data.datasets.lerobot import LeRobotFiles
 from accvlab.driving_data.datasets.nuscenes import tables
 from accvlab.driving_data.datasets.nuscenes.nuscenes_provider import _messages
