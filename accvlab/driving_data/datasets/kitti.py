@@ -30,6 +30,7 @@ from .driving.driving_index import (
     Int64,
     cached_index,
     first_column,
+    numbers_column,
 )
 from .driving.driving_provider import DrivingProvider
 from .driving.poses import require_ascending
@@ -439,7 +440,6 @@ def box_columns(
     cameras: Sequence[str],
 ) -> tuple[BoxColumns, Box2dColumns | None]:
     """Make the columns of the labels of all sequences."""
-    number_of = {name: number for number, name in enumerate(categories)}
     names = [name for of_sequence in labels for name in of_sequence.category]
     sequence = np.repeat(np.arange(len(labels)), [len(of_sequence.frame) for of_sequence in labels])
     first_frame = first_column([len(scene.time) for scene in scenes])
@@ -454,7 +454,7 @@ def box_columns(
     base_from_rectified = poses.inverse(np.array(rectified_from_base))[of_object]
     center = poses.moved(base_from_rectified, center)
     turn = _about_y(objects[:, 13])
-    category = np.array([number_of.get(name, -1) for name in names], np.int32)
+    category = numbers_column(names, categories)
     columns = BoxColumns(
         first=first_column(np.bincount(frame[is_object], minlength=num_frames)),
         center=center,
