@@ -1,5 +1,5 @@
 from .argoverse import ArgoverseProvider as ArgoverseProvider
-from .arrow_logs.arrow_log_provider import ArrowLogProvider as ArrowLogProvider
+from .arrow_logs import ArrowLogProvider as ArrowLogProvider
 from .driving.driving_fields import DrivingFields as DrivingFields
 from .driving.driving_index import DrivingIndex as DrivingIndex
 from .driving.driving_provider import DrivingProvider as DrivingProvider

@@ -56,11 +56,12 @@ def read_text(path: Path) -> str:
         raise file_error(f"The file {str(path)!r} cannot be read", reason) from error
 
 
-def read_rows(path: Path, num_columns: int, what: str) -> Float64:
+def read_rows(path: Path, num_columns: int, what: str, last: int = -1) -> Float64:
     """Read a file of numbers, ``(n, num_columns)``; empty lines are left out.
 
     Raises:
-        FileError: A line has another number of columns, or something that is no number.
+        FileError: A line has another number of columns, or something that is no number; or there is no line of the
+            ``last`` frame.
     """
     rows = []
     for number, line in enumerate(read_text(path).splitlines(), 1):
@@ -75,6 +76,8 @@ def read_rows(path: Path, num_columns: int, what: str) -> Float64:
                     f"{line[:80]!r}."
                 ) from None
             rows.append(row)
+    if last >= len(rows):
+        raise FileError(f"{str(path)!r} has {len(rows)} lines, but the sequence has a frame {last}.")
     return np.array(rows, np.float64).reshape(-1, num_columns)
 
 
@@ -320,15 +323,11 @@ def odometry_index(root: Path, names: Sequence[str], most_sweeps: int) -> Drivin
 def _odometry_scene(root: Path, name: str, cameras: Sequence[str]) -> Scene:
     folder = root / "sequences" / name
     calibration = Calibration.read(folder / "calib.txt")
-    time = read_rows(folder / "times.txt", 1, "seconds")[:, 0]
-    require_ascending(time, f"The file {str(folder / 'times.txt')!r}", strictly=True)
-    pose_file = root / "poses" / f"{name}.txt"
-    of_camera_0 = read_rows(pose_file, 12, "a 3 x 4 matrix").reshape(-1, 3, 4)
     image_folders = {camera: f"sequences/{name}/{camera}" for camera in cameras}
     numbers = frame_numbers(root, image_folders, f"sequences/{name}/velodyne")
-    for path, count in ((folder / "times.txt", len(time)), (pose_file, len(of_camera_0))):
-        if numbers[-1] >= count:
-            raise FileError(f"{str(path)!r} has {count} lines, but the sequence has a frame {numbers[-1]}.")
+    time = read_rows(folder / "times.txt", 1, "seconds", numbers[-1])[:, 0]
+    require_ascending(time, f"The file {str(folder / 'times.txt')!r}", strictly=True)
+    of_camera_0 = read_rows(root / "poses" / f"{name}.txt", 12, "a 3 x 4 matrix", numbers[-1]).reshape(-1, 3, 4)
     camera_0_from_base = calibration.pose("Tr", "Tr_velo_to_cam", "Tr_velo_cam")
     world_from_ego = poses.joined(poses.joined(poses.inverse(camera_0_from_base), of_camera_0), camera_0_from_base)
     chosen = np.array(numbers)
@@ -424,12 +423,6 @@ def _label(words: Sequence[str]) -> tuple[int, int, str, list[float]]:
     if category != DONT_CARE and min(values[7:10]) <= 0:
         raise ValueError(f"height, width and length must be above 0, got {words[10:13]}")
     return frame, track, category, values
-
-
-def categories_of(labels: Sequence[Labels]) -> list[str]:
-    """Names of the categories: those of KITTI, and others that occur."""
-    found = {name for of_sequence in labels for name in of_sequence.category}
-    return [*CATEGORIES, *sorted(found - {*CATEGORIES, DONT_CARE})]
 
 
 def box_columns(
@@ -588,6 +581,11 @@ def tracking_index(root: Path, names: Sequence[str], with_poses: bool, most_swee
         rectified_from_base.append(pose)
         image_folders = {camera: f"{camera}/{name}" for camera in cameras}
         numbers = frame_numbers(root, image_folders, f"velodyne/{name}")
+        world_from_ego = poses.identity(len(numbers))
+        if with_poses:
+            oxts = root / "oxts" / f"{name}.txt"
+            records = read_rows(oxts, 30, "a record of the GPS and the IMU", numbers[-1])
+            world_from_ego = pose_of_oxts(records)[np.array(numbers)]
         scenes.append(
             make_scene(
                 root,
@@ -597,7 +595,7 @@ def tracking_index(root: Path, names: Sequence[str], with_poses: bool, most_swee
                 image_folders=image_folders,
                 points_folder=f"velodyne/{name}",
                 time=np.array(numbers) * _PERIOD_S,
-                world_from_ego=_poses_of(root, name, numbers) if with_poses else poses.identity(len(numbers)),
+                world_from_ego=world_from_ego,
                 ego_from_base=poses.inverse(calibration.pose("Tr_imu_velo", "Tr_imu_to_velo")),
                 rectified_from_base=pose,
             )
@@ -607,7 +605,8 @@ def tracking_index(root: Path, names: Sequence[str], with_poses: bool, most_swee
     of_labels: dict[str, Any] = {}
     if any(each is not None for each in labels):
         known = [each or _NO_LABELS for each in labels]
-        categories = categories_of(known)
+        found = {name for of_sequence in known for name in of_sequence.category}
+        categories = [*CATEGORIES, *sorted(found - {*CATEGORIES, DONT_CARE})]
         boxes, boxes_2d = box_columns(known, scenes, rectified_from_base, categories, cameras)
         of_labels = {"boxes": boxes, "boxes_2d": boxes_2d, "categories": categories, "attributes": ATTRIBUTES}
     return index_of_scenes(
@@ -619,15 +618,6 @@ def tracking_index(root: Path, names: Sequence[str], with_poses: bool, most_swee
         origin={"format": "KITTI tracking", "root": str(root)},
         **of_labels,
     )
-
-
-def _poses_of(root: Path, name: str, numbers: Sequence[int]) -> Float64:
-    path = root / "oxts" / f"{name}.txt"
-    rows = read_rows(path, 30, "a record of the GPS and the IMU")
-    if numbers[-1] >= len(rows):
-        raise FileError(f"{str(path)!r} has {len(rows)} lines, but the sequence has a frame {numbers[-1]}.")
-    world_from_ego: Float64 = pose_of_oxts(rows)[np.array(numbers)]
-    return world_from_ego
 
 
 def pose_of_oxts(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -358,7 +358,7 @@ def _instances_of(given: Sequence[RawBoxes]) -> npt.NDArray[np.int64] | None:
 
 
 def _joined_numbers(
-    given: Sequence[RawBoxes] | Sequence[RawBoxes2d], name: str, unknown: int
+    given: Sequence[RawBoxes | RawBoxes2d], name: str, unknown: int
 ) -> npt.NDArray[np.int32] | None:
     """What all boxes have of a name; None where those that there are have none."""
     columns = [getattr(boxes, name) for boxes in given]

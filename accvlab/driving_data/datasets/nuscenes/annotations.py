@@ -165,8 +165,8 @@ def _move_along(
     share = ((time - start) / (end - start))[:, np.newaxis]
     center, rotation = annotations.table["translation"], annotations.table["rotation"]
     boxes.center[moving] = center[earlier] + share * (center[row] - center[earlier])
-    units = (one / np.linalg.norm(one, axis=1, keepdims=True) for one in (rotation[earlier], rotation[row]))
-    boxes.rotation[moving] = poses.slerp(*units, share)
+    rotation = rotation / np.linalg.norm(rotation, axis=1, keepdims=True)
+    boxes.rotation[moving] = poses.slerp(rotation[earlier], rotation[row], share)
 
 
 def box_columns(annotations: Annotations, boxes: WorldBoxes, world_from_base: Float64) -> BoxColumns:
