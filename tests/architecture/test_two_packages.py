@@ -25,11 +25,9 @@ TESTS = Path(__file__).parents[1]
 BELOW = {
     "testing": "",
     "datasets.driving": "testing",
-    "datasets.arrow_logs": "datasets.driving",
     "datasets.infos": "datasets.driving",
-    "datasets.kitti": "datasets.driving",
     "datasets.nuscenes": "datasets.driving",
-    "datasets": ("datasets.arrow_logs datasets.infos datasets.kitti datasets.nuscenes"),
+    "datasets": "datasets.infos datasets.nuscenes",
     "viewing": "",
     "steps": "",
     "recipes": "datasets steps viewing",

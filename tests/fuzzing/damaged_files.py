@@ -120,7 +120,7 @@ def _arrow_log(folder: Path) -> Path:
 
 
 def _read_arrow_log(path: Path) -> None:
-    from accvlab.driving_data.datasets.arrow_logs.log_files import point_columns_of, read_points
+    from accvlab.driving_data.datasets.arrow_logs import point_columns_of, read_points
     from accvlab.driving_data.datasets.driving.arrow_files import ArrowFile
 
     file = ArrowFile(str(path))
@@ -182,8 +182,8 @@ def _read_lerobot(path: Path) -> None:
     files = LeRobotFiles(path.parent.parent)
     files.episodes  # noqa: B018
     for feature in files.video_features.values():
-        files.video_file(feature, 0, 0)
-    files.data_file(0, 0)
+        files.named("video_path", feature, 0, 0)
+    files.named("data_path", "data", 0, 0)
 
 
 def _kitti(folder: Path) -> Path:
@@ -202,7 +202,7 @@ def _kitti_oxts(folder: Path) -> Path:
 
 
 def _read_kitti(path: Path) -> None:
-    from accvlab.driving_data.datasets.kitti.kitti_providers import tracking_index
+    from accvlab.driving_data.datasets.kitti import tracking_index
 
     tracking_index(path.parents[1], ["0000"], True, 10)
 

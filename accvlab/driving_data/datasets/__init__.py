@@ -4,12 +4,10 @@
 The rooms::
 
     driving     what they have in common: poses, the index, the format of a sample, the provider
-    arrow_logs  logs of py123d: Arrow files of many data sets in one format
-    kitti       KITTI: odometry and tracking
     infos       info pickles of the mmdetection3d family
     nuscenes    the tables of nuScenes
 
-Of Argoverse 2, LeRobot and PhysicalAI-AV, a module has all.
+Of Argoverse 2, KITTI, LeRobot, PhysicalAI-AV and the logs of py123d, a module has all.
 """
 
 from accvlab.dali_pipeline_framework.public_names import public_names

@@ -1,11 +1,11 @@
 from .argoverse import ArgoverseProvider as ArgoverseProvider
-from .arrow_logs.arrow_log_provider import ArrowLogProvider as ArrowLogProvider
+from .arrow_logs import ArrowLogProvider as ArrowLogProvider
 from .driving.driving_fields import DrivingFields as DrivingFields
 from .driving.driving_index import DrivingIndex as DrivingIndex
 from .driving.driving_provider import DrivingProvider as DrivingProvider
 from .infos.infos_provider import InfosProvider as InfosProvider
-from .kitti.kitti_providers import KittiOdometryProvider as KittiOdometryProvider
-from .kitti.kitti_providers import KittiTrackingProvider as KittiTrackingProvider
+from .kitti import KittiOdometryProvider as KittiOdometryProvider
+from .kitti import KittiTrackingProvider as KittiTrackingProvider
 from .lerobot import LeRobotProvider as LeRobotProvider
 from .nuscenes.nuscenes_provider import NuScenesProvider as NuScenesProvider
 from .physical_ai import ClipLayout as ClipLayout

@@ -101,15 +101,8 @@ class LeRobotFiles:
         chunks, files = (self.episodes[f"{what}/{part}_index"].tolist() for part in ("chunk", "file"))
         return zip(chunks, files, strict=True)
 
-    def data_file(self, chunk: int, file: int) -> str:
-        """Name of a table of frames."""
-        return self._named("data_path", "data", chunk, file)
-
-    def video_file(self, feature: str, chunk: int, file: int) -> str:
-        """Name of a video."""
-        return self._named("video_path", feature, chunk, file)
-
-    def _named(self, field: str, feature: str, chunk: int, file: int) -> str:
+    def named(self, field: str, feature: str, chunk: int, file: int) -> str:
+        """Name of a table of frames (``"data_path"``) or of a video (``"video_path"``)."""
         pattern = str(self.info.get(field, ""))
         try:
             # A format of its own could ask for a name of gigabytes, or for attributes.
@@ -125,9 +118,9 @@ class LeRobotFiles:
     @property
     def sources(self) -> list[Path]:
         """Files that the index depends on."""
-        names = {self.data_file(*place) for place in self._places("data")}
+        names = {self.named("data_path", "data", *place) for place in self._places("data")}
         for feature in self.video_features.values():
-            names |= {self.video_file(feature, *place) for place in self._places(f"videos/{feature}")}
+            names |= {self.named("video_path", feature, *place) for place in self._places(f"videos/{feature}")}
         return [
             self.root / "meta" / "info.json",
             *self.episode_files,
@@ -197,7 +190,8 @@ def _data_of(
     """Rows of an episode; tables that were read are kept for the next."""
     episodes = files.episodes
     number = int(episodes["episode_index"][row])
-    name = files.data_file(int(episodes["data/chunk_index"][row]), int(episodes["data/file_index"][row]))
+    place = [int(episodes[f"data/{part}"][row]) for part in ("chunk_index", "file_index")]
+    name = files.named("data_path", "data", *place)
     path = files.root / name
     if name not in tables:
         tables.clear()
@@ -233,7 +227,7 @@ def _frames_of(
     feature, episodes = files.video_features[camera], files.episodes
     place = [int(episodes[f"videos/{feature}/{part}"][row]) for part in ("chunk_index", "file_index")]
     first, end = (float(episodes[f"videos/{feature}/{part}_timestamp"][row]) for part in ("from", "to"))
-    name = files.video_file(feature, *place)
+    name = files.named("video_path", feature, *place)
     index = videos.index(str(files.root / name))
     known = index.times_s
     tolerance = min(half_period(known), 0.5)

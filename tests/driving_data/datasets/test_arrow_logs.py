@@ -12,7 +12,7 @@ from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import ArrowLogProvider
-from accvlab.driving_data.datasets.arrow_logs.log_files import LABEL_NAMES
+from accvlab.driving_data.datasets.arrow_logs import LABEL_NAMES
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pytest.importorskip("msgpack", reason="msgpack is not installed")

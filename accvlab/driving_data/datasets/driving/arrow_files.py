@@ -293,16 +293,15 @@ class ArrowFile:
     def _first_row(self) -> npt.NDArray[np.int64]:
         """First row of each record batch, and the number of rows."""
         first = self.names[0]
-        counts = [self._batch(number, first).num_rows for number in range(self._reader(first).num_record_batches)]
+        with _reading(self.path):
+            numbers = range(self._reader(first).num_record_batches)
+            counts = [self._batch(number, first).num_rows for number in numbers]
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
     @property
     def num_rows(self) -> int:
         """Number of rows."""
-        try:
-            return int(self._first_row[-1])
-        except (*_UNREADABLE, self._arrow.ArrowException) as error:
-            raise refused(self.path, error) from error
+        return int(self._first_row[-1])
 
     def content(self, name: str, row: int) -> UInt8Array | None:
         """Get the bytes in a cell, ``(num_bytes,)`` uint8, read-only and not copied; None where it is empty."""

@@ -221,7 +221,18 @@ class DrivingIndex:
     def __attrs_post_init__(self) -> None:
         """Check that the columns go together."""
         choice(self.base, "base", ("lidar", "ego"))
-        self._check_tables()
+        tables = {name: getattr(self, name) for name in _TABLES}
+        problems = [
+            f"`{name}` must be {_TABLES[name].__name__}{'' if name == 'frames' else ' or None'}, got "
+            f"{'None' if table is None else type(table).__name__}"
+            for name, table in tables.items()
+            if not isinstance(table, _TABLES[name]) and (name == "frames" or table is not None)
+        ]
+        problems = problems or self._column_problems() or self._category_problems()
+        if problems:
+            raise SettingError(f"The columns of the index do not go together:\n{bullets(problems)}")
+
+    def _column_problems(self) -> list[str]:
         num_cameras, lengths = len(self.camera_names), {}
         if isinstance(self.frames.time, np.ndarray) and self.frames.time.ndim:
             num_frames = len(self.frames.time)
@@ -233,20 +244,7 @@ class DrivingIndex:
                 values = getattr(table, name)
                 if values is not None or column.is_required:
                     problems += _problems_of(f"{table_name}.{name}", values, column, lengths)
-        problems = problems or self._category_problems()
-        if problems:
-            raise SettingError(f"The columns of the index do not go together:\n{bullets(problems)}")
-
-    def _check_tables(self) -> None:
-        tables = {name: getattr(self, name) for name in _TABLES}
-        problems = [
-            f"`{name}` must be {known.__name__}{'' if name == 'frames' else ' or None'}, got "
-            f"{'None' if tables[name] is None else type(tables[name]).__name__}"
-            for name, known in _TABLES.items()
-            if not isinstance(tables[name], known) and (name == "frames" or tables[name] is not None)
-        ]
-        if problems:
-            raise SettingError(f"The tables of an index have types of their own:\n{bullets(problems)}")
+        return problems
 
     def _category_problems(self) -> list[str]:
         """Numbers of categories that have no name."""
@@ -367,6 +365,12 @@ def names_column(values: Sequence[str | bytes]) -> Names:
             f"Names must have at most {_LONGEST_NAME} bytes, got {len(longest)}: {shown(longest[:80])}."
         )
     return np.array(names, np.bytes_) if names else np.zeros(0, "S1")
+
+
+def numbers_column(names: Iterable[str | None], known: Sequence[str]) -> Int32:
+    """Make a column of the places of names among those that are known, ``(n,)``; -1 for others."""
+    number_of: dict[str | None, int] = {name: number for number, name in enumerate(known)}
+    return np.array([number_of.get(name, -1) for name in names], np.int32)
 
 
 def first_column(counts: npt.ArrayLike) -> Int64:

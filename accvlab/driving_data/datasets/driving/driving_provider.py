@@ -373,11 +373,8 @@ class DrivingProvider(DataProvider):
         if cameras is None or cameras.video_frame is None:
             yield from map(self.get_data, sample_indices)
             return
-        keys = [
-            (self._storage.path(_text(cameras.file[frame, camera])), int(cameras.video_frame[frame, camera]))
-            for frame in map(self._frame, sample_indices)
-            for camera in self._camera_numbers
-        ]
+        frames = [self._frame(sample_index) for sample_index in sample_indices]
+        keys = [self._frame_key(cameras, frame, camera) for frame in frames for camera in self._camera_numbers]
         with self._video_frames.shared(key for key in keys if key[1] >= 0):
             yield from map(self.get_data, sample_indices)
 
@@ -442,17 +439,17 @@ class DrivingProvider(DataProvider):
 
     def _image(self, cameras: CameraColumns, frame: int, camera: int) -> Any:
         """Read the image of a frame: the bytes of its file, ``(num_bytes,)`` uint8; of a video, its pixels."""
-        key = self._frame_key(cameras, frame, camera)
-        return self._storage.read_bytes(key[0]) if key[1] < 0 else self._video_frames.frame(*key)
-
-    def _frame_key(self, cameras: CameraColumns, frame: int, camera: int) -> FrameKey:
-        """Path and number of a frame of a video; name and -1 of a file that is none."""
-        name = _text(cameras.file[frame, camera])
+        name, number = self._frame_key(cameras, frame, camera)
         if not name:
             raise FileError(
                 f"The frame {_text(self._index.frames.token[frame])!r} has no image of camera "
                 f"{self._index.camera_names[camera]!r}. Leave the camera (`cameras`) or the scene (`scenes`) out."
             )
+        return self._storage.read_bytes(name) if number < 0 else self._video_frames.frame(name, number)
+
+    def _frame_key(self, cameras: CameraColumns, frame: int, camera: int) -> FrameKey:
+        """Path and number of a frame of a video; name and -1 of a file that is none."""
+        name = _text(cameras.file[frame, camera])
         number = -1 if cameras.video_frame is None else int(cameras.video_frame[frame, camera])
         return (name, number) if number < 0 else (self._storage.path(name), number)
 

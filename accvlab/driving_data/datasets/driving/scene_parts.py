@@ -25,6 +25,7 @@ from .driving_index import (
     LidarColumns,
     first_column,
     names_column,
+    numbers_column,
 )
 
 
@@ -36,9 +37,9 @@ class SceneImages:
         frames: Frames that have an image, ``(m,)``.
         file: ``(m,)``.
         time: ``(m,)``.
-        intrinsics: ``(3, 3)``.
+        intrinsics: ``(3, 3)``, or ``(n, 3, 3)``.
         camera_from_base: ``(3, 4)``, or ``(n, 3, 4)``.
-        ego_from_camera: ``(3, 4)``.
+        ego_from_camera: ``(3, 4)``, or ``(n, 3, 4)``.
         video_frame: ``(m,)``; None where files are no videos.
         row: ``(m,)``; None where files are no tables.
     """
@@ -191,13 +192,14 @@ def index_of_scenes(
             ),
             can_bus=np.concatenate(can_bus) if can_bus and len(can_bus) == len(scenes) else None,
         ),
-        cameras=_cameras(scenes, time, camera_names) if camera_names else None,
+        cameras=camera_columns(scenes, time, camera_names) if camera_names else None,
         lidar=_lidar(scenes, most_sweeps) if any(scene.lidar for scene in scenes) else None,
         **_boxes(scenes, **others),
     )
 
 
-def _cameras(scenes: Sequence[Scene], time: Float64, names: Sequence[str]) -> CameraColumns:
+def camera_columns(scenes: Sequence[Scene], time: Float64, names: Sequence[str]) -> CameraColumns:
+    """Put the images of scenes together; ``time`` is that of all frames."""
     shape = (len(time), len(names))
     file, times = np.full(shape, "", object), np.repeat(time[:, np.newaxis], len(names), axis=1)
     intrinsics = np.broadcast_to(np.eye(3), (*shape, 3, 3)).copy()
@@ -262,8 +264,7 @@ def _boxes(scenes: Sequence[Scene], **others: Any) -> dict[str, Any]:
     columns.setdefault("velocity", np.full((len(columns["center"]), 3), np.nan))
     if columns["category"].dtype.kind == "U":
         others.setdefault("categories", np.unique(columns["category"]).tolist())
-        number_of = {name: number for number, name in enumerate(others["categories"])}
-        columns["category"] = np.array([number_of[name] for name in columns["category"].tolist()], np.int32)
+        columns["category"] = numbers_column(columns["category"].tolist(), others["categories"])
     return {"boxes": BoxColumns(first=first_column(np.concatenate(counts)), **columns), **others}
 
 

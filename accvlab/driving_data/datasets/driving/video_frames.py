@@ -40,7 +40,6 @@ class VideoFrames:
         self._index_folder = index_folder
         self._storage_options = storage_options
         self._storages: dict[str, Storage] = {}
-        self._paths: list[str] = []
         self._numbers: dict[str, int] = {}
         self._indices: dict[str, VideoIndex] = {}
         self._pool = FrameReaderPool(self._opened, _MOST_OPEN)
@@ -48,7 +47,7 @@ class VideoFrames:
         self._uses: Counter[FrameKey] = Counter()
 
     def _opened(self, video: int) -> FrameReader:
-        path = self._paths[video]
+        path = [*self._numbers][video]
         return FrameReader(self._located(path), self.index(path), kept=KeptFrames(1, passed=False, pixels=False))
 
     def _located(self, path: str) -> Any:
@@ -94,10 +93,8 @@ class VideoFrames:
                 f"0 to {num_frames - 1}: the video was cut short, or is not the one that the data set was made "
                 f"with."
             )
-        if path not in self._numbers:
-            self._paths.append(path)
-            self._numbers[path] = len(self._paths) - 1
-        return self._pool.read(self._numbers[path], np.asarray(numbers, np.int64))
+        video = self._numbers.setdefault(path, len(self._numbers))
+        return self._pool.read(video, np.asarray(numbers, np.int64))
 
     @contextmanager
     def shared(self, keys: Iterable[FrameKey]) -> Iterator[None]:

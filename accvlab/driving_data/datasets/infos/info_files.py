@@ -36,7 +36,6 @@ class FileResolver:
     def __init__(self, storage: Storage) -> None:
         """Name the root."""
         self._storage = storage
-        self._folders: dict[tuple[str, str], tuple[str, ...]] = {}
         self._target: dict[tuple[str, str], str | None] = {}
         self.unresolved: dict[str, list[str]] = {}
 

@@ -25,7 +25,9 @@ from ..driving.driving_index import (
     LineColumns,
     first_column,
     names_column,
+    numbers_column,
 )
+from ..driving.scene_parts import Scene, SceneImages, camera_columns
 from .box_convention import Convention, RawBoxColumns, convention_of, is_name_of_vehicle
 from .info_files import FileResolver, load_plain_pickle
 from .info_forms import ATTRIBUTES, LINE_CATEGORIES, raw_infos_of
@@ -159,30 +161,26 @@ class _Maker:
     # --- cameras and lidar ------------------------------------------------------------------------------
 
     def _camera_columns(self) -> CameraColumns:
-        num_frames, num_cameras = len(self._infos), len(self._cameras)
-        files = np.full((num_frames, num_cameras), b"", object)
-        times = np.repeat(self._time[:, np.newaxis], num_cameras, axis=1)
-        intrinsics = np.broadcast_to(np.eye(3), (num_frames, num_cameras, 3, 3)).copy()
-        camera_from_base = poses.identity(num_frames, num_cameras)
-        ego_from_camera = poses.identity(num_frames, num_cameras)
-        for number, name in enumerate(self._cameras):
+        images = {}
+        for name in self._cameras:
             rows = [row for row, info in enumerate(self._infos) if name in info.cameras]
             raw = [self._infos[row].cameras[name] for row in rows]
             where = [f"{self._places[row]}, camera {name!r}" for row in rows]
-            files[rows, number] = names_column(self._files.resolved([camera.file for camera in raw], name))
-            times[rows, number] = [camera.time for camera in raw]
-            intrinsics[rows, number] = _matrices([camera.intrinsics for camera in raw], where)
+            intrinsics = _matrices([camera.intrinsics for camera in raw], where)
             mounted = pose_column([camera.ego_from_camera for camera in raw], where, "the pose of the camera")
-            ego_from_camera[rows, number] = mounted
             between = pose_column([camera.pose for camera in raw], where, "the pose between lidar and camera")
-            camera_from_base[rows, number] = poses.inverse(between) if self._form == "infos" else between
-        return CameraColumns(
-            file=files.astype(np.bytes_),
-            time=times,
-            intrinsics=intrinsics,
-            camera_from_base=camera_from_base,
-            ego_from_camera=ego_from_camera,
-        )
+            # Frames without an image have the calibration of the next that has one.
+            near = np.minimum(np.searchsorted(rows, np.arange(len(self._infos))), len(rows) - 1)
+            images[name] = SceneImages(
+                frames=np.array(rows),
+                file=self._files.resolved([camera.file for camera in raw], name),
+                time=np.array([camera.time for camera in raw], np.float64),
+                intrinsics=intrinsics[near],
+                camera_from_base=(poses.inverse(between) if self._form == "infos" else between)[near],
+                ego_from_camera=mounted[near],
+            )
+        frames = Scene(name="", token=(), time=self._time, world_from_ego=self._world_from_ego, images=images)
+        return camera_columns([frames], self._time, self._cameras)
 
     def _lidar_columns(self) -> tuple[LidarColumns | None, tuple[str, ...]]:
         """One record per file: a keyframe is also a sweep of later frames."""
@@ -238,7 +236,6 @@ class _Maker:
         names = [name for boxes in given for name in boxes.names]
         others = {name for name in names if name is not None} - set(self._names)
         categories = (*self._names, *sorted(others))  # those of the converters come first, in their order
-        number_of: dict[str | None, int] = {name: number for number, name in enumerate(categories)}
         values = np.concatenate([boxes.boxes for boxes in given])
         self._check_boxes(values, counts)
         velocity = np.concatenate(
@@ -267,7 +264,7 @@ class _Maker:
             size=size,
             rotation=poses.quaternion_of_yaw(yaw),
             velocity=np.column_stack([velocity, np.where(np.isnan(velocity[:, 0]), np.nan, 0.0)]),
-            category=np.array([number_of.get(name, -1) for name in names], np.int32),
+            category=numbers_column(names, categories),
             instance=instance,
             visibility=_joined_numbers(given, "visibilities", 0),
             num_lidar_points=_joined_numbers(given, "num_lidar_points", -1),
@@ -294,14 +291,13 @@ class _Maker:
         if of_frames is None:
             return None, boxes
         images = [of_frame.get(name, _NO_BOXES_2D) for of_frame in of_frames for name in self._cameras]
-        number_of: dict[str | None, int] = {name: number for number, name in enumerate(categories)}
         counts = [len(image.names) for image in images]
         columns = Box2dColumns(
             first=first_column(counts),
             box=np.concatenate([image.boxes for image in images]),
             center=np.concatenate([image.centers for image in images]),
             depth=np.concatenate([image.depths for image in images]),
-            category=np.array([number_of.get(name, -1) for image in images for name in image.names], np.int32),
+            category=numbers_column((name for image in images for name in image.names), categories),
             box_row=np.full(sum(counts), -1, np.int64)
             if boxes is None
             else _rows_of_objects(images, cameras, boxes),
@@ -326,7 +322,7 @@ class _Maker:
         categories = (*LINE_CATEGORIES, *sorted(others))
         columns = LineColumns(
             first=first_column([len(of_frame) for of_frame in of_frames]),
-            category=np.array([categories.index(name) for name, _ in lines], np.int32),
+            category=numbers_column((name for name, _ in lines), categories),
             first_point=first_column([len(points) for _, points in lines]),
             point=np.concatenate([np.zeros((0, 2)), *(points for _, points in lines)]),
         )
@@ -353,23 +349,23 @@ def _matrices(raw: Sequence[Any], places: Sequence[str]) -> Float64Array:
 def _instances_of(given: Sequence[RawBoxes]) -> npt.NDArray[np.int64] | None:
     if any(boxes.instances is None and len(boxes.boxes) for boxes in given):
         return None
-    number_of: dict[Any, int] = {}
-    numbers = []
-    for boxes in given:
-        for instance in () if boxes.instances is None else boxes.instances:
-            if isinstance(instance, str):
-                numbers.append(number_of.setdefault(instance, len(number_of)))
-            else:
-                numbers.append(int(instance))
+    instances = [one for boxes in given if boxes.instances is not None for one in boxes.instances]
+    number_of: dict[str, int] = {}
+    numbers = [
+        number_of.setdefault(one, len(number_of)) if isinstance(one, str) else int(one) for one in instances
+    ]
     return np.array(numbers, np.int64)
 
 
-def _joined_numbers(given: Sequence[RawBoxes], name: str, unknown: int) -> npt.NDArray[np.int32] | None:
+def _joined_numbers(
+    given: Sequence[RawBoxes | RawBoxes2d], name: str, unknown: int
+) -> npt.NDArray[np.int32] | None:
+    """What all boxes have of a name; None where those that there are have none."""
     columns = [getattr(boxes, name) for boxes in given]
-    if all(column is None for column in columns):
+    if all(column is None for column, boxes in zip(columns, given, strict=True) if boxes.names):
         return None
     parts = [
-        np.full(len(boxes.boxes), unknown) if column is None else column
+        np.full(len(boxes.names), unknown) if column is None else column
         for boxes, column in zip(given, columns, strict=True)
     ]
     return np.concatenate(parts).astype(np.int32)
@@ -397,14 +393,10 @@ def _told_of_objects(
     images: Sequence[RawBoxes2d], box_row: npt.NDArray[np.int64], name: str, num_boxes: int, unknown: int
 ) -> npt.NDArray[np.int32] | None:
     """What 2D boxes say of the objects; None where they say nothing."""
-    of_images = [getattr(image, name) for image in images]
-    if all(values is None for values, image in zip(of_images, images, strict=True) if image.names):
+    numbers = _joined_numbers(images, name, unknown)
+    if numbers is None:
         return None
-    told = [
-        np.full(len(image.names), unknown) if values is None else values
-        for values, image in zip(of_images, images, strict=True)
-    ]
     column = np.full(num_boxes, unknown, np.int32)
     is_known = box_row >= 0
-    column[box_row[is_known]] = np.concatenate(told).astype(np.int32)[is_known]
+    column[box_row[is_known]] = numbers[is_known]
     return column

@@ -177,14 +177,14 @@ def _check_places(path: str, data_root: StoragePath) -> None:
     is_folder = os.path.isdir(path)
     root = os.fspath(data_root) if isinstance(data_root, str | os.PathLike) else ""
     is_file = os.path.isfile(root)
-    problems, also = [], []
+    problems = []
     if is_folder:
         problems.append(f"`path` must be a pickle file, but {path!r} is a folder.")
-        also.append(IsADirectoryError)
     if is_file:
         problems.append(f"`data_root` must be a folder or URL, but {root!r} is a file.")
     if problems:
         hint = "Exchange the two arguments." if is_folder and is_file else ""
+        also = [IsADirectoryError] if is_folder else []
         raise error_that_is_also(FileError, also, " ".join([*problems, hint]).strip())
 
 

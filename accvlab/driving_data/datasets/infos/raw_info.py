@@ -295,22 +295,27 @@ def _scene_keys(infos: Sequence[RawInfo], numbers: Sequence[int]) -> tuple[str, 
         return "the scene token of each frame", scenes
     if all(info.previous is not None for info in ordered):
         return "the token of the frame before each", _of_links(infos, ordered)
+    rule, is_first = _scene_starts(ordered)
+    keys: list[str] = []
+    for info, starts in zip(ordered, is_first, strict=True):
+        keys.append(info.token if starts or not keys else keys[-1])
+    return rule, keys
+
+
+def _scene_starts(ordered: Sequence[RawInfo]) -> tuple[str, list[bool]]:
+    """What tells where scenes begin, and whether one begins with each frame but the first."""
     if all(info.number is not None for info in ordered):
-        is_first = [
-            not place or (info.number or 0) <= (ordered[place - 1].number or 0)
-            for place, info in enumerate(ordered)
-        ]
-        return "a scene begins where the number of the frame in its scene does not grow", _of_starts(
-            ordered, is_first
-        )
+        numbers = [info.number or 0 for info in ordered]
+        is_first = [True, *(after <= before for before, after in itertools.pairwise(numbers))]
+        return "a scene begins where the number of the frame in its scene does not grow", is_first
     steps = np.diff([info.time for info in ordered])
     usual = float(np.median(steps[steps > 0])) if (steps > 0).any() else 0.0
     is_pause = [True, *((steps > _PAUSE * usual) | (steps < -_PAUSE * usual)).tolist()]
     pause = f"after a pause of more than {_PAUSE * usual:g} s"
     if any(info.sweeps for info in ordered):
         is_first = [not info.sweeps or is_late for info, is_late in zip(ordered, is_pause, strict=True)]
-        return f"a scene begins where a frame has no sweeps before it, or {pause}", _of_starts(ordered, is_first)
-    return f"a scene begins {pause}", _of_starts(ordered, is_pause)
+        return f"a scene begins where a frame has no sweeps before it, or {pause}", is_first
+    return f"a scene begins {pause}", is_pause
 
 
 def _of_links(infos: Sequence[RawInfo], ordered: Sequence[RawInfo]) -> list[str]:
@@ -330,13 +335,6 @@ def _of_links(infos: Sequence[RawInfo], ordered: Sequence[RawInfo]) -> list[str]
         for token in chain:
             first_of[token] = first_of[one.token]
     return [first_of[info.token] for info in ordered]
-
-
-def _of_starts(ordered: Sequence[RawInfo], is_first: Sequence[bool]) -> list[str]:
-    keys: list[str] = []
-    for info, starts in zip(ordered, is_first, strict=True):
-        keys.append(info.token if starts or not keys else keys[-1])
-    return keys
 
 
 def _check_tokens(infos: Sequence[RawInfo], path: str) -> None:

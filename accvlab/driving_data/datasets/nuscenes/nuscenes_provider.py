@@ -69,12 +69,8 @@ def can_columns(
         if path.is_file():
             steering_time, steering = _messages(path, {"value": 1})
             at, steering_at = (_nearest(times, microseconds[frames]) for times in (time, steering_time))
-            columns = (
-                values["accel"][at],
-                values["rotation_rate"][at],
-                values["vel"][at],
-                steering["value"][steering_at],
-            )
+            measured = (values[name][at] for name in ("accel", "rotation_rate", "vel"))
+            columns = [*measured, steering["value"][steering_at]]
             ego_status[frames] = np.column_stack(columns).astype(np.float32)  # as SparseDrive stores it
     return can_bus, ego_status
 
@@ -147,10 +143,6 @@ class Conversion:
         """The files that are read."""
         tables = (self.tables / f"{name}.json" for name in TABLES)
         return [*tables, *(can_files(self.can_bus) if self.can_bus else ())]
-
-    def settings(self) -> dict[str, Any]:
-        """What else the index depends on."""
-        return {"format": "nuscenes 1", **attrs.asdict(self)}
 
     def make_index(self) -> DrivingIndex:
         """Read the tables.
@@ -304,7 +296,10 @@ class NuScenesProvider(DrivingProvider):
             can_bus=_can_folder(folder, can_bus_root),
         )
         index_folder = cached_index(
-            conversion.make_index, conversion.sources(), conversion.settings(), index_cache
+            conversion.make_index,
+            conversion.sources(),
+            {"format": "nuscenes 1", **attrs.asdict(conversion)},
+            index_cache,
         )
         index = self._index = DrivingIndex.open(index_folder)  # once, though both constructors need it
         if split is not None:

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What nuScenes has laid down: the scenes of its splits, its categories, and the classes of its detection task.
 
-Lists of the nuScenes devkit 1.1.11 (Apache-2.0): ``nuscenes/utils/splits.py``,
+The lists are in ``nuscenes.json``, those of the nuScenes devkit 1.1.11 (Apache-2.0): ``nuscenes/utils/splits.py``,
 ``nuscenes/eval/detection/utils.py``.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, listed, shown
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, file_error
@@ -18,61 +21,22 @@ from accvlab.dali_pipeline_framework.extension import parse_json, read_table
 
 _logger = logging.getLogger(__name__)
 
-# Numbers of scenes: 3-5 is scene-0003, scene-0004, scene-0005.
-_NUMBERS = {
-    "train_detect": "1-2 41-76 161-168 170-176 190-196 199-200 202-204 206-214 254-264 283-306 315-318 321 "
-    "323-324 "
-    "347-375 382 420-439 457-459 461-465 467-469 471-472 474-480 566 568 570-578 580 582-583 665-679 681 683-689 "
-    "739-741 744 746-747 749-752 757-765 767-769 868-873 875-878 880 882-903 945 947 949 952-953 955-961 975-984 "
-    "988-991 1011-1025 1074-1102 1104-1105",
-    "train_track": "4-11 19-34 120-135 138-139 149-152 154-155 157-160 177-185 187-188 218-220 222 224-253 328 "
-    "376-381 383-386 388-403 405-408 410-419 440-456 499-502 504-515 517-518 525-539 541-546 584-600 639-664 "
-    "695-698 700-701 703-719 726-728 730-731 733-738 786-787 789-792 803-806 808-813 815-817 819-822 847-856 858 "
-    "860-866 992 994-1010 1044-1058 1106-1110",
-    "val": "3 12-18 35-36 38-39 92-110 221 268-278 329-332 344-346 519-524 552-565 625-627 629-630 632-638 "
-    "770-771 "
-    "775 777-778 780-784 794-800 802 904-917 919-931 962-963 966-969 971-972 1059-1073",
-    "test": "77-91 111-119 140 142-148 265-266 279-282 307-314 333-343 481-498 547-551 601-604 606-624 827-831 "
-    "833-842 844-846 932-933 935-943 1026-1043",
-    "mini_train": "61 553 655 757 796 1077 1094 1100",
-    "mini_val": "103 916",
-}
+_FACTS: dict[str, Any] = json.loads(files(__package__).joinpath("nuscenes.json").read_text(encoding="utf-8"))
 SPLITS = ("train", "val", "test", "mini_train", "mini_val", "train_detect", "train_track")
 
 # The ten classes, in the order that the configurations of most detectors have; what the data set calls each.
-DETECTION_CLASSES = {
-    "car": ("vehicle.car",),
-    "truck": ("vehicle.truck",),
-    "construction_vehicle": ("vehicle.construction",),
-    "bus": ("vehicle.bus.bendy", "vehicle.bus.rigid"),
-    "trailer": ("vehicle.trailer",),
-    "barrier": ("movable_object.barrier",),
-    "motorcycle": ("vehicle.motorcycle",),
-    "bicycle": ("vehicle.bicycle",),
-    "pedestrian": (
-        "human.pedestrian.adult",
-        "human.pedestrian.child",
-        "human.pedestrian.construction_worker",
-        "human.pedestrian.police_officer",
-    ),
-    "traffic_cone": ("movable_object.trafficcone",),
+DETECTION_CLASSES: dict[str, tuple[str, ...]] = {
+    name: tuple(categories) for name, categories in _FACTS["detection_classes"].items()
 }
-CATEGORIES = (
-    *("human.pedestrian.adult", "human.pedestrian.child", "human.pedestrian.wheelchair"),
-    *("human.pedestrian.stroller", "human.pedestrian.personal_mobility", "human.pedestrian.police_officer"),
-    *("human.pedestrian.construction_worker", "animal", "vehicle.car", "vehicle.motorcycle", "vehicle.bicycle"),
-    *("vehicle.bus.bendy", "vehicle.bus.rigid", "vehicle.truck", "vehicle.construction"),
-    *("vehicle.emergency.ambulance", "vehicle.emergency.police", "vehicle.trailer", "movable_object.barrier"),
-    *("movable_object.trafficcone", "movable_object.pushable_pullable", "movable_object.debris"),
-    "static_object.bicycle_rack",
-)
+CATEGORIES: tuple[str, ...] = tuple(_FACTS["categories"])
 
 
 def scenes_of_split(split: str) -> tuple[str, ...]:
     """Names of the scenes of one of `SPLITS`, sorted."""
     if split == "train":
         return tuple(sorted((*scenes_of_split("train_detect"), *scenes_of_split("train_track"))))
-    spans = [tuple(map(int, span.split("-"))) for span in _NUMBERS[split].split()]
+    # "3-5" is scene-0003, scene-0004, scene-0005.
+    spans = [tuple(map(int, span.split("-"))) for span in _FACTS["scene_numbers"][split]]
     return tuple(f"scene-{number:04d}" for span in spans for number in range(span[0], span[-1] + 1))
 
 

@@ -29,7 +29,8 @@ TABLES = (
 # Characters that are parsed at a time: the objects of JSON take some ten times as much memory as their text.
 _PIECE = 1 << 23
 _LONGEST_RECORD = 1 << 26
-_RECORD_END = re.compile(r"\}\s*,(?=\s*\{)")
+# Up to the end of the last record but one, behind its comma: what repeats is as long as can be.
+_RECORDS = re.compile(r".*\}\s*,(?=\s*\{)", re.DOTALL)
 
 
 # --- columns ------------------------------------------------------------------------------------------------
@@ -293,12 +294,13 @@ def _pieces(path: Path) -> Iterator[list[Record]]:
                     yield _parsed(f"[{text}", lines)
                     return
                 text += more
-                cut = _last_record_end(text)
-                if cut is None:
+                complete = _RECORDS.match(text)
+                if complete is None:
                     if len(text) > _LONGEST_RECORD:
                         reason = f"no record ends within {len(text)} characters"
                         raise json.JSONDecodeError(reason, text, 0)
                     continue
+                cut = complete.end()
                 try:
                     records = _parsed(f"[{text[: cut - 1]}]", lines)
                 except json.JSONDecodeError:  # a bracket within text, or damaged: more of it tells
@@ -328,15 +330,3 @@ def _parsed(text: str, lines: int) -> list[Record]:
     if not all(isinstance(record, dict) for record in records):
         raise json.JSONDecodeError("a list of objects is expected", text, 0)
     return list(records)
-
-
-def _last_record_end(text: str) -> int | None:
-    """Where the last record but one ends, behind its comma."""
-    span = 1 << 12
-    while True:
-        ends = [match.end() for match in _RECORD_END.finditer(text, max(0, len(text) - span))]
-        if ends:
-            return ends[-1]
-        if span >= len(text):
-            return None
-        span *= 8

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""KITTI, odometry and tracking: the indices of sequences, the labels, and the providers.
+"""KITTI, odometry and tracking: the files and the indices of sequences, the labels, and the providers.
 
 Labels of objects are in coordinates of the rectified camera 0, their 2D boxes in images of camera 2.
 """
@@ -7,7 +7,8 @@ Labels of objects are in coordinates of the rectified camera 0, their 2D boxes i
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +16,13 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from accvlab.dali_pipeline_framework.checks import file_path, flag
-from accvlab.dali_pipeline_framework.errors import FileError
+from accvlab.dali_pipeline_framework.checks import file_path, flag, listed
+from accvlab.dali_pipeline_framework.errors import FileError, file_error
+from accvlab.dali_pipeline_framework.extension import read_table
 
-from ..driving import poses
-from ..driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
-from ..driving.driving_index import (
+from .driving import poses
+from .driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
+from .driving.driving_index import (
     Box2dColumns,
     BoxColumns,
     DrivingIndex,
@@ -28,14 +30,210 @@ from ..driving.driving_index import (
     Int64,
     cached_index,
     first_column,
+    numbers_column,
 )
-from ..driving.driving_provider import DrivingProvider
-from ..driving.poses import require_ascending
-from ..driving.scene_parts import Scene, index_of_scenes
-from .kitti_sequences import POINT_COLUMNS, Calibration, frame_numbers, make_scene, read_rows, read_text
+from .driving.driving_provider import DrivingProvider
+from .driving.poses import require_ascending
+from .driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+_NUMBERED = re.compile(r"(\d+)\.(?:png|jpe?g|bin)", re.IGNORECASE)
+
+
+def read_text(path: Path) -> str:
+    """Read a text file.
+
+    Raises:
+        FileError: It cannot be read.
+    """
+    try:
+        return read_table(path, "ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error if isinstance(error, OSError) else ValueError("it is no text")
+        raise file_error(f"The file {str(path)!r} cannot be read", reason) from error
+
+
+def read_rows(path: Path, num_columns: int, what: str, last: int = -1) -> Float64:
+    """Read a file of numbers, ``(n, num_columns)``; empty lines are left out.
+
+    Raises:
+        FileError: A line has another number of columns, or something that is no number; or there is no line of the
+            ``last`` frame.
+    """
+    rows = []
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        if line.strip():
+            try:
+                row = [float(word) for word in line.split()]
+                if len(row) != num_columns or not np.isfinite(row).all():
+                    raise ValueError
+            except ValueError:
+                raise FileError(
+                    f"Each line of {str(path)!r} must have {num_columns} numbers ({what}), line {number} is "
+                    f"{line[:80]!r}."
+                ) from None
+            rows.append(row)
+    if last >= len(rows):
+        raise FileError(f"{str(path)!r} has {len(rows)} lines, but the sequence has a frame {last}.")
+    return np.array(rows, np.float64).reshape(-1, num_columns)
+
+
+def numbered_files(folder: Path) -> dict[int, str]:
+    """Names of the images or points in a folder by their numbers, in order; empty where there is no folder."""
+    if not folder.is_dir():
+        return {}
+    found = {int(match[1]): name for name in os.listdir(folder) if (match := _NUMBERED.fullmatch(name))}
+    return dict(sorted(found.items()))
+
+
+@attrs.frozen(eq=False)
+class Calibration:
+    """What a calibration file says. What is missing, cannot be read, or is not as it should be, is a `FileError`.
+
+    Attributes:
+        path: The file.
+        matrices: The numbers of each line, by its name.
+    """
+
+    path: Path
+    matrices: Mapping[str, Float64]
+
+    @classmethod
+    def read(cls, path: Path) -> Calibration:
+        """Read a file of lines ``name: numbers``; the colon may be missing."""
+        matrices = {}
+        for number, line in enumerate(read_text(path).splitlines(), 1):
+            name, _, rest = line.strip().partition(" ")
+            if name:
+                try:
+                    matrices[name.rstrip(":")] = np.array([float(word) for word in rest.split()])
+                except ValueError:
+                    raise FileError(
+                        f"Line {number} of {str(path)!r} must hold numbers, got {line[:80]!r}."
+                    ) from None
+        return cls(path, matrices)
+
+    def _matrix(self, shape: tuple[int, int], *names: str) -> Float64:
+        found = [name for name in names if name in self.matrices]
+        if not found:
+            raise FileError(f"{str(self.path)!r} has no {listed(names)}. It has: {listed(self.matrices)}.")
+        values = self.matrices[found[0]]
+        if len(values) != shape[0] * shape[1] or not np.isfinite(values).all():
+            raise FileError(
+                f"{found[0]} in {str(self.path)!r} must be {shape[0]} x {shape[1]} numbers, got {len(values)}."
+            )
+        return values.reshape(shape)
+
+    def pose(self, *names: str) -> Float64:
+        """Read a rigid motion, ``(3, 4)``; ``names`` are those that releases give it."""
+        matrix = self._matrix((3, 4), *names)
+        return poses.pose(self._rotation(matrix[:, :3], names[0]), matrix[:, 3])
+
+    def rotation(self, *names: str) -> Float64:
+        """Read a rotation as a pose, ``(3, 4)``."""
+        return poses.pose(self._rotation(self._matrix((3, 3), *names), names[0]), np.zeros(3))
+
+    def _rotation(self, matrix: Float64, name: str) -> Float64:
+        """The rotation that is nearest: the files have seven digits."""
+        first, sizes, second = np.linalg.svd(matrix)
+        rotation: Float64 = first @ second
+        if np.abs(sizes - 1).max() > 1e-3 or np.linalg.det(rotation) < 0:
+            raise FileError(f"{name} in {str(self.path)!r} must be a rotation, got {matrix.tolist()}.")
+        return rotation
+
+    def camera(self, number: int) -> tuple[Float64, Float64]:
+        """Intrinsics of a camera, and its pose ``camera_from_rectified``.
+
+        The projection matrix of KITTI is their product: all cameras look in one direction.
+        """
+        projection = self._matrix((3, 4), f"P{number}")
+        intrinsics = projection[:, :3]
+        if min(intrinsics[0, 0], intrinsics[1, 1]) <= 0 or abs(intrinsics[2, 2] - 1) > 1e-6:
+            raise FileError(f"P{number} in {str(self.path)!r} must be a projection, got {projection.tolist()}.")
+        return intrinsics, poses.pose(np.eye(3), np.linalg.solve(intrinsics, projection[:, 3]))
+
+
+POINT_COLUMNS = ("x", "y", "z", "reflectance")
+
+
+def frame_numbers(root: Path, image_folders: Mapping[str, str], points_folder: str) -> list[int]:
+    """Numbers of the frames of a sequence: those of its images and points.
+
+    Raises:
+        FileError: There are none.
+    """
+    folders = [*image_folders.values(), points_folder]
+    numbers = sorted({number for folder in folders for number in numbered_files(root / folder)})
+    if not numbers:
+        raise FileError(
+            f"There are no images (000000.png) or points (000000.bin) in {listed(folders)} of {str(root)!r}."
+        )
+    return numbers
+
+
+def make_scene(
+    root: Path,
+    name: str,
+    numbers: Sequence[int],
+    calibration: Calibration,
+    *,
+    image_folders: Mapping[str, str],
+    points_folder: str,
+    time: Float64,
+    world_from_ego: Float64,
+    ego_from_base: Float64,
+    rectified_from_base: Float64,
+) -> Scene:
+    """Put the n frames of a sequence together.
+
+    Args:
+        root: What the folders are relative to.
+        name: Its name.
+        numbers: Number of each frame in the names of files.
+        calibration: Of its cameras.
+        image_folders: Folder of each camera, by name.
+        points_folder: Folder of the points.
+        time: ``(n,)`` seconds.
+        world_from_ego: ``(n, 3, 4)``.
+        ego_from_base: ``(3, 4)``, the lidar on the vehicle.
+        rectified_from_base: ``(3, 4)``, the lidar in coordinates of the rectified cameras.
+    """
+    images = {}
+    for camera, folder in image_folders.items():
+        files = numbered_files(root / folder)
+        has = np.flatnonzero([number in files for number in numbers])
+        intrinsics, camera_from_rectified = calibration.camera(int(camera[-1]))
+        camera_from_base = poses.joined(camera_from_rectified, rectified_from_base)
+        images[camera] = SceneImages(
+            frames=has,
+            file=[f"{folder}/{files[numbers[frame]]}" for frame in has.tolist()],
+            time=time[has],
+            intrinsics=intrinsics,
+            camera_from_base=camera_from_base,
+            ego_from_camera=poses.joined(ego_from_base, poses.inverse(camera_from_base)),
+        )
+    clouds = numbered_files(root / points_folder)
+    has_points = np.array([number in clouds for number in numbers])
+    num_before = np.cumsum(has_points) - has_points
+    lidar = SceneRecords(
+        file=[f"{points_folder}/{clouds[number]}" for number in numbers if number in clouds],
+        time=time[has_points],
+        world_from_lidar=poses.joined(world_from_ego, ego_from_base)[has_points],
+        of_frame=np.where(has_points, num_before, -1),
+        num_before=num_before,
+    )
+    return Scene(
+        name=name,
+        token=[f"{name}/{number:06d}" for number in numbers],
+        time=time,
+        world_from_ego=world_from_ego,
+        ego_from_base=ego_from_base,
+        images=images,
+        lidar=lidar if has_points.any() else None,
+    )
 
 
 _ODOMETRY_CAMERAS = ("image_0", "image_1", "image_2", "image_3")
@@ -125,15 +323,11 @@ def odometry_index(root: Path, names: Sequence[str], most_sweeps: int) -> Drivin
 def _odometry_scene(root: Path, name: str, cameras: Sequence[str]) -> Scene:
     folder = root / "sequences" / name
     calibration = Calibration.read(folder / "calib.txt")
-    time = read_rows(folder / "times.txt", 1, "seconds")[:, 0]
-    require_ascending(time, f"The file {str(folder / 'times.txt')!r}", strictly=True)
-    pose_file = root / "poses" / f"{name}.txt"
-    of_camera_0 = read_rows(pose_file, 12, "a 3 x 4 matrix").reshape(-1, 3, 4)
     image_folders = {camera: f"sequences/{name}/{camera}" for camera in cameras}
     numbers = frame_numbers(root, image_folders, f"sequences/{name}/velodyne")
-    for path, count in ((folder / "times.txt", len(time)), (pose_file, len(of_camera_0))):
-        if numbers[-1] >= count:
-            raise FileError(f"{str(path)!r} has {count} lines, but the sequence has a frame {numbers[-1]}.")
+    time = read_rows(folder / "times.txt", 1, "seconds", numbers[-1])[:, 0]
+    require_ascending(time, f"The file {str(folder / 'times.txt')!r}", strictly=True)
+    of_camera_0 = read_rows(root / "poses" / f"{name}.txt", 12, "a 3 x 4 matrix", numbers[-1]).reshape(-1, 3, 4)
     camera_0_from_base = calibration.pose("Tr", "Tr_velo_to_cam", "Tr_velo_cam")
     world_from_ego = poses.joined(poses.joined(poses.inverse(camera_0_from_base), of_camera_0), camera_0_from_base)
     chosen = np.array(numbers)
@@ -231,12 +425,6 @@ def _label(words: Sequence[str]) -> tuple[int, int, str, list[float]]:
     return frame, track, category, values
 
 
-def categories_of(labels: Sequence[Labels]) -> list[str]:
-    """Names of the categories: those of KITTI, and others that occur."""
-    found = {name for of_sequence in labels for name in of_sequence.category}
-    return [*CATEGORIES, *sorted(found - {*CATEGORIES, DONT_CARE})]
-
-
 def box_columns(
     labels: Sequence[Labels],
     scenes: Sequence[Scene],
@@ -245,7 +433,6 @@ def box_columns(
     cameras: Sequence[str],
 ) -> tuple[BoxColumns, Box2dColumns | None]:
     """Make the columns of the labels of all sequences."""
-    number_of = {name: number for number, name in enumerate(categories)}
     names = [name for of_sequence in labels for name in of_sequence.category]
     sequence = np.repeat(np.arange(len(labels)), [len(of_sequence.frame) for of_sequence in labels])
     first_frame = first_column([len(scene.time) for scene in scenes])
@@ -260,7 +447,7 @@ def box_columns(
     base_from_rectified = poses.inverse(np.array(rectified_from_base))[of_object]
     center = poses.moved(base_from_rectified, center)
     turn = _about_y(objects[:, 13])
-    category = np.array([number_of.get(name, -1) for name in names], np.int32)
+    category = numbers_column(names, categories)
     columns = BoxColumns(
         first=first_column(np.bincount(frame[is_object], minlength=num_frames)),
         center=center,
@@ -394,6 +581,11 @@ def tracking_index(root: Path, names: Sequence[str], with_poses: bool, most_swee
         rectified_from_base.append(pose)
         image_folders = {camera: f"{camera}/{name}" for camera in cameras}
         numbers = frame_numbers(root, image_folders, f"velodyne/{name}")
+        world_from_ego = poses.identity(len(numbers))
+        if with_poses:
+            oxts = root / "oxts" / f"{name}.txt"
+            records = read_rows(oxts, 30, "a record of the GPS and the IMU", numbers[-1])
+            world_from_ego = pose_of_oxts(records)[np.array(numbers)]
         scenes.append(
             make_scene(
                 root,
@@ -403,7 +595,7 @@ def tracking_index(root: Path, names: Sequence[str], with_poses: bool, most_swee
                 image_folders=image_folders,
                 points_folder=f"velodyne/{name}",
                 time=np.array(numbers) * _PERIOD_S,
-                world_from_ego=_poses_of(root, name, numbers) if with_poses else poses.identity(len(numbers)),
+                world_from_ego=world_from_ego,
                 ego_from_base=poses.inverse(calibration.pose("Tr_imu_velo", "Tr_imu_to_velo")),
                 rectified_from_base=pose,
             )
@@ -413,7 +605,8 @@ def tracking_index(root: Path, names: Sequence[str], with_poses: bool, most_swee
     of_labels: dict[str, Any] = {}
     if any(each is not None for each in labels):
         known = [each or _NO_LABELS for each in labels]
-        categories = categories_of(known)
+        found = {name for of_sequence in known for name in of_sequence.category}
+        categories = [*CATEGORIES, *sorted(found - {*CATEGORIES, DONT_CARE})]
         boxes, boxes_2d = box_columns(known, scenes, rectified_from_base, categories, cameras)
         of_labels = {"boxes": boxes, "boxes_2d": boxes_2d, "categories": categories, "attributes": ATTRIBUTES}
     return index_of_scenes(
@@ -425,15 +618,6 @@ def tracking_index(root: Path, names: Sequence[str], with_poses: bool, most_swee
         origin={"format": "KITTI tracking", "root": str(root)},
         **of_labels,
     )
-
-
-def _poses_of(root: Path, name: str, numbers: Sequence[int]) -> Float64:
-    path = root / "oxts" / f"{name}.txt"
-    rows = read_rows(path, 30, "a record of the GPS and the IMU")
-    if numbers[-1] >= len(rows):
-        raise FileError(f"{str(path)!r} has {len(rows)} lines, but the sequence has a frame {numbers[-1]}.")
-    world_from_ego: Float64 = pose_of_oxts(rows)[np.array(numbers)]
-    return world_from_ego
 
 
 def pose_of_oxts(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

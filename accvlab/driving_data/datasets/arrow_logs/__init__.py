@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Logs of py123d: Arrow files, one per sensor."""

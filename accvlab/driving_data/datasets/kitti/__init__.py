@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""KITTI: sequences of odometry, and of tracking with boxes."""
