@@ -11,7 +11,6 @@ The modules, from the bottom up::
     printing        samples as text
     format_problems     messages about formats that do not fit
     graph_mode          protection from DALI's conditionals
-    value_queries       base of SampleDataGroup: what only reads
     sample_data_group   the class that users see: a format and the values that fill it
 """
 

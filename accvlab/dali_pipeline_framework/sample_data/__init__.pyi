@@ -8,5 +8,5 @@ from .formats import ImageContent as ImageContent
 from .formats import LeafFormat as LeafFormat
 from .names import FieldPath as FieldPath
 from .printing import describe_batch as describe_batch
+from .sample_data_group import FieldType as FieldType
 from .sample_data_group import SampleDataGroup as SampleDataGroup
-from .value_queries import FieldType as FieldType
