@@ -23,7 +23,6 @@ from .conversion import (
     is_instance_of_loaded,
     mapped,
 )
-from .format_problems import group_mismatch_error, wrong_count_error
 from .formats import (
     UNKNOWN_CONTENT,
     ChildFormat,
@@ -31,8 +30,10 @@ from .formats import (
     ImageContent,
     LeafFormat,
     field_not_found,
+    group_mismatch_error,
     leaf_format,
     nothing_below_leaf,
+    wrong_count_error,
 )
 from .graph_mode import methods_not_converted
 from .names import FieldPath, Name, Path, available_names_hint, checked_name, format_path, normalized_path

@@ -75,7 +75,7 @@ class VideoTracks:
         """Say how many there are: ``"2 videos"``, or ``"2 recordings of 3 cameras in 6 files"``."""
         if not self.camera_names:
             return f"{self.num_videos} videos"
-        files = {self.indexed.path(number) for number in self.all_videos.ravel().tolist()}
+        files = {self.indexed.paths[number] for number in self.all_videos.ravel().tolist()}
         return f"{self.num_videos} recordings of {self.num_cameras} cameras in {len(files)} files"
 
     def video_of(self, recording: SupportsIndex, camera: str | None) -> int:
@@ -93,7 +93,7 @@ class VideoTracks:
 
         Of a single camera: since the first frame of the video, as DALI has it. Of several: as they are aligned.
         """
-        index = self.indexed.index(int(self.videos[track, camera]))
+        index = self.indexed.indices[int(self.videos[track, camera])]
         times_s = index.times_s if self.offsets_s is None else _times_s(index, self.offsets_s[track, camera])
         return np.where(frames < 0, -1.0, times_s[frames])
 
@@ -114,8 +114,10 @@ def tracks_of(videos: Videos, kept: KeptFrames) -> VideoTracks:
 def _of_list(settings: Videos, kept: KeptFrames) -> VideoTracks:
     listed = listed_videos(settings)
     videos = IndexedVideos([video.path for video in listed], settings, kept)
-    indices = map(videos.index, videos.numbers.tolist())
-    ranges = [frame_range(video, index, settings) for video, index in zip(listed, indices, strict=True)]
+    numbers = videos.numbers.tolist()
+    ranges = [
+        frame_range(video, videos.indices[number], settings) for video, number in zip(listed, numbers, strict=True)
+    ]
     starts, ends = np.array(ranges, np.int64).T
     labels = [video.label for video in listed]
     columns = videos.numbers[:, None]
@@ -148,7 +150,7 @@ def _of_rig(settings: Videos, kept: KeptFrames) -> VideoTracks:
     account = RigAccount()
     for number in range(num_recordings):
         of_recording = [
-            (videos.index(place), offset_s)
+            (videos.indices[place], offset_s)
             for place, offset_s in zip(columns[number].tolist(), offsets_s[number].tolist(), strict=True)
         ]
         times = [(index.pts, index.time_base, exact(offset_s)) for index, offset_s in of_recording]
@@ -383,7 +385,7 @@ class VideoProviderBase(RigProviderBase, ABC):
         for kind, name in self._names_of_frames.items():
             value: Any
             if kind == "path":
-                value = as_utf8(self._videos.path(video))
+                value = as_utf8(self._videos.paths[video])
             elif kind == "timestamps":
                 value = self._tracks.times_s(track, camera, frames)[self._chosen]
             else:
@@ -392,7 +394,7 @@ class VideoProviderBase(RigProviderBase, ABC):
             group[name] = value
 
     def _pixels(self, video: int, frames: Int64Array) -> UInt8Array:
-        pixels = self._videos.read(video, frames[frames >= 0])
+        pixels = self._videos.pool.read(video, frames[frames >= 0])
         num_constant = len(frames) - len(pixels)
         if not num_constant:
             return pixels
@@ -429,16 +431,16 @@ class VideoProviderBase(RigProviderBase, ABC):
 
     def video_index(self, recording: SupportsIndex, camera: str | None = None) -> VideoIndex:
         """Get the index of the video of a recording, of one of its cameras."""
-        return self._videos.index(self._tracks.video_of(recording, camera))
+        return self._videos.indices[self._tracks.video_of(recording, camera)]
 
     @property
     def statistics(self) -> DecodingStatistics:
         """Decoding statistics of this object in this process."""
-        return self._videos.statistics
+        return self._videos.pool.statistics
 
     def close(self) -> None:
         """Close the decoders of this process; they are opened again when they are needed."""
-        self._videos.close()
+        self._videos.pool.close()
 
     def __repr__(self) -> str:
         """Summarise what was found."""
