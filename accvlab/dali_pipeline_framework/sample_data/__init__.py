@@ -6,7 +6,7 @@ The modules, from the bottom up::
     names           names and paths of fields, and how they are written
     dtypes          DALI types and their NumPy counterparts
     conversion      values of all kinds to arrays of a field's type, labels to numbers, text to bytes
-    formats         the format of a sample as an immutable value; images, encoded frames; messages about differences
+    formats         the format of a sample as an immutable value; images in fields; messages on differences
     folded_formats  formats in which one element of an array stands for all
     printing        samples as text
     graph_mode          protection from DALI's conditionals

@@ -275,16 +275,12 @@ def leaf_format(
             or text is to be mapped.
     """
     if isinstance(content, ImageContent) and content.is_known:
-        _require_same_ndim(content, ndim)
+        of_content = 1 if content.is_encoded else len(content.layout or "") or None
+        if None not in (ndim, of_content) and ndim != of_content:
+            raise SettingError(f"ndim must fit the content ({content.describe()}): {of_content}, got {ndim}")
     make, arguments = LeafFormat(dtype, mapping, ndim, content).__reduce__()
     leaf: LeafFormat = make(*arguments)
     return leaf
-
-
-def _require_same_ndim(content: ImageContent, ndim: int | None) -> None:
-    of_content = 1 if content.is_encoded else len(content.layout or "") or None
-    if None not in (ndim, of_content) and ndim != of_content:
-        raise SettingError(f"ndim must fit the content ({content.describe()}): {of_content}, got {ndim}")
 
 
 @attrs.frozen(repr=False)

@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 
 from .conversion import FieldValue
-from .formats import GroupFormat, LeafFormat
+from .formats import LeafFormat
 from .names import FieldPath, Name, index_ranges
 
 if TYPE_CHECKING:
@@ -63,9 +63,7 @@ def short_text(group: SampleDataGroup) -> str:
 
 
 def _leaf_of_field(group: SampleDataGroup, value: FieldValue, path: FieldPath) -> Leaf:
-    child: object = group.format
-    for name in path:
-        child = child.children[child.names.index(name)] if isinstance(child, GroupFormat) else child
+    child = group.format.get(path)
     dtype = child.dtype.name if isinstance(child, LeafFormat) else "empty"
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple):

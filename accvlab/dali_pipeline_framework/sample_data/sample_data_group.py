@@ -464,9 +464,8 @@ class SampleDataGroup:
             FieldNotFoundError: If there is no such child.
         """
         group = self._own_or_child_format(field)
-        if not isinstance(group, GroupFormat) or not group.is_array():
-            return False
-        return len(group.group_positions) == len(group.names)
+        has_groups_only = isinstance(group, GroupFormat) and len(group.group_positions) == len(group.names)
+        return has_groups_only and self.is_array(field)
 
     def find_all_occurrences(self, name_to_find: Name) -> list[FieldPath]:
         """Return the paths of all data fields and groups of this name in the whole tree.
@@ -669,18 +668,14 @@ class SampleDataGroup:
 
     def set_apply_mapping(self, apply: bool) -> None:
         """Set whether labels are mapped on assignment, here and in all groups below."""
-        self._apply_mapping = bool(apply)
-        for group in self._groups():
-            group.set_apply_mapping(apply)
+        self._set_switch("_apply_mapping", bool(apply))
 
     def set_do_convert(self, convert: bool) -> None:
         """Set whether values are converted to the field's type on assignment, here and in all groups below.
 
         When it is off, values other than text for STRING fields are stored as they are, by reference.
         """
-        self._do_convert = bool(convert)
-        for group in self._groups():
-            group.set_do_convert(convert)
+        self._set_switch("_do_convert", bool(convert))
 
     def set_do_check_type(self, check_type: bool) -> None:
         """Set whether types inside the graph are to be checked, here and in all groups below.
@@ -688,9 +683,12 @@ class SampleDataGroup:
         Nothing is checked on assignment inside the graph; the pipeline asks for this switch (`do_check_type`)
         and checks the types of the first batch.
         """
-        self._do_check_type = bool(check_type)
+        self._set_switch("_do_check_type", bool(check_type))
+
+    def _set_switch(self, switch: str, is_on: bool) -> None:
+        setattr(self, switch, is_on)
         for group in self._groups():
-            group.set_do_check_type(check_type)
+            group._set_switch(switch, is_on)
 
     @property
     def apply_mapping(self) -> bool:

@@ -21,7 +21,7 @@ from ..checks import bullets
 from ..errors import FileError, FrameworkError, SettingError, VideoError, error_that_is_also
 from ..providers.files.storage import Storage
 from ..url_secrets import without_secrets
-from .files.video_file import RemoteVideo, located
+from .files.video_file import FileState, RemoteVideo, located
 from .video_decoding import FrameConverter, UInt8Array, VideoDecoder, VideoSource, import_av, source_name
 from .video_index import VideoIndex, cached_video_index, make_index
 from .videos import Videos
@@ -111,7 +111,8 @@ class FrameReader:
 
     def _require_unchanged(self) -> None:
         if self._index.file_state is not None and isinstance(self._source, (str, os.PathLike)):
-            self._index.file_state.require(self._source, self._name or source_name(self._source))
+            name = self._name or source_name(self._source)
+            self._index.file_state.require_same(FileState.of_video(self._source, name), name)
 
     @property
     def next_frame(self) -> int:
@@ -467,9 +468,12 @@ class IndexedVideos:
             settings: How they are decoded.
             kept: Which frames each decoder keeps.
         """
-        self._image_type, self._kept = settings.image_type, kept
-        self._num_threads = settings.num_decoder_threads
-        self._stream = settings.stream
+        self._settings: dict[str, Any] = {
+            "stream": settings.stream,
+            "num_threads": settings.num_decoder_threads,
+            "image_type": settings.image_type,
+            "kept": kept,
+        }
         self.paths = tuple(dict.fromkeys(paths))
         places = {path: place for place, path in enumerate(self.paths)}
         self.numbers = np.array([places[path] for path in paths], np.int64)
@@ -486,14 +490,7 @@ class IndexedVideos:
         return without_secrets(self.paths[video])
 
     def _open(self, video: int) -> FrameReader:
-        return FrameReader(
-            self._sources[video],
-            self.indices[video],
-            stream=self._stream,
-            num_threads=self._num_threads,
-            image_type=self._image_type,
-            kept=self._kept,
-        )
+        return FrameReader(self._sources[video], self.indices[video], **self._settings)
 
 
 def _indices_of(sources: Sequence[Any], stream: int, cache: str | None) -> tuple[VideoIndex, ...]:

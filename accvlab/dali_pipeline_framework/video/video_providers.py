@@ -61,28 +61,19 @@ class VideoTracks:
     missing: tuple[MissingFrame, ...] = ()
     reference: int = 0
 
-    @property
-    def num_cameras(self) -> int:
-        """Number of cameras."""
-        return int(self.videos.shape[1])
-
-    @property
-    def num_videos(self) -> int:
-        """Number of recordings, also of those without a track."""
-        return len(self.all_videos)
-
     def describe(self) -> str:
         """Say how many there are: ``"2 videos"``, or ``"2 recordings of 3 cameras in 6 files"``."""
         if not self.camera_names:
-            return f"{self.num_videos} videos"
+            return f"{len(self.all_videos)} videos"
         files = {self.indexed.paths[number] for number in self.all_videos.ravel().tolist()}
-        return f"{self.num_videos} recordings of {self.num_cameras} cameras in {len(files)} files"
+        num_recordings, num_cameras = self.all_videos.shape
+        return f"{num_recordings} recordings of {num_cameras} cameras in {len(files)} files"
 
     def video_of(self, recording: SupportsIndex, camera: str | None) -> int:
         """Get the number in the `IndexedVideos` of a camera's video of a recording."""
         names = self.camera_names or (None,)
         place = names.index(choice(camera, "camera", names))
-        return int(self.all_videos[index_in(recording, "recording", self.num_videos), place])
+        return int(self.all_videos[index_in(recording, "recording", len(self.all_videos)), place])
 
     def frames(self, track: int, camera: int, positions: Int64Array) -> Int64Array:
         """Get the frames of a camera at ``(n,)`` positions of a track; -1 stays -1."""
@@ -405,7 +396,7 @@ class VideoProviderBase(RigProviderBase, ABC):
         track, positions = self._locate(sample_index)
         return "; ".join(
             _described(self._videos.name(int(self._tracks.videos[track, camera])), frames[frames >= 0].tolist())
-            for camera in range(self._tracks.num_cameras)
+            for camera in range(self._tracks.videos.shape[1])
             for frames in [self._tracks.frames(track, camera, positions)]
         )
 
@@ -427,7 +418,7 @@ class VideoProviderBase(RigProviderBase, ABC):
     @property
     def samples_per_recording(self) -> Int64Array:
         """Number of samples of each recording: ``(V,)`` int64; 0 where it is too short."""
-        return np.bincount(self._tracks.numbers, self._counts, self._tracks.num_videos).astype(np.int64)
+        return np.bincount(self._tracks.numbers, self._counts, len(self._tracks.all_videos)).astype(np.int64)
 
     def video_index(self, recording: SupportsIndex, camera: str | None = None) -> VideoIndex:
         """Get the index of the video of a recording, of one of its cameras."""
