@@ -103,7 +103,7 @@ def _link_by_last_name(app, env, node, contnode):
     """Resolve `SampleDataGroup.get_data` and inner module paths to the one object that is called so."""
     if node.get("refdomain") != "py":
         return None
-    target = node["reftarget"].replace("sample_data.value_queries.ValueQueries", "pipeline.SampleDataGroup")
+    target = node["reftarget"]
     entries = _entries_by_ending(env)
     for wanted in (target, target.rpartition(".")[2]):
         found = entries.get(wanted, {})

@@ -18,7 +18,7 @@ from nvidia.dali import types
 from ..limits.file_limits import IMAGE_PIXELS
 from ..limits.image_limits import claimed_size, too_large
 from ..sample_data import FieldPath, GroupFormat
-from ..sample_data.format_problems import described_together
+from ..sample_data.formats import described_together
 from ..sample_data.names import format_path
 
 if TYPE_CHECKING:

@@ -28,8 +28,7 @@ from ..errors import (
     is_of_missing_package,
 )
 from ..sample_data.names import FieldPath, format_path
-from ..sample_data.sample_data_group import SampleDataGroup
-from ..sample_data.value_queries import place_of
+from ..sample_data.sample_data_group import SampleDataGroup, place_of
 from ..url_secrets import without_secrets
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))

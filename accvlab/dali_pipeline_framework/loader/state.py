@@ -21,7 +21,7 @@ from ..errors import SettingError, StateError, file_error
 from ..limits.file_limits import UNPACKED_BYTES, open_table
 from ..providers.files.storage import replace_file
 from ..sample_data import FieldPath, GroupFormat
-from ..sample_data.format_problems import described_together
+from ..sample_data.formats import described_together
 from ..sample_data.names import format_path, format_paths
 from ..sampling.random_access_sampler import Description, EpochSegment
 from ..sources.planned_input import PlannedInput

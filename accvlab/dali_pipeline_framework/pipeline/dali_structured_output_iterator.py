@@ -16,7 +16,7 @@ from ..engine.structured_pipeline import StructuredPipeline
 from ..engine.timing import mark_ranges
 from ..errors import ClosedError, SettingError
 from ..sample_data import SampleDataGroup
-from ..sample_data.value_queries import nested_dictionary
+from ..sample_data.sample_data_group import nested_dictionary
 from ..short_tracebacks import with_short_traceback
 from ..sources.input_adapter import InputAdapter
 

@@ -33,7 +33,7 @@ from ..sample_data import (
 )
 from ..sample_data.conversion import converted
 from ..sample_data.dtypes import get_dali_type_for_numpy_type
-from ..sample_data.format_problems import describe_difference, described_together
+from ..sample_data.formats import describe_difference, described_together
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import format_path
 from ..sample_data.sample_data_group import replace_contents

@@ -8,7 +8,7 @@ from typing import Any, NoReturn, cast
 
 from ..errors import FieldValueError
 from ..sample_data import GroupFormat, SampleDataGroup
-from ..sample_data.format_problems import describe_difference
+from ..sample_data.formats import describe_difference
 from .data_provider import DataProvider
 
 

@@ -16,7 +16,7 @@ from nvidia.dali import types
 from ..checks import bullets, index_in
 from ..errors import FieldValueError, SettingError, error_that_is_also
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, ImageContent, SampleDataGroup, format_error
-from ..sample_data.format_problems import describe_difference
+from ..sample_data.formats import describe_difference
 from ..sample_data.names import Name
 from ..sample_data.sample_data_group import replace_contents
 from ..sampling.arithmetic.last_batch import checked_lengths

@@ -6,12 +6,10 @@ The modules, from the bottom up::
     names           names and paths of fields, and how they are written
     dtypes          DALI types and their NumPy counterparts
     conversion      values of all kinds to arrays of a field's type, labels to numbers, text to bytes
-    formats         the format of a sample as an immutable value; content of images; encoded frames of a sequence
+    formats         the format of a sample as an immutable value; images in fields; messages on differences
     folded_formats  formats in which one element of an array stands for all
     printing        samples as text
-    format_problems     messages about formats that do not fit
     graph_mode          protection from DALI's conditionals
-    value_queries       base of SampleDataGroup: what only reads
     sample_data_group   the class that users see: a format and the values that fill it
 """
 

@@ -1,12 +1,12 @@
 from ..errors import FormatProblem as FormatProblem
 from .conversion import FieldValue as FieldValue
 from .conversion import ValueMapping as ValueMapping
-from .format_problems import format_error as format_error
 from .formats import ENCODED_IMAGE as ENCODED_IMAGE
 from .formats import GroupFormat as GroupFormat
 from .formats import ImageContent as ImageContent
 from .formats import LeafFormat as LeafFormat
+from .formats import format_error as format_error
 from .names import FieldPath as FieldPath
 from .printing import describe_batch as describe_batch
+from .sample_data_group import FieldType as FieldType
 from .sample_data_group import SampleDataGroup as SampleDataGroup
-from .value_queries import FieldType as FieldType

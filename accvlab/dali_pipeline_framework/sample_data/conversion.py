@@ -177,7 +177,8 @@ def _from_array(array: _Array, dtype: _NumpyDtype, path: FieldPath) -> _Array:
         return array.astype(dtype)
     if dtype.kind == "f":
         try:
-            return _narrowed(array, dtype)
+            with np.errstate(over="raise"):  # where finite numbers become infinite; infinity itself passes
+                return array.astype(dtype)
         except FloatingPointError:
             finite = array[np.isfinite(array)]
             raise _out_of_range(finite.min(), finite.max(), dtype, path) from None
@@ -186,11 +187,6 @@ def _from_array(array: _Array, dtype: _NumpyDtype, path: FieldPath) -> _Array:
     if kind == "f":
         _check_whole(array, result, path)
     return result
-
-
-@np.errstate(over="raise")  # where finite numbers become infinite; infinity itself passes
-def _narrowed(array: _Array, dtype: _NumpyDtype) -> _Array:
-    return array.astype(dtype)
 
 
 def _advice_on_type(source: _NumpyDtype, dtype: _NumpyDtype) -> str:
@@ -474,19 +470,14 @@ def mapped(value: Any, mapping: ValueMapping, path: FieldPath) -> Any:
     if isinstance(value, np.ndarray):
         check_not_masked(value, path)
         return _mapped_array(value, mapping, path)
-    if _is_array_of_a_device_library(value):
+    is_array = hasattr(value, "__array__") or hasattr(value, "__cuda_array_interface__")
+    if is_array and not isinstance(value, np.generic):
         return value
     return _mapped_label(value, mapping, path)
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, numbers.Number | np.bool_)
-
-
-def _is_array_of_a_device_library(value: object) -> bool:
-    return not isinstance(value, np.generic) and (
-        hasattr(value, "__array__") or hasattr(value, "__cuda_array_interface__")
-    )
 
 
 def _mapped_sequence(values: list[Any] | tuple[Any, ...], mapping: ValueMapping, path: FieldPath) -> list[Any]:

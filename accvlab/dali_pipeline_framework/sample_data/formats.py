@@ -15,28 +15,33 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import itertools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import attrs
 import numpy as np
 from nvidia.dali import types
 
-from ..checks import number_range
+from ..checks import bullets, number_range
 from ..errors import (
     DuplicateFieldError,
     FieldKindError,
     FieldNotFoundError,
     FieldValueError,
     FormatError,
+    FormatProblem,
+    FrameworkError,
+    GroupFormatMismatchError,
     NameTypeError,
     SettingError,
+    error_that_is_also,
 )
 from .conversion import Immutable, ValueMapping
 from .dtypes import DTYPES_BY_CODE, NUMPY_TYPES, get_dali_type_for_numpy_type, transport_dtype
-from .names import FieldPath, Name, available_names_hint, flat_name, format_path
+from .names import FieldPath, Name, alike_paths, available_names_hint, flat_name, format_path, format_paths
 
 _ASPECTS = ("is_encoded", "layout", "value_range")
 
@@ -270,23 +275,12 @@ def leaf_format(
             or text is to be mapped.
     """
     if isinstance(content, ImageContent) and content.is_known:
-        _require_same_ndim(content, ndim)
-    if (
-        isinstance(dtype, types.DALIDataType)
-        and dtype.value in DTYPES_BY_CODE
-        and (ndim is None or type(ndim) is int)
-        and isinstance(content, ImageContent)
-    ):
-        if content is UNKNOWN_CONTENT:
-            return _leaf_from_code(dtype.value, mapping, ndim)
-        return _leaf_from_code(dtype.value, mapping, ndim, content, content.origins)
-    return LeafFormat(dtype, mapping, ndim, content)  # raises
-
-
-def _require_same_ndim(content: ImageContent, ndim: int | None) -> None:
-    of_content = 1 if content.is_encoded else len(content.layout or "") or None
-    if None not in (ndim, of_content) and ndim != of_content:
-        raise SettingError(f"ndim must fit the content ({content.describe()}): {of_content}, got {ndim}")
+        of_content = 1 if content.is_encoded else len(content.layout or "") or None
+        if None not in (ndim, of_content) and ndim != of_content:
+            raise SettingError(f"ndim must fit the content ({content.describe()}): {of_content}, got {ndim}")
+    make, arguments = LeafFormat(dtype, mapping, ndim, content).__reduce__()
+    leaf: LeafFormat = make(*arguments)
+    return leaf
 
 
 @attrs.frozen(repr=False)
@@ -487,19 +481,7 @@ class GroupFormat(Immutable):
             raise DuplicateFieldError(
                 f"a field with name {name!r} exists already; remove it first, or choose another name"
             )
-        _check_name(name)
-        # Blueprints are built field by field, so nothing is derived anew here.
-        position = len(self.names)
-        groups, num_leaves = self.group_positions, self.num_leaves + 1
-        if isinstance(child, GroupFormat):
-            groups, num_leaves = (*groups, position), self.num_leaves + child.num_leaves
-        longer = GroupFormat.__new__(GroupFormat)
-        _set(longer, "names", (*self.names, name))
-        _set(longer, "children", (*self.children, child))
-        _set(longer, "index", {**self.index, name: position})
-        _set(longer, "group_positions", groups)
-        _set(longer, "num_leaves", num_leaves)
-        return longer
+        return GroupFormat((*self.names, name), (*self.children, child))
 
     def without(self, name: Name) -> GroupFormat:
         """Return this format without the child ``name``.
@@ -625,3 +607,94 @@ def why_no_frames(found: GroupFormat | LeafFormat) -> str:
     if places is not None and (not isinstance(places, LeafFormat) or places.dtype != types.DALIDataType.INT32):
         return f"its {PLACES_NAME!r} must be an INT32 field"
     return ""
+
+
+def format_error(problems: Sequence[FormatProblem], heading: str) -> FormatError:
+    """Make one `FormatError` of all problems; ``except`` clauses for the class of each of them catch it.
+
+    The message lists equal problems of several fields together.
+    """
+    lines = [heading]
+    for step, of_step in itertools.groupby(problems, operator.attrgetter("step")):
+        indent = "  "
+        if step is not None:
+            lines.append(f"  {step}:")
+            indent = "    "
+        described = described_together((problem.path, problem.message) for problem in of_step)
+        lines += [f"{indent}- " + text.replace("\n", f"\n{indent}  ") for text in described]
+    error = cast(
+        FormatError,
+        error_that_is_also(FormatError, [problem.error_type for problem in problems], "\n".join(lines)),
+    )
+    error.problems = tuple(problems)
+    return error
+
+
+def described_together(texts: Iterable[tuple[FieldPath | None, str]]) -> list[str]:
+    """Describe fields, those with the same text together: ``cameras[0..5].image: is not set``.
+
+    The path is None where a text is about no single field.
+    """
+    paths_of: dict[str, list[FieldPath]] = {}
+    for path, text in texts:
+        paths_of.setdefault(text, []).extend([] if path is None else [path])
+    lines: list[str] = []
+    for text, paths in paths_of.items():
+        lines += [f"{format_paths(alike)}: {text}" for alike in alike_paths(paths)] or [text]
+    return lines
+
+
+def describe_difference(expected: GroupFormat, found: GroupFormat) -> str:
+    """List the fields in which two formats differ, in at most ten lines."""
+    expected_types, found_types = _types_by_path(expected), _types_by_path(found)
+    texts = [(path, "missing") for path in expected_types if path not in found_types]
+    texts += [(path, "not in the blueprint") for path in found_types if path not in expected_types]
+    texts += [
+        (path, f"must be {dtype.name}, got {found_types[path].name}")
+        for path, dtype in expected_types.items()
+        if path in found_types and found_types[path] != dtype
+    ]
+    lines = described_together(texts)
+    if not lines:
+        expected_order, found_order = (
+            ", ".join(map(format_path, types)) for types in (expected_types, found_types)
+        )
+        lines = [f"the order of the fields differs: expected {expected_order}; got {found_order}"]
+    return bullets(lines, 9)
+
+
+def _types_by_path(sample_format: GroupFormat) -> dict[FieldPath, types.DALIDataType]:
+    leaves = zip(sample_format.flat_paths, sample_format.flat_leaves, strict=True)
+    return {path: leaf.dtype for path, leaf in leaves}
+
+
+def group_mismatch_error(wanted: GroupFormat, got: GroupFormat, path: FieldPath) -> GroupFormatMismatchError:
+    """Make the error for a group of another format than the field at ``path`` has."""
+    position = wanted.first_difference(got)
+    if position < 0:
+        difference = "They differ in groups without data fields only"
+    else:
+        difference = f"First difference: needed is {_field(wanted, position)}, got {_field(got, position)}"
+    return GroupFormatMismatchError(
+        f"{format_path(path)}: the given SampleDataGroup has another format than the field. {difference}. "
+        "To change the format of a group, use change_type_of_data_and_remove_data"
+    )
+
+
+def _field(format: GroupFormat, position: int) -> str:
+    if position >= format.num_leaves:
+        return "no further field"
+    return f"{format_path(format.flat_paths[position])} ({format.flat_leaves[position].dtype.name})"
+
+
+def wrong_count_error(format: GroupFormat, got: int) -> FrameworkError:
+    """Make the error for ``got`` values where the format has another number of data fields.
+
+    It is a FieldValueError, and also an IndexError if there are too few.
+    """
+    expected = format.num_leaves
+    message = f"expected {expected} values, one per data field, got {got}. "
+    if got > expected:
+        return FieldValueError(message + "The additional values belong to no field")
+    message += f"The first field without a value is {format_path(format.flat_paths[got])}"
+    return error_that_is_also(FieldValueError, (IndexError,), message)

@@ -12,11 +12,11 @@ import attrs
 import numpy as np
 
 from .conversion import FieldValue
-from .formats import GroupFormat, LeafFormat
+from .formats import LeafFormat
 from .names import FieldPath, Name, index_ranges
 
 if TYPE_CHECKING:
-    from .value_queries import ValueQueries
+    from .sample_data_group import SampleDataGroup
 
 _MOST_LINES = 40
 _WIDEST_PATH = 44
@@ -27,14 +27,14 @@ _LONGEST_LINE = 240
 _LONGEST_TEXT_IN_A_REPR = 40
 
 
-def tree_text(group: ValueQueries, with_details: bool) -> str:
+def tree_text(group: SampleDataGroup, with_details: bool) -> str:
     """Return the whole tree, one line per field; with details: whether it is set, and has a mapping."""
     lines: list[str] = []
     _add_tree(lines, group, with_details, "")
     return "\n".join(lines) + "\n"
 
 
-def _add_tree(lines: list[str], group: ValueQueries, with_details: bool, indent: str) -> None:
+def _add_tree(lines: list[str], group: SampleDataGroup, with_details: bool, indent: str) -> None:
     lines.append(indent + "{")
     inner = indent + "  "
     for name, child, value in _children(group):
@@ -50,7 +50,7 @@ def _add_tree(lines: list[str], group: ValueQueries, with_details: bool, indent:
     lines.append(indent + "}")
 
 
-def short_text(group: ValueQueries) -> str:
+def short_text(group: SampleDataGroup) -> str:
     """Return names, types, and what is set: in one line, or where that is long, in at most 40."""
     if group.format.num_leaves * len("a: INT8, ") <= _LONGEST_LINE:
         line = _one_line(group)
@@ -62,10 +62,8 @@ def short_text(group: ValueQueries) -> str:
     )
 
 
-def _leaf_of_field(group: ValueQueries, value: FieldValue, path: FieldPath) -> Leaf:
-    child: object = group.format
-    for name in path:
-        child = child.children[child.names.index(name)] if isinstance(child, GroupFormat) else child
+def _leaf_of_field(group: SampleDataGroup, value: FieldValue, path: FieldPath) -> Leaf:
+    child = group.format.get(path)
     dtype = child.dtype.name if isinstance(child, LeafFormat) else "empty"
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple):
@@ -73,7 +71,7 @@ def _leaf_of_field(group: ValueQueries, value: FieldValue, path: FieldPath) -> L
     return Leaf(dtype, (_value_text(value).removeprefix(" = ").strip(),) if value is not None else ())
 
 
-def _one_line(group: ValueQueries) -> str:
+def _one_line(group: SampleDataGroup) -> str:
     parts: list[str] = []
     for name, child, value in _children(group):
         label = f"[{name}]" if isinstance(name, int) else name
@@ -98,7 +96,7 @@ def _value_text(value: FieldValue) -> str:
     return f" = {text}"
 
 
-def _children(group: ValueQueries) -> Iterable[tuple[Name, object, FieldValue]]:
+def _children(group: SampleDataGroup) -> Iterable[tuple[Name, object, FieldValue]]:
     return zip(group.format.names, group.format.children, group._values, strict=True)
 
 

@@ -19,7 +19,7 @@ from ..processing_steps.pipeline_step_base import filled
 from ..providers.data_provider import DataProvider
 from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.conversion import as_numpy
-from ..sample_data.format_problems import describe_difference, described_together
+from ..sample_data.formats import describe_difference, described_together
 from ..sources.input_bases import CallableBase
 from .rule_check import Finding, RuleCheck, in_samples, sample_differences
 

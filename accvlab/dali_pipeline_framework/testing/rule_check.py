@@ -15,7 +15,7 @@ from ..engine.worker_process import pass_on_interrupt
 from ..errors import ContractError
 from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.conversion import as_numpy
-from ..sample_data.format_problems import describe_difference
+from ..sample_data.formats import describe_difference
 from ..sample_data.names import alike_paths, format_path, format_paths
 
 Tolerance: TypeAlias = float | Callable[[FieldPath], float]

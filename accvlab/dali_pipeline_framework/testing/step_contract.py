@@ -23,7 +23,7 @@ from ..pipeline.chain import ArraySteps, chain_format
 from ..processing_steps.pipeline_step_base import PipelineStepBase, filled
 from ..processing_steps.wrappers.group_steps import DataGroupArrayInPathElementsAppliedStep
 from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
-from ..sample_data.format_problems import describe_difference, described_together
+from ..sample_data.formats import describe_difference, described_together
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import Path, alike_paths, format_path, format_paths, normalized_path
 from .rule_check import RuleCheck, field_differences, sample_differences

@@ -26,7 +26,7 @@ from ..processing_steps.pipeline_step_base import RUN_CHOICES, PipelineStepBase,
 from ..sample_data import LeafFormat, SampleDataGroup
 from ..sample_data.dtypes import get_dali_type_for_numpy_type as dali_type
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
-from ..sample_data.format_problems import describe_difference
+from ..sample_data.formats import describe_difference
 from ..sample_data.names import Path, format_path, normalized_path
 from ..sources.input_bases import CallableBase
 

@@ -21,9 +21,9 @@ from ..checks import bullets
 from ..errors import FileError, FrameworkError, SettingError, VideoError, error_that_is_also
 from ..providers.files.storage import Storage
 from ..url_secrets import without_secrets
-from .files.video_file import RemoteVideo, located
+from .files.video_file import FileState, RemoteVideo, located
 from .video_decoding import FrameConverter, UInt8Array, VideoDecoder, VideoSource, import_av, source_name
-from .video_index import Int64Array, VideoIndex, cached_video_index, make_index
+from .video_index import VideoIndex, cached_video_index, make_index
 from .videos import Videos
 
 if TYPE_CHECKING:
@@ -111,7 +111,8 @@ class FrameReader:
 
     def _require_unchanged(self) -> None:
         if self._index.file_state is not None and isinstance(self._source, (str, os.PathLike)):
-            self._index.file_state.require(self._source, self._name or source_name(self._source))
+            name = self._name or source_name(self._source)
+            self._index.file_state.require_same(FileState.of_video(self._source, name), name)
 
     @property
     def next_frame(self) -> int:
@@ -454,6 +455,9 @@ class IndexedVideos:
 
     Attributes:
         numbers: ``(N,)`` int64, the number of each path as given.
+        paths: Path or URL of each video.
+        indices: Index of each video.
+        pool: Its decoders.
     """
 
     def __init__(self, paths: Sequence[str], settings: Videos, kept: KeptFrames) -> None:
@@ -464,57 +468,29 @@ class IndexedVideos:
             settings: How they are decoded.
             kept: Which frames each decoder keeps.
         """
-        self._image_type, self._kept = settings.image_type, kept
-        self._num_threads = settings.num_decoder_threads
-        self._stream = settings.stream
-        self._paths = tuple(dict.fromkeys(paths))
-        places = {path: place for place, path in enumerate(self._paths)}
+        self._settings: dict[str, Any] = {
+            "stream": settings.stream,
+            "num_threads": settings.num_decoder_threads,
+            "image_type": settings.image_type,
+            "kept": kept,
+        }
+        self.paths = tuple(dict.fromkeys(paths))
+        places = {path: place for place, path in enumerate(self.paths)}
         self.numbers = np.array([places[path] for path in paths], np.int64)
         storages: dict[str, Storage] = {}
-        self._sources = [located(path, settings.storage_options, storages) for path in self._paths]
-        import_av(self._paths[0])
-        self._indices = _indices_of(self._sources, settings.stream, settings.index_cache)
-        for video, index in enumerate(self._indices):
+        self._sources = [located(path, settings.storage_options, storages) for path in self.paths]
+        import_av(self.paths[0])
+        self.indices = _indices_of(self._sources, settings.stream, settings.index_cache)
+        for video, index in enumerate(self.indices):
             index.warn_of_doubts(repr(self.name(video)))
-        self._pool = FrameReaderPool(self._open, settings.max_open_decoders)
-
-    def __len__(self) -> int:
-        return len(self._paths)
-
-    def path(self, video: int) -> str:
-        """Path or URL of a video."""
-        return self._paths[video]
+        self.pool = FrameReaderPool(self._open, settings.max_open_decoders)
 
     def name(self, video: int) -> str:
         """Path of a video, or its URL, as messages tell it."""
-        return without_secrets(self.path(video))
-
-    def index(self, video: int) -> VideoIndex:
-        """Index of a video."""
-        return self._indices[video]
-
-    def read(self, video: int, numbers: Int64Array) -> UInt8Array:
-        """Get ``(n, height, width, C)`` uint8 frames of a video by their ``(n,)`` numbers."""
-        return self._pool.read(video, numbers)
+        return without_secrets(self.paths[video])
 
     def _open(self, video: int) -> FrameReader:
-        return FrameReader(
-            self._sources[video],
-            self._indices[video],
-            stream=self._stream,
-            num_threads=self._num_threads,
-            image_type=self._image_type,
-            kept=self._kept,
-        )
-
-    @property
-    def statistics(self) -> DecodingStatistics:
-        """What was decoded in this process."""
-        return self._pool.statistics
-
-    def close(self) -> None:
-        """Close the decoders; they are opened again when they are needed."""
-        self._pool.close()
+        return FrameReader(self._sources[video], self.indices[video], **self._settings)
 
 
 def _indices_of(sources: Sequence[Any], stream: int, cache: str | None) -> tuple[VideoIndex, ...]:

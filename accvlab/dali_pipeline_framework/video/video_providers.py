@@ -29,6 +29,7 @@ from ..sample_data.formats import DECODED_CLIP, DECODED_IMAGE
 from ..sample_data.names import Name
 from ..unknown_arguments import explains_unknown_arguments, in_settings
 from .frame_reader import DecodingStatistics, IndexedVideos, KeptFrames
+from .video_decoding import FrameConverter, UInt8Array
 from .video_index import Int64Array, VideoIndex
 from .videos import VideoPaths, Videos, as_videos, checked_labels, expanded, frame_range, listed_videos
 
@@ -66,42 +67,32 @@ class VideoTracks:
     missing: tuple[MissingFrame, ...] = ()
     reference: int = 0
 
-    @property
-    def num_cameras(self) -> int:
-        """Number of cameras."""
-        return int(self.videos.shape[1])
-
-    @property
-    def num_videos(self) -> int:
-        """Number of recordings, also of those without a track."""
-        return len(self.all_videos)
-
     def describe(self) -> str:
         """Say how many there are: ``"2 videos"``, or ``"2 recordings of 3 cameras in 6 files"``."""
         if not self.camera_names:
-            return f"{self.num_videos} videos"
-        files = {self.indexed.path(number) for number in self.all_videos.ravel().tolist()}
-        return f"{self.num_videos} recordings of {self.num_cameras} cameras in {len(files)} files"
+            return f"{len(self.all_videos)} videos"
+        files = {self.indexed.paths[number] for number in self.all_videos.ravel().tolist()}
+        num_recordings, num_cameras = self.all_videos.shape
+        return f"{num_recordings} recordings of {num_cameras} cameras in {len(files)} files"
 
     def video_of(self, recording: SupportsIndex, camera: str | None) -> int:
         """Get the number in the `IndexedVideos` of a camera's video of a recording."""
         names = self.camera_names or (None,)
         place = names.index(choice(camera, "camera", names))
-        return int(self.all_videos[index_in(recording, "recording", self.num_videos), place])
+        return int(self.all_videos[index_in(recording, "recording", len(self.all_videos)), place])
 
     def frames(self, track: int, camera: int, positions: Int64Array) -> Int64Array:
-        """Get the frames of a camera at ``(n,)`` positions of a track."""
-        return positions if self.rows is None else self.rows[track][positions, camera]
+        """Get the frames of a camera at ``(n,)`` positions of a track; -1 stays -1."""
+        return positions if self.rows is None else np.where(positions < 0, -1, self.rows[track][positions, camera])
 
     def times_s(self, track: int, camera: int, frames: Int64Array) -> npt.NDArray[np.float64]:
-        """Get the ``(n,)`` times of frames in seconds.
+        """Get the ``(n,)`` times of frames in seconds, -1 for frame -1.
 
         Of a single camera: since the first frame of the video, as DALI has it. Of several: as they are aligned.
         """
-        index = self.indexed.index(int(self.videos[track, camera]))
-        if self.offsets_s is None:
-            return index.times_s[frames]
-        return _times_s(index, self.offsets_s[track, camera])[frames]
+        index = self.indexed.indices[int(self.videos[track, camera])]
+        times_s = index.times_s if self.offsets_s is None else _times_s(index, self.offsets_s[track, camera])
+        return np.where(frames < 0, -1.0, times_s[frames])
 
     def all_times_s(self) -> npt.NDArray[np.float64]:
         """Get the times of all positions of all tracks, ``(N,)``, of the reference camera."""
@@ -120,8 +111,10 @@ def tracks_of(videos: Videos, kept: KeptFrames) -> VideoTracks:
 def _of_list(settings: Videos, kept: KeptFrames) -> VideoTracks:
     listed = listed_videos(settings)
     videos = IndexedVideos([video.path for video in listed], settings, kept)
-    indices = map(videos.index, videos.numbers.tolist())
-    ranges = [frame_range(video, index, settings) for video, index in zip(listed, indices, strict=True)]
+    numbers = videos.numbers.tolist()
+    ranges = [
+        frame_range(video, videos.indices[number], settings) for video, number in zip(listed, numbers, strict=True)
+    ]
     starts, ends = np.array(ranges, np.int64).T
     labels = [video.label for video in listed]
     columns = videos.numbers[:, None]
@@ -154,7 +147,7 @@ def _of_rig(settings: Videos, kept: KeptFrames) -> VideoTracks:
     account = RigAccount()
     for number in range(num_recordings):
         of_recording = [
-            (videos.index(place), offset_s)
+            (videos.indices[place], offset_s)
             for place, offset_s in zip(columns[number].tolist(), offsets_s[number].tolist(), strict=True)
         ]
         times = [(index.pts, index.time_base, exact(offset_s)) for index, offset_s in of_recording]
@@ -207,7 +200,7 @@ def _times_s(index: VideoIndex, offset_s: float) -> npt.NDArray[np.float64]:
     return times_s
 
 
-VideoTail: TypeAlias = Literal["drop", "repeat"]
+VideoTail: TypeAlias = Literal["drop", "repeat", "constant", "reflect_1001", "reflect_101"]
 
 
 def _length(value: SupportsIndex) -> int:
@@ -229,8 +222,8 @@ class VideoWindows:
 
     Sequences start every ``step`` frames from the start of each range, and have ``sequence_length`` frames,
     ``stride`` apart. A sequence is complete if ``sequence_length * stride`` frames are there: with the
-    ``stride - 1`` frames behind its last one. With ``tail="drop"`` only complete ones count; with ``"repeat"`` the
-    first one of a range that is not complete counts too, and its last frame is repeated.
+    ``stride - 1`` frames behind its last one. With ``tail="drop"`` only complete ones count; otherwise the first
+    one of a range that is not complete counts too, and is padded.
 
     With ``sequence_length=3, stride=2, step=4``, in a range of eleven frames::
 
@@ -275,12 +268,22 @@ class VideoWindows:
         return counts
 
     def frames(self, start: int, end: int, number: int) -> Int64Array:
-        """Get the ``(sequence_length,)`` frames of a sequence in [start, end); the last one is repeated."""
+        """Get the ``(sequence_length,)`` frames of a sequence in [start, end), -1 for constant ones."""
         first = start + number * self.step
-        return np.minimum(first + np.arange(self.sequence_length, dtype=np.int64) * self.stride, end - 1)
+        frames = first + np.arange(self.sequence_length, dtype=np.int64) * self.stride
+        if self.tail in ("drop", "repeat") or frames[-1] < end:
+            return np.minimum(frames, end - 1)
+        if self.tail == "constant":
+            return np.where(frames < end, frames, -1)
+        # Mirrored at the end of the range and at the first frame of the video, as often as needed.
+        num_doubled = int(self.tail == "reflect_1001")
+        period = max(2 * (end - 1 + num_doubled), 1)
+        folded = frames % period
+        return np.minimum(folded, period - num_doubled - folded)
 
 
 _MOST_DESCRIBED = 8
+_BLACK: UInt8Array = np.zeros(1, np.uint8)
 
 
 class VideoProviderBase(RigProviderBase, ABC):
@@ -297,6 +300,7 @@ class VideoProviderBase(RigProviderBase, ABC):
         recording_number: Name | None,
         of_frames: Mapping[str, Name | None],
         holds_one_frame: bool,
+        fill_value: UInt8Array = _BLACK,
     ) -> None:
         """Index the videos, and make the blueprint.
 
@@ -310,11 +314,12 @@ class VideoProviderBase(RigProviderBase, ABC):
             of_frames: Names of ``first_frame_number``, ``frame_numbers``, ``timestamps`` and ``path``.
             holds_one_frame: Whether a sample is one frame instead of a sequence: then pixels, number and time have
                 one dimension less.
+            fill_value: ``(C,)`` or ``(1,)``, the pixels of constant frames.
         """
         self._tracks = tracks_of(videos, kept)
         self._videos = self._tracks.indexed
         self._num_batch_threads = videos.num_batch_threads
-        self._windows = windows
+        self._windows, self._fill_value = windows, fill_value
         self._counts = windows.counts(self._tracks.ends - self._tracks.starts)  # (S,)
         self._first = np.concatenate(([0], np.cumsum(self._counts)))  # (S + 1,), sample of each track
         num_more = 0 if holds_one_frame else 1
@@ -340,7 +345,7 @@ class VideoProviderBase(RigProviderBase, ABC):
         return int(self._first[-1])
 
     def _locate(self, sample_index: int) -> tuple[int, Int64Array]:
-        """Get the track of a sample, and ``(F,)`` positions in it."""
+        """Get the track of a sample, and ``(F,)`` positions in it, -1 for constant frames."""
         sample = self._checked(sample_index)
         track = int(self._first.searchsorted(sample, side="right")) - 1
         start, end = int(self._tracks.starts[track]), int(self._tracks.ends[track])
@@ -373,11 +378,11 @@ class VideoProviderBase(RigProviderBase, ABC):
     def _fill(self, group: SampleDataGroup, track: int, camera: int, positions: Int64Array) -> None:
         video = int(self._tracks.videos[track, camera])
         frames = self._tracks.frames(track, camera, positions)
-        group[self._frames_name] = self._videos.read(video, frames)[self._chosen]
+        group[self._frames_name] = self._pixels(video, frames)[self._chosen]
         for kind, name in self._names_of_frames.items():
             value: Any
             if kind == "path":
-                value = as_utf8(self._videos.path(video))
+                value = as_utf8(self._videos.paths[video])
             elif kind == "timestamps":
                 value = self._tracks.times_s(track, camera, frames)[self._chosen]
             else:
@@ -385,12 +390,19 @@ class VideoProviderBase(RigProviderBase, ABC):
                 value = numbers[:1] if kind == "first_frame_number" else numbers[self._chosen]
             group[name] = value
 
+    def _pixels(self, video: int, frames: Int64Array) -> UInt8Array:
+        pixels = self._videos.pool.read(video, frames[frames >= 0])
+        num_constant = len(frames) - len(pixels)
+        if not num_constant:
+            return pixels
+        return np.concatenate([pixels, np.broadcast_to(self._fill_value, (num_constant, *pixels.shape[1:]))])
+
     def describe_sample(self, sample_index: int) -> str:
         """Name the files and frames of a sample, e.g. ``"monday/front.mp4, frames 4, 6, 8"``; of each camera."""
         track, positions = self._locate(sample_index)
         return "; ".join(
-            _described(self._videos.name(int(self._tracks.videos[track, camera])), frames.tolist())
-            for camera in range(self._tracks.num_cameras)
+            _described(self._videos.name(int(self._tracks.videos[track, camera])), frames[frames >= 0].tolist())
+            for camera in range(self._tracks.videos.shape[1])
             for frames in [self._tracks.frames(track, camera, positions)]
         )
 
@@ -412,20 +424,20 @@ class VideoProviderBase(RigProviderBase, ABC):
     @property
     def samples_per_recording(self) -> Int64Array:
         """Number of samples of each recording: ``(V,)`` int64; 0 where it is too short."""
-        return np.bincount(self._tracks.numbers, self._counts, self._tracks.num_videos).astype(np.int64)
+        return np.bincount(self._tracks.numbers, self._counts, len(self._tracks.all_videos)).astype(np.int64)
 
     def video_index(self, recording: SupportsIndex, camera: str | None = None) -> VideoIndex:
         """Get the index of the video of a recording, of one of its cameras."""
-        return self._videos.index(self._tracks.video_of(recording, camera))
+        return self._videos.indices[self._tracks.video_of(recording, camera)]
 
     @property
     def statistics(self) -> DecodingStatistics:
         """Decoding statistics of this object in this process."""
-        return self._videos.statistics
+        return self._videos.pool.statistics
 
     def close(self) -> None:
         """Close the decoders of this process; they are opened again when they are needed."""
-        self._videos.close()
+        self._videos.pool.close()
 
     def __repr__(self) -> str:
         """Summarise what was found."""
@@ -483,6 +495,7 @@ class VideoDataProvider(VideoProviderBase):
         stride: SupportsIndex = 1,
         step: SupportsIndex | None = None,
         tail: VideoTail = "drop",
+        fill_value: SupportsIndex | Sequence[SupportsIndex] = 0,
         frames_name: Name = "frames",
         label_name: Name | None = "label",
         first_frame_number_name: Name | None = None,
@@ -500,14 +513,16 @@ class VideoDataProvider(VideoProviderBase):
             step: Frames from the start of a sequence to the start of the next; None for
                 ``sequence_length * stride``, as DALI 2.4 has it.
             tail: What happens at the end of a video: with ``"drop"`` only complete sequences count, those with
-                ``sequence_length * stride`` frames from their start on. With ``"repeat"`` the first one that is
-                not complete counts too, and repeats the last frame.
+                ``sequence_length * stride`` frames from their start on. Otherwise the first one that is not
+                complete counts too, padded as `np.pad` does it: ``"repeat"`` (of the last frame), ``"constant"``,
+                ``"reflect_1001"`` (``symmetric``) or ``"reflect_101"`` (``reflect``).
+            fill_value: With ``"constant"``, the value of pixels, or one per channel, in [0, 255].
             frames_name: Name for the frames.
             label_name: Name for the label; None to leave it out.
             first_frame_number_name: Name for the number of the first frame in its video, ``(1,)``.
-            frame_numbers_name: Name for the number of each frame, ``(F,)``.
-            timestamps_name: Name for the time of each frame in seconds, ``(F,)``: since the first frame of the
-                video, with ``cameras`` as they are aligned.
+            frame_numbers_name: Name for the number of each frame, ``(F,)``, -1 for constant ones.
+            timestamps_name: Name for the time of each frame in seconds, ``(F,)``, -1 for constant ones: since the
+                first frame of the video, with ``cameras`` as they are aligned.
             path_name: Name for the path of the video.
             recording_number_name: Name for the number of the recording: of the video as listed, or of one video of
                 each camera.
@@ -520,9 +535,10 @@ class VideoDataProvider(VideoProviderBase):
             DuplicateFieldError: Two fields have the same name.
             NameTypeError: A name is neither ``str`` nor ``int``.
         """
+        videos = as_videos(videos)
         windows = VideoWindows(sequence_length, stride, step, tail)
         super().__init__(
-            as_videos(videos),
+            videos,
             windows,
             windows.kept_frames,
             frames=frames_name,
@@ -535,6 +551,7 @@ class VideoDataProvider(VideoProviderBase):
                 "path": path_name,
             },
             holds_one_frame=False,
+            fill_value=_checked_fill(fill_value, FrameConverter(videos.image_type).num_channels),
         )
         if not self.get_number_of_samples():
             lengths = self._tracks.ends - self._tracks.starts
@@ -545,6 +562,17 @@ class VideoDataProvider(VideoProviderBase):
                 f"{windows.sequence_length}` with `stride={windows.stride}`, but the longest of {len(lengths)} "
                 f"videos has {lengths[longest]}, in {path!r}. Use shorter sequences, or another `tail`."
             )
+
+
+def _checked_fill(value: Any, num_channels: int) -> UInt8Array:
+    given = np.atleast_1d(np.asarray(value, object)).tolist()
+    numbers = [whole_number(each, "fill_value", at_least=0, at_most=255) for each in given]
+    if len(numbers) not in (1, num_channels):
+        raise SettingError(
+            f"`fill_value` must be one number in [0, 255], or one for each of {num_channels} channel(s), got "
+            f"{value!r}."
+        )
+    return np.array(numbers, np.uint8)
 
 
 class VideoFrameDataProvider(VideoProviderBase):

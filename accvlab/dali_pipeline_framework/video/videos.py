@@ -273,7 +273,9 @@ def expanded(paths: Iterable[str], videos: Videos) -> list[str]:
                 raise error_that_is_also(FileError, [FileNotFoundError], message)
             found += sorted(matching, key=os.fsencode)
         # A server of HTTP would begin to send the file, to tell that it is no folder.
-        elif not (storage.is_remote and accepted.matches(_last_part(path))) and storage.is_folder(""):
+        elif not (
+            storage.is_remote and accepted.matches(parent_of(path)[1].partition("?")[0])
+        ) and storage.is_folder(""):
             found += _in_folder(storage, accepted)
         else:
             found.append(path)
@@ -291,10 +293,6 @@ def _matching(path: str, storage: Storage, videos: Videos) -> list[str] | None:
     if not glob.has_magic(path) or os.path.lexists(path):
         return None
     return [each for each in glob.glob(path, recursive=True) if not os.path.isdir(each)]
-
-
-def _last_part(url: str) -> str:
-    return parent_of(url)[1].partition("?")[0]
 
 
 def _in_folder(storage: Storage, accepted: NameFilter) -> list[str]:

@@ -57,11 +57,11 @@ from accvlab.dali_pipeline_framework.providers import (
     FrameSequenceDataProvider,
 )
 from accvlab.dali_pipeline_framework.sample_data import ImageContent, LeafFormat
-from accvlab.dali_pipeline_framework.sample_data.format_problems import described_together
 from accvlab.dali_pipeline_framework.sample_data.formats import (
     DECODED_CLIP,
     DECODED_IMAGE,
     ENCODED_IMAGE,
+    described_together,
     leaf_format,
 )
 from accvlab.dali_pipeline_framework.sources import CocoReader, FileReader, SequenceReader, VideoReader

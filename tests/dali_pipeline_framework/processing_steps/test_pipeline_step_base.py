@@ -26,7 +26,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     LambdaStep,
     PipelineStepBase,
 )
-from accvlab.dali_pipeline_framework.sample_data.format_problems import describe_difference
+from accvlab.dali_pipeline_framework.sample_data.formats import describe_difference
 
 
 class Configurable(PipelineStepBase):

@@ -27,7 +27,7 @@ from accvlab.dali_pipeline_framework.providers import (
     ReplayedDrawsProvider,
 )
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
-from accvlab.dali_pipeline_framework.sample_data.value_queries import nested_dictionary
+from accvlab.dali_pipeline_framework.sample_data.sample_data_group import nested_dictionary
 from accvlab.dali_pipeline_framework.sampling import Clips, ShuffledSampler
 from accvlab.dali_pipeline_framework.testing import check_provider
 

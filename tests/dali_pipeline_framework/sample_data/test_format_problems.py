@@ -4,8 +4,7 @@ import pytest
 from nvidia.dali.types import DALIDataType
 
 from accvlab.dali_pipeline_framework.sample_data import FormatProblem, GroupFormat, format_error
-from accvlab.dali_pipeline_framework.sample_data.format_problems import describe_difference
-from accvlab.dali_pipeline_framework.sample_data.formats import leaf_format
+from accvlab.dali_pipeline_framework.sample_data.formats import describe_difference, leaf_format
 from accvlab.dali_pipeline_framework.sample_data.names import alike_paths, format_paths
 
 

@@ -47,7 +47,16 @@ def from_dali(**arguments: Any) -> list[list[np.ndarray]]:
     return [[np.array(output[0]) for output in made.run()] for _ in range(made.epoch_size("reader"))]
 
 
-TAILS = {"none": "drop", "edge": "repeat", "repeat": "repeat"}
+TAILS = {
+    "none": "drop",
+    "edge": "repeat",
+    "repeat": "repeat",
+    "constant": "constant",
+    "reflect_1001": "reflect_1001",
+    "symmetric": "reflect_1001",
+    "reflect_101": "reflect_101",
+    "reflect": "reflect_101",
+}
 
 
 def renamed(
@@ -96,6 +105,8 @@ def windows(draw: st.DrawFn) -> dict[str, Any]:
     }
     if draw(st.booleans()):
         arguments["step"] = draw(st.integers(1, 6))
+    if arguments["pad_mode"] == "constant":
+        arguments["fill_value"] = draw(st.sampled_from([0, 9, [1, 2, 3]]))
     return arguments
 
 
@@ -298,9 +309,11 @@ def test_samples_are_described_by_file_and_frames(folder: Path) -> None:
     files = [folder / name for name in LENGTHS]
     short = VideoDataProvider(files, sequence_length=3, stride=2)
     assert short.describe_sample(0) == f"{files[0]}, frames 0, 2, 4"
-    made_up = VideoDataProvider(files[0], sequence_length=4, step=4, tail="repeat", frame_numbers_name="frame_num")
-    assert made_up.get_data(2)["frame_num"].tolist() == [8, 9, 9, 9]
-    assert made_up.describe_sample(2) == f"{files[0]}, frames 8, 9, 9, 9"
+    made_up = VideoDataProvider(
+        files[0], sequence_length=4, step=4, tail="constant", frame_numbers_name="frame_num"
+    )
+    assert made_up.get_data(2)["frame_num"].tolist() == [8, 9, -1, -1]
+    assert made_up.describe_sample(2) == f"{files[0]}, frames 8, 9"
     long = VideoDataProvider(files[0], sequence_length=9)
     assert long.describe_sample(0) == f"{files[0]}, frames 0 to 8"
     frames = VideoFrameDataProvider(files)
@@ -317,7 +330,9 @@ class TestRefused:
             ({"sequence_length": 0}, "`sequence_length` must be a whole number of at least 1, got 0"),
             ({"stride": 0}, "`stride` must be a whole number of at least 1"),
             ({"step": -1}, "`step` must be a whole number of at least 1"),
-            ({"tail": "zero"}, "`tail` must be one of 'drop', 'repeat', got 'zero'"),
+            ({"tail": "zero"}, "`tail` must be one of 'drop', 'repeat', 'constant'.* got 'zero'"),
+            ({"fill_value": 256}, r"`fill_value` must be at most 255, got 256"),
+            ({"fill_value": [1, 2]}, r"one for each of 3 channel\(s\), got \[1, 2\]"),
             ({"image_type": types.DALIImageType.YCbCr}, "`image_type` must be RGB, BGR or GRAY"),
             ({"stream": 1}, "`stream` must be the number of a video stream, 0 to 0"),
             ({"stream": {"front": 0}}, "`stream` must be a whole number of at least 0"),

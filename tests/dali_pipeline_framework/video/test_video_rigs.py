@@ -159,17 +159,26 @@ def test_clocks_with_offsets(rig: dict[str, list[Path]]) -> None:
     assert first["left"]["timestamps"].tolist() == pytest.approx([0.08, 0.12])
 
 
-def test_padding(rig: dict[str, list[Path]]) -> None:
+@pytest.mark.parametrize("tail", ["constant", "repeat", "reflect_101"])
+def test_padding(rig: dict[str, list[Path]], tail: Any) -> None:
     provider = VideoDataProvider(
         Videos(cameras={name: files[1] for name, files in rig.items()}),
         sequence_length=6,
-        tail="repeat",
+        tail=tail,
+        fill_value=7,
         frame_numbers_name="frame_num",
     )
     sample = provider.get_data(1)["left"]
-    numbers = [6, 7, 7, 7, 7, 7]
+    numbers = {
+        "constant": [6, 7, -1, -1, -1, -1],
+        "repeat": [6, 7, 7, 7, 7, 7],
+        "reflect_101": [6, 7, 6, 5, 4, 3],
+    }[tail]
     assert sample["frame_num"].tolist() == numbers
-    assert read_numbers(sample["frames"]) == [300 + n for n in numbers]
+    if tail == "constant":
+        assert (sample["frames"][2:] == 7).all()
+    else:
+        assert read_numbers(sample["frames"]) == [300 + n for n in numbers]
 
 
 @pytest.mark.parametrize(

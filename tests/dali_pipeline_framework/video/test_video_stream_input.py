@@ -45,7 +45,7 @@ from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 from accvlab.dali_pipeline_framework.sources import FileReader, JoinedInput
 from accvlab.dali_pipeline_framework.video import VideoStreamInput
-from accvlab.dali_pipeline_framework.video.streams.fed_video_decoding import (
+from accvlab.dali_pipeline_framework.video.video_stream_input import (
     FedVideo,
     SequenceDecoder,
     SequenceSettings,

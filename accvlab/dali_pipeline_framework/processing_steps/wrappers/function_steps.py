@@ -20,7 +20,7 @@ from ...sample_data.conversion import encoded
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name, Path, format_paths
-from ...sample_data.value_queries import nested_dictionary
+from ...sample_data.sample_data_group import nested_dictionary
 from ..image_use import ImageUse
 from ..named_fields import FieldSearch
 from ..pipeline_step_base import PipelineStepBase

@@ -98,15 +98,6 @@ class FileState(NamedTuple):
             raise error_that_is_also(FileError, [type(error)], message) from error
         return cls(status.st_size, status.st_mtime_ns)
 
-    def require(self, path: str | os.PathLike[str], name: str) -> None:
-        """Check that a local video was not changed; messages call it ``name``.
-
-        Raises:
-            FileError: The file is not there any more, or cannot be accessed.
-            VideoError: It was changed.
-        """
-        self.require_same(FileState.of_video(path, name), name)
-
     def require_same(self, now: FileState, name: str) -> None:
         """Check that a video, which messages call ``name``, was not changed, given its state now.
 
