@@ -40,9 +40,9 @@ from ..unknown_arguments import explains_unknown_arguments
 from .input_binding import LOADER_COUNTERPARTS, AskedSettings, ShardArgument, bind_input, composed_definition
 from .ledger_recording import LedgerRecording
 from .loop import Loop, LoopProgress, Made, Position, no_loop
-from .loop_times import LoopTimes, ReportInterface
 from .rank_agreement import RankAgreement, loader_settings
 from .recovery import LoaderPipeline, Recovery, check_sample_policy, checked_num_workers, with_own_arguments
+from .report import LoopTimes, ReportInterface
 from .state import (
     NO_SEGMENTS,
     EpochSegments,

@@ -10,7 +10,7 @@ import os
 import re
 import reprlib
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
@@ -58,11 +58,6 @@ _RAW = -zlib.MAX_WBITS  # a state has a checksum of its own
 _PART_OF_PATH = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
-def fingerprint(blueprint: GroupFormat) -> str:
-    """A short text that tells formats apart: names, types and their order."""
-    return _mark_of(_text_of(blueprint))
-
-
 def fields_for_state(blueprint: GroupFormat) -> str:
     """The fields of a format as they are in a state: fingerprint, and packed names and types."""
     text = _text_of(blueprint)
@@ -99,7 +94,8 @@ def difference_of_fields(saved: str, own: str) -> str:
     changed = [(_path_of(path), f"{old} in the state, {new} here") for path, old, new in both if old != new]
     lines += described_together(changed)
     if not lines:
-        lines = [f"another order, {_listed(there)} in the state, {_listed(here)} here"]
+        orders = (format_paths(map(_path_of, paths)) for paths in (there, here))
+        lines = ["another order, {} in the state, {} here".format(*orders)]
     if len(lines) > _MOST_LINES:
         lines = [*lines[: _MOST_LINES - 1], f"and {len(lines) - _MOST_LINES + 1} more"]
     return "; ".join(lines)
@@ -130,10 +126,6 @@ def _types_of(text: str) -> dict[str, str]:
 def _path_of(text: str) -> FieldPath:
     path = tuple(int(index) if index else name for index, name in _PART_OF_PATH.findall(text))
     return path if format_path(path) == text else (text,)
-
-
-def _listed(paths: Iterable[str]) -> str:
-    return format_paths(map(_path_of, paths))
 
 
 EpochSegments: TypeAlias = tuple[int, tuple[EpochSegment, ...]]
@@ -230,8 +222,8 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
     if version is None:
         raise StateError(
             f"This is no state of this loader: it has no version, but the entries "
-            f"{', '.join(map(_short_repr, [*state][:5]))}. Of a checkpoint, pass what `state_dict` of the loader has "
-            f"returned."
+            f"{', '.join(map(_short_repr, [*state][:5]))}. Of a checkpoint, pass only what `loader.state_dict()` "
+            f"has returned."
         )
     if type(version) is not int or version != _VERSION:
         raise StateError(

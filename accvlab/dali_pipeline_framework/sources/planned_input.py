@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from nvidia.dali import types
 
-from ..checks import MOST_IN_BATCH, check_shard, whole_number
+from ..checks import MOST_IN_BATCH, check_shard, shown, whole_number
 from ..draws.keyed_draws import SamplePlace
 from ..errors import SettingError
 from ..faults.substitutes import substitutes
@@ -24,9 +24,46 @@ from ..sample_data import SampleDataGroup
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
 from ..sampling.plans.tracks import Int64Array, PlannedBatch
 from ..sampling.random_access_sampler import Description, EpochSegment, RandomAccessSampler
-from .context import add_context, context_values
 from .input_bases import CallableBase
 from .shards import shard_given_once
+
+_NUMBERS = ("epoch", "batch", "slot", "sample_index", "sequence", "frame", "clip")
+_FLAGS = ("is_first", "is_last", "is_padding")
+_FIELDS = (*_NUMBERS, *_FLAGS)  # the first ones of SamplePlace, in its order
+
+
+def add_context(blueprint: SampleDataGroup, name: str) -> None:
+    """Add the group of context fields to a blueprint, as its last field.
+
+    The fields are those of `SamplePlace`: the numbers int64 and the flags bool, all scalars.
+
+    Raises:
+        SettingError: The blueprint has a field of that name already, or it is not a text.
+    """
+    if not isinstance(name, str) or not name:
+        raise SettingError(f"`context_name` must be a text, the name of a field, or None, got {shown(name)}.")
+    name = str.__str__(name)
+    if name in blueprint.contained_top_level_field_names:
+        raise SettingError(
+            f"`context_name` must be a name that is free: the blueprint has a field `{name}` already. "
+            f"Its fields: {', '.join(map(str, blueprint.contained_top_level_field_names))}."
+        )
+    context = SampleDataGroup()
+    for number in _NUMBERS:
+        context.add_data_field(number, types.DALIDataType.INT64, ndim=0)
+    for flag in _FLAGS:
+        context.add_data_field(flag, types.DALIDataType.BOOL, ndim=0)
+    blueprint.add_data_group_field(name, context)
+
+
+def context_values(place: SamplePlace) -> tuple[Any, ...]:
+    """The values of the context fields, in flat order."""
+    count = len(_NUMBERS)
+    return (
+        *(np.array(value, np.int64) for value in place[:count]),
+        *(np.array(value, np.bool_) for value in place[count : len(_FIELDS)]),
+    )
+
 
 _sample_index_of = operator.attrgetter("sample_index")
 # In the order of `SamplePlace`, behind the slot.
