@@ -50,6 +50,12 @@ class CountedCallable(NumberCallable):
         return self.num_samples // self.batch_size
 
 
+class PartialCallable(NumberCallable):
+    """Delivers a last batch that is smaller."""
+
+    delivers_partial_batches = True
+
+
 class NumberIterable(IterableBase):
     """Epoch ``e`` has the numbers ``1000 * e + p``; its last batch is smaller where they do not fill it."""
 

@@ -28,7 +28,7 @@ from accvlab.dali_pipeline_framework.sampling import (
     StreamingSequenceSampler,
     WeightedSampler,
 )
-from support.inputs import CountedCallable, NumberCallable
+from support.inputs import CountedCallable, NumberCallable, PartialCallable
 from support.providers import IndexProvider, NumberProvider
 from support.samplers import EndlessSampler, EpochSampler
 
@@ -178,11 +178,6 @@ ORDERS: dict[str, Order] = {
     "stateful sampler": Order(lambda: by_sampler(EpochSampler(10, 4)), num_loops=3),
     "stateful endless sampler": Order(lambda: by_sampler(EndlessSampler()), {"steps_per_epoch": 3}, num_loops=3),
     "user's callable": Order(NumberCallable, num_loops=3, has_known_length=False),
-    "user's callable, padded": Order(
-        NumberCallable, {"last_batch": "pad", "context_name": "position"}, num_loops=3, has_known_length=False
-    ),
-    "user's callable, counted and partial": Order(
-        CountedCallable, {"last_batch": "partial"}, has_known_length=False
-    ),
-    "user's callable, wrapped, in steps": Order(NumberCallable, {"last_batch": "wrap", "steps_per_epoch": 4}),
+    "user's callable, counted": Order(CountedCallable),
+    "user's callable, partial": Order(PartialCallable, has_known_length=False),
 }

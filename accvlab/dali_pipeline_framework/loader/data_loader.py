@@ -40,9 +40,9 @@ from ..unknown_arguments import explains_unknown_arguments
 from .input_binding import LOADER_COUNTERPARTS, AskedSettings, ShardArgument, bind_input, composed_definition
 from .ledger_recording import LedgerRecording
 from .loop import Loop, LoopProgress, Made, Position, no_loop
-from .loop_times import LoopTimes, ReportInterface
 from .rank_agreement import RankAgreement, loader_settings
 from .recovery import LoaderPipeline, Recovery, check_sample_policy, checked_num_workers, with_own_arguments
+from .report import LoopTimes, ReportInterface
 from .state import (
     NO_SEGMENTS,
     EpochSegments,
@@ -141,11 +141,11 @@ class DataLoader(TorchInterface, ReportInterface):
                 with, usually all.
             last_batch: What becomes of a last batch that is not full: ``"drop"``, ``"pad"``, ``"partial"`` or
                 ``"wrap"``. None: what the sampler was created with (without a sampler ``"drop"`` where samples are
-                shuffled, otherwise ``"partial"``); ``"drop"`` for inputs of one's own.
+                shuffled, otherwise ``"partial"``). Not for inputs of one's own.
             context_name: Name for a group that is added to each sample and tells where it stands, with the fields
-                of `SamplePlace`. None: what the input was created with.
-            steps_per_epoch: For endless samplers and inputs of one's own: number of batches of a loop. None: until
-                the input ends.
+                of `SamplePlace`. None: what the input was created with. Not for inputs of one's own.
+            steps_per_epoch: For endless samplers and inputs: number of batches of a loop. None: until the input
+                ends.
             seed: Seed of the order with ``shuffle=True``, and of the random draws of the steps.
             start_method: How workers start: ``"spawn"``, ``"fork"`` or ``"forkserver"``.
             output_type: ``"torch"`` or ``"numpy"``.

@@ -14,11 +14,11 @@ from ..errors import NotSupportedError, SettingError
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
 from ..providers.data_provider import DataProvider, check_number_of_samples
-from ..sampling.arithmetic.last_batch import LastBatch, check_last_batch
+from ..sampling.arithmetic.last_batch import LastBatch
 from ..sampling.random_access_sampler import Description, SamplerBase
 from ..sampling.samplers import SequentialSampler, ShuffledSampler
 from ..sources.given_order import GivenOrder, GivenOrderSampler
-from ..sources.input_adapter import CompletedCallable, CompletedIterable, EpochSettings, InputAdapter
+from ..sources.input_adapter import InputAdapter
 from ..sources.input_parts import InputPart, InputParts
 from ..sources.planned_input import PlannedInput
 from ..sources.sampler_inputs import SamplerInputCallable, SamplerInputIterable
@@ -131,8 +131,8 @@ class AskedSettings:
 def bind_input(source: Any, asked: AskedSettings) -> LoaderInput:
     """Give an input the settings of a loader.
 
-    An iterable over a sampler that has random access, or whose batches are to be completed, becomes the callable
-    that delivers the same.
+    An iterable over a sampler becomes the callable that delivers the same where the sampler has random access, or
+    the batches are to be completed.
 
     Raises:
         SettingError: A setting is out of its range, or contradicts what the input was created with.
@@ -218,8 +218,8 @@ def _bind_planned(source: PlannedInput, asked: AskedSettings) -> LoaderInput:
     num_batches = None if asked.steps_per_epoch is None else bound.num_batches_in_epoch(0)
     if num_batches is not None:
         raise SettingError(
-            f"`steps_per_epoch` is for endless samplers and for inputs of one's own; an epoch of this input has "
-            f"{num_batches} batches. Leave it out."
+            f"`steps_per_epoch` is for endless samplers; an epoch of this input has {num_batches} batches. Leave "
+            f"it out."
         )
     if bound.delivers_partial_batches and bound.shard[1] > 1:
         _logger.info("With last_batch='partial' the shards can have different numbers of batches per epoch.")
@@ -229,8 +229,8 @@ def _bind_planned(source: PlannedInput, asked: AskedSettings) -> LoaderInput:
 
 
 def _bind_own(source: Any, asked: AskedSettings) -> LoaderInput:
-    batch_size, last_batch = asked.batch_size, asked.last_batch
-    adapter = InputAdapter(source)
+    _require_own_epochs(source, asked)
+    batch_size, adapter = asked.batch_size, InputAdapter(source)
     own = adapter.batch_size
     if own is not None and batch_size is not None and whole_number(batch_size, "batch_size") != own:
         raise SettingError(
@@ -242,15 +242,20 @@ def _bind_own(source: Any, asked: AskedSettings) -> LoaderInput:
         raise SettingError("`batch_size` must be given, since the input does not tell its batch size.")
     shard = _shard_of_own(source, asked.shard)
     description: Description = {"input": type(source).__name__, **adapter.describe(), **asked.described_steps}
-    steps_per_epoch = asked.steps_per_epoch if adapter.has_epochs else None
-    if last_batch is None and asked.context_name is None and steps_per_epoch is None:
-        return LoaderInput(source, InputParts.of(source), size, shard, description)
-    policy = "drop" if last_batch is None else check_last_batch(last_batch)
-    if last_batch is not None:
-        description["last_batch"] = policy
-    settings = EpochSettings(size, policy, steps_per_epoch, asked.context_name, shard.shard_id * size)
-    completed = (CompletedCallable if callable(source) else CompletedIterable)(source, settings)
-    return LoaderInput(completed, InputParts.of(completed), size, shard, description)
+    return LoaderInput(source, InputParts.of(source), size, shard, description)
+
+
+def _require_own_epochs(source: Any, asked: AskedSettings) -> None:
+    """Refuse settings of epochs for an input of one's own, which alone knows which samples form a batch."""
+    given = {"last_batch": asked.last_batch, "context_name": asked.context_name, **asked.described_steps}
+    for name, value in given.items():
+        is_of_stream = name == "steps_per_epoch" and not InputAdapter(source).has_epochs
+        if value is not None and not is_of_stream:
+            raise SettingError(
+                f"`{name}` does not go with {type(source).__name__}, an input of one's own, which decides itself "
+                f"which samples form a batch, got {shown(value)}. Have the input do it, or use a data provider "
+                f"with a sampler."
+            )
 
 
 def _shard_of_own(source: Any, asked: Shard | None) -> Shard:

@@ -10,8 +10,7 @@ import os
 import re
 import reprlib
 import zlib
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
@@ -59,11 +58,6 @@ _RAW = -zlib.MAX_WBITS  # a state has a checksum of its own
 _PART_OF_PATH = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
-def fingerprint(blueprint: GroupFormat) -> str:
-    """A short text that tells formats apart: names, types and their order."""
-    return _mark_of(_text_of(blueprint))
-
-
 def fields_for_state(blueprint: GroupFormat) -> str:
     """The fields of a format as they are in a state: fingerprint, and packed names and types."""
     text = _text_of(blueprint)
@@ -100,7 +94,8 @@ def difference_of_fields(saved: str, own: str) -> str:
     changed = [(_path_of(path), f"{old} in the state, {new} here") for path, old, new in both if old != new]
     lines += described_together(changed)
     if not lines:
-        lines = [f"another order, {_listed(there)} in the state, {_listed(here)} here"]
+        orders = (format_paths(map(_path_of, paths)) for paths in (there, here))
+        lines = ["another order, {} in the state, {} here".format(*orders)]
     if len(lines) > _MOST_LINES:
         lines = [*lines[: _MOST_LINES - 1], f"and {len(lines) - _MOST_LINES + 1} more"]
     return "; ".join(lines)
@@ -131,10 +126,6 @@ def _types_of(text: str) -> dict[str, str]:
 def _path_of(text: str) -> FieldPath:
     path = tuple(int(index) if index else name for index, name in _PART_OF_PATH.findall(text))
     return path if format_path(path) == text else (text,)
-
-
-def _listed(paths: Iterable[str]) -> str:
-    return format_paths(map(_path_of, paths))
 
 
 EpochSegments: TypeAlias = tuple[int, tuple[EpochSegment, ...]]
@@ -225,16 +216,18 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
             if isinstance(state, str) and state and "{" not in state:
                 advice += " If this is its path, use load_state(loader, path)."
             raise StateError(f"The state is not valid JSON ({error}). {advice}") from error
-    foreign = describe_foreign(state)
-    if foreign:
-        raise StateError(foreign)
     if not isinstance(state, Mapping):
         raise StateError(f"The state must be a dict (or JSON text of one), got {type(state).__name__}.")
     version = state.get("version")
+    if version is None:
+        raise StateError(
+            f"This is no state of this loader: it has no version, but the entries "
+            f"{', '.join(map(_short_repr, [*state][:5]))}. Of a checkpoint, pass only what `loader.state_dict()` "
+            f"has returned."
+        )
     if type(version) is not int or version != _VERSION:
         raise StateError(
             f"The state has version {_short_repr(version)}, this release of the package reads version {_VERSION}."
-            + (" Is it the state of a loader?" if version is None else "")
         )
     has_reader = state.get("reader") is not None
     rules = {name: rule for name, rule in _RULES.items() if name != "reader" or has_reader}
@@ -274,64 +267,6 @@ def _segments(state: LoaderState) -> tuple[EpochSegment, ...]:
 def _require_none(problems: Sequence[str]) -> None:
     if problems:
         raise damaged(*problems)
-
-
-# --- states of others -----------------------------------------------------------------------------------
-
-_OWN_ENTRIES = {"version", "epoch", "batch", "plan", "blueprint"}
-_MOST_VALUES_LOOKED_AT = 10_000
-
-# What tells whose a state is: entries that all of them have.
-_MARKS: dict[str, tuple[set[str], ...]] = {
-    "torchdata's StatefulDataLoader (or a loader that Accelerate wrapped)": (
-        {"_snapshot", "_steps_since_snapshot"},
-        {"_sampler_iter_state", "_num_yielded"},
-    ),
-    "a checkpoint of Lightning": ({"pytorch-lightning_version"},),
-    "a fit loop of Lightning": ({"epoch_loop.batch_progress"}, {"fit_loop"}, {"combined_loader"}),
-    "the Trainer of Hugging Face (trainer_state.json)": ({"global_step", "log_history"},),
-    "a checkpoint of mmengine": ({"meta", "message_hub"},),
-    "a loader of Grain": ({"last_seen_indices", "last_worker_index"},),
-    "the StreamingDataset of MosaicML": ({"sample_in_epoch", "num_canonical_nodes"},),
-}
-
-
-def describe_foreign(state: Any) -> str:
-    """Say whose a state is, and where in it one of a loader of this package is; empty where neither is known."""
-    if isinstance(state, Mapping):
-        if state.keys() >= _OWN_ENTRIES:
-            return ""
-        marks = ((owner, entries) for owner, choices in _MARKS.items() for entries in choices)
-        owner = next((owner for owner, entries in marks if state.keys() >= entries), "")
-    elif isinstance(state, list | tuple):
-        owner = ""
-    else:
-        return ""
-    place = _place_of_own(state)
-    if owner:
-        rest = f" The state of one is in it: pass `state{place}`." if place else ""
-        return f"The state is that of {owner}, not of a loader of this package.{rest}"
-    return f"The state of a loader is in what was given, as `state{place}`. Pass only that." if place else ""
-
-
-def _place_of_own(state: Any) -> str:
-    """Where a state of a loader of this package is in a value, as Python writes it: ``"['loader']"``, say."""
-    left: deque[tuple[str, Any]] = deque([("", state)])
-    for _ in range(_MOST_VALUES_LOOKED_AT):
-        if not left:
-            break
-        place, value = left.popleft()
-        if isinstance(value, Mapping):
-            if place and value.keys() >= _OWN_ENTRIES:
-                return place
-            children: Any = value.items()
-        elif isinstance(value, list | tuple):
-            children = enumerate(value)
-        else:
-            continue
-        room = _MOST_VALUES_LOOKED_AT - len(left)
-        left.extend((f"{place}[{key!r}]", child) for (key, child), _ in zip(children, range(room), strict=False))
-    return ""
 
 
 # --- rules of the entries: each returns what is wrong with a value, else an empty text -------------------

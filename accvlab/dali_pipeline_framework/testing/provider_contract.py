@@ -6,11 +6,10 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import attrs
 import numpy as np
-from nvidia.dali import types
 
 from ..engine.structured_pipeline import StructuredPipeline
 from ..engine.worker_process import pass_on_interrupt
@@ -20,7 +19,9 @@ from ..providers.data_provider import DataProvider
 from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.conversion import as_numpy
 from ..sample_data.formats import describe_difference, described_together
-from ..sources.input_bases import CallableBase
+from ..sampling.plans.tracks import PlannedBatch
+from ..sampling.random_access_sampler import RandomAccessSampler
+from ..sources.sampler_inputs import SamplerInputCallable
 from .rule_check import Finding, RuleCheck, in_samples, sample_differences
 
 
@@ -166,7 +167,7 @@ class _ProviderCheck(RuleCheck):
     ) -> None:
         rule = "worker processes must deliver the same"
         with self.reporting(rule):
-            data_input = _Chosen(self.provider, indices)
+            data_input = SamplerInputCallable(self.provider, _Chosen(indices))
             pipeline = PipelineDefinition(data_input).get_dali_pipeline(
                 num_threads=1, py_num_workers=num_workers, py_start_method=start_method
             )
@@ -180,31 +181,18 @@ class _ProviderCheck(RuleCheck):
             self.compare(rule, zip(indices, samples, loaded, strict=True))
 
 
-class _Chosen(CallableBase):
-    """Chosen samples of a provider, in batches of one."""
+class _Chosen(RandomAccessSampler):
+    """Chosen samples, in batches of one."""
 
-    batch_size = 1
-
-    def __init__(self, provider: DataProvider, indices: Sequence[int]) -> None:
-        self._provider = provider
+    def __init__(self, indices: Sequence[int]) -> None:
+        super().__init__(1)
         self._indices = indices
 
-    def __call__(self, sample_info: types.SampleInfo) -> tuple[Any, ...]:
-        if sample_info.idx_in_epoch >= len(self._indices):
-            raise StopIteration
-        return tuple(self._provider.get_data(self._indices[sample_info.idx_in_epoch]).get_data())
-
-    def get_sample_index(self, sample_info: types.SampleInfo) -> int | None:
-        index: int = self._indices[sample_info.idx_in_epoch]
-        return index
-
-    @property
-    def used_sample_data_structure(self) -> SampleDataGroup:
-        return self._provider.sample_data_structure
-
-    @property
-    def length(self) -> int:
+    def num_batches(self, epoch: int) -> int:
         return len(self._indices)
+
+    def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
+        return PlannedBatch([self._indices[batch]])
 
 
 def _misfits(blueprint: SampleDataGroup, sample: object) -> list[str]:

@@ -165,8 +165,6 @@ class _StepCheck(RuleCheck):
         return runs
 
     def repeat_rules(self, runs: Sequence[StepRun]) -> None:
-        if self._repeats_all_at_once(runs):
-            return
         with self.reporting("with the same draws, the output must be the same"):
             again = self._run(self.samples, runs, seed=self.seed + 1)
             self._compare("with the same draws, the output must be the same", runs, again)
@@ -181,19 +179,6 @@ class _StepCheck(RuleCheck):
             self._compare(rule, runs, self._run(self.samples, runs, step=copy))
             if repr(copy) != repr(self.step):
                 self.break_rule("a pickled copy must have the same repr", f"{self.step!r} became {copy!r}")
-
-    def _repeats_all_at_once(self, runs: Sequence[StepRun]) -> bool:
-        """Whether a copy gives the same with another seed and with conditionals, in one run, as most steps do."""
-        try:
-            copy = pickle.loads(pickle.dumps(self.step))
-            enable_conditionals = self.how["enable_conditionals"] or self.step.has_graph_form
-            how = {"seed": self.seed + 1, "enable_conditionals": enable_conditionals}
-            again = self._run(self.samples, runs, step=copy, **how)
-        except Exception:
-            return False  # which rule that breaks, a run for each of them tells
-        outputs = zip((run.output for run in runs), (run.output for run in again), strict=True)
-        is_same = not any(sample_differences(*pair, tolerance=self.tolerance) for pair in outputs)
-        return is_same and repr(copy) == repr(self.step)
 
     def draw_rule(self) -> None:
         with self.reporting("the draws of the step must be found out"):

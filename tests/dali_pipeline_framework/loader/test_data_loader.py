@@ -346,10 +346,6 @@ class TestAttributes:
             assert loader.batch_size == 3
             with pytest.raises(TypeError, match="is not known"):
                 len(loader)
-        with make_loader(CountedCallable(22), last_batch="pad") as loader:  # five batches, or six?
-            with pytest.raises(TypeError, match="is not known"):
-                len(loader)
-            assert len(indices(loader)) == 6
 
     def test_of_a_user_s_iterable(self) -> None:
         with make_loader(NumberIterable(8), 4) as loader:

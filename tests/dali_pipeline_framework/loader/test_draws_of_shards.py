@@ -57,10 +57,6 @@ class TestCallablesWithoutPlaces:
         assert draws_of(ShardedCallable(None)) == draws_of(ShardedCallable((0, 1)))
         assert np.round(draws_of(ShardedCallable((0, 1)))[:3], 4).tolist() == PINNED
 
-    def test_with_a_policy_for_the_last_batch(self) -> None:
-        plain = draws_of(ShardedCallable((1, 2)))
-        assert draws_of(ShardedCallable((1, 2)), last_batch="pad") == plain
-
     def test_in_a_pipeline_of_ones_own(self) -> None:
         with make_iterator(ShardedCallable((1, 2)), steps(), batch_size=2, py_num_workers=1) as iterator:
             found = np.concatenate([batch["a"] for batch in iterator]).tolist()

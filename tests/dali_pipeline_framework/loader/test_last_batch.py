@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
-from support.inputs import CountedCallable, NumberCallable, NumberIterable
+from support.inputs import CountedCallable, NumberCallable, NumberIterable, PartialCallable
 from support.laws import each_value, some
 from support.loaders import CLIPS, LENGTHS, PLANNED, by_sampler, make_loader
 from support.pipelines import indices
@@ -18,10 +18,9 @@ from support.providers import IndexProvider, NumberProvider
 from support.samplers import EpochSampler
 from support.start_methods import START_METHODS
 
-from accvlab.dali_pipeline_framework.errors import SourceError
+from accvlab.dali_pipeline_framework.errors import SettingError, SourceError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, ShuffledShardedInputCallable
 from accvlab.dali_pipeline_framework.sampling import SampleCounts, StreamingSequenceSampler
-from accvlab.dali_pipeline_framework.sources import Shard
 
 POLICIES = ("drop", "pad", "partial", "wrap")
 
@@ -330,142 +329,31 @@ def epoch_batches(loader: Any, epoch: int) -> list[list[int]]:
 
 
 FULL = [[0, 1, 2, 3], [4, 5, 6, 7]]
-OWN_ENDS: dict[Any, list[list[int]]] = {
-    "drop": [],
-    "pad": [[8, 9, 9, 9]],
-    "partial": [[8, 9]],
-    "wrap": [[8, 9, 0, 1]],
-}
-SOURCES = {
-    "callable": lambda size=10: NumberCallable(size),
-    "counted callable": lambda size=10: CountedCallable(size),
-    "iterable": lambda size=10: NumberIterable(size),
+SOURCES: dict[str, tuple[Any, list[list[int]]]] = {
+    "callable": (NumberCallable, []),
+    "counted callable": (CountedCallable, []),
+    "partial callable": (PartialCallable, [[8, 9]]),
+    "iterable": (NumberIterable, [[8, 9]]),
 }
 
 
 @pytest.mark.parametrize("num_workers", [0, pytest.param(2, marks=pytest.mark.wide)])
-@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("kind", SOURCES)
-def test_own_inputs(kind: str, policy: Any, num_workers: int) -> None:
-    with make_loader(SOURCES[kind](), 4, last_batch=policy, num_workers=num_workers) as loader:
+def test_own_inputs_decide_what_is_delivered(kind: str, num_workers: int) -> None:
+    make, end = SOURCES[kind]
+    with make_loader(make(), 4, num_workers=num_workers) as loader:
         for epoch in range(3):
-            assert epoch_batches(loader, epoch) == FULL + OWN_ENDS[policy]
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("kind", SOURCES)
-def test_own_inputs_that_fill_their_batches(kind: str, policy: Any) -> None:
-    with make_loader(SOURCES[kind](8), 4, last_batch=policy) as loader:
-        for epoch in range(2):
-            assert epoch_batches(loader, epoch) == FULL
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("kind", SOURCES)
-def test_own_inputs_that_do_not_fill_one_batch(kind: str, policy: Any) -> None:
-    ends = {"drop": [], "pad": [[0, 1, 1, 1]], "partial": [[0, 1]], "wrap": [[0, 1, 0, 1]]}
-    with make_loader(SOURCES[kind](2), 4, last_batch=policy) as loader:
-        assert epoch_batches(loader, 0) == ends[policy]
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("kind", SOURCES)
-def test_own_inputs_with_context(kind: str, policy: Any) -> None:
-    arguments = {"last_batch": policy, "context_name": "at", "shard": (1, 3)}
-    source = SOURCES[kind]()
-    source.shard = (1, 3)
-    with make_loader(source, 4, **arguments) as loader:
-        for epoch in range(2):
-            for number, batch in enumerate(loader):
-                at = batch["at"]
-                assert at["epoch"].tolist() == [epoch] * len(batch["index"])
-                assert at["batch"].tolist() == [number] * len(batch["index"])
-                assert at["slot"].tolist() == [4, 5, 6, 7][: len(batch["index"])]
-                assert at["is_padding"].tolist() == [
-                    policy == "pad" and number == 2 and slot >= 2 for slot in range(len(batch["index"]))
-                ]
-
-
-STEPS: dict[tuple[Any, int], list[list[int]]] = {
-    ("drop", 1): FULL[:1],
-    ("drop", 2): FULL,
-    ("pad", 2): FULL,
-    ("pad", 3): [*FULL, [8, 9, 9, 9]],
-    ("pad", 5): [*FULL, [8, 9, 9, 9], [9] * 4, [9] * 4],
-    ("partial", 2): FULL,
-    ("partial", 3): [*FULL, [8, 9]],
-    ("wrap", 1): FULL[:1],
-    ("wrap", 3): [*FULL, [8, 9, 0, 1]],
-    ("wrap", 6): [*FULL, [8, 9, 0, 1], [2, 3, 4, 5], [6, 7, 8, 9], [0, 1, 2, 3]],
-}
-
-
-STEPS_WITH_WORKERS = [("pad", 5), ("partial", 3), ("wrap", 6)]
+            assert epoch_batches(loader, epoch) == FULL + end
 
 
 @pytest.mark.parametrize(
-    ("policy", "steps", "num_workers"),
-    [
-        *((*each, 0) for each in STEPS),
-        *((*each, 3) for each in STEPS_WITH_WORKERS),
-        *(pytest.param(*each, 1, marks=pytest.mark.wide) for each in STEPS),
-        *(pytest.param(*each, 3, marks=pytest.mark.wide) for each in STEPS if each not in STEPS_WITH_WORKERS),
-    ],
+    ("name", "value"), [("last_batch", "pad"), ("context_name", "at"), ("steps_per_epoch", 3)]
 )
 @pytest.mark.parametrize("kind", SOURCES)
-def test_steps_per_epoch(kind: str, policy: Any, steps: int, num_workers: int) -> None:
-    with make_loader(
-        SOURCES[kind](), 4, last_batch=policy, steps_per_epoch=steps, num_workers=num_workers
-    ) as loader:
-        assert len(loader) == steps
-        expected = STEPS[policy, steps]
-        if kind == "iterable" and steps == 6:  # it cannot go back further than to its first batch
-            expected = [*expected[:3], *FULL[:1] * 3]
-        for epoch in range(3):
-            assert epoch_batches(loader, epoch) == expected
-
-
-@pytest.mark.parametrize("num_workers", [0, 1])
-@pytest.mark.parametrize("policy", ["drop", None])
-@pytest.mark.parametrize("kind", SOURCES)
-def test_more_steps_than_there_are_full_batches(kind: str, policy: Any, num_workers: int) -> None:
-    with make_loader(SOURCES[kind](), 4, last_batch=policy, steps_per_epoch=3, num_workers=num_workers) as loader:
-        loop = iter(loader)
-        for batch in FULL:
-            assert next(loop)["index"].tolist() == batch
-        with pytest.raises(SourceError) as caught:
-            next(loop)
-    message = str(caught.value)
-    assert "ended after 2 full batch(es) of 4, but steps_per_epoch=3 was asked for" in message
-    assert "last_batch='pad' or 'wrap'" in message
-
-
-@pytest.mark.parametrize("policy", ["pad", "wrap"])
-@pytest.mark.parametrize("kind", ["callable", "iterable"])
-def test_unequal_shards_make_the_same_number_of_steps(kind: str, policy: Any) -> None:
-    for shard, size in enumerate([10, 3]):
-        source = SOURCES[kind](size)
-        source.shard = (shard, 2)
-        with make_loader(source, 4, last_batch=policy, steps_per_epoch=3, context_name="at") as loader:
-            assert loader.shard == Shard(shard, 2)
-            for epoch in range(2):
-                batches = [*loader]
-                assert len(batches) == len(loader) == 3
-                numbers = [number % 1000 for batch in batches for number in batch["index"].tolist()]
-                expected = [*range(size), *[size - 1] * 12] if policy == "pad" else [*range(size)] * 4
-                if kind == "iterable" and policy == "wrap" and size == 3:
-                    expected = [0, 1, 2, 0] * 3  # it cannot go back further than to its first batch
-                assert numbers == expected[:12]
-                flags = [flag for batch in batches for flag in batch["at"]["is_padding"].tolist()]
-                assert flags == [policy == "pad" and position >= size for position in range(12)]
-                assert {int(number) for batch in batches for number in batch["at"]["epoch"]} == {epoch}
-
-
-def test_breaks_do_not_disturb_the_ends() -> None:
-    for kind in SOURCES:
-        with make_loader(SOURCES[kind](), 4, last_batch="pad", steps_per_epoch=4, num_workers=1) as loader:
-            for number, batch in enumerate(loader):
-                if number == 2:
-                    assert batch["index"].tolist() == [8, 9, 9, 9]
-                    break
-            assert epoch_batches(loader, 1) == [*FULL, [8, 9, 9, 9], [9] * 4]
+def test_own_inputs_take_no_settings_of_epochs(kind: str, name: str, value: Any) -> None:
+    source = SOURCES[kind][0]()
+    message = (
+        rf"`{name}` does not go with {type(source).__name__}, .*, got {value!r}\. Have the input do it, or use"
+    )
+    with pytest.raises(SettingError, match=message):
+        make_loader(source, 4, **{name: value})

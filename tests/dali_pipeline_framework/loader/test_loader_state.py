@@ -533,8 +533,6 @@ def test_a_callable_of_another_class_or_description_is_refused() -> None:
     Described.__name__ = "NumberCallable"
     differences = refusal(make_loader(Described(11), 4), saved_state(Described(10))).differences
     assert differences == ("numbers: 10 in the state, 11 here",)
-    differences = refusal(make_loader(NumberCallable(10), 4, last_batch="pad"), state).differences
-    assert differences == ("last_batch: nothing in the state, 'pad' here",)
 
     class OtherCallable(NumberCallable):
         pass
@@ -542,8 +540,6 @@ def test_a_callable_of_another_class_or_description_is_refused() -> None:
     assert refusal(make_loader(OtherCallable(10), 4), state).differences == (
         "input: 'NumberCallable' in the state, 'OtherCallable' here",
     )
-    steps = refusal(make_loader(NumberCallable(10), 4, steps_per_epoch=2), state)
-    assert steps.differences == ("steps_per_epoch: nothing in the state, 2 here",)
 
 
 def test_another_stateful_sampler_is_refused() -> None:
@@ -558,7 +554,10 @@ def test_another_stateful_sampler_is_refused() -> None:
 
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "another version": ({"version": 2}, "version 2, this release of the package reads version 1"),
-    "no version": ({"version": None}, "Is it the state of a loader?"),
+    "no version": (
+        {"version": None},
+        "This is no state of this loader: it has no version, but the entries 'version'",
+    ),
     "a negative epoch": ({"epoch": -1}, "`epoch` must be a whole number of at least 0, got -1"),
     "a negative batch": ({"batch": -1}, "`batch` must be a whole number of at least 0, got -1"),
     "a fractional batch": ({"batch": 1.5}, "`batch` must be a whole number of at least 0, got 1.5"),

@@ -113,7 +113,7 @@ def test_a_bar_shows_the_rate_and_the_wait() -> None:
 def test_a_bar_needs_no_length() -> None:
     from support.inputs import NumberCallable
 
-    with make_loader(NumberCallable(), 2, steps_per_epoch=3) as loader:
+    with make_loader(NumberCallable(6), 2) as loader:
         assert len([*loader.progress(file=io.StringIO())]) == 3
 
 

@@ -21,7 +21,7 @@ from support.reader_data import coco_data, video
 
 from accvlab.dali_pipeline_framework.errors import FormatError, SettingError
 from accvlab.dali_pipeline_framework.inputs import DataProvider
-from accvlab.dali_pipeline_framework.loader.state import fingerprint
+from accvlab.dali_pipeline_framework.loader.state import fields_for_state
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.pipeline.chain import chain_format
 from accvlab.dali_pipeline_framework.processing_steps import (
@@ -713,7 +713,7 @@ class TestContent:
         assert known.type_matches(unknown)
         assert known == unknown  # as samples
         assert known.format != unknown.format
-        assert fingerprint(known.format) == fingerprint(unknown.format)
+        assert fields_for_state(known.format) == fields_for_state(unknown.format)
 
     def test_it_is_shown_where_it_is_known(self):
         assert folded(FILE, [DECODE, TO_CHW]).get_string_no_details() == (

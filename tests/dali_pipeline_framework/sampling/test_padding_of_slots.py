@@ -9,9 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from nvidia.dali.types import SampleInfo
-from support.inputs import NumberCallable
 from support.laws import examples
-from support.loaders import make_loader
 from support.providers import IndexProvider
 from support.sampler_cases import OTHERS, STREAMS, WITH_EPOCHS, draw_case, has_batches
 
@@ -127,17 +125,3 @@ def test_clips() -> None:
 def test_planned_batches_of_users() -> None:
     batch = PlannedBatch([3, 3], [False, True], is_first=[False, False], is_last=[False, False])
     assert (batch.is_first.tolist(), batch.is_last.tolist()) == ([False, True], [False, True])
-
-
-class _Streams(NumberCallable):
-    """A callable of a user with one sequence per slot."""
-
-    def get_place(self, info: SampleInfo) -> SamplePlace:
-        return SamplePlace(0, 0, 0, info.idx_in_epoch, is_first=info.iteration == 0)
-
-
-def test_a_callable_of_a_user() -> None:
-    with make_loader(_Streams(), 4, last_batch="pad", context_name="place") as loader:
-        last = [batch["place"] for batch in loader][-1]
-    assert last["is_padding"].tolist()[-1]
-    assert last["is_first"].tolist() == last["is_last"].tolist() == last["is_padding"].tolist()
