@@ -64,22 +64,9 @@ def reuse_host_memory() -> None:
 _open: weakref.WeakSet[StructuredPipeline] = weakref.WeakSet()
 
 
-def close_at_exit(pipeline: StructuredPipeline) -> None:
-    """Close a pipeline when the process ends, if it is still there."""
-    _register()
-    _open.add(pipeline)
-
-
-@functools.cache
-def _register() -> None:
-    # At exit, `multiprocessing` waits for ever for workers that nobody told to end. Exit functions run in the
-    # reverse order of their registration, so this one is registered after (the import of) that one.
-    import multiprocessing.util
-
-    _ = multiprocessing.util
-    atexit.register(_close_all)
-
-
+# At exit, `multiprocessing` waits indefinitely for workers that nobody told to end. Exit functions run in the
+# reverse order of their registration: its own was registered when the module of the pool was imported.
+@atexit.register
 def _close_all() -> None:
     for pipeline in list(_open):
         pipeline.close()
@@ -252,7 +239,7 @@ class StructuredPipeline(Pipeline):
             watch.limit(*self.limits)
             weakref.finalize(self, watch.close).atexit = False
             self.watch = watch
-            close_at_exit(self)
+            _open.add(self)
         finally:
             self._prefetch_queue_depth = depth
 
@@ -397,13 +384,11 @@ class StructuredPipeline(Pipeline):
 
     def outputs(self, cuda_stream: Any = None) -> Any:
         """Get the outputs of the next batch. See `nvidia.dali.Pipeline.outputs`."""
-        batch = self._receive(super().outputs, cuda_stream)
-        return batch if self._delivers_graph_outputs else tuple(self.delivery.tensor_lists(batch))
+        return self._receive(super().outputs, cuda_stream)
 
     def share_outputs(self, cuda_stream: Any = None) -> Any:
         """Get the outputs of the next batch. See `nvidia.dali.Pipeline.share_outputs`."""
-        batch = self._receive(super().share_outputs, cuda_stream)
-        return batch if self._delivers_graph_outputs else tuple(self.delivery.tensor_lists(batch))
+        return self._receive(super().share_outputs, cuda_stream)
 
     def run_graph(self) -> Any:
         """Get the outputs of the graph for the next batch; `delivery` knows where the fields are in them."""
@@ -460,7 +445,7 @@ class StructuredPipeline(Pipeline):
         # Native readers give what is in the files, and that may change from one to the next.
         if self.checks_dtypes and (self.num_delivered == 1 or self._runs):
             self._check_dtypes(batch)
-        return batch
+        return batch if self._delivers_graph_outputs else tuple(self.delivery.tensor_lists(batch))
 
     @property
     def num_valid(self) -> int | None:

@@ -19,9 +19,9 @@ from nvidia.dali._multiproc import pool as dali_pools
 
 from ...errors import WorkerStartError
 
-# To whom the pool that is being started is told: in this thread only, others may start pipelines of their own.
 _GRACE_S = 1.0  # for the end of a worker, each time it is requested
 
+# To whom the pool that is being started is told: in this thread only, others may start pipelines of their own.
 _tell: ContextVar[Callable[[Any], None] | None] = ContextVar("_tell", default=None)
 
 
