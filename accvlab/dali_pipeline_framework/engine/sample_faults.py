@@ -17,7 +17,7 @@ from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
 from ..errors import FrameworkError, GraphError, SourceError, is_of_missing_package
-from ..faults.fault_policy import FailedSample, FailedSamples, Stage
+from ..faults.fault_policy import FailedSample, FailedSamples, SamplePolicy, Stage
 from ..limits.image_limits import decoded_already
 from ..sample_data import FieldPath, GroupFormat
 from ..sample_data.names import format_path
@@ -314,14 +314,17 @@ class SampleFaults:
             TooManyFailedError: More samples have failed than may.
         """
         if not isinstance(error, GraphError) or not self._culprits:
-            self._note_raised(error)
+            index = error.sample_index if isinstance(error, SourceError) else None
+            if index is not None and not is_of_missing_package(error):
+                text, place = str(error), (*self._pipeline.failed_batch, 0)
+                self._note_failed(index, text.partition("\n")[0], "loading", place, text, "raise")
             return False
         for culprit in self._culprits:
             member = culprit.member
             if member.sample_index is None:
                 return False
             place = (*self._pipeline.failed_batch, member.slot)
-            self._note_culprit(member.sample_index, culprit.reason, "graph", place, culprit.line.strip())
+            self._note_failed(member.sample_index, culprit.reason, "graph", place, culprit.line.strip())
         self._failed.require_budget()
         return self._failed.policy.samples != "raise"
 
@@ -331,30 +334,24 @@ class SampleFaults:
         Raises:
             TooManyFailedError: More samples have failed than may.
         """
-        self._note_culprit(index, reason, "loading", place, reason)
+        self._note_failed(index, reason, "loading", place, reason)
         self._failed.require_budget()
         return self._failed.policy.samples != "raise"
 
-    def _note_culprit(
-        self, index: int, reason: str, stage: Stage, place: tuple[int, int, int], message: str
+    def _note_failed(
+        self,
+        index: int,
+        reason: str,
+        stage: Stage,
+        place: tuple[int, int, int],
+        message: str,
+        policy: SamplePolicy | None = None,
     ) -> None:
         """Note a sample that made its batch fail: where samples may fail, it is not tried again."""
-        policy = self._failed.policy.samples
-        failed = FailedSample(index, reason, stage, _OUTCOMES[policy], self._file(index), *place, message=message)
+        policy = policy or self._failed.policy.samples
+        file = description_of(InputAdapter(self._pipeline.data_input), index)
+        failed = FailedSample(index, reason, stage, _OUTCOMES[policy], file, *place, message=message)
         self._note(failed, is_tried_again=policy == "raise")
-
-    def _note_raised(self, error: FrameworkError) -> None:
-        index = error.sample_index if isinstance(error, SourceError) else None
-        if index is not None and not is_of_missing_package(error):
-            reason, place = str(error).partition("\n")[0], self._pipeline.failed_batch
-            self._note(
-                FailedSample(
-                    index, reason, "loading", _OUTCOMES["raise"], self._file(index), *place, message=str(error)
-                )
-            )
-
-    def _file(self, index: int) -> str:
-        return description_of(InputAdapter(self._pipeline.data_input), index)
 
 
 _OUTCOMES = {"raise": "raised", "skip": "skipped", "replace": "another sample in its place"}

@@ -6,9 +6,10 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import operator
 import os
 import weakref
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from threading import get_ident
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, cast
@@ -16,17 +17,19 @@ from typing import TYPE_CHECKING, Any, cast
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
-from ..errors import ClosedError, FrameworkError, OutputError, WorkerDiedError
+from ..errors import ClosedError, FrameworkError, OutputError, SettingError, WorkerDiedError
 from ..sample_data import SampleDataGroup
 from ..sources.input_adapter import InputAdapter
-from ..sources.input_parts import NativeRun, ReaderEpochs
+from ..sources.input_parts import NativeInput, NativeRun, ReaderEpochs
 from ..url_secrets import cleaned
+from ..user_warnings import warn_user
 from . import interrupts
-from .control_block import Work
+from .control_block import ControlBlock, Work
 from .dali.texts import NO_WORKER_TAKES_TASKS, WORKER_LOST
 from .interrupts import DeferredInterrupt
-from .pipeline_context import PipelineContext
+from .pipeline_errors import dtype_problems, graph_error, setup_error
 from .timing import StageTimes, mark_ranges, threads_of_dali, threads_of_process, time_waits
+from .transport import Delivery
 from .watching.pool import (
     LoadAhead,
     end_workers,
@@ -38,7 +41,7 @@ from .watching.pool import (
 from .worker_report import ReportedFailure, WorkerReport
 
 if TYPE_CHECKING:
-    from .sample_faults import SampleFaults
+    from .sample_faults import FailureDiagnosis, SampleFaults
     from .watching.worker_watch import WorkerWatch
 
 _VARIABLE = "DALI_MALLOC_POOL_THRESHOLD"
@@ -60,29 +63,12 @@ def reuse_host_memory() -> None:
 _open: weakref.WeakSet[StructuredPipeline] = weakref.WeakSet()
 
 
-def close_at_exit(pipeline: StructuredPipeline) -> None:
-    """Close a pipeline when the process ends, if it is still there."""
-    _register()
-    _open.add(pipeline)
-
-
-@functools.cache
-def _register() -> None:
-    # At exit, `multiprocessing` waits for ever for workers that nobody told to end. Exit functions run in the
-    # reverse order of their registration, so this one is registered after (the import of) that one.
-    import multiprocessing.util
-
-    _ = multiprocessing.util
-    atexit.register(_close_all)
-
-
+# At exit, `multiprocessing` waits indefinitely for workers that nobody told to end. Exit functions run in the
+# reverse order of their registration: its own was registered when the module of the pool was imported.
+@atexit.register
 def _close_all() -> None:
     for pipeline in list(_open):
         pipeline.close()
-
-
-def _of_context(name: str) -> Any:
-    return property(lambda pipeline: getattr(pipeline._context, name), doc=f"See `PipelineContext.{name}`.")
 
 
 class StructuredPipeline(Pipeline):
@@ -97,19 +83,49 @@ class StructuredPipeline(Pipeline):
     - `close` ends the worker processes and gives their shared memory back.
 
     Get one from `PipelineDefinition.get_dali_pipeline`.
+
+    Attributes:
+        blueprint: Format of the output.
+        control: Memory shared with the workers.
+        data_input: The user's input that workers load; native readers are in ``native``.
+        native: The native inputs by the names of their operators.
+        has_workers: Whether there is a callable or iterable, whose epochs are those of the pipeline; else the
+            epochs are those of the native inputs.
+        checks_dtypes: Whether the first batch is compared with the blueprint.
+        delivery: Where the fields stand in the outputs of the graph.
+        plan: What runs in the workers, what is folded, and what is packed, for people; see
+            `PipelineDefinition.plan`.
+        steps_in_workers: How many of the steps run in the workers.
+        not_folded: For steps that treat elements alike, and are not applied to folded arrays: why.
+        merged_fields: Fields whose elements are put together in the graph, after steps that changed single ones.
+        num_samples: Samples per batch; the batch of the graph holds more where arrays are folded.
+        unused_fields: Fields that workers load, and that nothing depends on.
+        last_changed_by: Per output field, what set it last.
+        worker_source: What DALI calls in the workers; None where there is nothing for them.
+        least_ahead: Batches that workers load ahead at least; more only as far as memory allows.
+        diagnosis: Finds out which samples of a failed batch are to blame; None beside native readers.
     """
 
-    data_input = _of_context("data_input")
-    worker_source = _of_context("worker_source")
-    delivery = _of_context("delivery")
-    steps_in_workers = _of_context("steps_in_workers")
-    not_folded = _of_context("not_folded")
-    max_batch_size = _of_context("batch_size")
-    batch_size = _of_context("batch_size")
-    has_workers = _of_context("has_workers")
-    diagnosis = _of_context("diagnosis")
+    blueprint: SampleDataGroup
+    control: ControlBlock
+    data_input: Any
+    native: Mapping[str, NativeInput]
+    has_workers: bool
+    checks_dtypes: bool
+    delivery: Delivery
+    plan: str
+    steps_in_workers: int
+    not_folded: Mapping[int, str]
+    merged_fields: Sequence[str]
+    num_samples: int
+    unused_fields: Sequence[str]
+    last_changed_by: Sequence[str]
+    worker_source: Any
+    least_ahead: int
+    diagnosis: FailureDiagnosis | None
+    max_batch_size = property(operator.attrgetter("num_samples"))
+    batch_size = max_batch_size
 
-    _context: PipelineContext
     times: StageTimes
     num_delivered: int = 0  # batches since the start
     failure: Exception | None = None  # also where that is not due yet; nothing comes after it
@@ -134,37 +150,33 @@ class StructuredPipeline(Pipeline):
     _threads: Set[int] = frozenset()  # that were started with it
 
     @classmethod
-    def adopt(cls, pipeline: Pipeline, context: PipelineContext) -> StructuredPipeline:
+    def adopt(cls, pipeline: Pipeline, **attributes: Any) -> StructuredPipeline:
         """Turn a pipeline whose graph is defined, and which is not built yet, into this class.
 
         Conditionals are available only through DALI's ``pipeline_def``, which always makes the base class.
+
+        Args:
+            pipeline: The pipeline.
+            **attributes: Those of this class that have no default.
         """
         pipeline.__class__ = cls
-        adopted = cast(StructuredPipeline, pipeline)
-        adopted._context = context
-        adopted.times = StageTimes()
-        return adopted
+        vars(pipeline).update(attributes, times=StageTimes())
+        return cast(StructuredPipeline, pipeline)
 
     @property
     def output_blueprint(self) -> SampleDataGroup:
-        """Format of the output."""
-        return self._context.output_blueprint.get_empty_like_self()
-
-    @property
-    def plan(self) -> str:
-        """What runs where, is folded and is packed, for people; see `PipelineDefinition.plan`."""
-        return self._context.plan
+        """Format of the output, as an empty copy."""
+        return self.blueprint.get_empty_like_self()
 
     def tell_samples(self) -> None:
         """Have workers tell which samples they load; before the first batch."""
-        self._context.control.ask_for_samples()
+        self.control.ask_for_samples()
 
     def told_samples(self, epoch: int, batch: int) -> bytes:
         """What was told of the batch that was delivered last, by its epoch and number; empty for nothing."""
-        context = self._context
-        if not callable(context.data_input):  # it counts over all epochs
+        if not callable(self.data_input):  # it counts over all epochs
             epoch, batch = 0, self.num_delivered - 1
-        return context.control.told_samples(epoch, batch)
+        return self.control.told_samples(epoch, batch)
 
     def order_by_sample(self) -> None:
         """Have the elements of arrays ordered sample by sample, which makes stacking them a reshape.
@@ -178,11 +190,11 @@ class StructuredPipeline(Pipeline):
     @property
     def ragged_advice(self) -> str:
         """What to do where samples of a batch have different shapes, if the native inputs know; else empty."""
-        return " ".join(each.ragged_advice for each in self._context.native.values()).strip()
+        return " ".join(each.ragged_advice for each in self.native.values()).strip()
 
     def work(self) -> list[Work]:
         """What its workers have done, or this process where it loads."""
-        return self._context.control.work()
+        return self.control.work()
 
     @property
     def last_batch(self) -> tuple[int, int]:
@@ -210,10 +222,10 @@ class StructuredPipeline(Pipeline):
         try:
             if isinstance(depth, dict):  # DALI's worker pool takes only a single depth
                 self._prefetch_queue_depth = max(depth.values())
-            if self._context.has_workers and self.py_num_workers:
+            if self.has_workers and self.py_num_workers:
                 require_shared_memory()
-            watch = WorkerWatch(self._context.control, self._context.describe_loading)
-            with starting_workers(self.py_num_workers, watch, self._context.control, self.limits):
+            watch = WorkerWatch(self.control, self.describe_loading)
+            with starting_workers(self.py_num_workers, watch, self.control, self.limits):
                 super().start_py_workers()
             if self._py_pool is not None:
                 self._py_pool_started = False
@@ -221,12 +233,12 @@ class StructuredPipeline(Pipeline):
                 self._py_pool_started = True
                 time_waits(self._py_pool.pool, self.times)
                 sources = self._parallel_input_callbacks
-                self._load_ahead = LoadAhead(self._py_pool, sources, self._context.least_ahead)
+                self._load_ahead = LoadAhead(self._py_pool, sources, self.least_ahead)
                 watch.count_batches(self._py_pool.contexts)
             watch.limit(*self.limits)
             weakref.finalize(self, watch.close).atexit = False
             self.watch = watch
-            close_at_exit(self)
+            _open.add(self)
         finally:
             self._prefetch_queue_depth = depth
 
@@ -236,20 +248,49 @@ class StructuredPipeline(Pipeline):
             return
         self._require_open()
         if not self._built:
-            self._context.warn_of_unused_fields()
+            self._warn_of_unused_fields()
         reuse_host_memory()
         threads_before = threads_of_process()
         try:
             super().build()
         except RuntimeError as error:
-            explained = self._context.setup_error(error)
+            explained = setup_error(self, error)
             if explained is None:
                 raise
             raise explained from cleaned(error)
         self._threads = threads_of_process() - threads_before
         self._first_in_epoch = self._consumer_iter
-        self._runs = [native.begin(name, self) for name, native in self._context.native.items()]
-        self._context.require_equal_epochs(self._runs)
+        self._runs = [native.begin(name, self) for name, native in self.native.items()]
+        self._require_equal_epochs()
+
+    def _warn_of_unused_fields(self) -> None:
+        """Warn of fields that are loaded in vain."""
+        if self.unused_fields:
+            warn_user(
+                f"These fields are not used, though loaded for each sample: no step reads them, and they do not "
+                f"reach the output: {', '.join(self.unused_fields)}. Leave fields out of the blueprint "
+                f"of the data provider (`sample_data_structure`), and draws out of what the step declares."
+            )
+
+    def _require_equal_epochs(self) -> None:
+        """Refuse native inputs beside each other whose epochs have different batches."""
+        if not self.has_workers and len({run.epochs for run in self._runs}) > 1:
+            sizes = (f"{name}: {run.epochs}" for name, run in zip(self.native, self._runs, strict=True))
+            raise SettingError(
+                "Readers beside each other must have the same number of samples, shards and policy, so that their "
+                "epochs have the same batches:\n" + "\n".join(f"  - {each}" for each in sizes)
+            )
+
+    def describe_loading(self, pid: int) -> str:
+        """Say what a process is at: "loading sample 7 (...)"; empty where that is not known."""
+        if pid in self.control.setups():
+            return self.control.setups()[pid][0]
+        from .watching.worker_watch import describe_place, sample_index_at
+
+        loading = self.control.find_loading(pid) if callable(self.data_input) else None
+        if loading is None:
+            return ""
+        return f"loading {describe_place(sample_index_at(self.data_input, loading, self.num_samples), loading)}"
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -301,7 +342,7 @@ class StructuredPipeline(Pipeline):
 
     @property
     def _is_awaited(self) -> bool:
-        return not self._context.has_workers and any(run.is_awaited for run in self._runs)
+        return not self.has_workers and any(run.is_awaited for run in self._runs)
 
     @property
     def _is_input_ready(self) -> bool:
@@ -321,7 +362,7 @@ class StructuredPipeline(Pipeline):
 
     def _iter_setup(self) -> None:
         """Called by DALI before a batch is scheduled: native readers have no end, so they are counted here."""
-        if not self._context.has_workers:
+        if not self.has_workers:
             for run in self._runs:
                 run.begin_batch()
         if self._is_abandoning:
@@ -329,7 +370,7 @@ class StructuredPipeline(Pipeline):
             raise StopIteration
         began, waited_ns = perf_counter_ns(), self.times.workers_ns
         if self._py_pool is not None:
-            self.times.count_input(self._context.control.num_loaded - self._num_handed_over)
+            self.times.count_input(self.control.num_loaded - self._num_handed_over)
         try:
             super()._iter_setup()
         except BaseException:  # there is no such batch
@@ -342,13 +383,11 @@ class StructuredPipeline(Pipeline):
 
     def outputs(self, cuda_stream: Any = None) -> Any:
         """Get the outputs of the next batch. See `nvidia.dali.Pipeline.outputs`."""
-        batch = self._receive(super().outputs, cuda_stream)
-        return batch if self._delivers_graph_outputs else tuple(self.delivery.tensor_lists(batch))
+        return self._receive(super().outputs, cuda_stream)
 
     def share_outputs(self, cuda_stream: Any = None) -> Any:
         """Get the outputs of the next batch. See `nvidia.dali.Pipeline.share_outputs`."""
-        batch = self._receive(super().share_outputs, cuda_stream)
-        return batch if self._delivers_graph_outputs else tuple(self.delivery.tensor_lists(batch))
+        return self._receive(super().share_outputs, cuda_stream)
 
     def run_graph(self) -> Any:
         """Get the outputs of the graph for the next batch; `delivery` knows where the fields are in them."""
@@ -403,9 +442,9 @@ class StructuredPipeline(Pipeline):
         if self._runs and self.num_valid == 0:
             self._end_with_batch_thrown_away()
         # Native readers give what is in the files, and that may change from one to the next.
-        if self._context.check_dtypes and (self.num_delivered == 1 or self._runs):
+        if self.checks_dtypes and (self.num_delivered == 1 or self._runs):
             self._check_dtypes(batch)
-        return batch
+        return batch if self._delivers_graph_outputs else tuple(self.delivery.tensor_lists(batch))
 
     @property
     def num_valid(self) -> int | None:
@@ -414,7 +453,7 @@ class StructuredPipeline(Pipeline):
         Native readers always make full batches: where the last one of an epoch is to be smaller, the iterator
         leaves out what only fills it.
         """
-        if self._context.has_workers or not self._runs:
+        if self.has_workers or not self._runs:
             return None
         return self._runs[0].num_valid(self._first_in_epoch + self._num_in_epoch - 1)
 
@@ -427,7 +466,7 @@ class StructuredPipeline(Pipeline):
         raise StopIteration
 
     def _check_dtypes(self, batch: Sequence[Any]) -> None:
-        problems = self._context.dtype_problems(batch)
+        problems = dtype_problems(self, batch)
         if problems:
             self.failure = OutputError(
                 "The data do not have the types of the declared format. Make the step produce the declared "
@@ -445,14 +484,14 @@ class StructuredPipeline(Pipeline):
             self._num_in_epoch = 0
             self._first_in_epoch = 0
             self._has_scheduled = False
-            self._num_handed_over = self._context.control.num_loaded  # the others were thrown away
-            if not self._context.has_workers:
+            self._num_handed_over = self.control.num_loaded  # the others were thrown away
+            if not self.has_workers:
                 for run in self._runs:
                     run.begin_epoch()
 
     def abandon_epoch(self) -> None:
         """Tell the workers to load nothing more for the current epoch, so that it ends soon."""
-        self._context.control.abandon_epoch(self._epoch_idx)
+        self.control.abandon_epoch(self._epoch_idx)
 
     def is_at_start_of_epoch(self) -> bool:
         """Whether starting the next epoch would skip nothing.
@@ -460,9 +499,9 @@ class StructuredPipeline(Pipeline):
         True before the first batch of an epoch was delivered, and always for an input without epochs (an
         endless stream), until it has ended after all.
         """
-        if not InputAdapter(self._context.data_input).has_epochs:
+        if not InputAdapter(self.data_input).has_epochs:
             return not (self._last_iter and self.empty())
-        if not self._context.has_workers:
+        if not self.has_workers:
             return self._first_in_epoch + self._num_in_epoch == 0
         return self._num_in_epoch == 0
 
@@ -500,15 +539,15 @@ class StructuredPipeline(Pipeline):
         if self._has_scheduled:
             self._end_epoch()
         # After a checkpoint was restored, DALI goes on counting where it stood.
-        self._context.control.map_epoch(self._epoch_idx, epoch, first_batch - self._first_in_epoch)
+        self.control.map_epoch(self._epoch_idx, epoch, first_batch - self._first_in_epoch)
 
     def _end_epoch(self) -> None:
         if not (self._last_iter and self.empty()):
             # Native readers cannot skip: what stands beside them is played to the end of the epoch with them.
-            if not self._context.native or not InputAdapter(self._context.data_input).has_epochs:
+            if not self.native or not InputAdapter(self.data_input).has_epochs:
                 self.abandon_epoch()
             # What is loaded and waits is dropped at once; an iterable must be played to the end.
-            self._is_abandoning = callable(self._context.data_input) and not self._context.native
+            self._is_abandoning = callable(self.data_input) and not self.native
             with contextlib.suppress(StopIteration):
                 while True:
                     self._throw_batch_away()
@@ -520,7 +559,7 @@ class StructuredPipeline(Pipeline):
     @property
     def reader_epochs(self) -> ReaderEpochs | None:
         """The epochs of native readers where they are those of the pipeline, else None; builds the pipeline."""
-        if self._context.has_workers:
+        if self.has_workers:
             return None
         self.build()
         return self._runs[0].epochs
@@ -528,10 +567,10 @@ class StructuredPipeline(Pipeline):
     @property
     def joined_reader_epochs(self) -> dict[str, ReaderEpochs]:
         """The epochs of native readers beside an input that workers load, by operator; builds the pipeline."""
-        if not self._context.has_workers:
+        if not self.has_workers:
             return {}
         self.build()
-        named = zip(self._context.native, self._runs, strict=True)
+        named = zip(self.native, self._runs, strict=True)
         return {name: run.epochs for name, run in named if run.epochs is not None}
 
     @property
@@ -572,7 +611,7 @@ class StructuredPipeline(Pipeline):
         if self.sample_faults is not None:
             self.sample_faults.close()
         free_memory(self._py_pool)
-        self._context.control.close()
+        self.control.close()
 
     def attach_iterator(self) -> None:
         """Register an iterator over this pipeline.
@@ -618,7 +657,7 @@ class StructuredPipeline(Pipeline):
     def hold_back(self, batch: tuple[int, int], error: WorkerDiedError) -> None:
         """Fail with an error at a batch (epoch, and batch in it) of the input, and load nothing from there on."""
         self.held_back = batch, error
-        self._context.control.hold_back(*batch)
+        self.control.hold_back(*batch)
 
     def _explained(self, error: Exception, ahead: int) -> Exception:
         """Make the error that tells the user what failed, from what DALI raised.
@@ -630,7 +669,7 @@ class StructuredPipeline(Pipeline):
         if isinstance(error, FrameworkError):
             return error
         iteration = self._first_in_epoch + self._num_in_epoch + ahead
-        self.failed_batch = self._context.control.locate(self._epoch_idx, iteration)
+        self.failed_batch = self.control.locate(self._epoch_idx, iteration)
         if self.held_back is not None and self.failed_batch == self.held_back[0]:
             return self.held_back[1]
 
@@ -643,11 +682,11 @@ class StructuredPipeline(Pipeline):
         if WORKER_LOST in str(error) or NO_WORKER_TAKES_TASKS in str(error):
             from .watching.worker_watch import worker_died_error
 
-            context, watch = self._context, cast("WorkerWatch", self.watch)
-            return worker_died_error(self._py_pool, watch, context.control, context.data_input, context.batch_size)
+            watch = cast("WorkerWatch", self.watch)
+            return worker_died_error(self._py_pool, watch, self.control, self.data_input, self.num_samples)
         batch_in_all = self.num_delivered + ahead
         holds = "".join(f" {run.describe_batch(batch_in_all)}" for run in self._runs).rstrip()
-        return self._context.graph_error(error, self.failed_batch, batch_in_all, holds, self.sample_faults)
+        return graph_error(self, error, batch_in_all, holds)
 
 
 def discard_loaded(pool: Any) -> None:

@@ -389,7 +389,7 @@ class Delivery:
         rows = np.asarray(outputs[0].as_tensor())
         buffer = rows.reshape(-1)
         num_samples, blocks = self._unpacker.blocks(buffer)
-        return PackedBatch(buffer, num_samples, blocks, self.layout is not None and self.layout.is_by_sample)
+        return PackedBatch(buffer, num_samples, blocks, self.is_by_sample)
 
     def tensor_lists(self, outputs: Sequence[Any]) -> Iterator[Tensors]:
         """Make one list of tensors for each field, as an ordinary pipeline has it; nothing large is copied."""
@@ -410,9 +410,13 @@ class Delivery:
 
     def entries_of(self, place: FieldPlace, num_samples: int) -> range:
         """Get the entries of an output that belong to a field."""
-        if self.is_by_sample:
-            return range(place.element, num_samples * place.count, place.count)
-        return range(place.element * num_samples, (place.element + 1) * num_samples)
+        return _entries_of(place, num_samples, self.is_by_sample)
+
+
+def _entries_of(place: FieldPlace, num_samples: int, is_by_sample: bool) -> range:
+    if is_by_sample:
+        return range(place.element, num_samples * place.count, place.count)
+    return range(place.element * num_samples, (place.element + 1) * num_samples)
 
 
 @attrs.frozen
@@ -434,15 +438,11 @@ class PackedBatch:
     def array(self, place: FieldPlace) -> npt.NDArray[Any] | None:
         """Get a field as one array with the samples as first axis; None where their shapes differ."""
         block = self.blocks[place.output]
+        entries = _entries_of(place, self.num_samples, self.is_by_sample)
         if len(block.shapes) == 1:
-            shape = block.shapes[0]
-            if place.count == 1:
-                return np.ndarray((self.num_samples, *shape), place.dtype, self.buffer, block.starts[0])
-            if not self.is_by_sample:
-                start = block.starts[place.element * self.num_samples]
-                return np.ndarray((self.num_samples, *shape), place.dtype, self.buffer, start)
-            stack = self.stack(place)
-            return None if stack is None else stack[:, place.element]
+            shape = (self.num_samples * place.count, *block.shapes[0])
+            whole = np.ndarray(shape, place.dtype, self.buffer, block.starts[0])
+            return whole if place.count == 1 else whole[entries.start : entries.stop : entries.step]
         arrays = self.arrays(place)
         if place.is_text:
             longest = max(len(text) for text in arrays)
@@ -453,8 +453,8 @@ class PackedBatch:
         if len({array.shape for array in arrays}) > 1:
             return None
         if not self.is_by_sample:  # only other elements have other shapes
-            start = block.starts[place.element * self.num_samples]
-            return np.ndarray((self.num_samples, *arrays[0].shape), place.dtype, self.buffer, start)
+            shape = (self.num_samples, *arrays[0].shape)
+            return np.ndarray(shape, place.dtype, self.buffer, block.starts[entries.start])
         return np.stack(arrays)
 
     def stack(self, place: FieldPlace) -> npt.NDArray[Any] | None:
@@ -468,14 +468,9 @@ class PackedBatch:
     def arrays(self, place: FieldPlace) -> list[npt.NDArray[Any]]:
         """Get a field as one array per sample."""
         block = self.blocks[place.output]
-        entries = slice(place.element * self.num_samples, (place.element + 1) * self.num_samples)
-        if self.is_by_sample:
-            entries = slice(place.element, None, place.count)
-        starts = block.starts[:-1][entries]
-        shapes = block.shapes[entries] if len(block.shapes) > 1 else [block.shapes[0]] * len(starts)
-        return [
-            np.ndarray(shape, place.dtype, self.buffer, start) for shape, start in zip(shapes, starts, strict=True)
-        ]
+        entries = _entries_of(place, self.num_samples, self.is_by_sample)
+        shapes = block.shapes if len(block.shapes) > 1 else [*block.shapes] * (self.num_samples * place.count)
+        return [np.ndarray(shapes[entry], place.dtype, self.buffer, block.starts[entry]) for entry in entries]
 
     def tensor_list(self, place: FieldPlace) -> TensorListCPU:
         """Get a field as DALI's list of tensors."""

@@ -7,22 +7,6 @@ from typing import Any
 
 from ..errors import NotSupportedError
 
-# Names that Python itself puts into classes or looks up there.
-_PYTHON_NAMES = {
-    "__annotate_func__",
-    "__annotations__",
-    "__annotations_cache__",
-    "__class_getitem__",
-    "__dict__",
-    "__firstlineno__",
-    "__init_subclass__",
-    "__orig_bases__",
-    "__parameters__",
-    "__slots__",
-    "__static_attributes__",
-    "__weakref__",
-}
-
 
 def get_masked_as_type(iterator_class: type[Any], mask_class: type[Any]) -> type[Any]:
     """Make a subclass of both classes that behaves like ``iterator_class``.
@@ -40,7 +24,7 @@ def get_masked_as_type(iterator_class: type[Any], mask_class: type[Any]) -> type
         name: _Unsupported(name, mask_class.__name__)
         for base in mask_class.__mro__[:-1]
         for name in vars(base)
-        if not hasattr(object, name) and not hasattr(iterator_class, name) and name not in _PYTHON_NAMES
+        if not name.startswith("__") and not hasattr(iterator_class, name)  # Python itself looks others up
     }
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807

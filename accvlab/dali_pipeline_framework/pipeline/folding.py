@@ -84,11 +84,10 @@ class Folding:
     _selections: dict[int, list[DataNode]] = attrs.field(factory=dict, init=False)
     _sent: dict[tuple[Items, Level], DataNode] = attrs.field(factory=dict, init=False)
     _items_of_source: dict[str, Items] = attrs.field(factory=dict, init=False)  # by the name of the source's node
-    _source_of: dict[str, str] = attrs.field(factory=dict, init=False)  # such a node -> that of the source
-    _origins: dict[str, Items] = attrs.field(factory=dict, init=False)  # by the name of a node that is as sent
-    _levels: dict[str, Level | None] = attrs.field(
-        factory=dict, init=False
-    )  # by node; None: batch of the pipeline
+    # By the name of a node that is as sent: what it holds, and the name of the source's node.
+    _origins: dict[str, tuple[Items, str]] = attrs.field(factory=dict, init=False)
+    # By the name of a node; None: batch of the pipeline.
+    _levels: dict[str, Level | None] = attrs.field(factory=dict, init=False)
     own_nodes: list[DataNode] = attrs.field(factory=list, init=False)
     merged: dict[str, None] = attrs.field(factory=dict, init=False)
 
@@ -101,8 +100,7 @@ class Folding:
             self._items_of_source[sent.name] = items
             node = self.part(level).of(sent)
             self._know(node, level)
-            self._origins[node.name] = items
-            self._source_of[node.name] = sent.name
+            self._origins[node.name] = items, sent.name
             self._sent[items, level] = node
         return self._sent[items, level]
 
@@ -141,7 +139,7 @@ class Folding:
         for leaf, field, origin in zip(sample.format.leaves, sample.fields, untouched, strict=True):
             format = sample.format.full.flat_leaves[leaf.members[0]]
             place = FieldPlace(len(packed), True, format.numpy_dtype, format.is_string, 0, leaf.level.count)
-            if origin is not None and not any(self._source_of[node.name] in reached for node in field.present):
+            if origin is not None and not any(self._origins[node.name][1] in reached for node in field.present):
                 if len(leaf.members) == 1:
                     alone[leaf.members[0]] = origin
                     continue
@@ -175,7 +173,7 @@ class Folding:
         origins = [self._origins.get(node.name) if node.device == "cpu" else None for node in field.present]
         if None in origins:
             return None
-        return tuple(item for origin in origins for item in origin or ())
+        return tuple(item for origin in origins if origin is not None for item in origin[0])
 
     def _layout(
         self, packed: tuple[Items, ...], buffer: Sequence[DataNode], outputs: Sequence[DataNode]
@@ -239,8 +237,7 @@ class Folding:
             for index, element in enumerate(field.elements):
                 self._know(element, WHOLE_SAMPLE)
                 if origin is not None:
-                    self._origins[element.name] = (origin[index],)
-                    self._source_of[element.name] = self._source_of[field.folded.name]
+                    self._origins[element.name] = (origin[0][index],), origin[1]
         return field.elements or ()
 
     def _selection(self, level: Level) -> list[DataNode]:
@@ -367,11 +364,8 @@ class Folding:
                 together = " and ".join(sorted(str(each) or "the whole sample" for each in levels))
                 raise NotFoldableError(f"it works on {together} together")
             level = next(iter(levels), None)
-            if (
-                level is not None
-                and level.count != self.num_slots
-                and len({self._levels[each.name] for each in inputs}) > 1
-            ):
+            has_constants = any(self._levels[each.name] is None for each in inputs)
+            if level is not None and level.count != self.num_slots and has_constants:
                 raise NotFoldableError("it needs constants for arrays of several lengths")
             self._levels[last.name] = level
             pending.pop()

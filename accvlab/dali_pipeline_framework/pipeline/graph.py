@@ -24,6 +24,7 @@ from ..engine.dali.graph_definition import (
     INPUT,
     GraphInspection,
     SourceOutputs,
+    each_line_looked_up_once,
     is_random,
     original_of,
     origins_from_here,
@@ -429,7 +430,7 @@ def define_pipeline(graph: Graph, arguments: PipelineArguments) -> Pipeline:
         return graph.define()
 
     try:
-        with no_garbage_collected():  # a tenth of the time or more
+        with each_line_looked_up_once(), no_garbage_collected():  # a tenth of the time or more
             pipeline: Pipeline = decorator(define_graph)(**arguments)
     except Exception as error:
         explained = graph.explained(original_of(error))

@@ -13,7 +13,6 @@ from nvidia.dali.pipeline import Pipeline
 from ..checks import shown
 from ..engine.control_block import ControlBlock
 from ..engine.dali.graph_definition import log_cpu_fallback_once, move_to_cpu, num_usable_gpus
-from ..engine.pipeline_context import PipelineContext
 from ..engine.sample_faults import FailureDiagnosis
 from ..engine.source_pickling import pickler_functions
 from ..engine.structured_pipeline import StructuredPipeline
@@ -141,19 +140,20 @@ def make_pipeline(
             [step_name(step) for step in graph.steps],
             placement.num_in_workers,
         )
-    context = PipelineContext(
-        output_blueprint=output,
+    return StructuredPipeline.adopt(
+        pipeline,
+        blueprint=output,
         control=control,
         data_input=chain.loaded,
         native={part.operator_name: part.source for part in parts.native},
         has_workers=parts.main is not None,
-        check_dtypes=chain.checks_data_format,
+        checks_dtypes=chain.checks_data_format,
         delivery=graph.delivery,
         plan="\n".join([*_lines_of_placement(chain, placement), graph.plan_text]),
         steps_in_workers=placement.num_in_workers,
         not_folded=graph.not_folded,
         merged_fields=graph.merged_fields,
-        batch_size=batch_size,
+        num_samples=batch_size,
         unused_fields=sent.unused(
             graph.delivery.layout, plan.draws, 0 if array_steps is None else len(array_steps.draws)
         ),
@@ -162,7 +162,6 @@ def make_pipeline(
         least_ahead=least_ahead,
         diagnosis=diagnosis,
     )
-    return StructuredPipeline.adopt(pipeline, context)
 
 
 def _with_batch_size(chain: Chain, arguments: PipelineArguments) -> Chain:

@@ -502,7 +502,7 @@ def test_nothing_is_left_of_a_failed_start(method: str) -> None:
 def test_a_pipeline_has_a_row_for_each_batch_in_flight() -> None:
     definition = PipelineDefinition(shuffled(IndexProvider(200), 1), prefetch_queue_depth=90)
     pipeline = definition.get_dali_pipeline(num_threads=1, py_num_workers=1, prefetch_queue_depth=10)
-    control = pipeline._context.control  # type: ignore[attr-defined]
+    control = pipeline.control  # type: ignore[attr-defined]
     control.note_loading(control.begin_batch(0, 5), 0)
     for batch in range(6, 105):
         row = control.begin_batch(0, batch)

@@ -155,7 +155,7 @@ def test_what_is_thrown_away_is_not_ahead(num_workers: int) -> None:
             deliver(islice(loader, 2))
         deliver(loader)
         pipeline = loader._run.pipeline
-        assert pipeline._num_handed_over == pipeline._context.control.num_loaded
+        assert pipeline._num_handed_over == pipeline.control.num_loaded
 
 
 # --- ranges ------------------------------------------------------------------------------------------------

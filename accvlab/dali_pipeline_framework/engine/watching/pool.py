@@ -19,9 +19,9 @@ from nvidia.dali._multiproc import pool as dali_pools
 
 from ...errors import WorkerStartError
 
-# To whom the pool that is being started is told: in this thread only, others may start pipelines of their own.
 _GRACE_S = 1.0  # for the end of a worker, each time it is requested
 
+# To whom the pool that is being started is told: in this thread only, others may start pipelines of their own.
 _tell: ContextVar[Callable[[Any], None] | None] = ContextVar("_tell", default=None)
 
 
@@ -100,12 +100,15 @@ def end_workers(pool: Any) -> None:
             process.join()
 
 
+def _buffers(pool: Any) -> list[Any]:
+    return [chunk for context in pool.contexts for chunk in context.shm_manager.get_chunks()]
+
+
 def free_memory(pool: Any) -> None:
     """Give the memory back in which batches and tasks were handed over."""
     if pool is None:
         return
-    memories = [chunk for context in pool.contexts for chunk in context.shm_manager.get_chunks()]
-    for memory in [*memories, *(queue.shm for queue in queues_of(pool.pool))]:
+    for memory in [*_buffers(pool), *(queue.shm for queue in queues_of(pool.pool))]:
         with contextlib.suppress(BufferError):  # still viewed by something that the user holds
             memory.close()
 
@@ -152,7 +155,7 @@ def reserve_first_pages(pool: Any) -> None:
     Raises:
         WorkerStartError: There is less than that.
     """
-    buffers = [chunk for context in pool.contexts for chunk in context.shm_manager.get_chunks()]
+    buffers = _buffers(pool)
     try:
         require_shared_memory(len(buffers))
     except WorkerStartError:
@@ -167,7 +170,7 @@ def describe_shared_memory(pool: Any) -> str:
     free = free_shared_memory()
     if free is None:
         return ""
-    needed = sum(chunk.capacity for context in pool.contexts for chunk in context.shm_manager.get_chunks())
+    needed = sum(buffer.capacity for buffer in _buffers(pool))
     return (
         f". The buffers between it and this process are {needed / 2**20:.0f} MiB by now, and {free / 2**20:.1f} "
         f"MiB are left in /dev/shm. {REMEDY}"
