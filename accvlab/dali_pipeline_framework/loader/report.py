@@ -3,27 +3,20 @@
 
 from __future__ import annotations
 
-import copy
-import itertools
 import math
 import os
 import time
 from abc import ABC
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import attrs
 
-from ..checks import whole_number
 from ..engine.control_block import Work
 from ..engine.timing import StageTimes, processor_time_of_process, processor_time_of_threads, queued_time
-from ..errors import ClosedError, SettingError
-from .torch_interface import tell_accelerate
 
 if TYPE_CHECKING:
     from ..engine.structured_pipeline import StructuredPipeline
-    from .data_loader import DataLoader
-    from .loop import Loop
 
 # Reading clocks of processes and threads takes microseconds, so it is not done for each batch.
 _SAMPLE_INTERVAL_NS = 50_000_000
@@ -87,7 +80,6 @@ class LoopTimes:
         pipeline: The pipeline of the loop.
         first_ns: How long the first ``next`` of the loop has taken; None before the first loop.
         start: Counters behind the first batch of the loop.
-        replayed_per_s: Samples per second of a loop over batches that were replayed; None before one.
     """
 
     def __init__(self) -> None:
@@ -96,7 +88,6 @@ class LoopTimes:
         self.pipeline: StructuredPipeline | None = None
         self.first_ns: int | None = None
         self.start: Counts | None = None
-        self.replayed_per_s: float | None = None
         self._clocks = Clocks(0, {}, {}, 0, 0)
         self._queued_ns: dict[int, int] = {}
         self._graph_threads: Set[int] = frozenset()
@@ -186,7 +177,6 @@ def make_report(
     about = LoaderReport(
         first_batch_s=None if times.first_ns is None else times.first_ns * 1e-9,
         num_threads=num_threads,
-        replayed_per_s=times.replayed_per_s,
         rank=rank,
         until=end,
     )
@@ -276,9 +266,6 @@ def _busy_cores(before: Clocks, after: Clocks, clocks_ns: int) -> BusyCores:
     return BusyCores(usable, workers_ns / clocks_ns, graph_ns / clocks_ns, rest_ns / clocks_ns)
 
 
-_PROGRESS_INTERVAL_S = 0.5
-
-
 class ReportInterface(ABC):
     """Methods of a loader that tell where the time goes."""
 
@@ -294,107 +281,6 @@ class ReportInterface(ABC):
         """
         pipeline = self._run.pipeline
         return make_report(self._times, since, pipeline.depth, pipeline.num_threads, self.shard.shard_id)
-
-    def replayed(self: Any, num_batches: int, num_kept: int = 1) -> Iterator[Any]:
-        """Get the next few batches again and again, to find out how quick a loop is that never waits.
-
-        A loop over them is measured, and later reports tell its samples per second. The loader stays where it
-        stands; only inputs without random access (iterables, native readers) lose the batches that are taken.
-
-        Args:
-            num_batches: How many batches to deliver.
-            num_kept: How many different batches to take from the loader. They are the same objects each time, so
-                a loop that changes them in place changes them for the next time, too.
-
-        Raises:
-            SettingError: A number is less than 1, or an epoch has no batch.
-            ClosedError: A loop over the loader is running.
-        """
-        num_batches = whole_number(num_batches, "num_batches", at_least=1)
-        num_kept = whole_number(num_kept, "num_kept", at_least=1)
-        if self._is_running:
-            raise ClosedError(
-                "A loop over the loader is running. Replay batches before it, or after it has ended."
-            )
-        batches = _peek(self, num_kept)
-        if not batches:
-            raise SettingError("There is nothing to replay: the loader delivers no batch.")
-        replay: Iterator[Any] = self._replay(batches, num_batches)
-        return replay
-
-    def _replay(self: Any, batches: list[Any], num_batches: int) -> Iterator[Any]:
-        num_samples, began_s = 0, 0.0
-        for number, batch in enumerate(itertools.islice(itertools.cycle(batches), num_batches)):
-            if number == 1:  # the loop has warmed up
-                began_s = time.perf_counter()
-            elif number > 1:
-                num_samples += self.batch_size
-                self._times.replayed_per_s = num_samples / (time.perf_counter() - began_s)
-            yield batch
-
-    def progress(self: Any, **settings: Any) -> Iterator[Any]:
-        """Run a loop with a bar of tqdm that shows the rate, and how long the loop waits.
-
-        Args:
-            **settings: Settings of ``tqdm.auto.tqdm``, e.g. ``desc``.
-
-        Raises:
-            SettingError: tqdm is not installed.
-        """
-        try:
-            from tqdm.auto import tqdm
-        except ImportError as error:
-            raise SettingError(
-                "A bar of the progress needs tqdm, which is not installed. Install the extra `progress`."
-            ) from error
-        batches = iter(self)
-        try:
-            total: int | None = len(self)
-        except TypeError:
-            total = None
-        bar = tqdm(**{"total": total, "unit": "batch", "dynamic_ncols": True, **settings})
-        shown: Iterator[Any] = self._with_bar(batches, bar)
-        return shown
-
-    def _with_bar(self: Any, batches: Iterator[Any], bar: Any) -> Iterator[Any]:
-        last: LoaderReport | None = None
-        shown_at = time.perf_counter()
-        with bar:
-            for batch in batches:
-                yield batch
-                bar.update()
-                if time.perf_counter() - shown_at < _PROGRESS_INTERVAL_S:
-                    continue
-                shown_at = time.perf_counter()
-                report = self.report(since=last)
-                if report.num_batches:
-                    bar.set_postfix_str(
-                        f"{report.samples_per_s:.1f} samples/s, waits {100 * report.wait_share:.0f} %",
-                        refresh=False,
-                    )
-                    last = report
-
-
-def _peek(loader: DataLoader, num_batches: int) -> list[Any]:
-    """Take the next few batches, and have the loader go on as if it had not, where its input can be told to."""
-    progress = loader._progress
-    before = copy.copy(progress)
-    batches: list[Any] = []
-    is_on, loader._ledger.is_on = loader._ledger.is_on, False  # the loop is yet to receive them
-    try:
-        loop = cast("Loop", iter(loader))
-        while len(batches) < num_batches:
-            batches.append(loader._next(loop))
-            progress.delivered = progress.pipeline
-    except StopIteration:
-        pass
-    finally:
-        loader._ledger.is_on = is_on
-    loop.has_ended = True
-    tell_accelerate(loader, is_running=False)
-    if loader._bound.is_callable and not loader._bound.parts.native:
-        progress.go_back(before)
-    return batches
 
 
 Bottleneck: TypeAlias = Literal[
@@ -495,7 +381,6 @@ class LoaderReport:
         queue: Batches loaded ahead; None without workers.
         cores: Busy cores.
         num_threads: Threads of the graph.
-        replayed_per_s: Samples per second of a loop over `DataLoader.replayed`; None where there was none.
         rank: Shard id of the loader.
     """
 
@@ -510,7 +395,6 @@ class LoaderReport:
     queue: QueueLevel | None = None
     cores: BusyCores = BusyCores(1, 0.0, 0.0, 0.0)
     num_threads: int = 1
-    replayed_per_s: float | None = None
     rank: int = 0
     _until: Counts | None = attrs.field(default=None, repr=False, eq=False)
 
@@ -607,8 +491,6 @@ class LoaderReport:
         )
         if self.first_batch_s is not None:
             yield f"the first batch has taken {self.first_batch_s:.2f} s, and is not counted"
-        if self.replayed_per_s is not None:
-            yield f"the loop alone, with batches that were replayed: {self.replayed_per_s:.1f} samples/s"
 
 
 def _table(title: str, stages: tuple[Stage, ...]) -> Iterator[str]:
@@ -628,7 +510,6 @@ _BUSY_FROM = 0.75  # share of their time in which workers load, above which they
 _COMPUTES_FROM = 0.5  # processor time per time of loading, above which it computes rather than waits
 _FULL_FROM = 0.9  # of the cores
 _MOST_MORE_WORKERS = 32
-_HEADROOM_FROM = 1.1
 _LOADED_HERE = "{} in the process of the loop, one after the other. Load in workers: num_workers=2 or more."
 # Stages of the process of the loop, but for the graph: what the bottleneck is called, and what would help.
 _OF_THIS_PROCESS: dict[str, tuple[Bottleneck, str]] = {
@@ -668,7 +549,7 @@ def judge(report: LoaderReport) -> tuple[Bottleneck, str]:
         bottleneck, text = _of_workers(report, waiting)
     else:
         bottleneck, text = _of_this_process(report, waiting)
-    return bottleneck, start + text + _headroom(report)
+    return bottleneck, start + text
 
 
 def _of_workers(report: LoaderReport, waiting: Stage) -> tuple[Bottleneck, str]:
@@ -746,13 +627,6 @@ def _about_graph(report: LoaderReport) -> str:
     if free >= 1 and report.worker_uses and max(use.busy_share for use in report.worker_uses) < _BUSY_FROM:
         return f'{what}, while workers are idle. Cheaper steps, run="workers", or larger batches.'
     return f"{what}. Cheaper or fewer steps, larger batches, or a GPU."
-
-
-def _headroom(report: LoaderReport) -> str:
-    times = _ratio(report.replayed_per_s or 0.0, report.samples_per_s)
-    if times < _HEADROOM_FROM:
-        return ""
-    return f" Without loading, the loop makes {times:.1f} times as many samples per second."
 
 
 def _percent(share: float) -> str:
