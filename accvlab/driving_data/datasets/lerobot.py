@@ -23,7 +23,8 @@ from .driving.driving_fields import DrivingFieldSettings, with_driving_fields
 from .driving.driving_index import DrivingIndex, Float64, Int64, cache_folder, cached_index
 from .driving.driving_provider import DrivingProvider
 from .driving.poses import half_period, require_ascending
-from .driving.scene_parts import Scene, SceneImages, VideoFrames, index_of_scenes
+from .driving.scene_parts import Scene, SceneImages, index_of_scenes
+from .driving.video_frames import VideoFrames
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -29,7 +29,7 @@ from .driving_index import (
     LineColumns,
     cache_folder,
 )
-from .scene_parts import FrameKey, VideoFrames
+from .video_frames import FrameKey, VideoFrames
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames of the videos of a data set, by file and number."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from accvlab.dali_pipeline_framework.errors import VideoError
+from accvlab.dali_pipeline_framework.extension import FrameReaderPool, KeptFrames, located
+from accvlab.dali_pipeline_framework.providers import Storage
+from accvlab.dali_pipeline_framework.video import FrameReader, VideoIndex, cached_video_index
+
+UInt8Array = npt.NDArray[np.uint8]
+FrameKey: TypeAlias = tuple[str, int]
+
+_MOST_OPEN = 32
+
+
+class VideoFrames:
+    """Frames of any number of videos. Open decoders go on where they stopped; at most 32 are open.
+
+    What is found about a video is kept in files, for other processes.
+    """
+
+    def __init__(self, index_folder: Path, storage_options: Mapping[str, Any] | None = None) -> None:
+        """Set up; nothing is opened.
+
+        Args:
+            index_folder: Folder of what is found; it is made when it is needed.
+            storage_options: Arguments of the remote file system, for videos that are named by URLs.
+        """
+        self._index_folder = index_folder
+        self._storage_options = storage_options
+        self._storages: dict[str, Storage] = {}
+        self._numbers: dict[str, int] = {}
+        self._indices: dict[str, VideoIndex] = {}
+        self._pool = FrameReaderPool(self._opened, _MOST_OPEN)
+        self._shared: dict[FrameKey, UInt8Array] = {}
+        self._uses: Counter[FrameKey] = Counter()
+
+    def _opened(self, video: int) -> FrameReader:
+        path = [*self._numbers][video]
+        return FrameReader(self._located(path), self.index(path), kept=KeptFrames(1, passed=False, pixels=False))
+
+    def _located(self, path: str) -> Any:
+        return located(path, self._storage_options, self._storages)
+
+    def index(self, path: str) -> VideoIndex:
+        """What is known of a video.
+
+        Raises:
+            SettingError: PyAV is missing.
+            FileError: The video cannot be opened.
+            VideoError: It is not a video, or incomplete.
+        """
+        if path not in self._indices:
+            self._indices[path] = cached_video_index(self._index_folder, self._located(path))
+            self._indices[path].warn_of_doubts(repr(path))
+        return self._indices[path]
+
+    def frame(self, path: str, number: int) -> UInt8Array:
+        """Get a frame, ``(H, W, 3)`` uint8, RGB.
+
+        Raises:
+            VideoError: The video has no such frame, or it cannot be decoded.
+            FileError: The video cannot be opened.
+        """
+        key = (path, number)
+        if key in self._shared:
+            frame = self._shared[key]
+            self._uses[key] -= 1
+            if self._uses[key] <= 0:
+                self._shared.pop(key, None)
+                return frame
+            return frame.copy()
+        decoded: UInt8Array = self._decoded(path, [number])[0]
+        return decoded
+
+    def _decoded(self, path: str, numbers: list[int]) -> UInt8Array:
+        num_frames = self.index(path).num_frames
+        wrong = [number for number in numbers if not 0 <= number < num_frames]
+        if wrong:
+            raise VideoError(
+                f"The data set asks for frame {wrong[0]} of the video {path!r}, whose frames are "
+                f"0 to {num_frames - 1}: the video was cut short, or is not the one that the data set was made "
+                f"with."
+            )
+        video = self._numbers.setdefault(path, len(self._numbers))
+        return self._pool.read(video, np.asarray(numbers, np.int64))
+
+    @contextmanager
+    def shared(self, keys: Iterable[FrameKey]) -> Iterator[None]:
+        """Decode what is asked for several times, or not in order, once and in order. Keys are in order of use."""
+        by_path: dict[str, list[int]] = {}
+        for path, number in keys:
+            by_path.setdefault(path, []).append(number)
+        try:
+            for path, numbers in by_path.items():
+                if all(before < after for before, after in pairwise(numbers)):
+                    continue
+                try:
+                    distinct = sorted(set(numbers))
+                    frames = self._decoded(path, distinct)
+                except (OSError, ValueError):  # told when the frame is asked for, with its sample
+                    continue
+                for number, frame in zip(distinct, frames, strict=True):
+                    self._shared[path, number] = frame
+                    self._uses[path, number] = numbers.count(number)
+            yield
+        finally:
+            self._shared.clear()
+            self._uses.clear()
+
+    def close(self) -> None:
+        """Close the decoders; they are opened again when they are needed."""
+        self._pool.close()
