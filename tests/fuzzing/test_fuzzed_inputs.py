@@ -17,7 +17,7 @@ from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.engine.transport import Block, Unpacker
 from accvlab.dali_pipeline_framework.errors import FileError, OutputError, SettingError, VideoError
-from accvlab.dali_pipeline_framework.limits.file_limits import claimed_size
+from accvlab.dali_pipeline_framework.limits.image_limits import claimed_size
 from accvlab.dali_pipeline_framework.operators.conditions import (
     ConditionEvaluation,
     Parser,

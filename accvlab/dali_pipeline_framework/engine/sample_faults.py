@@ -18,7 +18,7 @@ from nvidia.dali.pipeline import Pipeline
 
 from ..errors import FrameworkError, GraphError, SourceError, is_of_missing_package
 from ..faults.fault_policy import FailedSample, FailedSamples, SamplePolicy, Stage
-from ..limits.file_limits import decoded_already
+from ..limits.image_limits import decoded_already
 from ..sample_data import FieldPath, GroupFormat
 from ..sample_data.names import format_path
 from ..sources.input_adapter import InputAdapter

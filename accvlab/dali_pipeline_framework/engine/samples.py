@@ -15,7 +15,8 @@ import attrs
 import numpy as np
 from nvidia.dali import types
 
-from ..limits.file_limits import IMAGE_PIXELS, claimed_size, too_large
+from ..limits.file_limits import IMAGE_PIXELS
+from ..limits.image_limits import claimed_size, too_large
 from ..sample_data import FieldPath, GroupFormat
 from ..sample_data.formats import described_together
 from ..sample_data.names import format_path

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FieldValueError
-from ..limits.file_limits import decoded_already, too_large, too_many_pixels
+from ..limits.image_limits import decoded_already, too_large, too_many_pixels
 from .array_packages import needed_package
 from .functions import cast_array
 

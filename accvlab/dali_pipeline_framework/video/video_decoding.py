@@ -18,7 +18,8 @@ from nvidia.dali import types
 
 from ..checks import shown, whole_number
 from ..errors import FileError, FrameworkError, MissingPackageError, SettingError, VideoError, error_that_is_also
-from ..limits.file_limits import IMAGE_PIXELS, too_many_pixels
+from ..limits.file_limits import IMAGE_PIXELS
+from ..limits.image_limits import too_many_pixels
 from ..providers.files.storage import reason_of
 from .files.video_file import (
     RemoteVideo,

@@ -28,7 +28,7 @@ from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, SampleData
 from accvlab.dali_pipeline_framework.errors import FieldValueError
 from accvlab.dali_pipeline_framework.extension import image_arrays
 from accvlab.dali_pipeline_framework.limits import file_limits
-from accvlab.dali_pipeline_framework.limits.file_limits import claimed_size, too_large
+from accvlab.dali_pipeline_framework.limits.image_limits import claimed_size, too_large
 from accvlab.dali_pipeline_framework.sample_data.formats import ENCODED_IMAGE
 
 SIZE = (37, 53)  # height, width

@@ -14,7 +14,7 @@ from nvidia.dali import types
 
 from ...checks import choice, flag, whole_number
 from ...errors import FileError, SettingError
-from ...limits.file_limits import claimed_size
+from ...limits.image_limits import claimed_size
 from ...sample_data import SampleDataGroup
 from ...sample_data.formats import ENCODED_IMAGE, ENCODED_NAME, MOST_FRAMES_TO_SHARE, PLACES_NAME
 from ...sample_data.names import Name

@@ -19,7 +19,7 @@ from nvidia.dali import types
 
 from ...checks import bullets
 from ...errors import FieldValueError, FileError, FrameworkError, SettingError, VideoError, error_that_is_also
-from ...limits.file_limits import array_header
+from ...limits.image_limits import array_header
 from ...providers.files.storage import is_url, open_regular_file
 from ...sample_data.dtypes import get_dali_type_for_numpy_type
 from ...video.files.video_file import is_file_or_missing, missing_bytes

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits on the pixels of images and the elements of arrays, by their headers."""
+
+from __future__ import annotations
+
+import io
+import re
+import struct
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from .file_limits import IMAGE_PIXELS
+
+_JPEG: Final = b"\xff\xd8"
+_PNG: Final = b"\x89PNG\r\n\x1a\n"
+_MARKER: Final = re.compile(rb"\xff([^\x00\xff])")  # libjpeg skips all that is between segments
+_WITHOUT_SIZE: Final = (0xC4, 0xC8, 0xCC)  # DHT, JPG, DAC: of the markers C0 to CF, those that begin no frame
+_WITHOUT_CONTENT: Final = (0x01, *range(0xD0, 0xD9))  # TEM, RST, SOI
+_LAST_BEFORE_PIXELS: Final = (0xD9, 0xDA)  # EOI, SOS
+# Not WebP: Pillow reserves the pixels with the header, and there are at most 16383 x 16383.
+_BY_PILLOW: Final = {
+    **{b"BM": "BMP", b"II": "TIFF", b"MM": "TIFF", b"\0\0": "JPEG2000", b"\xff\x4f": "JPEG2000"},
+    **dict.fromkeys((b"P1", b"P2", b"P3", b"P4", b"P5", b"P6"), "PPM"),
+}
+
+
+def claimed_size(encoded: npt.NDArray[np.uint8]) -> tuple[int, int] | None:
+    """Read the height and width that an image file claims, without decoding.
+
+    Args:
+        encoded: ``(num_bytes,)`` uint8: JPEG or PNG; with Pillow also BMP, TIFF, PNM or JPEG 2000.
+
+    Returns:
+        Height and width in pixels as stored; None for other files, and for those that are damaged there, which no
+        decoder takes.
+    """
+    if encoded.ndim != 1:
+        return None
+    array: Any = encoded if encoded.flags.c_contiguous else np.ascontiguousarray(encoded)
+    content = memoryview(array)
+    head = bytes(content[: len(_PNG)])
+    try:
+        if head.startswith(_JPEG):
+            return _jpeg(content)
+        if head == _PNG:
+            return _png(content)
+    except (struct.error, IndexError):
+        return None
+    name = _BY_PILLOW.get(head[:2])
+    return None if name is None else _by_pillow(content, name)
+
+
+def decoded_already(image: npt.NDArray[np.generic]) -> str:
+    """Say that what is to be decoded is an array of pixels; empty where it may be the bytes of a file."""
+    if image.ndim == 1:
+        return ""
+    return (
+        f"it looks decoded already: the bytes of an image file have one dimension, this has the shape "
+        f"{image.shape}. Leave out ImageDecoder, or `is_encoded` of a step that resizes"
+    )
+
+
+def _jpeg(content: memoryview) -> tuple[int, int] | None:
+    """The size in the frame header; of several, of which decoders may take either, the largest of each axis."""
+    found: tuple[int, int] | None = None
+    position, size = 2, len(content)
+    while position + 4 <= size:
+        at_once = content[position] == 0xFF and content[position + 1] not in (0, 0xFF)  # the usual case
+        next_one = None if at_once else _MARKER.search(content, position)
+        if not at_once:
+            if next_one is None:
+                break
+            position = next_one.start()
+        marker = content[position + 1]
+        if marker in _LAST_BEFORE_PIXELS:
+            break
+        position += 2
+        if marker in _WITHOUT_CONTENT:
+            continue
+        if 0xC0 <= marker <= 0xCF and marker not in _WITHOUT_SIZE and position + 7 <= size:
+            height, width = struct.unpack_from(">HH", content, position + 3)
+            found = (height, width) if found is None else (max(height, found[0]), max(width, found[1]))
+        length = content[position] << 8 | content[position + 1] if position + 2 <= size else 0
+        position += max(length, 2)
+    return found
+
+
+def _png(content: memoryview) -> tuple[int, int]:
+    position = len(_PNG)
+    while True:  # libpng takes unknown chunks before the header
+        length, name = struct.unpack_from(">I4s", content, position)
+        if name == b"IHDR":
+            width, height = struct.unpack_from(">II", content, position + 8)
+            return height, width
+        position += 12 + length
+
+
+def _by_pillow(content: memoryview, name: str) -> tuple[int, int] | None:
+    """The size as Pillow reads it; None where it is not installed, or refuses the file."""
+    try:
+        from PIL import Image
+    except ImportError:
+        return None
+    try:
+        Image.init()
+        # Not by `Image.open`: it has a limit of its own, and warns before that.
+        with Image.OPEN[name][0](io.BytesIO(content), "") as image:
+            return image.height, image.width
+    except Exception:  # Pillow raises all kinds on broken files
+        return None
+
+
+def array_header(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Read the header of a ``.npy`` file, of version 1.0 of the format, up to its data.
+
+    Returns:
+        Shape and type that it claims; whether there are data for them is not looked at.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is no such header.
+    """
+    try:
+        version = np.lib.format.read_magic(file)
+        if version != (1, 0):
+            raise ValueError(f"it has version {version[0]}.{version[1]} of the format, and DALI reads 1.0")
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    except (OSError, ValueError):
+        raise
+    except Exception as error:  # what a damaged header makes Python's parser raise can be nearly anything
+        raise ValueError(f"its header is damaged ({type(error).__name__})") from error
+    return shape, dtype
+
+
+def too_many_pixels(height: int, width: int) -> str:
+    """Say how large an image is, and how large it may be, as part of a sentence; empty where it may be."""
+    return IMAGE_PIXELS.excess(height * width, f"{width} x {height} pixels")
+
+
+def too_large(encoded: npt.NDArray[Any]) -> str:
+    """Say why an image file, ``(num_bytes,)``, is not decoded, as part of a sentence; empty where it may be."""
+    size = claimed_size(encoded)
+    if size is None:
+        return ""
+    excess = too_many_pixels(*size)
+    return f"the file of {encoded.size} bytes claims an image of {excess}" if excess else ""
