@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from .interrupts import is_main_thread
+from .worker_process import is_main_thread
 
 _TOLD = struct.Struct("=qqq")
 _TOLD_WORDS_PER_SAMPLE = 8  # up to three numbers of 19 digits

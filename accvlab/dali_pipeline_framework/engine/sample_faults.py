@@ -24,10 +24,10 @@ from ..sample_data.names import format_path
 from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
 from .dali.texts import dali_reason, is_about_decoding
-from .interrupts import pass_on_interrupt
 from .samples import SampleFailureError, of_step
 from .structured_pipeline import StructuredPipeline
 from .tolerant_loading import BatchLoading, FaultJournal, TolerantLoading, description_of
+from .worker_process import pass_on_interrupt
 from .worker_source import CallableSource, IterableSource, infos_of_batch
 
 _MAX_NAMED = 5

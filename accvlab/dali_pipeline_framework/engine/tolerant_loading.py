@@ -29,8 +29,8 @@ from ..faults.fault_policy import SamplePolicy
 from ..sources.planned_input import PlannedInput
 from ..url_secrets import without_secrets
 from .control_block import close_files
-from .interrupts import decorating, pass_on_interrupt
 from .samples import LoadingBatch, OddSampleError, SampleFailureError
+from .worker_process import decorating, pass_on_interrupt
 
 
 class FaultJournal:

@@ -33,15 +33,6 @@ from ..sample_data.names import format_path
 from ..sources.input_adapter import InputAdapter
 from ..sources.planned_input import PlannedInput
 from .control_block import RUNNING_INIT_FN, UNPICKLING_INPUT, UNPICKLING_STEPS, ControlBlock
-from .interrupts import (
-    WorkerSetup,
-    decorating,
-    keep_freed_memory,
-    pass_on_interrupt,
-    prepare_worker_process,
-    telling_of_imports,
-    use_one_thread_of_opencv,
-)
 from .samples import (
     LoadingBatch,
     OddSampleError,
@@ -57,6 +48,15 @@ from .timing import mark_ranges
 from .tolerant_loading import BatchLoading, KnownSampleError, NotTriedError, SampleChain, TolerantLoading
 from .transport import DimensionClashError, ReusedMemory, TooLargeError, TransportLayout, outputs_of_batch
 from .watching.worker_watch import answer_requests
+from .worker_process import (
+    WorkerSetup,
+    decorating,
+    keep_freed_memory,
+    pass_on_interrupt,
+    prepare_worker_process,
+    telling_of_imports,
+    use_one_thread_of_opencv,
+)
 from .worker_report import ReportedFailure, WorkerReport, names_its_file
 
 _ndim_of = operator.attrgetter("ndim")

@@ -23,10 +23,10 @@ from ..sources.shards import num_cores_of_rank
 from ..user_warnings import warn_user
 from .control_block import ControlBlock
 from .dali.texts import NO_SHARED_MEMORY, WORKERS_NOT_STARTED
-from .interrupts import forked_children_are_workers
 from .source_pickling import without_missing_main_script
 from .watching.pool import REMEDY, told_of_pool
 from .watching.worker_watch import WorkerWatch, describe_exit_code, first_ended, stack_of_main_thread, state_of
+from .worker_process import forked_children_are_workers
 
 _logger = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from nvidia.dali.pipeline import Pipeline
 from ..checks import shown
 from ..engine.control_block import ControlBlock
 from ..engine.dali.graph_definition import log_cpu_fallback_once, move_to_cpu, num_usable_gpus
-from ..engine.interrupts import WorkerSetup
 from ..engine.sample_faults import FailureDiagnosis
 from ..engine.source_pickling import pickler_functions
 from ..engine.structured_pipeline import StructuredPipeline
 from ..engine.transport import TransportLayout
 from ..engine.watching.pool import evening_depth
+from ..engine.worker_process import WorkerSetup
 from ..engine.worker_source import CallableSource, IterableSource
 from ..errors import DeviceError, SettingError
 from ..sample_data import SampleDataGroup

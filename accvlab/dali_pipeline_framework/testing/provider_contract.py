@@ -11,8 +11,8 @@ from typing import cast
 import attrs
 import numpy as np
 
-from ..engine.interrupts import pass_on_interrupt
 from ..engine.structured_pipeline import StructuredPipeline
+from ..engine.worker_process import pass_on_interrupt
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.pipeline_step_base import filled
 from ..providers.data_provider import DataProvider

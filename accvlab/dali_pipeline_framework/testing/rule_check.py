@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 import attrs
 import numpy as np
 
-from ..engine.interrupts import pass_on_interrupt
+from ..engine.worker_process import pass_on_interrupt
 from ..errors import ContractError
 from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.conversion import as_numpy

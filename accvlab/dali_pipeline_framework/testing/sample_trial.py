@@ -10,9 +10,9 @@ import attrs
 import numpy as np
 
 from ..draws.keyed_draws import SamplePlace
-from ..engine.interrupts import pass_on_interrupt
 from ..engine.samples import SampleChecker, of_step
 from ..engine.tolerant_loading import description_of
+from ..engine.worker_process import pass_on_interrupt
 from ..errors import SettingError
 from ..faults.fault_policy import FailedSample
 from ..loader.data_loader import DataLoader

@@ -19,8 +19,8 @@ from support.random_provider import RandomProvider
 from support.start_methods import START_METHODS
 
 from accvlab.dali_pipeline_framework.draws.keyed_draws import derive_key
-from accvlab.dali_pipeline_framework.engine.interrupts import _is_running
 from accvlab.dali_pipeline_framework.engine.watching import worker_watch
+from accvlab.dali_pipeline_framework.engine.worker_process import _is_running
 from accvlab.dali_pipeline_framework.errors import SettingError, SourceError, SourcePicklingError
 
 

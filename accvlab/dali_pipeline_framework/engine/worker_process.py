@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Set-up of a worker process, with any start method: signals, end with the parent, random generators."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+
+from ..draws.keyed_draws import derive_key
+
+_POLL_INTERVAL_S = 0.5
+
+# Options of `mallopt`, from malloc.h of the GNU C library.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+
+_PR_SET_PDEATHSIG = 1  # from linux/prctl.h
+# Looked up here: in a process that was just forked, another thread might have held the lock of the dynamic loader.
+_prctl: Any = getattr(ctypes.CDLL(None), "prctl", None)
+
+_prepared_pid: int | None = None
+_forking = threading.local()  # while this thread forks workers: what `_after_fork_in_child` needs
+
+
+def prepare_worker_process(parent_pid: int, is_of_main_thread: bool) -> None:
+    """Make this process a well-behaved worker of ``parent_pid``; does nothing in the parent itself.
+
+    - Ctrl-C reaches the whole process group. The parent decides what happens then and ends its workers;
+      a worker that died on its own would hide the `KeyboardInterrupt` behind an error of the engine.
+    - When the parent is killed, the engine leaves its workers behind. The kernel ends them then, also while they
+      are stopped, or native code keeps the GIL. Those of the fork server end with it, and it ends with the parent.
+
+    The kernel acts when the *thread* ends that has started the worker. A worker that was not started by the main
+    thread must outlive that thread: there, only a thread of the worker watches for the end of the parent, which
+    cannot run while the worker is stopped, or native code keeps the GIL. Such a worker ends when that is over.
+
+    Args:
+        parent_pid: Process to which the pipeline belongs.
+        is_of_main_thread: Whether the main thread of that process has started this one.
+    """
+    global _prepared_pid
+    if _prepared_pid == os.getpid() or os.getpid() == parent_pid:
+        return
+    _prepared_pid = os.getpid()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # What the parent does then, e.g. save a checkpoint, is none of a worker's business; and it must end.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    is_of_fork_server = os.getppid() != parent_pid
+    if is_of_fork_server:
+        _let_fork_server_end()
+    if _prctl is not None and (is_of_main_thread or is_of_fork_server):  # whose main thread starts all
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if not _is_running(parent_pid):  # it has ended before that
+            os._exit(1)
+    threading.Thread(target=_exit_with_parent, args=(parent_pid,), daemon=True).start()
+
+
+def pass_on_interrupt(error: BaseException) -> None:
+    """Raise an exception of the user's code again if it is a `KeyboardInterrupt`, which is about no sample.
+
+    All others are about what was being done, also those that are no `Exception`: `SystemExit`,
+    `asyncio.CancelledError`, panics of extensions written in Rust. A worker ignores SIGINT, so there the user's
+    code has raised a `KeyboardInterrupt` itself.
+    """
+    if isinstance(error, KeyboardInterrupt) and _prepared_pid != os.getpid():
+        raise error
+
+
+@contextlib.contextmanager
+def decorating() -> Iterator[None]:
+    """Around what only decorates an error, and may fail."""
+    try:
+        yield
+    except BaseException as error:
+        pass_on_interrupt(error)
+
+
+def _let_fork_server_end() -> None:
+    """Close what keeps the fork server running: it ends when no process has that open, this one included."""
+    server: Any = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
+    descriptor = getattr(server, "_forkserver_alive_fd", None)
+    if descriptor is not None:
+        server._forkserver_alive_fd = None
+        os.close(descriptor)
+
+
+def is_main_thread() -> bool:
+    """Whether this is the first thread of its process, which lives as long as that does."""
+    return threading.get_native_id() == os.getpid()
+
+
+def _exit_with_parent(parent_pid: int) -> None:
+    started_by = os.getppid()  # the parent itself, except with a fork server
+    while os.getppid() == started_by and _is_running(parent_pid):
+        time.sleep(_POLL_INTERVAL_S)
+    os._exit(1)
+
+
+def _is_running(pid: int) -> bool:
+    # One that was killed stays as a zombie while who started it reads what its workers may still print.
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in b"XZ"
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def forked_children_are_workers() -> Iterator[None]:
+    """While this is active, children that this thread forks are prepared as worker processes.
+
+    A forked worker runs none of our code before its first sample, and its parent may be killed before that.
+    The garbage collector is off meanwhile: it must not run in the child before `_after_fork_in_child`.
+    """
+    collects_garbage = gc.isenabled()
+    gc.disable()
+    _forking.arguments = os.getpid(), is_main_thread(), collects_garbage
+    try:
+        with _opencv_without_threads():
+            yield
+    finally:
+        _forking.arguments = None
+        if collects_garbage:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def _opencv_without_threads() -> Iterator[None]:
+    """End the threads of OpenCV meanwhile: a forked process would wait for them for ever, without having them."""
+    opencv: Any = sys.modules.get("cv2")
+    count = 1 if opencv is None else opencv.getNumThreads()
+    if count > 1:
+        opencv.setNumThreads(1)
+    try:
+        yield
+    finally:
+        if count > 1:
+            opencv.setNumThreads(count)  # they are started when they are needed
+
+
+def _after_fork_in_child() -> None:
+    arguments = getattr(_forking, "arguments", None)
+    if arguments is None or os.getppid() != arguments[0]:
+        return
+    _forking.arguments = None
+    # What the parent has left for its garbage collector, e.g. an old pipeline with its threads, must not be
+    # destroyed in the child. It also keeps the collector from touching, and so copying, inherited memory.
+    gc.freeze()
+    parent_pid, is_of_main_thread, collects_garbage = arguments
+    if collects_garbage:
+        gc.enable()
+    prepare_worker_process(parent_pid, is_of_main_thread)
+
+
+@attrs.frozen
+class WorkerSetup:
+    """What makes the worker processes of a pipeline different from each other.
+
+    Attributes:
+        seed: Seed of the pipeline.
+        rank: Rank of this process among those that train together.
+        init_fn: The user's function, called once in each worker with the number of the worker.
+    """
+
+    seed: int = 0
+    rank: int = 0
+    init_fn: Callable[[int], object] | None = None
+
+    def seed_generators(self, worker: int) -> None:
+        """Seed the global generators of Python, NumPy and (where it was imported) PyTorch in a worker process.
+
+        Forked workers would otherwise begin with copies of the parent's generators, and spawned ones with the
+        fixed default seed of PyTorch: all would draw the same numbers.
+        """
+        key = derive_key("worker", self.seed, self.rank, worker)
+        random.seed(key)
+        np.random.seed([key & 0xFFFFFFFF, key >> 32])
+        self.seed_torch(worker)
+
+    def seed_torch(self, worker: int) -> bool:
+        """Seed PyTorch's global generator, and have PyTorch use one thread; return whether it was imported."""
+        torch = sys.modules.get("torch")
+        if torch is None:
+            return False
+        torch.manual_seed(derive_key("worker", self.seed, self.rank, worker))
+        torch.set_num_threads(1)  # as PyTorch's own loader does
+        return True
+
+
+@contextlib.contextmanager
+def telling_of_imports(tell: Callable[[], None]) -> Iterator[None]:
+    """Have a function called whenever Python begins to import a module: large ones take seconds, step by step."""
+    finder: Any = _ImportTeller(tell)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+class _ImportTeller:
+    """A finder of modules that finds none."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._tell = tell
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        self._tell()
+
+
+def keep_freed_memory() -> None:
+    """Have the C library keep freed memory for the next array, instead of giving it back to the system.
+
+    Memory from the system comes in pages that are cleared when they are touched first, which for images costs as
+    much as computing them. A process keeps as much as it has used at most.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        set_option = ctypes.CDLL(None).mallopt
+        set_option(_M_MMAP_THRESHOLD, 32 * 2**20)  # the most that is allowed
+        set_option(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def use_one_thread_of_opencv() -> None:
+    """Have OpenCV compute in the calling thread: there are as many workers as are to compute at a time."""
+    os.environ["OPENCV_FOR_THREADS_NUM"] = "1"  # where it is imported later
+    opencv = sys.modules.get("cv2")
+    if opencv is not None:
+        opencv.setNumThreads(0)  # 1 would wait for threads that a forked process does not have
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
