@@ -26,7 +26,7 @@ from accvlab.dali_pipeline_framework.sampling import (
     StreamingSequenceSampler,
     WeightedSampler,
 )
-from accvlab.dali_pipeline_framework.sampling.random_access_sampler import PlannedSampler
+from accvlab.dali_pipeline_framework.sampling.planned_sampler import PlannedSampler
 from accvlab.dali_pipeline_framework.sampling.sampler_replay import ReplayedSampler
 from accvlab.dali_pipeline_framework.sampling.samplers import ShardedPermutationSampler
 from support.samplers import EpochSampler

@@ -20,9 +20,10 @@ from ..checks import MOST_SAMPLES, elements, whole_number
 from ..errors import SettingError
 from .arithmetic.keyed_permutation import PermutationTable
 from .arithmetic.last_batch import LastBatch
+from .planned_sampler import PlannedSampler
 from .plans.epoch_plans import EpochOrder, Order
 from .plans.tracks import Int64Array, JoinedUnits, distinct
-from .random_access_sampler import Description, PlannedSampler, SamplerBase
+from .random_access_sampler import Description, SamplerBase
 
 MAX_PERIOD = 65536
 SUM_TOLERANCE = 1e-6

@@ -16,10 +16,11 @@ from ..draws.keyed_draws import digest
 from ..errors import NotSupportedError, SettingError
 from .arithmetic.last_batch import LastBatch, SampleCounts, checked_lengths
 from .arithmetic.weights import checked_weights
+from .planned_sampler import EpochPlanSampler, PlannedSampler
 from .plans.clips import Clips
 from .plans.epoch_plans import EpochPlan, ShuffledOrder, Weights, units_order
 from .plans.tracks import ClipSequenceUnits, ClipUnits, Int64Array, PlannedBatch, SampleUnits, SequenceUnits
-from .random_access_sampler import Description, EpochPlanSampler, PlannedSampler, RandomAccessSampler
+from .random_access_sampler import Description, RandomAccessSampler
 
 
 class SequenceSampler(RandomAccessSampler):

@@ -21,9 +21,10 @@ from ..checks import check_shard, shown
 from ..draws.keyed_draws import digest
 from ..errors import NotSupportedError, SettingError
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
+from ..sampling.planned_sampler import EpochPlanSampler
 from ..sampling.plans.epoch_plans import EpochOrder, EpochPlan, FlatPlan
 from ..sampling.plans.tracks import Int64Array, PlannedBatch, SampleUnits
-from ..sampling.random_access_sampler import Description, EpochPlanSampler
+from ..sampling.random_access_sampler import Description
 
 GivenOrder: TypeAlias = Callable[[int], Sequence[int]] | Iterable[int]
 """A function from an epoch to its sample indices, or a sampler of PyTorch."""

@@ -45,7 +45,8 @@ from accvlab.dali_pipeline_framework.sampling import (
     StreamingSequenceSampler,
     WeightedSampler,
 )
-from accvlab.dali_pipeline_framework.sampling.random_access_sampler import EpochSegment, PlannedSampler
+from accvlab.dali_pipeline_framework.sampling.planned_sampler import PlannedSampler
+from accvlab.dali_pipeline_framework.sampling.random_access_sampler import EpochSegment
 from accvlab.dali_pipeline_framework.sampling.sampler_replay import ReplayedSampler
 from accvlab.dali_pipeline_framework.sampling.samplers import ShardedPermutationSampler
 

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samplers whose epochs are plans, made of an order of units and the samples of each."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from cachetools import LRUCache
+
+from ..checks import whole_number
+from ..draws.keyed_draws import derive_key
+from ..errors import SettingError
+from .arithmetic.last_batch import LastBatch, SampleCounts
+from .plans.epoch_plans import EpochPlan, FlatPlan, Order, Segments, ShuffledOrder, StreamPlan
+from .plans.tracks import PlannedBatch, UnitTable
+from .random_access_sampler import Description, EpochSegment, RandomAccessSampler
+
+_logger = logging.getLogger(__name__)
+
+
+class EpochPlanSampler(RandomAccessSampler):
+    """A sampler whose epochs are `EpochPlan` objects, so that a begun epoch can continue with other batches."""
+
+    supports_last_batch = True
+    _can_change_batch_size = True
+
+    has_equal_epochs = True
+    """Whether all epochs have the same number of batches."""
+
+    def __init__(
+        self, total_batch_size: int | None, last_batch: LastBatch, num_samples: int, settings: Description
+    ) -> None:
+        """Set the batch size, see `RandomAccessSampler`, and the settings that the order depends on, by name."""
+        super().__init__(total_batch_size, last_batch=last_batch)
+        self._num_samples = num_samples
+        self._settings: Description = {"sampler": type(self).__name__, **settings}
+        self._plans = _no_plans()
+        self._has_reported_cuts = False
+
+    @property
+    def num_samples(self) -> int:
+        """Number of samples that the data set must have."""
+        return self._num_samples
+
+    def describe(self) -> Description:
+        """What the order depends on, as short values by name."""
+        return dict(self._settings)
+
+    @property
+    def is_epoch_based(self) -> bool:
+        """Whether there are epochs: always."""
+        return True
+
+    def num_batches(self, epoch: int) -> int:
+        """Number of batches of an epoch."""
+        return self.num_batches_before(epoch) + (self._plans.get(epoch) or self._plan(epoch)).num_batches
+
+    def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
+        """Get the samples of a batch of an epoch; a `SettingError` where there is no such batch."""
+        plan = self._plans.get(epoch) or self._plan(epoch)
+        before = self.num_batches_before(epoch)
+        number = batch - before
+        if not 0 <= number < plan.num_batches and not 0 <= number < plan.num_begun_batches:
+            stop = before + plan.num_begun_batches
+            raise SettingError(
+                f"Epoch {epoch} has the batches {before} .. {stop - 1}, asked for was batch {batch}."
+            )
+        return plan.batch(number)
+
+    def sample_counts(self, epoch: int) -> SampleCounts:
+        """Sample counts of an epoch, with those of batches that were delivered with other settings."""
+        own = self._plan(epoch).sample_counts
+        segments = self._segments(epoch)
+        if not segments:
+            return own
+        begun = self._begin_plan(epoch, segments[0].total_batch_size, segments[0].num_shards).sample_counts
+        segments.append(EpochSegment(self._num_shards, self.total_batch_size, own.num_batches))
+        return SampleCounts.of_slots(
+            self.last_batch,
+            num_batches=own.num_batches + self.num_batches_before(epoch),
+            num_samples=begun.num_samples,
+            num_delivered=own.num_delivered + begun.num_samples - own.num_samples,
+            num_slots=sum(segment.num_batches * segment.total_batch_size for segment in segments),
+            num_cuts=own.num_cuts,
+        )
+
+    def _take_over(self, original: Any) -> None:
+        is_same = (self._total_batch_size, self._last_batch) == (original._total_batch_size, original._last_batch)
+        if is_same and (not self.depends_on_shards or self._num_shards == original._num_shards):
+            self._plans.update(original._plans)  # plans can take a while to make
+
+    def num_batches_of_first(self, num_epochs: int) -> int:
+        """Number of batches of the first epochs together."""
+        if self.has_equal_epochs and self._history[0] >= num_epochs:
+            return num_epochs * self.num_batches(0) if num_epochs else 0
+        return super().num_batches_of_first(num_epochs)
+
+    def _plan(self, epoch: int) -> EpochPlan:
+        plan = self._plans.get(epoch)
+        if plan is None:
+            plan = self._make_plan(whole_number(epoch, "epoch", at_least=0))
+            if plan.num_batches == 0 and epoch == 0 and not self._segments(epoch):
+                raise SettingError(
+                    f"An epoch must have at least one batch: {type(self).__name__} has "
+                    f"{plan.sample_counts.num_samples} sample(s) for {self.total_batch_size} slots with "
+                    f"last_batch='drop'. Use a smaller batch, more data, or last_batch='pad'."
+                )
+            self._report(plan)
+            self._plans[epoch] = plan
+        return plan
+
+    def _make_plan(self, epoch: int) -> EpochPlan:
+        segments = [*self._segments(epoch), EpochSegment(self._num_shards, self.total_batch_size, 0)]
+        plan = self._begin_plan(epoch, segments[0].total_batch_size, segments[0].num_shards)
+        for done, following in itertools.pairwise(segments):
+            plan = plan.rest(done.num_batches, following.total_batch_size, following.num_shards, self.last_batch)
+        return plan
+
+    @abstractmethod
+    def _begin_plan(self, epoch: int, total_batch_size: int, num_shards: int) -> EpochPlan:
+        """Plan an epoch from its beginning."""
+
+    def _report(self, plan: EpochPlan) -> None:
+        """Log what the user should know of a plan."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Plans can be large, and each process makes its own; only the main process logs.
+        return {**self.__dict__, "_plans": _no_plans(), "_has_reported_cuts": True}
+
+    def _copy(self: Any) -> Any:
+        changed = super()._copy()
+        changed._plans = _no_plans()
+        changed._has_reported_cuts = self._has_reported_cuts  # which `__getstate__` has changed
+        return changed
+
+
+class PlannedSampler(EpochPlanSampler, ABC):
+    """A sampler with epochs, made of an order of units (samples, sequences or clips) and the samples of each.
+
+    Attributes:
+        order: Which unit stands at which position of an epoch.
+        unit_table: The samples of the units.
+        is_streamed: Whether each slot delivers units of any length one after the other (`StreamPlan`); otherwise
+            units of equal length stand side by side (`FlatPlan`).
+        cuts: Whether streamed units may be cut to make the slots equally long.
+        shuffles: Whether the order differs between epochs.
+    """
+
+    order: Order
+    unit_table: UnitTable
+    is_streamed: bool = False
+    cuts: bool = False
+    shuffles: bool = True
+    seed: int = 0
+
+    @property
+    def knows_sequences(self) -> bool:  # type: ignore[override]
+        """Whether the units are sequences or clips."""
+        return self.unit_table.num_sequences > 0
+
+    @property
+    def has_slots(self) -> bool:  # type: ignore[override]
+        """Whether a slot delivers a unit over several batches."""
+        return self.is_streamed or self.unit_table.uniform_length != 1
+
+    @property
+    def has_equal_epochs(self) -> bool:  # type: ignore[override]
+        """Whether all epochs have the same number of batches: not where streams are drawn by weight or mixed."""
+        return not self.is_streamed or isinstance(self.order, ShuffledOrder)
+
+    def _report(self, plan: EpochPlan) -> None:
+        if not self.is_streamed or self.cuts or self._has_reported_cuts:
+            return
+        num_cuts = plan.sample_counts.num_cuts
+        if num_cuts:
+            self._has_reported_cuts = True
+            _logger.warning(
+                "%s: there are fewer sequences than the %d slots, so they are cut into segments (%d cuts per "
+                "epoch): a sequence is in several slots at once. Use a smaller batch to avoid that.",
+                type(self).__name__,
+                self.total_batch_size,
+                num_cuts,
+            )
+
+    def _begin_plan(self, epoch: int, total_batch_size: int, num_shards: int) -> EpochPlan:
+        order = self.order.of_epoch(epoch)
+        epoch_key = derive_key("within the epoch", self.seed, epoch)
+        if not self.is_streamed:
+            return FlatPlan(order, self.unit_table, epoch_key, total_batch_size, self.last_batch)
+        units, visits = order.units(np.arange(order.num_positions))
+        segments = Segments(units, np.zeros(len(units), np.int64), self.unit_table.lengths(units), visits)
+        return StreamPlan(
+            segments,
+            self.unit_table,
+            epoch_key,
+            total_batch_size,
+            self.last_batch,
+            cut=self.cuts,
+            shuffle_slots=self.shuffles,
+        )
+
+
+def _no_plans() -> LRUCache[int, EpochPlan]:
+    return LRUCache(2)  # the running epoch, and the next one that is prefetched
