@@ -361,6 +361,7 @@ class Delivery:
     Attributes:
         places: Where each field of the output format stands, in flat order.
         layout: What the workers send; None for a graph whose outputs are the fields.
+        has_buffer: Whether fields are packed.
     """
 
     def __init__(self, places: Sequence[FieldPlace], layout: TransportLayout | None) -> None:
@@ -379,17 +380,17 @@ class Delivery:
 
     @property
     def is_by_sample(self) -> bool:
-        """Whether the elements of an output are ordered sample by sample."""
+        """Whether the elements of an output are ordered sample by sample; the layout may still change."""
         return self.layout is not None and self.layout.is_by_sample
 
     def packed_of(self, outputs: Sequence[Any]) -> PackedBatch | None:
         """Get the packed fields of a batch."""
-        if not self.has_buffer:
+        if self.layout is None or not self.has_buffer:
             return None
         rows = np.asarray(outputs[0].as_tensor())
         buffer = rows.reshape(-1)
         num_samples, blocks = self._unpacker.blocks(buffer)
-        return PackedBatch(buffer, num_samples, blocks, self.is_by_sample)
+        return PackedBatch(buffer, num_samples, blocks, self.layout.is_by_sample)
 
     def tensor_lists(self, outputs: Sequence[Any]) -> Iterator[Tensors]:
         """Make one list of tensors for each field, as an ordinary pipeline has it; nothing large is copied."""
@@ -438,11 +439,13 @@ class PackedBatch:
     def array(self, place: FieldPlace) -> npt.NDArray[Any] | None:
         """Get a field as one array with the samples as first axis; None where their shapes differ."""
         block = self.blocks[place.output]
-        entries = _entries_of(place, self.num_samples, self.is_by_sample)
         if len(block.shapes) == 1:
             shape = (self.num_samples * place.count, *block.shapes[0])
             whole = np.ndarray(shape, place.dtype, self.buffer, block.starts[0])
-            return whole if place.count == 1 else whole[entries.start : entries.stop : entries.step]
+            if place.count == 1:
+                return whole
+            entries = _entries_of(place, self.num_samples, self.is_by_sample)
+            return whole[entries.start : entries.stop : entries.step]
         arrays = self.arrays(place)
         if place.is_text:
             longest = max(len(text) for text in arrays)
@@ -454,7 +457,8 @@ class PackedBatch:
             return None
         if not self.is_by_sample:  # only other elements have other shapes
             shape = (self.num_samples, *arrays[0].shape)
-            return np.ndarray(shape, place.dtype, self.buffer, block.starts[entries.start])
+            first = place.element * self.num_samples
+            return np.ndarray(shape, place.dtype, self.buffer, block.starts[first])
         return np.stack(arrays)
 
     def stack(self, place: FieldPlace) -> npt.NDArray[Any] | None:

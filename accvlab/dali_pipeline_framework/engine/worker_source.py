@@ -262,11 +262,6 @@ class _WorkerSource(ABC):
         batch.phase, batch.stepped_ns = "packing", perf_counter_ns()
         return self.outputs_of_batch(sent, batch.draws, get_index)
 
-    def _counted(self, batch: LoadingBatch, outputs: list[Any]) -> list[Any]:
-        times_ns = batch.began_ns, batch.read_ns, batch.stepped_ns, perf_counter_ns()
-        self._control.add_work(self._worker_number or 0, times_ns, len(batch.infos), outputs)
-        return outputs
-
     def _after_steps(
         self, steps: SampleSteps, batch: LoadingBatch, note: Callable[[int], None] | None
     ) -> list[Sequence[Any]]:
@@ -434,7 +429,9 @@ class CallableSource(_WorkerSource):
         if control.tells_samples:
             samples = samples_of(self._source, batch.infos, batch.stand_ins)
             control.tell_samples(infos[0].epoch_idx, infos[0].iteration, samples)
-        return self._counted(batch, outputs)
+        times_ns = batch.began_ns, batch.read_ns, batch.stepped_ns, perf_counter_ns()
+        control.add_work(self._worker_number or 0, times_ns, len(batch.infos), outputs)
+        return outputs
 
     def _read(self, batch: LoadingBatch) -> bool:
         """Load and check the samples of a batch; return whether it is to be delivered."""
@@ -597,7 +594,9 @@ class IterableSource(_WorkerSource):
             if self._control.tells_samples:
                 told = samples_text([*indices[: self.batch_size]])
                 self._control.tell_samples(0, self._num_delivered, told)
-        return self._counted(batch, outputs)
+        times_ns = batch.began_ns, batch.read_ns, batch.stepped_ns, perf_counter_ns()
+        self._control.add_work(self._worker_number or 0, times_ns, len(batch.infos), outputs)
+        return outputs
 
     def _fail_for(self, problem: str, where: str) -> NoReturn:
         self._fail(self.report_of_problem(problem, where, None))

@@ -90,6 +90,8 @@ class PlannedInput(CallableBase, ABC):
     _keeps_batch_size_per_shard = False
     """Whether the batch size that the input was created with is that of one shard."""
 
+    _leaves_out_empty_slots_with: tuple[LastBatch, ...] = ("partial",)
+
     def __init__(
         self,
         data_provider: DataProvider,
@@ -358,7 +360,7 @@ class PlannedInput(CallableBase, ABC):
                 f"{type(self._sampler).__name__} chose sample {bad}, but the data set has the samples "
                 f"0 .. {self._num_samples - 1}."
             )
-        if not planned.is_over.any() or self._sampler.last_batch not in ("drop", "partial"):
+        if not planned.is_over.any() or self._sampler.last_batch not in self._leaves_out_empty_slots_with:
             size = total // self._num_shards
             return np.arange(self._shard_id * size, (self._shard_id + 1) * size)
         return slots_of_shard(planned, self._sampler.has_slots, self._shard_id, self._num_shards)

@@ -94,7 +94,8 @@ class SamplerInputCallable(PlannedInput):
                 raise RuntimeError(used_up_message(epoch, self._max_batches))
             if batch >= left:
                 return False
-        return super()._has_batch(epoch, batch)
+        num_batches = self._sampler.num_batches(epoch)  # not by the base class: once per batch
+        return num_batches is None or batch < num_batches
 
     def _batches_left(self, epoch: int) -> int:
         """How many batches of the maximum are left when an epoch begins."""
@@ -336,6 +337,7 @@ class ShuffledShardedInputCallable(PlannedInput):
 
     # The published input answers for any sample of its shard, also for those that DALI then drops, and looks
     # at nothing but the position in the epoch.
+    _leaves_out_empty_slots_with = ("drop", "partial")
 
     def _has_batch(self, epoch: int, batch: int) -> bool:
         return batch < cast(ShardedPermutationSampler, self._sampler).num_begun_batches(epoch)

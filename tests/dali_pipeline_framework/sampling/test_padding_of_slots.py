@@ -15,7 +15,13 @@ from support.sampler_cases import OTHERS, STREAMS, WITH_EPOCHS, draw_case, has_b
 
 from accvlab.dali_pipeline_framework.draws import SamplePlace
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
-from accvlab.dali_pipeline_framework.sampling import Clips, ClipSampler, PlannedBatch, StreamingSequenceSampler
+from accvlab.dali_pipeline_framework.sampling import (
+    Clips,
+    ClipSampler,
+    PlannedBatch,
+    RandomAccessSampler,
+    StreamingSequenceSampler,
+)
 
 POLICIES = ("drop", "pad", "partial", "wrap")
 
@@ -125,3 +131,28 @@ def test_clips() -> None:
 def test_planned_batches_of_users() -> None:
     batch = PlannedBatch([3, 3], [False, True], is_first=[False, False], is_last=[False, False])
     assert (batch.is_first.tolist(), batch.is_last.tolist()) == ([False, True], [False, True])
+
+
+class PaddedByItself(RandomAccessSampler):
+    """A sampler of one's own that plans the padding of its last batch, as a sampler of whole scenes does."""
+
+    def num_batches(self, epoch: int) -> int:
+        return 2
+
+    def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
+        indices = [0, 1] if batch == 0 else [2, 2]
+        return PlannedBatch(indices, is_padding=[False, batch == 1])
+
+
+@pytest.mark.parametrize("num_shards", [1, 2])
+def test_padding_that_a_sampler_plans_is_delivered_on_all_shards(num_shards: int) -> None:
+    inputs = [
+        SamplerInputCallable(IndexProvider(3), PaddedByItself(2), shard_id=shard, num_shards=num_shards)
+        for shard in range(num_shards)
+    ]
+    batches = [places_of(each, 0) for each in inputs]
+    told = [
+        [[(place.sample_index, place.is_padding) for place in each] for each in of_shard] for of_shard in batches
+    ]
+    first, last = [(0, False), (1, False)], [(2, False), (2, True)]
+    assert batches == ([first, last] if num_shards == 1 else [first[:1], last[:1], first[1:], last[1:]])
