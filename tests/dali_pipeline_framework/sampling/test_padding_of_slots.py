@@ -150,9 +150,10 @@ def test_padding_that_a_sampler_plans_is_delivered_on_all_shards(num_shards: int
         SamplerInputCallable(IndexProvider(3), PaddedByItself(2), shard_id=shard, num_shards=num_shards)
         for shard in range(num_shards)
     ]
-    batches = [places_of(each, 0) for each in inputs]
-    told = [
-        [[(place.sample_index, place.is_padding) for place in each] for each in of_shard] for of_shard in batches
+    batches = [
+        [(place.sample_index, place.is_padding) for place in places]
+        for each in inputs
+        for places in places_of(each, 0)
     ]
     first, last = [(0, False), (1, False)], [(2, False), (2, True)]
     assert batches == ([first, last] if num_shards == 1 else [first[:1], last[:1], first[1:], last[1:]])
