@@ -22,11 +22,12 @@ from ..sources.input_adapter import InputAdapter
 from ..sources.input_parts import InputPart, InputParts
 from ..sources.planned_input import PlannedInput
 from ..sources.sampler_inputs import SamplerInputCallable, SamplerInputIterable
-from ..sources.shards import Shard, detect_shard, find_shard, shard_of_input
+from ..sources.shards import Shard, detect_shard, find_shard, is_mesh, shard_of_input
 
 _logger = logging.getLogger(__name__)
 
-ShardArgument: TypeAlias = Shard | tuple[int, int] | str | None
+# `Any`: a mesh of PyTorch or JAX
+ShardArgument: TypeAlias = Shard | tuple[int, int] | str | Any | None
 
 
 @attrs.frozen
@@ -102,13 +103,13 @@ class LoaderInput:
 def _shard_of(shard: ShardArgument) -> Shard | None:
     if shard is None or isinstance(shard, Shard):
         return shard
-    if isinstance(shard, str):
+    if isinstance(shard, str) or is_mesh(shard):
         return find_shard(shard, "shard")
     if isinstance(shard, tuple | list) and len(shard) == 2:
         return Shard(*shard)
     raise SettingError(
         f"`shard` must be a Shard, a pair (shard id, number of shards), or the name of a source such as 'auto', "
-        f"got {shown(shard)}."
+        f"or a mesh, got {shown(shard)}."
     )
 
 

@@ -7,18 +7,33 @@ import contextlib
 import functools
 import logging
 import math
+import operator
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
 import attrs
+import numpy as np
 
 from ..checks import check_shard, choice
 from ..errors import SettingError
 
 ShardSource: TypeAlias = Literal["auto", "accelerate", "torch", "torchrun", "openmpi", "slurm", "jax"]
+
+# Names of the dimensions of meshes, in lower case. Along the first, ranks get other samples; along the second,
+# each of which may end in `_parallel`, the same.
+# fmt: off
+_DATA_PARALLEL = {
+    "dp", "dp_replicate", "dp_shard", "dp_shard_mod_ep", "dp_shard_in_ep", "ddp", "fsdp", "hsdp", "zero",
+    "replica", "replicate", "shard", "data", "data_parallel", "batch",
+}
+_SAME_SAMPLES = {
+    "tp", "pp", "cp", "sp", "ep", "etp", "mp", "tensor", "pipe", "pipeline", "stage", "model", "context", "seq",
+    "sequence", "expert",
+}
+# fmt: on
 
 _logger = logging.getLogger(__name__)
 
@@ -85,7 +100,7 @@ def shard_of_input(data_input: Any) -> Shard | None:
     )
 
 
-def detect_shard(source: ShardSource = "auto") -> Shard:
+def detect_shard(source: ShardSource | Any = "auto", *, data_parallel: Sequence[str] | None = None) -> Shard:
     """Find out which part of the data this process loads, and how many parts there are.
 
     ``"auto"`` takes the first of these that is there, the others named in ``source`` only that one:
@@ -105,14 +120,26 @@ def detect_shard(source: ShardSource = "auto") -> Shard:
     batch script, which has the variables too, is a single process. Neither torch nor JAX is imported, and no
     backend of JAX is started.
 
-    Ranks that are to load the same samples, as those of a tensor-parallel group, must be given the same `Shard` by
-    hand; only Accelerate's parallel groups are known here.
+    With a mesh, only the position of this process along its data-parallel dimensions counts: peers of a tensor-,
+    pipeline- or context-parallel group get the same samples. (Accelerate's parallel groups are taken like
+    that, too.) Dimensions are known by their names, whatever their case. Data-parallel are ``dp``,
+    ``dp_replicate``, ``dp_shard``, ``ddp``, ``fsdp``, ``hsdp``, ``zero``, ``replica``, ``replicate``, ``shard``,
+    ``data``, ``data_parallel``, ``batch``; not so are ``tp``, ``pp``, ``cp``, ``sp``, ``ep``, ``mp``, ``tensor``,
+    ``pipe``, ``pipeline``, ``stage``, ``model``, ``context``, ``seq``, ``sequence``, ``expert``, and these with
+    ``_parallel``. Of a mesh of JAX, a process gets what its devices need together.
+
+    .. code-block:: text
+
+        mesh (dp: 2, tp: 2)      tp 0      tp 1
+          dp 0                  rank 0    rank 1       Shard(0, 2)
+          dp 1                  rank 2    rank 3       Shard(1, 2)
 
     Call it in the program itself, after ``init_process_group`` or ``jax.distributed.initialize``, and not in
     a worker process.
 
     Args:
-        source: Where to look.
+        source: Where to look; or a ``torch.distributed.device_mesh.DeviceMesh``, or a ``jax.sharding.Mesh``.
+        data_parallel: Names of the data-parallel dimensions of the mesh, in place of the names above.
 
     Returns:
         The shard, with the name of what was found as its source; ``Shard(0, 1)`` with the source
@@ -120,13 +147,28 @@ def detect_shard(source: ShardSource = "auto") -> Shard:
 
     Raises:
         SettingError: The source asked for is unknown or not there; or only one of two variables is set, one
-            is not a number, or the rank is not one of the ranks.
+            is not a number, or the rank is not one of the ranks; or this process is not in the mesh, or has
+            devices of several parts of it, or a dimension has an unknown name, or none.
     """
-    return find_shard(source, "source")
+    if data_parallel is not None and not is_mesh(source):
+        raise SettingError(f"`data_parallel` names dimensions of a mesh, but the source is {source!r}.")
+    return find_shard(source, "source", data_parallel)
 
 
-def find_shard(source: Any, argument: str) -> Shard:
+def is_mesh(value: Any) -> bool:
+    """Whether a value is a mesh of PyTorch or JAX; neither is imported."""
+    return _is_of(value, "torch.distributed.device_mesh", "DeviceMesh") or _is_of(value, "jax.sharding", "Mesh")
+
+
+def _is_of(value: Any, module: str, name: str) -> bool:
+    known = getattr(sys.modules.get(module), name, None)
+    return isinstance(known, type) and isinstance(value, known)
+
+
+def find_shard(source: Any, argument: str, data_parallel: Sequence[str] | None = None) -> Shard:
     """Same as `detect_shard`, with the name of the argument that messages are about."""
+    if is_mesh(source):
+        return _shard_of_mesh(source, data_parallel)
     choice(source, argument, ("auto", *_SOURCES))
     shard = Shard(0, 1, "single process")
     for name in _SOURCES if source == "auto" else [source]:
@@ -176,6 +218,67 @@ def _number_in(variable: str) -> int | None:
 @functools.cache
 def _log_once(shard_id: int, num_shards: int, source: str) -> None:
     _logger.info("This process loads shard %d of %d (source: %s).", shard_id, num_shards, source)
+
+
+# --- meshes ---------------------------------------------------------------------------------------------
+
+
+def _shard_of_mesh(mesh: Any, data_parallel: Sequence[str] | None) -> Shard:
+    """The part of the data that belongs to the place of this process in a mesh."""
+    if hasattr(mesh, "mesh_dim_names"):  # of PyTorch: the mesh is made of ranks
+        names, processes, own = mesh.mesh_dim_names, np.asarray(mesh.mesh.tolist()), mesh.get_rank()
+    else:
+        names, own = mesh.axis_names, mesh.devices.flat[0].client.process_index()
+        processes = np.vectorize(operator.attrgetter("process_index"))(mesh.devices)
+    counts = _data_parallel_dimensions(names, processes.ndim, data_parallel)
+    sizes = [processes.shape[number] for number in counts]
+    parts: dict[int, set[int]] = {}  # of each process, the parts of the data that its devices need
+    for index, process in np.ndenumerate(processes):
+        place = [index[number] for number in counts]
+        parts.setdefault(int(process), set()).add(int(np.ravel_multi_index(place, sizes)) if counts else 0)
+    if own not in parts:
+        raise SettingError(
+            f"This process, {own}, is not in the mesh, so it has no part of the data: {mesh!r}. Make the loader "
+            f"only in processes of the mesh."
+        )
+    shards = sorted({tuple(sorted(each)) for each in parts.values()})
+    is_dealt = sorted(part for each in shards for part in each) == [*range(math.prod(sizes))]
+    if len({*map(len, shards)}) > 1 or not is_dealt:
+        raise SettingError(
+            f"The processes do not have equal parts of the data, or parts that overlap: {parts} (data-parallel "
+            f"coordinates of the devices of each process). Make the mesh so that each process has whole rows of "
+            f"it, as `jax.make_mesh` does, or make the Shard yourself."
+        )
+    shard = Shard(shards.index(tuple(sorted(parts[own]))), len(shards), "mesh")
+    _log_once(shard.shard_id, shard.num_shards, shard.source)
+    return shard
+
+
+def _data_parallel_dimensions(
+    names: Sequence[str] | None, ndim: int, data_parallel: Sequence[str] | None
+) -> list[int]:
+    """Numbers of the dimensions of a mesh along which ranks load other samples."""
+    if names is None:
+        raise SettingError(
+            f"The {ndim} dimension(s) of the mesh have no names, so it is not known along which of them ranks "
+            f"load other samples. Give it names, e.g. mesh_dim_names=('dp', 'tp'), or make the Shard yourself, of "
+            f"`mesh.get_local_rank(...)` and `mesh.size(...)`."
+        )
+    counting = [data_parallel] if isinstance(data_parallel, str) else data_parallel
+    if counting is None:
+        counting = [name for name in names if name.lower() in _DATA_PARALLEL]
+        others = {name for name in names if name.lower().removesuffix("_parallel") in _SAME_SAMPLES}
+        unknown = [name for name in names if name not in counting and name not in others]
+        if unknown:
+            raise SettingError(
+                f"The dimensions of the mesh are {[*names]}, and whether ranks along {unknown} load other samples "
+                f"is not known. Say which dimensions are data-parallel: shard=detect_shard(mesh, "
+                f"data_parallel=[...]), with names of dimensions, or make the Shard yourself."
+            )
+    missing = [name for name in counting if name not in names]
+    if missing:
+        raise SettingError(f"`data_parallel` has {missing}, but the dimensions of the mesh are {[*names]}.")
+    return [number for number, name in enumerate(names) if name in counting]
 
 
 # --- the sources: each gives rank and number of ranks, or None where it is not there ---------------------
