@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import hashlib
 import json
 import logging
@@ -34,7 +35,7 @@ Settings: TypeAlias = Mapping[str, Any]
 class RankAgreement:
     """Comparison of the settings of a loader between the ranks that share its data, once, in its first loop.
 
-    The first rank that begins puts its settings in the store of the process group, where the others compare their
+    The first rank that begins puts its settings in the store that all ranks share, where the others compare their
     own with them. One that differs raises, and leaves its own there for the first one to see at its first batch.
     Nobody waits: where only some ranks run a loop, nothing happens. A loader is known by the place in the program
     where it was made, so that one that only some ranks make is not taken for another.
@@ -59,13 +60,11 @@ class RankAgreement:
         Raises:
             SettingError: The settings of two ranks differ.
         """
-        distributed: Any = getattr(sys.modules.get("torch"), "distributed", None)
-        if self._own or distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        if self._own:
             return
-        rank, num_ranks = distributed.get_rank(), distributed.get_world_size()
+        rank, num_ranks, self._store = _ranks()
         if num_ranks == 1:
             return
-        self._store = distributed.distributed_c10d._get_default_store()
         is_dealt = shard.num_shards > 1 and (shard.num_shards == num_ranks or shard.source != "given")
         self._own = json.dumps({"rank": rank, "is_dealt": is_dealt, "settings": settings()}, default=str)
         self._compare(self._store, has_begun=False)
@@ -134,6 +133,35 @@ def _is_same(there: Any, here: Any) -> bool:
 def _shown(settings: Mapping[str, Any], name: str) -> str:
     value = settings.get(name)
     return "nothing" if value is None else str(value)
+
+
+# --- stores -----------------------------------------------------------------------------------------------
+
+
+def _ranks() -> tuple[int, int, Any]:
+    """The rank of this process, the number of those that PyTorch or JAX connects, and a store of all of them."""
+    distributed: Any = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        store = distributed.distributed_c10d._get_default_store()
+        return distributed.get_rank(), distributed.get_world_size(), store
+    of_jax: Any = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
+    if getattr(of_jax, "client", None) is None:
+        return 0, 1, None
+    return of_jax.process_id, of_jax.num_processes, _StoreOfJax(of_jax.client)
+
+
+class _StoreOfJax:
+    """What is needed of a store of PyTorch, by the coordinator of ``jax.distributed``."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
+        """Set a value where there is none (``""``), or any; return what is there then."""
+        with contextlib.suppress(Exception):  # there is one; the class of jaxlib for that is not public
+            self._client.key_value_set(key, desired, allow_overwrite=bool(expected))
+        text: str = self._client.key_value_try_get(key)
+        return text.encode()
 
 
 # --- places in the program --------------------------------------------------------------------------------
