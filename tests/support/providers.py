@@ -91,6 +91,7 @@ class SilentProvider(IndexProvider):
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         if sample_index >= 10:
+            time.sleep(0.5)  # a thread of this process may still have to hand over the batches before
             if self._is_stopped:
                 os.kill(os.getpid(), signal.SIGSTOP)
             else:
