@@ -69,12 +69,15 @@ class FileReader(ReaderInput):
         )
         super().__init__(fn.readers.file, arguments)
         self._require_source("file_list", "files", alone="file_root")
-        require_openable(self.operator_name, self._files_to_look_at())
+        are_named = any(arguments.get(name) is not None for name in ("files", "file_list"))
+        files = self._named_files() if are_named else self._files_in_folders()
+        require_openable(self.operator_name, files, are_named=are_named)
 
-    def _files_to_look_at(self) -> Iterator[str]:
+    def _named_files(self) -> Iterator[str]:
+        return named_files(self._arguments, lambda line: line.rsplit(None, 1)[0])  # the line ends with a label
+
+    def _files_in_folders(self) -> Iterator[str]:
         given = self._arguments
-        if given.get("files") is not None or given.get("file_list") is not None:
-            return named_files(given, lambda line: line.rsplit(None, 1)[0])  # the line ends with a label
         filters = given.get("file_filters", DEFAULT_FILE_FILTERS)
         is_case_sensitive = given.get("case_sensitive_filter", False)
         wanted = NameFilter(filters, case_sensitive=is_case_sensitive, argument="file_filters")
@@ -273,7 +276,7 @@ class NumpyReader(ReaderInput):
         self._use_gpu = use_gpu
         super().__init__(fn.readers.numpy, arguments)
         self._require_source("file_list", "files", alone="file_root")
-        require_openable(self.operator_name, named_files(self._arguments))
+        require_openable(self.operator_name, named_files(self._arguments), are_named=True)
         if dtype is None:
             dtype = type_of_array_file(_first_array_file(self._arguments))
         self.fields = (ReaderField(data_name, type_of_argument(dtype)),)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ...checks import bullets
+from ...checks import bullets, listed
 from ...errors import FieldValueError, FileError, FrameworkError, SettingError, VideoError, error_that_is_also
 from ...limits.image_limits import array_header
 from ...providers.files.storage import is_url, open_regular_file
@@ -86,23 +86,37 @@ def _why_unreadable(dtype: np.dtype[np.generic]) -> str | None:
 _FILE_NAME = re.compile(rb'"file_name"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
-def require_openable(operator: str, paths: Iterable[str]) -> None:
-    """Look at files.
+def require_openable(operator: str, paths: Iterable[str], *, are_named: bool = False) -> None:
+    """Check files before DALI reads them: it waits for a pipe, and fails at some batch where it cannot read one.
+
+    Args:
+        operator: Name of the operator.
+        paths: Paths of the files.
+        are_named: Whether the user has named the files: then each must exist, and may be read.
 
     Raises:
-        SettingError: One is a pipe, a socket or a device.
+        SettingError: One is a pipe, a socket or a device; or some that were named cannot be read.
         FileError: A folder or list that tells which files there are cannot be read. Also the builtin exception of
             the cause.
     """
+    unreadable = []
     try:
         for path in paths:
             if not is_file_or_missing(path):
                 raise SettingError(
                     f"fn.{operator} cannot read {path!r}: it is no regular file, but a pipe, a socket or a device."
                 )
+            if are_named and not is_url(path) and not os.access(path, os.R_OK):
+                why = "must not be read (permissions)" if os.path.exists(path) else "does not exist"
+                unreadable.append(f"{path!r} {why}")
     except OSError as error:  # from listing them
         message = f"fn.{operator} cannot read {error.filename!r}: {error.strerror}."
         raise error_that_is_also(FileError, [type(error)], message) from error
+    if unreadable:
+        raise SettingError(
+            f"fn.{operator} cannot read {len(unreadable)} of its files: {listed(unreadable, 5)}. Leave them out, "
+            f"or give paths that are absolute, or relative to `file_root` (else to the folder of `file_list`)."
+        )
 
 
 def is_on_s3(path: Any) -> bool:

@@ -100,6 +100,21 @@ def test_folders_and_lists_that_cannot_be_read_are_named(tmp_path: Path) -> None
         FileReader(file_root=root)
 
 
+@pytest.mark.parametrize("way", ["files", "file_list"])
+def test_files_that_were_named_and_cannot_be_read_are_refused_at_once(
+    tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = numbered_files(tmp_path, {"label": 2})
+    names = ["label/0000.jpg", "label/0001.jpg", "gone.jpg", *(f"{number}.jpg" for number in range(5))]
+    given = {"files": names} if way == "files" else {"file_list": listed(root, *(f"{name} 0" for name in names))}
+    monkeypatch.setattr(os, "access", lambda path, mode: path.endswith("0000.jpg"))  # root may read all files
+    with pytest.raises(SettingError) as caught:
+        FileReader(file_root=root, **given)
+    assert "cannot read 7 of its files: " in str(caught.value)
+    assert f"'{root}/label/0001.jpg' must not be read (permissions), '{root}/gone.jpg' does" in str(caught.value)
+    assert "'2.jpg' does not exist and 2 more. Leave them out" in str(caught.value).replace(f"{root}/", "")
+
+
 def test_what_dali_does_not_read_may_be_anything(tmp_path: Path) -> None:
     root = frame_folders(tmp_path / "root", {"0": 2})
     pipe(root / "pipe")
