@@ -347,10 +347,11 @@ class TestArguments:
             make()
         assert isinstance(raised.value, SettingError | KeyError)
 
-    def test_repr_names_what_was_given(self) -> None:
-        path = __file__
-        assert repr(FileReader(files=[path, path], seed=3)) == f"FileReader(files=['{path}', '{path}'], seed=3)"
-        assert len(repr(FileReader(files=[path] * 10000))) < 300
+    def test_repr_names_what_was_given(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        Path("a").touch()
+        assert repr(FileReader(files=["a", "a"], seed=3)) == "FileReader(files=['a', 'a'], seed=3)"
+        assert len(repr(FileReader(files=["a"] * 10000))) < 100
 
 
 class TestWhatDaliRefuses:
