@@ -21,7 +21,7 @@ import contextlib
 import contextvars
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import nvidia.dali.fn as fn
@@ -31,7 +31,7 @@ from nvidia.dali.data_node import DataNode
 
 from ..checks import listed
 from ..errors import SettingError, StepOutputError
-from ..sample_data import FieldPath, GroupFormat, SampleDataGroup
+from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.folded_formats import WHOLE_SAMPLE, Level
 from ..sample_data.graph_mode import methods_not_converted
 from ..sample_data.names import format_path
@@ -80,14 +80,39 @@ def checked_draws(declared: Sequence[RandomDraw], what: str) -> dict[str, Random
     return draws
 
 
+class PlannedPixels(NamedTuple):
+    """A change of the pixels of an image by a step of a chain.
+
+    Attributes:
+        position: Position of the step in the chain.
+        step: The step that changes pixels, maybe inside of a wrapper.
+        path: Path of the image in the sample.
+        leaf: Its format before the step.
+        parameters: Names and types of what the step needs to change pixels in the graph.
+    """
+
+    position: int
+    step: DrawingStep
+    path: FieldPath
+    leaf: LeafFormat
+    parameters: Mapping[str, types.DALIDataType]
+
+    @property
+    def alike_key(self) -> tuple[object, ...]:
+        """What is the same for changes that one operator makes for several images."""
+        return id(self.step), self.path[-1], self.leaf, *self.parameters.items()
+
+
 @methods_not_converted
 class DrawPlan:
-    """The draws that the steps of a chain declare; filled while the format is checked.
+    """The draws and the changes of pixels that the steps of a chain declare; filled while the format is checked.
 
     Attributes:
         draws: The draws, without constant ones (``low == high``), which need no numbers.
         index: Position in ``draws`` of the draw at each place.
         position: Position in the chain of the step whose format is being checked.
+        pixels: The changes of pixels that steps declare.
+        pixel_readers: Positions of the steps that may look at pixels, and do not declare what they do.
     """
 
     def __init__(self, input_format: GroupFormat | None) -> None:
@@ -96,6 +121,8 @@ class DrawPlan:
         self.position = 0
         self._input_format = input_format
         self.index: dict[_Place, int] = {}
+        self.pixels: list[PlannedPixels] = []
+        self.pixel_readers: set[int] = set()
         # The step itself is kept as well: no other object can get its id then.
         self._steps: dict[tuple[int, int], tuple[DrawingStep, str, int]] = {}
         self._counts: collections.Counter[str] = collections.Counter()
@@ -124,6 +151,19 @@ class DrawPlan:
             elif draw.constant is None:
                 self.index[place] = len(self.draws)
                 self.draws.append(planned)
+
+    def collect_pixels(
+        self,
+        step: DrawingStep,
+        changes: Mapping[FieldPath, Mapping[str, types.DALIDataType]] | None,
+        before: GroupFormat,
+    ) -> None:
+        """Note the changes of pixels that a step declares for the current group; None where it does not say."""
+        if changes is None:
+            self.pixel_readers.add(self.position)
+        for path, parameters in (changes or {}).items():
+            leaf: Any = before.at(path)
+            self.pixels.append(PlannedPixels(self.position, step, (*_group.get(), *path), leaf, parameters))
 
     def _identity(self, step: DrawingStep) -> tuple[str, int]:
         key = (self.position, id(step))

@@ -76,8 +76,7 @@ class FailureDiagnosis:
         output_format: Format of the output.
         make_pipeline: Makes a pipeline for one given flat sample that has only the given output, and only so many
             of the steps (None: all).
-        step_names: The steps in the graph.
-        first_step: Number of the first of the steps in the graph.
+        step_names: The steps that have operators in the graph, with their numbers.
     """
 
     source: CallableSource | IterableSource
@@ -86,7 +85,6 @@ class FailureDiagnosis:
     output_format: GroupFormat
     make_pipeline: Callable[[Sequence[Any], int | None, int | None], Pipeline]
     step_names: Sequence[str]
-    first_step: int
 
     def find(
         self,
@@ -178,7 +176,7 @@ class FailureDiagnosis:
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if self._failure_of(flat, None, middle) == reason else (middle, high)
-        return f" [in step {self.first_step + high - 1}: {self.step_names[high - 1]}]" if high else ""
+        return f" [in step {self.step_names[high - 1]}]" if high else ""
 
     def _decoded_already(self, flat: Sequence[Any], reason: str, failing: Sequence[str]) -> str:
         """Say that images which could not be decoded are no files."""

@@ -10,6 +10,7 @@ from ..limits.file_limits import read_table as read_table
 from ..operators import functions as functions
 from ..operators import image_arrays as image_arrays
 from ..operators.array_packages import needed_package as needed_package
+from ..operators.deferred_images import DeferredImage as DeferredImage
 from ..operators.element_selection import exact_constant_like as exact_constant_like
 from ..operators.element_selection import leaf_at as leaf_at
 from ..operators.element_selection import reinterpret as reinterpret
@@ -36,6 +37,7 @@ from ..processing_steps.named_fields import find_paths as find_paths
 from ..processing_steps.named_fields import path_in_group as path_in_group
 from ..processing_steps.named_fields import put_beside as put_beside
 from ..processing_steps.named_fields import required_names as required_names
+from ..processing_steps.pipeline_step_base import PixelChanges as PixelChanges
 from ..processing_steps.pipeline_step_base import naming_field as naming_field
 from ..providers.files.columns import making as making
 from ..providers.files.storage import StoragePath as StoragePath

@@ -13,7 +13,7 @@ All works on nodes of a graph and on arrays. Sizes, matrices, points and the lik
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -337,7 +337,7 @@ class Resampler:
     resampling: Resampling
     output_hw: tuple[int, int]
     arguments: dict[str, Any]
-    decoded_part: tuple[DataNode, DataNode] | None = None
+    decoded_part: tuple[Any, Any] | None = None
     is_antialiased: bool = False
 
     @classmethod
@@ -375,17 +375,48 @@ class Resampler:
         return cls(resampling, output_hw, part)
 
     def of_encoded(self, hw: Any) -> Resampler:
-        """The same for image files in a graph, of which only the visible part is decoded. Not for `WARP`."""
+        """The same for image files in a graph, of which only the visible part is decoded; not for `WARP`."""
         start, end = self.arguments["roi_start"], self.arguments["roi_end"]
         zero = np.float32(0)
         # `fn.cast` rounds to the nearest whole number.
         margin = np.float32((_WIDE_MARGIN_PX if self.is_antialiased else _MARGIN_PX) + 0.5)
         least = functions.clamp(functions.minimum(start, end) - margin, zero, hw)
         most = functions.clamp(functions.maximum(start, end) + margin, zero, hw)
-        corner = fn.cast(least, dtype=_INT32)
-        part = corner, fn.cast(most, dtype=_INT32) - corner
+        corner = functions.cast(least, _INT32)
+        part = corner, functions.cast(most, _INT32) - corner
         regions = {"roi_start": start - corner, "roi_end": end - corner}
         return attrs.evolve(self, arguments={**self.arguments, **regions}, decoded_part=part)
+
+    @staticmethod
+    def parameter_types(resampling: Resampling, is_encoded: bool) -> dict[str, types.DALIDataType]:
+        """Names and types of the numbers on which the change of the pixels depends."""
+        if resampling == Resampling.WARP:
+            return {"matrix": _FLOAT}
+        regions = {"roi_start": _FLOAT, "roi_end": _FLOAT}
+        if resampling == Resampling.PASTED_REGION:
+            regions |= {"size": _FLOAT, "start": _INT32}
+        return {**regions, "decoded_start": _INT32, "decoded_shape": _INT32} if is_encoded else regions
+
+    @property
+    def parameters(self) -> list[Any]:
+        """These numbers, in the order of `parameter_types`."""
+        return [*self.arguments.values(), *(self.decoded_part or ())]
+
+    @classmethod
+    def of_parameters(
+        cls, resampling: Resampling, output_hw: tuple[int, int], parameters: Mapping[str, Any], **settings: Any
+    ) -> Resampler:
+        """Make the resampler of numbers that were computed before."""
+        arguments = dict(parameters)
+        names = ("decoded_start", "decoded_shape")
+        part: Any = tuple([arguments.pop(name) for name in names if name in arguments])
+        return cls(resampling, output_hw, arguments, part or None, **settings)
+
+    def of_whole_image(self) -> Resampler:
+        """The same for images that are decoded as a whole, where this one is `of_encoded`."""
+        corner, _ = self.decoded_part or (None, None)
+        regions = {name: self.arguments[name] + corner for name in ("roi_start", "roi_end")}
+        return attrs.evolve(self, arguments={**self.arguments, **regions}, decoded_part=None)
 
     def decoded(self, encoded: DataNode, device: str) -> DataNode:
         """Decode the visible part of an image file, as RGB."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import attrs
 import numpy as np
 from nvidia.dali import types
 
-from ..draws.draw_scope import ArrayDraws, DrawPlan
+from ..draws.draw_scope import ArrayDraws, DrawPlan, PlannedPixels
 from ..draws.keyed_draws import SampleSeeds
 from ..draws.random_draws import (
     NEEDS_SEQUENCES,
@@ -23,14 +24,15 @@ from ..draws.random_draws import (
     with_record,
 )
 from ..engine.samples import SampleStepError
-from ..errors import FormatError, SettingError
+from ..errors import FormatError, SettingError, StepOutputError
 from ..operators.array_packages import is_installed, require_installed
+from ..operators.deferred_images import DeferredImage
 from ..processing_steps.image_use import declared_images, no_images
 from ..processing_steps.pipeline_step_base import ArrayApplication, PipelineStepBase, RunWhere, filled
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, SampleDataGroup, format_error
 from ..sample_data.folded_formats import FoldedFormat
 from ..sample_data.formats import ENCODED_IMAGE, ImageContent, LeafFormat
-from ..sample_data.names import Name, alike_paths, format_paths
+from ..sample_data.names import Name, alike_paths, format_path, format_paths
 from ..sources.input_bases import CallableBase
 from ..sources.input_parts import InputParts
 from ..sources.shards import Shard
@@ -187,10 +189,19 @@ class Placement(NamedTuple):
     Attributes:
         num_in_workers: How many run in the workers.
         reason: Why, for people.
+        first_deferred: Number of the first of them whose changes of pixels are left to the graph.
+        pixels: These changes, in order.
     """
 
     num_in_workers: int
     reason: str
+    first_deferred: int
+    pixels: tuple[PlannedPixels, ...] = ()
+
+    @classmethod
+    def of(cls, num_in_workers: int, reason: str) -> Placement:
+        """Steps on arrays, all of them with their pixels."""
+        return cls(num_in_workers, reason, num_in_workers)
 
 
 def place_steps(
@@ -205,10 +216,11 @@ def place_steps(
 
     Args:
         steps: The chain.
-        run: What was asked for: ``"workers"``, as many steps as can; ``"graph"``, as few as must; ``"auto"``: with
-            a GPU like ``"graph"``; without one, the steps before the first that cannot run in the workers or
-            converts images to floating point, if one of these does more to images than decode them.
-        blueprint: Gives the format of the input; called for ``"auto"`` without a GPU only.
+        run: What was asked for: ``"workers"``, as many steps as can; ``"graph"``: pixels are changed in the graph,
+            all else in the workers, as far as steps can be divided like that; ``"auto"``: with a GPU like
+            ``"graph"``; without one, the steps before the first that cannot run in the workers or converts images
+            to floating point, if one of these does more to images than decode them.
+        blueprint: Gives the format of the input; not called for ``"workers"``.
         has_gpu: Whether the graph has a GPU.
         refusal: Why no step can run in the workers; empty where they can.
 
@@ -216,22 +228,34 @@ def place_steps(
         SettingError: A step must run in the workers, and cannot, or one before it can run in the graph only.
         FormatError: The format was needed, and the steps do not fit the data.
     """
+    at_least, asker, most, obstacle = _limits(steps, refusal)
+    if most == 0:
+        return Placement.of(0, obstacle)
+    if run == "graph" or has_gpu:
+        why = "run='graph'" if run == "graph" else "the graph has a GPU"
+        placement = _with_deferred_pixels(steps, at_least, most, asker if at_least else why, blueprint())
+    elif run == "workers":
+        placement = Placement.of(most, "run='workers'" + (f"; {obstacle}" if most < len(steps) else ""))
+    else:
+        placement = _without_gpu(steps, at_least, asker, most, obstacle, blueprint())
+    in_graph = {each.position for each in placement.pixels}
+    for number, step in enumerate(steps[: placement.num_in_workers]):
+        for name in step.array_form_needs if number not in in_graph else ():
+            require_installed(name, f"{_named(number, step)} runs in the workers, on arrays, and")
+    return placement
+
+
+def _limits(steps: Sequence[PipelineStepBase], refusal: str) -> tuple[int, str, int, str]:
+    """How many of the first steps must run in the workers, and why; how many can, and why not the next one.
+
+    Raises:
+        SettingError: More must than can.
+    """
     at_least, asker = _least(steps)
     most, obstacle = _most(steps)
     if at_least > most or (refusal and at_least):
         raise SettingError(f"{asker}, but {refusal or obstacle}.")
-    if refusal or most == 0:
-        return Placement(0, refusal or obstacle)
-    for number, step in enumerate(steps[: most if run == "workers" else at_least]):
-        for name in step.array_form_needs:
-            require_installed(name, f"{_named(number, step)} runs in the workers, on arrays, and")
-    if run == "graph":
-        return Placement(at_least, asker if at_least else "run='graph'")
-    if run == "workers":
-        return Placement(most, "run='workers'" + (f"; {obstacle}" if most < len(steps) else ""))
-    if has_gpu:
-        return Placement(at_least, asker if at_least else "the graph has a GPU")
-    return _without_gpu(steps, at_least, asker, most, obstacle, blueprint())
+    return (at_least, asker, 0, refusal) if refusal else (at_least, asker, most, obstacle)
 
 
 def _least(steps: Sequence[PipelineStepBase]) -> tuple[int, str]:
@@ -286,10 +310,43 @@ def _without_gpu(
             most, obstacle = number, f"{missing[0]} is not installed, which {needed_by} needs on arrays"
             break
     if any(map(_changes_images, steps[at_least:most])):
-        return Placement(most, "there is no GPU" + (f"; {obstacle}" if most < len(steps) else ""))
+        return Placement.of(most, "there is no GPU" + (f"; {obstacle}" if most < len(steps) else ""))
     if at_least or most == 0:
-        return Placement(at_least, asker or obstacle)
-    return Placement(0, "in the workers, steps would at most decode images")
+        return Placement.of(at_least, asker or obstacle)
+    return Placement.of(0, "in the workers, steps would at most decode images")
+
+
+def _with_deferred_pixels(
+    steps: Sequence[PipelineStepBase], at_least: int, most: int, reason: str, blueprint: SampleDataGroup
+) -> Placement:
+    """Run steps in the workers, up to the first that may look at pixels after others were left to the graph.
+
+    Args:
+        steps: The chain.
+        at_least: How many of the first steps must run in the workers.
+        most: How many can.
+        reason: Why that is asked for.
+        blueprint: Format of the input.
+    """
+    declared = DrawPlan(blueprint.format)
+    formats: list[GroupFormat] = []
+    chain_format(blueprint, steps, lambda _, group: formats.append(group.format), declared)
+    for first in range(at_least + 1):
+        end, pixels = first, list[PlannedPixels]()
+        while end < most:
+            step, own = steps[end], [each for each in declared.pixels if each.position == end]
+            if end in declared.pixel_readers and (pixels or end >= at_least):
+                break
+            if own and wish_of(step) == "workers":
+                break
+            if not own and end >= at_least and not all(map(is_installed, step.array_form_needs)):
+                break
+            end += 1
+            after = formats[end]
+            pixels = [each for each in (*pixels, *own) if isinstance(after.get(each.path), LeafFormat)]
+        if end >= at_least:
+            return Placement(end, reason, first, tuple(pixels))
+    raise AssertionError("the last try leaves no pixels to the graph")
 
 
 def _num_before_floats(steps: Sequence[PipelineStepBase], blueprint: SampleDataGroup) -> int:
@@ -321,6 +378,7 @@ class _Prepared(NamedTuple):
     output_format: GroupFormat
     draws: ArrayDraws
     apply: ArrayApplication
+    deferred: Sequence[int]
 
 
 @attrs.define
@@ -330,15 +388,20 @@ class ArraySteps:
     Attributes:
         input_format: Format of the samples.
         steps: The steps.
+        first_deferred: Number of the first step whose changes of pixels are left to the graph; None for none.
+        deferred: Paths of the images whose pixels are changed there, one for each change, in their order.
     """
 
     input_format: GroupFormat
     steps: Sequence[PipelineStepBase]
+    first_deferred: int | None = None
+    deferred: Sequence[FieldPath] = ()
     _prepared: _Prepared | None = attrs.field(default=None, init=False)
 
     def __getstate__(self) -> dict[str, Any]:
         # Draws are found again by the identity of the step, which is another one in another process.
-        return {"input_format": self.input_format, "steps": self.steps}
+        names = ("input_format", "steps", "first_deferred", "deferred")
+        return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
@@ -360,7 +423,8 @@ class ArraySteps:
             blueprint.set_apply_mapping(False)
             output_format = chain_format(blueprint, self.steps, draws=plan).format
             draws = ArrayDraws(plan)
-            self._prepared = _Prepared(plan, output_format, draws, ArrayApplication(draws))
+            deferred = [output_format.flat_paths.index(path) for path in self.deferred]
+            self._prepared = _Prepared(plan, output_format, draws, ArrayApplication(draws), deferred)
         return self._prepared
 
     def __call__(self, flat: Sequence[Any], numbers: Callable[[int], Any]) -> Sequence[Any]:
@@ -371,13 +435,37 @@ class ArraySteps:
             numbers: Called with the position of a draw in ``draws``; gives its numbers.
 
         Returns:
-            The arrays of the output.
+            The arrays of the output; of images whose pixels are changed in the graph what it changes. After them
+            the parameters of these changes.
 
         Raises:
             SampleStepError: A step failed.
         """
-        *_, (_, sample) = self.walk(flat, numbers)
-        return sample.get_data()
+        *_, (name, sample) = self.walk(flat, numbers)
+        if not self.deferred:
+            return sample.get_data()
+        values = [*sample.get_data()]
+        parameters = [*self._sent_for_pixels(values, name)]
+        return values + parameters
+
+    def _sent_for_pixels(self, values: list[Any], name: str) -> Iterator[Any]:
+        """Put the sources of deferred images into the values; yield the parameters of the changes, in order."""
+        prepared = self._prepare()
+        planned, pending = Counter(prepared.deferred), dict[int, Iterator[tuple[Any, ...]]]()
+        for index, value in enumerate(values):
+            changes = value.parameters if isinstance(value, DeferredImage) else ()
+            if len(changes) != planned[index]:
+                path = format_path(prepared.output_format.flat_paths[index])
+                error = StepOutputError(
+                    f"{path}: the graph is to change its pixels {planned[index]} times, but steps have noted "
+                    f"{len(changes)} changes. A step that moves images to other fields must not declare that it looks "
+                    f"at no pixels (`declare_pixel_changes`)."
+                )
+                raise SampleStepError(name) from error
+            if isinstance(value, DeferredImage):
+                values[index], pending[index] = value.source, iter(changes)
+        for index in prepared.deferred:
+            yield from map(np.asarray, next(pending[index]))
 
     def try_on(self, flat: Sequence[Any]) -> Sequence[Any]:
         """Apply the steps to a sample with some numbers that could be drawn."""
@@ -400,6 +488,7 @@ class ArraySteps:
         yield "input", sample
         for number, step in enumerate(self.steps):
             name = f"step {number} ({step_name(step)})"
+            prepared.apply.defers_pixels = self.first_deferred is not None and number >= self.first_deferred
             try:
                 sample = prepared.apply(step, sample)
             except KeyboardInterrupt:
@@ -448,7 +537,7 @@ class Chain:
 
     def __attrs_post_init__(self) -> None:
         """Refuse steps that cannot run where they are asked to."""
-        self.placement(has_gpu=True)  # which needs no format: `output` refuses one that does not fit
+        _limits(self.steps, self._refusal)
 
     @property
     def parts(self) -> InputParts:
@@ -514,15 +603,21 @@ class Chain:
 
     def placement(self, has_gpu: bool) -> Placement:
         """Decide where the steps run."""
-        is_native = bool(self.parts.native)
-        refusal = "operators of DALI read the samples, or a part of them, so that workers have none" * is_native
-        return place_steps(self.steps, self.run, self.blueprint_of_steps, has_gpu=has_gpu, refusal=refusal)
+        return place_steps(self.steps, self.run, self.blueprint_of_steps, has_gpu=has_gpu, refusal=self._refusal)
 
-    def array_steps(self, num_in_workers: int) -> ArraySteps | None:
+    @property
+    def _refusal(self) -> str:
+        """Why no step can run in the workers; empty where they can."""
+        is_native = bool(self.parts.native)
+        return "operators of DALI read the samples, or a part of them, so that workers have none" * is_native
+
+    def array_steps(self, placement: Placement) -> ArraySteps | None:
         """Get the steps that run in the workers; None where all run in the graph."""
-        if num_in_workers == 0:
+        count = placement.num_in_workers
+        if count == 0:
             return None
-        return ArraySteps(self.blueprint_of_steps().format, self.steps[:num_in_workers])
+        deferred = [each.path for each in placement.pixels]
+        return ArraySteps(self.blueprint_of_steps().format, self.steps[:count], placement.first_deferred, deferred)
 
     def keyed_draws(
         self, plan: DrawPlan, seed: int, batch_size: int, array_steps: ArraySteps | None
@@ -553,15 +648,16 @@ class Chain:
         shard = self.parts.shard or Shard(0, 1)
         return SampleSeeds(seed, (shard.shard_id, shard.num_shards), batch_size)
 
-    def num_slots(self, blueprint: SampleDataGroup, first_step: int) -> int:
+    def num_slots(self, blueprint: SampleDataGroup, placement: Placement) -> int:
         """Entries of the batch of the pipeline per sample: as many as a field can be folded of.
 
         Args:
             blueprint: Format of the samples in the graph.
-            first_step: Number of the first step that runs there.
+            placement: Which steps run there.
         """
-        in_graph = self.steps[first_step:]
-        if not self.folds_arrays or self.parts.native or not any(step.treats_elements_alike for step in in_graph):
+        in_graph = self.steps[placement.num_in_workers :]
+        are_alike = bool(placement.pixels) or any(step.treats_elements_alike for step in in_graph)
+        if not self.folds_arrays or self.parts.native or not are_alike:
             return 1
         levels = FoldedFormat.of(blueprint.format, _MOST_ELEMENTS).levels
         return max((level.count for level in levels), default=1)

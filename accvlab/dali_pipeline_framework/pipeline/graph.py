@@ -17,7 +17,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline, pipeline_def
 
-from ..draws.draw_scope import DrawPlan, GraphDraws, SupplyNode
+from ..draws.draw_scope import DrawPlan, GraphDraws, PlannedPixels, SupplyNode
 from ..draws.keyed_draws import derive_key
 from ..draws.random_draws import PlannedDraw, record_blueprint
 from ..engine.dali.graph_definition import (
@@ -44,7 +44,7 @@ from ..sample_data.formats import elements_are_folded
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import Name, format_path
 from ._insert_copy_for_passthrough import _InsertCopyForPassthrough
-from .chain import ArraySteps, Chain
+from .chain import ArraySteps, Chain, Placement
 from .folding import FieldNodes, FoldedSample, Folding, NotFoldableError
 from .pipeline_arguments import PipelineArguments
 
@@ -97,17 +97,24 @@ class SentItems:
         fields: For each field of the sample that they load its item.
         draws: For each draw of the chain its item; None where they send none.
         dtypes: Types of the items.
+        pixels: For each change of pixels in the graph the item of its first parameter.
     """
 
     fields: Mapping[FieldPath, int]
     draws: Sequence[int] | None
     dtypes: Sequence[types.DALIDataType]
+    pixels: Sequence[int]
 
     @classmethod
     def of(
-        cls, chain: Chain, draws: Sequence[PlannedDraw], array_steps: ArraySteps | None, is_drawn: bool
+        cls,
+        chain: Chain,
+        draws: Sequence[PlannedDraw],
+        array_steps: ArraySteps | None,
+        pixels: Sequence[PlannedPixels],
+        is_drawn: bool,
     ) -> SentItems:
-        """Find out what is sent: the fields as they are loaded, or after steps; behind them the draws.
+        """Find out what is sent: the fields as they are loaded, or after steps; then parameters, and draws.
 
         Recorded draws are fields already where no steps run in the workers.
 
@@ -115,6 +122,7 @@ class SentItems:
             chain: The input, and what is done to its samples.
             draws: The draws of the chain.
             array_steps: The steps in the workers.
+            pixels: The changes of pixels that they leave to the graph.
             is_drawn: Whether the workers draw.
         """
         parts, replay_path = chain.parts, chain.replay_path
@@ -124,12 +132,19 @@ class SentItems:
             paths, leaves = array_steps.output_format.flat_paths, array_steps.output_format.flat_leaves
         fields = {path: item for item, path in enumerate(paths)}
         dtypes = [leaf.transport_dtype for leaf in leaves]
+        firsts = []
+        for change in reversed(pixels):  # what is sent is what the first change of an image begins with
+            dtypes[fields[change.path]] = change.leaf.transport_dtype
+        for change in pixels:
+            firsts.append(len(dtypes))
+            dtypes += change.parameters.values()
         if replay_path is not None and array_steps is None:
-            return cls(fields, [fields[(*replay_path, planned.record_name)] for planned in draws], dtypes)
+            items = [fields[(*replay_path, planned.record_name)] for planned in draws]
+            return cls(fields, items, dtypes, firsts)
         if not is_drawn and replay_path is None:
-            return cls(fields, None, dtypes)
-        items = [len(paths) + index for index in range(len(draws))]
-        return cls(fields, items, [*dtypes, *(planned.draw.dtype for planned in draws)])
+            return cls(fields, None, dtypes, firsts)
+        items = [len(dtypes) + index for index in range(len(draws))]
+        return cls(fields, items, [*dtypes, *(planned.draw.dtype for planned in draws)], firsts)
 
     def unused(self, layout: TransportLayout | None, draws: Sequence[PlannedDraw], num_used: int) -> list[str]:
         """Names of the items that do not travel; none where each item has an output of its own.
@@ -154,7 +169,7 @@ class Graph:
 
     Attributes:
         chain: The input, the steps, and how they are applied.
-        first_step: Number of the first of the steps that run in the graph; those before it run in the workers.
+        placement: Which of the steps run in the graph, and which pixels are changed there for the others.
         blueprint: Format of the samples of the input, after the steps in the workers and without recorded draws.
         sent: What the workers send.
         source: Arguments for ``fn.external_source`` beside the format.
@@ -162,7 +177,7 @@ class Graph:
         plan: The random draws of the steps. The input supplies them after the fields if it is a callable, or as a
             group of the sample if they are replayed; otherwise DALI's generators draw.
         only_output: Flat position of the only output to keep; None for all.
-        num_steps: How many of the steps to define; None for all, and what is added to the output.
+        num_steps: How many of the stages to define; None for all, and what is added to the output.
         seed: Seed of the pipeline, for draws and native readers.
         operator_seed: Seed of DALI's random operators; None where DALI chooses one.
         is_packed: Whether fields that no step touches travel packed; else each field has an output.
@@ -175,7 +190,7 @@ class Graph:
     """
 
     chain: Chain
-    first_step: int
+    placement: Placement
     blueprint: SampleDataGroup
     plan: DrawPlan
     sent: SentItems
@@ -199,9 +214,19 @@ class Graph:
     _has_conditionals: bool = attrs.field(default=False, init=False)
 
     @property
-    def steps(self) -> Sequence[PipelineStepBase]:
-        """The steps that run in the graph."""
-        return self.chain.steps[self.first_step :]
+    def first_step(self) -> int:
+        """Number of the first step that runs in the graph as a whole."""
+        return self.placement.num_in_workers
+
+    @property
+    def stages(self) -> Sequence[int]:
+        """Numbers of the steps that have operators: those whose pixels are changed here, then whole ones."""
+        of_pixels = dict.fromkeys(change.position for change in self.placement.pixels)
+        return [*of_pixels, *range(self.first_step, len(self.chain.steps))]
+
+    def stage_name(self, number: int) -> str:
+        """Name of the step of a stage."""
+        return f"step {number} ({type(self.chain.steps[number]).__name__})"
 
     @do_not_convert
     def define(self) -> tuple[DataNode, ...]:
@@ -209,16 +234,19 @@ class Graph:
         with without_conditionals() as self._has_conditionals:
             sample = self._input()
             with self._supply:
-                for step in self.steps[: self.num_steps]:
-                    sample = self._applied(step, sample)
+                for done, number in enumerate(self.stages[: self.num_steps]):
+                    self._num_steps_done = done
+                    change = self._pixels_changed if number < self.first_step else self._applied
+                    sample = change(number, sample)
+                    self._note(sample, self.stage_name(number))
+            self._num_steps_done = None
             return self._outputs(sample)
 
     def explained(self, error: Exception) -> Exception:
         """Add to an exception which step defined its operators when it was raised, and what is wrong, if known."""
-        if self._num_steps_done is None or self._num_steps_done == len(self.steps):
+        if self._num_steps_done is None:
             return error
-        step = self.steps[self._num_steps_done]
-        name = f"step {self.first_step + self._num_steps_done} ({type(step).__name__})"
+        name = self.stage_name(self.stages[self._num_steps_done])
         note = f"raised while {name} defined its operators"
         if isinstance(error, TypeError) and NO_CONDITIONALS in str(error):
             note += "; `if` on data needs get_dali_pipeline(enable_conditionals=True)"
@@ -269,6 +297,7 @@ class Graph:
             given.update(zip(below, part.source.define(part.operator_name, self.seed), strict=True))
         self._supply = GraphDraws(self.plan, self._supply_of_draws(), self.first_step)
         format = FoldedFormat.of(data.format, self.num_slots)
+        sources = {change.path: change.leaf for change in reversed(self.placement.pixels)}
         fields = []
         for leaf in format.leaves:
             of_members = [format.full.flat_paths[member] for member in leaf.members]
@@ -276,13 +305,12 @@ class Graph:
                 node = given[of_members[0]]
                 self._folding.note_given(node)
             else:
-                sent = format.full.flat_leaves[leaf.members[0]]
+                sent = sources.get(of_members[0], format.full.flat_leaves[leaf.members[0]])
                 # What a step has made on arrays has the layout that it would have in the graph.
                 layout = sent.content.layout if self.first_step and sent.content.is_encoded is False else None
                 of_items = tuple([items[path] for path in of_members])
                 node = self._folding.send(of_items, sent.transport_dtype, leaf.level, layout)
             fields.append(FieldNodes(leaf.level, INPUT, node))
-        self._num_steps_done = 0  # with `debug=True` the graph is defined anew for each batch
         sample = FoldedSample(format, fields)
         self._note(sample, INPUT)
         return sample
@@ -311,10 +339,56 @@ class Graph:
 
     # --- steps ------------------------------------------------------------------------------------
 
-    def _applied(self, step: PipelineStepBase, sample: FoldedSample) -> FoldedSample:
-        done = self._num_steps_done or 0
-        number = self.first_step + done
-        name = f"step {number} ({type(step).__name__})"
+    def _pixels_changed(self, number: int, sample: FoldedSample) -> FoldedSample:
+        """Change pixels as a step does that runs in the workers, and has left that to the graph."""
+        pixels, paths = self.placement.pixels, sample.format.full.flat_paths
+        of_step: dict[FieldPath, list[int]] = {}
+        for index, change in enumerate(pixels):
+            if change.position == number:
+                of_step.setdefault(change.path, []).append(index)
+        name, how, fields = self.stage_name(number), dict[str, None](), []
+        for leaf, field in zip(sample.format.leaves, sample.fields, strict=True):
+            changes = [of_step.get(paths[member], []) for member in leaf.members]
+            are_alike = len({tuple(pixels[index].alike_key for index in each) for each in changes}) == 1
+            if not any(changes):
+                fields.append(field)
+            elif are_alike:
+                node = self._folding.folded(field)
+                for indices in zip(*changes, strict=True):
+                    node = self._changed(node, indices, leaf.level)
+                fields.append(FieldNodes(leaf.level, name, node, [node] if leaf.level.count == 1 else None))
+                how[f"once for all elements of {leaf.level}" if leaf.level.arrays else "as it is"] = None
+            else:
+                elements = [*self._folding.elements(field)]
+                for element, own in enumerate(changes):
+                    for index in own:
+                        elements[element] = self._changed(elements[element], (index,), WHOLE_SAMPLE)
+                fields.append(FieldNodes(leaf.level, name, None, elements))
+                how["element by element, since their changes differ"] = None
+        self.applied.append(f"{name}: pixels, {', '.join(how)}")
+        return FoldedSample(sample.format, fields)
+
+    def _changed(self, node: DataNode, indices: Sequence[int], level: Level) -> DataNode:
+        """Change the pixels of images that are folded, by changes that are alike."""
+        change = self.placement.pixels[indices[0]]
+        parameters = {}
+        for number, (name, dtype) in enumerate(change.parameters.items()):
+            items = tuple([self.sent.pixels[index] + number for index in indices])
+            parameters[name] = (
+                self._folding.send(items, dtype, level) if self.is_packed else self._main_nodes[items[0]]
+            )
+        step: Any = change.step
+
+        def on_part(made: DataNode, part: DataNode) -> None:
+            self._folding.note_given(part, level)
+
+        with self._folding.part(level).defining(self._has_conditionals, on_part) as to_part, origins_from_here():
+            changed = to_part(step.change_pixels(node, change.leaf, parameters, change.path[-1]))
+        self._folding.note_given(changed, level)
+        return changed
+
+    def _applied(self, number: int, sample: FoldedSample) -> FoldedSample:
+        step, name = self.chain.steps[number], self.stage_name(number)
         result: FoldedSample | None = None
         if step.treats_elements_alike and sample.format.lengths:
             for level in (*sample.format.levels, WHOLE_SAMPLE):
@@ -336,8 +410,6 @@ class Graph:
             levels = dict.fromkeys(field.level for field in result.fields if field.changed_by == name)
             how = ", ".join(f"once for all elements of {level}" for level in levels if level.arrays) or "as it is"
         self.applied.append(f"{name}: {how}")
-        self._num_steps_done = done + 1
-        self._note(result, name)
         return result
 
     def _applied_at(

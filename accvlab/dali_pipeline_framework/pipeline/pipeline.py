@@ -163,7 +163,7 @@ class PipelineDefinition:
 
     def array_steps(self, has_gpu: bool = False) -> ArraySteps | None:
         """Get the steps that run in the workers; None where all run in the graph."""
-        return self._chain.array_steps(self._chain.placement(has_gpu).num_in_workers)
+        return self._chain.array_steps(self._chain.placement(has_gpu))
 
     def with_input(self, data_input: PipelineInput) -> PipelineDefinition:
         """Get a definition of the same steps and settings with another input."""

@@ -68,7 +68,7 @@ def make_pipeline(
     lacks_gpu = arguments["device_id"] is not None and num_usable_gpus() == 0
     has_gpu = arguments["device_id"] is not None and not lacks_gpu
     placement = chain.placement(has_gpu)
-    array_steps = chain.array_steps(placement.num_in_workers)
+    array_steps = chain.array_steps(placement)
     blueprint = chain.blueprint_of_steps()
     if array_steps is not None:
         blueprint = SampleDataGroup.from_format(array_steps.output_format)
@@ -113,14 +113,14 @@ def make_pipeline(
     # What is said about the outputs of DALI holds for fields that have an output each.
     about_outputs = ("output_dtype", "output_ndim", "output_layout")
     is_packed = not is_debug and all(arguments.get(name) is None for name in about_outputs)
-    sent = SentItems.of(chain, plan.draws, array_steps, is_drawn=draws is not None)
-    in_graph = functools.partial(Graph, chain, placement.num_in_workers, blueprint, plan, sent)
+    sent = SentItems.of(chain, plan.draws, array_steps, placement.pixels, is_drawn=draws is not None)
+    in_graph = functools.partial(Graph, chain, placement, blueprint, plan, sent)
     graph = in_graph(
         source,
         copier,
         seed=seed,
         is_packed=is_packed,
-        num_slots=chain.num_slots(blueprint, placement.num_in_workers) if is_packed else 1,
+        num_slots=chain.num_slots(blueprint, placement) if is_packed else 1,
         operator_seed=arguments.get("seed"),
     )
     pipeline = _defined(graph, arguments, lacks_gpu)
@@ -137,8 +137,7 @@ def make_pipeline(
             blueprint.format.flat_paths,
             output.format,
             functools.partial(define_pipeline_of_one, in_graph, arguments),
-            [step_name(step) for step in graph.steps],
-            placement.num_in_workers,
+            [f"{number}: {step_name(chain.steps[number])}" for number in graph.stages],
         )
     return StructuredPipeline.adopt(
         pipeline,
@@ -150,7 +149,7 @@ def make_pipeline(
         checks_dtypes=chain.checks_data_format,
         delivery=graph.delivery,
         plan="\n".join([*_lines_of_placement(chain, placement), graph.plan_text]),
-        steps_in_workers=placement.num_in_workers,
+        steps_in_workers=placement.first_deferred,
         not_folded=graph.not_folded,
         merged_fields=graph.merged_fields,
         num_samples=batch_size,
@@ -207,8 +206,12 @@ def _lines_of_placement(chain: Chain, placement: Placement) -> list[str]:
     count = placement.num_in_workers
     if not chain.steps or (chain.run == "graph" and count == 0):
         return []
-    in_workers = enumerate(chain.steps[:count])
+    in_graph = {each.position for each in placement.pixels}
     return [
         f"in the workers: {count} of {len(chain.steps)} steps ({placement.reason})",
-        *(f"step {number} ({step_name(step)}): on arrays, in the workers" for number, step in in_workers),
+        *(
+            f"step {number} ({step_name(step)}): on arrays, in the workers"
+            + (", but for pixels" if number in in_graph else "")
+            for number, step in enumerate(chain.steps[:count])
+        ),
     ]

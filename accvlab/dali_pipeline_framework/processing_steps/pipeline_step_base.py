@@ -21,6 +21,7 @@ from ..checks import choice
 from ..draws.draw_scope import ArrayDraws, RunningStep, current_group, current_plan, declared_draws
 from ..draws.random_draws import RandomDraw
 from ..errors import FieldValueError, FormatError, NotSupportedError, StepOutputError
+from ..operators.deferred_images import DeferredImage
 from ..sample_data import (
     FieldPath,
     FieldValue,
@@ -35,7 +36,7 @@ from ..sample_data.conversion import converted
 from ..sample_data.dtypes import get_dali_type_for_numpy_type
 from ..sample_data.formats import describe_difference, described_together
 from ..sample_data.graph_mode import do_not_convert
-from ..sample_data.names import format_path
+from ..sample_data.names import Name, format_path
 from ..sample_data.sample_data_group import replace_contents
 from ..unknown_arguments import explains_unknown_arguments
 from .image_use import WHAT_A_STEP_DOES, ImageUse, contents_after, declared_images, image_problems, is_overridden
@@ -51,12 +52,14 @@ class _Declared(NamedTuple):
         before: The format; likewise.
         after: Format that comes out.
         draws: Its random draws, by name.
+        deferred: Images whose pixels it changes in the graph, where pixels are deferred.
     """
 
     step: PipelineStepBase
     before: GroupFormat
     after: GroupFormat
     draws: Mapping[str, RandomDraw]
+    deferred: Sequence[FieldPath]
 
 
 _Originals: TypeAlias = dict[int, tuple[npt.NDArray[Any], npt.NDArray[Any]]]
@@ -67,10 +70,14 @@ class ArrayApplication:
     """Applies steps to samples of arrays. What they declare for a format is asked only once.
 
     The arrays that a step is given are read-only, since others may share them.
+
+    Attributes:
+        defers_pixels: Whether the graph changes the pixels of the images: steps get `DeferredImage` objects.
     """
 
     def __init__(self, draws: ArrayDraws | None = None) -> None:
         """Set up with what supplies the draws; None: NumPy's global generator."""
+        self.defers_pixels = False
         self._draws = draws or ArrayDraws()
         self._declared: dict[tuple[int, int], _Declared] = {}
 
@@ -87,6 +94,10 @@ class ArrayApplication:
         """
         declared = self._declaration(step, data)
         given, originals = _read_only(data)
+        for path in declared.deferred if self.defers_pixels else ():
+            image = given.get_item_in_path(path)
+            if not isinstance(image, DeferredImage):
+                given.set_item_in_path(path, DeferredImage.of(image))
         token = _current.set(self)
         try:
             with RunningStep(step, declared.draws, self._draws):
@@ -115,9 +126,10 @@ class ArrayApplication:
             blueprint.set_apply_mapping(False)
             after = step.check_input_data_format_and_set_output_data_format(blueprint).format
             draws = declared_draws(step, blueprint.get_empty_like_self())
+            deferred = [*(step._pixel_changes(blueprint.get_empty_like_self()) or ())]
             if len(self._declared) >= _MOST_REMEMBERED:  # a step makes a new format for each sample
                 self._declared.clear()
-            self._declared[key] = _Declared(step, format, after, draws)
+            self._declared[key] = _Declared(step, format, after, draws, deferred)
         return self._declared[key]
 
     def _checked(
@@ -252,6 +264,10 @@ def _as_declared(value: Any, leaf: LeafFormat) -> tuple[Any, str]:
     dtype = leaf.numpy_dtype
     if value is None:
         return value, "is not set"
+    if isinstance(value, DeferredImage):
+        if value.dtype != dtype or leaf.ndim not in (None, value.ndim):
+            return value, f"is declared as {dtype} (ndim={leaf.ndim}), got {value.dtype} (shape {value.shape})"
+        return value, ""
     if isinstance(value, bool | int | float | list | tuple):
         try:
             value = converted(value, dtype, ())
@@ -266,6 +282,15 @@ def _as_declared(value: Any, leaf: LeafFormat) -> tuple[Any, str]:
     if leaf.ndim not in (None, array.ndim):
         return array, f"is declared with {leaf.ndim} dimension(s), got {array.ndim} (shape {array.shape})"
     return array, ""
+
+
+PixelChanges: TypeAlias = Mapping[FieldPath, Mapping[str, types.DALIDataType]]
+"""By the path of an image: names and types of the parameters of its change."""
+
+
+def no_pixels(step: object, data_empty: SampleDataGroup) -> PixelChanges:
+    """Serve as `PipelineStepBase.declare_pixel_changes` of a step that looks at no pixels."""
+    return {}
 
 
 RunWhere: TypeAlias = Literal["auto", "workers", "graph"]
@@ -408,6 +433,35 @@ class PipelineStepBase(ABC):
         """
         return ()
 
+    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges | None:
+        """Declare what the graph needs to change pixels, where all else of this step is computed in the workers.
+
+        Then ``_process_arrays`` gets a `DeferredImage` for each of these images. It computes the parameters of the
+        change, and notes them by `DeferredImage.changed`; `change_pixels` changes the pixels in the graph by them.
+
+        Args:
+            data_empty: Format of what the step is applied to, before the step.
+
+        Returns:
+            For the path of each image whose pixels the step changes, the names and types of the parameters.
+            Nothing for a step that looks at no pixels, which may be given deferred images. None (the default): the
+            step may look at pixels, so that those of its images cannot be deferred.
+        """
+        return None
+
+    def change_pixels(
+        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
+    ) -> DataNode:
+        """Change the pixels of an image in the graph, see `declare_pixel_changes`.
+
+        Args:
+            image: The image, or the bytes of its file.
+            leaf: Its format before the step.
+            parameters: The parameters, on the CPU.
+            name: Name of its field.
+        """
+        raise NotImplementedError
+
     @do_not_convert
     def draw(self, name: str) -> Any:
         """Get a declared draw.
@@ -439,8 +493,15 @@ class PipelineStepBase(ABC):
         plan = current_plan()
         if plan is not None:
             plan.collect(self, declared_draws(self, asked))
+            plan.collect_pixels(self, self._pixel_changes(asked), before)
         replace_contents(output, contents_after(self, uses, before, output.format))
         return output
+
+    def _pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges | None:
+        """What the step declares, unless a class below overrides what the step does."""
+        if is_overridden(type(self), "declare_pixel_changes", (*WHAT_A_STEP_DOES, "_process_arrays")):
+            return None
+        return self.declare_pixel_changes(data_empty)
 
     def _advice_on_types(self, after: GroupFormat, found: Mapping[FieldPath, types.DALIDataType | None]) -> str:
         """Say what to do where a step on arrays has returned something else than it declares.

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -16,13 +16,14 @@ from ..checks import choice, did_you_mean, field_name, number, text
 from ..engine.dali.graph_definition import branched
 from ..errors import FieldValueError, SettingError
 from ..operators import functions
+from ..operators.deferred_images import DeferredImage
 from ..operators.element_selection import NUMBER_TYPES, exact_constant_like, leaf_at, reinterpret
 from ..sample_data import FieldPath, GroupFormat, ImageContent, LeafFormat, SampleDataGroup
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import Name, Path, format_path, normalized_path
 from .image_use import ImageUse, axis_of_height, known_ndim, no_images, with_height_and_width
 from .named_fields import FieldSearch, Names, as_names, find_paths, put_beside, required_names
-from .pipeline_step_base import PipelineStepBase, full_path
+from .pipeline_step_base import PipelineStepBase, PixelChanges, full_path, no_pixels
 
 
 class TensorSizeAdder(PipelineStepBase):
@@ -74,6 +75,8 @@ class TensorSizeAdder(PipelineStepBase):
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
         """Declare that images must be decoded, of whatever layout."""
         return [ImageUse(self._tensor_name, with_height_and_width)]
+
+    declare_pixel_changes = no_pixels  # a shape is all that is needed
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in data.find_all_occurrences(self._tensor_name):
@@ -130,6 +133,18 @@ class AxesLayoutSetter(PipelineStepBase):
         """Declare the layout."""
         return [ImageUse(self._names_fields_to_set, leaves=self._with_layout)]
 
+    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges:
+        """Declare that images get another layout; other fields have one by their format alone."""
+        paths = find_paths(data_empty, self._names_fields_to_set)
+        return {path: {} for path in paths if leaf_at(data_empty, path).content.is_known}
+
+    def change_pixels(
+        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
+    ) -> DataNode:
+        """See `PipelineStepBase.change_pixels`."""
+        with_layout: DataNode = fn.reshape(image, layout=self._layout_to_set)
+        return with_layout
+
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in find_paths(data, self._names_fields_to_set):
             data.set_item_in_path(path, fn.reshape(data.get_item_in_path(path), layout=self._layout_to_set))
@@ -139,11 +154,13 @@ class AxesLayoutSetter(PipelineStepBase):
         """Leave arrays as they are: only the format says what their axes mean."""
         layout = self._layout_to_set
         for path in find_paths(data, self._names_fields_to_set):
-            shape = data.get_item_in_path(path).shape
-            if layout and len(shape) != len(layout):
+            value = data.get_item_in_path(path)
+            if layout and value.ndim != len(layout):
                 raise FieldValueError(
-                    f"{full_path(path)}: has the shape {shape}, so it cannot have the layout {layout}"
+                    f"{full_path(path)}: has the shape {value.shape}, so it cannot have the layout {layout}"
                 )
+            if isinstance(value, DeferredImage):
+                data.set_item_in_path(path, value.changed())
         return data
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
@@ -321,6 +338,7 @@ class TimeDifferenceAdder(PipelineStepBase):
         self._output_type = output_type
 
     declare_images = no_images
+    declare_pixel_changes = no_pixels
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         reference = data.get_item_in_path(self._reference_path)
@@ -406,6 +424,7 @@ class UnneededFieldRemover(PipelineStepBase):
         self._unneeded_field_names = as_names(unneeded_field_names, "unneeded_field_names")
 
     declare_images = no_images
+    declare_pixel_changes = no_pixels
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for name in self._unneeded_field_names:

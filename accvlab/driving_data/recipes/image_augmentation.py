@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import attrs
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import nvidia.dali.fn as fn
 from nvidia.dali import types
+from nvidia.dali.data_node import DataNode
 
 from accvlab.dali_pipeline_framework import (
     ArrayStep,
@@ -34,8 +35,10 @@ from accvlab.dali_pipeline_framework.extension import (
     DECODED_IMAGE,
     PIXELS,
     AxisScaling,
+    DeferredImage,
     FieldSearch,
     Name,
+    PixelChanges,
     Resampler,
     Resampling,
     as_pixels,
@@ -43,6 +46,7 @@ from accvlab.dali_pipeline_framework.extension import (
     do_not_convert,
     functions,
     image_arrays,
+    leaf_at,
     naming_field,
     needed_package,
     pipeline_has_gpu,
@@ -345,16 +349,57 @@ class PlannedImageAugmenter(PipelineStepBase):
         end = (constant(self._output_hw, plan) - offset) / scale
         return AxisScaling(scale, offset, -offset / scale, end, self._output_hw)
 
+    def _resampler(self, plan: Any, hw: Any) -> Resampler:
+        """The change of the pixels in a graph, of a file of which only what is shown is decoded."""
+        resampler = Resampler.resizing(Resampling.PASTED_REGION, self._scaling(plan, hw), hw)
+        return attrs.evolve(resampler, is_antialiased=True).of_encoded(hw)
+
+    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges | None:
+        """Declare the parameters of the change of each image."""
+        if not self.has_graph_form:
+            return None
+        angle = {"angle_deg": _DT.FLOAT} if self._rotates else {}
+        parameters = {**Resampler.parameter_types(Resampling.PASTED_REGION, is_encoded=True), **angle}
+        return dict.fromkeys(data_empty.find_all_occurrences(self._image_name), parameters)
+
+    def change_pixels(
+        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
+    ) -> DataNode:
+        """See `PipelineStepBase.change_pixels`."""
+        numbers = dict(parameters)
+        angle_deg = numbers.pop("angle_deg", None)
+        resampler = Resampler.of_parameters(
+            Resampling.PASTED_REGION, self._output_hw, numbers, is_antialiased=True
+        )
+        changed: DataNode = resampler(resampler.decoded(image, "mixed" if pipeline_has_gpu() else "cpu"))
+        if angle_deg is None:
+            return changed
+        height, width = self._output_hw
+        rotated: DataNode = fn.warp_affine(
+            changed,
+            matrix=fn.transforms.rotation(angle=angle_deg, center=[width / 2, height / 2]),
+            interp_type=types.DALIInterpType.INTERP_NN,
+            fill_value=0,
+            inverse_map=False,
+        )
+        return rotated
+
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         images = self._of_images(data)
         self._declare(data)
         for path, encoded, plan in images:
             with naming_field(path):
-                changed = self._changed(image_arrays.ImageFile.opened(encoded), plan)
-            if self._rotates and plan[5]:
-                changed = rotated(changed, float(plan[5]))
+                changed = self._changed_array(encoded, plan)
             data.set_item_in_path(path, changed)
         return data
+
+    def _changed_array(self, encoded: Any, plan: npt.NDArray[np.float32]) -> Any:
+        if isinstance(encoded, DeferredImage):
+            angle_deg = [-plan[5]] if self._rotates else []
+            parameters = [*self._resampler(plan, encoded.hw_of_file).parameters, *angle_deg]
+            return encoded.changed(*parameters, shape=(*self._output_hw, 3))
+        changed = self._changed(image_arrays.ImageFile.opened(encoded), plan)
+        return rotated(changed, float(plan[5])) if self._rotates and plan[5] else changed
 
     def _changed(self, file: image_arrays.ImageFile, plan: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
         """Decode a file, resize, crop and mirror it."""
@@ -379,23 +424,14 @@ class PlannedImageAugmenter(PipelineStepBase):
     @do_not_convert
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         images = self._of_images(data)
+        changes = self.declare_pixel_changes(data) or {}
+        leaves = [leaf_at(data, path) for path, _, _ in images]
         self._declare(data)
-        for path, encoded, plan in images:
+        for (path, encoded, plan), leaf in zip(images, leaves, strict=True):
             hw = fn.cast(sizes_of_encoded([encoded]), dtype=_DT.FLOAT)
-            resampler = Resampler.resizing(Resampling.PASTED_REGION, self._scaling(plan, hw), hw)
-            resampler = attrs.evolve(resampler, is_antialiased=True).of_encoded(hw)
-            changed: Any = resampler(resampler.decoded(encoded, "mixed" if pipeline_has_gpu() else "cpu"))
-            if self._rotates:
-                height, width = self._output_hw
-                turn = fn.transforms.rotation(angle=-plan[5], center=[width / 2, height / 2])
-                changed = fn.warp_affine(
-                    changed,
-                    matrix=turn,
-                    interp_type=types.DALIInterpType.INTERP_NN,
-                    fill_value=0,
-                    inverse_map=False,
-                )
-            data.set_item_in_path(path, changed)
+            numbers = [*self._resampler(plan, hw).parameters, -plan[5]]
+            parameters = dict(zip(changes[path], numbers, strict=False))  # the angle only where it is declared
+            data.set_item_in_path(path, self.change_pixels(encoded, leaf, parameters, path[-1]))
         return data
 
 

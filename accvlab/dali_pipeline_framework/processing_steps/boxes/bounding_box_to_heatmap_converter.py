@@ -23,7 +23,7 @@ from ...sample_data.names import Name
 from ..geometry.image_resizers import checked_hw
 from ..image_use import no_images
 from ..named_fields import FieldSearch, optional_name
-from ..pipeline_step_base import PipelineStepBase, naming_field
+from ..pipeline_step_base import PipelineStepBase, naming_field, no_pixels
 
 _DT = types.DALIDataType
 _INTEGERS = [dtype for dtype, numpy_type in NUMPY_TYPES.items() if issubclass(numpy_type, np.integer)]
@@ -176,6 +176,7 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
         self._sigma_of_radius = unlimited(radius_to_sigma_factor, "radius_to_sigma_factor", above=0)
 
     declare_images = no_images
+    declare_pixel_changes = no_pixels
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         with np.errstate(all="ignore"):  # which DALI does

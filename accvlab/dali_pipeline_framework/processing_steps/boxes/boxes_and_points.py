@@ -34,7 +34,7 @@ from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name, Path, format_path, normalized_path
 from ..image_use import no_images
 from ..named_fields import FieldSearch, Names, as_names, find_paths, optional_name, put_beside, required_names
-from ..pipeline_step_base import PipelineStepBase
+from ..pipeline_step_base import PipelineStepBase, no_pixels
 
 _FORMATS = ("xyxy", "xywh", "cxcywh")
 
@@ -50,6 +50,7 @@ class _FieldStep(PipelineStepBase):
     _cannot = "be applied"
 
     declare_images = no_images
+    declare_pixel_changes = no_pixels
 
     @abstractmethod
     def _fields(self) -> _Fields:
@@ -314,6 +315,7 @@ class VisibleBboxSelector(PipelineStepBase):
         return problems
 
     declare_images = no_images
+    declare_pixel_changes = no_pixels
 
     @do_not_convert
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:

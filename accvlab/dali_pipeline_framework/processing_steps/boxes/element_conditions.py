@@ -20,7 +20,7 @@ from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name, available_names_hint
 from ..image_use import no_images
 from ..named_fields import FieldSearch, as_names
-from ..pipeline_step_base import PipelineStepBase
+from ..pipeline_step_base import PipelineStepBase, no_pixels
 
 
 class ConditionalElementRemover(PipelineStepBase):
@@ -101,6 +101,7 @@ class ConditionalElementRemover(PipelineStepBase):
                 )
 
     declare_images = no_images
+    declare_pixel_changes = no_pixels
 
     @do_not_convert
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
@@ -205,6 +206,7 @@ class AnnotationElementConditionEval(PipelineStepBase):
             raise SettingError(f"`condition` needs at least one field, got {condition!r}.")
 
     declare_images = no_images
+    declare_pixel_changes = no_pixels
 
     @do_not_convert
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:

@@ -23,7 +23,7 @@ from ...operators import functions, image_transform
 from ...operators.image_transform import AxisScaling, Resampler, Resampling, ResizingAnchor, ResizingMode, resizing
 from ...sample_data import SampleDataGroup
 from ..named_fields import Key, Names
-from .image_resizers import ImagePlaneChange, ImageTransformStep, checked_hw
+from .image_resizers import ImagePlaneChange, ResamplingStep, checked_hw
 
 
 @attrs.frozen
@@ -551,7 +551,7 @@ class Selection(TransformationStep):
 _PLACE = "steps"
 
 
-class AffineTransformer(ImageTransformStep):
+class AffineTransformer(ResamplingStep):
     """Transforms images by a chain of random steps and brings them to one size.
 
     The images, and all that is given in their pixels, anywhere in the sample, get the same transformation
@@ -611,7 +611,7 @@ class AffineTransformer(ImageTransformStep):
     ShiftToAlignWithOriginalImageBorder: TypeAlias = ShiftToAlignWithOriginalImageBorder
     Selection: TypeAlias = Selection
 
-    _argument_of = ImageTransformStep._argument_of | {
+    _argument_of = ResamplingStep._argument_of | {
         "image": "image_field_names",
         "hw": "image_hw_field_names",
         "projection": "projection_matrix_field_names",
@@ -693,7 +693,7 @@ class AffineTransformer(ImageTransformStep):
         else:
             scaling = last if chain.matrix is None else AxisScaling.of_matrix(matrix, self._output_hw)
             resampler = Resampler.resizing(resampling, scaling, hw)
-        return ImagePlaneChange(matrix, resampler, self._output_hw)
+        return self._change_by(resampler, matrix, hw)
 
     def _resampling(self) -> Resampling:
         if not all(step.keeps_axes for step in self._steps):

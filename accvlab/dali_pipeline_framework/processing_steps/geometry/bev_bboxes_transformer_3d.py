@@ -23,7 +23,7 @@ from ...sample_data import SampleDataGroup
 from ...sample_data.graph_mode import do_not_convert
 from ..image_use import no_images
 from ..named_fields import FieldSearch, Key, Names, as_names, find_paths
-from ..pipeline_step_base import PipelineStepBase, naming_field
+from ..pipeline_step_base import PipelineStepBase, naming_field, no_pixels
 
 _DT = types.DALIDataType
 _UP = 2
@@ -152,6 +152,7 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
         return self._draws
 
     declare_images = no_images
+    declare_pixel_changes = no_pixels
 
     @do_not_convert
     @np.errstate(all="ignore")  # which DALI does

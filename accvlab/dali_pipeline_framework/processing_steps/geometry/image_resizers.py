@@ -7,23 +7,25 @@ import copy
 import inspect
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import attrs
 import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
+from nvidia.dali.data_node import DataNode
 
 from ...checks import choice, field_name, flag, number, number_range, probability, shown, whole_number_list
 from ...draws.random_draws import RandomDraw, UniformDraw
 from ...errors import FieldValueError, SettingError
 from ...operators import functions, image_arrays, image_transform
+from ...operators.deferred_images import DeferredImage
 from ...operators.element_selection import leaf_at
 from ...operators.functions import constant
 from ...operators.image_pixels import pipeline_has_gpu
 from ...operators.image_transform import AxisScaling, Resampler, Resampling, ResizingAnchor, ResizingMode, resizing
-from ...sample_data import FieldPath, SampleDataGroup
+from ...sample_data import FieldPath, LeafFormat, SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.formats import DECODED_IMAGE, ENCODED_IMAGE
 from ...sample_data.graph_mode import do_not_convert
@@ -39,7 +41,7 @@ from ..image_use import (
     with_height_and_width,
 )
 from ..named_fields import FieldSearch, Key, Names, as_names, fields_of_elements, find_paths
-from ..pipeline_step_base import PipelineStepBase, naming_field
+from ..pipeline_step_base import PipelineStepBase, PixelChanges, naming_field
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -79,16 +81,17 @@ class ImagePlaneChange:
 
     Attributes:
         matrix: Transformation of pixel coordinates from the input to the output, ``(2, 3)`` float32 on the CPU.
-        changed: Called with an image, the value to fill with, and whether it is a mask; gives the output image.
+        parameters: Numbers on which the change of the pixels depends, by name.
+        changed: Called with an array, the value to fill with, and whether it is a mask; gives the output image. Of
+            arrays only.
         output_hw: Height and width of the output; None where it is that of the input.
-        decoded: Called with an encoded image and the device; gives the image for ``changed``. In a graph only.
         least_scale: Least scale of an axis, pixels of the output per pixel of the input. Of arrays only.
     """
 
     matrix: Any
+    parameters: Mapping[str, Any]
     changed: Callable[..., Any]
     output_hw: tuple[int, int] | None
-    decoded: Callable[[Any, str], Any] | None = None
     least_scale: float = 1.0
 
 
@@ -155,17 +158,15 @@ class ImageTransformStep(PipelineStepBase):
     def _change_of(self, hw: Any) -> ImagePlaneChange:
         """Define the transformation of images of a height and width, ``(2,)``: a node, or float32 of arrays."""
 
-    def _resized(self, scaling: AxisScaling, hw: Any, resampling: Resampling) -> ImagePlaneChange:
-        """The change for a transformation without rotation and shearing."""
-        resampler = Resampler.resizing(resampling, scaling, hw)
-        matrix = scaling.matrix_after()
-        if not functions.is_node(hw):
-            least = float(np.abs(scaling.scale).min())
-            return ImagePlaneChange(matrix, resampler, scaling.output_hw, least_scale=least)
-        if not self._is_encoded:
-            return ImagePlaneChange(matrix, resampler, scaling.output_hw)
-        resampler = resampler.of_encoded(hw)
-        return ImagePlaneChange(matrix, resampler, scaling.output_hw, resampler.decoded)
+    @abstractmethod
+    def _parameter_types(self) -> Mapping[str, types.DALIDataType]:
+        """Names and types of the parameters of the change of pixels."""
+
+    @abstractmethod
+    def _in_graph(
+        self, image: DataNode, device: str, fill_value: float, is_mask: bool, parameters: Mapping[str, DataNode]
+    ) -> DataNode:
+        """Change an image, or a mask, in the graph; ``device`` is where an image file is decoded."""
 
     @property
     def has_graph_form(self) -> bool:
@@ -195,21 +196,31 @@ class ImageTransformStep(PipelineStepBase):
         advice = f"Put ImageDecoder before {type(self).__name__}" + ", or give `is_encoded=True`" * takes_files
         return ImageUse(names, PIXELS, as_pixels, advice=advice)
 
+    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges | None:
+        """Declare the parameters of the change of each image and mask."""
+        images = [path for kind in ("image", "mask") for path in find_paths(data_empty, self._fields[kind])]
+        return dict.fromkeys(images, self._parameter_types()) if self.has_graph_form else None
+
+    def change_pixels(
+        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
+    ) -> DataNode:
+        """See `PipelineStepBase.change_pixels`."""
+        is_mask, is_on_gpu = name in self._fields["mask"], self._on_gpu and pipeline_has_gpu()
+        if is_on_gpu and (is_mask or not self._is_encoded):
+            image = image.gpu()
+        fill_value = 0.0 if is_mask else self._fill_value
+        return self._in_graph(image, "mixed" if is_on_gpu else "cpu", fill_value, is_mask, parameters)
+
     @do_not_convert
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         images, masks, sizes = (self._values(data, kind) for kind in ("image", "mask", "hw"))
         hw = self._size_of_all([*images.values()], [*masks.values()], [*sizes.values()])
         change = self._change_of(hw)
-        is_on_gpu = self._on_gpu and pipeline_has_gpu()
         for path, image in (images | masks).items():
-            is_mask = path in masks
-            fill_value = 0.0 if is_mask else self._fill_value
-            if change.decoded is not None and not is_mask:
+            leaf = leaf_at(data, path)
+            if self._is_encoded and path in images:
                 self._note_decoded(data, path)
-                on_device = change.decoded(image, "mixed" if is_on_gpu else "cpu")
-            else:
-                on_device = image.gpu() if is_on_gpu else image
-            data.set_item_in_path(path, change.changed(on_device, fill_value, is_mask))
+            data.set_item_in_path(path, self.change_pixels(image, leaf, change.parameters, path[-1]))
         self._set_sizes(data, sizes, hw, change.output_hw)
         self._change_geometry(data, change.matrix)
         return data
@@ -217,10 +228,12 @@ class ImageTransformStep(PipelineStepBase):
     @np.errstate(all="ignore")  # which DALI does
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         images, masks, sizes = (self._values(data, kind) for kind in ("image", "mask", "hw"))
-        files = {}
+        files: dict[FieldPath, Any] = {}
         for path, image in images.items() if self._is_encoded else ():
             with naming_field(path):
-                files[path] = image_arrays.ImageFile.opened(image)
+                files[path] = image_arrays.ImageFile.opened(
+                    image.source if isinstance(image, DeferredImage) else image
+                )
         of_images = [
             files[path].hw if path in files else image_transform.image_hw(image) for path, image in images.items()
         ]
@@ -230,8 +243,14 @@ class ImageTransformStep(PipelineStepBase):
         else:
             hw = image_transform.one_size_of_all(functions.stack(*of_images), len(of_images))
         change = self._change_of(hw)
-        for path, image in images.items():
-            if path in files:
+        for path, image in (images | masks).items():
+            if isinstance(image, DeferredImage):
+                if path in files:
+                    self._note_decoded(data, path)
+                data.set_item_in_path(path, self._deferred(image, change))
+            elif path in masks:
+                data.set_item_in_path(path, change.changed(image, 0.0, True))
+            elif path in files:
                 self._note_decoded(data, path)
                 least_scale = change.least_scale if self._reduced_decoding else 1.0
                 with naming_field(path):
@@ -239,11 +258,18 @@ class ImageTransformStep(PipelineStepBase):
                 data.set_item_in_path(path, change.changed(decoded.image, self._fill_value, False, decoded))
             else:
                 data.set_item_in_path(path, change.changed(image, self._fill_value, False))
-        for path, mask in masks.items():
-            data.set_item_in_path(path, change.changed(mask, 0.0, True))
         self._set_sizes(data, sizes, hw, change.output_hw)
         self._change_geometry(data, change.matrix)
         return data
+
+    def _deferred(self, image: DeferredImage, change: ImagePlaneChange) -> DeferredImage:
+        """Note the change of an image whose pixels the graph changes."""
+        parameters = change.parameters.values()
+        if change.output_hw is None:
+            return image.changed(*parameters)
+        is_file = image.ndim == 1
+        frames, channels = ((), 3) if is_file else (image.shape[:-3], image.shape[-1])
+        return image.changed(*parameters, shape=(*frames, *change.output_hw, channels))
 
     def _size_of_all(self, images: list[Any], masks: list[Any], sizes: list[Any]) -> Any:
         """The one size of images, masks and size fields, ``(2,)`` float32, or int32."""
@@ -322,6 +348,44 @@ class ImageTransformStep(PipelineStepBase):
 with_pixel_fields = has_settings(PixelFields, ImageTransformStep.__init__)
 
 
+class ResamplingStep(ImageTransformStep):
+    """Resamples images, and all that is given in their pixels; a derived step says by which transformation."""
+
+    _output_hw: tuple[int, int]
+
+    @abstractmethod
+    def _resampling(self) -> Resampling:
+        """How images are resampled."""
+
+    def _parameter_types(self) -> Mapping[str, types.DALIDataType]:
+        return Resampler.parameter_types(self._resampling(), self._is_encoded)
+
+    def _in_graph(
+        self, image: DataNode, device: str, fill_value: float, is_mask: bool, parameters: Mapping[str, DataNode]
+    ) -> DataNode:
+        resampler = Resampler.of_parameters(self._resampling(), self._output_hw, parameters)
+        if resampler.decoded_part is not None:
+            if is_mask:
+                resampler = resampler.of_whole_image()
+            else:
+                image = resampler.decoded(image, device)
+        resampled: DataNode = resampler(image, fill_value, is_mask)
+        return resampled
+
+    def _change_by(self, resampler: Resampler, matrix: Any, hw: Any, least_scale: float = 1.0) -> ImagePlaneChange:
+        """The change by a resampler, which works on decoded images of a size."""
+        for_graph = resampler.of_encoded(hw) if self._is_encoded else resampler
+        names = self._parameter_types()
+        parameters = dict(zip(names, for_graph.parameters, strict=True))
+        return ImagePlaneChange(matrix, parameters, resampler, self._output_hw, least_scale)
+
+    def _resized(self, scaling: AxisScaling, hw: Any) -> ImagePlaneChange:
+        """The change for a transformation without rotation and shearing."""
+        resampler = Resampler.resizing(self._resampling(), scaling, hw)
+        least_scale = 1.0 if functions.is_node(hw) else float(np.abs(scaling.scale).min())
+        return self._change_by(resampler, scaling.matrix_after(), hw, least_scale)
+
+
 def checked_hw(value: Any, argument: str) -> tuple[int, int]:
     """Return a height and a width of at least 1 pixel.
 
@@ -344,7 +408,7 @@ def _changed_projections(
     return [changed[number] for number in range(len(projections))]
 
 
-class ImageResizeCropFlipper(ImageTransformStep):
+class ImageResizeCropFlipper(ResamplingStep):
     """Scales images at random, crops a region of fixed size, and mirrors it at random, all in one resize.
 
     It is the usual augmentation of multi-camera detectors (``ResizeCropFlipRotImage`` of StreamPETR and BEVDet,
@@ -466,15 +530,17 @@ class ImageResizeCropFlipper(ImageTransformStep):
         start, end = corner + mirrored, corner + size - mirrored
         scales = functions.stack(scale, scale * (is_flipped * np.float32(-2) + np.float32(1)))
         scaling = AxisScaling(scales, -start * scales, start, end, self._output_hw)
-        resampling = Resampling.REGION if self._is_kept_inside else Resampling.PASTED_REGION
-        return self._resized(scaling, hw, resampling)
+        return self._resized(scaling, hw)
+
+    def _resampling(self) -> Resampling:
+        return Resampling.REGION if self._is_kept_inside else Resampling.PASTED_REGION
 
 
 _MODES = {mode.name.lower(): mode for mode in ResizingMode}
 _ANCHORS = {anchor.name.lower(): anchor for anchor in ResizingAnchor}
 
 
-class ImageResizer(ImageTransformStep):
+class ImageResizer(ResamplingStep):
     """Brings images, anywhere in the sample, to one size, and changes all that is given in their pixels
     accordingly.
 
@@ -538,10 +604,10 @@ class ImageResizer(ImageTransformStep):
         self._anchor = choice(anchor, "anchor", _ANCHORS)
 
     def _change_of(self, hw: Any) -> ImagePlaneChange:
-        mode = _MODES[self._mode]
-        scaling = resizing(hw, self._output_hw, mode, _ANCHORS[self._anchor])
-        resampling = Resampling.PASTED_REGION if mode == ResizingMode.PAD else Resampling.REGION
-        return self._resized(scaling, hw, resampling)
+        return self._resized(resizing(hw, self._output_hw, _MODES[self._mode], _ANCHORS[self._anchor]), hw)
+
+    def _resampling(self) -> Resampling:
+        return Resampling.PASTED_REGION if _MODES[self._mode] == ResizingMode.PAD else Resampling.REGION
 
 
 class HorizontalFlipper(ImageTransformStep):
@@ -601,13 +667,21 @@ class HorizontalFlipper(ImageTransformStep):
         matrix = transforms.translation(transforms.scale(scale=scale), offset=offset)
 
         def flipped(image: Any, fill_value: float, is_mask: bool) -> Any:
-            if functions.is_node(image):
-                return fn.flip(image, horizontal=flag)
             return image_arrays.flipped(image) if is_flipped else image
 
-        return ImagePlaneChange(matrix, flipped, None)
+        return ImagePlaneChange(matrix, {"is_flipped": flag}, flipped, None)
+
+    def _parameter_types(self) -> Mapping[str, types.DALIDataType]:
+        return {"is_flipped": _DT.INT32}
+
+    def _in_graph(
+        self, image: DataNode, device: str, fill_value: float, is_mask: bool, parameters: Mapping[str, DataNode]
+    ) -> DataNode:
+        flipped: DataNode = fn.flip(image, horizontal=parameters["is_flipped"])
+        return flipped
 
 
+_PADDED = {"padded_hw": _DT.INT32}
 _RULE = "an image has height, width, channels"
 _SIZE_TYPES = [_DT.INT32, _DT.INT64, _DT.UINT32, _DT.UINT64, _DT.INT16, _DT.UINT16, _DT.FLOAT, _DT.FLOAT64]
 
@@ -660,25 +734,33 @@ class ImageToTileSizePadder(PipelineStepBase):
         """Declare that images stay as they are, whatever their layout."""
         return [ImageUse(self._image_name, with_height_and_width, as_array)]
 
+    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges:
+        """Declare the size of each image after the step."""
+        return dict.fromkeys(data_empty.find_all_occurrences(self._image_name), _PADDED)
+
+    def change_pixels(
+        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
+    ) -> DataNode:
+        """See `PipelineStepBase.change_pixels`."""
+        is_bool, height = leaf.dtype == _DT.BOOL, axis_of_height(leaf)
+        padded: DataNode = fn.slice(
+            fn.reinterpret(image, dtype=_DT.UINT8) if is_bool else image,  # `fn.slice` refuses bool
+            start=[0, 0],
+            shape=parameters["padded_hw"],
+            axes=[height, height + 1],
+            out_of_bounds_policy="pad",
+            fill_values=[self._fill_value],
+        )
+        return fn.reinterpret(padded, dtype=_DT.BOOL) if is_bool else padded
+
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in data.find_all_occurrences(self._image_name):
-            image = data.get_item_in_path(path)
-            is_bool = data.get_type_of_item_in_path(path) == _DT.BOOL
-            if is_bool:  # which `fn.slice` refuses
-                image = fn.reinterpret(image, dtype=_DT.UINT8)
-            height = axis_of_height(leaf_at(data, path))
+            image, leaf = data.get_item_in_path(path), leaf_at(data, path)
+            height = axis_of_height(leaf)
             image_hw = image.shape(dtype=_DT.INT32)[height : height + 2 or None]
             # Fails where there are fewer axes.
             padded_hw = functions.failing_with(_RULE, self._padded, image_hw)
-            padded = fn.slice(
-                image,
-                start=[0, 0],
-                shape=padded_hw,
-                axes=[height, height + 1],
-                out_of_bounds_policy="pad",
-                fill_values=[self._fill_value],
-            )
-            data.set_item_in_path(path, fn.reinterpret(padded, dtype=_DT.BOOL) if is_bool else padded)
+            data.set_item_in_path(path, self.change_pixels(image, leaf, {"padded_hw": padded_hw}, path[-1]))
         self._pad_sizes(data)
         return data
 
@@ -689,6 +771,10 @@ class ImageToTileSizePadder(PipelineStepBase):
             if image.ndim < 3:
                 raise FieldValueError(f"{_RULE[0].upper()}{_RULE[1:]}; got {image.shape}.")
             padded_hw = self._padded(np.array(image.shape[height : height + 2], np.int32))
+            if isinstance(image, DeferredImage):
+                shape = (*image.shape[:height], *padded_hw.tolist(), *image.shape[height + 2 :])
+                data.set_item_in_path(path, image.changed(padded_hw, shape=shape))
+                continue
             data.set_item_in_path(path, image_arrays.padded(image, height, padded_hw.tolist(), self._fill_value))
         self._pad_sizes(data)
         return data

@@ -22,6 +22,7 @@ from ...draws.random_draws import IntegerDraw, RandomDraw, UniformDraw
 from ...operators import functions as f
 from ...operators import image_pixels as pixels
 from ...operators.array_packages import needed_package
+from ...operators.deferred_images import DeferredImage
 from ...operators.element_selection import leaf_at
 from ...operators.image_pixels import (
     Image,
@@ -35,8 +36,8 @@ from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name
 from ..image_use import ImageUse, as_pixels, white_at_full_scale
 from ..named_fields import FieldSearch, Key, Names
-from ..pipeline_step_base import PipelineStepBase
-from .image_pixel_steps import ArrayChange, ImagePixelStep, PixelChange, change_images
+from ..pipeline_step_base import PipelineStepBase, PixelChanges
+from .image_pixel_steps import ArrayChange, ImagePixelStep, Parameters, change_images
 
 IMAGE_TYPES = (DALIImageType.RGB, DALIImageType.BGR, DALIImageType.YCbCr, DALIImageType.GRAY)
 _RGB, _BGR, _YCBCR, _GRAY = IMAGE_TYPES
@@ -110,15 +111,18 @@ class ImageColorSpaceConverter(ImagePixelStep):
         self._from_image_type = choice(from_image_type, "from_image_type", IMAGE_TYPES)
         self._to_image_type = choice(to_image_type, "to_image_type", IMAGE_TYPES)
 
-    def _change(self) -> PixelChange:
+    def _in_graph(self, image: DataNode, dtype: DALIDataType, *parameters: Any) -> DataNode:
         before, after = self._from_image_type, self._to_image_type
-
-        def converted(image: DataNode, dtype: DALIDataType) -> DataNode:
-            if before == after:  # which DALI refuses
-                return image
-            return fn.color_space_conversion(pixels.with_pixels(image), image_type=before, output_type=after)
-
+        if before == after:  # which DALI refuses
+            return image
+        converted: DataNode = fn.color_space_conversion(
+            pixels.with_pixels(image), image_type=before, output_type=after
+        )
         return converted
+
+    def _deferred(self, parameters: Parameters, image: Any) -> Any:
+        num_channels = 1 if self._to_image_type == _GRAY else 3
+        return image.changed(shape=(*image.shape[:-1], num_channels))
 
     def _array_change(self) -> ArrayChange | None:
         before, after = self._from_image_type, self._to_image_type
@@ -146,6 +150,8 @@ _PARTS = ("brightness", "contrast", "saturation", "hue", "swap")  # in the order
 _VALUES = ("brightness", "contrast", "hue", "saturation")  # in the order in which they are drawn
 _NO_CHANGE = {"brightness": 0.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.0, "swap": 0.0}
 _PERMUTATIONS = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (2, 1, 0), (2, 0, 1), (1, 2, 0))
+
+_NUMBERS = ("delta", "alpha", "gain", "gain_after")  # of a `_Change`
 
 _NO_COLOR_CHANGE = 1e-5  # of a matrix: changes no level
 
@@ -260,20 +266,33 @@ class PhotoMetricDistorter(PipelineStepBase):
         """Declare that images must have their full range."""
         return [ImageUse(self._image_name, white_at_full_scale, _clamped)]
 
+    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges:
+        """Declare the parameters of the change of each image."""
+        may_recolor = any(map(self._may, _PARTS[2:]))
+        names = (*_NUMBERS, *["matrix"] * may_recolor) if any(map(self._may, _PARTS)) else ()
+        parameters = dict.fromkeys(names, _DT.FLOAT)
+        return dict.fromkeys(data_empty.find_all_occurrences(self._image_name), parameters) if names else {}
+
+    def change_pixels(
+        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
+    ) -> DataNode:
+        """See `PipelineStepBase.change_pixels`."""
+        if self._enforce_process_on_gpu and pixels.pipeline_has_gpu():
+            image = image.gpu()
+        return _changed(image, self._change_of(parameters), leaf.dtype == _DT.UINT8)
+
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         if not any(map(self._may, _PARTS)):
             return data
-        change = self._drawn_change()
+        parameters = self._parameters()
         for path in data.find_all_occurrences(self._image_name):
             image = data.get_item_in_path(path)
-            if self._enforce_process_on_gpu and pixels.pipeline_has_gpu():
-                image = image.gpu()
-            is_uint8 = data.get_type_of_item_in_path(path) == _DT.UINT8
-            data.set_item_in_path(path, _changed(image, change, is_uint8))
+            data.set_item_in_path(path, self.change_pixels(image, leaf_at(data, path), parameters, path[-1]))
         return data
 
     @do_not_convert
-    def _drawn_change(self) -> _Change:
+    def _parameters(self) -> dict[str, Any]:
+        """Compute the numbers of a `_Change`, as nodes or arrays."""
         drawn = {draw.name: self.draw(draw.name) for draw in self._draws}  # in the order of the declaration
         values = f.stack(*[drawn[part] for part in _PARTS[:4]], f.cast(drawn["permutation"], _DT.FLOAT))
         decisions = f.stack(*[drawn[f"{part}_decision"] for part in _PARTS])
@@ -285,15 +304,13 @@ class PhotoMetricDistorter(PipelineStepBase):
         early = (alpha - 1.0) * f.cast(drawn["contrast_is_early"], _DT.FLOAT) + 1.0
         # A gain above 1 must be clamped before the matrix; one below 1 needs no clamp and may be part of it.
         gain = f.maximum(early, np.float32(1.0))
-        may_recolor = any(self._may(part) for part in _PARTS[2:])
-        return _Change(
-            delta=done[0],
-            alpha=alpha,
-            gain=gain,
-            gain_after=alpha / gain,
-            matrix=self._matrix(done) if may_recolor else None,
-            is_two_stages=(any if may_recolor else all)(map(self._may, ("brightness", "contrast"))),
-        )
+        parameters = dict(zip(_NUMBERS, (done[0], alpha, gain, alpha / gain), strict=True))
+        return {**parameters, "matrix": self._matrix(done)} if any(map(self._may, _PARTS[2:])) else parameters
+
+    def _change_of(self, parameters: Mapping[str, Any]) -> _Change:
+        may_recolor = "matrix" in parameters
+        is_two_stages = (any if may_recolor else all)(map(self._may, ("brightness", "contrast")))
+        return _Change(**{"matrix": None, **parameters}, is_two_stages=is_two_stages)
 
     def _may(self, part: str) -> bool:
         """Whether a part has a probability and a range with which it changes anything."""
@@ -311,10 +328,15 @@ class PhotoMetricDistorter(PipelineStepBase):
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         if not any(map(self._may, _PARTS)):
             return data
-        change = self._drawn_change()
+        parameters = self._parameters()
         paths = data.find_all_occurrences(self._image_name)
-        change_images(data, paths, lambda image: _changed_array(image, change))
+        change_images(data, paths, lambda image: self._changed_array(image, parameters))
         return data
+
+    def _changed_array(self, image: Any, parameters: Mapping[str, Any]) -> Any:
+        if isinstance(image, DeferredImage):
+            return image.changed(*parameters.values())
+        return _changed_array(image, self._change_of(parameters))
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)

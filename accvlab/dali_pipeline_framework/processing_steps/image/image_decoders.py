@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,14 @@ from ...checks import choice, field_name, flag, probability
 from ...engine.dali.graph_definition import branched
 from ...engine.dali.texts import failing_with
 from ...operators import functions, image_arrays
+from ...operators.deferred_images import DeferredImage
 from ...operators.image_pixels import decoded_in_graph
 from ...sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup, formats
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name
 from ..image_use import ImageUse, no_images
 from ..named_fields import FieldSearch, Names, find_paths, required_names
-from ..pipeline_step_base import PipelineStepBase, naming_field
+from ..pipeline_step_base import PipelineStepBase, PixelChanges, naming_field
 from .image_colors import IMAGE_TYPES
 
 
@@ -66,6 +67,17 @@ class ImageDecoder(PipelineStepBase):
         """Declare that image files become images."""
         return [ImageUse(self._image_name, formats.ENCODED_IMAGE, formats.DECODED_IMAGE)]
 
+    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges:
+        """Declare that images are decoded."""
+        return {path: {} for path in data_empty.find_all_occurrences(self._image_name)}
+
+    def change_pixels(
+        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
+    ) -> DataNode:
+        """See `PipelineStepBase.change_pixels`."""
+        decoded: DataNode = self._decoded(image)
+        return decoded
+
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in data.find_all_occurrences(self._image_name):
             encoded = data.get_item_in_path(path)
@@ -78,6 +90,9 @@ class ImageDecoder(PipelineStepBase):
 
     @do_not_convert
     def _decoded(self, encoded: Any) -> Any:
+        if isinstance(encoded, DeferredImage):
+            height, width = encoded.hw_of_file.astype(int).tolist()
+            return encoded.changed(shape=(height, width, 3))
         if not functions.is_node(encoded):
             return image_arrays.decoded_image(encoded, as_bgr=self._as_bgr)
         output_type = types.DALIImageType.BGR if self._as_bgr else types.DALIImageType.RGB

@@ -4,18 +4,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
 import numpy as np
 import nvidia.dali.fn as fn
 from numpy.typing import NDArray
+from nvidia.dali.data_node import DataNode
 from nvidia.dali.types import DALIDataType
 
 from ...checks import choice, field_name, number_list
 from ...errors import FieldValueError, SettingError
 from ...operators import image_pixels as pixels
+from ...operators.deferred_images import DeferredImage
 from ...operators.element_selection import NUMBER_TYPES, leaf_at
 from ...operators.functions import cast_array
 from ...sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
@@ -25,7 +27,7 @@ from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name
 from ..image_use import ARRAY, PIXELS, ImageUse, as_pixels, is_far_outside, range_before
 from ..named_fields import FieldSearch, change_type
-from ..pipeline_step_base import PipelineStepBase
+from ..pipeline_step_base import PipelineStepBase, PixelChanges
 from .image_pixel_steps import change_images
 
 _ACCEPTED_INPUTS = (
@@ -60,6 +62,17 @@ class _ImageConverter(PipelineStepBase):
     def _check_against(self, search: FieldSearch, path: FieldPath, leaf: LeafFormat) -> None:
         """Add problems of an image."""
 
+    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges:
+        """Declare that images are changed by settings alone."""
+        return {path: {} for path in data_empty.find_all_occurrences(self._image_name)}
+
+    def change_pixels(
+        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
+    ) -> DataNode:
+        """See `PipelineStepBase.change_pixels`."""
+        (changed,) = self._in_graph([image], [leaf.dtype])
+        return changed  # type: ignore[no-any-return]
+
     @do_not_convert
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         paths = data.find_all_occurrences(self._image_name)
@@ -71,8 +84,17 @@ class _ImageConverter(PipelineStepBase):
         return data
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        change_images(data, data.find_all_occurrences(self._image_name), self._on_array, self._output_type)
+        change_images(data, data.find_all_occurrences(self._image_name), self._changed, self._output_type)
         return data
+
+    def _changed(self, image: Any) -> Any:
+        if isinstance(image, DeferredImage):
+            return image.changed(shape=self._shape_after(image), dtype=NUMPY_TYPES[self._output_type])
+        return self._on_array(image)
+
+    def _shape_after(self, image: Any) -> tuple[int, ...]:
+        """Shape of the output; raises a `FieldValueError` where the image cannot be changed."""
+        return tuple(image.shape)
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)
@@ -184,7 +206,12 @@ class ImageMeanStdDevNormalizer(_ImageConverter):
         converted: NDArray[Any] = cast_array(pixels.scaled_channels(image, mean, factor, is_transposed), dtype)
         return converted
 
-    def _checked(self, image: NDArray[Any]) -> NDArray[Any]:
+    def _shape_after(self, image: Any) -> tuple[int, ...]:
+        *frames, height, width, channels = self._checked(image).shape
+        is_transposed = self._output_layout.endswith("CHW")
+        return (*frames, channels, height, width) if is_transposed else (*frames, height, width, channels)
+
+    def _checked(self, image: Any) -> Any:
         pixels.checked_image(image, needs_pixels=False)
         layout, num_means = self._output_layout, max(len(self._mean), len(self._std_dev))
         if num_means not in (1, image.shape[-1]):

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,18 +22,21 @@ from ...engine.dali.graph_definition import branched
 from ...errors import FieldValueError, SettingError
 from ...operators import functions as f
 from ...operators.array_packages import needed_package
+from ...operators.deferred_images import DeferredImage
+from ...operators.element_selection import leaf_at
 from ...operators.image_pixels import Image, by_frame, checked_image, scaled, with_layout, with_pixels
-from ...sample_data import FieldPath, SampleDataGroup
+from ...sample_data import FieldPath, LeafFormat, SampleDataGroup
 from ...sample_data.graph_mode import do_not_convert
+from ...sample_data.names import Name
 from .. import image_use
 from ..image_use import PIXELS, ContentRule, ImageUse, as_pixels, white_at_full_scale
 from ..named_fields import FieldSearch, Key, Names, change_type, find_paths, required_names
-from ..pipeline_step_base import PipelineStepBase, naming_field
+from ..pipeline_step_base import PipelineStepBase, PixelChanges, naming_field
 
 _DT = types.DALIDataType
 
-PixelChange: TypeAlias = Callable[[DataNode, types.DALIDataType], DataNode]
-"""Gives the output image for an image and its type."""
+Parameters: TypeAlias = Callable[[Callable[[], Any]], Sequence[Any]]
+"""Gives the parameters of the change of an image; what it is called with gives height and width, ``(2,)``."""
 
 ArrayChange: TypeAlias = Callable[[Image], Image]
 """Gives the output image for an image."""
@@ -57,9 +61,16 @@ class ImagePixelStep(PipelineStepBase):
         decision = UniformDraw("decision", 0.0, 1.0 if 0 < self._prob < 1 else 0.0, key=key)
         self._draws: tuple[RandomDraw, ...] = (decision,)
 
+    # Names and types of what `_parameters` gives.
+    _parameter_types: ClassVar[Mapping[str, types.DALIDataType]] = {}
+
+    def _parameters(self) -> Parameters:
+        """Compute what all images of a sample share, as nodes or arrays, and return what gives the parameters."""
+        return lambda _: ()
+
     @abstractmethod
-    def _change(self) -> PixelChange:
-        """Define what all images of a sample share, and return the change of an image."""
+    def _in_graph(self, image: DataNode, dtype: types.DALIDataType, *parameters: Any) -> DataNode:
+        """Change an image of a type by its parameters."""
 
     @abstractmethod
     def _array_change(self) -> ArrayChange | None:
@@ -68,7 +79,8 @@ class ImagePixelStep(PipelineStepBase):
     @property
     def has_array_form(self) -> bool:
         """Whether the change of arrays is that of the graph."""
-        return super().has_array_form and not image_use.is_overridden(type(self), "_array_change", ["_change"])
+        own = ["_in_graph", "_parameters"]
+        return super().has_array_form and not image_use.is_overridden(type(self), "_array_change", own)
 
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
         """Declare whether a sample is changed, and how."""
@@ -81,23 +93,44 @@ class ImagePixelStep(PipelineStepBase):
     def _is_changed(self) -> Any:
         return self.draw("decision") < np.float32(self._prob)
 
+    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges:
+        """Declare the parameters of the change of each image."""
+        return dict.fromkeys(find_paths(data_empty, self._image_names), self._parameter_types)
+
+    def change_pixels(
+        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
+    ) -> DataNode:
+        """See `PipelineStepBase.change_pixels`."""
+        return self._in_graph(image, leaf.dtype, *parameters.values())
+
     @do_not_convert
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        change = self._change()
+        parameters = self._parameters()
         for path in find_paths(data, self._image_names):
-            dtype: Any = data.get_type_of_item_in_path(path)
-            data.set_item_in_path(path, change(data.get_item_in_path(path), dtype))
+            image, dtype = data.get_item_in_path(path), leaf_at(data, path).dtype
+            of_image = parameters(functools.partial(_size_of_node, image))
+            data.set_item_in_path(path, self._in_graph(image, dtype, *of_image))
         return data
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        change = self._array_change()
+        paths = find_paths(data, self._image_names)
+        images = [data.get_item_in_path(path) for path in paths]
+        if images and isinstance(images[0], DeferredImage):
+            parameters = self._parameters()
+            change: ArrayChange | None = functools.partial(self._deferred, parameters)
+        else:
+            change = self._array_change()
 
         def changed(image: Image) -> Image:
             checked_image(image, needs_pixels=self._needs_pixels, num_channels=self._num_channels)
             return image if change is None else change(image)
 
-        change_images(data, find_paths(data, self._image_names), changed)
+        change_images(data, paths, changed)
         return data
+
+    def _deferred(self, parameters: Parameters, image: Any) -> Any:
+        """Note the change of an image whose pixels the graph changes."""
+        return image.changed(*parameters(lambda: np.array(image.shape[-3:-1], np.float32)))
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)
@@ -106,6 +139,10 @@ class ImagePixelStep(PipelineStepBase):
 
     def _check_images(self, search: FieldSearch, paths: Sequence[FieldPath]) -> None:
         """Add problems of the images."""
+
+
+def _size_of_node(image: DataNode) -> Any:
+    return image.shape(dtype=_DT.INT32)[-3:-1]
 
 
 def change_images(
@@ -187,18 +224,21 @@ class ImageBrightnessContrastJitter(ImagePixelStep):
             for name, limits in (("brightness", brightness_range), ("contrast", contrast_range))
         )
 
-    def _change(self) -> PixelChange:
-        brightness, contrast = self.draw("brightness"), self.draw("contrast")
+    _parameter_types: ClassVar = {"brightness": _DT.FLOAT, "contrast": _DT.FLOAT}
+
+    def _parameters(self) -> Parameters:
+        factors = [self.draw("brightness"), self.draw("contrast")]
         if self._prob < 1:
             is_changed = self._is_changed()
-            brightness, contrast = (factor * is_changed + (is_changed ^ True) for factor in (brightness, contrast))
+            factors = [factor * is_changed + (is_changed ^ True) for factor in factors]
+        return lambda _: factors
 
-        def changed(image: DataNode, dtype: types.DALIDataType) -> DataNode:
-            center = _CENTER_OF_UINT8 if dtype == types.DALIDataType.UINT8 else _CENTER_OF_FLOAT
-            return fn.brightness_contrast(
-                image, brightness=brightness, contrast=contrast, contrast_center=float(center)
-            )
-
+    def _in_graph(self, image: DataNode, dtype: types.DALIDataType, *parameters: Any) -> DataNode:
+        brightness, contrast = parameters
+        center = _CENTER_OF_UINT8 if dtype == _DT.UINT8 else _CENTER_OF_FLOAT
+        changed: DataNode = fn.brightness_contrast(
+            image, brightness=brightness, contrast=contrast, contrast_center=float(center)
+        )
         return changed
 
     def _array_change(self) -> ArrayChange | None:
@@ -263,13 +303,18 @@ class ImageGaussianBlurrer(ImagePixelStep):
         self._window_size = 2 * math.ceil(3 * most) + 1
         self._draws += (UniformDraw("sigma", least, most, key=key),)
 
-    def _change(self) -> PixelChange:
+    _parameter_types: ClassVar = {"sigma": _DT.FLOAT}
+
+    def _parameters(self) -> Parameters:
         sigma = (self.draw("sigma") - _NO_BLUR) * self._is_changed() + _NO_BLUR
+        return lambda _: [sigma]
 
-        def blurred(image: DataNode, dtype: types.DALIDataType) -> DataNode:
-            # Without a layout, `fn.gaussian_blur` blurs across channels as well.
-            return fn.gaussian_blur(with_layout(with_pixels(image)), sigma=sigma, window_size=self._window_size)
-
+    def _in_graph(self, image: DataNode, dtype: types.DALIDataType, *parameters: Any) -> DataNode:
+        (sigma,) = parameters
+        # Without a layout, `fn.gaussian_blur` blurs across channels as well.
+        blurred: DataNode = fn.gaussian_blur(
+            with_layout(with_pixels(image)), sigma=sigma, window_size=self._window_size
+        )
         return blurred
 
     def _array_change(self) -> ArrayChange | None:
@@ -324,16 +369,18 @@ class ImageJpegDistorter(ImagePixelStep):
         least, most = whole_range(quality_range, "quality_range", at_least=1, at_most=100)
         self._draws += (IntegerDraw("quality", least, most + 1, key=key),)
 
-    def _change(self) -> PixelChange:
+    _parameter_types: ClassVar = {"is_changed": _DT.BOOL, "quality": _DT.INT32}
+
+    def _parameters(self) -> Parameters:
         is_changed, quality = self._is_changed(), self.draw("quality")
+        return lambda _: [is_changed, quality]
 
-        def distorted(image: DataNode, dtype: types.DALIDataType) -> DataNode:
-            image = with_pixels(image)
-            if self._prob == 1:
-                return _distorted(image, quality)
-            return branched(is_changed, [with_layout(image), quality], _distorted, lambda same, _: same)
-
-        return distorted
+    def _in_graph(self, image: DataNode, dtype: types.DALIDataType, *parameters: Any) -> DataNode:
+        is_changed, quality = parameters
+        image = with_pixels(image)
+        if self._prob == 1:
+            return _distorted(image, quality)
+        return branched(is_changed, [with_layout(image), quality], _distorted, lambda same, _: same)
 
     def _array_change(self) -> ArrayChange | None:
         if not self._is_changed():
@@ -424,20 +471,21 @@ class RandomEraser(ImagePixelStep):
             UniformDraw("place", 0.0, 1.0, shape=(self._num_rectangles, 2), key=key),
         )
 
-    def _change(self) -> PixelChange:
+    _parameter_types: ClassVar = {"anchors": _DT.FLOAT, "shapes": _DT.FLOAT}
+
+    def _parameters(self) -> Parameters:
         rectangles, flat = self._rectangles(), [2 * self._num_rectangles]
+        return lambda size: [f.reshape(each, flat) for each in rectangles(size())]
 
-        def erased(image: DataNode, dtype: types.DALIDataType) -> DataNode:
-            image = with_layout(with_pixels(image))
-            anchors, shapes = rectangles(image.shape(dtype=_DT.INT32)[-3:-1])
-            return fn.erase(
-                image,
-                anchor=fn.reshape(anchors, shape=flat),
-                shape=fn.reshape(shapes, shape=flat),
-                axis_names="HW",
-                fill_value=self._fill_value,
-            )
-
+    def _in_graph(self, image: DataNode, dtype: types.DALIDataType, *parameters: Any) -> DataNode:
+        anchors, shapes = parameters
+        erased: DataNode = fn.erase(
+            with_layout(with_pixels(image)),
+            anchor=anchors,
+            shape=shapes,
+            axis_names="HW",
+            fill_value=self._fill_value,
+        )
         return erased
 
     def _array_change(self) -> ArrayChange | None:
@@ -570,19 +618,26 @@ class GridMasker(ImagePixelStep):
             UniformDraw("shift_y", 0.0, 1.0, key=key),
         )
 
-    def _change(self) -> PixelChange:
-        is_masked = fn.cast(self._is_changed(), dtype=_DT.FLOAT)
+    _parameter_types: ClassVar = {
+        "tile": _DT.INT32,
+        "ratio": _DT.FLOAT,
+        "angle": _DT.FLOAT,
+        "shift_x": _DT.FLOAT,
+        "shift_y": _DT.FLOAT,
+    }
+
+    def _parameters(self) -> Parameters:
+        is_masked = f.cast(self._is_changed(), _DT.FLOAT)
         tile, ratio, angle, x, y = (self.draw(draw.name) for draw in self._draws[1:])
-        grid = (tile, ratio * is_masked, angle, x * tile, y * tile)
+        size = f.cast(tile, _DT.FLOAT)
+        return lambda _: [tile, ratio * is_masked, angle, x * size, y * size]
 
-        def masked(image: DataNode, dtype: types.DALIDataType) -> DataNode:
-            image = with_layout(image)
-            one = types.Constant(np.ones((1, 1, 1), np.uint8), device=image.device)
-            is_image = fn.reshape(image.shape().shape(), shape=[]) == 3
-            nodes = [image, one, *grid]
-            return branched(is_image, nodes, lambda same, _, *of_image: _masked(same, *of_image), _masked_clip)
-
-        return masked
+    def _in_graph(self, image: DataNode, dtype: types.DALIDataType, *parameters: Any) -> DataNode:
+        image = with_layout(image)
+        one = types.Constant(np.ones((1, 1, 1), np.uint8), device=image.device)
+        is_image = fn.reshape(image.shape().shape(), shape=[]) == 3
+        nodes = [image, one, *parameters]
+        return branched(is_image, nodes, lambda same, _, *grid: _masked(same, *grid), _masked_clip)
 
     def _array_change(self) -> ArrayChange | None:
         tile, ratio, angle, x, y = (np.float32(self.draw(draw.name)) for draw in self._draws[1:])

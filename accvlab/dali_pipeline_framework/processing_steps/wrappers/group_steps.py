@@ -16,7 +16,7 @@ from ...sample_data import FieldPath, FormatProblem, SampleDataGroup, format_err
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name, Path, normalized_path
 from ..image_use import no_images
-from ..pipeline_step_base import PipelineStepBase
+from ..pipeline_step_base import PipelineStepBase, no_pixels
 
 
 class GroupToApplyToSelectedStepBase(PipelineStepBase):
@@ -77,6 +77,7 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
         return [path for path in paths if not any(path[:end] in paths for end in range(len(path)))]
 
     declare_images = no_images
+    declare_pixel_changes = no_pixels  # the step that it applies declares its own
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in self._selected_paths(data):
