@@ -30,6 +30,7 @@ from ..operators.deferred_images import DeferredImage
 from ..processing_steps.image_use import declared_images, no_images
 from ..processing_steps.pipeline_step_base import ArrayApplication, PipelineStepBase, RunWhere, filled
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, SampleDataGroup, format_error
+from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.folded_formats import FoldedFormat
 from ..sample_data.formats import ENCODED_IMAGE, ImageContent, LeafFormat
 from ..sample_data.names import Name, alike_paths, format_path, format_paths
@@ -389,13 +390,13 @@ class ArraySteps:
         input_format: Format of the samples.
         steps: The steps.
         first_deferred: Number of the first step whose changes of pixels are left to the graph; None for none.
-        deferred: Paths of the images whose pixels are changed there, one for each change, in their order.
+        deferred: For each of these changes, in their order, the path of the image and the types of the parameters.
     """
 
     input_format: GroupFormat
     steps: Sequence[PipelineStepBase]
     first_deferred: int | None = None
-    deferred: Sequence[FieldPath] = ()
+    deferred: Sequence[tuple[FieldPath, Sequence[np.dtype[Any]]]] = ()
     _prepared: _Prepared | None = attrs.field(default=None, init=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -423,7 +424,7 @@ class ArraySteps:
             blueprint.set_apply_mapping(False)
             output_format = chain_format(blueprint, self.steps, draws=plan).format
             draws = ArrayDraws(plan)
-            deferred = [output_format.flat_paths.index(path) for path in self.deferred]
+            deferred = [output_format.flat_paths.index(path) for path, _ in self.deferred]
             self._prepared = _Prepared(plan, output_format, draws, ArrayApplication(draws), deferred)
         return self._prepared
 
@@ -464,8 +465,9 @@ class ArraySteps:
                 raise SampleStepError(name) from error
             if isinstance(value, DeferredImage):
                 values[index], pending[index] = value.source, iter(changes)
-        for index in prepared.deferred:
-            yield from map(np.asarray, next(pending[index]))
+        for index, (_, dtypes) in zip(prepared.deferred, self.deferred, strict=True):
+            for number, dtype in zip(next(pending[index]), dtypes, strict=True):
+                yield np.asarray(number).astype(dtype, casting="same_kind", copy=False)
 
     def try_on(self, flat: Sequence[Any]) -> Sequence[Any]:
         """Apply the steps to a sample with some numbers that could be drawn."""
@@ -616,7 +618,10 @@ class Chain:
         count = placement.num_in_workers
         if count == 0:
             return None
-        deferred = [each.path for each in placement.pixels]
+        deferred = [
+            (change.path, [np.dtype(get_numpy_type_for_dali_type(each)) for each in change.parameters.values()])
+            for change in placement.pixels
+        ]
         return ArraySteps(self.blueprint_of_steps().format, self.steps[:count], placement.first_deferred, deferred)
 
     def keyed_draws(
