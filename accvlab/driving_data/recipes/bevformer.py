@@ -11,9 +11,11 @@ from typing import Any
 import attrs
 import numpy as np
 import numpy.typing as npt
+import nvidia.dali.fn as fn
+from nvidia.dali import types
+from nvidia.dali.data_node import DataNode
 
 from accvlab.dali_pipeline_framework import (
-    ArrayStep,
     DataGroupArrayWithNameElementsAppliedStep,
     DataLoader,
     DataProvider,
@@ -30,11 +32,15 @@ from accvlab.dali_pipeline_framework.extension import (
     PIXELS,
     Description,
     FieldSearch,
+    constant,
     derive_key,
+    do_not_convert,
     find_paths,
+    functions,
     leaf_at,
     needed_package,
     random_bits,
+    zero_where_channels_fit,
 )
 from accvlab.dali_pipeline_framework.processing_steps import ImageUse
 from accvlab.dali_pipeline_framework.sample_data import LeafFormat
@@ -42,7 +48,7 @@ from accvlab.dali_pipeline_framework.sampling import LastBatch, SampleCounts
 
 from ..datasets.driving import poses
 from . import recipe_parts as parts
-from .image_augmentation import UnclippedPhotometricDistorter, image_size
+from .image_augmentation import UnclippedPhotometricDistorter, image_size, on_gpu_if_any
 from .recipe_parts import DT, NAMES, PLACE
 from .reference_orders import SceneSampler
 
@@ -328,7 +334,7 @@ def bevformer_steps(
 ) -> list[PipelineStepBase]:
     """Steps for samples of `BEVFormerQueues`: images are decoded, distorted in training, scaled and normalized."""
     settings = parts.checked_settings(settings, BEVFormerSettings)
-    steps: list[PipelineStepBase] = [] if queues.has_decoded_images else [ImageDecoder("image", False)]
+    steps: list[PipelineStepBase] = [] if queues.has_decoded_images else [ImageDecoder("image", True)]
     if is_training and settings.distorts_colors:
         steps.append(UnclippedPhotometricDistorter("image"))
     steps.append(
@@ -490,13 +496,15 @@ class BEVFormerQueues(DataProvider):
         return [camera["image"], scaling @ parts.four_by_four(camera["intrinsics"]) @ lidar2cam, lidar2cam]
 
 
-class ScaledImagePreparer(ArrayStep):
+class ScaledImagePreparer(PipelineStepBase):
     """Scales images by one factor (bilinear), normalizes them, and fills them up with 0 on the right and below.
 
-    Input: ``(height, width, 3)`` uint8 or float32, RGB. Output: ``(3, H, W)`` float32.
+    Input: ``(height, width, 3)`` uint8 or float32, RGB. Output: ``(3, H, W)`` float32. In a graph, two operators.
     """
 
+    treats_elements_alike = True
     array_form_needs = ("cv2",)
+    image_tolerance = 1e-5
 
     def __init__(
         self, scale: float, size_divisor: int, *, mean: Sequence[float], std_dev: Sequence[float]
@@ -511,15 +519,52 @@ class ScaledImagePreparer(ArrayStep):
         """Declare that images must be decoded."""
         return [ImageUse("image", PIXELS, ImageContent(is_encoded=False, layout="CHW"))]
 
+    def _sizes(self, hw: Any) -> dict[str, Any]:
+        """Height and width after scaling and after filling up, ``(2,)`` float32, of nodes or arrays, float64."""
+        scale = constant([self._scale, self._scale], hw, np.float64)
+        scaled = functions.cast(functions.floor(hw * scale), DT.FLOAT)
+        divisor = np.float32(self._size_divisor)
+        return {"scaled_hw": scaled, "filled_hw": functions.ceil(scaled / divisor) * divisor}
+
+    def _in_graph(self, image: DataNode, sizes: Mapping[str, Any]) -> DataNode:
+        scaled = fn.resize(
+            image,
+            size=sizes["scaled_hw"],
+            interp_type=types.DALIInterpType.INTERP_LINEAR,
+            antialias=False,
+            dtype=DT.FLOAT,
+        )
+        prepared: DataNode = fn.crop_mirror_normalize(
+            scaled,
+            crop=sizes["filled_hw"],
+            crop_pos_x=0.0,
+            crop_pos_y=0.0,
+            out_of_bounds_policy="pad",
+            mean=[*self._mean],
+            std=[*self._std_dev],
+            mirror=zero_where_channels_fit([image], 3),
+            output_layout="CHW",
+        )
+        return prepared
+
+    @do_not_convert
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        for path in find_paths(data, ("image",)):
+            image = on_gpu_if_any(data.get_item_in_path(path))
+            prepared = self._in_graph(image, self._sizes(functions.shape_of(image, DT.FLOAT64)[0:2]))
+            data.change_type_of_data_and_remove_data(path, DT.FLOAT, new_ndim=3)
+            data.set_item_in_path(path, prepared)
+        return data
+
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         cv2 = needed_package("cv2")
         for path in find_paths(data, ("image",)):
             image = np.asarray(data.get_item_in_path(path), np.float32)
-            height, width = (int(size * self._scale) for size in image.shape[:2])
+            sizes = self._sizes(functions.shape_of(image, DT.FLOAT64)[:2])
+            height, width = sizes["scaled_hw"].astype(int).tolist()
             # Both are linear, so the order does not count; it is quicker to normalize fewer pixels.
             scaled = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)
-            divisor = self._size_divisor
-            padded = np.zeros((3, -(-height // divisor) * divisor, -(-width // divisor) * divisor), np.float32)
+            padded = np.zeros((3, *sizes["filled_hw"].astype(int)), np.float32)
             factors = 1 / np.array(self._std_dev)
             for channel in range(3):
                 offset = -self._mean[channel] * factors[channel]
