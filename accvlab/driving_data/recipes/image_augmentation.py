@@ -538,13 +538,16 @@ class UnclippedPhotometricDistorter(PipelineStepBase):
     clipped: values below 0 and above 255, and saturations above 1, go on. `PhotoMetricDistorter` is quicker, but
     clips; it has forms for graph and arrays.
 
-    Input: ``(height, width, 3)``, RGB, uint8 or float32. Output: the same as float32. In a graph, twelve operators,
-    five of them on one channel; not with factors below 0 or turns of more than 60 degrees.
+    Input: ``(height, width, 3)``, RGB, uint8 or float32. Output: the same as float32.
+
+    In a graph, these are twelve operators, five of them of one channel; there are none for factors below 0 or
+    turns of more than 60 degrees. It is for GPUs: on a CPU, it takes eight times as long as on arrays.
     """
 
     treats_elements_alike = True
     array_form_needs = ("cv2",)
     image_tolerance = 1e-5
+    prefers_arrays = True
 
     def __init__(
         self,
@@ -696,8 +699,8 @@ def distortion_parameters(draw: Callable[[str], Any]) -> dict[str, Any]:
 def _turning_weights() -> npt.NDArray[np.float32]:
     """Weights of red, green, blue, the greatest (v) and the least (m) channel, ``(12, 2, 7, 5)``.
 
-    With ``x = (c - m) / (v - m)`` of the channels c, turning the hue by t sextants, 0 <= t <= 1, makes of x0, which
-    is followed by x1 and x2 in the circle of red, green and blue::
+    With ``x = (c - m) / (v - m)`` of each channel c, turning the hue by t sextants, 0 <= t <= 1, makes of x0,
+    which is followed by x1 and x2 in the circle of red, green and blue::
 
         clamp(min(1 + x0 - x1 - x2 + t, 1 + x0 - x1 - t + t * x2), 0, 1)
 
@@ -705,8 +708,8 @@ def _turning_weights() -> npt.NDArray[np.float32]:
     or out of [0, 1]. So the distances to v, ``clamp(max(one, other), 0, v - m)``, are of linear functions. Turning
     by -t is the same in the reverse circle.
 
-    Axes: six permutations, and six for turns below 0; what is fixed, and what grows with t; three rows for ``one``,
-    three for ``other`` and one for ``v - m``.
+    Axes: six permutations, and six for turns below 0; what is fixed, and what grows with t; three rows for
+    ``one``, three for ``other`` and one for ``v - m``; the five channels.
     """
     weights = np.zeros((2, len(_PERMUTATIONS), 2, 7, 5), np.float32)
     v, m = 3, 4
@@ -726,9 +729,7 @@ def distorted_in_graph(image: DataNode, parameters: Mapping[str, Any]) -> DataNo
     """Change an image, ``(H, W, 3)`` RGB, by `distortion_parameters`."""
     greatest: Any = fn.reductions.max(image, axes=[-1], keep_dims=True)
     channels = fn.cat(image, greatest, fn.reductions.min(image, axes=[-1], keep_dims=True), axis=-1)
-    one, other, limit = (
-        fn.coord_transform(channels, M=parameters[name]) for name in ("one", "other", "range")
-    )
+    one, other, limit = (fn.coord_transform(channels, M=parameters[name]) for name in ("one", "other", "range"))
     greatest = fn.coord_transform(greatest, MT=parameters["greatest"])
     # OpenCV divides by the amount of the greatest channel: below 0, channels come to lie above it.
     sign = functions.clamp(greatest, -_EPSILON, _EPSILON)

@@ -22,7 +22,7 @@ COUNTS = {
     "streampetr": ((53, 5), (51, 4)),
     "sparsedrive": ((73, 17), (51, 4)),
     "sparse4d": ((73, 17), (51, 4)),
-    "bevformer": ((32, 15), (12, 3)),
+    "bevformer": ((33, 15), (13, 3)),
     "bevfusion": ((53, 5), (51, 4)),
     "detection_2d": ((386, 7), (64, 4)),
 }
