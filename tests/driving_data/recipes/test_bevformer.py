@@ -417,6 +417,18 @@ def test_preparer_keeps_the_contract_of_steps() -> None:
     check_step(step, [image_sample(gradient(height, 90)) for height in (50, 80)])
 
 
+def test_loaders_deliver_the_same_in_both_forms(data: Any) -> None:
+    arguments: Any = {"seed": 5, "num_workers": 0, "output_type": "numpy"}
+    with (
+        bevformer_training(provider_of(data), 2, run="workers", **arguments) as of_arrays,
+        bevformer_training(provider_of(data), 2, run="graph", **arguments) as of_graph,
+    ):
+        assert ["in the workers: 3 of 3" in loader.plan for loader in (of_arrays, of_graph)] == [True, False]
+        for one, other in zip(of_arrays, of_graph, strict=True):
+            np.testing.assert_array_equal(one["lidar2img"], other["lidar2img"])
+            np.testing.assert_allclose(one["img"], other["img"], atol=1e-4)
+
+
 def test_without_a_gpu_images_are_changed_in_the_workers(data: Any) -> None:
     """In the graph of the CPU, it would take several times as long."""
     with bevformer_training(provider_of(data), 2, num_workers=0) as loader:
