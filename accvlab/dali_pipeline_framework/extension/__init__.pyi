@@ -17,6 +17,7 @@ from ..operators.element_selection import reinterpret as reinterpret
 from ..operators.functions import constant as constant
 from ..operators.image_arrays import ImageFile as ImageFile
 from ..operators.image_pixels import pipeline_has_gpu as pipeline_has_gpu
+from ..operators.image_pixels import zero_where_channels_fit as zero_where_channels_fit
 from ..operators.image_transform import AxisScaling as AxisScaling
 from ..operators.image_transform import Resampler as Resampler
 from ..operators.image_transform import Resampling as Resampling

@@ -220,7 +220,8 @@ def place_steps(
         run: What was asked for: ``"workers"``, as many steps as can; ``"graph"``: pixels are changed in the graph,
             all else in the workers, as far as steps can be divided like that; ``"auto"``: with a GPU like
             ``"graph"``; without one, the steps before the first that cannot run in the workers or converts images
-            to floating point, if one of these does more to images than decode them.
+            to floating point, if one of these does more to images than decode them; and those before the last
+            that prefers arrays, with it.
         blueprint: Gives the format of the input; not called for ``"workers"``.
         has_gpu: Whether the graph has a GPU.
         refusal: Why no step can run in the workers; empty where they can.
@@ -298,12 +299,12 @@ def _without_gpu(
     obstacle: str,
     blueprint: SampleDataGroup,
 ) -> Placement:
-    num_on_bytes = max(at_least, _num_before_floats(steps[:most], blueprint))
-    if num_on_bytes < most:  # the way of an image of float32 to the graph is four times as long
-        most, obstacle = (
-            num_on_bytes,
-            f"{_named(num_on_bytes, steps[num_on_bytes])} converts images to floating point",
-        )
+    preferred = max((number + 1 for number in range(most) if steps[number].prefers_arrays), default=0)
+    num_on_bytes = _num_before_floats(steps[:most], blueprint)
+    wanted = max(at_least, preferred, num_on_bytes)
+    if wanted < most:  # the way of an image of float32 to the graph is four times as long
+        obstacle = f"{_named(num_on_bytes, steps[num_on_bytes])} converts images to floating point"
+        most = wanted
     for number in range(at_least, most):
         missing = [name for name in steps[number].array_form_needs if not is_installed(name)]
         if missing:
@@ -459,8 +460,8 @@ class ArraySteps:
                 path = format_path(prepared.output_format.flat_paths[index])
                 error = StepOutputError(
                     f"{path}: the graph is to change its pixels {planned[index]} times, but steps have noted "
-                    f"{len(changes)} changes. A step that moves images to other fields must not declare that it looks "
-                    f"at no pixels (`declare_pixel_changes`)."
+                    f"{len(changes)} changes. A step that moves images to other fields must not declare that it "
+                    f"looks at no pixels (`declare_pixel_changes`)."
                 )
                 raise SampleStepError(name) from error
             if isinstance(value, DeferredImage):

@@ -382,7 +382,8 @@ class Graph:
         def on_part(made: DataNode, part: DataNode) -> None:
             self._folding.note_given(part, level)
 
-        with self._folding.part(level).defining(self._has_conditionals, on_part) as to_part, origins_from_here():
+        origins = contextlib.nullcontext() if self._has_conditionals else origins_from_here()
+        with self._folding.part(level).defining(self._has_conditionals, on_part) as to_part, origins:
             changed = to_part(step.change_pixels(node, change.leaf, parameters, change.path[-1]))
         self._folding.note_given(changed, level)
         return changed

@@ -341,6 +341,8 @@ class PipelineStepBase(ABC):
         image_tolerance: Largest difference of a pixel between the two forms, as a share of the range of the image
             (from black to white). All else is the same in both forms.
         array_form_needs: Packages that the array form imports.
+        prefers_arrays: Whether the array form is much quicker without a GPU, also where it makes images of
+            floating-point numbers.
     """
 
     random_name: str | None = None
@@ -348,6 +350,7 @@ class PipelineStepBase(ABC):
     run: RunWhere = "auto"
     image_tolerance: float = 0.0
     array_form_needs: tuple[str, ...] = ()
+    prefers_arrays: bool = False
 
     # The step that this one applies to parts of the sample, if it wraps one.
     _processing_step_to_apply: PipelineStepBase | None = None

@@ -11,9 +11,11 @@ from typing import Any
 import attrs
 import numpy as np
 import numpy.typing as npt
+import nvidia.dali.fn as fn
+from nvidia.dali import types
+from nvidia.dali.data_node import DataNode
 
 from accvlab.dali_pipeline_framework import (
-    ArrayStep,
     DataGroupArrayWithNameElementsAppliedStep,
     DataLoader,
     DataProvider,
@@ -28,13 +30,20 @@ from accvlab.dali_pipeline_framework import (
 )
 from accvlab.dali_pipeline_framework.extension import (
     PIXELS,
+    DeferredImage,
     Description,
     FieldSearch,
+    Name,
+    PixelChanges,
     derive_key,
+    do_not_convert,
+    exact_constant_like,
     find_paths,
+    functions,
     leaf_at,
     needed_package,
     random_bits,
+    zero_where_channels_fit,
 )
 from accvlab.dali_pipeline_framework.processing_steps import ImageUse
 from accvlab.dali_pipeline_framework.sample_data import LeafFormat
@@ -42,7 +51,7 @@ from accvlab.dali_pipeline_framework.sampling import LastBatch, SampleCounts
 
 from ..datasets.driving import poses
 from . import recipe_parts as parts
-from .image_augmentation import UnclippedPhotometricDistorter, image_size
+from .image_augmentation import UnclippedPhotometricDistorter, image_size, on_gpu_if_any
 from .recipe_parts import DT, NAMES, PLACE
 from .reference_orders import SceneSampler
 
@@ -328,7 +337,7 @@ def bevformer_steps(
 ) -> list[PipelineStepBase]:
     """Steps for samples of `BEVFormerQueues`: images are decoded, distorted in training, scaled and normalized."""
     settings = parts.checked_settings(settings, BEVFormerSettings)
-    steps: list[PipelineStepBase] = [] if queues.has_decoded_images else [ImageDecoder("image", False)]
+    steps: list[PipelineStepBase] = [] if queues.has_decoded_images else [ImageDecoder("image", True)]
     if is_training and settings.distorts_colors:
         steps.append(UnclippedPhotometricDistorter("image"))
     steps.append(
@@ -490,13 +499,19 @@ class BEVFormerQueues(DataProvider):
         return [camera["image"], scaling @ parts.four_by_four(camera["intrinsics"]) @ lidar2cam, lidar2cam]
 
 
-class ScaledImagePreparer(ArrayStep):
+_SIZES = {"scaled_hw": DT.FLOAT, "filled_hw": DT.FLOAT}
+
+
+class ScaledImagePreparer(PipelineStepBase):
     """Scales images by one factor (bilinear), normalizes them, and fills them up with 0 on the right and below.
 
-    Input: ``(height, width, 3)`` uint8 or float32, RGB. Output: ``(3, H, W)`` float32.
+    Input: ``(height, width, 3)`` uint8 or float32, RGB. Output: ``(3, H, W)`` float32. In a graph, two operators.
     """
 
+    treats_elements_alike = True
     array_form_needs = ("cv2",)
+    image_tolerance = 2e-4  # places are float32; the same numbers, but for rounding, with a scale of 0.5
+    prefers_arrays = True
 
     def __init__(
         self, scale: float, size_divisor: int, *, mean: Sequence[float], std_dev: Sequence[float]
@@ -511,24 +526,80 @@ class ScaledImagePreparer(ArrayStep):
         """Declare that images must be decoded."""
         return [ImageUse("image", PIXELS, ImageContent(is_encoded=False, layout="CHW"))]
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        cv2 = needed_package("cv2")
+    def _sizes(self, hw: Any) -> dict[str, Any]:
+        """Height and width after scaling and after filling up, ``(2,)`` float32, of nodes or arrays, float64."""
+        scale = exact_constant_like(np.array(self._scale, np.float64), hw)
+        scaled = functions.cast(functions.floor(hw * scale), DT.FLOAT)
+        divisor = np.float32(self._size_divisor)
+        return {"scaled_hw": scaled, "filled_hw": functions.ceil(scaled / divisor) * divisor}
+
+    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges:
+        """Declare the sizes of each image."""
+        return dict.fromkeys(find_paths(data_empty, ("image",)), _SIZES)
+
+    def change_pixels(
+        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
+    ) -> DataNode:
+        """See `PipelineStepBase.change_pixels`."""
+        image = on_gpu_if_any(image)
+        scaled: Any = fn.resize(
+            image,
+            size=parameters["scaled_hw"],
+            interp_type=types.DALIInterpType.INTERP_LINEAR,
+            antialias=False,
+            dtype=DT.FLOAT,
+        )
+        prepared: DataNode = fn.crop_mirror_normalize(
+            scaled,
+            crop=parameters["filled_hw"],
+            crop_pos_x=0.0,
+            crop_pos_y=0.0,
+            out_of_bounds_policy="pad",
+            mean=[*self._mean],
+            std=[*self._std_dev],
+            mirror=zero_where_channels_fit([image], 3),
+            output_layout="CHW",
+        )
+        return prepared
+
+    @do_not_convert
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in find_paths(data, ("image",)):
-            image = np.asarray(data.get_item_in_path(path), np.float32)
-            height, width = (int(size * self._scale) for size in image.shape[:2])
-            # Both are linear, so the order does not count; it is quicker to normalize fewer pixels.
-            scaled = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)
-            divisor = self._size_divisor
-            padded = np.zeros((3, -(-height // divisor) * divisor, -(-width // divisor) * divisor), np.float32)
-            factors = 1 / np.array(self._std_dev)
-            for channel in range(3):
-                offset = -self._mean[channel] * factors[channel]
-                part = scaled[..., channel] * np.float32(factors[channel])
-                part += np.float32(offset)
-                padded[channel, :height, :width] = part
+            image, leaf = data.get_item_in_path(path), leaf_at(data, path)
+            sizes = self._sizes(functions.shape_of(image, DT.FLOAT64)[0:2])
+            prepared = self.change_pixels(image, leaf, sizes, path[-1])
             data.change_type_of_data_and_remove_data(path, DT.FLOAT, new_ndim=3)
-            data.set_item_in_path(path, padded)
+            data.set_item_in_path(path, prepared)
         return data
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        for path in find_paths(data, ("image",)):
+            image = data.get_item_in_path(path)
+            sizes = self._sizes(functions.shape_of(image, DT.FLOAT64)[:2])
+            shape = (3, *sizes["filled_hw"].astype(int).tolist())
+            if isinstance(image, DeferredImage):
+                prepared: Any = image.changed(*sizes.values(), shape=shape, dtype=np.float32)
+            else:
+                prepared = self._prepared(image, sizes["scaled_hw"].astype(int).tolist(), shape)
+            data.change_type_of_data_and_remove_data(path, DT.FLOAT, new_ndim=3)
+            data.set_item_in_path(path, prepared)
+        return data
+
+    def _prepared(
+        self, image: npt.NDArray[Any], scaled_hw: tuple[int, int], shape: tuple[int, ...]
+    ) -> npt.NDArray[np.float32]:
+        cv2 = needed_package("cv2")
+        height, width = scaled_hw
+        # Both are linear, so the order does not count; it is quicker to normalize fewer pixels.
+        scaled = cv2.resize(np.asarray(image, np.float32), (width, height), interpolation=cv2.INTER_LINEAR)
+        padded = np.zeros(shape, np.float32)
+        factors = 1 / np.array(self._std_dev)
+        for channel in range(3):
+            offset = -self._mean[channel] * factors[channel]
+            part = scaled[..., channel] * np.float32(factors[channel])
+            part += np.float32(offset)
+            padded[channel, :height, :width] = part
+        return padded
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)

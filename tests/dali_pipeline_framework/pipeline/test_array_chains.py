@@ -189,6 +189,15 @@ class TestByDefault:
         count, reason = in_workers(wrapped)
         assert (count, reason.endswith(f"of ImageRange01Normalizer) {ends}")) == (1, True)
 
+    def test_what_prefers_arrays_runs_there_with_all_before(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ImageMeanStdDevNormalizer, "prefers_arrays", True)
+        floats = "there is no GPU; step 7 (ImageMeanStdDevNormalizer) converts images to floating point"
+        assert in_workers(decoded_first()) == (8, floats)
+        in_cameras = [DataGroupArrayWithNameElementsAppliedStep(step, "cameras") for step in decoded_first()[7:8]]
+        assert in_workers([ImageDecoder("image", False), *in_cameras]) == (2, "there is no GPU")
+        monkeypatch.setattr(ImageMeanStdDevNormalizer, "array_form_needs", ("no_such_package",))
+        assert in_workers(decoded_first())[0] == 7
+
     def test_all_may_run_there(self) -> None:
         assert in_workers(decoded_first()[:6]) == (6, "there is no GPU")
 

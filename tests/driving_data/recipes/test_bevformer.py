@@ -32,7 +32,7 @@ from accvlab.driving_data.recipes import (
     bevformer_evaluation,
     bevformer_training,
 )
-from accvlab.driving_data.recipes.bevformer import QueueSampler, queue_frames, queue_states
+from accvlab.driving_data.recipes.bevformer import QueueSampler, ScaledImagePreparer, queue_frames, queue_states
 
 NUM_FRAMES = sum(SCENES.values())
 AS_PUBLISHED = BEVFormerSettings(emulates_reference=True)
@@ -358,7 +358,7 @@ PARTS = ("brightness", "contrast_first", "contrast", "saturation", "hue", "permu
 
 def image_sample(pixels: np.ndarray) -> SampleDataGroup:
     sample = SampleDataGroup()
-    sample.add_data_field("image", DALIDataType.UINT8, ndim=3)
+    sample.add_data_field("image", DALIDataType.UINT8 if pixels.dtype == np.uint8 else DALIDataType.FLOAT, ndim=3)
     sample["image"] = pixels
     return sample
 
@@ -391,6 +391,48 @@ def test_each_part_of_the_distortion() -> None:
     np.testing.assert_allclose(saturated, [200, 200 - 1.3 * 180, 200 - 1.3 * 180], rtol=1e-4)
     turned = distorted(red, "hue")[0, 0]
     np.testing.assert_allclose(turned, [200, 20 + 180 * 17 / 60, 20], rtol=1e-4)
+
+
+# --- sizes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [0.29, 0.5, 0.7, 1.0, 1.3])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_images_are_scaled_alike_in_both_forms(scale: float, dtype: Any) -> None:
+    step = ScaledImagePreparer(scale, 7, mean=[100, 110, 120], std_dev=[50, 60, 70])
+    for height, width in ((10, 100), (31, 43)):
+        sample = image_sample((gradient(height, width) * 1.5).astype(dtype))
+        outputs = [run_step(step, sample, run=run).output["image"] for run in ("workers", "graph")]
+        scaled_hw = [int(size * scale) for size in (height, width)]
+        for output in outputs:
+            assert output.shape == (3, *(-(-size // 7) * 7 for size in scaled_hw))
+            assert not output[:, scaled_hw[0] :].any()
+            assert not output[:, :, scaled_hw[1] :].any()
+        np.testing.assert_allclose(*outputs, atol=2e-5)
+        assert outputs[0][:, : scaled_hw[0], : scaled_hw[1]].std() > 0.5
+
+
+def test_preparer_keeps_the_contract_of_steps() -> None:
+    step = ScaledImagePreparer(0.5, 32, mean=[100, 110, 120], std_dev=[50, 60, 70])
+    check_step(step, [image_sample(gradient(height, 90)) for height in (50, 80)])
+
+
+def test_loaders_deliver_the_same_in_both_forms(data: Any) -> None:
+    arguments: Any = {"seed": 5, "num_workers": 0, "output_type": "numpy"}
+    with (
+        bevformer_training(provider_of(data), 2, run="workers", **arguments) as of_arrays,
+        bevformer_training(provider_of(data), 2, run="graph", **arguments) as of_graph,
+    ):
+        assert ["in the workers: 3 of 3" in loader.plan for loader in (of_arrays, of_graph)] == [True, False]
+        for one, other in zip(of_arrays, of_graph, strict=True):
+            np.testing.assert_array_equal(one["lidar2img"], other["lidar2img"])
+            np.testing.assert_allclose(one["img"], other["img"], atol=1e-4)
+
+
+def test_without_a_gpu_images_are_changed_in_the_workers(data: Any) -> None:
+    """In the graph of the CPU, it would take several times as long."""
+    with bevformer_training(provider_of(data), 2, num_workers=0) as loader:
+        assert loader.plan.startswith("in the workers: 3 of 3 steps (there is no GPU)\n")
 
 
 def test_distorter_keeps_the_contract_of_steps() -> None:

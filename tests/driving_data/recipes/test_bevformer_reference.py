@@ -89,8 +89,9 @@ def compare_images(found: np.ndarray, expected: Any) -> None:
     np.testing.assert_allclose(found.std(axis=(-2, -1), dtype=np.float64), expected["img.std"], atol=1e-6)
 
 
+@pytest.mark.parametrize("run", ["workers", "graph"])
 @pytest.mark.parametrize("number", range(6))
-def test_training_samples(records: Any, cache: Path, number: int) -> None:
+def test_training_samples(records: Any, cache: Path, number: int, run: Any) -> None:
     record = records["train"][number]
     expected = np.load(shared_data("golden") / "golden/bevformer" / record["file"])
     queues = BEVFormerQueues(provider_of(records, cache), AS_PUBLISHED)
@@ -107,12 +108,13 @@ def test_training_samples(records: Any, cache: Path, number: int) -> None:
         np.testing.assert_allclose(images_of(sample, name), expected[f"img_metas.{name}"], rtol=1e-9, atol=1e-9)
     assert sample["token"] == record["token"]
     images = [image for frame in record["photometric_per_frame_and_camera"] for image in frame]
-    run = run_step(bevformer_steps(queues), sample, run="workers", draws=draws_of(images))
-    compare_images(images_of(run.output, "image"), expected)
+    output = run_step(bevformer_steps(queues), sample, run=run, draws=draws_of(images)).output
+    compare_images(images_of(output, "image"), expected)
 
 
+@pytest.mark.parametrize("run", ["workers", "graph"])
 @pytest.mark.parametrize("number", range(4))
-def test_evaluation_samples(records: Any, cache: Path, number: int) -> None:
+def test_evaluation_samples(records: Any, cache: Path, number: int, run: Any) -> None:
     record = records["test"][number]
     expected = np.load(shared_data("golden") / "golden/bevformer" / record["file"])
     queues = BEVFormerQueues(provider_of(records, cache), AS_PUBLISHED, is_training=False)
@@ -120,8 +122,8 @@ def test_evaluation_samples(records: Any, cache: Path, number: int) -> None:
     np.testing.assert_allclose(sample["can_bus"][0], expected["img_metas.can_bus"], rtol=1e-14, atol=1e-12)
     for name in ("lidar2img", "lidar2cam"):
         np.testing.assert_allclose(images_of(sample, name)[0], expected[f"img_metas.{name}"], rtol=1e-9, atol=1e-9)
-    run = run_step(bevformer_steps(queues, is_training=False), sample, run="workers")
-    compare_images(images_of(run.output, "image"), expected)
+    output = run_step(bevformer_steps(queues, is_training=False), sample, run=run).output
+    compare_images(images_of(output, "image"), expected)
 
 
 def test_all_queues(records: Any, cache: Path) -> None:

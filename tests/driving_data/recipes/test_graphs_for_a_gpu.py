@@ -8,16 +8,23 @@ from typing import Any
 import pytest
 from driving_support.nuscenes_data import write_nuscenes
 from driving_support.recipe_cases import RECIPES, provider_of
+from nvidia.dali import fn
+from nvidia.dali.pipeline import pipeline_def
+from nvidia.dali.types import DALIDataType
 from support.gpu_definitions import checked_by_dali, pretend_gpus
+
+from accvlab.dali_pipeline_framework import SampleDataGroup
+from accvlab.driving_data.recipes import UnclippedPhotometricDistorter
+from accvlab.driving_data.recipes.bevformer import ScaledImagePreparer
 
 # Operators on the CPU that compute, and operators on the GPU; for training and for evaluation.
 COUNTS = {
-    "streampetr": ((53, 5), (51, 4)),
-    "sparsedrive": ((6, 0), (51, 4)),
-    "sparse4d": ((6, 0), (51, 4)),
-    "bevformer": ((0, 0), (0, 0)),
-    "bevfusion": ((53, 5), (51, 4)),
-    "detection_2d": ((386, 7), (64, 4)),
+    "streampetr": ((6, 5), (5, 4)),
+    "sparsedrive": ((6, 17), (5, 4)),
+    "sparse4d": ((6, 17), (5, 4)),
+    "bevformer": ((5, 15), (5, 3)),
+    "bevfusion": ((6, 5), (5, 4)),
+    "detection_2d": ((10, 7), (5, 4)),
 }
 
 
@@ -43,4 +50,23 @@ def test_operators_are_as_many_as_noted(
     counts = checked_by_dali(loader._run.pipeline)
     on_gpu = counts.on("gpu", "mixed")
     assert (counts.computing_on_cpu, on_gpu) == COUNTS[name][0 if is_training else 1]
-    assert counts.num_decoders == (1 if on_gpu else 0)
+    assert counts.num_decoders == 1
+    assert counts.outputs.count("gpu") == 1
+
+
+def test_decoded_images_are_changed_on_the_gpu() -> None:
+    sample = SampleDataGroup()
+    sample.add_data_field("image", DALIDataType.UINT8, ndim=3)
+    changes = [
+        UnclippedPhotometricDistorter("image"),
+        ScaledImagePreparer(0.5, 32, mean=[1, 2, 3], std_dev=[4, 5, 6]),
+    ]
+
+    @pipeline_def(batch_size=2, num_threads=1, device_id=0)
+    def of_decoded() -> Any:
+        sample["image"] = fn.external_source(name="image")
+        return changes[1](changes[0](sample))["image"]
+
+    counts = checked_by_dali(of_decoded())
+    assert counts.on("gpu") == 12 + 2
+    assert counts.outputs == ["gpu"]

@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 import pytest
 from nvidia.dali import types
+from nvidia.dali.pipeline import pipeline_def
 from support.arrays import decoded_by_pillow, encoded_image, gradient, photograph
 from support.shared_data import shared_data
 
@@ -26,7 +27,7 @@ from accvlab.driving_data.recipes import (
     StreamPETRSettings,
     UnclippedPhotometricDistorter,
 )
-from accvlab.driving_data.recipes.image_augmentation import ImagePlan, rotated
+from accvlab.driving_data.recipes.image_augmentation import ImagePlan, distortion_parameters, rotated
 
 DT = types.DALIDataType
 OUTPUT_HW = (24, 40)
@@ -54,10 +55,7 @@ def test_contract() -> None:
 
 
 def test_contract_of_colors() -> None:
-    sample = SampleDataGroup()
-    sample.add_data_field("image", DT.UINT8, ndim=3)
-    sample["image"] = gradient(12, 16)
-    check_step(UnclippedPhotometricDistorter("image"), [sample])
+    check_step(UnclippedPhotometricDistorter("image"), [sample_of_pixels(gradient(12, 16))])
     sample = SampleDataGroup()
     sample.add_data_field("image", DT.INT32, ndim=3)
     with pytest.raises(FormatError, match="image"):
@@ -279,15 +277,74 @@ def published_distortion(bgr: np.ndarray, numbers: dict[str, Any], happens: list
     return image[..., ORDERS[numbers["permutation"]]] if permutation else image
 
 
-@pytest.mark.parametrize("happens", [*itertools.product([False, True], repeat=6)])
-def test_colors_are_changed_as_published(happens: tuple[bool, ...]) -> None:
-    image = np.random.default_rng(1).integers(0, 256, (9, 7, 3)).astype(np.uint8)
-    numbers = {"brightness": -31.0, "contrast": 1.4, "saturation": 1.5, "hue": -17.0, "permutation": 3}
+def sample_of_pixels(pixels: np.ndarray) -> SampleDataGroup:
     sample = SampleDataGroup()
-    sample.add_data_field("image", DT.UINT8, ndim=3)
-    sample["image"] = image
+    sample.add_data_field("image", DT.UINT8 if pixels.dtype == np.uint8 else DT.FLOAT, ndim=3)
+    sample["image"] = pixels
+    return sample
+
+
+@pytest.mark.parametrize("run", ["workers", "graph"])
+@pytest.mark.parametrize("happens", [*itertools.product([False, True], repeat=6)])
+def test_colors_are_changed_as_published(happens: tuple[bool, ...], run: Any) -> None:
+    sample = sample_of_pixels(np.random.default_rng(1).integers(0, 256, (9, 7, 3)).astype(np.uint8))
+    numbers = {"brightness": -31.0, "contrast": 1.4, "saturation": 1.5, "hue": -17.0, "permutation": 3}
     draws = {**numbers, "decisions": [0.0 if each else 1.0 for each in happens]}
-    result = run_step(UnclippedPhotometricDistorter("image"), sample, draws=draws, run="workers").output["image"]
-    expected = published_distortion(image[..., ::-1], numbers, list(happens))[..., ::-1]
+    result = run_step(UnclippedPhotometricDistorter("image"), sample, draws=draws, run=run).output["image"]
+    expected = published_distortion(sample["image"][..., ::-1], numbers, list(happens))[..., ::-1]
     np.testing.assert_allclose(result, expected, rtol=1e-5, atol=2e-3)
     assert result.dtype == np.float32
+
+
+EXTREMES = {"brightness_range": (-60, 60), "contrast_range": (0, 3), "saturation_range": (0, 3)}
+
+
+@pytest.mark.parametrize("hue_range_deg", [(-60, 60), (59.9, 60), (-60, -59.9)])
+def test_any_colors_are_changed_alike_in_both_forms(hue_range_deg: tuple[float, float]) -> None:
+    """Values below 0, above 255 and equal ones, gray, and turns from a channel to the next one."""
+    rng = np.random.default_rng(2)
+    coarse = rng.integers(0, 4, (50, 40, 3)).astype(np.float32) * 100 - 100
+    fine = rng.uniform(-80, 600, (50, 40, 3)).astype(np.float32)
+    gray = np.repeat(fine[..., :1], 3, axis=-1)
+    samples = [sample_of_pixels(pixels) for pixels in (coarse, fine, gray)] * 20
+    step = UnclippedPhotometricDistorter("image", hue_range_deg=hue_range_deg, **EXTREMES)
+    runs = {run: run_step(step, samples, seed=3, run=run) for run in ("workers", "graph")}
+    for number, sample in enumerate(samples):
+        one, other = (runs[run][number] for run in runs)
+        np.testing.assert_allclose(one.output["image"], other.output["image"], atol=5e-3)
+        draws = {name.rsplit("/", 1)[-1]: value for name, value in one.draws.items()}
+        happens = [bool(decision < 0.5) for decision in draws["decisions"]]
+        expected = published_distortion(sample["image"][..., ::-1], draws, happens)[..., ::-1]
+        np.testing.assert_allclose(one.output["image"], expected, atol=5e-3)
+
+
+@pytest.mark.parametrize("hue", [np.float32(17.3), np.float32(-17.3)])
+def test_parameters_of_colors_are_the_same_on_arrays_and_in_a_graph(hue: Any) -> None:
+    draws: dict[str, Any] = {"decisions": np.float32([0, 1, 0, 0, 0, 0]), "hue": hue, "permutation": np.int32(4)}
+    draws |= {"brightness": np.float32(-3.3), "contrast": np.float32(1.2), "saturation": np.float32(0.7)}
+    on_arrays = distortion_parameters(draws.__getitem__)
+
+    @pipeline_def(batch_size=1, num_threads=1, device_id=None)
+    def of_nodes() -> Any:
+        nodes = {name: types.Constant(np.array(value), device="cpu") for name, value in draws.items()}
+        return tuple(distortion_parameters(nodes.__getitem__).values())
+
+    for name, found in zip(on_arrays, of_nodes().run(), strict=True):
+        assert on_arrays[name].dtype == np.float32
+        np.testing.assert_array_equal(found.as_array()[0], on_arrays[name])
+
+
+@pytest.mark.parametrize(
+    "ranges", [{"hue_range_deg": (0, 61)}, {"contrast_range": (-0.1, 1)}, {"saturation_range": (-1, 0)}]
+)
+def test_colors_that_only_arrays_can_have(ranges: dict[str, Any]) -> None:
+    assert not UnclippedPhotometricDistorter("image", **ranges).has_graph_form
+
+
+@pytest.mark.gpu
+def test_colors_with_a_gpu_as_without() -> None:
+    sample = sample_of_pixels(np.random.default_rng(1).integers(0, 256, (90, 70, 3)).astype(np.uint8))
+    step = UnclippedPhotometricDistorter("image", **EXTREMES)
+    one, other = (run_step(step, [sample] * 8, seed=3, device_id=device) for device in (None, 0))
+    for cpu, gpu in zip(one, other, strict=True):
+        np.testing.assert_allclose(cpu.output["image"], gpu.output["image"], atol=5e-3)

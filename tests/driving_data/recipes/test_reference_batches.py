@@ -148,9 +148,10 @@ def photometric_draws(cameras: list[dict[str, Any]]) -> dict[str, Any]:
     return draws
 
 
+@pytest.mark.parametrize("run", ["workers", "graph"])
 @pytest.mark.parametrize("part", ["train", "test"])
 @pytest.mark.parametrize("model", ["sparsedrive", "sparse4d"])
-def test_sparsedrive(model: str, part: str, cache: Path) -> None:
+def test_sparsedrive(model: str, part: str, run: Any, cache: Path) -> None:
     folder, draws = recorded(model)
     conf = draws["config"]["data_aug_conf"]
     make = SparseDriveSettings if model == "sparsedrive" else SparseDriveSettings.sparse4d
@@ -176,7 +177,7 @@ def test_sparsedrive(model: str, part: str, cache: Path) -> None:
             }
             if any(conf["rot3d_range"]):
                 numbers["rotation_3d"] = change["rotate_3d"]
-        output = run_step(steps, provider.get_data(entry["index"]), draws=numbers, run="workers").output
+        output = run_step(steps, provider.get_data(entry["index"]), draws=numbers, run=run).output
         with np.load(folder / entry["file"]) as file:
             expected = dict(file)
         for name, value in expected.items():
@@ -192,8 +193,9 @@ def test_sparsedrive(model: str, part: str, cache: Path) -> None:
                 require_close(name, output[own_name], value, atol=atol)
             else:
                 assert name.startswith(("img.", "img_u8", "lidar2img_after")), name
+        least_psnr = 49.9 if run == "graph" else 50.0  # in a graph, a rotated pixel may be that of the neighbor
         for number, camera in output["cameras"].items():
-            require_same_image(number, camera["image"], expected, 50.0)
+            require_same_image(number, camera["image"], expected, least_psnr)
 
 
 def test_windows(cache: Path) -> None:

@@ -59,6 +59,11 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
         return self._processing_step_to_apply.array_form_needs
 
     @property
+    def prefers_arrays(self) -> bool:  # type: ignore[override]
+        """Whether the step that it applies does."""
+        return self._processing_step_to_apply.prefers_arrays
+
+    @property
     def image_tolerance(self) -> float:  # type: ignore[override]
         """That of the step that it applies."""
         return self._processing_step_to_apply.image_tolerance
