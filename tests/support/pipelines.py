@@ -20,10 +20,17 @@ def make_iterator(
     steps: Iterable[Any] = (),
     definition: dict[str, Any] | None = None,
     iterator: dict[str, Any] | None = None,
+    *,
+    in_graph: bool = False,
     **pipeline: Any,
 ) -> DALIStructuredOutputIterator:
-    """Make an iterator with NumPy output; one forked worker unless told otherwise."""
+    """Make an iterator with NumPy output; one forked worker unless told otherwise.
+
+    ``in_graph``: whether steps run in the graph as a whole, and not their operators on pixels alone.
+    """
     pipeline = {"num_threads": 2, "py_num_workers": 1, **pipeline}
+    if in_graph:
+        steps = [step.with_run("graph") for step in steps]
     made = PipelineDefinition(data_input, [*steps], **(definition or {})).get_dali_pipeline(**pipeline)
     return DALIStructuredOutputIterator(None, made, **{"output_type": "numpy", **(iterator or {})})
 

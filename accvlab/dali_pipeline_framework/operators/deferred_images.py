@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -21,25 +22,27 @@ class DeferredImage:
 
     Attributes:
         source: What is sent to the graph: the bytes of an image file, or the pixels that the input has.
-        shape: Shape after the changes that were noted: ``(num_bytes,)`` of a file, ``(H, W, C)`` of an image.
-        dtype: Type after these changes.
+        dtype: Type after the changes that were noted.
+        ndim: Number of axes after them.
+        find_shape: Gives the shape after them; not called where no step asks for it.
         parameters: For each change its numbers, in the order in which the step declares them.
     """
 
     source: npt.NDArray[Any]
-    shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    ndim: int
+    find_shape: Callable[[], tuple[int, ...]]
     parameters: tuple[tuple[Any, ...], ...] = ()
 
     @classmethod
     def of(cls, array: npt.NDArray[Any]) -> DeferredImage:
         """Defer the changes of an array."""
-        return cls(array, array.shape, array.dtype)
+        return cls(array, array.dtype, array.ndim, lambda: array.shape)
 
     @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array: ``(num_bytes,)`` of a file, ``(H, W, C)`` of an image."""
+        return self.find_shape()
 
     @property
     def size(self) -> int:
@@ -51,13 +54,30 @@ class DeferredImage:
         """Height and width of the image in the file, from its header, ``(2,)``."""
         return image_arrays.ImageFile.opened(self.source).hw
 
+    def decoded(self) -> DeferredImage:
+        """Note that a file is decoded as a whole, to RGB."""
+        changed = self.changed(find_shape=lambda: (*self.hw_of_file.astype(int).tolist(), 3))
+        return attrs.evolve(changed, ndim=3)
+
     def changed(
-        self, *parameters: Any, shape: tuple[int, ...] | None = None, dtype: npt.DTypeLike = None
+        self,
+        *parameters: Any,
+        shape: tuple[int, ...] | None = None,
+        find_shape: Callable[[], tuple[int, ...]] | None = None,
+        dtype: npt.DTypeLike = None,
     ) -> DeferredImage:
-        """Note a change, by its parameters; shape and type are those after it, None where it leaves them."""
+        """Note a change.
+
+        Args:
+            *parameters: What the graph needs for it.
+            shape: Shape after it; None where it stays, or where ``find_shape`` gives it.
+            find_shape: Gives the shape after it, if any step asks for it; the number of axes stays.
+            dtype: Type after it; None where it stays.
+        """
         return DeferredImage(
             self.source,
-            self.shape if shape is None else shape,
             self.dtype if dtype is None else np.dtype(dtype),
+            self.ndim if shape is None else len(shape),
+            find_shape or self.find_shape if shape is None else lambda: shape,
             (*self.parameters, parameters),
         )

@@ -307,7 +307,7 @@ class Graph:
             else:
                 sent = sources.get(of_members[0], format.full.flat_leaves[leaf.members[0]])
                 # What a step has made on arrays has the layout that it would have in the graph.
-                layout = sent.content.layout if self.first_step and sent.content.is_encoded is False else None
+                layout = sent.content.layout if self.first_step and not sent.content.is_encoded else None
                 of_items = tuple([items[path] for path in of_members])
                 node = self._folding.send(of_items, sent.transport_dtype, leaf.level, layout)
             fields.append(FieldNodes(leaf.level, INPUT, node))

@@ -134,9 +134,8 @@ class AxesLayoutSetter(PipelineStepBase):
         return [ImageUse(self._names_fields_to_set, leaves=self._with_layout)]
 
     def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges:
-        """Declare that images get another layout; other fields have one by their format alone."""
-        paths = find_paths(data_empty, self._names_fields_to_set)
-        return {path: {} for path in paths if leaf_at(data_empty, path).content.is_known}
+        """Declare that fields get their layout in the graph."""
+        return {path: {} for path in find_paths(data_empty, self._names_fields_to_set)}
 
     def change_pixels(
         self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name

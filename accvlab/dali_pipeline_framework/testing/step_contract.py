@@ -62,7 +62,8 @@ def check_step(
         applied to all elements at once, and if it is applied to each.
     *   If the step has a form for arrays beside that for the graph, both give the same for the same draws: images
         within the ``image_tolerance`` of the step, everything else in every bit. Arrays that it is given stay as
-        they are.
+        they are. Where it declares its changes of pixels, these give the same in the graph, by parameters that
+        were computed on arrays.
     *   The step can be pickled, and the copy gives the same output.
     *   ``repr`` starts with the name of the class and shows the settings, if they are simple values in attributes
         that are named like the arguments of the constructor.
@@ -234,6 +235,9 @@ class _StepCheck(RuleCheck):
                 pair = (number, in_graph.output, found.output)
                 if self.compare(rule, [pair], tolerance=tolerance, in_found="on arrays"):
                     return
+            self._compare(
+                rule, runs, self._run(self.samples, runs, run="pixels"), "with pixels alone in the graph"
+            )
 
     def unknown_field_rule(self, runs: Sequence[StepRun]) -> None:
         rule = "fields that the step does not know must pass unchanged"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, cast, overload
+from typing import Any, Literal, TypeAlias, cast, overload
 
 import attrs
 import numpy as np
@@ -22,7 +22,7 @@ from ..errors import SettingError
 from ..pipeline.chain import ArraySteps, chain_format
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.image_use import no_images
-from ..processing_steps.pipeline_step_base import RUN_CHOICES, PipelineStepBase, RunWhere, filled
+from ..processing_steps.pipeline_step_base import RUN_CHOICES, PipelineStepBase, filled
 from ..sample_data import LeafFormat, SampleDataGroup
 from ..sample_data.dtypes import get_dali_type_for_numpy_type as dali_type
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
@@ -102,6 +102,8 @@ class GivenSamples(CallableBase):
 
 _RECORDED = "recorded draws"
 
+RunForm: TypeAlias = Literal["auto", "workers", "graph", "pixels"]
+
 
 @attrs.frozen
 class StepRun:
@@ -133,7 +135,7 @@ def run_step(
     on_gpu: Sequence[Path] = (),
     enable_conditionals: bool = False,
     fold_arrays: bool = True,
-    run: RunWhere = "graph",
+    run: RunForm = "graph",
 ) -> StepRun: ...
 
 
@@ -149,7 +151,7 @@ def run_step(
     on_gpu: Sequence[Path] = (),
     enable_conditionals: bool = False,
     fold_arrays: bool = True,
-    run: RunWhere = "graph",
+    run: RunForm = "graph",
 ) -> list[StepRun]: ...
 
 
@@ -164,7 +166,7 @@ def run_step(
     on_gpu: Sequence[Path] = (),
     enable_conditionals: bool = False,
     fold_arrays: bool = True,
-    run: RunWhere = "graph",
+    run: RunForm = "graph",
 ) -> StepRun | list[StepRun]:
     """Run a step, or a chain of them, on one sample, or on several as one batch.
 
@@ -185,7 +187,8 @@ def run_step(
         enable_conditionals: Whether steps may use ``if`` on data.
         fold_arrays: As for `PipelineDefinition`.
         run: Which form of the steps is run: that for the ``"graph"``, or that for arrays, as in the ``"workers"``;
-            ``"auto"``: that for arrays only where a step has no other. The draws are the same.
+            ``"auto"``: that for arrays only where a step has no other; or ``"pixels"``: changes of pixels in the
+            graph, all else on arrays, as in a pipeline with a GPU. The draws are the same.
 
     Returns:
         The output; for a list of samples, a list of outputs.
@@ -220,14 +223,16 @@ def run_step(
     if draws is not None:
         of_samples = [draws] * len(several) if isinstance(draws, Mapping) else [*draws]
         records = _records(of_samples, declared_draws(steps, GivenSamples(several)), len(several))
-    where = choice(run, "run", RUN_CHOICES)
+    where = choice(run, "run", (*RUN_CHOICES, "pixels"))
     needs_arrays = any(not each.has_graph_form for each in steps) and all(each.has_array_form for each in steps)
     if where == "workers" or (where == "auto" and needs_arrays):
         runs = _runs_on_arrays(steps, GivenSamples(several, records), seed)
         return runs[0] if isinstance(samples, SampleDataGroup) else runs
     definition = PipelineDefinition(
         GivenSamples(several, records),
-        steps,
+        steps
+        if where == "pixels"
+        else [each.with_run("graph") if each.has_graph_form else each for each in steps],
         use_parallel_external_source=False,
         record_draws=_RECORDED,
         replay_draws=None if records is None else REPLAYED,

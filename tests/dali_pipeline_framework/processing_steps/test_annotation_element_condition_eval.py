@@ -184,7 +184,7 @@ def test_variables_of_another_length_fail_and_the_sample_is_named(wrong: np.ndar
     good = np.zeros((3, *[1] * (wrong.ndim - 1)))
     fields = {"a": {"x": (DT.FLOAT, [np.zeros(3)] * 2), "y": (DT.FLOAT, [good, wrong])}}
     step = AnnotationElementConditionEval("a", "r = x < y", False)
-    iterator = make_iterator(shuffled(ArrayProvider(fields), 2), [step], py_num_workers=0)
+    iterator = make_iterator(shuffled(ArrayProvider(fields), 2), [step], py_num_workers=0, in_graph=True)
     with iterator, pytest.raises(RuntimeError, match=r"sample 1.*field a\.r"):
         next(iter(iterator))
 
@@ -207,7 +207,7 @@ def test_a_declared_number_of_axes_saves_the_question() -> None:
     provider = Declared({"a": {"x": (DT.INT64, [[1, 2, 3], [3, 0, 5]])}})
     step = AnnotationElementConditionEval("a", "r = x >= 3", True)
     definition = PipelineDefinition(shuffled(provider, 2), [step])
-    with make_iterator(shuffled(provider, 2), [step], py_num_workers=0) as iterator:
+    with make_iterator(shuffled(provider, 2), [step], py_num_workers=0, in_graph=True) as iterator:
         [batch] = iterator
     assert batch["a"]["r"].tolist() == [[False, False, True], [True, False, True]]
     assert definition.check_and_get_output_data_structure().field_names_flat == ("a.r",)

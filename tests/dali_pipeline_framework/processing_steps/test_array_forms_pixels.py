@@ -281,14 +281,14 @@ def test_what_is_not_changed_is_not_copied() -> None:
 
 def test_a_class_that_changes_images_in_another_way_has_no_array_form() -> None:
     class Other(ImageGaussianBlurrer):
-        def _change(self) -> Any:
-            return lambda image, dtype: image
+        def _in_graph(self, image: Any, dtype: Any, *parameters: Any) -> Any:
+            return image
 
     class Own(Other):
         def _array_change(self) -> Any:
             return lambda image: image + 1
 
-        _change = ImageGaussianBlurrer._change
+        _in_graph = ImageGaussianBlurrer._in_graph
 
     assert not Other("image").has_array_form
     with pytest.raises(NotSupportedError):

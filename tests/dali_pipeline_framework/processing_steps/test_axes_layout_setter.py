@@ -52,7 +52,9 @@ def test_the_layout_survives_to_the_output_with_type_checks() -> None:
 
 def test_another_number_of_axes_fails_and_names_the_sample() -> None:
     provider = ArrayProvider({"image": (DT.UINT8, [np.zeros((2, 3))] * 2)})
-    iterator = make_iterator(shuffled(provider, 2), [AxesLayoutSetter("image", "HWC")], py_num_workers=0)
+    iterator = make_iterator(
+        shuffled(provider, 2), [AxesLayoutSetter("image", "HWC")], py_num_workers=0, in_graph=True
+    )
     with iterator, pytest.raises(RuntimeError, match=r"sample 0.*field image"):
         next(iter(iterator))
 

@@ -242,7 +242,7 @@ def test_images_that_a_step_cannot_work_on(step: Any, value: np.ndarray, rule: s
     }
     before = LambdaStep(_same, input_names="image", output_types={"image": DT.UINT8})
     steps = [DataGroupArrayWithNameElementsAppliedStep(each, "cameras") for each in (before, step)]
-    with make_iterator(shuffled(ArrayProvider(fields), 2), steps, py_num_workers=0) as iterator:
+    with make_iterator(shuffled(ArrayProvider(fields), 2), steps, py_num_workers=0, in_graph=True) as iterator:
         epoch = iter(iterator)
         next(epoch)
         with pytest.raises(GraphError) as caught:
@@ -273,7 +273,7 @@ def test_rows_of_other_numbers_than_a_step_works_on(step: Any, num_columns: int,
     rows = [np.zeros((3, num_columns)), np.zeros((3, num_columns + 1))]
     source = shuffled(ArrayProvider({"rows": (DT.FLOAT, rows)}), 2)
     with (
-        make_iterator(source, [step], py_num_workers=0) as iterator,
+        make_iterator(source, [step], py_num_workers=0, in_graph=True) as iterator,
         pytest.raises(GraphError, match=f"sample 1, field [a-z]+: {rule}") as caught,
     ):
         next(iter(iterator))

@@ -102,7 +102,7 @@ def test_a_mask_of_another_length_fails_and_names_the_sample(length: int, axis: 
     masks = [np.ones(3, bool), np.ones(length, bool)]
     provider = ArrayProvider({"a": {"x": (DT.FLOAT, [values] * 2), "m": (DT.BOOL, masks)}})
     step = ConditionalElementRemover("a", "m", ["x"], [axis], [2], False)
-    iterator = make_iterator(shuffled(provider, 2), [step], py_num_workers=0)
+    iterator = make_iterator(shuffled(provider, 2), [step], py_num_workers=0, in_graph=True)
     with iterator, pytest.raises(RuntimeError, match=r"sample 1.*field a\.x"):
         next(iter(iterator))
 

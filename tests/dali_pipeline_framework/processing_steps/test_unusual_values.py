@@ -93,7 +93,7 @@ class TestImagesWithoutPixels:
         step = A([8, 10], STRETCH, image_hw_field_names="size")
         sizes = [np.array([4, 5], np.float32)] * 3 + [np.array(size_hw, np.float32)]
         source = shuffled(ArrayProvider({"size": (DT.FLOAT, sizes)}), 2)
-        with make_iterator(source, [step], py_num_workers=0) as iterator:
+        with make_iterator(source, [step], py_num_workers=0, in_graph=True) as iterator:
             epoch = iter(iterator)
             next(epoch)
             with pytest.raises(GraphError, match="a size is below 1 pixel, or not finite") as caught:
@@ -196,7 +196,7 @@ def test_vectors_of_other_than_three_numbers_fail_and_the_sample_is_named(
     step = BEVBBoxesTransformer3D(*names, [0.5, 0.5], 2, None, None)
     good = np.ones((3, 3) if len(shape) == 2 else 3, np.float32)
     source = shuffled(ArrayProvider({"x": (DT.FLOAT, [good, good, good, np.ones(shape)])}), 2)
-    with make_iterator(source, [step], py_num_workers=0) as iterator:
+    with make_iterator(source, [step], py_num_workers=0, in_graph=True) as iterator:
         epoch = iter(iterator)
         assert next(epoch)["x"].shape == (2, *good.shape)
         with pytest.raises(GraphError, match="ERROR: points and velocities must be x, y, z") as caught:
@@ -208,7 +208,7 @@ def check_that_it_fails(step: Any, fields: dict[str, Any], message: str, *, is_n
     """The second of two samples fails, and is named; to find its name takes several times as long."""
     if is_named:
         with (
-            make_iterator(shuffled(ArrayProvider(fields), 2), [step], py_num_workers=0) as iterator,
+            make_iterator(shuffled(ArrayProvider(fields), 2), [step], py_num_workers=0, in_graph=True) as iterator,
             pytest.raises(GraphError, match=f"ERROR: {message}") as caught,
         ):
             next(iter(iterator))

@@ -197,7 +197,7 @@ def test_shapes_that_do_not_fit_fail(boxes: Any, depths: Any) -> None:
 def test_a_sample_whose_shapes_do_not_fit_is_named() -> None:
     samples = [boxes_and_depths((2, 4), 2), boxes_and_depths((3, 4), 2)]
     fields = {name: (DT.FLOAT, [sample[name] for sample in samples]) for name in ("boxes", "depths")}
-    iterator = make_iterator(shuffled(ArrayProvider(fields), 2), [WITH_DEPTHS], py_num_workers=0)
+    iterator = make_iterator(shuffled(ArrayProvider(fields), 2), [WITH_DEPTHS], py_num_workers=0, in_graph=True)
     with iterator, pytest.raises(RuntimeError, match=r"sample 1.*field m"):
         next(iter(iterator))
 

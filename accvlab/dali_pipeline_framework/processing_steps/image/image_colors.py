@@ -122,7 +122,7 @@ class ImageColorSpaceConverter(ImagePixelStep):
 
     def _deferred(self, parameters: Parameters, image: Any) -> Any:
         num_channels = 1 if self._to_image_type == _GRAY else 3
-        return image.changed(shape=(*image.shape[:-1], num_channels))
+        return image.changed(find_shape=lambda: (*image.shape[:-1], num_channels))
 
     def _array_change(self) -> ArrayChange | None:
         before, after = self._from_image_type, self._to_image_type

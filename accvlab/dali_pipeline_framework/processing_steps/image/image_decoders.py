@@ -91,8 +91,7 @@ class ImageDecoder(PipelineStepBase):
     @do_not_convert
     def _decoded(self, encoded: Any) -> Any:
         if isinstance(encoded, DeferredImage):
-            height, width = encoded.hw_of_file.astype(int).tolist()
-            return encoded.changed(shape=(height, width, 3))
+            return encoded.decoded()
         if not functions.is_node(encoded):
             return image_arrays.decoded_image(encoded, as_bgr=self._as_bgr)
         output_type = types.DALIImageType.BGR if self._as_bgr else types.DALIImageType.RGB

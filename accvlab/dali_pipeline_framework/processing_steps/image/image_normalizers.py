@@ -89,12 +89,13 @@ class _ImageConverter(PipelineStepBase):
 
     def _changed(self, image: Any) -> Any:
         if isinstance(image, DeferredImage):
-            return image.changed(shape=self._shape_after(image), dtype=NUMPY_TYPES[self._output_type])
+            dtype = NUMPY_TYPES[self._output_type]
+            return image.changed(find_shape=lambda: self._shape_after(image.shape), dtype=dtype)
         return self._on_array(image)
 
-    def _shape_after(self, image: Any) -> tuple[int, ...]:
-        """Shape of the output; raises a `FieldValueError` where the image cannot be changed."""
-        return tuple(image.shape)
+    def _shape_after(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Get the shape of the output."""
+        return shape
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)
@@ -206,12 +207,12 @@ class ImageMeanStdDevNormalizer(_ImageConverter):
         converted: NDArray[Any] = cast_array(pixels.scaled_channels(image, mean, factor, is_transposed), dtype)
         return converted
 
-    def _shape_after(self, image: Any) -> tuple[int, ...]:
-        *frames, height, width, channels = self._checked(image).shape
+    def _shape_after(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        *frames, height, width, channels = shape
         is_transposed = self._output_layout.endswith("CHW")
-        return (*frames, channels, height, width) if is_transposed else (*frames, height, width, channels)
+        return (*frames, channels, height, width) if is_transposed else shape
 
-    def _checked(self, image: Any) -> Any:
+    def _checked(self, image: NDArray[Any]) -> NDArray[Any]:
         pixels.checked_image(image, needs_pixels=False)
         layout, num_means = self._output_layout, max(len(self._mean), len(self._std_dev))
         if num_means not in (1, image.shape[-1]):

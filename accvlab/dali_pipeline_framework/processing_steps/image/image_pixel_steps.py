@@ -114,12 +114,10 @@ class ImagePixelStep(PipelineStepBase):
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         paths = find_paths(data, self._image_names)
-        images = [data.get_item_in_path(path) for path in paths]
-        if images and isinstance(images[0], DeferredImage):
-            parameters = self._parameters()
-            change: ArrayChange | None = functools.partial(self._deferred, parameters)
-        else:
-            change = self._array_change()
+        if any(isinstance(data.get_item_in_path(path), DeferredImage) for path in paths):
+            change_images(data, paths, functools.partial(self._deferred, self._parameters()))
+            return data
+        change = self._array_change()
 
         def changed(image: Image) -> Image:
             checked_image(image, needs_pixels=self._needs_pixels, num_channels=self._num_channels)
