@@ -561,10 +561,12 @@ class Chain:
             first_step: Number of the first step that runs there.
         """
         in_graph = self.steps[first_step:]
-        if not self.folds_arrays or self.parts.native or not any(step.treats_elements_alike for step in in_graph):
+        if not self.folds_arrays or self.parts.native:
             return 1
-        levels = FoldedFormat.of(blueprint.format, _MOST_ELEMENTS).levels
-        return max((level.count for level in levels), default=1)
+        counts = [min(step.num_in_one_batch(blueprint), _MOST_ELEMENTS) for step in in_graph]
+        if any(step.treats_elements_alike for step in in_graph):
+            counts += [level.count for level in FoldedFormat.of(blueprint.format, _MOST_ELEMENTS).levels]
+        return max(counts, default=1) or 1
 
 
 def require_keys(draws: Sequence[PlannedDraw], data_input: Any, field_paths: Sequence[FieldPath]) -> None:

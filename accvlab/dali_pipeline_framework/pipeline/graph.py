@@ -26,6 +26,7 @@ from ..engine.dali.graph_definition import (
     SourceOutputs,
     each_line_looked_up_once,
     is_random,
+    one_batch,
     original_of,
     origins_from_here,
     seed_random_operators,
@@ -351,7 +352,7 @@ class Graph:
             self._folding.note_given(part, level)
 
         make_sample = self._folding.sample_of_folded if is_folded else self._folding.sample_of
-        with self._supply.at(level), _folded_elements(is_folded):
+        with self._supply.at(level), _folded_elements(is_folded, self._folding):
             with self._folding.part(level).defining(self._has_conditionals, on_part) as to_part:
                 if self._has_conditionals:
                     result = with_conditionals(step)(data)
@@ -412,12 +413,15 @@ class Graph:
 
 
 @contextlib.contextmanager
-def _folded_elements(is_folded: bool) -> Iterator[None]:
-    token = elements_are_folded.set(is_folded)
+def _folded_elements(is_folded: bool, folding: Folding) -> Iterator[None]:
+    has_room = folding.num_slots > 1 and not is_folded
+    folded = elements_are_folded.set(is_folded)
+    decoding = one_batch.set(folding.in_one_batch if has_room else None)
     try:
         yield
     finally:
-        elements_are_folded.reset(token)
+        one_batch.reset(decoding)
+        elements_are_folded.reset(folded)
 
 
 def define_pipeline(graph: Graph, arguments: PipelineArguments) -> Pipeline:

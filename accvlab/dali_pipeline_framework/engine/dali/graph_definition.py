@@ -9,6 +9,7 @@ way.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import ctypes
 import functools
 import logging
@@ -16,7 +17,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CodeType, FrameType
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import attrs
 import numpy as np
@@ -376,6 +377,21 @@ def branched(
     """
     true, false = zip(*(split(node, predicate) for node in nodes), strict=True)
     return merge(if_true(*true), if_false(*false), predicate)
+
+
+Decoding: TypeAlias = Callable[[DataNode], DataNode]
+
+# Set while a step defines its operators for single elements.
+one_batch: contextvars.ContextVar[Callable[[Decoding, Sequence[DataNode]], Sequence[DataNode]] | None] = (
+    contextvars.ContextVar("one_batch", default=None)
+)
+
+
+@do_not_convert
+def decoded_in_one_batch(decode: Decoding, files: Sequence[DataNode]) -> Sequence[DataNode]:
+    """Decode files of a sample, with one operator for all of them where the batch of the pipeline has the room."""
+    in_one_batch = one_batch.get()
+    return [*map(decode, files)] if in_one_batch is None else in_one_batch(decode, files)
 
 
 INPUT = "the input"
