@@ -32,6 +32,7 @@ from accvlab.dali_pipeline_framework.extension import (
     FieldSearch,
     derive_key,
     find_paths,
+    image_size,
     leaf_at,
     needed_package,
     random_bits,
@@ -42,7 +43,7 @@ from accvlab.dali_pipeline_framework.sampling import LastBatch, SampleCounts
 
 from ..datasets.driving import poses
 from . import recipe_parts as parts
-from .image_augmentation import UnclippedPhotometricDistorter, image_size
+from .image_augmentation import UnclippedPhotometricDistorter
 from .recipe_parts import DT, NAMES, PLACE
 from .reference_orders import SceneSampler
 
