@@ -24,6 +24,7 @@ from ..engine.dali.graph_definition import (
     INPUT,
     GraphInspection,
     SourceOutputs,
+    decoder_options,
     each_line_looked_up_once,
     is_random,
     one_batch,
@@ -430,8 +431,15 @@ def define_pipeline(graph: Graph, arguments: PipelineArguments) -> Pipeline:
     if arguments.get("debug"):
         decorator = cast(Any, dali_pipeline).experimental.pipeline_def
 
+    arguments = {**arguments}
+    options = arguments.pop("decoder_options", {})
+
     def define_graph() -> tuple[DataNode, ...]:
-        return graph.define()
+        token = decoder_options.set(options)
+        try:
+            return graph.define()
+        finally:
+            decoder_options.reset(token)
 
     try:
         with each_line_looked_up_once(), no_garbage_collected():  # a tenth of the time or more

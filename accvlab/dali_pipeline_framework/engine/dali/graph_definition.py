@@ -16,7 +16,7 @@ import logging
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import CodeType, FrameType
+from types import CodeType, FrameType, MappingProxyType
 from typing import Any, TypeAlias, cast
 
 import attrs
@@ -392,6 +392,13 @@ def decoded_in_one_batch(decode: Decoding, files: Sequence[DataNode]) -> Sequenc
     """Decode files of a sample, with one operator for all of them where the batch of the pipeline has the room."""
     in_one_batch = one_batch.get()
     return [*map(decode, files)] if in_one_batch is None else in_one_batch(decode, files)
+
+
+# Settings of the decoders on a GPU; set while a graph is defined.
+decoder_options: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
+    "decoder_options",
+    default=MappingProxyType({}),
+)
 
 
 INPUT = "the input"

@@ -52,7 +52,8 @@ class ImageDecoder(PipelineStepBase):
             use_device_mixed: Whether to decode on the GPU, in a pipeline that has one. In a pipeline
                 without one (``device_id=None``) the CPU decodes in any case.
             hw_decoder_load: Share of the images, in [0, 1], for the hardware JPEG decoder of GPUs that
-                have one; the rest is decoded by CUDA kernels.
+                have one; the rest is decoded by CUDA kernels. Unless it is 0.65, it takes the place of that in
+                ``decoder_options`` of the pipeline (see `PipelineDefinition.get_dali_pipeline`).
             as_bgr: Whether the channels are blue, green, red instead of red, green, blue. On the CPU this
                 takes about three times as long to decode.
 
@@ -135,7 +136,8 @@ class FrameSequenceDecoder(PipelineStepBase):
                 (``device_id=None``) the CPU decodes in any case.
             image_type: Channels of the output: ``RGB``, ``BGR``, ``YCbCr`` (3 channels) or ``GRAY`` (1). On the
                 CPU, ``BGR`` and ``YCbCr`` take several times as long to decode as the others.
-            hw_decoder_load: Share of the images, in [0, 1], for the hardware JPEG decoder of GPUs that have one.
+            hw_decoder_load: Share of the images, in [0, 1], for the hardware JPEG decoder of GPUs that have one;
+                as for `ImageDecoder`.
 
         Raises:
             SettingError: ``image_type`` is none of these, or ``hw_decoder_load`` is not in [0, 1].
