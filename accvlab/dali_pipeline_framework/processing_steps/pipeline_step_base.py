@@ -409,7 +409,7 @@ class PipelineStepBase(ABC):
         return ()
 
     def num_in_one_batch(self, data_empty: SampleDataGroup) -> int:
-        """Number of files of a sample that this step decodes by `decoded_in_one_batch`.
+        """Number of files of a sample that this step decodes by ``decoded_in_one_batch``.
 
         Args:
             data_empty: Format of the sample.

@@ -15,10 +15,12 @@ import nvidia.dali.math as dali_math
 import pytest
 from nvidia.dali.pipeline import Pipeline, pipeline_def
 from nvidia.dali.types import DALIImageType
-from support.arrays import DT, ArrayProvider
+from support.arrays import DT, ArrayProvider, encoded_image, gradient
 from support.batch_runs import run_steps
-from support.gpu_definitions import checked_by_dali
+from support.gpu_definitions import checked_by_dali, pretend_gpus
+from support.pipelines import shuffled
 
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.processing_steps import (
     AnnotationElementConditionEval,
     AxesLayoutSetter,
@@ -32,6 +34,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     HorizontalFlipper,
     ImageBrightnessContrastJitter,
     ImageColorSpaceConverter,
+    ImageDecoder,
     ImageGaussianBlurrer,
     ImageJpegDistorter,
     ImageMeanStdDevNormalizer,
@@ -252,6 +255,26 @@ def test_dali_accepts_the_graph_for_a_gpu(name: str, conditionals: bool) -> None
             continue
         assert counts.num_decoders == 0
     assert refused == {}
+
+
+def test_no_pass_over_pixels_for_a_layout_that_the_format_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_gpus(monkeypatch)
+    provider = ArrayProvider({"image": (DT.UINT8, [encoded_image(gradient(16, 24))])})
+    steps = [
+        ImageDecoder("image", True),
+        ImageGaussianBlurrer("image"),
+        ImageJpegDistorter("image", prob=0.5),
+        RandomEraser("image"),
+        GridMasker("image"),
+    ]
+    definition = PipelineDefinition(shuffled(provider, 1), steps)
+    counts = checked_by_dali(definition.get_dali_pipeline(num_threads=1, py_num_workers=0, device_id=0))
+    pixels = {name: count for (device, name), count in counts.names.items() if device in ("gpu", "mixed")}
+    assert pixels.pop("Reshape") == 4 + 3  # the layout; and whether there are pixels
+    assert {name: count for name, count in pixels.items() if not name.startswith("_")} == {
+        **dict.fromkeys(("decoders__Image", "GaussianBlur", "JpegCompressionDistortion", "Erase"), 1),
+        **{"GridMask": 2, "Slice": 1, "Constant": 1},  # of images, and of clips
+    }
 
 
 def test_operators_that_do_not_exist_on_the_gpu_are_found() -> None:

@@ -21,8 +21,9 @@ from ...engine.dali.graph_definition import branched
 from ...errors import FieldValueError, SettingError
 from ...operators import functions as f
 from ...operators.array_packages import needed_package
+from ...operators.element_selection import leaf_at
 from ...operators.image_pixels import Image, by_frame, checked_image, scaled, with_layout, with_pixels
-from ...sample_data import FieldPath, SampleDataGroup
+from ...sample_data import FieldPath, LeafFormat, SampleDataGroup
 from ...sample_data.graph_mode import do_not_convert
 from .. import image_use
 from ..image_use import PIXELS, ContentRule, ImageUse, as_pixels, white_at_full_scale
@@ -47,6 +48,7 @@ class ImagePixelStep(PipelineStepBase):
     _dtypes: Sequence[types.DALIDataType] = (_DT.UINT8, _DT.FLOAT)
     _needs: ContentRule = PIXELS
     _needs_pixels = False
+    _needs_layout = False
     _num_channels: Sequence[int] = ()
 
     def __init__(self, image_names: Names, prob: float = 1.0, key: Key = "sample") -> None:
@@ -85,9 +87,14 @@ class ImagePixelStep(PipelineStepBase):
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         change = self._change()
         for path in find_paths(data, self._image_names):
-            dtype: Any = data.get_type_of_item_in_path(path)
-            data.set_item_in_path(path, change(data.get_item_in_path(path), dtype))
+            leaf = leaf_at(data, path)
+            data.set_item_in_path(path, change(self._prepared(data.get_item_in_path(path), leaf), leaf.dtype))
         return data
+
+    def _prepared(self, image: DataNode, leaf: LeafFormat) -> DataNode:
+        """An image in the graph as the change needs it."""
+        image = with_pixels(image) if self._needs_pixels else image
+        return with_layout(image, leaf.content.layout) if self._needs_layout else image
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         change = self._array_change()
@@ -237,6 +244,7 @@ class ImageGaussianBlurrer(ImagePixelStep):
 
     image_tolerance = 1 / 255
     _needs_pixels = True
+    _needs_layout = True  # without one, `fn.gaussian_blur` blurs across channels as well
 
     def __init__(
         self,
@@ -267,8 +275,7 @@ class ImageGaussianBlurrer(ImagePixelStep):
         sigma = (self.draw("sigma") - _NO_BLUR) * self._is_changed() + _NO_BLUR
 
         def blurred(image: DataNode, dtype: types.DALIDataType) -> DataNode:
-            # Without a layout, `fn.gaussian_blur` blurs across channels as well.
-            return fn.gaussian_blur(with_layout(with_pixels(image)), sigma=sigma, window_size=self._window_size)
+            return fn.gaussian_blur(image, sigma=sigma, window_size=self._window_size)
 
         return blurred
 
@@ -321,6 +328,7 @@ class ImageJpegDistorter(ImagePixelStep):
             SettingError: An argument is not of this form.
         """
         super().__init__(image_names, prob, key)
+        self._needs_layout = self._prob < 1  # the images of both branches have the same
         least, most = whole_range(quality_range, "quality_range", at_least=1, at_most=100)
         self._draws += (IntegerDraw("quality", least, most + 1, key=key),)
 
@@ -328,10 +336,9 @@ class ImageJpegDistorter(ImagePixelStep):
         is_changed, quality = self._is_changed(), self.draw("quality")
 
         def distorted(image: DataNode, dtype: types.DALIDataType) -> DataNode:
-            image = with_pixels(image)
             if self._prob == 1:
                 return _distorted(image, quality)
-            return branched(is_changed, [with_layout(image), quality], _distorted, lambda same, _: same)
+            return branched(is_changed, [image, quality], _distorted, lambda same, _: same)
 
         return distorted
 
@@ -383,6 +390,7 @@ class RandomEraser(ImagePixelStep):
 
     array_form_needs = ()
     _needs_pixels = True
+    _needs_layout = True
 
     def __init__(
         self,
@@ -428,7 +436,6 @@ class RandomEraser(ImagePixelStep):
         rectangles, flat = self._rectangles(), [2 * self._num_rectangles]
 
         def erased(image: DataNode, dtype: types.DALIDataType) -> DataNode:
-            image = with_layout(with_pixels(image))
             anchors, shapes = rectangles(image.shape(dtype=_DT.INT32)[-3:-1])
             return fn.erase(
                 image,
@@ -534,6 +541,8 @@ class GridMasker(ImagePixelStep):
         >>> step = GridMasker("image", tile_range=(96, 224), ratio_range=(0.4, 0.6), key="rig")
     """
 
+    _needs_layout = True
+
     def __init__(
         self,
         image_names: Names,
@@ -576,7 +585,6 @@ class GridMasker(ImagePixelStep):
         grid = (tile, ratio * is_masked, angle, x * tile, y * tile)
 
         def masked(image: DataNode, dtype: types.DALIDataType) -> DataNode:
-            image = with_layout(image)
             one = types.Constant(np.ones((1, 1, 1), np.uint8), device=image.device)
             is_image = fn.reshape(image.shape().shape(), shape=[]) == 3
             nodes = [image, one, *grid]
