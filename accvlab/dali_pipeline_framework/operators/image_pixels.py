@@ -63,8 +63,8 @@ def with_layout(image: DataNode, known: str | None = None) -> DataNode:
     """Return an image or clip unchanged, with the layout ``HWC`` or ``FHWC`` where it has none.
 
     Another layout, e.g. ``CHW``, makes the graph fail. Operators that need a layout assume a wrong one, or fail,
-    where it is missing. Costs nothing where the format knows it. Else a pass over the pixels: always on the GPU, on
-    the CPU only if the layout is missing.
+    where it is missing. Costs nothing where the format knows it. Else a pass over the pixels: always on the GPU,
+    on the CPU only if the layout is missing.
     """
     if known in ("HWC", "FHWC"):
         return fn.reshape(image, layout=known)
