@@ -122,7 +122,8 @@ def one_size_of_fields(sizes: Sequence[Any]) -> Any:
 
     A sample where sizes differ, or are not at least one pixel and finite, is an error of the graph.
     """
-    stacked: Any = functions.stack(*[functions.cast(size, _FLOAT) for size in sizes])  # (num_sizes, 2)
+    on_cpu = map(functions.on_cpu, sizes)
+    stacked: Any = functions.stack(*[functions.cast(size, _FLOAT) for size in on_cpu])  # (num_sizes, 2)
     if not is_node(stacked):
         return _one_size_of_arrays(
             stacked, "a size is below 1 pixel, or not finite (is the image decoded before?)"

@@ -70,6 +70,7 @@ def sample(number: int) -> dict[str, Any]:
     pose[:3, 3] = generator.normal(size=3)
     return {
         "image": (DT.UINT8, generator.integers(0, 256, (*IMAGE_HW, 3), dtype=np.uint8)),
+        "hw": (DT.INT32, np.array(IMAGE_HW, np.int32)),
         "time": (DT.INT64, np.int64(1_700_000_000_000_000_000 + number)),
         "point_times": (DT.INT64, 1_700_000_000_000_000_000 - generator.integers(0, 10**9, num_points)),
         "points": (DT.FLOAT, generator.uniform(-9, 9, (num_points, 4)).astype(np.float32)),
@@ -84,6 +85,7 @@ def sample(number: int) -> dict[str, Any]:
         "annotation.centers": (DT.FLOAT, generator.normal(size=(n, 3)).astype(np.float32) * 20),
         "annotation.velocities": (DT.FLOAT, generator.normal(size=(n, 3)).astype(np.float32)),
         "annotation.sizes": (DT.FLOAT, generator.uniform(1, 5, (n, 3)).astype(np.float32)),
+        "annotation.pixels": (DT.FLOAT, corners.mean(axis=1)),
         "annotation.yaws": (DT.FLOAT, generator.uniform(-4, 4, n).astype(np.float32)),
     }
 
@@ -147,8 +149,19 @@ CASES = {
             height_width_bboxes_heatmap_opt_out_name="hw",
             bboxes_heatmap_opt_out_name="boxes_on_map",
         ),
-        ("image",),
+        ("image", BOXES, "annotation.categories", "annotation.is_kept"),
     ),
+    "heatmap of sizes and centers": Case(
+        lambda: BoundingBoxToHeatmapConverter(
+            *("annotation", "boxes", "heatmap", (20, 30)),
+            image_hw_field_name="hw",
+            use_per_category_heatmap=False,
+            center_opt_in_name="pixels",
+        ),
+        ("hw", BOXES, "annotation.pixels"),
+    ),
+    "sizes": Case(lambda: ImageResizer(None, output_hw=[20, 30], hw_names="hw"), ("hw",)),
+    "sizes of images": Case(lambda: HorizontalFlipper("image", hw_names="hw"), ("image", "hw")),
     "area": Case(
         lambda: BoxAreaFilter("boxes", area_range=(100, 1000), further_names=["categories", "is_kept"]),
         (BOXES, "annotation.categories", "annotation.is_kept"),
