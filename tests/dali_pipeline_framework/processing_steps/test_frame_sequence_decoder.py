@@ -27,9 +27,19 @@ from accvlab.dali_pipeline_framework.inputs import (
     ShuffledShardedInputCallable,
 )
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
-from accvlab.dali_pipeline_framework.processing_steps import FrameSequenceDecoder, ImageDecoder, PipelineStepBase
+from accvlab.dali_pipeline_framework.processing_steps import (
+    DataGroupArrayInPathElementsAppliedStep,
+    FrameSequenceDecoder,
+    ImageDecoder,
+    PipelineStepBase,
+)
 from accvlab.dali_pipeline_framework.processing_steps.image import image_decoders
-from accvlab.dali_pipeline_framework.providers import ConcatDataProvider, FrameFolders, FrameSequenceDataProvider
+from accvlab.dali_pipeline_framework.providers import (
+    ConcatDataProvider,
+    DataProvider,
+    FrameFolders,
+    FrameSequenceDataProvider,
+)
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler, StreamingSequenceSampler, WeightedSampler
 
 DT = types.DALIDataType
@@ -323,6 +333,54 @@ def test_frames_that_a_step_has_changed_are_decoded_one_by_one(tmp_path):
         for camera in range(3):
             paths = [sample[f"{camera}"]["paths"][position] for position in range(4)]
             assert np.array_equal(sample[f"{camera}"]["frames"], np.stack([pixels_of(path) for path in paths]))
+
+
+class InArray(DataProvider):
+    """The cameras of a rig as an array."""
+
+    def __init__(self, rig):
+        self._rig = rig
+
+    @property
+    def sample_data_structure(self):
+        sample = SampleDataGroup()
+        sample.add_data_group_field_array("cameras", self._rig.sample_data_structure["0"], 3)
+        return sample
+
+    def get_number_of_samples(self):
+        return self._rig.get_number_of_samples()
+
+    def get_data(self, sample_index):
+        loaded, sample = self._rig.get_data(sample_index), self.sample_data_structure
+        for camera in range(3):
+            sample["cameras"][camera] = loaded[f"{camera}"]
+        return sample
+
+
+def test_cameras_in_an_array_in_a_wrapper(tmp_path):
+    provider = InArray(rig_of_frames(tmp_path))
+    steps = [DataGroupArrayInPathElementsAppliedStep(FrameSequenceDecoder(), "cameras")]
+    # One for each camera: the wrapper applies the step to one after the other.
+    assert counts_of(defined(provider, steps)).num_decoders == 3
+    plain = [FrameSequenceDecoder()]
+    assert counts_of(defined(provider, plain)).num_decoders == 1
+    for sample, other in zip(sequences(provider, steps=steps), sequences(provider, steps=plain), strict=True):
+        for camera in range(3):
+            of_camera = sample["cameras"][camera]
+            paths = [of_camera["paths"][position] for position in range(4)]
+            assert np.array_equal(of_camera["frames"], np.stack([pixels_of(path) for path in paths]))
+            assert np.array_equal(other["cameras"][camera]["frames"], of_camera["frames"])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("share_frames", [True, False])
+def test_with_a_gpu_as_without(tmp_path, share_frames):
+    provider = rig_of_frames(tmp_path, share_frames=share_frames)
+    steps = [FrameSequenceDecoder(on_gpu=True)]
+    found, expected = (sequences(provider, steps=steps, device_id=device_id) for device_id in (0, None))
+    for sample, other in zip(found, expected, strict=True):
+        for camera in range(3):  # PNG files, which have the same pixels
+            assert np.array_equal(sample[f"{camera}"]["frames"], other[f"{camera}"]["frames"])
 
 
 def test_no_region_without_pixels_is_pasted(tmp_path, monkeypatch):
