@@ -75,17 +75,24 @@ def checked_by_dali(pipeline: Pipeline) -> GraphCounts:
         AssertionError: Operators do not exist on the device that they are defined for.
     """
     assert pipeline._device_id is not None
-    if not pipeline._py_graph_built:
-        pipeline._build_graph()
-    operators = list(_operators(pipeline))
-    missing = {name for device, name in operators if device == "gpu"} - {*backend.RegisteredGPUOps()}
-    missing |= {name for device, name in operators if device == "mixed"} - {*backend.RegisteredMixedOps()}
+    counts = counts_of(pipeline)
+    missing = {name for device, name in counts.names if device == "gpu"} - {*backend.RegisteredGPUOps()}
+    missing |= {name for device, name in counts.names if device == "mixed"} - {*backend.RegisteredMixedOps()}
     if missing:
         raise AssertionError(f"DALI does not have for the GPU: {', '.join(sorted(missing))}")
     pipeline._device_id = None
     pipeline._init_pipeline_backend()
     pipeline.serialize()
-    return GraphCounts(collections.Counter(operators), [node.device for node in pipeline._graph_outputs])
+    return counts
+
+
+def counts_of(pipeline: Pipeline) -> GraphCounts:
+    """Count the operators of a pipeline, which may be for the CPU."""
+    if not pipeline._py_graph_built:
+        pipeline._build_graph()
+    return GraphCounts(
+        collections.Counter(_operators(pipeline)), [node.device for node in pipeline._graph_outputs]
+    )
 
 
 def _operators(pipeline: Any) -> Iterator[tuple[str, str]]:

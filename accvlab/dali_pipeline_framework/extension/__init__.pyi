@@ -15,7 +15,7 @@ from ..operators.element_selection import exact_constant_like as exact_constant_
 from ..operators.element_selection import leaf_at as leaf_at
 from ..operators.element_selection import reinterpret as reinterpret
 from ..operators.functions import constant as constant
-from ..operators.image_arrays import ImageFile as ImageFile
+from ..operators.image_arrays import image_size as image_size
 from ..operators.image_pixels import pipeline_has_gpu as pipeline_has_gpu
 from ..operators.image_pixels import zero_where_channels_fit as zero_where_channels_fit
 from ..operators.image_transform import AxisScaling as AxisScaling

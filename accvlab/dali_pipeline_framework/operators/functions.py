@@ -70,6 +70,11 @@ def failing_with(rule: str, define: Callable[..., Any], /, *arguments: Any, **se
 # --- shapes ---------------------------------------------------------------------------------------------
 
 
+def on_cpu(values: Any) -> Any:
+    """Values that steps need on the CPU: a node there, or an array."""
+    return values.cpu() if is_node(values) and values.device == "gpu" else values
+
+
 def shape_of(values: Any, dtype: types.DALIDataType = _DType.INT64) -> Any:
     """The shape, ``(num_axes,)``, on the CPU."""
     if isinstance(values, DataNode):

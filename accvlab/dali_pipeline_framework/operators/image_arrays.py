@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FieldValueError
-from ..limits.image_limits import decoded_already, too_large, too_many_pixels
+from ..limits.image_limits import claimed_size, decoded_already, too_large, too_many_pixels
 from .array_packages import needed_package
 from .functions import cast_array
 
@@ -29,10 +29,11 @@ DECODING_NEEDS = ("cv2", "simplejpeg")
 RESAMPLING_NEEDS = ("cv2",)
 
 _JPEG = b"\xff\xd8\xff"
+_PNG = b"\x89PNG\r\n\x1a\n"
 _CMYK = ("CMYK", "YCCK")
 _TIFF = (b"II*\0", b"MM\0*")
 _OTHERS = (
-    *(b"\x89PNG\r\n\x1a\n", b"BM", b"RIFF", *_TIFF, b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51"),
+    *(_PNG, b"BM", b"RIFF", *_TIFF, b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51"),
     *(b"P1", b"P2", b"P3", b"P4", b"P5", b"P6"),
 )
 _ORIENTATION_TAG = 0x0112
@@ -127,6 +128,27 @@ def _header_of_jpeg(encoded: _Bytes) -> tuple[int, int, str]:
 def _rgb_of_cmyk(cmyk: _Image, as_bgr: bool) -> _Image:
     rgb: _Image = (cmyk[..., :3].astype(np.uint16) * cmyk[..., 3:] + 127) // 255
     return np.ascontiguousarray(rgb[..., ::-1] if as_bgr else rgb, np.uint8)
+
+
+def image_size(encoded: _Bytes) -> tuple[int, int]:
+    """Height and width of the image in a file, ``(num_bytes,)``, turned as its EXIF data say.
+
+    They are read from the header; files whose header does not tell them are decoded.
+
+    Raises:
+        FieldValueError: It is no image, a broken one, or one that claims too many pixels.
+        SettingError: It has to be decoded, and a package for that is not installed.
+    """
+    head = encoded[:_MOST_HEAD].tobytes()
+    is_jpeg, is_png = head.startswith(_JPEG), head.startswith(_PNG)
+    size = claimed_size(encoded)
+    if (is_jpeg or is_png) and (size is None or 0 in size):
+        raise FieldValueError(f"The image file ({encoded.size} bytes) is broken: its header has no size.")
+    may_be_turned = head.startswith(_TIFF) or (is_png and b"eXIf" in head.partition(b"IDAT")[0])
+    if size is None or may_be_turned or too_many_pixels(*size):
+        height, width = decoded_image(encoded).shape[:2]
+        return height, width
+    return size[::-1] if is_jpeg and _orientation(encoded) > 4 else size
 
 
 @attrs.frozen

@@ -17,7 +17,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
-from ..engine.dali.graph_definition import branched
+from ..engine.dali.graph_definition import branched, decoder_options
 from ..engine.dali.texts import failing_with
 from ..errors import FieldValueError
 from ..sample_data.graph_mode import do_not_convert
@@ -26,6 +26,7 @@ from .element_selection import with_row_before
 from .functions import cast_array
 
 _INT32 = types.DALIDataType.INT32
+_DEFAULT_LOAD = 0.65  # of the steps, and of DALI
 
 
 @do_not_convert
@@ -40,7 +41,9 @@ def decoded_in_graph(
 ) -> DataNode:
     """Decode an image file on the GPU, in a pipeline that has one, or on the CPU; see `ImageDecoder`."""
     if on_gpu and pipeline_has_gpu():
-        return fn.decoders.image(encoded, device="mixed", output_type=image_type, hw_decoder_load=hw_decoder_load)
+        own = {} if hw_decoder_load == _DEFAULT_LOAD else {"hw_decoder_load": hw_decoder_load}
+        settings = {**decoder_options.get(), **own}
+        return fn.decoders.image(encoded, device="mixed", output_type=image_type, **settings)
     return fn.decoders.image(encoded, device="cpu", output_type=image_type)
 
 
@@ -56,12 +59,15 @@ def with_pixels(image: DataNode) -> DataNode:
 
 
 @do_not_convert
-def with_layout(image: DataNode) -> DataNode:
+def with_layout(image: DataNode, known: str | None = None) -> DataNode:
     """Return an image or clip unchanged, with the layout ``HWC`` or ``FHWC`` where it has none.
 
     Another layout, e.g. ``CHW``, makes the graph fail. Operators that need a layout assume a wrong one, or fail,
-    where it is missing. Costs a pass over the pixels: always on the GPU, on the CPU only if the layout is missing.
+    where it is missing. Costs nothing where the format knows it. Else a pass over the pixels: always on the GPU,
+    on the CPU only if the layout is missing.
     """
+    if known in ("HWC", "FHWC"):
+        return fn.reshape(image, layout=known)
     if image.device == "gpu":
         return _guessed_layout(image)
     letters: Any = with_row_before(fn.get_property(image, key="layout"))

@@ -24,6 +24,7 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
+from ..engine.dali.graph_definition import decoder_options
 from ..errors import FieldValueError, SettingError
 from . import functions, image_arrays
 from .functions import constant, failing_with, is_node, transforms
@@ -121,7 +122,8 @@ def one_size_of_fields(sizes: Sequence[Any]) -> Any:
 
     A sample where sizes differ, or are not at least one pixel and finite, is an error of the graph.
     """
-    stacked: Any = functions.stack(*[functions.cast(size, _FLOAT) for size in sizes])  # (num_sizes, 2)
+    on_cpu = map(functions.on_cpu, sizes)
+    stacked: Any = functions.stack(*[functions.cast(size, _FLOAT) for size in on_cpu])  # (num_sizes, 2)
     if not is_node(stacked):
         return _one_size_of_arrays(
             stacked, "a size is below 1 pixel, or not finite (is the image decoded before?)"
@@ -421,8 +423,9 @@ class Resampler:
     def decoded(self, encoded: DataNode, device: str) -> DataNode:
         """Decode the visible part of an image file, as RGB."""
         corner, size = self.decoded_part or (None, None)
+        options = decoder_options.get() if device == "mixed" else {}
         image: DataNode = fn.decoders.image_slice(
-            encoded, start=corner, shape=size, axis_names="HW", device=device
+            encoded, start=corner, shape=size, axis_names="HW", device=device, **options
         )
         return image
 

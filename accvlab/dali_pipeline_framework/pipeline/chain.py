@@ -208,7 +208,7 @@ class Placement(NamedTuple):
 def place_steps(
     steps: Sequence[PipelineStepBase],
     run: RunWhere,
-    blueprint: Callable[[], SampleDataGroup],
+    blueprint: Callable[[], SampleDataGroup] | None,
     *,
     has_gpu: bool = False,
     refusal: str = "",
@@ -222,7 +222,7 @@ def place_steps(
             ``"graph"``; without one, the steps before the first that cannot run in the workers or converts images
             to floating point, if one of these does more to images than decode them; and those before the last
             that prefers arrays, with it.
-        blueprint: Gives the format of the input; not called for ``"workers"``.
+        blueprint: Gives the format of the input; not called for ``"workers"``. None: steps are not divided.
         has_gpu: Whether the graph has a GPU.
         refusal: Why no step can run in the workers; empty where they can.
 
@@ -233,6 +233,8 @@ def place_steps(
     at_least, asker, most, obstacle = _limits(steps, refusal)
     if most == 0:
         return Placement.of(0, obstacle)
+    if blueprint is None:
+        return Placement.of(at_least, asker)
     if run == "graph" or has_gpu:
         why = "run='graph'" if run == "graph" else "the graph has a GPU"
         placement = _with_deferred_pixels(steps, at_least, most, asker if at_least else why, blueprint())
@@ -522,6 +524,7 @@ class Chain:
         must_declare_draws: Whether random operators beside declared draws are refused where draws are recorded.
         replay_path: Path of the group of recorded draws in the samples of the input; None where they are drawn.
         folds_arrays: Whether arrays are folded.
+        divides_steps: Whether steps may run in the workers, but for their changes of pixels.
     """
 
     data_input: Any
@@ -537,6 +540,7 @@ class Chain:
     must_declare_draws: bool = True
     replay_path: FieldPath | None
     folds_arrays: bool
+    divides_steps: bool = True
 
     def __attrs_post_init__(self) -> None:
         """Refuse steps that cannot run where they are asked to."""
@@ -606,7 +610,8 @@ class Chain:
 
     def placement(self, has_gpu: bool) -> Placement:
         """Decide where the steps run."""
-        return place_steps(self.steps, self.run, self.blueprint_of_steps, has_gpu=has_gpu, refusal=self._refusal)
+        blueprint = self.blueprint_of_steps if self.divides_steps else None
+        return place_steps(self.steps, self.run, blueprint, has_gpu=has_gpu, refusal=self._refusal)
 
     @property
     def _refusal(self) -> str:
@@ -662,11 +667,12 @@ class Chain:
             placement: Which steps run there.
         """
         in_graph = self.steps[placement.num_in_workers :]
-        are_alike = bool(placement.pixels) or any(step.treats_elements_alike for step in in_graph)
-        if not self.folds_arrays or self.parts.native or not are_alike:
+        if not self.folds_arrays or self.parts.native:
             return 1
-        levels = FoldedFormat.of(blueprint.format, _MOST_ELEMENTS).levels
-        return max((level.count for level in levels), default=1)
+        counts = [min(step.num_in_one_batch(blueprint), _MOST_ELEMENTS) for step in in_graph]
+        if placement.pixels or any(step.treats_elements_alike for step in in_graph):
+            counts += [level.count for level in FoldedFormat.of(blueprint.format, _MOST_ELEMENTS).levels]
+        return max(counts, default=1) or 1
 
 
 def require_keys(draws: Sequence[PlannedDraw], data_input: Any, field_paths: Sequence[FieldPath]) -> None:

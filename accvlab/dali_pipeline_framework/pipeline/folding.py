@@ -14,7 +14,15 @@ import attrs
 from nvidia.dali import fn, types
 from nvidia.dali.data_node import DataNode
 
-from ..engine.dali.graph_definition import BatchPart, SourceOutputs, is_random, merge, split
+from ..engine.dali.graph_definition import (
+    BatchPart,
+    Decoding,
+    SourceOutputs,
+    is_random,
+    merge,
+    split,
+    without_conditionals,
+)
 from ..engine.samples import Items
 from ..engine.transport import Delivery, FieldPlace, TransportLayout
 from ..sample_data import GroupFormat, SampleDataGroup
@@ -239,6 +247,27 @@ class Folding:
                 if origin is not None:
                     self._origins[element.name] = (origin[0][index],), origin[1]
         return field.elements or ()
+
+    def in_one_batch(self, decode: Decoding, files: Sequence[DataNode]) -> Sequence[DataNode]:
+        """Decode files; those that are as workers send them as elements of one array, wherever they are.
+
+        Args:
+            decode: Defines the decoder.
+            files: Nodes of image files, of the whole sample.
+        """
+        made: list[DataNode] = []
+        for number in range(0, len(files), self.num_slots):
+            nodes = files[number : number + self.num_slots]
+            level = Level(((),), (len(nodes),))
+            sent = self._origin_of(FieldNodes(level, "", None, nodes))
+            if sent is None:
+                made += map(decode, nodes)
+                continue
+            with without_conditionals():
+                node = decode(self.send(sent, _DT.UINT8, level))
+                self._know(node, level)
+                made += self.elements(FieldNodes(level, "", node))
+        return made
 
     def _selection(self, level: Level) -> list[DataNode]:
         """Predicates that cut a folded field into its elements: 0 of all, 1 of the rest, and so on."""

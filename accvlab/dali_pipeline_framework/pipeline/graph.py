@@ -24,8 +24,10 @@ from ..engine.dali.graph_definition import (
     INPUT,
     GraphInspection,
     SourceOutputs,
+    decoder_options,
     each_line_looked_up_once,
     is_random,
+    one_batch,
     original_of,
     origins_from_here,
     seed_random_operators,
@@ -424,7 +426,7 @@ class Graph:
             self._folding.note_given(part, level)
 
         make_sample = self._folding.sample_of_folded if is_folded else self._folding.sample_of
-        with self._supply.at(level), _folded_elements(is_folded):
+        with self._supply.at(level), _folded_elements(is_folded, self._folding):
             with self._folding.part(level).defining(self._has_conditionals, on_part) as to_part:
                 if self._has_conditionals:
                     result = with_conditionals(step)(data)
@@ -485,12 +487,15 @@ class Graph:
 
 
 @contextlib.contextmanager
-def _folded_elements(is_folded: bool) -> Iterator[None]:
-    token = elements_are_folded.set(is_folded)
+def _folded_elements(is_folded: bool, folding: Folding) -> Iterator[None]:
+    has_room = folding.num_slots > 1 and not is_folded
+    folded = elements_are_folded.set(is_folded)
+    decoding = one_batch.set(folding.in_one_batch if has_room else None)
     try:
         yield
     finally:
-        elements_are_folded.reset(token)
+        one_batch.reset(decoding)
+        elements_are_folded.reset(folded)
 
 
 def define_pipeline(graph: Graph, arguments: PipelineArguments) -> Pipeline:
@@ -499,8 +504,15 @@ def define_pipeline(graph: Graph, arguments: PipelineArguments) -> Pipeline:
     if arguments.get("debug"):
         decorator = cast(Any, dali_pipeline).experimental.pipeline_def
 
+    arguments = {**arguments}
+    options = arguments.pop("decoder_options", {})
+
     def define_graph() -> tuple[DataNode, ...]:
-        return graph.define()
+        token = decoder_options.set(options)
+        try:
+            return graph.define()
+        finally:
+            decoder_options.reset(token)
 
     try:
         with each_line_looked_up_once(), no_garbage_collected():  # a tenth of the time or more

@@ -285,7 +285,11 @@ class PipelineDefinition:
                 number of ranks on this machine, and ``device_id`` is None, which means the CPU. With
                 ``py_num_workers=0`` the input runs in this process. ``seed`` is also the
                 seed of the draws that steps declare, which is 0 if not given; DALI's operators get another one,
-                derived from it, on each shard but the first.
+                derived from it, on each shard but the first. ``decoder_options`` is a dict for all decoders of
+                images on the GPU, also of steps with ``is_encoded``: ``hw_decoder_load`` (where a step does not
+                set another one than 0.65), and ``preallocate_height_hint`` and ``preallocate_width_hint``, the
+                largest size in pixels, for which the hardware decoder takes its memory at the start. It has no
+                effect on the CPU.
 
         Returns:
             A `StructuredPipeline`, not built yet; with ``debug=True`` DALI's debug pipeline.

@@ -11,7 +11,7 @@ import numpy as np
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
-from ..checks import MOST_IN_BATCH, bullets, did_you_mean, elements, shown, whole_number
+from ..checks import MOST_IN_BATCH, bullets, did_you_mean, elements, probability, shown, whole_number
 from ..draws.keyed_draws import derive_key
 from ..engine.dali.graph_definition import num_usable_gpus
 from ..errors import DeviceError, SettingError
@@ -28,6 +28,8 @@ PipelineArguments: TypeAlias = dict[str, Any]
 _MOST_DEVICES = 2**16
 _MOST_THREADS = 4096
 _MOST_AHEAD = 4096
+_MOST_PIXELS = 2**16  # along an axis of a JPEG
+_SIZE_HINTS = ("preallocate_height_hint", "preallocate_width_hint")
 
 # In the documentation of older DALI versions, "not given" is written as these values.
 _LEGACY_NOT_GIVEN = {
@@ -50,7 +52,7 @@ def normalised_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Pipe
     if len(args) > len(parameters):
         raise SettingError(f"get_dali_pipeline takes at most {len(parameters)} arguments, got {len(args)}.")
     arguments = dict(zip(parameters, args, strict=False))
-    known = {*parameters, "enable_conditionals", "debug"}
+    known = {*parameters, "enable_conditionals", "debug", "decoder_options"}
     for name, value in kwargs.items():
         if name in arguments:
             raise SettingError(f"The argument `{name}` was given twice, by position and by name.")
@@ -64,7 +66,26 @@ def normalised_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Pipe
         value = arguments.get(name)
         if value is None or (isinstance(value, int) and value == not_given):
             arguments.pop(name, None)
+    if "decoder_options" in arguments:
+        arguments["decoder_options"] = _checked_decoder_options(arguments["decoder_options"])
     return arguments
+
+
+def _checked_decoder_options(given: Any) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise SettingError(f"`decoder_options` must be a dict, got {shown(given)}.")
+    options: dict[str, Any] = {}
+    for name, value in given.items():
+        if name == "hw_decoder_load":
+            options[name] = probability(value, name)
+        elif name in _SIZE_HINTS:
+            options[name] = whole_number(value, name, at_least=0, at_most=_MOST_PIXELS)
+        else:
+            known = ["hw_decoder_load", *_SIZE_HINTS]
+            raise SettingError(
+                f"`decoder_options` takes {', '.join(known)}, got {shown(name)}.{did_you_mean(name, known)}"
+            )
+    return options
 
 
 def is_count(value: Any) -> TypeGuard[int]:

@@ -465,6 +465,15 @@ class PipelineStepBase(ABC):
         """
         raise NotImplementedError
 
+    def num_in_one_batch(self, data_empty: SampleDataGroup) -> int:
+        """Number of files of a sample that this step decodes by ``decoded_in_one_batch``.
+
+        Args:
+            data_empty: Format of the sample.
+        """
+        wrapped = self._processing_step_to_apply
+        return 0 if wrapped is None else wrapped.num_in_one_batch(data_empty)
+
     @do_not_convert
     def draw(self, name: str) -> Any:
         """Get a declared draw.

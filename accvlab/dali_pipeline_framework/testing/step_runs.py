@@ -237,7 +237,9 @@ def run_step(
         record_draws=_RECORDED,
         replay_draws=None if records is None else REPLAYED,
         fold_arrays=fold_arrays,
-    )._with(must_declare_draws=False)  # so that `check_step` can report draws that are not declared
+    )._with(
+        divides_steps=where == "pixels", must_declare_draws=False
+    )  # `check_step` reports draws that are not declared
     pipeline = definition.get_dali_pipeline(
         num_threads=1,
         py_num_workers=0,

@@ -40,6 +40,7 @@ from accvlab.dali_pipeline_framework.extension import (
     exact_constant_like,
     find_paths,
     functions,
+    image_size,
     leaf_at,
     needed_package,
     random_bits,
@@ -51,7 +52,7 @@ from accvlab.dali_pipeline_framework.sampling import LastBatch, SampleCounts
 
 from ..datasets.driving import poses
 from . import recipe_parts as parts
-from .image_augmentation import UnclippedPhotometricDistorter, image_size, on_gpu_if_any
+from .image_augmentation import UnclippedPhotometricDistorter, on_gpu_if_any
 from .recipe_parts import DT, NAMES, PLACE
 from .reference_orders import SceneSampler
 

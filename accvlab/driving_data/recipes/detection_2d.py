@@ -31,10 +31,10 @@ from accvlab.dali_pipeline_framework import (
 )
 from accvlab.dali_pipeline_framework.draws import DrawKey
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.extension import leaf_at, no_images
+from accvlab.dali_pipeline_framework.extension import image_size, leaf_at, no_images
 
 from . import recipe_parts as parts
-from .image_augmentation import ImageAugmentation, image_size
+from .image_augmentation import ImageAugmentation
 from .recipe_parts import DT, NAMES, PLACE
 
 _OBJECTS = "objects"

@@ -547,12 +547,6 @@ def _fixed(value: float) -> int:
     return math.floor(value * 65536 + 0.5)
 
 
-def image_size(encoded: npt.NDArray[np.uint8]) -> tuple[int, int]:
-    """Height and width of an image file, ``(num_bytes,)``."""
-    height, width = image_arrays.ImageFile.opened(encoded).hw.tolist()
-    return int(height), int(width)
-
-
 _DISTORTION_PARAMETERS = ("greatest", "one", "other", "range")
 _PARTS = ("brightness", "contrast_first", "contrast", "saturation", "hue", "permutation")
 _NO_CHANGE = (0.0, 1.0, 1.0, 1.0, 0.0, 0.0)

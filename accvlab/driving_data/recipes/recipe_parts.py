@@ -30,6 +30,7 @@ from accvlab.dali_pipeline_framework.extension import (
     DECODED_IMAGE,
     fractions_problem,
     get_numpy_type_for_dali_type,
+    image_size,
     no_images,
     per_channel,
 )
@@ -38,7 +39,7 @@ from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
 from ..datasets import DrivingProvider
 from ..datasets.infos.info_forms import CATEGORIES
 from ..datasets.nuscenes.splits import DETECTION_CLASSES
-from .image_augmentation import ImageAugmentation, ImagePlan, PlannedImageAugmenter, image_size
+from .image_augmentation import ImageAugmentation, ImagePlan, PlannedImageAugmenter
 
 DT = types.DALIDataType
 Float64Array = npt.NDArray[np.float64]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import SampleDataGroup
 from accvlab.dali_pipeline_framework.errors import FrameworkError
-from accvlab.dali_pipeline_framework.extension import ImageFile
+from accvlab.dali_pipeline_framework.extension import image_size
 
 Floats = npt.NDArray[np.floating[Any]]
 Bools = npt.NDArray[np.bool_]
@@ -173,7 +173,7 @@ def _pairs(frame: Ints, instance: Ints, steps: Ints) -> tuple[Ints, Ints]:
 
 def _image_hw(image: npt.NDArray[np.uint8]) -> Sequence[float]:
     try:
-        return image.shape[:2] if image.ndim == 3 else ImageFile.opened(image).hw.tolist()
+        return image.shape[:2] if image.ndim == 3 else image_size(image)
     except FrameworkError:  # broken images are found where they are decoded
         return np.nan, np.nan
 

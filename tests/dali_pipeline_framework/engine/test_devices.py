@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -304,3 +306,48 @@ class TestWithGpu:
         with make_iterator(shuffled(IndexProvider(8)), device_id=0, **HERE) as iterator:
             assert indices(iterator) == EIGHT
         assert warnings_of(caplog) == []
+
+
+_CUDA = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+static int note(const char* name) {
+    FILE* file = fopen(getenv("CUDA_CALLS"), "a");
+    fprintf(file, "%d %s\\n", getpid(), name);
+    return fclose(file);
+}
+int cuInit(unsigned flags) { note("cuInit"); return 100; /* no device */ }
+int cuDriverGetVersion(int* version) { *version = 12040; return note("cuDriverGetVersion"); }
+"""
+_DECODING_IN_WORKERS = """
+import os
+from support.arrays import DT, ArrayProvider, encoded_image, gradient
+from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder, ImageJpegDistorter
+images = [encoded_image(gradient(48, 64, phase), kind) for phase, kind in enumerate(["JPEG", "PNG"] * 4)]
+if __name__ == "__main__":
+    steps = [ImageDecoder("image", True), ImageJpegDistorter("image", quality_range=(50, 90))]
+    provider = ArrayProvider({"image": (DT.UINT8, images)})
+    with DataLoader(provider, 2, steps=steps, run="workers", num_workers=2, start_method="fork") as loader:
+        assert len([*loader]) == 4
+    print(os.getpid())
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="compiles a stand-in for the driver of CUDA")
+def test_workers_do_not_initialise_cuda(tmp_path: Path) -> None:
+    """Each would have a context of its own, of some hundred MB of the first GPU."""
+    (tmp_path / "cuda.c").write_text(_CUDA)
+    (tmp_path / "main.py").write_text(_DECODING_IN_WORKERS)
+    library = tmp_path / "libcuda.so.1"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, tmp_path / "cuda.c"], check=True)
+    calls = tmp_path / "calls"
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "CUDA_CALLS": str(calls)}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    done = subprocess.run(
+        [sys.executable, tmp_path / "main.py"], env=environment, capture_output=True, text=True, check=True
+    )
+    callers = {tuple(line.split()) for line in calls.read_text().splitlines()}
+    # DALI initialises it in the process of the pipeline, also for the CPU.
+    assert callers == {(done.stdout.strip(), "cuInit"), (done.stdout.strip(), "cuDriverGetVersion")}

@@ -15,6 +15,7 @@ from nvidia.dali import fn, pipeline_def, types
 from PIL import ExifTags, Image
 from support.array_samples import group_of
 from support.frame_trees import pixels_of, samples_of, sequences, write_frame, write_frames
+from support.gpu_definitions import checked_by_dali, counts_of, pretend_gpus
 from support.laws import each_value, examples
 from support.loaders import frozen, make_loader
 from support.start_methods import START_METHODS
@@ -26,8 +27,19 @@ from accvlab.dali_pipeline_framework.inputs import (
     ShuffledShardedInputCallable,
 )
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
-from accvlab.dali_pipeline_framework.processing_steps import FrameSequenceDecoder, ImageDecoder
-from accvlab.dali_pipeline_framework.providers import ConcatDataProvider, FrameFolders, FrameSequenceDataProvider
+from accvlab.dali_pipeline_framework.processing_steps import (
+    DataGroupArrayInPathElementsAppliedStep,
+    FrameSequenceDecoder,
+    ImageDecoder,
+    PipelineStepBase,
+)
+from accvlab.dali_pipeline_framework.processing_steps.image import image_decoders
+from accvlab.dali_pipeline_framework.providers import (
+    ConcatDataProvider,
+    DataProvider,
+    FrameFolders,
+    FrameSequenceDataProvider,
+)
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler, StreamingSequenceSampler, WeightedSampler
 
 DT = types.DALIDataType
@@ -258,6 +270,140 @@ def test_rigs(tmp_path):
             expected = np.stack([pixels_of(path, *size) for path in paths])
             assert np.array_equal(sample[camera]["frames"], expected)
             assert [Path(path).stem for path in paths] == [str(sample["first"] + 1), str(sample["first"] + 2)]
+
+
+# --- operators -------------------------------------------------------------------------------------------
+
+
+def rig_of_frames(root, num_cameras=3, length=4, share_frames=True):
+    cameras = [f"{number}" for number in range(num_cameras)]
+    for camera in cameras:
+        write_frames(root, {f"s/{camera}": length + 3})
+    return FrameSequenceDataProvider(
+        FrameFolders(root, cameras=cameras), length, share_frames=share_frames, **PLACES
+    )
+
+
+def defined(provider, steps, device_id=None):
+    data_input = ShuffledShardedInputCallable(provider, 2, shuffle=False)
+    definition = PipelineDefinition(data_input, steps)
+    return definition.get_dali_pipeline(num_threads=1, py_num_workers=0, device_id=device_id)
+
+
+@pytest.mark.parametrize(("share_frames", "on_cpu", "on_gpu"), [(True, 201, 48), (False, 57, 18)])
+def test_one_operator_decodes_the_frames_of_all_cameras(tmp_path, share_frames, on_cpu, on_gpu, monkeypatch):
+    provider = rig_of_frames(tmp_path, share_frames=share_frames)
+    on_the_cpu = counts_of(defined(provider, [FrameSequenceDecoder(on_gpu=True)]))
+    assert on_the_cpu.num_decoders == 1
+    pretend_gpus(monkeypatch)
+    counts = checked_by_dali(defined(provider, [FrameSequenceDecoder(on_gpu=True)], device_id=0))
+    assert counts.num_decoders == 1
+    assert counts.names["mixed", "decoders__Image"] == 1
+    assert (counts.computing_on_cpu, counts.on("gpu", "mixed")) == (on_cpu, on_gpu)
+
+
+def test_more_frames_than_entries_of_the_batch_are_decoded_in_parts(tmp_path):
+    provider = rig_of_frames(tmp_path, num_cameras=3, length=30)
+    pipeline = defined(provider, [FrameSequenceDecoder()])
+    assert counts_of(pipeline).num_decoders == 2  # 64 and 26 of 90 frames
+    batch = sequences(provider)[1]
+    for camera in range(3):
+        paths = [batch[f"{camera}"]["paths"][position] for position in range(30)]
+        assert np.array_equal(batch[f"{camera}"]["frames"], np.stack([pixels_of(path) for path in paths]))
+
+
+class FirstCameraCopied(PipelineStepBase):
+    """Changes the frames of one camera, but for their values."""
+
+    def _process(self, data):
+        encoded = data["0"]["frames"]["encoded"]
+        for position in range(4):
+            encoded[position] = fn.copy(encoded[position])
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty):
+        return data_empty
+
+
+def test_frames_that_a_step_has_changed_are_decoded_one_by_one(tmp_path):
+    provider = rig_of_frames(tmp_path)
+    steps = [FirstCameraCopied(), FrameSequenceDecoder()]
+    assert counts_of(defined(provider, steps)).num_decoders == 4 + 1 + 1
+    for sample in sequences(provider, steps=steps):
+        for camera in range(3):
+            paths = [sample[f"{camera}"]["paths"][position] for position in range(4)]
+            assert np.array_equal(sample[f"{camera}"]["frames"], np.stack([pixels_of(path) for path in paths]))
+
+
+class InArray(DataProvider):
+    """The cameras of a rig as an array."""
+
+    def __init__(self, rig):
+        self._rig = rig
+
+    @property
+    def sample_data_structure(self):
+        sample = SampleDataGroup()
+        sample.add_data_group_field_array("cameras", self._rig.sample_data_structure["0"], 3)
+        return sample
+
+    def get_number_of_samples(self):
+        return self._rig.get_number_of_samples()
+
+    def get_data(self, sample_index):
+        loaded, sample = self._rig.get_data(sample_index), self.sample_data_structure
+        for camera in range(3):
+            sample["cameras"][camera] = loaded[f"{camera}"]
+        return sample
+
+
+def test_cameras_in_an_array_in_a_wrapper(tmp_path):
+    provider = InArray(rig_of_frames(tmp_path))
+    steps = [DataGroupArrayInPathElementsAppliedStep(FrameSequenceDecoder(), "cameras")]
+    # One for each camera: the wrapper applies the step to one after the other.
+    assert counts_of(defined(provider, steps)).num_decoders == 3
+    plain = [FrameSequenceDecoder()]
+    assert counts_of(defined(provider, plain)).num_decoders == 1
+    for sample, other in zip(sequences(provider, steps=steps), sequences(provider, steps=plain), strict=True):
+        for camera in range(3):
+            of_camera = sample["cameras"][camera]
+            paths = [of_camera["paths"][position] for position in range(4)]
+            assert np.array_equal(of_camera["frames"], np.stack([pixels_of(path) for path in paths]))
+            assert np.array_equal(other["cameras"][camera]["frames"], of_camera["frames"])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("share_frames", [True, False])
+def test_with_a_gpu_as_without(tmp_path, share_frames):
+    provider = rig_of_frames(tmp_path, share_frames=share_frames)
+    steps = [FrameSequenceDecoder(on_gpu=True)]
+    found, expected = (sequences(provider, steps=steps, device_id=device_id) for device_id in (0, None))
+    for sample, other in zip(found, expected, strict=True):
+        for camera in range(3):  # PNG files, which have the same pixels
+            assert np.array_equal(sample[f"{camera}"]["frames"], other[f"{camera}"]["frames"])
+
+
+def test_no_region_without_pixels_is_pasted(tmp_path, monkeypatch):
+    """The GPU would copy all of a strip from the image of such a region."""
+    regions = []
+    paste = fn.multi_paste
+    monkeypatch.setattr(
+        image_decoders.fn,
+        "multi_paste",
+        lambda *images, **settings: regions.append(settings.get("shapes")) or paste(*images, **settings),
+    )
+    sent = np.array([[1, 1, 0, 0], [0, 0, 0, 0], [0, 1, 1, 0]], np.int32)
+    images = [np.full((2, 3, 3), value, np.uint8) for value in (5, 7)] + [np.zeros((1, 1, 3), np.uint8)] * 2
+
+    @pipeline_def(batch_size=1, num_threads=1, device_id=None)
+    def joined():
+        nodes = [fn.reshape(types.Constant(image, device="cpu"), layout="HWC") for image in images]
+        clip = image_decoders._joined(nodes, types.Constant(sent, device="cpu"), 3)
+        return clip, *(region for region in regions[:1] + regions[3:])
+
+    clip, *shapes = [np.array(output[0]) for output in joined().run()]
+    assert clip[:, 0, 0, 0].tolist() == [5, 7, 7, 5]
+    assert [shape.tolist() for shape in shapes] == [[[1, 1], [1, 1], [2, 3], [2, 3]], [[2, 3]] * 4]
 
 
 # --- with samplers and loaders -----------------------------------------------------------------------------

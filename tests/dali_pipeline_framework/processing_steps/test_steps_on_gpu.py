@@ -15,10 +15,12 @@ import nvidia.dali.math as dali_math
 import pytest
 from nvidia.dali.pipeline import Pipeline, pipeline_def
 from nvidia.dali.types import DALIImageType
-from support.arrays import DT, ArrayProvider
+from support.arrays import DT, ArrayProvider, encoded_image, gradient
 from support.batch_runs import run_steps
-from support.gpu_definitions import checked_by_dali
+from support.gpu_definitions import checked_by_dali, pretend_gpus
+from support.pipelines import shuffled
 
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.processing_steps import (
     AnnotationElementConditionEval,
     AxesLayoutSetter,
@@ -32,6 +34,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     HorizontalFlipper,
     ImageBrightnessContrastJitter,
     ImageColorSpaceConverter,
+    ImageDecoder,
     ImageGaussianBlurrer,
     ImageJpegDistorter,
     ImageMeanStdDevNormalizer,
@@ -67,6 +70,7 @@ def sample(number: int) -> dict[str, Any]:
     pose[:3, 3] = generator.normal(size=3)
     return {
         "image": (DT.UINT8, generator.integers(0, 256, (*IMAGE_HW, 3), dtype=np.uint8)),
+        "hw": (DT.INT32, np.array(IMAGE_HW, np.int32)),
         "time": (DT.INT64, np.int64(1_700_000_000_000_000_000 + number)),
         "point_times": (DT.INT64, 1_700_000_000_000_000_000 - generator.integers(0, 10**9, num_points)),
         "points": (DT.FLOAT, generator.uniform(-9, 9, (num_points, 4)).astype(np.float32)),
@@ -81,6 +85,7 @@ def sample(number: int) -> dict[str, Any]:
         "annotation.centers": (DT.FLOAT, generator.normal(size=(n, 3)).astype(np.float32) * 20),
         "annotation.velocities": (DT.FLOAT, generator.normal(size=(n, 3)).astype(np.float32)),
         "annotation.sizes": (DT.FLOAT, generator.uniform(1, 5, (n, 3)).astype(np.float32)),
+        "annotation.pixels": (DT.FLOAT, corners.mean(axis=1)),
         "annotation.yaws": (DT.FLOAT, generator.uniform(-4, 4, n).astype(np.float32)),
     }
 
@@ -144,8 +149,19 @@ CASES = {
             height_width_bboxes_heatmap_opt_out_name="hw",
             bboxes_heatmap_opt_out_name="boxes_on_map",
         ),
-        ("image",),
+        ("image", BOXES, "annotation.categories", "annotation.is_kept"),
     ),
+    "heatmap of sizes and centers": Case(
+        lambda: BoundingBoxToHeatmapConverter(
+            *("annotation", "boxes", "heatmap", (20, 30)),
+            image_hw_field_name="hw",
+            use_per_category_heatmap=False,
+            center_opt_in_name="pixels",
+        ),
+        ("hw", BOXES, "annotation.pixels"),
+    ),
+    "sizes": Case(lambda: ImageResizer(None, output_hw=[20, 30], hw_names="hw"), ("hw",)),
+    "sizes of images": Case(lambda: HorizontalFlipper("image", hw_names="hw"), ("image", "hw")),
     "area": Case(
         lambda: BoxAreaFilter("boxes", area_range=(100, 1000), further_names=["categories", "is_kept"]),
         (BOXES, "annotation.categories", "annotation.is_kept"),
@@ -252,6 +268,26 @@ def test_dali_accepts_the_graph_for_a_gpu(name: str, conditionals: bool) -> None
             continue
         assert counts.num_decoders == 0
     assert refused == {}
+
+
+def test_no_pass_over_pixels_for_a_layout_that_the_format_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_gpus(monkeypatch)
+    provider = ArrayProvider({"image": (DT.UINT8, [encoded_image(gradient(16, 24))])})
+    steps = [
+        ImageDecoder("image", True),
+        ImageGaussianBlurrer("image"),
+        ImageJpegDistorter("image", prob=0.5),
+        RandomEraser("image"),
+        GridMasker("image"),
+    ]
+    definition = PipelineDefinition(shuffled(provider, 1), steps)
+    counts = checked_by_dali(definition.get_dali_pipeline(num_threads=1, py_num_workers=0, device_id=0))
+    pixels = {name: count for (device, name), count in counts.names.items() if device in ("gpu", "mixed")}
+    assert pixels.pop("Reshape") == 4 + 3  # the layout; and whether there are pixels
+    assert {name: count for name, count in pixels.items() if not name.startswith("_")} == {
+        **dict.fromkeys(("decoders__Image", "GaussianBlur", "JpegCompressionDistortion", "Erase"), 1),
+        **{"GridMask": 2, "Slice": 1, "Constant": 1},  # of images, and of clips
+    }
 
 
 def test_operators_that_do_not_exist_on_the_gpu_are_found() -> None:

@@ -194,7 +194,7 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
         if self._image_name is not None:
             image_hw = functions.shape_of(beside[self._image_name])[-3:-1]
         elif self._image_hw_name is not None:
-            image_hw = beside[self._image_hw_name]
+            image_hw = functions.on_cpu(beside[self._image_hw_name])
         values = self._converted(group, functions.cast(image_hw, _DT.FLOAT))
         for (name, dtype), value in zip(self._outputs, values, strict=True):
             if name is not None:
@@ -259,19 +259,20 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
 
         Several operators do not work, or lose axes, where no sample of a batch has any objects.
         """
-        given: Any = group[self._boxes_name]
+        given: Any = functions.on_cpu(group[self._boxes_name])
         num_objects = functions.shape_of(given, _DT.INT32)[0:1]
         # One number alone would be taken for all sides, and one value for all objects.
         boxes = _checked("boxes must be (N, 4)", given, _with_twos(num_objects, 3))
         rule = "one value for each box is needed"
         categories, is_valid = (
-            None if name is None else _checked(rule, group[name], num_objects)
+            None if name is None else _checked(rule, functions.on_cpu(group[name]), num_objects)
             for name in (self._categories_name, self._is_valid_name)
         )
         centers = None
         if self._centers_name is not None:  # of boxes that were checked, so that it is these that are named
             shape = _with_twos(functions.shape_of(boxes, _DT.INT32)[0:1], 2)
-            centers = _checked("a center x, y for each box is needed", group[self._centers_name], shape)
+            given = functions.on_cpu(group[self._centers_name])
+            centers = _checked("a center x, y for each box is needed", given, shape)
         if not functions.is_node(boxes):
             return boxes, categories, is_valid, centers
         if is_valid is not None:  # `fn.slice` refuses it

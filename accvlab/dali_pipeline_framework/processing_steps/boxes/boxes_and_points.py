@@ -322,13 +322,13 @@ class VisibleBboxSelector(PipelineStepBase):
         boxes_path = _only_path(data, self._bboxes_field_name)
         is_double = leaf_at(data, boxes_path).dtype == types.DALIDataType.FLOAT64
         dtype = types.DALIDataType.FLOAT64 if is_double else types.DALIDataType.FLOAT
-        boxes = functions.cast(_on_cpu(data.get_item_in_path(boxes_path)), dtype)
+        boxes = functions.cast(functions.on_cpu(data.get_item_in_path(boxes_path)), dtype)
         image_hw = self._size_of_image(data, dtype, boxes)
         masks = []
         num_boxes = functions.shape_of(boxes)[0:1]
         if self._check_for_bbox_occlusion:
             path = _only_path(data, self._depths_field_name)
-            depths = functions.reshape(_on_cpu(data.get_item_in_path(path)), num_boxes, layout="")
+            depths = functions.reshape(functions.on_cpu(data.get_item_in_path(path)), num_boxes, layout="")
             masks.append(visible_boxes(boxes, depths, leaf_at(data, path).dtype, image_hw))
         if self._check_for_minimum_size:
             masks.append(boxes_of_minimum_size(boxes, num_boxes, image_hw, self._minimum_bbox_size or 0.0))
@@ -343,7 +343,7 @@ class VisibleBboxSelector(PipelineStepBase):
         if self._image_hw is not None:
             return exact_constant_like(np.array(self._image_hw, get_numpy_type_for_dali_type(dtype)), like)
         if self._image_hw_field_name is not None:
-            size = _on_cpu(data.get_item_in_path(_only_path(data, self._image_hw_field_name)))
+            size = functions.on_cpu(data.get_item_in_path(_only_path(data, self._image_hw_field_name)))
             # Of NaN and another number, `max` returns the second one: an image of no size.
             return functions.maximum(functions.cast(functions.reshape(size, [2]), dtype), 0.0)
         shape = functions.shape_of(data.get_item_in_path(_only_path(data, self._image_field_name)))
@@ -378,10 +378,6 @@ class VisibleBboxSelector(PipelineStepBase):
 def _only_path(data: SampleDataGroup, name: Name | None) -> FieldPath:
     [path] = data.find_all_occurrences(name)  # type: ignore[arg-type]  # a name, as the constructor has seen to
     return path
-
-
-def _on_cpu(node: Any) -> Any:
-    return node.cpu() if functions.is_node(node) and node.device == "gpu" else node
 
 
 class PointsPadder(_FieldStep):

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +14,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ...checks import choice, field_name, flag, probability
-from ...engine.dali.graph_definition import branched
+from ...engine.dali.graph_definition import branched, decoded_in_one_batch
 from ...engine.dali.texts import failing_with
 from ...operators import functions, image_arrays
 from ...operators.deferred_images import DeferredImage
@@ -51,7 +53,8 @@ class ImageDecoder(PipelineStepBase):
             use_device_mixed: Whether to decode on the GPU, in a pipeline that has one. In a pipeline
                 without one (``device_id=None``) the CPU decodes in any case.
             hw_decoder_load: Share of the images, in [0, 1], for the hardware JPEG decoder of GPUs that
-                have one; the rest is decoded by CUDA kernels.
+                have one; the rest is decoded by CUDA kernels. Unless it is 0.65, it takes the place of that in
+                ``decoder_options`` of the pipeline (see `PipelineDefinition.get_dali_pipeline`).
             as_bgr: Whether the channels are blue, green, red instead of red, green, blue. On the CPU this
                 takes about three times as long to decode.
 
@@ -126,6 +129,9 @@ class FrameSequenceDecoder(PipelineStepBase):
 
     The frames of a sequence must have the same size; sequences of a batch may differ. Where sequences of a batch
     share frames, each frame is decoded once, and copied to the sequences that have it.
+
+    One operator decodes the frames of all cameras, up to 64 per sample. More are decoded in parts, and frames that
+    an earlier step of the graph has changed one by one.
     """
 
     def __init__(
@@ -144,7 +150,8 @@ class FrameSequenceDecoder(PipelineStepBase):
                 (``device_id=None``) the CPU decodes in any case.
             image_type: Channels of the output: ``RGB``, ``BGR``, ``YCbCr`` (3 channels) or ``GRAY`` (1). On the
                 CPU, ``BGR`` and ``YCbCr`` take several times as long to decode as the others.
-            hw_decoder_load: Share of the images, in [0, 1], for the hardware JPEG decoder of GPUs that have one.
+            hw_decoder_load: Share of the images, in [0, 1], for the hardware JPEG decoder of GPUs that have one;
+                as for `ImageDecoder`.
 
         Raises:
             SettingError: ``image_type`` is none of these, or ``hw_decoder_load`` is not in [0, 1].
@@ -158,20 +165,34 @@ class FrameSequenceDecoder(PipelineStepBase):
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         paths = find_paths(data, self._frame_names)
-        joined = {path: self._decode(data.get_item_in_path(path)) for path in paths}
+        joined = self._decoded({path: data.get_item_in_path(path) for path in paths})
         output = self._adjusted(data, paths)
         for path in output.format.flat_paths:
             output.set_item_in_path(path, joined[path] if path in joined else data.get_item_in_path(path))
         return output
 
     @do_not_convert
-    def _decode(self, group: SampleDataGroup) -> DataNode:
-        images = [
-            decoded_in_graph(encoded, self._on_gpu, self._image_type, self._hw_decoder_load)
-            for encoded in group[formats.ENCODED_NAME].values()
-        ]
-        places = group[formats.PLACES_NAME] if group.has_child(formats.PLACES_NAME) else None
-        return _joined(images, places, 1 if self._image_type == types.DALIImageType.GRAY else 3)
+    def _decoded(self, groups: Mapping[FieldPath, SampleDataGroup]) -> Mapping[FieldPath, DataNode]:
+        decode = functools.partial(
+            decoded_in_graph,
+            on_gpu=self._on_gpu,
+            image_type=self._image_type,
+            hw_decoder_load=self._hw_decoder_load,
+        )
+        files = {path: [*group[formats.ENCODED_NAME].values()] for path, group in groups.items()}
+        images = iter(decoded_in_one_batch(decode, [*itertools.chain(*files.values())]))
+        num_channels = 1 if self._image_type == types.DALIImageType.GRAY else 3
+        joined = {}
+        for path, group in groups.items():
+            places = group[formats.PLACES_NAME] if group.has_child(formats.PLACES_NAME) else None
+            joined[path] = _joined([*itertools.islice(images, len(files[path]))], places, num_channels)
+        return joined
+
+    def num_in_one_batch(self, data_empty: SampleDataGroup) -> int:
+        """Number of frames of all groups."""
+        groups = [data_empty.format.at(path) for path in find_paths(data_empty, self._frame_names)]
+        encoded = [each.get((formats.ENCODED_NAME,)) for each in groups if isinstance(each, GroupFormat)]
+        return sum(len(each.names) for each in encoded if isinstance(each, GroupFormat))
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, "decode")
@@ -230,7 +251,8 @@ def _joined(images: Sequence[DataNode], places: DataNode | None, num_channels: i
     else:
         # Samples that share frames put those that they carry into a strip, the others all of their own.
         is_sharing: Any = places[1, 0] >= 0
-        nodes = [corners, places, *images]
+        backwards = types.Constant(first_rows[::-1], device="cpu")
+        nodes = [backwards, places, *images[::-1]]
         strips = branched(is_sharing, nodes, _strip, lambda own, _, *frames: _canvas(own, *frames))
         shared = _copied_from_strips(strips, is_sharing, num_frames, corners, places, images[0])
         canvas = branched(is_sharing, [strips, shared], lambda _, copied: copied, lambda own, _: own)
@@ -242,7 +264,7 @@ def _joined(images: Sequence[DataNode], places: DataNode | None, num_channels: i
 def _canvas(corners: Any, *images: DataNode) -> DataNode:
     """Put the ``F`` images ``(H, W, C)`` of each sample one below the other: ``(F * H, W, C)``.
 
-    ``corners`` are ``(F, 2)`` int32: 0, 0; 1, 0; 2, 0; ...
+    ``corners`` are ``(F, 2)`` int32: 0, 0; 1, 0; 2, 0; ..., and may be in another order, that of the images.
     """
     sizes = _sizes(images)  # (F, 2)
     size = sizes[0]  # (2,): H, W
@@ -256,23 +278,26 @@ def _canvas(corners: Any, *images: DataNode) -> DataNode:
     )
 
 
-def _strip(corners: Any, places: DataNode, *images: DataNode) -> DataNode:
+def _strip(corners: Any, places: Any, *images: DataNode) -> DataNode:
     """Put the images that a sample carries, its first ones, one below the other: ``(n * H, W, C)``.
 
-    Arguments are as for `_joined` and `_canvas`; where a sample carries no frame, its images are of one pixel.
+    Arguments are as for `_joined` and `_canvas`, the last image first; where a sample carries no frame, its images
+    are of one pixel.
+
+    One pixel of each image that is not carried is put below the first image. With a region of no pixels,
+    ``fn.multi_paste`` on the GPU would copy all of the strip from there, and read out of bounds.
     """
-    is_carried = places[0]
-    sizes = _sizes(images)  # (F, 2)
-    size = sizes[0]  # (2,)
-    num_carried = fn.cast(fn.reductions.sum(is_carried), dtype=types.DALIDataType.INT32)
+    sizes: Any = _sizes(images)  # (F, 2)
+    size = sizes[-1]  # (2,)
+    num_carried = fn.cast(fn.reductions.sum(places[0]), dtype=types.DALIDataType.INT32)
     num_rows = num_carried + fn.cast(num_carried == 0, dtype=types.DALIDataType.INT32)  # a strip is not empty
-    column = fn.reshape(is_carried, shape=[len(images), 1])
+    is_carried = fn.cast(corners[:, 0:1] < num_carried, dtype=types.DALIDataType.INT32)  # (F, 1)
     return failing_with(
         _SAME_SIZE,
         fn.multi_paste,
         *images,
-        out_anchors=corners * size[0] * column,
-        shapes=_same_sizes(sizes, size) * column,
+        out_anchors=corners * size[0] * is_carried,
+        shapes=_same_sizes(sizes, size) * is_carried + (1 - is_carried),
         output_size=fn.stack(num_rows * size[0], size[1]),
     )
 

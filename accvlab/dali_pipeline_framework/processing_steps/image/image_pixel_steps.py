@@ -51,6 +51,7 @@ class ImagePixelStep(PipelineStepBase):
     _dtypes: Sequence[types.DALIDataType] = (_DT.UINT8, _DT.FLOAT)
     _needs: ContentRule = PIXELS
     _needs_pixels = False
+    _needs_layout = False
     _num_channels: Sequence[int] = ()
 
     def __init__(self, image_names: Names, prob: float = 1.0, key: Key = "sample") -> None:
@@ -101,16 +102,21 @@ class ImagePixelStep(PipelineStepBase):
         self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
     ) -> DataNode:
         """See `PipelineStepBase.change_pixels`."""
-        return self._in_graph(image, leaf.dtype, *parameters.values())
+        return self._in_graph(self._prepared(image, leaf), leaf.dtype, *parameters.values())
 
     @do_not_convert
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         parameters = self._parameters()
         for path in find_paths(data, self._image_names):
-            image, dtype = data.get_item_in_path(path), leaf_at(data, path).dtype
+            image, leaf = data.get_item_in_path(path), leaf_at(data, path)
             of_image = parameters(functools.partial(_size_of_node, image))
-            data.set_item_in_path(path, self._in_graph(image, dtype, *of_image))
+            data.set_item_in_path(path, self._in_graph(self._prepared(image, leaf), leaf.dtype, *of_image))
         return data
+
+    def _prepared(self, image: DataNode, leaf: LeafFormat) -> DataNode:
+        """An image in the graph as the change needs it."""
+        image = with_pixels(image) if self._needs_pixels else image
+        return with_layout(image, leaf.content.layout) if self._needs_layout else image
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         paths = find_paths(data, self._image_names)
@@ -275,6 +281,7 @@ class ImageGaussianBlurrer(ImagePixelStep):
 
     image_tolerance = 1 / 255
     _needs_pixels = True
+    _needs_layout = True  # without one, `fn.gaussian_blur` blurs across channels as well
 
     def __init__(
         self,
@@ -309,10 +316,7 @@ class ImageGaussianBlurrer(ImagePixelStep):
 
     def _in_graph(self, image: DataNode, dtype: types.DALIDataType, *parameters: Any) -> DataNode:
         (sigma,) = parameters
-        # Without a layout, `fn.gaussian_blur` blurs across channels as well.
-        blurred: DataNode = fn.gaussian_blur(
-            with_layout(with_pixels(image)), sigma=sigma, window_size=self._window_size
-        )
+        blurred: DataNode = fn.gaussian_blur(image, sigma=sigma, window_size=self._window_size)
         return blurred
 
     def _array_change(self) -> ArrayChange | None:
@@ -364,6 +368,7 @@ class ImageJpegDistorter(ImagePixelStep):
             SettingError: An argument is not of this form.
         """
         super().__init__(image_names, prob, key)
+        self._needs_layout = self._prob < 1  # the images of both branches have the same
         least, most = whole_range(quality_range, "quality_range", at_least=1, at_most=100)
         self._draws += (IntegerDraw("quality", least, most + 1, key=key),)
 
@@ -375,10 +380,9 @@ class ImageJpegDistorter(ImagePixelStep):
 
     def _in_graph(self, image: DataNode, dtype: types.DALIDataType, *parameters: Any) -> DataNode:
         is_changed, quality = parameters
-        image = with_pixels(image)
         if self._prob == 1:
             return _distorted(image, quality)
-        return branched(is_changed, [with_layout(image), quality], _distorted, lambda same, _: same)
+        return branched(is_changed, [image, quality], _distorted, lambda same, _: same)
 
     def _array_change(self) -> ArrayChange | None:
         if not self._is_changed():
@@ -428,6 +432,7 @@ class RandomEraser(ImagePixelStep):
 
     array_form_needs = ()
     _needs_pixels = True
+    _needs_layout = True
 
     def __init__(
         self,
@@ -478,11 +483,7 @@ class RandomEraser(ImagePixelStep):
     def _in_graph(self, image: DataNode, dtype: types.DALIDataType, *parameters: Any) -> DataNode:
         anchors, shapes = parameters
         erased: DataNode = fn.erase(
-            with_layout(with_pixels(image)),
-            anchor=anchors,
-            shape=shapes,
-            axis_names="HW",
-            fill_value=self._fill_value,
+            image, anchor=anchors, shape=shapes, axis_names="HW", fill_value=self._fill_value
         )
         return erased
 
@@ -580,6 +581,8 @@ class GridMasker(ImagePixelStep):
         >>> step = GridMasker("image", tile_range=(96, 224), ratio_range=(0.4, 0.6), key="rig")
     """
 
+    _needs_layout = True
+
     def __init__(
         self,
         image_names: Names,
@@ -631,7 +634,6 @@ class GridMasker(ImagePixelStep):
         return lambda _: [tile, ratio * is_masked, angle, x * size, y * size]
 
     def _in_graph(self, image: DataNode, dtype: types.DALIDataType, *parameters: Any) -> DataNode:
-        image = with_layout(image)
         one = types.Constant(np.ones((1, 1, 1), np.uint8), device=image.device)
         is_image = fn.reshape(image.shape().shape(), shape=[]) == 3
         nodes = [image, one, *parameters]
