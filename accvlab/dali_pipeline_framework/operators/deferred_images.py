@@ -52,7 +52,7 @@ class DeferredImage:
     @property
     def hw_of_file(self) -> npt.NDArray[np.float32]:
         """Height and width of the image in the file, from its header, ``(2,)``."""
-        return image_arrays.ImageFile.opened(self.source).hw
+        return np.array(image_arrays.image_size(self.source), np.float32)
 
     def decoded(self) -> DeferredImage:
         """Note that a file is decoded as a whole, to RGB."""

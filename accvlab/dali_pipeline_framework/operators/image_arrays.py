@@ -104,7 +104,7 @@ def _decoded_jpeg(encoded: _Bytes, as_bgr: bool, reduction: int, may_have_unused
     encoded = np.ascontiguousarray(encoded)
     orientation = _orientation(encoded)
     try:
-        height, width, color_space = _header_of_jpeg(encoded)
+        height, width, color_space = _header_of_jpeg(simplejpeg, encoded)
         if color_space in _CMYK:
             image = _rgb_of_cmyk(simplejpeg.decode_jpeg(encoded, "CMYK"), as_bgr)
         else:
@@ -116,9 +116,9 @@ def _decoded_jpeg(encoded: _Bytes, as_bgr: bool, reduction: int, may_have_unused
     return _turned(image, orientation) if orientation > 1 else np.asarray(image)
 
 
-def _header_of_jpeg(encoded: _Bytes) -> tuple[int, int, str]:
+def _header_of_jpeg(simplejpeg: Any, encoded: _Bytes) -> tuple[int, int, str]:
     """Height, width and color space as the decoder reads them; a ValueError where that may not be decoded."""
-    height, width, color_space, _ = needed_package("simplejpeg").decode_jpeg_header(encoded)
+    height, width, color_space, _ = simplejpeg.decode_jpeg_header(encoded)
     excess = too_many_pixels(height, width)
     if excess:
         raise ValueError(f"it claims {excess}")
@@ -200,8 +200,9 @@ def _hw_of_jpeg(encoded: _Bytes) -> tuple[int, int] | None:
     """Height and width of a JPEG file from its header; None for other files, for CMYK, and for turned images."""
     if encoded.ndim != 1 or not encoded[:3].tobytes().startswith(_JPEG):
         return None
+    simplejpeg = needed_package("simplejpeg")
     try:
-        height, width, color_space = _header_of_jpeg(np.ascontiguousarray(encoded))
+        height, width, color_space = _header_of_jpeg(simplejpeg, np.ascontiguousarray(encoded))
     except ValueError as error:
         raise _broken_jpeg(encoded, error) from error
     # A turned image would begin with the pixels at its end, which may be cut off by the reduction.

@@ -228,15 +228,16 @@ class ImageTransformStep(PipelineStepBase):
     @np.errstate(all="ignore")  # which DALI does
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         images, masks, sizes = (self._values(data, kind) for kind in ("image", "mask", "hw"))
-        files: dict[FieldPath, Any] = {}
+        files: dict[FieldPath, image_arrays.ImageFile] = {}
+        of_images = []
         for path, image in images.items() if self._is_encoded else ():
             with naming_field(path):
-                files[path] = image_arrays.ImageFile.opened(
-                    image.source if isinstance(image, DeferredImage) else image
-                )
-        of_images = [
-            files[path].hw if path in files else image_transform.image_hw(image) for path, image in images.items()
-        ]
+                if isinstance(image, DeferredImage):
+                    of_images.append(image.hw_of_file)
+                else:
+                    files[path] = image_arrays.ImageFile.opened(image)
+                    of_images.append(files[path].hw)
+        of_images += [image_transform.image_hw(image) for image in images.values() if not self._is_encoded]
         of_images += [image_transform.image_hw(mask) for mask in masks.values()]
         if sizes:
             hw = image_transform.one_size_of_fields([*of_images, *sizes.values()])
@@ -245,7 +246,7 @@ class ImageTransformStep(PipelineStepBase):
         change = self._change_of(hw)
         for path, image in (images | masks).items():
             if isinstance(image, DeferredImage):
-                if path in files:
+                if image.ndim == 1:
                     self._note_decoded(data, path)
                 data.set_item_in_path(path, self._deferred(image, change))
             elif path in masks:
