@@ -20,6 +20,7 @@ from ..engine.structured_pipeline import StructuredPipeline
 from ..engine.workers import warn_of_many_workers
 from ..errors import (
     ClosedError,
+    DeviceError,
     FrameworkError,
     GraphError,
     NotSupportedError,
@@ -459,6 +460,8 @@ class Recovery:
         self._run.is_lost = True
         if isinstance(error, WorkerDiedError):
             return self._goes_on_after_death(error)
+        if isinstance(error, DeviceError):  # whatever the batch: the next call tries it again
+            return self._may_restart(error)
         faults = self._run.pipeline.sample_faults
         if faults is not None and faults.resolve(error):  # samples that failed were found, and are not tried again
             return True

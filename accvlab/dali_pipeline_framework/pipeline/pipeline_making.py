@@ -26,7 +26,7 @@ from ..sources.planned_input import PlannedInput
 from ..sources.shards import Shard, detected_rank
 from ..user_warnings import warn_user
 from .chain import DEFAULT_DEPTH, Chain, Placement, step_name, with_image_files
-from .graph import Graph, SentItems, define_pipeline, define_pipeline_of_one
+from .graph import Graph, SentItems, define_pipeline, define_pipeline_of_given
 from .pipeline_arguments import (
     PipelineArguments,
     complete_arguments,
@@ -136,7 +136,8 @@ def make_pipeline(
             control,
             blueprint.format.flat_paths,
             output.format,
-            functools.partial(define_pipeline_of_one, in_graph, arguments),
+            graph.delivery,
+            functools.partial(define_pipeline_of_given, in_graph, arguments),
             [step_name(step) for step in graph.steps],
             placement.num_in_workers,
         )
