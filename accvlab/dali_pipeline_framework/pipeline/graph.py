@@ -30,6 +30,7 @@ from ..engine.dali.graph_definition import (
     origins_from_here,
     seed_random_operators,
     with_conditionals,
+    with_ways_to_cpu,
     without_conditionals,
 )
 from ..engine.dali.texts import NO_CONDITIONALS
@@ -206,7 +207,7 @@ class Graph:
     @do_not_convert
     def define(self) -> tuple[DataNode, ...]:
         """Define the graph in the current pipeline and return its outputs."""
-        with without_conditionals() as self._has_conditionals:
+        with with_ways_to_cpu(), without_conditionals() as self._has_conditionals:
             sample = self._input()
             with self._supply:
                 for step in self.steps[: self.num_steps]:

@@ -195,6 +195,8 @@ def _defined(graph: Graph, arguments: PipelineArguments, lacks_gpu: bool) -> Pip
         pipeline = define_pipeline(graph, {**arguments, "batch_size": batch_size * graph.num_slots})
     if graph.inspection.gpu_users and (lacks_gpu or device_id is None):
         require_gpu(graph.inspection.gpu_users, device_id)
+    if not arguments.get("debug") and not pipeline.exec_dynamic:
+        graph.inspection.require_dynamic_executor()
     if (
         lacks_gpu
     ):  # the graph was defined as for a GPU, to find out whether it needs one; before it is built it can move

@@ -102,6 +102,7 @@ NAMES: dict[str, Callable[[Any], bool]] = {
     "pipeline._device_id": lambda value: value is None,
     "pipeline._api_type": lambda value: value == types.PipelineAPIType.BASIC,
     "pipeline._exec_async": lambda value: value is True,
+    "pipeline._exec_dynamic": lambda value: value is True,
     "pipeline._exec_pipelined": lambda value: value is True,
     "pipeline._prefetch_queue_depth": lambda value: value == 1,
     "pipeline._cpu_queue_size": lambda value: value == 1,

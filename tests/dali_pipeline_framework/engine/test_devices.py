@@ -16,18 +16,20 @@ import torch
 from nvidia.dali import fn
 from nvidia.dali.tensors import TensorListCPU, TensorListGPU
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
+from support.gpu_definitions import checked_by_dali, pretend_gpus
 from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider, NumberProvider
 from support.steps import Doubler, Renamer
 
 from accvlab.dali_pipeline_framework.engine.dali import graph_definition
 from accvlab.dali_pipeline_framework.engine.dali.graph_definition import num_usable_gpus
-from accvlab.dali_pipeline_framework.errors import DeviceError
+from accvlab.dali_pipeline_framework.errors import DeviceError, SettingError
 from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupInPathAppliedStep,
     ImageDecoder,
+    ImageMeanStdDevNormalizer,
     LambdaStep,
     PipelineStepBase,
 )
@@ -227,6 +229,59 @@ class TestWithoutGpu:
 
 # Once CUDA runs in a process, DALI does not fork workers from it.
 HERE = {"py_num_workers": 0}
+
+
+LEGACY_EXECUTORS = [
+    {"exec_dynamic": False},
+    {"exec_async": False, "exec_pipelined": False, "py_num_workers": 0},
+    {"exec_async": False},
+    {"prefetch_queue_depth": {"cpu_size": 2, "gpu_size": 2}},
+]
+
+
+@pytest.mark.parametrize("executor", LEGACY_EXECUTORS)
+class TestOtherExecutors:
+    """DALI's executors that cannot bring data from the GPU to the CPU."""
+
+    def test_all_steps_that_need_the_way_back_are_named(
+        self, executor: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pretend_gpus(monkeypatch)
+        steps = [
+            ImageDecoder("image", use_device_mixed=True),
+            ImageMeanStdDevNormalizer("image", [1.0, 2.0, 3.0], [1.0, 2.0, 3.0]),
+            OnGpu("index", "computed_and_back"),
+            Doubler("index"),
+        ]
+        definition = PipelineDefinition(shuffled(image_provider()), steps)
+        message = (
+            r"only DALI's dynamic executor does:\n"
+            r"  - step 1 \(ImageMeanStdDevNormalizer\): fn\._shape\n"
+            r"  - step 2 \(OnGpu\): a transfer from the GPU\n"
+            r"Leave out `exec_dynamic`, `exec_async` and `exec_pipelined`, give `prefetch_queue_depth` as a number"
+        )
+        with pytest.raises(SettingError, match=message):
+            definition.get_dali_pipeline(num_threads=1, device_id=0, **executor)
+        checked_by_dali(definition.get_dali_pipeline(num_threads=1, device_id=0))
+
+    def test_chains_without_it_are_accepted(
+        self, executor: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pretend_gpus(monkeypatch)
+        steps = [ImageDecoder("image", use_device_mixed=True), ImageMeanStdDevNormalizer("image", 1.0, 2.0)]
+        definition = PipelineDefinition(shuffled(image_provider()), steps)
+        counts = checked_by_dali(definition.get_dali_pipeline(num_threads=1, device_id=0, **executor))
+        assert counts.outputs == ["cpu", "gpu"]
+
+    def test_on_the_cpu_nothing_is_lost(self, executor: dict[str, Any]) -> None:
+        steps = [
+            ImageDecoder("image", use_device_mixed=True),
+            ImageMeanStdDevNormalizer("image", [1.0, 2.0, 3.0], [1.0, 2.0, 3.0]),
+        ]
+        with make_iterator(
+            shuffled(image_provider()), steps, py_start_method="forkserver", **executor
+        ) as iterator:
+            assert next(iter(iterator))["image"].shape == (4, 48, 64, 3)
 
 
 @pytest.mark.gpu
