@@ -26,7 +26,7 @@ from ..errors import (
 )
 from ..faults.fault_policy import FailedSample, FailedSamples, FaultPolicy, SamplePolicy
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
-from ..pipeline.output_conversion import OutputConverter, OutputType, RaggedArgument
+from ..pipeline.output_conversion import OutputConverter, OutputType, RaggedArgument, SmallFields
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
 from ..providers.data_provider import DataProvider
@@ -111,6 +111,7 @@ class DataLoader(TorchInterface, ReportInterface):
         post_process_func: Callable[[Any], Any] | None = None,
         worker_init_fn: Callable[[int], object] | None = None,
         pin_memory: bool = False,
+        small_fields: SmallFields = "cpu",
         pipeline_arguments: Mapping[str, Any] | None = None,
         as_torch_data_loader: bool = False,
         faults: FaultPolicy | SamplePolicy | None = None,
@@ -158,6 +159,8 @@ class DataLoader(TorchInterface, ReportInterface):
                 sample; not called with ``num_workers=0``. Spawned workers need one that can be pickled.
             pin_memory: Whether tensors on the CPU are delivered in pinned memory, which a GPU fetches by
                 ``tensor.to(device, non_blocking=True)`` while the program goes on. Without CUDA nothing changes.
+            small_fields: Where fields are delivered that no step in the graph touches: on the ``"cpu"``, or on the
+                ``"gpu"`` of ``device_id``, all of them by one copy from pinned memory; texts stay on the CPU.
             pipeline_arguments: Other arguments of `PipelineDefinition.get_dali_pipeline`.
             as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` shall hold, for code
                 that asks for it. What such code would change in a loader of PyTorch has no effect on this one.
@@ -203,6 +206,7 @@ class DataLoader(TorchInterface, ReportInterface):
             output_type=output_type,
             ragged=ragged,
             stack_arrays=stack_arrays,
+            small_fields=small_fields,
             post_process_func=with_pinning(post_process_func, pin_memory, output_type),
         )
         self._run = LoaderPipeline(
@@ -216,7 +220,15 @@ class DataLoader(TorchInterface, ReportInterface):
         )
         pipeline = self._run.pipeline
         # It complains about unknown values now.
-        OutputConverter(output_type, pipeline.output_blueprint.format, pipeline.delivery, ragged, stack_arrays)
+        OutputConverter(
+            output_type,
+            pipeline.output_blueprint.format,
+            pipeline.delivery,
+            ragged,
+            stack_arrays,
+            device_id=pipeline.device_id,
+            small_fields=small_fields,
+        )
         self._progress = LoopProgress(bound.is_endless, is_stream=bound.is_endless and self._steps is None)
         self._times = LoopTimes()
         self._recovery = Recovery(self._run, self._progress, self._faults)

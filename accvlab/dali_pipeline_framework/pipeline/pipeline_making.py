@@ -161,6 +161,7 @@ def make_pipeline(
         last_changed_by=graph.last_changed_by,
         worker_source=worker_source,
         least_ahead=least_ahead,
+        may_bind_outputs=not graph.inspection.brings_data_to_cpu,
         diagnosis=diagnosis,
     )
 

@@ -231,6 +231,7 @@ class TestWithoutGpu:
 HERE = {"py_num_workers": 0}
 
 
+TORCH_ON_GPU: dict[str, Any] = {"iterator": {"output_type": "torch"}, "device_id": 0, "py_num_workers": 0}
 LEGACY_EXECUTORS = [
     {"exec_dynamic": False},
     {"exec_async": False, "exec_pipelined": False, "py_num_workers": 0},
@@ -282,6 +283,20 @@ class TestOtherExecutors:
             shuffled(image_provider()), steps, py_start_method="forkserver", **executor
         ) as iterator:
             assert next(iter(iterator))["image"].shape == (4, 48, 64, 3)
+
+
+@pytest.mark.parametrize(("what", "may_bind"), [("computed", True), ("computed_and_back", False)])
+def test_the_host_waits_only_where_data_come_back_to_the_cpu(
+    what: str, may_bind: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_gpus(monkeypatch)
+    steps = [
+        ImageDecoder("image", use_device_mixed=True),
+        ImageMeanStdDevNormalizer("image", [1.0, 2.0, 3.0], [1.0, 2.0, 3.0]),
+        OnGpu("index", what),
+    ]
+    definition = PipelineDefinition(shuffled(image_provider()), steps)
+    assert definition.get_dali_pipeline(num_threads=1, device_id=0).may_bind_outputs is may_bind
 
 
 @pytest.mark.gpu
@@ -359,3 +374,39 @@ class TestWithGpu:
         with make_iterator(shuffled(IndexProvider(8)), device_id=0, **HERE) as iterator:
             assert indices(iterator) == EIGHT
         assert warnings_of(caplog) == []
+
+    @pytest.mark.parametrize("executor", [{}, {"exec_dynamic": False}])
+    def test_batches_are_right_where_the_loop_is_ahead_of_the_gpu(self, executor: dict[str, Any]) -> None:
+        numbers = [np.full(1 << 16, index) for index in range(40)]
+        provider = ArrayProvider({"index": (DT.INT64, numbers)})
+        found = []
+        with make_iterator(
+            shuffled(provider, 1), [OnGpu("index", "computed")], **TORCH_ON_GPU, **executor
+        ) as iterator:
+            for batch in iterator:
+                torch.cuda._sleep(20_000_000)
+                found.append(batch["index"].sum())
+                del batch
+        assert [int(each) >> 16 for each in found] == [*range(1, 41)]
+
+    def test_outputs_are_bound_to_another_stream(self) -> None:
+        provider = ArrayProvider({"index": (DT.INT64, [np.full(1 << 16, index) for index in range(40)])})
+        stream = torch.cuda.Stream()
+        with make_iterator(shuffled(provider, 1), [OnGpu("index", "computed")], **TORCH_ON_GPU) as iterator:
+            with torch.cuda.stream(stream):
+                found = [batch["index"].sum() for batch in iterator]
+            stream.synchronize()
+        assert [int(each) >> 16 for each in found] == [*range(1, 41)]
+
+    def test_small_fields_are_on_the_gpu_by_one_copy(self) -> None:
+        steps = [ImageDecoder("image", use_device_mixed=True)]
+        arguments = {"steps": steps, "num_workers": 0, "device_id": 0}
+        provider = ArrayProvider(
+            {**image_provider().fields, "pose": (DT.FLOAT, [np.eye(4) * index for index in range(4)])}
+        )
+        with DataLoader(provider, 4, small_fields="gpu", **arguments) as loader:
+            [batch] = [*loader]
+        assert {value.device.type for value in batch.values()} == {"cuda"}
+        assert batch["index"].untyped_storage().data_ptr() == batch["pose"].untyped_storage().data_ptr()
+        assert batch["index"].tolist() == [0, 1, 2, 3]
+        assert batch["pose"].tolist() == [(np.eye(4) * index).tolist() for index in range(4)]

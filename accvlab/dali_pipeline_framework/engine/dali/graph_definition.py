@@ -394,6 +394,7 @@ def branched(
 
 
 INPUT = "the input"
+_TRANSFER_TO_CPU = "a transfer from the GPU"
 
 
 class GraphInspection:
@@ -432,7 +433,7 @@ class GraphInspection:
             elif node.device == "gpu":
                 self.gpu_users.setdefault(step, {})["a transfer to the GPU"] = None
             if node.device == "cpu" and operator is not None and operator._device == "gpu":
-                self.to_cpu_users.setdefault(step, {})["a transfer from the GPU"] = None
+                self.to_cpu_users.setdefault(step, {})[_TRANSFER_TO_CPU] = None
             if operator is None or id(instance) in self._instances:
                 continue
             if step != INPUT and _is_random(operator):
@@ -442,6 +443,11 @@ class GraphInspection:
             pending += inputs
             if operator._device == "cpu" and any(each.device == "gpu" for each in inputs):
                 self.to_cpu_users.setdefault(step, {})[_function_name(operator)] = None
+
+    @property
+    def brings_data_to_cpu(self) -> bool:
+        """Whether the CPU waits for data of a GPU; it need not for the sizes of images."""
+        return any(_TRANSFER_TO_CPU in names for names in self.to_cpu_users.values())
 
     def require_dynamic_executor(self) -> None:
         """Refuse steps that bring data from a GPU to the CPU: only DALI's dynamic executor can.
