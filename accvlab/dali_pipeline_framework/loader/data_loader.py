@@ -28,6 +28,7 @@ from ..faults.fault_policy import FailedSample, FailedSamples, FaultPolicy, Samp
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
 from ..pipeline.output_conversion import OutputConverter, OutputType, RaggedArgument, SmallFields
 from ..pipeline.pipeline import PipelineDefinition
+from ..pipeline.pipeline_arguments import Device, checked_device
 from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
 from ..providers.data_provider import DataProvider
 from ..sample_data import SampleDataGroup
@@ -98,7 +99,7 @@ class DataLoader(TorchInterface, ReportInterface):
         run: RunWhere | None = None,
         num_workers: int | None = None,
         num_threads: int | None = None,
-        device_id: int | None = None,
+        device_id: Device = None,
         shard: ShardArgument = None,
         last_batch: LastBatch | None = None,
         context_name: str | None = None,
@@ -136,7 +137,8 @@ class DataLoader(TorchInterface, ReportInterface):
             num_workers: Worker processes that load samples; 0 to load in this process. None: as many as this rank
                 has usable cores, at most 8; 1 for an iterable. What is delivered does not depend on the number.
             num_threads: Threads of the pipeline; None for the usable cores, divided by the ranks on this machine.
-            device_id: Number of the GPU; None for the CPU.
+            device_id: Number of the GPU; None for the CPU. Or ``"auto"``, which is the number of this rank on its
+                machine (see the page on several GPUs); ``"cuda:1"``; or a ``torch.device``.
             shard: Which part of each batch this loader delivers: a `Shard`, a pair (shard id, number of shards),
                 ``"auto"`` or a source to take it from (see `detect_shard`). None: what the input was created
                 with, usually all.
@@ -148,7 +150,7 @@ class DataLoader(TorchInterface, ReportInterface):
             steps_per_epoch: For endless samplers and inputs: number of batches of a loop. None: until the input
                 ends.
             seed: Seed of the order with ``shuffle=True``, and of the random draws of the steps.
-            start_method: How workers start: ``"spawn"``, ``"fork"`` or ``"forkserver"``.
+            start_method: How workers start: ``"spawn"``, ``"fork"`` (not with ``device_id``) or ``"forkserver"``.
             output_type: ``"torch"`` or ``"numpy"``.
             ragged: What becomes of samples of different shapes: ``"raise"``, ``"list"``, or a dict of these by
                 field (see `DALIStructuredOutputIterator`).
@@ -173,7 +175,7 @@ class DataLoader(TorchInterface, ReportInterface):
         Raises:
             SettingError: An argument breaks a rule, or contradicts what input or sampler were created with.
             FormatError: The steps do not fit the data.
-            DeviceError: A step needs a GPU, and none is usable.
+            DeviceError: A step needs a GPU, and none is usable; or ``device_id`` names one that is not there.
         """
         self._arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         self._seed = whole_number(seed, "seed", at_least=0)
@@ -193,7 +195,7 @@ class DataLoader(TorchInterface, ReportInterface):
         self._ledger = LedgerRecording(ledger, bound, self._seed)
         own_arguments = {
             "batch_size": bound.batch_size,
-            "device_id": device_id,
+            "device_id": checked_device(device_id),
             "seed": self._seed,
             "py_num_workers": self._num_workers,
             "py_start_method": start_method,

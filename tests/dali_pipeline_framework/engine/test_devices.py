@@ -24,8 +24,10 @@ from support.steps import Doubler, Renamer
 from accvlab.dali_pipeline_framework.engine.dali import graph_definition
 from accvlab.dali_pipeline_framework.engine.dali.graph_definition import num_usable_gpus
 from accvlab.dali_pipeline_framework.errors import DeviceError, SettingError
+from accvlab.dali_pipeline_framework.faults import FaultPolicy
 from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
+from accvlab.dali_pipeline_framework.pipeline.pipeline_arguments import checked_device
 from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupInPathAppliedStep,
     ImageDecoder,
@@ -232,6 +234,108 @@ HERE = {"py_num_workers": 0}
 
 
 TORCH_ON_GPU: dict[str, Any] = {"iterator": {"output_type": "torch"}, "device_id": 0, "py_num_workers": 0}
+
+
+@pytest.mark.parametrize(
+    ("device", "number"),
+    [
+        (None, None),
+        (-1, None),
+        ("cpu", None),
+        (torch.device("cpu"), None),
+        (1, 1),
+        (np.int64(1), 1),
+        ("cuda:1", 1),
+        (torch.device("cuda", 1), 1),
+        ("auto", 2),
+    ],
+    ids=repr,
+)
+def test_a_device_is_named_in_several_ways(
+    device: Any, number: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_gpus(monkeypatch, 4)
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    assert checked_device(device) == number
+    definition = PipelineDefinition(shuffled(IndexProvider(8)))
+    assert definition.get_dali_pipeline(num_threads=1, device_id=device).device_id == number
+    with DataLoader(IndexProvider(8), 4, num_workers=0, device_id=device) as loader:
+        assert loader._run.pipeline.device_id == number
+
+
+@pytest.mark.parametrize(
+    "device", ["cuda", "cuda:x", "gpu", torch.device("cuda"), True, 1.0, [0], -2, 2**16], ids=repr
+)
+def test_other_devices_are_refused(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_gpus(monkeypatch, 4)
+    with pytest.raises(
+        SettingError, match=r"^`device_id` must be None \(the CPU\) or the number of a GPU, got .*'auto'"
+    ):
+        checked_device(device)
+
+
+@pytest.mark.parametrize(
+    ("variables", "rank"),
+    [
+        ({"LOCAL_RANK": "3", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}, 3),
+        ({"OMPI_COMM_WORLD_LOCAL_RANK": "1", "SLURM_LOCALID": "2"}, 1),
+        ({"SLURM_LOCALID": "2"}, 2),
+        ({}, 0),
+    ],
+)
+def test_the_local_rank_is_that_of_the_launcher(
+    variables: dict[str, str], rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    pretend_gpus(monkeypatch, 4)
+    assert checked_device("auto") == rank
+
+
+@pytest.mark.parametrize("device", [2, "cuda:2", "auto"])
+def test_a_gpu_that_is_not_there_is_refused(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_gpus(monkeypatch, 2)
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    message = rf"^device_id={device!r} asks for GPU 2 \(counted from 0\), but only 2 can be used here\. Start"
+    with pytest.raises(DeviceError, match=message):
+        DataLoader(IndexProvider(8), 4, num_workers=0, device_id=device)
+    with pytest.raises(DeviceError, match=message):
+        PipelineDefinition(shuffled(IndexProvider(8))).get_dali_pipeline(device_id=device)
+
+
+def test_a_rank_that_sees_only_its_own_gpu_takes_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_gpus(monkeypatch, 1)
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with pytest.raises(DeviceError, match="asks for GPU 3"):
+        checked_device("auto")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    assert checked_device("auto") == 0
+
+
+@needs_no_gpu
+def test_without_a_gpu_any_number_falls_back_to_the_cpu() -> None:
+    with DataLoader(IndexProvider(8), 4, num_workers=0, device_id=5, output_type="numpy") as loader:
+        assert indices(loader) == EIGHT
+
+
+def test_forked_workers_do_not_go_with_a_gpu() -> None:
+    arguments: dict[str, Any] = {"device_id": 0, "start_method": "fork"}
+    message = r"^start_method='fork' does not go with device_id=0: .* Use 'forkserver' or 'spawn'\.$"
+    for faults in (None, FaultPolicy(restarts=1)):
+        with pytest.raises(SettingError, match=message):
+            DataLoader(IndexProvider(8), 4, num_workers=1, faults=faults, **arguments)
+    for accepted in (
+        {"num_workers": 0},
+        {"start_method": "forkserver"},
+        {"device_id": None},
+        {"device_id": "cpu"},
+    ):
+        DataLoader(IndexProvider(8), 4, **{"num_workers": 1, **arguments, **accepted}).close()
+
+
 LEGACY_EXECUTORS = [
     {"exec_dynamic": False},
     {"exec_async": False, "exec_pipelined": False, "py_num_workers": 0},
