@@ -25,7 +25,7 @@ def _find_native(pipeline: StructuredPipeline, error: Exception) -> NativeInput 
 def device_error(where: str, error: Exception) -> DeviceError:
     """Make the error for a GPU that has failed; ``where``: ``"Batch 3 of epoch 0"``."""
     return DeviceError(
-        f"{where} failed because of the GPU, not because of its samples: {dali_cause(error)}\n"
+        f"{where} failed because of the GPU, and not of samples: {dali_cause(error)}\n"
         f"Where memory ran out: take a smaller `batch_size`, a queue depth of 1 or fewer `num_threads` (each "
         f"has buffers for decoding). After another error of CUDA: start a new process."
     )

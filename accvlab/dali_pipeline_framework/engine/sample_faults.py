@@ -135,7 +135,10 @@ class FailureDiagnosis:
             step = -1 if batch else 1
             if not self._any_passes(self._members(epoch, batch + step, batch_in_all + step)[:_MAX_NAMED]):
                 line = self._culprit(members[0], flats.get(0), reasons[0], element).line
-                return f"No sample is to blame: they all fail alike, as in another batch.\n{line}", []
+                return (
+                    f"No sample is to blame: all fail alike, and none of a batch next to them passes.\n{line}",
+                    [],
+                )
         culprits = [
             self._culprit(members[number], flats.get(number), reason, element)
             for number, reason in sorted(reasons.items())

@@ -244,7 +244,7 @@ def with_pinning(
     def has_cuda() -> (
         bool
     ):  # from the first batch on: to ask initialises CUDA, and then DALI does not fork workers
-        is_available = torch.cuda.is_available()
+        is_available: bool = torch.cuda.is_available()
         if not is_available:
             _logger.info("`pin_memory=True` changes nothing here: there is no CUDA device to copy to.")
         return is_available

@@ -467,6 +467,7 @@ def define_pipeline_of_given(
             kept[name] = arguments[name]
     for name in ("output_dtype", "output_ndim", "output_layout"):
         value = None if num_steps is not None else arguments.get(name)
-        is_of_each = isinstance(value, list) and outputs is not None
-        kept[name] = [value[number] for number in outputs or ()] if is_of_each else value
+        if isinstance(value, list) and outputs is not None:
+            value = [value[number] for number in outputs]
+        kept[name] = value
     return define_pipeline(graph, {**kept, "batch_size": len(flats), "num_threads": 1, "prefetch_queue_depth": 1})

@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 from nvidia.dali import fn
-from nvidia.dali.pipeline import do_not_convert
+from nvidia.dali.pipeline import Pipeline, do_not_convert
 from support.arrays import DT, encoded_image, gradient
 from support.pipelines import make_iterator, shuffled
 from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework import DataLoader
+from accvlab.dali_pipeline_framework.engine.dali.graph_definition import num_usable_gpus
 from accvlab.dali_pipeline_framework.errors import DeviceError, GraphError
 from accvlab.dali_pipeline_framework.faults import FaultPolicy
-from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup, pipeline_making
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup, pipeline_making
 from accvlab.dali_pipeline_framework.processing_steps import (
     ImageDecoder,
     ImageMeanStdDevNormalizer,
@@ -167,7 +168,7 @@ def test_a_failure_of_the_gpu_is_no_fault_of_samples(
     with DataLoader(IndexProvider(8), 4, output_type="numpy", **arguments) as loader:
         batches = iter(loader)
         assert next(batches)["index"].tolist() == [0, 1, 2, 3]
-        message = r"^Batch 1 of epoch 0 failed because of the GPU, not because of its samples: .*" + re.escape(
+        message = r"^Batch 1 of epoch 0 failed because of the GPU, and not of samples: .*" + re.escape(
             text.partition("\n")[0]
         )
         with pytest.raises(DeviceError, match=message):
@@ -206,6 +207,26 @@ def test_a_restart_may_help_a_gpu(restarts: int) -> None:
         with pytest.raises(DeviceError):
             next(iter(loader))
         assert loader._recovery.num_restarts == restarts
+
+
+@pytest.mark.skipif(num_usable_gpus() > 0, reason="is about a machine without a GPU")
+def test_what_dali_says_without_a_driver_is_about_the_gpu() -> None:
+    pipeline = PipelineDefinition(shuffled(IndexProvider(8))).get_dali_pipeline(num_threads=1, py_num_workers=0)
+    message = r"^Batch 0 of epoch 0 failed because of the GPU, and not of samples: CUDA \w+ API error"
+    with pytest.raises(DeviceError, match=message):
+        pipeline.run_graph(cuda_stream=2)  # the default stream of a thread
+    pipeline.close()
+
+
+def test_a_gpu_that_fails_while_a_pipeline_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(pipeline: Pipeline) -> None:
+        raise RuntimeError(OUT_OF_MEMORY)
+
+    monkeypatch.setattr(Pipeline, "build", build)
+    with pytest.raises(
+        DeviceError, match=r"^Building the pipeline failed because of the GPU, .*: CUDA runtime API"
+    ):
+        make_iterator(shuffled(IndexProvider(8)), py_num_workers=0)
 
 
 # --- all samples ------------------------------------------------------------------------------------------

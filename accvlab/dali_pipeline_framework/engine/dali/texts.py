@@ -86,7 +86,8 @@ def dali_cause(error: BaseException) -> str:
 
 def is_about_device(error: BaseException) -> bool:
     """Whether the GPU or its libraries have failed: memory ran out, or a call of CUDA failed."""
-    return any(text in str(error) for text in DEVICE_FAILURES)
+    cause = dali_cause(error)
+    return any(text in cause for text in DEVICE_FAILURES)
 
 
 def number_in_batch(error: BaseException) -> int | None:
