@@ -368,7 +368,7 @@ def with_own_arguments(own: Mapping[str, Any], others: Mapping[str, Any] | None)
     if not is_start_method(method):
         raise SettingError(f"`start_method` must be 'spawn', 'fork' or 'forkserver', got {shown(method)}.")
     own["py_start_method"] = str.__str__(method)
-    if method == "fork" and own["device_id"] is not None and own["py_num_workers"]:
+    if own["py_start_method"] == "fork" and own["device_id"] is not None and own["py_num_workers"]:
         raise SettingError(
             f"start_method='fork' does not go with device_id={own['device_id']}: the pipeline initialises CUDA, "
             f"and after that DALI forks no workers any more, e.g. for a second loader, after a fault, or to go on "

@@ -164,14 +164,16 @@ def checked_device(device: Device) -> int | None:
     """
     count = num_usable_gpus() if device is not None else 0
     number: object = int(device) if isinstance(device, np.integer) else device
-    if isinstance(device, str) and device == "auto":
+    is_torch = isinstance(getattr(device, "type", None), str)
+    name = str.__str__(device) if isinstance(device, str) else str(device) if is_torch else ""
+    kind, _, index = name.partition(":")
+    if name == "auto":
         number = detected_local_rank()
         if count == 1 and os.environ.get("CUDA_VISIBLE_DEVICES"):  # the launcher shows each rank its own
             number = 0
-    elif isinstance(device, str) or hasattr(device, "index"):
-        kind, _, index = str(device).partition(":")
-        number = None if kind == "cpu" else int(index) if kind == "cuda" and index.isdecimal() else device
-    if number is None or (isinstance(number, int) and number in _CPU_NUMBERS):
+    elif kind == "cuda" and index.isdecimal():
+        number = int(index)
+    if number is None or kind == "cpu" or (isinstance(number, int) and number in _CPU_NUMBERS):
         return None
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < _MOST_DEVICES:
         raise SettingError(
