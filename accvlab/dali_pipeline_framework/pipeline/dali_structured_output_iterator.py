@@ -190,6 +190,7 @@ class DALIStructuredOutputIterator:
             if stack_arrays:
                 self._format = self._convert.format
                 self._blueprint = SampleDataGroup.from_format(self._format)
+            self._stream = self._convert.stream
             pipeline.build()
             mark_ranges(self, next_batch="next", _convert="convert")
             if post_process_func is not None:
@@ -257,7 +258,7 @@ class DALIStructuredOutputIterator:
         if pipeline is None or self._foreign_iterator is not None:
             return self._foreign_batch()
         began = perf_counter_ns()
-        outputs = pipeline.run_graph(self._convert.stream())
+        outputs = pipeline.run_graph() if self._stream is None else pipeline.run_graph(self._stream())
         ran = perf_counter_ns()
         values = self._convert(outputs, None if self._is_full else pipeline.num_valid)
         if pipeline.sample_faults is not None:

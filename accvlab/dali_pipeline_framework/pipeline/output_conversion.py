@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 import attrs
 import numpy as np
@@ -69,7 +69,12 @@ def fields_as_lists(ragged: RaggedArgument, output_format: GroupFormat) -> tuple
 
 
 class OutputConverter:
-    """Converts the outputs of a graph to arrays, one for each field."""
+    """Converts the outputs of a graph to arrays, one for each field.
+
+    Attributes:
+        format: Format of the arrays.
+        stream: Gets the stream of CUDA that waits for the next batch; None: the host waits.
+    """
 
     def __init__(
         self,
@@ -105,7 +110,9 @@ class OutputConverter:
         """
         is_torch = choice(output_type, "output_type", ("numpy", "torch")) == "torch"
         self._arrays = (_TorchArrays if is_torch else _NumpyArrays)(must_copy)
-        self._bound_to = device_id if is_torch and is_bound else None
+        self.stream: Callable[[], Any] | None = None
+        if isinstance(self._arrays, _TorchArrays) and is_bound and device_id is not None:
+            self.stream = self._arrays.stream_on(device_id)
         self._packed_on = None
         if choice(small_fields, "small_fields", ("cpu", "gpu")) == "gpu":
             self._packed_on = _gpu_of_small_fields(is_torch, device_id)
@@ -122,10 +129,6 @@ class OutputConverter:
             as_list = as_list or (output_format.flat_leaves[leaf.members[0]].is_string and bool(leaf.level.arrays))
             self._makers.append((self._list if as_list else make, leaf))
 
-    def stream(self) -> Any:
-        """The stream of CUDA on which the next batch is used; None where the host is to wait for the batch."""
-        return None if self._bound_to is None else cast(_TorchArrays, self._arrays).stream(self._bound_to)
-
     def __call__(self, outputs: Sequence[Any], num_samples: int | None = None) -> list[Any]:
         """Convert the outputs of a batch.
 
@@ -139,9 +142,10 @@ class OutputConverter:
         Raises:
             OutputError: The shapes in a field differ and no list is wanted.
         """
-        batch = _Batch(outputs, self._delivery.packed_of(outputs), self._arrays)
+        of_numpy = self._arrays.of_numpy
+        batch = _Batch(outputs, self._delivery.packed_of(outputs), self._arrays, (of_numpy, of_numpy))
         if batch.packed is not None and self._packed_on is not None:
-            batch.moved = MovedBuffer.to_gpu(batch.packed.buffer, self._packed_on)
+            batch.of_packed = MovedBuffer.to_gpu(batch.packed.buffer, self._packed_on).tensor, of_numpy
         values: list[Any] = []
         for make, leaf in self._makers:
             values.append(make(batch, leaf))
@@ -155,7 +159,7 @@ class OutputConverter:
 
     def _list_of_one(self, batch: _Batch, place: FieldPlace) -> list[Any]:
         if batch.packed is not None and place.is_packed:
-            return [batch.of_packed(array, place) for array in batch.packed.arrays(place)]
+            return list(map(batch.of_packed[place.is_text], batch.packed.arrays(place)))
         tensors = batch.outputs[place.output]
         entries = self._delivery.entries_of(place, len(tensors) // place.count)
         return [self._arrays.of_tensor(tensors[index]) for index in entries]
@@ -183,7 +187,7 @@ class OutputConverter:
             return None
         if batch.packed is not None and first.is_packed:
             stack = batch.packed.stack(first)
-            return None if stack is None else batch.of_packed(stack, first)
+            return None if stack is None else batch.of_packed[first.is_text](stack)
         whole = batch.dense(first.output)
         return None if whole is None else whole.reshape(-1, len(places), *whole.shape[1:])
 
@@ -193,7 +197,7 @@ class OutputConverter:
         if batch.packed is not None and place.is_packed:
             array = batch.packed.array(place)
             if array is not None:
-                return batch.of_packed(array, place)
+                return batch.of_packed[place.is_text](array)
             shapes: Sequence[Any] = [each.shape for each in batch.packed.arrays(place)]
         else:
             whole = batch.dense(place.output)
@@ -263,20 +267,14 @@ class _Batch:
     Attributes:
         outputs: The outputs.
         packed: The packed fields.
-        moved: The packed fields on a GPU, where they are delivered there.
+        of_packed: What converts an array of a packed field, and what converts one of a packed text.
     """
 
     outputs: Sequence[Any]
     packed: PackedBatch | None
     _arrays: _NumpyArrays | _TorchArrays
-    moved: MovedBuffer | None = attrs.field(default=None, init=False)
+    of_packed: tuple[Callable[[Any], Any], Callable[[Any], Any]]
     _dense: dict[int, Any] = attrs.field(factory=dict, init=False)
-
-    def of_packed(self, array: npt.NDArray[Any], place: FieldPlace) -> Any:
-        """Convert an array of a packed field; texts stay on the CPU."""
-        if self.moved is None or place.is_text:
-            return self._arrays.of_numpy(array)
-        return self.moved.tensor(array)
 
     def dense(self, output: int) -> Any:
         """Get an output as one array, None where the shapes of its samples differ."""
@@ -364,8 +362,8 @@ class _TorchArrays:
         array = self._torch.from_numpy(np.asarray(tensor))  # a quarter of the cost of DLPack
         return array.clone() if self._must_copy else array
 
-    def stream(self, device_id: int) -> Any:
-        return self._torch.cuda.current_stream(device_id)
+    def stream_on(self, device_id: int) -> Callable[[], Any]:
+        return lambda: self._torch.cuda.current_stream(device_id)
 
     def of_numpy(self, array: Any) -> Any:
         tensor = self._torch.from_numpy(array)

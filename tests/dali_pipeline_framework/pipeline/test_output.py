@@ -190,8 +190,8 @@ class TestNoCopy:
         buffers: list[np.ndarray] = []
         run_graph = pipeline.run_graph
 
-        def recording_run(cuda_stream: Any) -> Any:
-            outputs = run_graph(cuda_stream)
+        def recording_run() -> Any:
+            outputs = run_graph()
             buffers.append(np.asarray(outputs[0].as_tensor()))
             return outputs
 
@@ -210,8 +210,8 @@ class TestNoCopy:
         pointers: list[int] = []
         run_graph = pipeline.run_graph
 
-        def recording_run(cuda_stream: Any) -> Any:
-            outputs = run_graph(cuda_stream)
+        def recording_run() -> Any:
+            outputs = run_graph()
             pointers.append(outputs[1].as_tensor().data_ptr())
             return outputs
 
