@@ -241,9 +241,8 @@ def with_pinning(
     import torch
 
     @functools.cache
-    def has_cuda() -> (
-        bool
-    ):  # from the first batch on: to ask initialises CUDA, and then DALI does not fork workers
+    def has_cuda() -> bool:
+        # Asked for the first batch: the question initialises CUDA, and after that DALI forks no workers.
         is_available: bool = torch.cuda.is_available()
         if not is_available:
             _logger.info("`pin_memory=True` changes nothing here: there is no CUDA device to copy to.")

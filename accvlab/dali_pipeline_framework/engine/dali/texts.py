@@ -47,7 +47,8 @@ DEVICE_FAILURES = (
     "CUDA driver API error",
     "CUDA Driver API error",
     "CUDA allocation failed",
-    "Can't allocate ",
+    " bytes on device ",
+    " bytes on host.",
     "CUDA Runtime failure",
     "Unhandled CUDA error",
     "CUDA error #",
@@ -57,6 +58,8 @@ DEVICE_FAILURES = (
     "nvImageCodec failure: '#15'",
     "nvImageCodec failure: '#21'",
 )
+
+TORCH_DEVICE_FAILURES = ("CUDA out of memory", "CUDA error: ", "cuDNN error: ")  # in steps and providers
 
 # Errors while a graph is defined.
 NO_CONDITIONALS = "conditional"
@@ -84,10 +87,14 @@ def dali_cause(error: BaseException) -> str:
     return " ".join(line for line in told if line)
 
 
-def is_about_device(error: BaseException) -> bool:
-    """Whether the GPU or its libraries have failed: memory ran out, or a call of CUDA failed."""
-    cause = dali_cause(error)
-    return any(text in cause for text in DEVICE_FAILURES)
+def is_about_device(error: BaseException | None) -> bool:
+    """Whether an error, or one that it was raised from, is that a GPU or its libraries have failed."""
+    while error is not None:
+        cause = dali_cause(error)
+        if any(text in cause for text in (*DEVICE_FAILURES, *TORCH_DEVICE_FAILURES)):
+            return True
+        error = error.__cause__
+    return False
 
 
 def number_in_batch(error: BaseException) -> int | None:
