@@ -137,8 +137,8 @@ class WorkerReport:
     def to_error(self) -> SourceError:
         """Make the error that the user gets; ``except`` clauses for the original type catch it."""
         resolved = [cls for cls in map(_resolve, self.exception_types) if cls is not None]
-        also: list[type[BaseException]] = [MissingPackageError] * self.is_of_missing_package
-        also += [DeviceError] * self.is_about_device + resolved[:1]
+        known = {MissingPackageError: self.is_of_missing_package, DeviceError: self.is_about_device}
+        also = [cls for cls, is_one in known.items() if is_one] + resolved[:1]
         error = cast(SourceError, error_that_is_also(SourceError, also, self.message))
         error.sample_index = self.sample_index
         error.original_type = self.exception_types[0][1] if self.exception_types else None
