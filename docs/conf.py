@@ -45,7 +45,10 @@ nitpick_ignore_regex = [
     ),
     (r"py:.*", r"Key|PixelFields|VideoPaths|VideoTail|RandomDraw|(.*\.)?RunWhere"),
     (r"py:.*", r"UInt8Array|LabelArray|FileName|FilePath|StoragePath|(.*\.)?_T"),
-    (r"py:.*", r"NDArray|DALIDataType|DALIImageType|Int64Array|BoolArray|ClipTail|ShardArgument|Weights"),
+    (
+        r"py:.*",
+        r"NDArray|DALIDataType|DALIImageType|Int64Array|BoolArray|ClipTail|ShardArgument|Weights|Device|SmallFields",
+    ),
     (r"py:.*", r"LastSequencePolicy|DecoderChoice|EncodedVideo|(.*\.)?FileState"),
     (r"py:.*", r"PipelineInput|Cameras|RigLayout|Alignment|TimestampRule|MissingPolicy"),
     (r"py:.*", r"VideoPath|VideoSource|PadMode|ListFormat|FrameNumbers|KeptFrames"),

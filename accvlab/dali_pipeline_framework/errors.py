@@ -25,7 +25,7 @@ situation, so ``except KeyError`` and the like keep working::
     ├── GraphError               (RuntimeError)                   an operator failed on a batch, or a step that
     │                                                             treats nodes of the graph as arrays
     ├── OutputError              (RuntimeError)                   a batch cannot be handed out as asked for
-    ├── DeviceError              (RuntimeError)                   a GPU is asked for and none is usable
+    ├── DeviceError              (RuntimeError)                   a GPU is asked for and not usable, or has failed
     ├── TooManyFailedError       (RuntimeError)                   more samples have failed than may
     ├── QuarantineError          (ValueError)                     a list of failed samples cannot be used
     ├── StateError               (ValueError)                     the state of a loader cannot be used
@@ -217,7 +217,10 @@ class OutputError(FrameworkError, RuntimeError):
 
 
 class DeviceError(FrameworkError, RuntimeError):
-    """A GPU is asked for and none is usable."""
+    """A GPU is asked for and is not usable; or it has failed, e.g. its memory ran out.
+
+    It is never taken for a fault of a sample: also where samples that fail are skipped, it is raised.
+    """
 
 
 class StateError(FrameworkError, ValueError):

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import GraphError, SettingError
+from ..errors import DeviceError, GraphError, SettingError
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.names import format_path
 from ..sources.input_parts import NativeInput
-from .dali.texts import MERGED_DIFFERENT_DIMENSIONS, dali_cause, dali_message, is_about
+from .dali.texts import MERGED_DIFFERENT_DIMENSIONS, dali_cause, dali_message, is_about, is_about_device
 
 if TYPE_CHECKING:
     from .sample_faults import Culprit
@@ -22,8 +22,19 @@ def _find_native(pipeline: StructuredPipeline, error: Exception) -> NativeInput 
     return next((each for each in pipeline.native.values() if is_about(error, each.operator_name)), None)
 
 
-def setup_error(pipeline: StructuredPipeline, error: Exception) -> SettingError | None:
-    """Make the error for a native input that DALI could not set up; None where it is not about one."""
+def device_error(where: str, error: Exception) -> DeviceError:
+    """Make the error for a GPU that has failed; ``where``: ``"Batch 3 of epoch 0"``."""
+    return DeviceError(
+        f"{where} failed because of the GPU, and not of samples: {dali_cause(error)}\n"
+        f"Where memory ran out: take a smaller `batch_size`, a queue depth of 1 or fewer `num_threads` (each "
+        f"has buffers for decoding). After another error of CUDA: start a new process."
+    )
+
+
+def setup_error(pipeline: StructuredPipeline, error: Exception) -> SettingError | DeviceError | None:
+    """Make the error for a GPU or a native input that DALI could not set up; None where it is about neither."""
+    if is_about_device(error):
+        return device_error("Building the pipeline", error)
     failed = _find_native(pipeline, error)
     if failed is None:
         return None
@@ -55,9 +66,13 @@ def dtype_problems(pipeline: StructuredPipeline, batch: Sequence[Any]) -> list[s
     return problems
 
 
-def graph_error(pipeline: StructuredPipeline, error: Exception, batch_in_all: int, holds: str) -> GraphError:
+def graph_error(
+    pipeline: StructuredPipeline, error: Exception, batch_in_all: int, holds: str
+) -> GraphError | DeviceError:
     """Make the error for the batch that failed in the graph; ``holds`` is what native readers tell of it."""
     epoch, batch = pipeline.failed_batch
+    if is_about_device(error):
+        return device_error(f"Batch {batch} of epoch {epoch}", error)
     reader = _find_native(pipeline, error)
     if reader is not None:
         return GraphError(f"Batch {batch} of epoch {epoch} failed in {reader!r}: {dali_cause(error)}")
@@ -65,7 +80,10 @@ def graph_error(pipeline: StructuredPipeline, error: Exception, batch_in_all: in
     culprits: list[Culprit] = []
     if pipeline.diagnosis is not None:
         try:
-            diagnosis, culprits = (pipeline.sample_faults or pipeline.diagnosis).find(epoch, batch, batch_in_all)
+            faults = pipeline.sample_faults or pipeline.diagnosis
+            diagnosis, culprits = faults.find(error, epoch, batch, batch_in_all)
+        except DeviceError as failed:
+            return failed
         except Exception as failed:
             diagnosis = f"Which sample is to blame could not be found out: {type(failed).__name__}: {failed}"
     if MERGED_DIFFERENT_DIMENSIONS in str(error) and pipeline.merged_fields:

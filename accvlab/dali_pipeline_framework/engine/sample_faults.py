@@ -8,7 +8,7 @@ import itertools
 import logging
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, cast
 
 import attrs
@@ -23,10 +23,12 @@ from ..sample_data import FieldPath, GroupFormat
 from ..sample_data.names import format_path
 from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
-from .dali.texts import dali_reason, is_about_decoding
+from .dali.texts import dali_reason, is_about_decoding, is_about_device, number_in_batch
+from .pipeline_errors import device_error
 from .samples import SampleFailureError, of_step
 from .structured_pipeline import StructuredPipeline
-from .tolerant_loading import BatchLoading, FaultJournal, TolerantLoading, description_of
+from .tolerant_loading import BatchLoading, FaultJournal, Flat, TolerantLoading, description_of
+from .transport import Delivery
 from .worker_process import pass_on_interrupt
 from .worker_source import CallableSource, IterableSource, infos_of_batch
 
@@ -74,8 +76,9 @@ class FailureDiagnosis:
         control: Memory in which workers note the samples of a batch.
         sent_paths: Paths of the fields that the workers send.
         output_format: Format of the output.
-        make_pipeline: Makes a pipeline for one given flat sample that has only the given output, and only so many
-            of the steps (None: all).
+        delivery: Where the fields stand in the outputs of the pipeline that failed.
+        make_pipeline: Makes a pipeline for given flat samples that has only the given outputs, and only so many of
+            the steps (None: all).
         step_names: The steps that have operators in the graph, with their numbers.
     """
 
@@ -83,11 +86,13 @@ class FailureDiagnosis:
     control: ControlBlock
     sent_paths: Sequence[FieldPath]
     output_format: GroupFormat
-    make_pipeline: Callable[[Sequence[Any], int | None, int | None], Pipeline]
+    delivery: Delivery
+    make_pipeline: Callable[[Sequence[Flat], Sequence[int] | None, int | None], Pipeline]
     step_names: Sequence[str]
 
     def find(
         self,
+        error: Exception,
         epoch: int,
         batch: int,
         batch_in_all: int,
@@ -96,7 +101,10 @@ class FailureDiagnosis:
     ) -> tuple[str, list[Culprit]]:
         """Find the culprits.
 
+        Where all samples of a batch fail alike, and no sample of the batch next to it passes, there are none.
+
         Args:
+            error: What DALI raised. The sample that it names is tried first.
             epoch: Epoch of the batch.
             batch: The batch in it.
             batch_in_all: The batch since the start.
@@ -105,14 +113,62 @@ class FailureDiagnosis:
 
         Returns:
             A description in a few lines, and the culprits.
+
+        Raises:
+            DeviceError: A sample failed because of the GPU.
         """
         if members is None:
             members = self._members(epoch, batch, batch_in_all)
         if not members:
             return "Which samples form the batch is not known, since the input does not tell.", []
-        failing = (culprit for culprit in map(self._examine, members) if culprit is not None)
-        culprits = list(itertools.islice(failing, most))
+        flats, reasons = self._loaded_again(members)
+        position, element = self._place_of(number_in_batch(error), len(members))
+
+        def failure(numbers: Sequence[int]) -> str | None:
+            return self._failure_of([flats[number] for number in numbers])
+
+        failing = _failing([*flats], failure, [position])
+        reasons.update(itertools.islice(failing, None if most is None else max(0, most - len(reasons))))
+        if len(reasons) == len(members) > 1 and len({*reasons.values()}) == 1:
+            step = -1 if batch else 1
+            if not self._any_passes(self._members(epoch, batch + step, batch_in_all + step)[:_MAX_NAMED]):
+                line = self._culprit(members[0], flats.get(0), reasons[0], element).line
+                return (
+                    f"No sample is to blame: all fail alike, and none of a batch next to them passes.\n{line}",
+                    [],
+                )
+        culprits = [
+            self._culprit(members[number], flats.get(number), reason, element)
+            for number, reason in sorted(reasons.items())
+        ]
         return self._describe(members, [culprit.line for culprit in culprits]), culprits
+
+    def _loaded_again(self, members: Sequence[BatchMember]) -> tuple[dict[int, Flat], dict[int, str]]:
+        """Load samples; get the arrays of some by number, and why the others could not be loaded."""
+        flats: dict[int, Flat] = {}
+        reasons = {}
+        for number, member in enumerate(members):
+            try:
+                flats[number] = [np.ascontiguousarray(array) if array.ndim else array for array in member.load()]
+            except BaseException as error:
+                pass_on_interrupt(error)
+                cause = of_step(error)
+                reasons[number] = f"could not be loaded again: {type(cause).__name__}: {cause}"
+        return flats, reasons
+
+    def _any_passes(self, members: Sequence[BatchMember]) -> bool:
+        flats, _ = self._loaded_again(members)
+        return any(self._failure_of([flat]) is None for flat in flats.values())
+
+    def _place_of(self, number: int | None, num_samples: int) -> tuple[int | None, int | None]:
+        """Sample and element of an entry of the graph's batch, if the operator has worked on folded arrays."""
+        layout = self.delivery.layout
+        if number is None or layout is None:
+            return number, None
+        if layout.is_by_sample:
+            return divmod(number, layout.num_slots)
+        element, sample = divmod(number, num_samples)
+        return sample, element
 
     def _describe(self, members: Sequence[BatchMember], culprits: Sequence[str]) -> str:
         if not culprits:
@@ -146,39 +202,32 @@ class FailureDiagnosis:
         name = f"slot {slot}" if index is None else f"sample {index}"
         return BatchMember(name, index, functools.partial(self.source.load_again, data_input, info, info))
 
-    def _examine(self, member: BatchMember) -> Culprit | None:
-        try:
-            flat = [np.ascontiguousarray(array) if array.ndim else array for array in member.load()]
-        except BaseException as error:
-            pass_on_interrupt(error)
-            cause = of_step(error)
-            reason = f"could not be loaded again: {type(cause).__name__}: {cause}"
-            return Culprit(member, f"  - {member.name}: {reason}", reason)
-        found = self._failure_of(flat)
-        if found is None:
-            return None
+    def _culprit(self, member: BatchMember, flat: Flat | None, found: str, element: int | None) -> Culprit:
+        """Say which fields of a sample fail, and in which step; the guess is that it is those of an element."""
+        if flat is None:
+            return Culprit(member, f"  - {member.name}: {found}", found)
+        places = self.delivery.places
+        computed = [number for number, place in enumerate(places) if not place.is_packed]
+        guessed = [number for number in computed if places[number].count > 1 and places[number].element == element]
+        failing = _failing(computed, lambda outputs: self._failure_of([flat], outputs), guessed)
         all_paths = self.output_format.flat_paths
-        failing = (
-            format_path(path)
-            for position, path in enumerate(all_paths)
-            if len(all_paths) == 1 or self._failure_of(flat, position) is not None
-        )
-        paths = list(itertools.islice(failing, _MAX_NAMED + 1))
+        numbers = sorted(number for number, _ in itertools.islice(failing, _MAX_NAMED + 1))
+        paths = [format_path(all_paths[number]) for number in numbers]
         fields = ", ".join(paths[:_MAX_NAMED]) + (", ..." if len(paths) > _MAX_NAMED else "")
         told = description_of(InputAdapter(self.source.data_input), member.sample_index)
         where = f"{member.name}{f' ({told})' if told else ''}{', field ' if paths else ''}{fields}"
         reason = f"{found}{self._step_of(flat, found)}{self._decoded_already(flat, found, paths)}"
         return Culprit(member, f"  - {where}: {reason}", reason)
 
-    def _step_of(self, flat: Sequence[Any], reason: str) -> str:
+    def _step_of(self, flat: Flat, reason: str) -> str:
         """Say which step fails for the same reason when it is the last one."""
         low, high = 0, len(self.step_names)  # fails with `high` steps, not with `low`
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if self._failure_of(flat, None, middle) == reason else (middle, high)
+            low, high = (low, middle) if self._failure_of([flat], None, middle) == reason else (middle, high)
         return f" [in step {self.step_names[high - 1]}]" if high else ""
 
-    def _decoded_already(self, flat: Sequence[Any], reason: str, failing: Sequence[str]) -> str:
+    def _decoded_already(self, flat: Flat, reason: str, failing: Sequence[str]) -> str:
         """Say that images which could not be decoded are no files."""
         if not is_about_decoding(reason):
             return ""
@@ -187,17 +236,41 @@ class FailureDiagnosis:
         return next((f"; {problem}" for problem in found if problem), "")
 
     def _failure_of(
-        self, flat: Sequence[Any], output: int | None = None, num_steps: int | None = None
+        self, flats: Sequence[Flat], outputs: Sequence[int] | None = None, num_steps: int | None = None
     ) -> str | None:
-        """Say why a sample fails in the graph, as the workers have sent it; None where it passes."""
+        """Say why samples fail in the graph, as the workers have sent them; None where they pass."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # DALI's, about inputs that do not reach the only output
             try:
-                self.make_pipeline(flat, output, num_steps).run()
+                self.make_pipeline(flats, outputs, num_steps).run()
             except Exception as error:
+                if is_about_device(error):
+                    raise device_error("A sample of the batch", error) from None
                 # It counts in a batch of one here.
                 return dali_reason(error).replace("sample #0", "the sample")
         return None
+
+
+def _failing(
+    items: Sequence[int], failure: Callable[[Sequence[int]], str | None], guess: Collection[int | None] = ()
+) -> Iterator[tuple[int, str]]:
+    """Find those of some items that fail by themselves, in as few trials as possible.
+
+    Args:
+        items: The items.
+        failure: Says why some of them fail together; None where they pass.
+        guess: Items that are tried first. Without any, halves are tried, and halves of these.
+
+    Yields:
+        Each item, and why it fails.
+    """
+    first = [item for item in items if item in guess] or [*items[: len(items) // 2]]
+    for part in (first, [item for item in items if item not in first]):
+        reason = failure(part) if part else None
+        if reason is not None and len(part) == 1:
+            yield part[0], reason
+        elif reason is not None:
+            yield from _failing(part, failure)
 
 
 _logger = logging.getLogger(__name__)
@@ -280,11 +353,11 @@ class SampleFaults:
 
     # --- batches that fail ----------------------------------------------------------------------------
 
-    def find(self, epoch: int, batch: int, batch_in_all: int) -> tuple[str, list[Culprit]]:
+    def find(self, error: Exception, epoch: int, batch: int, batch_in_all: int) -> tuple[str, list[Culprit]]:
         """Find the culprits of a batch that failed in the graph; see `FailureDiagnosis.find`."""
         members = None if self._source is None else self._members(self._source, epoch, batch)
         diagnosis = cast(FailureDiagnosis, self._pipeline.diagnosis)
-        text, self._culprits = diagnosis.find(epoch, batch, batch_in_all, members, most=None)
+        text, self._culprits = diagnosis.find(error, epoch, batch, batch_in_all, members, most=None)
         return text, self._culprits
 
     def _members(self, source: CallableSource, epoch: int, batch: int) -> list[BatchMember]:

@@ -103,6 +103,7 @@ class StructuredPipeline(Pipeline):
         last_changed_by: Per output field, what set it last.
         worker_source: What DALI calls in the workers; None where there is nothing for them.
         least_ahead: Batches that workers load ahead at least; more only as far as memory allows.
+        may_bind_outputs: Whether nothing is brought from a GPU to the CPU: then the host need not wait for it.
         diagnosis: Finds out which samples of a failed batch are to blame; None beside native readers.
     """
 
@@ -122,6 +123,7 @@ class StructuredPipeline(Pipeline):
     last_changed_by: Sequence[str]
     worker_source: Any
     least_ahead: int
+    may_bind_outputs: bool
     diagnosis: FailureDiagnosis | None
     max_batch_size = property(operator.attrgetter("num_samples"))
     batch_size = max_batch_size
@@ -389,11 +391,15 @@ class StructuredPipeline(Pipeline):
         """Get the outputs of the next batch. See `nvidia.dali.Pipeline.share_outputs`."""
         return self._receive(super().share_outputs, cuda_stream)
 
-    def run_graph(self) -> Any:
-        """Get the outputs of the graph for the next batch; `delivery` knows where the fields are in them."""
+    def run_graph(self, cuda_stream: Any = None) -> Any:
+        """Get the outputs of the graph for the next batch; `delivery` knows where the fields are in them.
+
+        Args:
+            cuda_stream: The stream that waits for them; None: this call waits.
+        """
         self._delivers_graph_outputs = True
         try:
-            return self.run()
+            return self.run(cuda_stream)
         finally:
             self._delivers_graph_outputs = False
 

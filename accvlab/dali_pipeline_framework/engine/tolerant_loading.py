@@ -29,6 +29,7 @@ from ..faults.fault_policy import SamplePolicy
 from ..sources.planned_input import PlannedInput
 from ..url_secrets import without_secrets
 from .control_block import close_files
+from .dali.texts import is_about_device
 from .samples import LoadingBatch, OddSampleError, SampleFailureError
 from .worker_process import decorating, pass_on_interrupt
 
@@ -300,7 +301,7 @@ class BatchLoading:
         if index is None:
             index = None if place is None else place.sample_index
         failure = SampleFailureError(error, stage, index, info)
-        if place is None or is_of_missing_package(error):
+        if place is None or is_of_missing_package(error) or is_about_device(error):
             raise failure
         slot = info.idx_in_batch
         if slot not in self._troubles:
@@ -328,7 +329,7 @@ class BatchLoading:
             except BaseException as error:
                 pass_on_interrupt(error)
                 failure = SampleFailureError(error, stage, index, info)
-                if is_of_missing_package(error):
+                if is_of_missing_package(error) or is_about_device(error):
                     raise failure from error
                 trouble.failures.append(failure)
                 continue

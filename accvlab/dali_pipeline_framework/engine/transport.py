@@ -36,8 +36,8 @@ _nbytes_of = operator.attrgetter("nbytes")
 # A field whose samples have the same shape travels as one array, at a fraction of the cost of one per sample.
 # Beyond this size copying them together costs more than that.
 _MAX_BYTES_TO_STACK = 1 << 16
-# Blocks of the buffer begin at multiples of this: no element of an array is larger.
-_ALIGNMENT = 8
+# Blocks of the buffer begin at multiples of this: kernels of a GPU read 16 bytes at a time.
+_ALIGNMENT = 16
 # Above this size, filling memory that was used before costs less than filling new memory.
 _LARGE = 1 << 20
 
@@ -159,7 +159,8 @@ def _own_output(items: Items, arrays: Sequence[Any], num_entries: int, must_be_c
 #     int64   number of samples
 #     int64   for each block of arrays:  1, number of dimensions, shape              all arrays have this shape
 #                                        0, (number of dimensions, shape) each       they differ
-#     bytes   the blocks, each from a multiple of 8 bytes on: the arrays, one after the other
+#     int64   0 where the header has an odd number of them
+#     bytes   the blocks, each from a multiple of 16 bytes on: the arrays, one after the other
 
 
 def _packed(
@@ -190,6 +191,7 @@ def _packed(
         if gap:
             parts.append(bytes(gap))
         end += size + gap
+    header += [0] * (len(header) % 2)
     header[0] = len(header)
     parts[0] = np.array(header, np.int64)
     size = 8 * len(header) + end

@@ -19,6 +19,7 @@ from typing import cast
 import attrs
 
 from ..errors import (
+    DeviceError,
     FieldValueError,
     FileError,
     FrameworkError,
@@ -30,6 +31,7 @@ from ..errors import (
 from ..sample_data.names import FieldPath, format_path
 from ..sample_data.sample_data_group import SampleDataGroup, place_of
 from ..url_secrets import without_secrets
+from .dali.texts import is_about_device
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _NAMESPACE = os.path.join(os.path.dirname(_PACKAGE), "")  # with the packages on top of this one
@@ -66,6 +68,7 @@ class WorkerReport:
     traceback: str = attrs.field(converter=without_secrets)
     worker: int | None = None
     is_of_missing_package: bool = False
+    is_about_device: bool = False
 
     @classmethod
     def of_exception(
@@ -90,6 +93,9 @@ class WorkerReport:
         is_of_package = is_of_missing_package(error)
         if is_of_package and not isinstance(error, FrameworkError):
             message += f"\n  A package is missing, whatever the sample. Install it{_command_for(error)}."
+        is_of_device = is_about_device(error)
+        if is_of_device:
+            message += "\n  The GPU has failed, or its memory has run out, whatever the sample."
         whole, trace = _tracebacks_of_user_code(error)
         if trace:
             message += f"\n\nTraceback of the process that loads the data:\n{trace}"
@@ -98,7 +104,7 @@ class WorkerReport:
             for base in type(error).__mro__
             if issubclass(base, BaseException) and base not in (Exception, BaseException)
         )
-        return cls(message, sample_index, types, whole, worker, is_of_package)
+        return cls(message, sample_index, types, whole, worker, is_of_package, is_of_device)
 
     @classmethod
     def of_problem(cls, message: str, sample_index: int | None, worker: int | None = None) -> WorkerReport:
@@ -131,7 +137,8 @@ class WorkerReport:
     def to_error(self) -> SourceError:
         """Make the error that the user gets; ``except`` clauses for the original type catch it."""
         resolved = [cls for cls in map(_resolve, self.exception_types) if cls is not None]
-        also = [MissingPackageError] * self.is_of_missing_package + resolved[:1]
+        known = {MissingPackageError: self.is_of_missing_package, DeviceError: self.is_about_device}
+        also = [cls for cls, is_one in known.items() if is_one] + resolved[:1]
         error = cast(SourceError, error_that_is_also(SourceError, also, self.message))
         error.sample_index = self.sample_index
         error.original_type = self.exception_types[0][1] if self.exception_types else None

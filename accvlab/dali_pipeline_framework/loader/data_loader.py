@@ -26,8 +26,9 @@ from ..errors import (
 )
 from ..faults.fault_policy import FailedSample, FailedSamples, FaultPolicy, SamplePolicy
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
-from ..pipeline.output_conversion import OutputConverter, OutputType, RaggedArgument
+from ..pipeline.output_conversion import OutputConverter, OutputType, RaggedArgument, SmallFields
 from ..pipeline.pipeline import PipelineDefinition
+from ..pipeline.pipeline_arguments import Device, checked_device
 from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
 from ..providers.data_provider import DataProvider
 from ..sample_data import SampleDataGroup
@@ -98,7 +99,7 @@ class DataLoader(TorchInterface, ReportInterface):
         run: RunWhere | None = None,
         num_workers: int | None = None,
         num_threads: int | None = None,
-        device_id: int | None = None,
+        device_id: Device = None,
         shard: ShardArgument = None,
         last_batch: LastBatch | None = None,
         context_name: str | None = None,
@@ -111,6 +112,7 @@ class DataLoader(TorchInterface, ReportInterface):
         post_process_func: Callable[[Any], Any] | None = None,
         worker_init_fn: Callable[[int], object] | None = None,
         pin_memory: bool = False,
+        small_fields: SmallFields = "cpu",
         pipeline_arguments: Mapping[str, Any] | None = None,
         as_torch_data_loader: bool = False,
         faults: FaultPolicy | SamplePolicy | None = None,
@@ -135,7 +137,8 @@ class DataLoader(TorchInterface, ReportInterface):
             num_workers: Worker processes that load samples; 0 to load in this process. None: as many as this rank
                 has usable cores, at most 8; 1 for an iterable. What is delivered does not depend on the number.
             num_threads: Threads of the pipeline; None for the usable cores, divided by the ranks on this machine.
-            device_id: Number of the GPU; None for the CPU.
+            device_id: Number of the GPU; None for the CPU. Or ``"auto"``, which is the number of this rank on its
+                machine (see the page on several GPUs); ``"cuda:1"``; or a ``torch.device``.
             shard: Which part of each batch this loader delivers: a `Shard`, a pair (shard id, number of shards),
                 ``"auto"`` or a source to take it from (see `detect_shard`). None: what the input was created
                 with, usually all.
@@ -147,7 +150,7 @@ class DataLoader(TorchInterface, ReportInterface):
             steps_per_epoch: For endless samplers and inputs: number of batches of a loop. None: until the input
                 ends.
             seed: Seed of the order with ``shuffle=True``, and of the random draws of the steps.
-            start_method: How workers start: ``"spawn"``, ``"fork"`` or ``"forkserver"``.
+            start_method: How workers start: ``"spawn"``, ``"fork"`` (not with ``device_id``) or ``"forkserver"``.
             output_type: ``"torch"`` or ``"numpy"``.
             ragged: What becomes of samples of different shapes: ``"raise"``, ``"list"``, or a dict of these by
                 field (see `DALIStructuredOutputIterator`).
@@ -158,6 +161,8 @@ class DataLoader(TorchInterface, ReportInterface):
                 sample; not called with ``num_workers=0``. Spawned workers need one that can be pickled.
             pin_memory: Whether tensors on the CPU are delivered in pinned memory, which a GPU fetches by
                 ``tensor.to(device, non_blocking=True)`` while the program goes on. Without CUDA nothing changes.
+            small_fields: Where fields are delivered that no step in the graph touches: on the ``"cpu"``, or on the
+                ``"gpu"`` of ``device_id``, all of them by one copy from pinned memory; texts stay on the CPU.
             pipeline_arguments: Other arguments of `PipelineDefinition.get_dali_pipeline`.
             as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` shall hold, for code
                 that asks for it. What such code would change in a loader of PyTorch has no effect on this one.
@@ -170,7 +175,7 @@ class DataLoader(TorchInterface, ReportInterface):
         Raises:
             SettingError: An argument breaks a rule, or contradicts what input or sampler were created with.
             FormatError: The steps do not fit the data.
-            DeviceError: A step needs a GPU, and none is usable.
+            DeviceError: A step needs a GPU, and none is usable; or ``device_id`` names one that is not there.
         """
         self._arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         self._seed = whole_number(seed, "seed", at_least=0)
@@ -190,7 +195,7 @@ class DataLoader(TorchInterface, ReportInterface):
         self._ledger = LedgerRecording(ledger, bound, self._seed)
         own_arguments = {
             "batch_size": bound.batch_size,
-            "device_id": device_id,
+            "device_id": checked_device(device_id),
             "seed": self._seed,
             "py_num_workers": self._num_workers,
             "py_start_method": start_method,
@@ -203,6 +208,7 @@ class DataLoader(TorchInterface, ReportInterface):
             output_type=output_type,
             ragged=ragged,
             stack_arrays=stack_arrays,
+            small_fields=small_fields,
             post_process_func=with_pinning(post_process_func, pin_memory, output_type),
         )
         self._run = LoaderPipeline(
@@ -216,7 +222,15 @@ class DataLoader(TorchInterface, ReportInterface):
         )
         pipeline = self._run.pipeline
         # It complains about unknown values now.
-        OutputConverter(output_type, pipeline.output_blueprint.format, pipeline.delivery, ragged, stack_arrays)
+        OutputConverter(
+            output_type,
+            pipeline.output_blueprint.format,
+            pipeline.delivery,
+            ragged,
+            stack_arrays,
+            device_id=pipeline.device_id,
+            small_fields=small_fields,
+        )
         self._progress = LoopProgress(bound.is_endless, is_stream=bound.is_endless and self._steps is None)
         self._times = LoopTimes()
         self._recovery = Recovery(self._run, self._progress, self._faults)

@@ -20,6 +20,7 @@ from ..engine.structured_pipeline import StructuredPipeline
 from ..engine.workers import warn_of_many_workers
 from ..errors import (
     ClosedError,
+    DeviceError,
     FrameworkError,
     GraphError,
     NotSupportedError,
@@ -367,6 +368,12 @@ def with_own_arguments(own: Mapping[str, Any], others: Mapping[str, Any] | None)
     if not is_start_method(method):
         raise SettingError(f"`start_method` must be 'spawn', 'fork' or 'forkserver', got {shown(method)}.")
     own["py_start_method"] = str.__str__(method)
+    if own["py_start_method"] == "fork" and own["device_id"] is not None and own["py_num_workers"]:
+        raise SettingError(
+            f"start_method='fork' does not go with device_id={own['device_id']}: the pipeline initialises CUDA, "
+            f"and after that DALI forks no workers any more, e.g. for a second loader, after a fault, or to go on "
+            f"at a state. Use 'forkserver' or 'spawn'."
+        )
     for name in others or {}:
         if not isinstance(name, str):
             raise SettingError(f"`pipeline_arguments` must be a dict of names, got the name {shown(name)}.")
@@ -459,6 +466,8 @@ class Recovery:
         self._run.is_lost = True
         if isinstance(error, WorkerDiedError):
             return self._goes_on_after_death(error)
+        if isinstance(error, DeviceError):  # whatever the batch: the next call tries it again
+            return self._may_restart(error)
         faults = self._run.pipeline.sample_faults
         if faults is not None and faults.resolve(error):  # samples that failed were found, and are not tried again
             return True

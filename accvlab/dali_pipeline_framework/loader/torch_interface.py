@@ -240,11 +240,19 @@ def with_pinning(
         )
     import torch
 
-    if not torch.cuda.is_available():
-        _logger.info("`pin_memory=True` changes nothing here: there is no CUDA device to copy to.")
-        return post_process
-    pin = functools.partial(pinned, pin=torch.Tensor.pin_memory)
-    return pin if post_process is None else lambda batch: pin(post_process(batch))
+    @functools.cache
+    def has_cuda() -> bool:
+        # Asked for the first batch: the question initialises CUDA, and after that DALI forks no workers.
+        is_available: bool = torch.cuda.is_available()
+        if not is_available:
+            _logger.info("`pin_memory=True` changes nothing here: there is no CUDA device to copy to.")
+        return is_available
+
+    def processed(batch: Any) -> Any:
+        batch = batch if post_process is None else post_process(batch)
+        return pinned(batch, torch.Tensor.pin_memory) if has_cuda() else batch
+
+    return processed
 
 
 def pinned(value: Any, pin: Callable[[Any], Any]) -> Any:

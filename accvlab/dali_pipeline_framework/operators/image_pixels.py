@@ -82,19 +82,19 @@ def _guessed_layout(image: DataNode) -> DataNode:
 
 
 @do_not_convert
-def zero_where_channels_fit(images: Sequence[DataNode], num_channels: int) -> DataNode:
+def zero_where_channels_fit(image: DataNode, num_channels: int) -> DataNode:
     """Return a zero, int32, whose computation fails where an image has another number of channels.
 
-    Passed as an argument to the operator on the images, it makes the graph fail before the operator runs:
+    Passed as an argument to the operator on the image, it makes the graph fail before the operator runs:
     ``fn.crop_mirror_normalize`` never finishes a batch in which only some images have another number of channels,
     and the pipeline would wait for it forever.
     """
-    same: Any = types.Constant(np.zeros(num_channels, np.int32), device="cpu")
-    for image in images:
-        count = fn.reshape(image.shape(dtype=_INT32)[-1], shape=[1])
-        same = failing_with(
-            "an image has another number of channels than there are means", fn.reshape, same, shape=count
-        )
+    same = failing_with(
+        "an image has another number of channels than there are means",
+        fn.reshape,
+        types.Constant(np.zeros(num_channels, np.int32), device="cpu"),
+        shape=fn.reshape(image.shape(dtype=_INT32)[-1], shape=[1]),
+    )
     zero: DataNode = same.shape(dtype=_INT32) - num_channels
     return zero
 

@@ -21,7 +21,7 @@ from ..short_tracebacks import with_short_traceback
 from ..sources.input_adapter import InputAdapter
 
 if TYPE_CHECKING:
-    from .output_conversion import OutputType, RaggedArgument
+    from .output_conversion import OutputType, RaggedArgument, SmallFields
 
 
 class DALIStructuredOutputIterator:
@@ -96,6 +96,7 @@ class DALIStructuredOutputIterator:
         output_type: OutputType = "torch",
         ragged: RaggedArgument = "raise",
         stack_arrays: bool = False,
+        small_fields: SmallFields = "cpu",
     ) -> None:
         """Create the iterator.
 
@@ -121,9 +122,12 @@ class DALIStructuredOutputIterator:
                 ``batch["cameras"][0]["image"]`` and so on. Where a field is folded in the graph (see
                 `PipelineDefinition`), nothing is copied for it. With ``ragged="list"``, a field is a list with a
                 list of the elements for each sample.
+            small_fields: Where fields are delivered that no step in the graph touches. ``"gpu"``: on the GPU of
+                the pipeline, all of them by one copy from pinned memory, as views of it; texts stay on the CPU.
 
         Raises:
             SettingError: An argument is missing or has an unknown value.
+            DeviceError: ``small_fields="gpu"`` without a GPU.
             ClosedError: The pipeline was closed.
         """
         if isinstance(num_batches_in_epoch, Pipeline):
@@ -154,27 +158,39 @@ class DALIStructuredOutputIterator:
         self._has_ended = False
         self._foreign_iterator: Any = None
         if dali_generic_iterator_class is not None:
-            if stack_arrays:
-                raise SettingError("`stack_arrays` does not go with `dali_generic_iterator_class`.")
+            if stack_arrays or small_fields != "cpu":
+                name = "stack_arrays" if stack_arrays else "small_fields"
+                raise SettingError(f"`{name}` does not go with `dali_generic_iterator_class`.")
             self._foreign_iterator = dali_generic_iterator_class(pipeline, [*self._blueprint.field_names_flat])
         else:
             from ..engine.transport import Delivery  # as late as they are needed: imports take time
             from .output_conversion import OutputConverter
 
             delivery = Delivery.of_plain_outputs([leaf.numpy_dtype for leaf in self._format.flat_leaves])
-            advice = ""
+            advice, is_bound = "", False
             if self._structured is not None:
                 delivery, advice = self._structured.delivery, self._structured.ragged_advice
+                is_bound = self._structured.may_bind_outputs and bool(pipeline.exec_dynamic)
                 self._require_fields(len(delivery.places))
                 self._is_full = self._structured.has_workers
                 if stack_arrays:
                     self._structured.order_by_sample()
             self._convert = OutputConverter(
-                output_type, self._format, delivery, ragged, stack_arrays, not pipeline.exec_dynamic, advice
+                output_type,
+                self._format,
+                delivery,
+                ragged,
+                stack_arrays,
+                must_copy=not pipeline.exec_dynamic,
+                advice=advice,
+                device_id=pipeline.device_id,
+                is_bound=is_bound,
+                small_fields=small_fields,
             )
             if stack_arrays:
                 self._format = self._convert.format
                 self._blueprint = SampleDataGroup.from_format(self._format)
+            self._stream = self._convert.stream
             pipeline.build()
             mark_ranges(self, next_batch="next", _convert="convert")
             if post_process_func is not None:
@@ -242,7 +258,7 @@ class DALIStructuredOutputIterator:
         if pipeline is None or self._foreign_iterator is not None:
             return self._foreign_batch()
         began = perf_counter_ns()
-        outputs = pipeline.run_graph()
+        outputs = pipeline.run_graph() if self._stream is None else pipeline.run_graph(self._stream())
         ran = perf_counter_ns()
         values = self._convert(outputs, None if self._is_full else pipeline.num_valid)
         if pipeline.sample_faults is not None:

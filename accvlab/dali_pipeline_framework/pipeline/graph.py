@@ -32,6 +32,7 @@ from ..engine.dali.graph_definition import (
     origins_from_here,
     seed_random_operators,
     with_conditionals,
+    with_ways_to_cpu,
     without_conditionals,
 )
 from ..engine.dali.texts import NO_CONDITIONALS
@@ -178,7 +179,7 @@ class Graph:
         copier: Inserts copies of pass-through outputs, or None.
         plan: The random draws of the steps. The input supplies them after the fields if it is a callable, or as a
             group of the sample if they are replayed; otherwise DALI's generators draw.
-        only_output: Flat position of the only output to keep; None for all.
+        only_outputs: Flat positions of the only outputs to keep; None for all.
         num_steps: How many of the stages to define; None for all, and what is added to the output.
         seed: Seed of the pipeline, for draws and native readers.
         operator_seed: Seed of DALI's random operators; None where DALI chooses one.
@@ -198,7 +199,7 @@ class Graph:
     sent: SentItems
     source: Mapping[str, Any]
     copier: _InsertCopyForPassthrough | None = None
-    only_output: int | None = None
+    only_outputs: Sequence[int] | None = None
     num_steps: int | None = None
     seed: int = 0
     is_packed: bool = False
@@ -233,7 +234,7 @@ class Graph:
     @do_not_convert
     def define(self) -> tuple[DataNode, ...]:
         """Define the graph in the current pipeline and return its outputs."""
-        with without_conditionals() as self._has_conditionals:
+        with with_ways_to_cpu(), without_conditionals() as self._has_conditionals:
             sample = self._input()
             with self._supply:
                 for done, number in enumerate(self.stages[: self.num_steps]):
@@ -475,7 +476,8 @@ class Graph:
         self.delivery = Delivery.of_plain_outputs([leaf.numpy_dtype for leaf in data.format.flat_leaves])
         data.ensure_uniform_size_in_batch_for_all_strings()
         outputs = data.get_data()
-        return tuple(outputs) if self.only_output is None else (outputs[self.only_output],)
+        kept = range(len(outputs)) if self.only_outputs is None else self.only_outputs
+        return tuple([outputs[number] for number in kept])
 
     def _with_record(self, sample: FoldedSample, name: Name) -> FoldedSample:
         data = self._values(sample)
@@ -525,29 +527,32 @@ def define_pipeline(graph: Graph, arguments: PipelineArguments) -> Pipeline:
     return pipeline
 
 
-def define_pipeline_of_one(
+def define_pipeline_of_given(
     in_graph: Callable[..., Graph],
     arguments: PipelineArguments,
-    flat: Sequence[Any],
-    output: int | None,
+    flats: Sequence[Sequence[Any]],
+    outputs: Sequence[int] | None,
     num_steps: int | None,
 ) -> Pipeline:
-    """Make a pipeline for one given sample, to find out whether it fails.
+    """Make a pipeline for a batch of given samples, to find out whether it fails.
 
     Args:
         in_graph: Makes a graph of a source and other settings.
         arguments: Arguments of the pipeline that has failed.
-        flat: What the workers send of the sample.
-        output: Flat position of the only output to keep; None for all.
+        flats: What the workers send of each sample.
+        outputs: Flat positions of the only outputs to keep; None for all.
         num_steps: How many of the steps of the graph to define; None for all.
     """
-    source = {"source": lambda: [[array] for array in flat], "batch": True, "parallel": False}
-    graph = in_graph(source, only_output=output, num_steps=num_steps)
+    by_item = [[*arrays] for arrays in zip(*flats, strict=True)]
+    source = {"source": lambda: by_item, "batch": True, "parallel": False}
+    graph = in_graph(source, only_outputs=outputs, num_steps=num_steps)
     kept: PipelineArguments = {}
     for name in ("device_id", "seed", "enable_conditionals"):
         if name in arguments:
             kept[name] = arguments[name]
     for name in ("output_dtype", "output_ndim", "output_layout"):
         value = None if num_steps is not None else arguments.get(name)
-        kept[name] = value[output] if isinstance(value, list) and output is not None else value
-    return define_pipeline(graph, {**kept, "batch_size": 1, "num_threads": 1, "prefetch_queue_depth": 1})
+        if isinstance(value, list) and outputs is not None:
+            value = [value[number] for number in outputs]
+        kept[name] = value
+    return define_pipeline(graph, {**kept, "batch_size": len(flats), "num_threads": 1, "prefetch_queue_depth": 1})

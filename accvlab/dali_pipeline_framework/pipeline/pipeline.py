@@ -282,7 +282,8 @@ class PipelineDefinition:
             **kwargs: Arguments of `nvidia.dali.Pipeline` by name, and ``enable_conditionals`` (for steps that
                 use ``if`` on data) and ``debug`` of DALI's ``pipeline_def``. Not given: ``batch_size`` is the
                 input's where the input has one, ``num_threads`` is the number of usable cores divided by the
-                number of ranks on this machine, and ``device_id`` is None, which means the CPU. With
+                number of ranks on this machine, and ``device_id`` is None, which means the CPU (it also takes
+                ``"auto"``, the local rank, and devices of PyTorch). With
                 ``py_num_workers=0`` the input runs in this process. ``seed`` is also the
                 seed of the draws that steps declare, which is 0 if not given; DALI's operators get another one,
                 derived from it, on each shard but the first. ``decoder_options`` is a dict for all decoders of
@@ -296,7 +297,7 @@ class PipelineDefinition:
 
         Raises:
             FormatError: The steps do not fit the data; lists all problems with step and field.
-            DeviceError: A step needs a GPU, and none is usable.
+            DeviceError: A step needs a GPU, and none is usable; or ``device_id`` names one that is not there.
             SettingError: An argument is unknown or breaks a rule, e.g. a batch size other than the input's; or the
                 input cannot supply what a random draw is keyed by.
         """

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeGuard, cast
+from typing import Any, Protocol, TypeAlias, TypeGuard, cast
 
 import numpy as np
 from nvidia.dali import types
@@ -20,11 +21,22 @@ from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.data_provider import DataProvider
 from ..sources.input_adapter import InputAdapter
 from ..sources.input_parts import JoinedInput, NativeInput
-from ..sources.shards import Shard, num_cores_of_rank
+from ..sources.shards import Shard, detected_local_rank, num_cores_of_rank
 from ..user_warnings import warn_user
 
 PipelineArguments: TypeAlias = dict[str, Any]
 
+
+class TorchDevice(Protocol):
+    """A ``torch.device``."""
+
+    type: str
+    index: int | None
+
+
+Device: TypeAlias = int | str | TorchDevice | None
+
+_CPU_NUMBERS = (-1, cast(Any, types).CPU_ONLY_DEVICE_ID)
 _MOST_DEVICES = 2**16
 _MOST_THREADS = 4096
 _MOST_AHEAD = 4096
@@ -136,14 +148,7 @@ def complete_arguments(arguments: PipelineArguments, data_input: Any, is_paralle
             f"`batch_size` out here to use the input's."
         )
     arguments.setdefault("num_threads", num_cores_of_rank())
-    arguments.setdefault("device_id", None)
-    device_id = arguments["device_id"]
-    if isinstance(device_id, int) and device_id == cast(Any, types).CPU_ONLY_DEVICE_ID:
-        arguments["device_id"] = device_id = None
-    if device_id is not None and not (
-        isinstance(device_id, int) and not isinstance(device_id, bool) and 0 <= device_id < _MOST_DEVICES
-    ):
-        raise SettingError(f"`device_id` must be None (the CPU) or the number of a GPU, got {shown(device_id)}.")
+    arguments["device_id"] = checked_device(arguments.get("device_id"))
     depth = arguments.get("prefetch_queue_depth", 2)
     for each in depth.values() if isinstance(depth, Mapping) else [depth]:
         if isinstance(each, int):  # DALI refuses others
@@ -166,6 +171,42 @@ def complete_arguments(arguments: PipelineArguments, data_input: Any, is_paralle
         )
     if start_method == "fork" and arguments.get("py_callback_pickler") is not None:
         raise SettingError("`py_callback_pickler` has no use with forked workers; use py_start_method='spawn'.")
+
+
+def checked_device(device: Device) -> int | None:
+    """Get the number of a GPU, None for the CPU.
+
+    Args:
+        device: The number, the GPU's name or device as PyTorch has it, or ``"auto"``: by the local rank.
+
+    Raises:
+        SettingError: It is something else.
+        DeviceError: GPUs are usable here, but not this one.
+    """
+    count = num_usable_gpus() if device is not None else 0
+    number: object = int(device) if isinstance(device, np.integer) else device
+    is_torch = isinstance(getattr(device, "type", None), str)
+    name = str.__str__(device) if isinstance(device, str) else str(device) if is_torch else ""
+    kind, _, index = name.partition(":")
+    if name == "auto":
+        number = detected_local_rank()
+        if count == 1 and os.environ.get("CUDA_VISIBLE_DEVICES"):  # the launcher shows each rank its own
+            number = 0
+    elif kind == "cuda" and index.isdecimal():
+        number = int(index)
+    if number is None or kind == "cpu" or (isinstance(number, int) and number in _CPU_NUMBERS):
+        return None
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < _MOST_DEVICES:
+        raise SettingError(
+            f"`device_id` must be None (the CPU) or the number of a GPU, got {shown(device)}. 'cuda:1', a "
+            f"torch.device with a number, and 'auto' (the local rank) are taken as well."
+        )
+    if 0 < count <= number:
+        raise DeviceError(
+            f"device_id={device!r} asks for GPU {number} (counted from 0), but only {count} can be used here. "
+            f"Start no more ranks on this machine than it has GPUs, and look at CUDA_VISIBLE_DEVICES."
+        )
+    return number
 
 
 def check_input(data_input: Any) -> None:

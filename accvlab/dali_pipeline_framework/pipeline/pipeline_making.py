@@ -26,7 +26,7 @@ from ..sources.planned_input import PlannedInput
 from ..sources.shards import Shard, detected_rank
 from ..user_warnings import warn_user
 from .chain import DEFAULT_DEPTH, Chain, Placement, step_name, with_image_files
-from .graph import Graph, SentItems, define_pipeline, define_pipeline_of_one
+from .graph import Graph, SentItems, define_pipeline, define_pipeline_of_given
 from .pipeline_arguments import (
     PipelineArguments,
     complete_arguments,
@@ -136,7 +136,8 @@ def make_pipeline(
             control,
             blueprint.format.flat_paths,
             output.format,
-            functools.partial(define_pipeline_of_one, in_graph, arguments),
+            graph.delivery,
+            functools.partial(define_pipeline_of_given, in_graph, arguments),
             [f"{number}: {step_name(chain.steps[number])}" for number in graph.stages],
         )
     return StructuredPipeline.adopt(
@@ -159,6 +160,7 @@ def make_pipeline(
         last_changed_by=graph.last_changed_by,
         worker_source=worker_source,
         least_ahead=least_ahead,
+        may_bind_outputs=not graph.inspection.brings_data_to_cpu,
         diagnosis=diagnosis,
     )
 
@@ -193,6 +195,8 @@ def _defined(graph: Graph, arguments: PipelineArguments, lacks_gpu: bool) -> Pip
         pipeline = define_pipeline(graph, {**arguments, "batch_size": batch_size * graph.num_slots})
     if graph.inspection.gpu_users and (lacks_gpu or device_id is None):
         require_gpu(graph.inspection.gpu_users, device_id)
+    if not arguments.get("debug") and not pipeline.exec_dynamic:
+        graph.inspection.require_dynamic_executor()
     if (
         lacks_gpu
     ):  # the graph was defined as for a GPU, to find out whether it needs one; before it is built it can move

@@ -195,6 +195,16 @@ def detected_rank() -> int:
     return 0
 
 
+def detected_local_rank() -> int:
+    """Number of this process among the ranks on this machine, as its launcher tells it, else 0.
+
+    Accelerate, torchrun and Lightning set ``LOCAL_RANK``, Open MPI ``OMPI_COMM_WORLD_LOCAL_RANK``, SLURM
+    ``SLURM_LOCALID``.
+    """
+    found = map(_number_in, ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"))
+    return next((number for number in found if number is not None), 0)
+
+
 def num_cores_of_rank() -> int:
     """Cores for one rank: those that this process may use, divided by the number of ranks on this machine.
 

@@ -558,7 +558,7 @@ class ScaledImagePreparer(PipelineStepBase):
             out_of_bounds_policy="pad",
             mean=[*self._mean],
             std=[*self._std_dev],
-            mirror=zero_where_channels_fit([image], 3),
+            mirror=zero_where_channels_fit(image, 3),
             output_layout="CHW",
         )
         return prepared

@@ -102,6 +102,7 @@ NAMES: dict[str, Callable[[Any], bool]] = {
     "pipeline._device_id": lambda value: value is None,
     "pipeline._api_type": lambda value: value == types.PipelineAPIType.BASIC,
     "pipeline._exec_async": lambda value: value is True,
+    "pipeline._exec_dynamic": lambda value: value is True,
     "pipeline._exec_pipelined": lambda value: value is True,
     "pipeline._prefetch_queue_depth": lambda value: value == 1,
     "pipeline._cpu_queue_size": lambda value: value == 1,
@@ -421,6 +422,7 @@ TEXTS: dict[str, Callable[[Path], str]] = {
     "DEFINED_IN": lambda _: of_operator(a_named_rule),
     "NO_KNOWN_IMAGE": lambda _: of_operator(lambda: fn.decoders.image(bytes_of(b"no image"))),
     "NO_DECODER_TOOK_IT": lambda _: of_operator(lambda: fn.decoders.image(bytes_of(b"P6\n64 64\n255\n cut"))),
+    "SAMPLE_NUMBER": lambda _: of_operator(lambda: fn.decoders.image(bytes_of(b"P6\n64 64\n255\n cut"))),
     "NO_BYTES_OF_A_FILE": lambda _: of_operator(
         lambda: fn.peek_image_shape(fn.reshape(bytes_of(b"abcd"), shape=[2, 2]))
     ),
@@ -455,8 +457,20 @@ def test_a_report_names_its_operator() -> None:
     assert not texts.is_about(error, "readers.file")
 
 
+def test_texts_about_a_gpu_are_in_the_libraries() -> None:
+    folder = Path(backend.__file__).parent
+    libraries = [*folder.glob("*.so*"), *folder.parent.glob("nvimgcodec/**/lib*.so*")]
+    said = b"".join(path.read_bytes() for path in libraries)
+    missing = [text for text in texts.DEVICE_FAILURES if text.partition("#")[0].encode() not in said]
+    assert missing == [], gone(f"{missing}", "DEVICE_FAILURES")
+
+
 def test_each_text_is_probed_and_used() -> None:
-    constants = {name for name in vars(texts) if name.isupper()} - {"RULE_PREFIX"}
+    constants = {name for name in vars(texts) if name.isupper()} - {
+        "RULE_PREFIX",
+        "DEVICE_FAILURES",
+        "TORCH_DEVICE_FAILURES",
+    }
     assert constants == TEXTS.keys()
     words = Counter(re.findall(r"\w+", "".join(SOURCES.values())))
     assert [name for name in constants if words[name] < 2] == []

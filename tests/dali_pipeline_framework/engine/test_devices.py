@@ -18,18 +18,22 @@ import torch
 from nvidia.dali import fn
 from nvidia.dali.tensors import TensorListCPU, TensorListGPU
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
+from support.gpu_definitions import checked_by_dali, pretend_gpus
 from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider, NumberProvider
 from support.steps import Doubler, Renamer
 
 from accvlab.dali_pipeline_framework.engine.dali import graph_definition
 from accvlab.dali_pipeline_framework.engine.dali.graph_definition import num_usable_gpus
-from accvlab.dali_pipeline_framework.errors import DeviceError
+from accvlab.dali_pipeline_framework.errors import DeviceError, SettingError
+from accvlab.dali_pipeline_framework.faults import FaultPolicy
 from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
+from accvlab.dali_pipeline_framework.pipeline.pipeline_arguments import checked_device
 from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupInPathAppliedStep,
     ImageDecoder,
+    ImageMeanStdDevNormalizer,
     LambdaStep,
     PipelineStepBase,
 )
@@ -231,6 +235,176 @@ class TestWithoutGpu:
 HERE = {"py_num_workers": 0}
 
 
+TORCH_ON_GPU: dict[str, Any] = {"iterator": {"output_type": "torch"}, "device_id": 0, "py_num_workers": 0}
+
+
+@pytest.mark.parametrize(
+    ("device", "number"),
+    [
+        (None, None),
+        (-1, None),
+        ("cpu", None),
+        (torch.device("cpu"), None),
+        (1, 1),
+        (np.int64(1), 1),
+        ("cuda:1", 1),
+        (torch.device("cuda", 1), 1),
+        ("auto", 2),
+    ],
+    ids=repr,
+)
+def test_a_device_is_named_in_several_ways(
+    device: Any, number: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_gpus(monkeypatch, 4)
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    assert checked_device(device) == number
+    definition = PipelineDefinition(shuffled(IndexProvider(8)))
+    assert definition.get_dali_pipeline(num_threads=1, device_id=device).device_id == number
+    with DataLoader(IndexProvider(8), 4, num_workers=0, device_id=device) as loader:
+        assert loader._run.pipeline.device_id == number
+
+
+@pytest.mark.parametrize(
+    "device", ["cuda", "cuda:x", "gpu", torch.device("cuda"), True, 1.0, [0], -2, 2**16], ids=repr
+)
+def test_other_devices_are_refused(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_gpus(monkeypatch, 4)
+    with pytest.raises(
+        SettingError, match=r"^`device_id` must be None \(the CPU\) or the number of a GPU, got .*'auto'"
+    ):
+        checked_device(device)
+
+
+@pytest.mark.parametrize(
+    ("variables", "rank"),
+    [
+        ({"LOCAL_RANK": "3", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}, 3),
+        ({"OMPI_COMM_WORLD_LOCAL_RANK": "1", "SLURM_LOCALID": "2"}, 1),
+        ({"SLURM_LOCALID": "2"}, 2),
+        ({}, 0),
+    ],
+)
+def test_the_local_rank_is_that_of_the_launcher(
+    variables: dict[str, str], rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    pretend_gpus(monkeypatch, 4)
+    assert checked_device("auto") == rank
+
+
+@pytest.mark.parametrize("device", [2, "cuda:2", "auto"])
+def test_a_gpu_that_is_not_there_is_refused(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_gpus(monkeypatch, 2)
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    message = rf"^device_id={device!r} asks for GPU 2 \(counted from 0\), but only 2 can be used here\. Start"
+    with pytest.raises(DeviceError, match=message):
+        DataLoader(IndexProvider(8), 4, num_workers=0, device_id=device)
+    with pytest.raises(DeviceError, match=message):
+        PipelineDefinition(shuffled(IndexProvider(8))).get_dali_pipeline(device_id=device)
+
+
+def test_a_rank_that_sees_only_its_own_gpu_takes_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_gpus(monkeypatch, 1)
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with pytest.raises(DeviceError, match="asks for GPU 3"):
+        checked_device("auto")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    assert checked_device("auto") == 0
+
+
+@needs_no_gpu
+def test_without_a_gpu_any_number_falls_back_to_the_cpu() -> None:
+    with DataLoader(IndexProvider(8), 4, num_workers=0, device_id=5, output_type="numpy") as loader:
+        assert indices(loader) == EIGHT
+
+
+def test_forked_workers_do_not_go_with_a_gpu() -> None:
+    arguments: dict[str, Any] = {"device_id": 0, "start_method": "fork"}
+    message = r"^start_method='fork' does not go with device_id=0: .* Use 'forkserver' or 'spawn'\.$"
+    for faults in (None, FaultPolicy(restarts=1)):
+        with pytest.raises(SettingError, match=message):
+            DataLoader(IndexProvider(8), 4, num_workers=1, faults=faults, **arguments)
+    for accepted in (
+        {"num_workers": 0},
+        {"start_method": "forkserver"},
+        {"device_id": None},
+        {"device_id": "cpu"},
+    ):
+        DataLoader(IndexProvider(8), 4, **{"num_workers": 1, **arguments, **accepted}).close()
+
+
+LEGACY_EXECUTORS = [
+    {"exec_dynamic": False},
+    {"exec_async": False, "exec_pipelined": False, "py_num_workers": 0},
+    {"exec_async": False},
+    {"prefetch_queue_depth": {"cpu_size": 2, "gpu_size": 2}},
+]
+
+
+@pytest.mark.parametrize("executor", LEGACY_EXECUTORS)
+class TestOtherExecutors:
+    """DALI's executors that cannot bring data from the GPU to the CPU."""
+
+    def test_all_steps_that_need_the_way_back_are_named(
+        self, executor: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pretend_gpus(monkeypatch)
+        steps = [
+            ImageDecoder("image", use_device_mixed=True),
+            ImageMeanStdDevNormalizer("image", [1.0, 2.0, 3.0], [1.0, 2.0, 3.0]),
+            OnGpu("index", "computed_and_back"),
+            Doubler("index"),
+        ]
+        definition = PipelineDefinition(shuffled(image_provider()), steps)
+        message = (
+            r"only DALI's dynamic executor does:\n"
+            r"  - step 1 \(ImageMeanStdDevNormalizer\): fn\._shape\n"
+            r"  - step 2 \(OnGpu\): a transfer from the GPU\n"
+            r"Leave out `exec_dynamic`, `exec_async` and `exec_pipelined`, give `prefetch_queue_depth` as a number"
+        )
+        with pytest.raises(SettingError, match=message):
+            definition.get_dali_pipeline(num_threads=1, device_id=0, **executor)
+        checked_by_dali(definition.get_dali_pipeline(num_threads=1, device_id=0))
+
+    def test_chains_without_it_are_accepted(
+        self, executor: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pretend_gpus(monkeypatch)
+        steps = [ImageDecoder("image", use_device_mixed=True), ImageMeanStdDevNormalizer("image", 1.0, 2.0)]
+        definition = PipelineDefinition(shuffled(image_provider()), steps)
+        counts = checked_by_dali(definition.get_dali_pipeline(num_threads=1, device_id=0, **executor))
+        assert counts.outputs == ["cpu", "gpu"]
+
+    def test_on_the_cpu_nothing_is_lost(self, executor: dict[str, Any]) -> None:
+        steps = [
+            ImageDecoder("image", use_device_mixed=True),
+            ImageMeanStdDevNormalizer("image", [1.0, 2.0, 3.0], [1.0, 2.0, 3.0]),
+        ]
+        with make_iterator(
+            shuffled(image_provider()), steps, py_start_method="forkserver", **executor
+        ) as iterator:
+            assert next(iter(iterator))["image"].shape == (4, 48, 64, 3)
+
+
+@pytest.mark.parametrize(("what", "may_bind"), [("computed", True), ("computed_and_back", False)])
+def test_the_host_waits_only_where_data_come_back_to_the_cpu(
+    what: str, may_bind: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_gpus(monkeypatch)
+    steps = [
+        ImageDecoder("image", use_device_mixed=True),
+        ImageMeanStdDevNormalizer("image", [1.0, 2.0, 3.0], [1.0, 2.0, 3.0]),
+        OnGpu("index", what),
+    ]
+    definition = PipelineDefinition(shuffled(image_provider()), steps)
+    assert definition.get_dali_pipeline(num_threads=1, device_id=0).may_bind_outputs is may_bind
+
+
 @pytest.mark.gpu
 class TestWithGpu:
     def test_the_gpu_decodes_close_to_the_cpu(self) -> None:
@@ -306,6 +480,42 @@ class TestWithGpu:
         with make_iterator(shuffled(IndexProvider(8)), device_id=0, **HERE) as iterator:
             assert indices(iterator) == EIGHT
         assert warnings_of(caplog) == []
+
+    @pytest.mark.parametrize("executor", [{}, {"exec_dynamic": False}])
+    def test_batches_are_right_where_the_loop_is_ahead_of_the_gpu(self, executor: dict[str, Any]) -> None:
+        numbers = [np.full(1 << 16, index) for index in range(40)]
+        provider = ArrayProvider({"index": (DT.INT64, numbers)})
+        found = []
+        with make_iterator(
+            shuffled(provider, 1), [OnGpu("index", "computed")], **TORCH_ON_GPU, **executor
+        ) as iterator:
+            for batch in iterator:
+                torch.cuda._sleep(20_000_000)
+                found.append(batch["index"].sum())
+                del batch
+        assert [int(each) >> 16 for each in found] == [*range(1, 41)]
+
+    def test_outputs_are_bound_to_another_stream(self) -> None:
+        provider = ArrayProvider({"index": (DT.INT64, [np.full(1 << 16, index) for index in range(40)])})
+        stream = torch.cuda.Stream()
+        with make_iterator(shuffled(provider, 1), [OnGpu("index", "computed")], **TORCH_ON_GPU) as iterator:
+            with torch.cuda.stream(stream):
+                found = [batch["index"].sum() for batch in iterator]
+            stream.synchronize()
+        assert [int(each) >> 16 for each in found] == [*range(1, 41)]
+
+    def test_small_fields_are_on_the_gpu_by_one_copy(self) -> None:
+        steps = [ImageDecoder("image", use_device_mixed=True)]
+        arguments = {"steps": steps, "num_workers": 0, "device_id": 0}
+        provider = ArrayProvider(
+            {**image_provider().fields, "pose": (DT.FLOAT, [np.eye(4) * index for index in range(4)])}
+        )
+        with DataLoader(provider, 4, small_fields="gpu", **arguments) as loader:
+            [batch] = [*loader]
+        assert {value.device.type for value in batch.values()} == {"cuda"}
+        assert batch["index"].untyped_storage().data_ptr() == batch["pose"].untyped_storage().data_ptr()
+        assert batch["index"].tolist() == [0, 1, 2, 3]
+        assert batch["pose"].tolist() == [(np.eye(4) * index).tolist() for index in range(4)]
 
 
 _CUDA = """

@@ -35,6 +35,7 @@ from accvlab.dali_pipeline_framework import (
     WeightedSampler,
 )
 from accvlab.dali_pipeline_framework.errors import (
+    DeviceError,
     GraphError,
     MissingPackageError,
     QuarantineError,
@@ -568,6 +569,38 @@ def test_a_missing_package_is_no_fault_of_a_sample(policy: str, num_workers: int
         with pytest.raises(SourceError, match=r"no calibration(.|\n)*A package is missing"):
             list(loader)
         assert loader.failed_samples == ()
+
+
+class FullGpu(Provider):
+    """From sample 5 on, there is no memory on the GPU."""
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        if sample_index >= 5:
+            try:
+                raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+            except RuntimeError as error:
+                raise ValueError(f"no features of {sample_index}") from error
+        return super().get_data(sample_index)
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, "raise"])
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_gpu_that_fails_in_a_provider_is_no_fault_of_a_sample(
+    policy: Any, num_workers: int, tmp_path: Path
+) -> None:
+    faults = FaultPolicy(samples=policy, quarantine=tmp_path / "failed.jsonl")
+    with make(FullGpu(), faults, shuffle=False, num_workers=num_workers) as loader:
+        loop = iter(loader)
+        assert next(loop)["index"].tolist() == [0, 1, 2, 3]
+        for _ in range(2):  # the batch is tried again
+            message = (
+                r"sample 5 failed with ValueError: no features of 5\n(.|\n)*\n  The GPU has failed, or its memory"
+            )
+            with pytest.raises(DeviceError, match=message) as caught:
+                next(loop)
+        assert isinstance(caught.value, SourceError)
+        assert loader.failed_samples == ()
+    assert (tmp_path / "failed.jsonl").read_bytes() == b""
 
 
 @pytest.mark.parametrize("package", ["cv2", "simplejpeg"])

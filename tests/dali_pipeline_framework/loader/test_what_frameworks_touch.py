@@ -471,6 +471,16 @@ def test_without_cuda_nothing_changes(caplog: pytest.LogCaptureFixture, monkeypa
     assert "`pin_memory=True` changes nothing here: there is no CUDA device to copy to." in caplog.messages
 
 
+def test_cuda_is_looked_for_once_and_not_before_workers_were_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(calls.append(len(calls))))
+    with loader_of(output_type="torch", pin_memory=True, num_workers=1, start_method="fork") as loader:
+        loader.start()
+        assert calls == []
+        assert len([*loader]) > 1
+    assert calls == [0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from nvidia.dali import fn, pipeline_def
+from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.plugin.pytorch import DALIGenericIterator
 from support.arrays import DT, ArrayProvider
 from support.laws import each_value
@@ -22,12 +23,14 @@ from support.providers import IndexProvider, NumberProvider
 from support.scripts import messages
 from support.steps import Doubler
 
-from accvlab.dali_pipeline_framework.errors import OutputError, SettingError
+from accvlab.dali_pipeline_framework.errors import DeviceError, OutputError, SettingError
+from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.pipeline import (
     DALIStructuredOutputIterator,
     PipelineDefinition,
     SampleDataGroup,
 )
+from accvlab.dali_pipeline_framework.pipeline.output_conversion import MovedBuffer
 
 TORCH = {"iterator": {"output_type": "torch"}}
 IN_PROCESS = {"py_num_workers": 0}
@@ -231,6 +234,111 @@ class TestNoCopy:
         with make_iterator(shuffled(IndexProvider(8)), **TORCH, **IN_PROCESS) as iterator:
             batches = [batch["index"].add_(10) for batch in iterator]
         assert [batch.tolist() for batch in batches] == [[10, 11, 12, 13], [14, 15, 16, 17]]
+
+
+PACKED_FIELDS = {
+    "odd": (DT.UINT8, [np.arange(3) + index for index in range(4)]),
+    "flag": (DT.BOOL, [index % 2 == 0 for index in range(4)]),
+    "half": (DT.FLOAT16, [np.full((5,), index / 2) for index in range(4)]),
+    "long": (DT.INT64, [*range(4)]),
+    "double": (DT.FLOAT64, [np.eye(3) * index for index in range(4)]),
+    "nothing": (DT.FLOAT, [np.zeros((0, 4))] * 4),
+    "ragged": (DT.FLOAT, [np.full((index + 1, 2), index) for index in range(4)]),
+    "cameras": {
+        camera: {"matrix": (DT.FLOAT, [np.full((2, 3), 10 * camera + index) for index in range(4)])}
+        for camera in range(3)
+    },
+    "town": (DT.STRING, ["Ulm", "Aachen", "Bonn", "Köln"]),
+}
+
+
+class TestSmallFieldsOnAGpu:
+    """All packed fields are brought to the GPU by one copy, and are views of it."""
+
+    @pytest.mark.parametrize("is_stacked", [False, True])
+    def test_the_fields_are_views_of_the_copy(self, is_stacked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        copies: list[torch.Tensor] = []
+
+        def copied_here(buffer: np.ndarray, device_id: int) -> MovedBuffer:
+            copies.append(torch.from_numpy(buffer).clone())
+            return MovedBuffer(buffer, copies[-1])
+
+        monkeypatch.setattr(MovedBuffer, "to_gpu", copied_here)
+        iterator = {"output_type": "torch", "ragged": {"ragged": "list"}, "stack_arrays": is_stacked}
+        [plain] = batches_of(PACKED_FIELDS, 4, iterator=iterator)
+        with make_iterator(shuffled(ArrayProvider(PACKED_FIELDS), 4), iterator=iterator, **IN_PROCESS) as on_gpu:
+            on_gpu._convert._packed_on = 0
+            [found] = [*on_gpu]
+        [copy] = copies
+        assert found["town"] == plain["town"] == ["Ulm", "Aachen", "Bonn", "Köln"]
+        matrices = (
+            [found["cameras"]["matrix"]] if is_stacked else [found["cameras"][i]["matrix"] for i in range(3)]
+        )
+        names = ["odd", "flag", "half", "long", "double"]
+        views = {**{name: found[name] for name in names}, **dict(enumerate(matrices))}
+        for name, view in views.items():
+            assert view.untyped_storage().data_ptr() == copy.data_ptr()
+            assert (view.data_ptr() - copy.data_ptr()) % (16 if name not in (1, 2) else 4) == 0
+        for name in (*names, "nothing"):
+            assert (found[name].dtype, found[name].tolist()) == (plain[name].dtype, plain[name].tolist())
+        assert found["nothing"].shape == (4, 0, 4)
+        assert [each.tolist() for each in found["ragged"]] == [each.tolist() for each in plain["ragged"]]
+        assert {each.untyped_storage().data_ptr() for each in found["ragged"]} == {copy.data_ptr()}
+        expected = (
+            [plain["cameras"]["matrix"]] if is_stacked else [plain["cameras"][i]["matrix"] for i in range(3)]
+        )
+        assert [each.tolist() for each in matrices] == [each.tolist() for each in expected]
+
+    @pytest.mark.parametrize(
+        ("arguments", "error", "message"),
+        [
+            ({"small_fields": "gpu"}, DeviceError, "needs a pipeline with a GPU: pass `device_id` on a machine"),
+            ({"small_fields": "gpu", "output_type": "numpy"}, SettingError, "got output_type='numpy'"),
+            ({"small_fields": "cuda"}, SettingError, "`small_fields` must be one of 'cpu', 'gpu', got 'cuda'"),
+        ],
+    )
+    def test_what_does_not_go_is_refused(
+        self, arguments: dict[str, Any], error: type[Exception], message: str
+    ) -> None:
+        with pytest.raises(error, match=message):
+            DataLoader(NumberProvider(8), 4, num_workers=0, **arguments)
+        with pytest.raises(error, match=message):
+            make_iterator(
+                shuffled(NumberProvider(8)), iterator={"output_type": "torch", **arguments}, **IN_PROCESS
+            )
+
+    def test_iterators_of_dali_have_none(self) -> None:
+        arguments = {"small_fields": "gpu", "dali_generic_iterator_class": DALIGenericIterator}
+        with pytest.raises(SettingError, match="`small_fields` does not go with `dali_generic_iterator_class`"):
+            make_iterator(shuffled(NumberProvider(8)), iterator=arguments, **IN_PROCESS)
+
+
+class TestStreams:
+    """With tensors of PyTorch, its current stream waits for the GPU, and not the host."""
+
+    @pytest.mark.parametrize(
+        ("steps", "output_type", "expected"),
+        [([], "torch", ["stream of 1"] * 2), ([], "numpy", [None] * 2), ([Doubler("index")], "torch", [None] * 2)],
+    )
+    def test_the_stream_is_that_of_the_moment(
+        self, steps: list[Any], output_type: str, expected: list[Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
+        streams = []
+        outputs = Pipeline.outputs
+
+        def recorded(pipeline: Pipeline, cuda_stream: Any = None) -> Any:
+            streams.append(cuda_stream)
+            return outputs(pipeline)
+
+        monkeypatch.setattr(Pipeline, "outputs", recorded)
+        pipeline = PipelineDefinition(shuffled(IndexProvider(8)), steps).get_dali_pipeline(py_num_workers=0)
+        pipeline.build()
+        pipeline._device_id = 1  # it has no outputs on a GPU
+        pipeline.may_bind_outputs = not steps
+        with DALIStructuredOutputIterator(None, pipeline, output_type=output_type) as iterator:
+            assert len(indices(iterator)) == 2
+        assert streams[:2] == expected
 
 
 RAGGED_FIELDS = {

@@ -213,6 +213,21 @@ def without_conditionals() -> Iterator[bool]:
         pipeline._conditionals_enabled = before
 
 
+@contextlib.contextmanager
+def with_ways_to_cpu() -> Iterator[None]:
+    """Let operators be defined, within a ``with`` statement, that bring data from a GPU to the CPU.
+
+    Other executors than the dynamic one refuse the first of them; see `GraphInspection.require_dynamic_executor`.
+    """
+    pipeline: Any = Pipeline.current()
+    before = pipeline._exec_dynamic
+    pipeline._exec_dynamic = True
+    try:
+        yield
+    finally:
+        pipeline._exec_dynamic = before
+
+
 def _takes_shape(node: DataNode) -> bool:
     """Whether a random operator made a node that can take shape and batch size from an input."""
     schema = cast(Any, backend).TryGetSchema(getattr(node.source._op, "schema_name", ""))
@@ -402,6 +417,7 @@ decoder_options: contextvars.ContextVar[Mapping[str, Any]] = contextvars.Context
 
 
 INPUT = "the input"
+_TRANSFER_TO_CPU = "a transfer from the GPU"
 
 
 class GraphInspection:
@@ -409,12 +425,14 @@ class GraphInspection:
 
     Attributes:
         gpu_users: Names of steps, each with what it does on a GPU, in order.
+        to_cpu_users: Names of steps, each with what brings data from a GPU to the CPU, in order.
         random_users: Names of steps, each with its random operators, in order: a record of the draws lacks them.
     """
 
     def __init__(self) -> None:
         """Start with an empty graph."""
         self.gpu_users: dict[str, dict[str, None]] = {}
+        self.to_cpu_users: dict[str, dict[str, None]] = {}
         self.random_users: dict[str, dict[str, None]] = {}
         self._instances: dict[int, Any] = {}  # kept, so that no other one gets their ids
         self._seen: set[tuple[int, str]] = set()
@@ -437,13 +455,37 @@ class GraphInspection:
                 self.gpu_users.setdefault(step, {})[_function_name(operator)] = None
             elif node.device == "gpu":
                 self.gpu_users.setdefault(step, {})["a transfer to the GPU"] = None
+            if node.device == "cpu" and operator is not None and operator._device == "gpu":
+                self.to_cpu_users.setdefault(step, {})[_TRANSFER_TO_CPU] = None
             if operator is None or id(instance) in self._instances:
                 continue
             if step != INPUT and _is_random(operator):
                 self.random_users.setdefault(step, {})[_function_name(operator)] = None
             self._instances[id(instance)] = instance
-            for inputs in instance.inputs:
-                pending += inputs if isinstance(inputs, list) else [inputs]
+            inputs = [*_flat(instance.inputs)]
+            pending += inputs
+            if operator._device == "cpu" and any(each.device == "gpu" for each in inputs):
+                self.to_cpu_users.setdefault(step, {})[_function_name(operator)] = None
+
+    @property
+    def brings_data_to_cpu(self) -> bool:
+        """Whether the CPU waits for data of a GPU; it need not for the sizes of images."""
+        return any(_TRANSFER_TO_CPU in names for names in self.to_cpu_users.values())
+
+    def require_dynamic_executor(self) -> None:
+        """Refuse steps that bring data from a GPU to the CPU: only DALI's dynamic executor can.
+
+        Raises:
+            SettingError: There are some; lists them.
+        """
+        if self.to_cpu_users:
+            listed = "\n".join(f"  - {step}: {', '.join(names)}" for step, names in self.to_cpu_users.items())
+            raise SettingError(
+                f"These steps bring data from the GPU to the CPU (the size of an image is such data), which only "
+                f"DALI's dynamic executor does:\n{listed}\n"
+                f"Leave out `exec_dynamic`, `exec_async` and `exec_pipelined`, give `prefetch_queue_depth` as a "
+                f"number, or pass device_id=None."
+            )
 
     def require_declared_draws(self) -> None:
         """Refuse random operators beside the declared draws.

@@ -6,6 +6,7 @@ They stand nowhere else in this package; ``test_dali_names.py`` of the tests has
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,7 @@ CRITICAL_ERROR = "Critical error in pipeline:"
 
 # Causes.
 NO_KNOWN_IMAGE = "nvImageCodec"
+SAMPLE_NUMBER = "sample #"  # a number in the batch of an operator
 NO_DECODER_TOOK_IT = "Failed to decode"
 NO_BYTES_OF_A_FILE = "raw, undecoded file"
 WRONG_LAYOUT = "allowed layouts"
@@ -38,6 +40,26 @@ NO_FILES = "No files found"
 NO_FRAMES = "Glob for pattern"
 MERGED_DIFFERENT_DIMENSIONS = "Divergent data found"
 NOTHING_FED = "No data was provided to the InputOperator"
+
+# Causes that are about the GPU and not about samples; the numbers are failed allocations and calls of CUDA.
+DEVICE_FAILURES = (
+    "CUDA runtime API error",
+    "CUDA driver API error",
+    "CUDA Driver API error",
+    "CUDA allocation failed",
+    " bytes on device ",
+    " bytes on host.",
+    "CUDA Runtime failure",
+    "Unhandled CUDA error",
+    "CUDA error #",
+    "CUFFT error (",
+    "npp error (",
+    "nvImageCodec failure: '#5'",
+    "nvImageCodec failure: '#15'",
+    "nvImageCodec failure: '#21'",
+)
+
+TORCH_DEVICE_FAILURES = ("CUDA out of memory", "CUDA error: ", "cuDNN error: ")  # in steps and providers
 
 # Errors while a graph is defined.
 NO_CONDITIONALS = "conditional"
@@ -63,6 +85,22 @@ def dali_cause(error: BaseException) -> str:
     lines = dali_message(error).rpartition(CAUSE)[2].splitlines()
     told = (line.strip() for line in lines if not line.startswith(CPP_CONTEXT))
     return " ".join(line for line in told if line)
+
+
+def is_about_device(error: BaseException | None) -> bool:
+    """Whether an error, or one that it was raised from, is that a GPU or its libraries have failed."""
+    while error is not None:
+        cause = dali_cause(error)
+        if any(text in cause for text in (*DEVICE_FAILURES, *TORCH_DEVICE_FAILURES)):
+            return True
+        error = error.__cause__
+    return False
+
+
+def number_in_batch(error: BaseException) -> int | None:
+    """The number of the sample in its operator's batch, from 0, that a report names; None where it names none."""
+    found = re.search(rf"{SAMPLE_NUMBER}(\d+)", dali_cause(error))
+    return None if found is None else int(found[1])
 
 
 def is_about_decoding(reason: str) -> bool:

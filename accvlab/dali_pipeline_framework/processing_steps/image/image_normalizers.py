@@ -178,9 +178,6 @@ class ImageMeanStdDevNormalizer(_ImageConverter):
 
     def _in_graph(self, images: list[Any], dtypes: list[DALIDataType]) -> list[Any]:
         num_channels = max(len(self._mean), len(self._std_dev))
-        checked: dict[str, Any] = {}
-        if num_channels > 1:
-            checked["mirror"] = pixels.zero_where_channels_fit(images, num_channels)
         is_direct = self._output_type in _DIRECT_OUTPUTS
         normalized = [
             fn.crop_mirror_normalize(
@@ -189,7 +186,7 @@ class ImageMeanStdDevNormalizer(_ImageConverter):
                 std=[*self._std_dev],
                 dtype=self._output_type if is_direct else DALIDataType.FLOAT,
                 output_layout=self._output_layout,
-                **checked,
+                mirror=pixels.zero_where_channels_fit(image, num_channels) if num_channels > 1 else 0,
             )
             for image, dtype in zip(images, dtypes, strict=True)
         ]
