@@ -7,7 +7,8 @@ They pass where DALI's backend accepts their graph, see `gpu_definitions`, and o
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import functools
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -20,16 +21,15 @@ from support.gpu_definitions import checked_by_dali, pretend_gpus
 _NO_CUDA = ("not compiled with CUDA", "Found no NVIDIA driver", "CUDA driver")
 # Functions of Python are in no file; by then, all operators have been accepted.
 _NO_FILE = "Could not serialize the operator"
-_handed_over = Pipeline._init_pipeline_backend
 
 
 class CudaNeededError(Exception):
     """A graph was accepted, and cannot be built here."""
 
 
-def _rehearsed(pipeline: Any) -> None:
+def _rehearsed(pipeline: Any, go_on: Callable[[Any], None]) -> None:
     if pipeline._device_id is None:
-        _handed_over(pipeline)
+        go_on(pipeline)
         return
     try:
         checked_by_dali(pipeline)
@@ -44,7 +44,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(patch.undo)
     patch.setattr(graph_definition, "num_usable_gpus", lambda: 1)
     pretend_gpus(patch)
-    patch.setattr(Pipeline, "_init_pipeline_backend", _rehearsed)
+    # The first things that building a pipeline does.
+    for method in ("start_py_workers", "_init_pipeline_backend"):
+        go_on = getattr(Pipeline, method)
+        patch.setattr(Pipeline, method, functools.partialmethod(_rehearsed, go_on=go_on))
 
 
 @pytest.hookimpl(wrapper=True)

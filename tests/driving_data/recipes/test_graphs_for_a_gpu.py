@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
+from driving_support.driving_steps import DRIVING_STEPS
 from driving_support.nuscenes_data import write_nuscenes
-from driving_support.recipe_cases import RECIPES, provider_of
+from driving_support.recipe_cases import RECIPES, pixels_of, recipe_loader
+from support.gpu_cases import Difference
 from support.gpu_definitions import checked_by_dali, pretend_gpus
+
+from accvlab.dali_pipeline_framework import PipelineDefinition
+from accvlab.dali_pipeline_framework.testing.step_runs import GivenSamples
 
 # Operators on the CPU that compute, and operators on the GPU; for training and for evaluation.
 COUNTS = {
@@ -26,21 +30,49 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_nuscenes(tmp_path_factory.mktemp("nuscenes") / "root")
 
 
-@pytest.mark.parametrize("is_training", [True, False], ids=["training", "evaluation"])
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path_factory.getbasetemp() / "index_cache"))
+
+
+@pytest.fixture(params=[True, False], ids=["training", "evaluation"])
+def is_training(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_operators_are_as_many_as_noted(
-    root: Path, name: str, is_training: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    root: Path, name: str, is_training: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path))
     pretend_gpus(monkeypatch)
-    settings, training, evaluation, arguments = RECIPES[name]
-    provider = provider_of(root, settings, is_training)
-    options: dict[str, Any] = {"num_workers": 2, "output_type": "numpy", "device_id": 0}
-    if is_training:
-        loader = training(provider, 2, settings, **arguments, **options)
-    else:
-        loader = evaluation(provider, settings=settings, **options)
+    loader = recipe_loader(root, name, is_training, num_workers=2, output_type="numpy", device_id=0)
     counts = checked_by_dali(loader._run.pipeline)
     on_gpu = counts.on("gpu", "mixed")
     assert (counts.computing_on_cpu, on_gpu) == COUNTS[name][0 if is_training else 1]
     assert counts.num_decoders == (1 if on_gpu else 0)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", RECIPES)
+def test_images_are_on_the_gpu_and_all_else_is_as_on_the_cpu(root: Path, name: str, is_training: bool) -> None:
+    with recipe_loader(root, name, is_training, num_workers=0, run="graph") as loader:
+        expected = list(loader)
+    with recipe_loader(root, name, is_training, num_workers=2, device_id=0) as loader:
+        found = Difference.of(list(loader), expected, pixels_of(name).pixels, pixels_of(name).levels)
+    assert found.is_within(pixels_of(name)), found
+    is_on_gpu = COUNTS[name][0 if is_training else 1][1] > 0
+    assert found.devices == ["cuda:0" if is_on_gpu else "cpu"]
+
+
+@pytest.mark.parametrize("conditionals", [False, True])
+@pytest.mark.parametrize("name", DRIVING_STEPS)
+def test_dali_takes_each_driving_step_in_a_pipeline_for_a_gpu(
+    name: str, conditionals: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_gpus(monkeypatch)
+    case = DRIVING_STEPS[name]
+    definition = PipelineDefinition(GivenSamples(case.samples), [case.step])
+    pipeline = definition.get_dali_pipeline(
+        num_threads=1, py_num_workers=0, device_id=0, enable_conditionals=conditionals
+    )
+    assert set(checked_by_dali(pipeline).outputs) == {"cpu"}
