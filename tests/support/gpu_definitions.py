@@ -61,6 +61,11 @@ class GraphCounts:
         )
 
     @property
+    def num_by_device(self) -> tuple[int, int, int]:
+        """Number of operators that compute on the CPU, of those on the GPU, and of those on both ("mixed")."""
+        return self.computing_on_cpu, self.on("gpu"), self.on("mixed")
+
+    @property
     def num_decoders(self) -> int:
         """Number of image decoders."""
         return sum(

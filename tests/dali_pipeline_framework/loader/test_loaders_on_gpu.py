@@ -39,8 +39,7 @@ Counts = tuple[int, int, int, int, str]
 def counts_of(loader: DataLoader) -> Counts:
     """Operators that compute on the CPU; on the GPU; on both ("mixed"); image decoders; devices of the outputs."""
     counts = checked_by_dali(loader._run.pipeline)
-    outputs = " ".join(counts.outputs)
-    return counts.computing_on_cpu, counts.on("gpu"), counts.on("mixed"), counts.num_decoders, outputs
+    return *counts.num_by_device, counts.num_decoders, " ".join(counts.outputs)
 
 
 @pytest.fixture(scope="module")
