@@ -145,8 +145,8 @@ def run_pages(pages: Sequence[Path], folder: Path) -> dict[Path, list[str] | Pag
 def gpu_graphs(folder: Path) -> dict[str, list[tuple[int, ...]]]:
     """The graphs of pages that `run_pages` has run and that use a GPU, by the stem of the page.
 
-    Each pipeline of the pages was also defined for a GPU, and DALI has accepted its graph. The numbers are those of
-    operators that compute on the CPU, of those on the GPU, and of those on both.
+    Each pipeline of the pages was also defined for a GPU, and DALI has accepted its graph. The numbers are
+    `GraphCounts.num_by_device`.
     """
     graphs: dict[str, list[tuple[int, ...]]] = {}
     for line in (folder / _GPU_GRAPHS).read_text().splitlines():

@@ -278,7 +278,7 @@ class Difference:
                 others.append(path)
         every = np.concatenate(differences)
         if not every.size:
-            return cls(0.0, 0.0, 0.0, [], [*others, f"no {pixels}"])
+            return cls(0.0, 0.0, 0.0, [], others)
         return cls(
             round(float(every.mean()), 4), round(float(every.max()), 2), round(float((every > 8).mean()), 6),
             sorted(devices), others,
