@@ -60,7 +60,9 @@ def page_of(title: str, results: dict[str, Any]) -> str:
     """A page in Markdown: a table of all checks, and what each of them has found."""
     lines = [f"# {title}", "", "| check | result | seconds | what |", "|---|---|---|---|"]
     for name, each in results.items():
+        left_out = sum(str(value).startswith(gpu_checks.NOT_CHECKED) for value in each["found"].values())
         verdict = f"**{len(each['problems'])} problems**" if each["problems"] else "good"
+        verdict += f", {left_out} {gpu_checks.NOT_CHECKED}" if left_out else ""
         lines.append(f"| {name} | {verdict} | {each['seconds']} | {CHECKS[name][0].__doc__} |")
     for name, each in results.items():
         lines += ["", f"## {name}", "", *(f"- **{' '.join(problem.split())}**" for problem in each["problems"])]

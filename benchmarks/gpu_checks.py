@@ -37,6 +37,11 @@ from accvlab.dali_pipeline_framework.engine.dali.graph_definition import num_usa
 
 ROOT = Path(__file__).resolve().parents[1]
 LEGACY = {"exec_dynamic": False}
+NOT_CHECKED = "not checked"
+
+
+def first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:500]}".splitlines()[0]
 
 
 @attrs.define
@@ -65,12 +70,14 @@ class Check:
         self.note()
 
     def each(self, names: Iterable[str], function: Callable[[str], Any]) -> None:
-        """Note what a function returns for each name; an error is a problem, and the others go on."""
+        """Note what a function returns for each name; an error is a problem, a missing package is not."""
         for name in names:
             try:
                 self.note(**{name: function(name)})
+            except ImportError as error:
+                self.note(**{name: f"{NOT_CHECKED}: {first_line(error)}"})
             except Exception as error:
-                self.require(False, f"{name}: {type(error).__name__}: {str(error)[:500]}")
+                self.require(False, f"{name}: {first_line(error)}")
 
     def some(self, names: Iterable[str], few: int = 2) -> list[str]:
         return [*names][: few if self.quick else None]
@@ -127,7 +134,7 @@ def pixels(check: Check) -> None:
 
 
 def recipes(check: Check) -> None:
-    """each recipe with two workers: where images are, and all other fields equal to those of the CPU"""
+    """each recipe with two workers: images within a tolerance, where they are, and all other fields equal to those of the CPU"""
     from driving_support.nuscenes_data import write_nuscenes
     from driving_support.recipe_cases import RECIPES, pixels_of, recipe_loader
 
@@ -317,8 +324,15 @@ def speed(check: Check) -> None:
             ),
             alone: graph(samples, lambda image: image, True),
         }
-        if check.device_id is not None and not why_not("torchvision"):
-            contestants[torchvision] = in_torch(samples)
+        if check.device_id is not None:
+            try:
+                get = in_torch(samples)
+                get()
+                contestants[torchvision] = get
+            except Exception as error:  # it is not there, does not fit PyTorch, or has no decoder for GPUs
+                check.note(torchvision=f"{NOT_CHECKED}: {first_line(error)}")
+        if why_not("simplejpeg"):  # the recipe reads sizes of images by it
+            return contestants
         from bench_recipes import SETTINGS, make_data, streampetr_training
 
         provider = make_data(folder / "recipe", 6 if check.quick else 48, 2 if check.quick else 40)
@@ -390,7 +404,7 @@ def without_memory(check: Check) -> str:
         try:
             num_batches = len(list(loader))
         except Exception as raised:
-            num_batches, error = 0, f", {type(raised).__name__}: {str(raised)[:200]}"
+            num_batches, error = 0, f", {first_line(raised)}"
         blamed = len(loader.failed_samples)
     del taken
     check.require(blamed == 0, f"no memory: {blamed} good samples are blamed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,12 @@ def test_a_check_that_takes_too_long_is_ended_and_those_behind_it_are_left_out(
     assert checks["speed"]["problems"] == ["There was no time left for it."]
 
 
-def test_an_error_is_a_problem_and_the_others_go_on(tmp_path: Path) -> None:
+def test_an_error_is_a_problem_and_a_missing_package_is_not(tmp_path: Path) -> None:
     check = Check(tmp_path / "found.json", None, quick=True)
-    check.each("102", lambda divisor: 2 // int(divisor))
+    check.each(["1", "0", "2"], lambda divisor: 2 // int(divisor))
+    check.each(["no_package"], importlib.import_module)
     assert check.problems == ["0: ZeroDivisionError: integer division or modulo by zero"]
-    assert json.loads(check.path.read_text())["found"] == {"1": 2, "2": 1}
+    missing = "not checked: ModuleNotFoundError: No module named 'no_package'"
+    assert json.loads(check.path.read_text())["found"] == {"1": 2, "2": 1, "no_package": missing}
+    page = gpu_check.page_of("a page", {"pixels": {"seconds": 1, "problems": [], "found": check.found}})
+    assert "| pixels | good, 1 not checked | 1 |" in page

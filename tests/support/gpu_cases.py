@@ -41,7 +41,6 @@ from accvlab.dali_pipeline_framework.providers import FrameSequenceDataProvider
 from accvlab.dali_pipeline_framework.sources import FileReader, NumpyReader, SequenceReader, VideoReader
 from support.arrays import DT, ArrayProvider, encoded_image, photograph
 from support.reader_data import array_files, frame_folders
-from support.videos import make_video
 
 HW = (90, 160)
 NUM_CAMERAS = 3
@@ -142,6 +141,8 @@ def _frames_on_disk(folder: Path) -> dict[str, Any]:
 
 def _videos(experimental: bool) -> Callable[[Path], dict[str, Any]]:
     def make(folder: Path) -> dict[str, Any]:
+        from support.videos import make_video  # PyAV may be missing
+
         path = folder / "numbers.webm"
         path = path if path.exists() else make_video(path, 20, size=(192, 128))  # not too small for a GPU
         reader = VideoReader(experimental=experimental, filenames=[str(path)], labels=[4], sequence_length=5)

@@ -15,7 +15,6 @@ from support.gpu_cases import CASES, Difference, GpuCase, as_array, decoder, lea
 from support.gpu_definitions import checked_by_dali, pretend_gpus
 from support.public_steps import PUBLIC_STEPS
 from support.reader_data import coco_data, frame_folders, record_file, tar_archive
-from support.videos import make_video, read_numbers
 
 from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.errors import GraphError
@@ -200,6 +199,8 @@ def test_dali_takes_each_public_step_in_a_pipeline_for_a_gpu(
 
 def difference(name: str, folder: Path, device_id: int | None = 0, **arguments: Any) -> tuple[Difference, int]:
     """Compare the batches of a case with those of the CPU."""
+    if name.startswith("videos"):
+        pytest.importorskip("av")
     case = CASES[name]
     with case.reference(folder) as reference, case.loader(folder, device_id, **arguments) as loader:
         expected, found = [*reference], [*loader]
@@ -309,6 +310,9 @@ def test_a_damaged_image_is_named_and_left_out(device_id: int | None) -> None:
 
 @pytest.mark.parametrize("device_id", DEVICES)
 def test_a_stream_of_videos(device_id: int | None, tmp_path: Path) -> None:
+    pytest.importorskip("av")
+    from support.videos import make_video, read_numbers
+
     path = make_video(tmp_path / "numbers.mp4", 10, "libx264", size=(192, 128))
     stream = VideoStreamInput(5)
     with DataLoader(stream, 2, device_id=device_id) as loader:

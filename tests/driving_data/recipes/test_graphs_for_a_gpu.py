@@ -55,6 +55,7 @@ def test_operators_are_as_many_as_noted(
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", RECIPES)
 def test_images_are_on_the_gpu_and_all_else_is_as_on_the_cpu(root: Path, name: str, is_training: bool) -> None:
+    pytest.importorskip("simplejpeg")
     with recipe_loader(root, name, is_training, num_workers=0, run="graph") as loader:
         expected = list(loader)
     with recipe_loader(root, name, is_training, num_workers=2, device_id=0) as loader:
