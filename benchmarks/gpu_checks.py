@@ -134,7 +134,7 @@ def pixels(check: Check) -> None:
 
 
 def recipes(check: Check) -> None:
-    """each recipe with two workers: images within a tolerance, where they are, and all other fields equal to those of the CPU"""
+    """each recipe with two workers: images as in `pixels`, and all other fields equal to those of the CPU"""
     from driving_support.nuscenes_data import write_nuscenes
     from driving_support.recipe_cases import RECIPES, pixels_of, recipe_loader
 
@@ -256,99 +256,110 @@ def gpu_mib(check: Check) -> int:
     return (total - free) >> 20
 
 
-def speed(check: Check) -> None:
-    """ms per batch of 4 samples of 6 cameras, 1600 x 900: DALI by hand, its decoder alone, PyTorch beside it"""
-    batch_size, num_workers = (1, 0) if check.quick else (4, min(8, len(os.sched_getaffinity(0))))
-    pace = Pace(1, 0.01, 0.0) if check.quick else Pace(3, 2.0, 1.0)
-    library, by_hand, alone = "this library", "DALI by hand", "decoder alone, files in memory"
-    torchvision, recipe = "PyTorch, torchvision on the GPU", "StreamPETR training"
+LIBRARY, BY_HAND, ALONE = "this library", "DALI by hand", "decoder alone, files in memory"
+TORCHVISION, RECIPE = "PyTorch, torchvision on the GPU", "StreamPETR training"
 
-    def graph(samples: RigSamples, work: Callable[[Any], Any], in_memory: bool) -> GetBatch:
-        device = "cpu" if check.device_id is None else "mixed"
-        workers = 0 if in_memory else num_workers
+
+@attrs.frozen
+class Rigs:
+    """Contestants that load files of six cameras, decode, resize and normalize them."""
+
+    samples: RigSamples
+    batch_size: int
+    num_workers: int
+    device_id: int | None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of loaders."""
+        common = {"num_threads": 4, "start_method": START_METHOD}
+        return {**common, "num_workers": self.num_workers, "device_id": self.device_id}
+
+    def loader(self) -> DataLoader:
+        resizer = ImageResizer("image", output_hw=settings.OUTPUT_HW, mode="crop")
+        steps = [decoder(), resizer, normalizer(layout="CHW")]
+        return DataLoader(
+            RigProvider(self.samples), self.batch_size, steps=steps, stack_arrays=True, **self.arguments
+        )
+
+    def by_dali(self, work: Callable[[Any], Any], in_memory: bool = False) -> GetBatch:
+        workers = 0 if in_memory else self.num_workers
         parallel = {"py_num_workers": workers, "py_start_method": START_METHOD} if workers else {}
-        files = [np.fromfile(path, np.uint8) for path in samples.images]
-        each_of_batch = [files[n % len(files)] for n in range(batch_size * NUM_CAMERAS)]
+        files = [np.fromfile(path, np.uint8) for path in self.samples.images]
+        each_of_batch = [files[n % len(files)] for n in range(self.batch_size * NUM_CAMERAS)]
 
-        @pipeline_def(batch_size=len(each_of_batch), num_threads=4, device_id=check.device_id, **parallel)
+        @pipeline_def(batch_size=len(each_of_batch), num_threads=4, device_id=self.device_id, **parallel)
         def define() -> Any:
             if in_memory:
                 encoded = fn.external_source(lambda: each_of_batch, batch=True, no_copy=True)
             else:
-                encoded = fn.external_source(EachImage(samples), batch=False, parallel=workers > 0)
-            return work(fn.decoders.image(encoded, device=device))
+                encoded = fn.external_source(EachImage(self.samples), batch=False, parallel=workers > 0)
+            return work(fn.decoders.image(encoded, device="cpu" if self.device_id is None else "mixed"))
 
         pipeline = define()
         pipeline.build()
-        return lambda: len(pipeline.run()) and batch_size
+        return lambda: len(pipeline.run()) and self.batch_size
 
-    def in_torch(samples: RigSamples) -> GetBatch:
+    def by_torchvision(self) -> GetBatch:
         import torch
         from rig_torch import EncodedRigs
         from step_torch import torch_loader
         from torchvision.io import decode_jpeg
 
-        batches = endless(torch_loader(EncodedRigs(samples), batch_size, num_workers, collate=list))
+        batches = endless(torch_loader(EncodedRigs(self.samples), self.batch_size, self.num_workers, collate=list))
         mean, std = (
             torch.tensor(each, device="cuda")[:, None, None] for each in (settings.MEAN, settings.STD_DEV)
         )
+        height, width = settings.OUTPUT_HW
 
         def get() -> int:
             encoded = [image for sample in next(batches) for image in sample]
             images = torch.stack(decode_jpeg(encoded, device="cuda")).float()
-            height = settings.OUTPUT_HW[1] * images.shape[2] // images.shape[3]
-            images = torch.nn.functional.interpolate(images, (height, settings.OUTPUT_HW[1]), mode="bilinear")
-            top = (height - settings.OUTPUT_HW[0]) // 2
-            _ = (images[:, :, top : top + settings.OUTPUT_HW[0]] - mean) / std
+            scaled = width * images.shape[2] // images.shape[3]
+            images = torch.nn.functional.interpolate(images, (scaled, width), mode="bilinear")
+            _ = (images[:, :, (scaled - height) // 2 :][:, :, :height] - mean) / std
             torch.cuda.current_stream().synchronize()
-            return batch_size
+            return self.batch_size
 
+        get()
         return get
 
+
+def speed(check: Check) -> None:
+    """ms per batch of 4 samples of 6 cameras, 1600 x 900: DALI by hand, its decoder alone, PyTorch beside it"""
+    batch_size, num_workers = (1, 0) if check.quick else (4, min(8, len(os.sched_getaffinity(0))))
+    num_images, frames_per_scene = (6, 2) if check.quick else (48, 40)
+
     def start(folder: Path, resources: ExitStack) -> Mapping[str, GetBatch]:
-        samples = RigSamples(write_jpegs(folder / "rig", 6 if check.quick else 48), NUM_CAMERAS)
-        resizer = ImageResizer("image", output_hw=settings.OUTPUT_HW, mode="crop")
-        arguments: dict[str, Any] = {
-            "num_workers": num_workers,
-            "start_method": START_METHOD,
-            "device_id": check.device_id,
-        }
-        steps = [decoder(), resizer, normalizer(layout="CHW")]
-        loader = DataLoader(
-            RigProvider(samples), batch_size, steps=steps, num_threads=4, stack_arrays=True, **arguments
-        )
+        samples = RigSamples(write_jpegs(folder / "rig", num_images), NUM_CAMERAS)
+        rigs = Rigs(samples, batch_size, num_workers, check.device_id)
         contestants = {
-            library: of_loader(resources.enter_context(loader), batch_size),
-            by_hand: graph(
-                samples, lambda image: step_by_hand.normalize_to_chw(step_by_hand.resize(image)), False
-            ),
-            alone: graph(samples, lambda image: image, True),
+            LIBRARY: of_loader(resources.enter_context(rigs.loader()), batch_size),
+            BY_HAND: rigs.by_dali(lambda image: step_by_hand.normalize_to_chw(step_by_hand.resize(image))),
+            ALONE: rigs.by_dali(lambda image: image, in_memory=True),
         }
         if check.device_id is not None:
             try:
-                get = in_torch(samples)
-                get()
-                contestants[torchvision] = get
+                contestants[TORCHVISION] = rigs.by_torchvision()
             except Exception as error:  # it is not there, does not fit PyTorch, or has no decoder for GPUs
                 check.note(torchvision=f"{NOT_CHECKED}: {first_line(error)}")
         if why_not("simplejpeg"):  # the recipe reads sizes of images by it
             return contestants
         from bench_recipes import SETTINGS, make_data, streampetr_training
 
-        provider = make_data(folder / "recipe", 6 if check.quick else 48, 2 if check.quick else 40)
-        trained = streampetr_training(provider, batch_size, SETTINGS, **arguments)
-        contestants[recipe] = of_loader(resources.enter_context(trained), batch_size)
+        provider = make_data(folder / "recipe", num_images, frames_per_scene)
+        trained = streampetr_training(provider, batch_size, SETTINGS, **rigs.arguments)
+        contestants[RECIPE] = of_loader(resources.enter_context(trained), batch_size)
         return contestants
 
     with tempfile.TemporaryDirectory() as folder:
-        targets = (Target(library, by_hand, 0.8), Target(library, torchvision, 1.0))
+        targets = (Target(LIBRARY, BY_HAND, 0.8), Target(LIBRARY, TORCHVISION, 1.0))
         race = Race("a rig", "samples", lambda resources: start(Path(folder), resources), targets)
-        row = run(race, pace)
-    race = attrs.evolve(race, targets=[each for each in targets if each.than in row["per_second"]])
+        row = run(race, Pace(1, 0.01, 0.0) if check.quick else Pace(3, 2.0, 1.0))
+    rates = {name: each["median"] for name, each in row["per_second"].items()}
+    race = attrs.evolve(race, targets=tuple(each for each in targets if each.than in rates))
     check.note(
-        ms_per_batch={
-            name: round(1000 * batch_size / each["median"], 2) for name, each in row["per_second"].items()
-        },
+        ms_per_batch={name: round(1000 * batch_size / rate, 2) for name, rate in rates.items()},
         busy_cores={name: each["median"] for name, each in row["busy_cores"].items()},
         ratios=row["ratios"],
     )
