@@ -2,6 +2,7 @@
 # make test                                        set up, and run lint, type check and tests
 # make test-all                                    the same, with more examples for each law and all combinations
 # make test-readers                                set up once more, and compare readers with py123d and av2
+# make gpu-check                                   set up, and check a machine with a GPU, in ten minutes at most
 # make docs | bench | wheel-test | clean           what the names say
 # make canary                                      the tests with the newest DALI, in an environment of their own
 # make lock                                        write the versions that all these install
@@ -28,7 +29,7 @@ PYTEST := -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 # Tests start hundreds of processes, and each would compile the package anew; pytest would compile the tests twice.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-readers lint types docs bench wheel-test canary lock clean
+.PHONY: demo test test-all test-readers lint types docs bench gpu-check wheel-test canary lock clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python examples/driving_data/demo.py --data "$(DATA)" --images "$(IMAGES)" --output "$(OUTPUT)"
@@ -62,6 +63,9 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/bench_report.py --output $(RESULTS)/report_$(CORES)
 	$(BIN)/python benchmarks/bench_faults.py --output $(RESULTS)/faults_$(CORES)
 	$(BIN)/python benchmarks/bench.py
+
+gpu-check: $(VENV)/test.stamp
+	$(BIN)/python benchmarks/gpu_check.py
 
 # The tests against a built wheel, in a folder without the source.
 wheel-test: $(VENV)/test.stamp

@@ -56,3 +56,16 @@ class RigDataset(Dataset[dict[str, torch.Tensor]]):
         for name in self.touched:
             sample[name] = sample[name] * 2.0
         return sample
+
+
+class EncodedRigs(Dataset[list[torch.Tensor]]):
+    """The files of the cameras."""
+
+    def __init__(self, samples: RigSamples) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return NUM_SAMPLES
+
+    def __getitem__(self, index: int) -> list[torch.Tensor]:
+        return [torch.from_numpy(self.samples.jpeg(index, camera)) for camera in range(self.samples.num_cameras)]

@@ -44,6 +44,8 @@ LONGEST = [
     "test_sampler_contract.py",
     "test_check_step.py",
     "test_demo.py",
+    "test_gpu_check.py",
+    "test_gpu_rehearsal.py",
     "test_distributed.py",
     "test_lifetime.py",
     "test_processes_and_memory.py",

@@ -43,8 +43,16 @@ OUTPUT_MARK = "<!-- output -->"
 _SEPARATOR = "\x1e"
 _TIME_LIMIT_S = 110
 _PAGE_SEPARATOR, _FAILURE = "\x1d", "\x1c"
+# What the graphs of the pages consist of with a GPU, see `gpu_graphs`.
+_GPU_GRAPHS = "gpu_graphs.txt"
 _RUN_SCRIPTS = f"""
-import os, runpy, sys, traceback
+import os, pathlib, runpy, sys, traceback
+sys.path.append({str(ROOT / "tests")!r})
+from support.gpu_definitions import define_for_gpus_as_well
+graphs = pathlib.Path({_GPU_GRAPHS!r}).resolve().open("w")
+define_for_gpus_as_well(
+    lambda counts: print(pathlib.Path(script).stem, *counts.num_by_device, file=graphs, flush=True)
+)
 for script in sys.argv[1:]:
     print({_PAGE_SEPARATOR!r}, flush=True)
     os.chdir(os.path.dirname(script))
@@ -132,6 +140,20 @@ def run_pages(pages: Sequence[Path], folder: Path) -> dict[Path, list[str] | Pag
         page: PageFailedError(f"{page.name}:\n{text}") if _FAILURE in text else text.split(f"{_SEPARATOR}\n")[1:]
         for page, text in zip(pages, printed, strict=True)
     }
+
+
+def gpu_graphs(folder: Path) -> dict[str, list[tuple[int, ...]]]:
+    """The graphs of pages that `run_pages` has run and that use a GPU, by the stem of the page.
+
+    Each pipeline of the pages was also defined for a GPU, and DALI has accepted its graph. The numbers are
+    `GraphCounts.num_by_device`.
+    """
+    graphs: dict[str, list[tuple[int, ...]]] = {}
+    for line in (folder / _GPU_GRAPHS).read_text().splitlines():
+        page, *numbers = line.split()
+        if numbers[1:] != ["0", "0"]:
+            graphs.setdefault(page.removeprefix("page_"), []).append(tuple(map(int, numbers)))
+    return graphs
 
 
 def _script_file(page: Path, folder: Path) -> Path:

@@ -16,6 +16,7 @@ from doc_pages import (
     WITH_OWN_PROCESS,
     PageFailedError,
     find_fences,
+    gpu_graphs,
     read_lines,
     run_page,
     run_pages,
@@ -54,9 +55,14 @@ def test_code_of_page_prints_what_the_page_shows(page, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def printed_by_page(tmp_path_factory):
+def folder_of_pages(tmp_path_factory):
+    return tmp_path_factory.mktemp("pages")
+
+
+@pytest.fixture(scope="module")
+def printed_by_page(folder_of_pages):
     """What the pages print; run when the first of them is asked for."""
-    return run_pages(SHARING_A_PROCESS, tmp_path_factory.mktemp("pages"))
+    return run_pages(SHARING_A_PROCESS, folder_of_pages)
 
 
 @pytest.mark.timeout(300)  # long where the machine is busy
@@ -66,6 +72,25 @@ def test_code_of_page_prints_what_the_page_shows_in_a_shared_process(page, print
     if isinstance(printed, PageFailedError):
         raise printed
     _compare(page, printed)
+
+
+# With a GPU: operators that compute on the CPU, on the GPU, and on both.
+GPU_GRAPHS = {
+    "chains": [(256, 7, 1), (104, 4, 1), (156, 6, 1), (50, 3, 1), (436, 5, 1)],
+    "frames": [(58, 11, 3), (0, 0, 1)],
+    "own_step": [(1, 7, 1), (3, 7, 1)],
+    "rig": [(0, 0, 1), (2, 8, 1), (0, 2, 1)],
+    "where_steps_run": [(18, 3, 0), (6, 3, 0), (18, 2, 0)],
+}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("printed_by_page")
+def test_all_pipelines_of_the_pages_can_be_defined_for_a_gpu(folder_of_pages):
+    """A page whose pipeline a GPU cannot have fails in the test above."""
+    graphs = gpu_graphs(folder_of_pages)
+    assert {page: graphs[page] for page in GPU_GRAPHS} == GPU_GRAPHS
+    assert len(graphs) > 20
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from support.gpu_cases import NORMALIZED, GpuCase
+
+from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.driving_data.datasets import NuScenesProvider
 from accvlab.driving_data.recipes import (
     BEVFormerSettings,
@@ -61,3 +64,19 @@ def provider_of(root: Path, settings: Any, is_training: bool) -> NuScenesProvide
     fields = dict(settings.provider_fields(is_training))
     fields.setdefault("classes", "detection")
     return NuScenesProvider(root, "v1.0-mini", **fields)
+
+
+def recipe_loader(root: Path, name: str, is_training: bool, **options: Any) -> DataLoader:
+    """Make the loader of a recipe, for training with batches of two samples."""
+    settings, training, evaluation, arguments = RECIPES[name]
+    provider = provider_of(root, settings, is_training)
+    if is_training:
+        loader: DataLoader = training(provider, 2, settings, **arguments, **options)
+    else:
+        loader = evaluation(provider, settings=settings, **options)
+    return loader
+
+
+def pixels_of(name: str) -> GpuCase:
+    """What a GPU makes of a recipe, and how far that may be from what the CPU makes in the graph."""
+    return GpuCase(dict, "input" if name == "detection_2d" else "img", NORMALIZED, share=0.02)

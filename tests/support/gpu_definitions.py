@@ -7,7 +7,8 @@ needs a driver. A pipeline that was defined for a GPU and is handed over without
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
@@ -60,6 +61,11 @@ class GraphCounts:
         )
 
     @property
+    def num_by_device(self) -> tuple[int, int, int]:
+        """Number of operators that compute on the CPU, of those on the GPU, and of those on both ("mixed")."""
+        return self.computing_on_cpu, self.on("gpu"), self.on("mixed")
+
+    @property
     def num_decoders(self) -> int:
         """Number of image decoders."""
         return sum(
@@ -102,3 +108,30 @@ def _operators(pipeline: Any) -> Iterator[tuple[str, str]]:
             "mixed" if getattr(operator._op, "device", device) == "mixed" else device,
             getattr(operator._op, "schema_name", type(operator._op).__name__),
         )
+
+
+def define_for_gpus_as_well(note: Callable[[GraphCounts], None]) -> None:
+    """Have each pipeline that is made for the CPU be defined for a GPU as well, and handed to DALI.
+
+    Args:
+        note: Called with what the graphs consist of.
+    """
+    make = pipeline_making.make_pipeline
+
+    def made(chain: Any, arguments: dict[str, Any], *others: Any) -> Pipeline:
+        refusal = None
+        if arguments.get("device_id") is None and not arguments.get("debug"):
+            with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(None):
+                pretend_gpus(patch)
+                try:
+                    twin = make(chain, {**arguments, "device_id": 0}, *others)
+                    note(checked_by_dali(twin))
+                    twin.close()  # type: ignore[attr-defined]
+                except Exception as error:
+                    refusal = error
+        pipeline = make(chain, arguments, *others)  # where it is refused as well, that is what counts
+        if refusal is not None:
+            raise AssertionError(f"What the CPU can do, a GPU cannot: {refusal}") from refusal
+        return pipeline
+
+    pipeline_making.make_pipeline = made

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from driving_support.driving_steps import DRIVING_STEPS
 from driving_support.nuscenes_data import write_nuscenes
-from driving_support.recipe_cases import RECIPES, provider_of
+from driving_support.recipe_cases import RECIPES, pixels_of, recipe_loader
 from nvidia.dali import fn, types
 from nvidia.dali.pipeline import pipeline_def
 from nvidia.dali.types import DALIDataType
+from support.gpu_cases import Difference
 from support.gpu_definitions import checked_by_dali, pretend_gpus
 
-from accvlab.dali_pipeline_framework import SampleDataGroup
+from accvlab.dali_pipeline_framework import PipelineDefinition, SampleDataGroup
+from accvlab.dali_pipeline_framework.testing.step_runs import GivenSamples
 from accvlab.driving_data.recipes import UnclippedPhotometricDistorter
 from accvlab.driving_data.recipes.bevformer import ScaledImagePreparer
 
@@ -34,42 +36,66 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_nuscenes(tmp_path_factory.mktemp("nuscenes") / "root")
 
 
-@pytest.mark.parametrize("is_training", [True, False], ids=["training", "evaluation"])
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path_factory.getbasetemp() / "index_cache"))
+
+
+@pytest.fixture(params=[True, False], ids=["training", "evaluation"])
+def is_training(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_operators_are_as_many_as_noted(
-    root: Path, name: str, is_training: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    root: Path, name: str, is_training: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path))
-    counts = checked_by_dali(made(root, name, is_training, monkeypatch)._run.pipeline)
+    pretend_gpus(monkeypatch)
+    loader = recipe_loader(root, name, is_training, num_workers=2, output_type="numpy", device_id=0)
+    counts = checked_by_dali(loader._run.pipeline)
     on_gpu = counts.on("gpu", "mixed")
     assert (counts.computing_on_cpu, on_gpu) == COUNTS[name][0 if is_training else 1]
     assert counts.num_decoders == 1
     assert counts.outputs.count("gpu") == 1
 
 
-@pytest.mark.parametrize("is_training", [True, False], ids=["training", "evaluation"])
 @pytest.mark.parametrize("name", RECIPES)
 def test_packages_that_decode_on_arrays_are_not_needed(
-    root: Path, name: str, is_training: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    root: Path, name: str, is_training: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path))
     for package in ("cv2", "simplejpeg"):
         monkeypatch.setitem(sys.modules, package, None)
-    pipeline = made(root, name, is_training, monkeypatch)._run.pipeline
-    assert checked_by_dali(pipeline).num_decoders == 1
-    # What the workers do: load samples, and apply the steps on arrays.
-    assert len(pipeline.worker_source(types.BatchInfo(0, 0))) > 1
-
-
-def made(root: Path, name: str, is_training: bool, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The loader of a recipe, for a GPU."""
     pretend_gpus(monkeypatch)
-    settings, training, evaluation, arguments = RECIPES[name]
-    provider = provider_of(root, settings, is_training)
-    options: dict[str, Any] = {"num_workers": 2, "output_type": "numpy", "device_id": 0}
-    if is_training:
-        return training(provider, 2, settings, **arguments, **options)
-    return evaluation(provider, settings=settings, **options)
+    loader = recipe_loader(root, name, is_training, num_workers=2, output_type="numpy", device_id=0)
+    assert checked_by_dali(loader._run.pipeline).num_decoders == 1
+    # What the workers do: load samples, and apply the steps on arrays.
+    assert len(loader._run.pipeline.worker_source(types.BatchInfo(0, 0))) > 1
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", RECIPES)
+def test_images_are_on_the_gpu_and_all_else_is_as_on_the_cpu(root: Path, name: str, is_training: bool) -> None:
+    pytest.importorskip("simplejpeg")
+    with recipe_loader(root, name, is_training, num_workers=0, run="graph") as loader:
+        expected = list(loader)
+    with recipe_loader(root, name, is_training, num_workers=2, device_id=0) as loader:
+        found = Difference.of(list(loader), expected, pixels_of(name).pixels, pixels_of(name).levels)
+    assert found.is_within(pixels_of(name)), found
+    assert found.devices == ["cuda:0"]
+
+
+@pytest.mark.parametrize("conditionals", [False, True])
+@pytest.mark.parametrize("name", DRIVING_STEPS)
+def test_dali_takes_each_driving_step_in_a_pipeline_for_a_gpu(
+    name: str, conditionals: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_gpus(monkeypatch)
+    case = DRIVING_STEPS[name]
+    definition = PipelineDefinition(GivenSamples(case.samples), [case.step])
+    pipeline = definition.get_dali_pipeline(
+        num_threads=1, py_num_workers=0, device_id=0, enable_conditionals=conditionals
+    )
+    assert set(checked_by_dali(pipeline).outputs) == {"cpu"}
 
 
 def test_decoded_images_are_changed_on_the_gpu() -> None:
@@ -81,7 +107,7 @@ def test_decoded_images_are_changed_on_the_gpu() -> None:
     ]
 
     @pipeline_def(batch_size=2, num_threads=1, device_id=0)
-    def of_decoded() -> Any:
+    def of_decoded() -> object:
         sample["image"] = fn.external_source(name="image")
         return changes[1](changes[0](sample))["image"]
 

@@ -1,0 +1,459 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checks of a machine with a GPU, see `gpu_check`: each notes what it finds, and what is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import psutil
+import step_by_hand
+import step_settings as settings
+from nvidia.dali import backend, fn
+from nvidia.dali.pipeline import pipeline_def
+from races import START_METHOD, GetBatch, Pace, Race, Target, endless, judged, run
+from rig_contestants import why_not
+from rig_data import EachImage, RigProvider, RigSamples
+from step_contestants import normalizer, of_loader
+from step_data import NUM_CAMERAS, write_jpegs
+from support.arrays import DT, ArrayProvider
+from support.gpu_cases import CASES, Difference, GpuCase, decoder, photo, rig_provider
+
+from accvlab.dali_pipeline_framework import DataLoader, ImageResizer
+from accvlab.dali_pipeline_framework.engine.dali.graph_definition import num_usable_gpus
+
+ROOT = Path(__file__).resolve().parents[1]
+LEGACY = {"exec_dynamic": False}
+NOT_CHECKED = "not checked"
+
+
+def first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:500]}".splitlines()[0]
+
+
+@attrs.define
+class Check:
+    """What a check knows, and what it finds; each finding is written at once.
+
+    Attributes:
+        path: File for the findings, as JSON.
+        device_id: The GPU; None to try the logic on the CPU.
+        quick: Whether to do as little as shows that the check runs.
+    """
+
+    path: Path
+    device_id: int | None
+    quick: bool
+    found: dict[str, Any] = attrs.field(factory=dict)
+    problems: list[str] = attrs.field(factory=list)
+
+    def note(self, **findings: Any) -> None:
+        self.found.update(findings)
+        self.path.write_text(json.dumps({"problems": self.problems, "found": self.found}, default=str))
+
+    def require(self, is_right: bool, problem: str) -> None:
+        if not is_right:
+            self.problems.append(problem)
+        self.note()
+
+    def each(self, names: Iterable[str], function: Callable[[str], Any]) -> None:
+        """Note what a function returns for each name; an error is a problem, a missing package is not."""
+        for name in names:
+            try:
+                self.note(**{name: function(name)})
+            except ImportError as error:
+                self.note(**{name: f"{NOT_CHECKED}: {first_line(error)}"})
+            except Exception as error:
+                self.require(False, f"{name}: {first_line(error)}")
+
+    def some(self, names: Iterable[str], few: int = 2) -> list[str]:
+        return [*names][: few if self.quick else None]
+
+
+def environment(check: Check) -> None:
+    """versions, driver, number of GPUs, packages that are missing"""
+    wanted = re.compile(r"nvidia-(dali|nvimgcodec|nvjpeg)|torch|numpy|simplejpeg|av$|opencv")
+    versions = {each.metadata["Name"]: each.version for each in distributions()}
+    shared = os.statvfs("/dev/shm")
+    check.note(
+        gpus=asked_of_nvidia_smi("gpu", "name,driver_version,memory.total"),
+        usable_gpus=num_usable_gpus(),
+        cores=len(os.sched_getaffinity(0)),
+        shared_memory_mib=shared.f_bavail * shared.f_frsize >> 20,
+        versions={name: version for name, version in sorted(versions.items()) if wanted.match(name or "")},
+        nvjpeg=backend.GetNvjpegVersion(),
+        nvimgcodec=backend.GetNvimgcodecVersion(),
+        not_installed=[name for name in ("simplejpeg", "av", "cv2", "torchvision") if why_not(name)],
+    )
+    check.require(check.device_id is None or num_usable_gpus() > 0, "No GPU is usable: no driver, or no device.")
+
+
+def asked_of_nvidia_smi(what: str, fields: str) -> list[str]:
+    command = ["nvidia-smi", f"--query-{what}={fields}", "--format=csv,noheader,nounits"]
+    with contextlib.suppress(FileNotFoundError):
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+    return []
+
+
+# --- values ------------------------------------------------------------------------------------------------
+
+
+def judged_difference(check: Check, name: str, batches: Any, expected: Any, case: GpuCase) -> dict[str, Any]:
+    difference = Difference.of(batches, expected, case.pixels, case.levels)
+    check.require(difference.is_within(case), f"{name}: further from the CPU than {case.mean}, {case.share}")
+    return attrs.asdict(difference)
+
+
+def pixels(check: Check) -> None:
+    """loaders of all kinds of pixels, without workers: GPU and CPU, in levels of 255, and the share beyond 8"""
+    with tempfile.TemporaryDirectory() as folder:
+
+        def compare(name: str) -> Any:
+            case = CASES[name]
+            with case.reference(Path(folder)) as reference:
+                expected = list(reference)
+            if check.device_id is None:
+                return judged_difference(check, name, expected, expected, case)
+            with case.loader(Path(folder), check.device_id) as loader:
+                return judged_difference(check, name, list(loader), expected, case)
+
+        check.each(check.some(CASES), compare)
+
+
+def recipes(check: Check) -> None:
+    """each recipe with two workers: images as in `pixels`, and all other fields equal to those of the CPU"""
+    from driving_support.nuscenes_data import write_nuscenes
+    from driving_support.recipe_cases import RECIPES, pixels_of, recipe_loader
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["ACCVLAB_INDEX_CACHE"] = folder
+        root = write_nuscenes(Path(folder) / "root")
+
+        def compare(name: str) -> Any:
+            recipe, _, mode = name.partition(", ")
+            with recipe_loader(root, recipe, mode == "training", num_workers=0, run="graph") as loader:
+                expected = list(loader)
+            workers = 0 if check.quick else 2
+            with recipe_loader(
+                root, recipe, mode == "training", num_workers=workers, device_id=check.device_id
+            ) as loader:
+                return judged_difference(check, name, list(loader), expected, pixels_of(recipe))
+
+        check.each(
+            check.some(f"{name}, {mode}" for name in RECIPES for mode in ("training", "evaluation")), compare
+        )
+
+
+# --- time, memory, processes -------------------------------------------------------------------------------
+
+
+def consumers(check: Check) -> None:
+    """sums of images whose batches are dropped before slow kernels have read them, and that are all held"""
+    import torch
+
+    images = [photo(number, 225, 400) for number in range(16)]
+    provider = ArrayProvider({"image": (DT.UINT8, images)})
+
+    def count_wrong(name: str) -> dict[str, int]:
+        given = {"steps": [decoder()], "num_workers": 0, "device_id": check.device_id}
+        executor = {} if name == "dynamic executor" else LEGACY
+        with DataLoader(provider, 4, pipeline_arguments=executor, **given) as loader:
+            expected = [int(batch["image"].sum()) for batch in loader]
+            late, held = [], []
+            for _ in range(1 if check.quick else 10):
+                for batch in loader:
+                    if check.device_id is not None:
+                        torch.cuda._sleep(40_000_000)  # some 20 ms
+                    late.append(batch["image"].sum())
+                held += [batch["image"] for batch in loader]
+        wrong = {
+            "late": sum(int(total) != expected[n % 4] for n, total in enumerate(late)),
+            "held": sum(int(image.sum()) != expected[n % 4] for n, image in enumerate(held)),
+        }
+        check.require(not any(wrong.values()), f"{name}: batches were overwritten: {wrong}")
+        return {"batches": len(late) + len(held), **wrong}
+
+    check.each(["dynamic executor", "legacy executor"], count_wrong)
+
+
+def contexts(check: Check) -> None:
+    """MiB on the GPU with workers and without: no worker may have a context there"""
+    cases = {
+        "GPU, images in the graph": (check.device_id, "graph"),
+        "GPU, images in the workers": (check.device_id, "workers"),
+        "CPU, images in the workers": (None, "workers"),
+    }
+
+    def count(name: str) -> dict[str, Any]:
+        device_id, where = cases[name]
+        found: dict[str, Any] = {}
+        for num_workers in (0, 1 if check.quick else 4):
+            arguments: dict[str, Any] = {"num_workers": num_workers, "run": where, "device_id": device_id}
+            began = time.perf_counter()
+            with DataLoader(rig_provider(16), 2, steps=[decoder()], stack_arrays=True, **arguments) as loader:
+                batches = iter(loader)
+                next(batches), next(batches)
+                workers = psutil.Process().children(recursive=True)
+                used = asked_of_nvidia_smi("gpu", "memory.used")
+                found[f"mib, {num_workers} workers"] = int(used[0]) if used else 0
+                found["seconds"] = round(time.perf_counter() - began, 1)
+                found["workers that opened it"] = sum(has_gpu_open(each.pid) for each in workers)
+        few, many = (value for key, value in found.items() if key.startswith("mib"))
+        check.require(many - few < 100, f"{name}: workers take {many - few} MiB on the GPU")
+        return found
+
+    check.each(check.some(cases), count)
+
+
+def has_gpu_open(pid: int) -> bool:
+    """Whether a process has opened a device of NVIDIA, as who asks for GPUs does, also without a context."""
+    with contextlib.suppress(OSError):
+        return any(os.readlink(each).startswith("/dev/nvidia") for each in Path(f"/proc/{pid}/fd").iterdir())
+    return False
+
+
+def memory(check: Check) -> None:
+    """MiB on the GPU and of this process while 2,000 batches of images of twelve sizes are delivered"""
+    num_batches = 24 if check.quick else 2000
+    images = [photo(seed, 120 + 24 * seed, 200 + 36 * seed) for seed in range(12)]
+    numbers = [(7 * n) % 12 for n in range(6 * num_batches)]
+    provider = ArrayProvider({"image": (DT.UINT8, [images[number] for number in numbers])})
+    history = []
+    with DataLoader(
+        provider, 6, steps=[decoder()], num_workers=0, device_id=check.device_id, ragged="list"
+    ) as loader:
+        for number, _ in enumerate(loader, 1):
+            if number % (num_batches // 8) == 0:
+                history.append(
+                    {"batch": number, "gpu": gpu_mib(check), "host": psutil.Process().memory_info().rss >> 20}
+                )
+                check.note(history=history)
+    growth = {name: history[-1][name] - history[1][name] for name in ("gpu", "host")}
+    check.note(growth=growth)
+    check.require(check.quick or (growth["gpu"] < 64 and growth["host"] < 64), f"Memory grows: {growth}")
+
+
+def gpu_mib(check: Check) -> int:
+    """Memory that is in use on the GPU."""
+    if check.device_id is None:
+        return 0
+    import torch
+
+    free, total = torch.cuda.mem_get_info(check.device_id)
+    return (total - free) >> 20
+
+
+LIBRARY, BY_HAND, ALONE = "this library", "DALI by hand", "decoder alone, files in memory"
+TORCHVISION, RECIPE = "PyTorch, torchvision on the GPU", "StreamPETR training"
+
+
+@attrs.frozen
+class Rigs:
+    """Contestants that load files of six cameras, decode, resize and normalize them."""
+
+    samples: RigSamples
+    batch_size: int
+    num_workers: int
+    device_id: int | None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of loaders."""
+        common = {"num_threads": 4, "start_method": START_METHOD}
+        return {**common, "num_workers": self.num_workers, "device_id": self.device_id}
+
+    def loader(self) -> DataLoader:
+        resizer = ImageResizer("image", output_hw=settings.OUTPUT_HW, mode="crop")
+        steps = [decoder(), resizer, normalizer(layout="CHW")]
+        return DataLoader(
+            RigProvider(self.samples), self.batch_size, steps=steps, stack_arrays=True, **self.arguments
+        )
+
+    def by_dali(self, work: Callable[[Any], Any], in_memory: bool = False) -> GetBatch:
+        workers = 0 if in_memory else self.num_workers
+        parallel = {"py_num_workers": workers, "py_start_method": START_METHOD} if workers else {}
+        files = [np.fromfile(path, np.uint8) for path in self.samples.images]
+        each_of_batch = [files[n % len(files)] for n in range(self.batch_size * NUM_CAMERAS)]
+
+        @pipeline_def(batch_size=len(each_of_batch), num_threads=4, device_id=self.device_id, **parallel)
+        def define() -> Any:
+            if in_memory:
+                encoded = fn.external_source(lambda: each_of_batch, batch=True, no_copy=True)
+            else:
+                encoded = fn.external_source(EachImage(self.samples), batch=False, parallel=workers > 0)
+            return work(fn.decoders.image(encoded, device="cpu" if self.device_id is None else "mixed"))
+
+        pipeline = define()
+        pipeline.build()
+        return lambda: len(pipeline.run()) and self.batch_size
+
+    def by_torchvision(self) -> GetBatch:
+        import torch
+        from rig_torch import EncodedRigs
+        from step_torch import torch_loader
+        from torchvision.io import decode_jpeg
+
+        batches = endless(torch_loader(EncodedRigs(self.samples), self.batch_size, self.num_workers, collate=list))
+        mean, std = (
+            torch.tensor(each, device="cuda")[:, None, None] for each in (settings.MEAN, settings.STD_DEV)
+        )
+        height, width = settings.OUTPUT_HW
+
+        def get() -> int:
+            encoded = [image for sample in next(batches) for image in sample]
+            images = torch.stack(decode_jpeg(encoded, device="cuda")).float()
+            scaled = width * images.shape[2] // images.shape[3]
+            images = torch.nn.functional.interpolate(images, (scaled, width), mode="bilinear")
+            _ = (images[:, :, (scaled - height) // 2 :][:, :, :height] - mean) / std
+            torch.cuda.current_stream().synchronize()
+            return self.batch_size
+
+        get()
+        return get
+
+
+def speed(check: Check) -> None:
+    """ms per batch of 4 samples of 6 cameras, 1600 x 900: DALI by hand, its decoder alone, PyTorch beside it"""
+    batch_size, num_workers = (1, 0) if check.quick else (4, min(8, len(os.sched_getaffinity(0))))
+    num_images, frames_per_scene = (6, 2) if check.quick else (48, 40)
+
+    def start(folder: Path, resources: ExitStack) -> Mapping[str, GetBatch]:
+        samples = RigSamples(write_jpegs(folder / "rig", num_images), NUM_CAMERAS)
+        rigs = Rigs(samples, batch_size, num_workers, check.device_id)
+        contestants = {
+            LIBRARY: of_loader(resources.enter_context(rigs.loader()), batch_size),
+            BY_HAND: rigs.by_dali(lambda image: step_by_hand.normalize_to_chw(step_by_hand.resize(image))),
+            ALONE: rigs.by_dali(lambda image: image, in_memory=True),
+        }
+        if check.device_id is not None:
+            try:
+                contestants[TORCHVISION] = rigs.by_torchvision()
+            except Exception as error:  # it is not there, does not fit PyTorch, or has no decoder for GPUs
+                check.note(torchvision=f"{NOT_CHECKED}: {first_line(error)}")
+        if why_not("simplejpeg"):  # the recipe reads sizes of images by it
+            return contestants
+        from bench_recipes import SETTINGS, make_data, streampetr_training
+
+        provider = make_data(folder / "recipe", num_images, frames_per_scene)
+        trained = streampetr_training(provider, batch_size, SETTINGS, **rigs.arguments)
+        contestants[RECIPE] = of_loader(resources.enter_context(trained), batch_size)
+        return contestants
+
+    with tempfile.TemporaryDirectory() as folder:
+        targets = (Target(LIBRARY, BY_HAND, 0.8), Target(LIBRARY, TORCHVISION, 1.0))
+        race = Race("a rig", "samples", lambda resources: start(Path(folder), resources), targets)
+        row = run(race, Pace(1, 0.01, 0.0) if check.quick else Pace(3, 2.0, 1.0))
+    rates = {name: each["median"] for name, each in row["per_second"].items()}
+    race = attrs.evolve(race, targets=tuple(each for each in targets if each.than in rates))
+    check.note(
+        ms_per_batch={name: round(1000 * batch_size / rate, 2) for name, rate in rates.items()},
+        busy_cores={name: each["median"] for name, each in row["busy_cores"].items()},
+        ratios=row["ratios"],
+    )
+    for target in judged(race, row):
+        check.require(check.quick or target["is_met"], f"{target['target']}, is {target['value']}")
+
+
+# --- faults ------------------------------------------------------------------------------------------------
+
+
+def faults(check: Check) -> None:
+    """files of odd kinds, damaged ones, and a GPU without free memory: who is blamed"""
+    good = photo(0)
+    files = {
+        "progressive": photo(0, progressive=True),
+        "4:4:4": photo(0, subsampling=0),
+        "half a file": good[: len(good) // 2],
+        "header only": good[:200],
+        "zeros": np.zeros(500, np.uint8),
+    }
+
+    def outcome(file: Any, device_id: int | None) -> str:
+        provider = ArrayProvider({"image": (DT.UINT8, [good, file])})
+        with DataLoader(
+            provider, 1, steps=[decoder()], num_workers=0, device_id=device_id, faults="skip"
+        ) as loader:
+            means = [round(float(batch["image"].float().mean())) for batch in loader]
+            blamed = [failed.sample_index for failed in loader.failed_samples]
+        return f"means {means}, blamed {blamed}"
+
+    def compare(name: str) -> dict[str, str]:
+        found = {"cpu": outcome(files[name], None), "gpu": outcome(files[name], check.device_id)}
+        is_same = found["cpu"].partition("blamed")[2] == found["gpu"].partition("blamed")[2]
+        check.require(is_same, f"{name}: {found['gpu']}, on the CPU {found['cpu']}")
+        return found
+
+    check.each(check.some(files), compare)
+    check.each(["no memory"], lambda _: without_memory(check))
+
+
+def without_memory(check: Check) -> str:
+    """What becomes of good samples where another program has all memory of the GPU."""
+    import torch
+
+    provider = ArrayProvider({"image": (DT.UINT8, [photo(number, 900, 1600) for number in range(8)])})
+    taken, error = None, ""
+    with DataLoader(
+        provider, 8, steps=[decoder()], num_workers=0, device_id=check.device_id, faults="skip"
+    ) as loader:
+        if check.device_id is not None:
+            loader.start()
+            taken = torch.empty(torch.cuda.mem_get_info()[0] - (64 << 20), dtype=torch.uint8, device="cuda")
+        try:
+            num_batches = len(list(loader))
+        except Exception as raised:
+            num_batches, error = 0, f", {first_line(raised)}"
+        blamed = len(loader.failed_samples)
+    del taken
+    check.require(blamed == 0, f"no memory: {blamed} good samples are blamed")
+    return f"{num_batches} batches, {blamed} blamed{error}"
+
+
+# --- tests -------------------------------------------------------------------------------------------------
+
+
+def tests(check: Check) -> None:
+    """the tests marked gpu"""
+    marked = [
+        path for path in (ROOT / "tests").glob("*/**/test_*.py") if re.search(r"mark\.gpu\b", path.read_text())
+    ]
+    if check.quick:
+        marked = [f"{ROOT}/tests/dali_pipeline_framework/engine/test_devices.py", "-k", "kind_of_the_outputs"]
+    # A bare machine lacks plug-ins, whose options and marks are then unknown.
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:timeout", "--tb=line"]
+    command += ["-o", "addopts=", "-W", "ignore::pytest.PytestConfigWarning", "-m", "gpu"]
+    command += ["-W", "ignore::pytest.PytestUnknownMarkWarning", *marked]
+    if check.device_id is None:
+        command += ["-p", "support.gpu_rehearsal"]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    lines = finished.stdout.splitlines()
+    failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
+    check.note(summary=lines[-1] if lines else finished.stderr[-500:], failed=failed)
+    check.require(finished.returncode == 0, f"{len(failed)} tests failed")
+
+
+# Seconds that each may take, in the order in which they run.
+CHECKS: dict[Callable[[Check], None], int] = {
+    environment: 40,
+    pixels: 90,
+    recipes: 120,
+    consumers: 60,
+    contexts: 60,
+    speed: 120,
+    faults: 60,
+    memory: 90,
+    tests: 180,
+}

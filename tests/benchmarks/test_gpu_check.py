@@ -1,0 +1,62 @@
+"""The checks of a machine with a GPU run on the CPU to their ends; what they are about is not judged here."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import gpu_check
+import pytest
+from gpu_checks import CHECKS, Check
+
+IN_PROCESS = [check for check in CHECKS if check.__name__ not in ("environment", "tests")]
+
+
+@pytest.mark.parametrize("function", IN_PROCESS, ids=lambda each: each.__name__)
+def test_a_check_runs_without_a_gpu(function: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path))
+    check = Check(tmp_path / "found.json", None, quick=True)
+    function(check)
+    written = json.loads(check.path.read_text())
+    assert written["problems"] == []
+    assert len(written["found"]) >= 2
+    assert written["found"].keys() == check.found.keys()
+
+
+def test_a_page_and_a_file_of_json_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--device", "none", "--quick", "--folder", str(tmp_path)]
+    assert gpu_check.main([*arguments, "--only", "environment,tests"]) == 0
+    results = json.loads((tmp_path / "gpu_none.json").read_text())["checks"]
+    assert [*results] == ["environment", "tests"]
+    assert "1 passed" in results["tests"]["found"]["summary"]
+    page = (tmp_path / "gpu_none.md").read_text()
+    assert f"| tests | good | {results['tests']['seconds']} | the tests marked gpu |" in page
+    assert "environment (" in capsys.readouterr().out
+
+
+def test_without_a_gpu_a_check_of_one_fails(tmp_path: Path) -> None:
+    assert gpu_check.main(["--quick", "--folder", str(tmp_path), "--only", "environment"]) == 1
+    assert "- **No GPU is usable: no driver, or no device.**" in (tmp_path / "gpu_none.md").read_text()
+
+
+def test_a_check_that_takes_too_long_is_ended_and_those_behind_it_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_check, "MOST_SECONDS", 6)
+    assert gpu_check.main(["--device", "none", "--folder", str(tmp_path), "--only", "memory,speed"]) == 1
+    checks = json.loads((tmp_path / "gpu_none.json").read_text())["checks"]
+    assert checks["memory"]["problems"] == ["It was ended after 6 s."]
+    assert checks["speed"]["problems"] == ["There was no time left for it."]
+
+
+def test_an_error_is_a_problem_and_a_missing_package_is_not(tmp_path: Path) -> None:
+    check = Check(tmp_path / "found.json", None, quick=True)
+    check.each(["1", "0", "2"], lambda divisor: 2 // int(divisor))
+    check.each(["no_package"], importlib.import_module)
+    assert check.problems == ["0: ZeroDivisionError: integer division or modulo by zero"]
+    missing = "not checked: ModuleNotFoundError: No module named 'no_package'"
+    assert json.loads(check.path.read_text())["found"] == {"1": 2, "2": 1, "no_package": missing}
+    page = gpu_check.page_of("a page", {"pixels": {"seconds": 1, "problems": [], "found": check.found}})
+    assert "| pixels | good, 1 not checked | 1 |" in page

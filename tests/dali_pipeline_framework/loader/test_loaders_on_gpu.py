@@ -1,0 +1,323 @@
+"""Loaders with a GPU: what their graphs consist of, also where there is none; and that they deliver the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import nvidia.dali.tfrecord as tfrec
+import pytest
+from nvidia.dali.pipeline import Pipeline
+from support.arrays import DT, ArrayProvider
+from support.gpu_cases import CASES, Difference, GpuCase, as_array, decoder, leaves, photo, rig_provider
+from support.gpu_definitions import checked_by_dali, pretend_gpus
+from support.public_steps import PUBLIC_STEPS
+from support.reader_data import coco_data, frame_folders, record_file, tar_archive
+
+from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, PipelineDefinition, SampleDataGroup
+from accvlab.dali_pipeline_framework.errors import GraphError
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
+from accvlab.dali_pipeline_framework.sources import (
+    CocoReader,
+    FileReader,
+    JoinedInput,
+    SamplerInputCallable,
+    TFRecordReader,
+    WebDatasetReader,
+)
+from accvlab.dali_pipeline_framework.testing import run_step
+from accvlab.dali_pipeline_framework.testing.step_runs import GivenSamples
+from accvlab.dali_pipeline_framework.video import VideoStreamInput
+from accvlab.dali_pipeline_framework.video.video_stream_input import SequenceDecoder
+
+LEGACY = {"exec_dynamic": False}
+DEVICES = [None, pytest.param(0, marks=pytest.mark.gpu)]
+Counts = tuple[int, int, int, int, str]
+
+
+def counts_of(loader: DataLoader) -> Counts:
+    """Operators that compute on the CPU; on the GPU; on both ("mixed"); image decoders; devices of the outputs."""
+    counts = checked_by_dali(loader._run.pipeline)
+    return *counts.num_by_device, counts.num_decoders, " ".join(counts.outputs)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("files")
+
+
+# --- graphs, without a GPU -------------------------------------------------------------------------------------
+
+COUNTS: dict[str, Counts] = {
+    "decode": (0, 0, 1, 1, "cpu gpu"),
+    "decode BGR": (0, 0, 1, 1, "cpu gpu"),
+    "decode, resize, normalize": (33, 2, 1, 1, "cpu gpu cpu"),
+    "region, resize, normalize": (44, 2, 1, 1, "cpu gpu cpu"),
+    "decode, resize, crop, flip": (57, 2, 1, 1, "cpu gpu cpu"),
+    "region, resize, crop, flip": (73, 3, 1, 1, "cpu gpu cpu"),
+    "warp": (22, 1, 1, 1, "cpu gpu"),
+    "flip": (2, 1, 1, 1, "cpu gpu"),
+    "colors": (28, 4, 1, 1, "cpu gpu"),
+    "color space": (2, 2, 1, 1, "cpu gpu"),
+    "blur": (6, 3, 1, 1, "cpu gpu"),
+    "artefacts": (2, 2, 1, 1, "cpu gpu"),
+    "erase": (43, 12, 1, 1, "cpu gpu"),
+    "tiles": (7, 2, 1, 1, "cpu gpu cpu"),
+    "pad different sizes": (2, 5, 1, 1, "cpu gpu gpu gpu"),
+    "different sizes": (0, 0, 1, 1, "cpu gpu"),
+    "frame sequences, shared": (60, 12, 4, 4, "gpu"),
+    "frame sequences": (15, 2, 4, 4, "gpu"),
+    "files of a reader": (12, 2, 1, 1, "gpu cpu"),
+    "frames of a reader": (2, 0, 0, 0, "cpu"),
+    "videos": (6, 3, 0, 0, "gpu gpu"),
+    "videos, GPU only": (6, 3, 0, 0, "gpu gpu"),
+    "arrays of a reader": (0, 1, 0, 0, "gpu"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_graphs_are_as_noted(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_gpus(monkeypatch)
+    assert counts_of(CASES[name].loader(folder, 0)) == COUNTS[name]
+
+
+# They look at shapes of images, which the other executor cannot bring to the CPU.
+DYNAMIC_ONLY = {
+    "decode, resize, normalize": "ImageResizer",
+    "region, resize, normalize": "ImageMeanStdDevNormalizer",
+    "decode, resize, crop, flip": "ImageResizeCropFlipper",
+    "region, resize, crop, flip": "ImageMeanStdDevNormalizer",
+    "warp": "AffineTransformer",
+    "flip": "HorizontalFlipper",
+    "colors": "PhotoMetricDistorter",
+    "color space": "ImageColorSpaceConverter",
+    "blur": "ImageGaussianBlurrer",
+    "artefacts": "ImageJpegDistorter",
+    "erase": "RandomEraser",
+    "tiles": "ImageToTileSizePadder",
+    "frame sequences, shared": "FrameSequenceDecoder",
+    "frame sequences": "FrameSequenceDecoder",
+    "files of a reader": "ImageResizer",
+    "videos": "ImageResizer",
+    "videos, GPU only": "ImageResizer",
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_other_executor_takes_a_graph_or_the_step_is_named(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_gpus(monkeypatch)
+    if name in DYNAMIC_ONLY:
+        with pytest.raises(RuntimeError, match="GPU to CPU") as caught:
+            CASES[name].loader(folder, 0, pipeline_arguments=LEGACY)
+        assert f"({DYNAMIC_ONLY[name]})" in "".join(caught.value.__notes__)
+    else:
+        assert counts_of(CASES[name].loader(folder, 0, pipeline_arguments=LEGACY)) == COUNTS[name]
+
+
+def _joined(folder: Path) -> JoinedInput:
+    return JoinedInput(
+        {
+            "files": FileReader(file_root=frame_folders(folder / "f", {"a": 4})),
+            "rig": SamplerInputCallable(rig_provider(), ShuffledSampler(4)),
+        }
+    )
+
+
+def _boxes(folder: Path) -> CocoReader:
+    images, annotations = coco_data(folder, 3)
+    return CocoReader(file_root=images, annotations_file=annotations)
+
+
+def _records(folder: Path) -> TFRecordReader:
+    path, index = record_file(folder / "records", 3)
+    features = {"data": tfrec.FixedLenFeature((), tfrec.string, "")}
+    return TFRecordReader(path=path, index_path=index, features=features)
+
+
+def _archives(folder: Path) -> WebDatasetReader:
+    return WebDatasetReader(paths=[tar_archive(folder / "a.tar", 3)], ext=["bin"])
+
+
+INPUTS: dict[str, tuple[Callable[[Path], Any], str, Counts]] = {
+    "COCO": (_boxes, "image", (1, 0, 1, 1, "gpu cpu cpu")),
+    "records": (_records, "data", (1, 0, 1, 1, "gpu")),
+    "archives": (_archives, "bin", (1, 0, 1, 1, "gpu")),
+    "readers beside a provider": (_joined, "image", (1, 0, 3, 3, "cpu cpu cpu gpu gpu gpu")),
+    "stream": (lambda _: VideoStreamInput(4), "", (0, 1, 0, 0, "gpu")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_a_gpu_decodes_what_other_inputs_read(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_gpus(monkeypatch)
+    make, image, expected = INPUTS[name]
+    steps = [ImageDecoder(image, use_device_mixed=True)] if image else []
+    assert counts_of(DataLoader(make(tmp_path), 2, steps=steps, num_workers=0, device_id=0)) == expected
+
+
+def test_dali_takes_the_graph_that_decodes_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pipeline, "build", checked_by_dali)
+    for policy in ("partial", "pad"):
+        stream = VideoStreamInput(4, last_sequence_policy=policy)  # type: ignore[arg-type]
+        pipeline: Any = SequenceDecoder(stream._settings, 2, 0)._operator_pipeline()
+        assert [node.device for node in pipeline._graph_outputs] == ["gpu", "cpu"]
+
+
+# They move images from the CPU to the GPU; the others leave each field where it is.
+MOVING_IMAGES = {
+    "AffineTransformer",
+    "DataGroupArrayInPathElementsAppliedStep",
+    "DataGroupArrayWithNameElementsAppliedStep",
+    "DataGroupInPathAppliedStep",
+    "HorizontalFlipper",
+    "ImageResizeCropFlipper",
+    "ImageResizer",
+    "PhotoMetricDistorter",
+}
+
+
+@pytest.mark.parametrize("conditionals", [False, True])
+@pytest.mark.parametrize("name", PUBLIC_STEPS)
+def test_dali_takes_each_public_step_in_a_pipeline_for_a_gpu(
+    name: str, conditionals: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_gpus(monkeypatch)
+    case = PUBLIC_STEPS[name]
+    definition = PipelineDefinition(GivenSamples(case.samples), [case.step], run="graph")
+    pipeline = definition.get_dali_pipeline(
+        num_threads=1, py_num_workers=0, device_id=0, enable_conditionals=conditionals
+    )
+    assert ("gpu" in checked_by_dali(pipeline).outputs) == (name in MOVING_IMAGES)
+
+
+# --- with a GPU ------------------------------------------------------------------------------------------------
+
+
+def difference(name: str, folder: Path, device_id: int | None = 0, **arguments: Any) -> tuple[Difference, int]:
+    """Compare the batches of a case with those of the CPU."""
+    if name.startswith("videos"):
+        pytest.importorskip("av")
+    case = CASES[name]
+    with case.reference(folder) as reference, case.loader(folder, device_id, **arguments) as loader:
+        expected, found = [*reference], [*loader]
+        assert len(found) == len(expected) > 0
+        return Difference.of(found, expected, case.pixels, case.levels), len(found)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", CASES)
+def test_a_gpu_makes_the_pixels_of_the_cpu(name: str, folder: Path) -> None:
+    found, _ = difference(name, folder)
+    assert found.is_within(CASES[name]), found
+    assert found.devices == (["cuda:0"] if "gpu" in COUNTS[name][-1] else ["cpu"])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", PUBLIC_STEPS)
+def test_each_public_step_takes_images_on_a_gpu(name: str) -> None:
+    case = PUBLIC_STEPS[name]
+    sample = case.samples[0]
+    images = [path for path in sample.format.flat_paths if path[-1] == "image"]
+    images = [path for path in images if np.ndim(sample.get_item_in_path(path)) == 3]
+    expected = run_step(case.step, case.samples)
+    found = run_step(case.step, case.samples, device_id=0, on_gpu=images)
+    levels = 1 / 255 if "Normalizer" in name else 1.0
+    compared = Difference.of(
+        [flat(each.output) for each in found], [flat(each.output) for each in expected], "image", levels
+    )
+    # Noise is the worst of images for filters and JPEG.
+    assert compared.is_within(GpuCase(dict, mean=4.0, share=0.2)), compared
+
+
+def flat(sample: SampleDataGroup) -> dict[str, Any]:
+    return dict(
+        zip([".".join(map(str, path)) for path in sample.format.flat_paths], sample.get_data(), strict=True)
+    )
+
+
+@pytest.mark.parametrize("device_id", DEVICES)
+@pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("run", ["auto", "workers"])
+def test_workers_load_what_the_pipeline_decodes(
+    run: str, start_method: str, device_id: int | None, folder: Path
+) -> None:
+    name = "region, resize, normalize"
+    found, num_batches = difference(name, folder, device_id, num_workers=2, start_method=start_method, run=run)
+    assert num_batches == 2
+    assert found.is_within(CASES[name]), found
+    assert found.devices == ["cpu" if device_id is None or run == "workers" else "cuda:0"]
+
+
+@pytest.mark.parametrize("device_id", DEVICES)
+def test_a_rig_is_one_tensor_on_the_gpu_beside_small_fields_on_the_cpu(
+    device_id: int | None, folder: Path
+) -> None:
+    with CASES["decode, resize, normalize"].loader(folder, device_id) as loader:
+        batch = next(iter(loader))
+    where = {path: str(value.device) for path, value in leaves(batch)}
+    expected = {"index": "cpu", "cameras.gain": "cpu", "cameras.intrinsics": "cpu", "cameras.image": "cuda:0"}
+    assert where == {path: device if device_id == 0 else "cpu" for path, device in expected.items()}
+    assert batch["cameras"]["image"].is_contiguous()
+    assert batch["cameras"]["image"].shape == (2, 3, 3, 48, 96)
+
+
+@pytest.mark.parametrize("device_id", DEVICES)
+@pytest.mark.parametrize("executor", [{}, LEGACY])
+def test_batches_stay_as_they_are_however_far_the_loop_is_ahead(
+    executor: dict[str, Any], device_id: int | None, folder: Path
+) -> None:
+    """A loop that lets go of each batch before kernels have read it, and one that keeps all batches."""
+    images = [photo(number) for number in range(16)]
+    fields = {"image": (DT.UINT8, images), "index": (DT.INT64, [*range(16)])}
+    arguments: dict[str, Any] = {"steps": [decoder()], "num_workers": 0, "pipeline_arguments": executor}
+    with DataLoader(ArrayProvider(fields), 2, **arguments) as loader:
+        expected = [int(image.sum()) for batch in loader for image in batch["image"]]
+    with DataLoader(ArrayProvider(fields), 2, device_id=device_id, **arguments) as loader:
+        at_once = [int(image.sum()) for batch in loader for image in batch["image"]]
+        later = [total for batch in loader for total in _sums(batch["image"], device_id)]
+        held = [batch["image"] for batch in loader]
+    assert [int(total) for total in later] == at_once
+    assert [int(image.sum()) for batch in held for image in batch] == at_once
+    assert at_once == pytest.approx(expected, rel=0.01)
+
+
+def _sums(images: Any, device_id: int | None) -> Any:
+    if device_id is not None:
+        import torch
+
+        torch.cuda._sleep(20_000_000)  # type: ignore[no-untyped-call]
+    return images.sum(dim=(1, 2, 3))
+
+
+@pytest.mark.parametrize("device_id", DEVICES)
+def test_a_damaged_image_is_named_and_left_out(device_id: int | None) -> None:
+    images = [photo(number) for number in range(6)]
+    images[3] = images[3][:200]
+    fields = {"image": (DT.UINT8, images), "index": (DT.INT64, [*range(6)])}
+    arguments: dict[str, Any] = {"steps": [decoder()], "num_workers": 0, "device_id": device_id}
+    to_blame = pytest.raises(GraphError, match=r"To blame:\n  - sample 3, field image: ")
+    with DataLoader(ArrayProvider(fields), 2, **arguments) as loader, to_blame:
+        list(loader)
+    with DataLoader(ArrayProvider(fields), 2, faults="skip", **arguments) as loader:
+        delivered = [number for batch in loader for number in batch["index"].tolist()]
+        assert [failed.sample_index for failed in loader.failed_samples] == [3]
+    assert delivered == [0, 1, 2, 4, 5]
+
+
+@pytest.mark.parametrize("device_id", DEVICES)
+def test_a_stream_of_videos(device_id: int | None, tmp_path: Path) -> None:
+    pytest.importorskip("av")
+    from support.videos import make_video, read_numbers
+
+    path = make_video(tmp_path / "numbers.mp4", 10, "libx264", size=(192, 128))
+    stream = VideoStreamInput(5)
+    with DataLoader(stream, 2, device_id=device_id) as loader:
+        stream.feed(path)
+        stream.close()
+        [batch] = loader
+    assert str(batch["frames"].device) == ("cpu" if device_id is None else "cuda:0")
+    assert [read_numbers(as_array(frames)) for frames in batch["frames"]] == [[*range(5)], [*range(5, 10)]]

@@ -1,0 +1,31 @@
+"""Tests that need a GPU are right up to where CUDA itself is needed, also where nobody can run them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from accvlab.dali_pipeline_framework.engine.dali.graph_definition import num_usable_gpus
+
+ROOT = Path(__file__).parents[1]
+MARKED = sorted(
+    path for path in (ROOT / "tests").glob("*/**/test_*.py") if re.search(r"mark\.gpu\b", path.read_text())
+)
+# What they say about a machine with a GPU holds here as well; or they ask PyTorch.
+WITHOUT_A_GRAPH = ["test_without_a_device_id_the_cpu_decodes", "test_a_gpu_fetches_pinned_batches"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(num_usable_gpus() > 0, reason="here they run")
+def test_dali_accepts_the_graphs_of_all_tests_marked_gpu() -> None:
+    assert len(MARKED) > 14
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short"]
+    command += ["-p", "support.gpu_rehearsal", "-m", "gpu", *map(str, MARKED)]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    failed = re.findall(r"^FAILED .*::(\w+)", finished.stdout, re.MULTILINE)
+    assert sorted(failed) == sorted(WITHOUT_A_GRAPH), finished.stdout + finished.stderr
+    assert int(re.findall(r"(\d+) passed", finished.stdout)[-1]) > 130
