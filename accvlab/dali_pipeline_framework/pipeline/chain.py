@@ -543,7 +543,9 @@ class Chain:
     divides_steps: bool = True
 
     def __attrs_post_init__(self) -> None:
-        """Refuse steps that cannot run where they are asked to."""
+        """Refuse steps that cannot run where they are asked to, as far as that is known without a format."""
+        if self.run == "workers":
+            self.placement(has_gpu=False)
         _limits(self.steps, self._refusal)
 
     @property

@@ -513,7 +513,7 @@ def test_a_pipeline_has_a_row_for_each_batch_in_flight() -> None:
 
 
 def test_fields_that_nothing_uses_are_named_at_the_users_line() -> None:
-    steps = [UnneededFieldRemover(["pair", "gain"])]
+    steps = [UnneededFieldRemover(["pair", "gain"]).with_run("graph")]
     pipeline = PipelineDefinition(shuffled(NumberProvider()), steps).get_dali_pipeline(py_num_workers=0)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -237,15 +237,22 @@ class TestByDefault:
         blurrer = ImageGaussianBlurrer("image", sigma_range=(0.5, 1.0))
         assert in_workers([ImageDecoder("image", False), blurrer])[0] == 0
 
-    def test_with_a_gpu_all_run_in_the_graph(self) -> None:
+    def test_with_a_gpu_pixels_are_changed_in_the_graph_and_all_else_in_the_workers(self) -> None:
         definition = PipelineDefinition(SamplerInputCallable(Cameras(), SequentialSampler(4, 2)), decoded_first())
-        assert definition.with_run("auto").array_steps(has_gpu=True) is None
+        for each in (definition, definition.with_run("auto")):
+            array_steps = each.array_steps(has_gpu=True)
+            assert array_steps is not None
+            assert (array_steps.first_deferred, len(array_steps.steps)) == (0, len(decoded_first()))
 
     def test_is_that_of_loaders_not_of_definitions(self) -> None:
         with DataLoader(Cameras(), 2, steps=encoded_first(), num_workers=0, ragged={"boxes": "list"}) as loader:
             assert loader.plan.startswith("in the workers: 6 of 8 steps (there is no GPU; ")
         source = SamplerInputCallable(Cameras(), SequentialSampler(4, total_batch_size=2))
-        assert "in the workers" not in PipelineDefinition(source, encoded_first()).plan()
+        plan = PipelineDefinition(source, encoded_first()).plan().splitlines()
+        assert plan[:2] == [
+            "in the workers: 8 of 8 steps (run='graph')",
+            "step 0 (ImageResizeCropFlipper): on arrays, in the workers, but for pixels",
+        ]
 
     def test_steps_that_do_not_fit_are_refused_with_the_format_not_before(self) -> None:
         source = SamplerInputCallable(Cameras(), SequentialSampler(4, total_batch_size=2))

@@ -232,7 +232,7 @@ class TestPlacement:
         with pytest.raises(SettingError, match=rule):
             definition([in_cameras(Gain())], run="workers")
         with pytest.raises(SettingError, match=rule):
-            definition([in_cameras(Gain()), Doubles()])
+            definition([in_cameras(Gain()), Doubles()]).plan()
         assert "in the workers: 0 of 1 steps" in definition([in_cameras(Gain())], run="auto").plan()
         monkeypatch.setattr(Gain, "array_form_needs", ("simplejpeg",))
         monkeypatch.setitem(sys.modules, "simplejpeg", None)
