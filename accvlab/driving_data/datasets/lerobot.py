@@ -314,9 +314,7 @@ class LeRobotProvider(DrivingProvider):
         super().__init__(index, files.root, scenes=scenes, **fields)
 
 
-def _calibrations(
-    given: Mapping[str, tuple[npt.ArrayLike, npt.ArrayLike]],
-) -> dict[str, tuple[Float64, Float64]]:
+def _calibrations(given: Mapping[str, tuple[npt.ArrayLike, npt.ArrayLike]]) -> dict[str, tuple[Float64, Float64]]:
     found = {}
     for camera, pair in given.items():
         try:
