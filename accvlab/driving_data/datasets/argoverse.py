@@ -85,7 +85,7 @@ class ArgoverseLog:
         found = {}
         for row, sensor in enumerate(columns["sensor_name"].tolist()):
             fx, fy, cx, cy = (float(columns[name][row]) for name in names)
-            if not np.isfinite([fx, fy, cx, cy]).all() or fx <= 0 or fy <= 0:
+            if not np.isfinite([fx, fy, cx, cy]).all() or min(fx, fy) <= 0:
                 raise FileError(
                     f"Row {row} of {str(path)!r} must be a calibration with focal lengths above 0, got fx {fx}, "
                     f"fy {fy}, cx {cx}, cy {cy}."
@@ -164,13 +164,12 @@ class ArgoverseLog:
 
 
 def _times_in(folder: Path, ending: str) -> Int64:
-    names = [name for name in os.listdir(folder) if name.endswith(ending)] if folder.is_dir() else []
+    names = sorted(name for name in os.listdir(folder) if name.endswith(ending)) if folder.is_dir() else []
     try:
         times = np.array(sorted(int(name.removesuffix(ending)) for name in names), np.int64)
     except ValueError:
-        raise FileError(
-            f"Files in {str(folder)!r} must be named by their time in nanoseconds, got {listed(sorted(names), 3)}."
-        ) from None
+        rule = f"Files in {str(folder)!r} must be named by their time in nanoseconds"
+        raise FileError(f"{rule}, got {listed(names, 3)}.") from None
     require_ascending(times, f"The folder {str(folder)!r}", strictly=True)
     return times
 
@@ -187,14 +186,13 @@ def make_index(
         FileError: A file cannot be read, or is not as it should be.
     """
     annotations = [log.annotations for log in logs if log.annotations is not None]
-    categories = sorted({name for columns in annotations for name in columns["category"]})
     has_lidar = any(len(log.lidar_times) for log in logs)
     return index_of_scenes(
         [_scene(root, log, tolerance_s) for log in logs],
         base="ego",
         camera_names=sorted({camera for log in logs for camera in log.cameras}),
         most_sweeps=most_sweeps,
-        categories=categories,
+        categories=sorted({name for columns in annotations for name in columns["category"]}),
         point_columns=POINT_COLUMNS if has_lidar else (),
         origin={"format": "Argoverse 2 sensor", "root": str(root)},
     )
@@ -222,7 +220,6 @@ def _scene(root: Path, log: ArgoverseLog, tolerance_s: float | None) -> Scene:
             of_frame=np.arange(len(times)),
             num_before=np.arange(len(times)),
         )
-    num_boxes, boxes = (None, None) if log.annotations is None else _boxes(times, log.annotations)
     return Scene(
         name=log.folder.name,
         token=[f"{log.folder.name}/{time}" for time in times],
@@ -230,20 +227,17 @@ def _scene(root: Path, log: ArgoverseLog, tolerance_s: float | None) -> Scene:
         world_from_ego=world_from_ego,
         images=images,
         lidar=lidar,
-        num_boxes=num_boxes,
-        boxes=boxes,
+        boxes=None if log.annotations is None else _boxes(times, log.annotations),
     )
 
 
-def _boxes(
-    times: npt.NDArray[np.int64], columns: Mapping[str, npt.NDArray[Any]]
-) -> tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[Any]]]:
+def _boxes(times: Int64, columns: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
     """Boxes at the times of frames; those at other times are left out."""
     frame = nearest(times, columns["timestamp_ns"], 0)
     rows = np.flatnonzero(frame >= 0)
-    rows = rows[np.argsort(frame[rows], kind="stable")]
     num_points = columns.get("num_interior_pts", np.full(len(frame), -1))
-    return np.bincount(frame[rows], minlength=len(times)), {
+    return {
+        "frame": frame[rows],
         "center": columns["pose"][rows][..., 3],
         "size": columns["size"][rows],
         "rotation": poses.quaternion_of_rotation(columns["pose"][rows][..., :3]),
@@ -309,7 +303,6 @@ class ArgoverseProvider(DrivingProvider):
             {"reader": "argoverse 1", "root": str(top), "tolerance_s": tolerance, "most_sweeps": sweeps},
             index_cache,
         )
-        self._index_cache = index_cache
         super().__init__(index, top, scenes=scenes, **fields)
 
     def _points(self, lidar: LidarColumns, record: int) -> npt.NDArray[np.float32]:

@@ -29,7 +29,15 @@ from accvlab.dali_pipeline_framework.extension import StoragePath, checked_path,
 from .driving import poses
 from .driving.arrow_files import ArrowFile, import_pyarrow, require_memory
 from .driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
-from .driving.driving_index import CameraColumns, DrivingIndex, Float64, Int64, LidarColumns, cached_index
+from .driving.driving_index import (
+    CameraColumns,
+    DrivingIndex,
+    Float64,
+    Int64,
+    LidarColumns,
+    cached_index,
+    rows_from,
+)
 from .driving.driving_provider import DrivingProvider
 from .driving.poses import Trajectory, require_ascending
 from .driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes, moving_camera
@@ -413,7 +421,6 @@ def _camera_models(logs: Sequence[LogFiles]) -> dict[str, Any]:
 def _scene(log: LogFiles, name: str, settings: ArrowLogSettings, number_of: dict[str, int]) -> Scene:
     world_from_ego = log.ego.at(log.frame_times)
     lidar = _lidar_of(log, settings.lidar_sensor)
-    num_boxes, boxes = _boxes(log, settings, number_of) if BOXES in log.modalities else (None, None)
     return Scene(
         name=name,
         token=log.frame_tokens,
@@ -422,8 +429,7 @@ def _scene(log: LogFiles, name: str, settings: ArrowLogSettings, number_of: dict
         can_bus=_can_bus(log, world_from_ego),
         images={camera: _images(log, f"camera.{camera}", settings, world_from_ego) for camera in log.cameras},
         lidar=_records(log, lidar) if lidar else None,
-        num_boxes=num_boxes,
-        boxes=boxes,
+        boxes=_boxes(log, settings, number_of) if BOXES in log.modalities else None,
     )
 
 
@@ -530,14 +536,11 @@ def _label_names(log: LogFiles, settings: ArrowLogSettings) -> Sequence[str]:
     return names
 
 
-def _boxes(
-    log: LogFiles, settings: ArrowLogSettings, number_of: dict[str, int]
-) -> tuple[Int64, dict[str, npt.NDArray[Any]]]:
-    """Number of boxes of each frame, and the columns of all; ``number_of`` the categories is completed."""
+def _boxes(log: LogFiles, settings: ArrowLogSettings, number_of: dict[str, int]) -> dict[str, npt.NDArray[Any]]:
+    """Columns of the boxes; ``number_of`` the categories is completed."""
     label_names = _label_names(log, settings)
     numbers = np.array([number_of.setdefault(name, len(number_of)) for name in label_names], np.int32)
-    path = log.path(BOXES)
-    rows = log.sync_rows(BOXES)
+    path, rows = log.path(BOXES), log.sync_rows(BOXES)
     boxes = log.column(BOXES, "bounding_box_se3")
     if not str(boxes.type).startswith("list<"):
         raise FileError(f"The column '{BOXES}.bounding_box_se3' of {path!r} must hold lists, got {boxes.type}.")
@@ -552,16 +555,16 @@ def _boxes(
                 f"'{BOXES}.bounding_box_se3' in each row."
             )
         flat[name] = column.values
-    counts = np.where(rows >= 0, np.diff(offsets)[rows] if len(offsets) > 1 else 0, 0)
-    of_rows = (np.arange(offsets[row], offsets[row + 1]) for row in rows[rows >= 0])
-    taken = np.concatenate([np.zeros(0, np.int64), *of_rows])
+    frames = np.flatnonzero(rows >= 0)
+    first, counts = offsets[rows[frames]], np.diff(offsets)[rows[frames]]
+    frame, taken = np.repeat(frames, counts), rows_from(first, counts)
     labels = np.asarray(flat["label"].fill_null(len(numbers)).to_numpy(), np.int64)[taken]
     if len(labels) and labels.max() >= len(numbers):
         raise FileError(
             f"The column '{BOXES}.label' of {path!r} has the label {labels.max()}, there are {len(numbers)}: "
             f"{listed(label_names)}."
         )
-    ego_from_world = np.repeat(poses.inverse(log.ego.at(log.frame_times)), counts, axis=0)
+    ego_from_world = poses.inverse(log.ego.at(log.frame_times))[frame]
     turn = poses.quaternion_of_rotation(ego_from_world[..., :3])
     chosen = values[taken]
     if not np.isfinite(chosen).all():
@@ -572,7 +575,8 @@ def _boxes(
     velocity = log.lists(BOXES, "velocity_3d", 3, flat["velocity_3d"])[taken]
     tokens = np.array([str(token) for token in flat["track_token"].to_pylist()], np.str_)[taken]
     known_points = flat["num_lidar_points"].fill_null(-1).to_numpy()
-    return counts, {
+    return {
+        "frame": frame,
         "center": poses.moved(ego_from_world, chosen[:, :3]),
         "size": chosen[:, 7:],
         "rotation": poses.product_of_quaternions(turn, rotation / np.linalg.norm(rotation, axis=1, keepdims=True)),

@@ -219,8 +219,8 @@ class ClipCalibration:
 
 
 def rows_of_frames(columns: dict[str, npt.NDArray[Any]], frame_times: Int64) -> tuple[Int64, Int64]:
-    """Which box of each track is the nearest in time to each frame: frames and rows, ``(n,)`` each, by frame."""
-    frames, rows = [], []
+    """Which box of each track is the nearest in time to each frame: frames and rows, ``(n,)`` each."""
+    frames, rows = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for track in np.unique(columns["track_id"]):
         of_track = np.flatnonzero(columns["track_id"] == track)
         of_track = of_track[np.argsort(columns["timestamp_us"][of_track], kind="stable")]
@@ -229,11 +229,7 @@ def rows_of_frames(columns: dict[str, npt.NDArray[Any]], frame_times: Int64) -> 
         has = np.flatnonzero(found >= 0)
         frames.append(has)
         rows.append(of_track[found[has]])
-    if not frames:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    frame, row = np.concatenate(frames), np.concatenate(rows)
-    order = np.argsort(frame, kind="stable")
-    return frame[order], row[order]
+    return np.concatenate(frames), np.concatenate(rows)
 
 
 _FRONT = "camera_front_wide_120fov"
@@ -370,28 +366,27 @@ def _scene(
         )
         name = clip.layout.named("video", clip=clip.name, camera=camera)
         images[camera] = SceneImages(file=[name] * len(chosen), intrinsics=matrix, video_frame=chosen, **columns)
-    num_boxes, boxes = _boxes(clip, ego, frame_times, world_from_ego)
     return Scene(
         name=clip.name,
         token=[f"{clip.name}/{one}" for one in number],
         time=frame_times / 1e6,
         world_from_ego=world_from_ego,
         images=images,
-        num_boxes=num_boxes,
-        boxes=boxes,
+        boxes=_boxes(clip, ego, frame_times, world_from_ego),
     )
 
 
 def _boxes(
-    clip: ClipFiles, ego: Trajectory, frame_times: npt.NDArray[np.int64], world_from_ego: Float64
-) -> tuple[npt.NDArray[np.int64] | None, dict[str, npt.NDArray[Any]] | None]:
+    clip: ClipFiles, ego: Trajectory, frame_times: Int64, world_from_ego: Float64
+) -> dict[str, npt.NDArray[Any]] | None:
     columns = clip.obstacles()
     if columns is None:
-        return None, None
+        return None
     frame, row = rows_of_frames(columns, frame_times)
     world_from_box = poses.joined(ego.at(columns["timestamp_us"][row]), columns["pose"][row])
     pose = poses.joined(poses.inverse(world_from_ego[frame]), world_from_box)
-    return np.bincount(frame, minlength=len(frame_times)), {
+    return {
+        "frame": frame,
         "center": pose[..., 3],
         "size": columns["size"][row],
         "rotation": poses.quaternion_of_rotation(pose[..., :3]),

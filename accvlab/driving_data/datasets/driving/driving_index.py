@@ -250,16 +250,13 @@ class DrivingIndex:
         """Numbers of categories that have no name."""
         of_2d = "box2d_categories" if self.box2d_categories else "categories"
         problems = []
-        for table_name, names in (("boxes", "categories"), ("boxes_2d", of_2d), ("lines", "line_categories")):
-            table, most = getattr(self, table_name), len(getattr(self, names)) - 1
-            if table is None or not len(table.category):
-                continue
-            is_wrong = (table.category < -1) | (table.category > most)
-            if is_wrong.any():
-                row = int(np.argmax(is_wrong))
+        for table, names in (("boxes", "categories"), ("boxes_2d", of_2d), ("lines", "line_categories")):
+            category, most = getattr(getattr(self, table), "category", np.zeros(0)), len(getattr(self, names)) - 1
+            wrong = np.flatnonzero((category < -1) | (category > most))
+            if len(wrong):
                 problems.append(
-                    f"{table_name}.category: must be in [-1, {most}], as `{names}` has {most + 1} names, got "
-                    f"{table.category[row]} in row {row}"
+                    f"{table}.category: must be in [-1, {most}], as `{names}` has {most + 1} names, got "
+                    f"{category[wrong[0]]} in row {wrong[0]}"
                 )
         return problems
 
@@ -376,6 +373,11 @@ def numbers_column(names: Iterable[str | None], known: Sequence[str]) -> Int32:
 def first_column(counts: npt.ArrayLike) -> Int64:
     """Make a column that says where the elements of each begin, ``(n + 1,)``, of their numbers ``(n,)``."""
     return np.concatenate([[0], np.cumsum(np.asarray(counts, np.int64))]).astype(np.int64)
+
+
+def rows_from(first: Int64, counts: Int64) -> Int64:
+    """Make numbers that count up from each first one: of ``[5, 0]`` and the counts ``[2, 3]``, 5, 6, 0, 1, 2."""
+    return np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
 
 
 def _problems_of(name: str, values: npt.NDArray[Any], column: _Column, lengths: dict[str, int]) -> list[str]:

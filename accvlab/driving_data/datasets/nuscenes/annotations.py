@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..driving import poses
-from ..driving.driving_index import BoxColumns, Float64, first_column
+from ..driving.driving_index import BoxColumns, Float64, first_column, rows_from
 from .sensors import Frames, Scenes, SensorRecords, checked_poses
 from .splits import CATEGORIES
 from .tables import Rows, Table, read_table
@@ -133,9 +133,9 @@ def boxes_of_frames(annotations: Annotations, scenes: Scenes, data: SensorRecord
     num_of_sample = np.bincount(annotations.sample, minlength=len(scenes.samples))
     first_of_sample = first_column(num_of_sample)
     num_boxes = num_of_sample[frames.sample]
-    first = first_column(num_boxes)
-    row = by_sample[np.repeat(first_of_sample[frames.sample] - first[:-1], num_boxes) + np.arange(first[-1])]
-    boxes = WorldBoxes(first, row, annotations.table["translation"][row], annotations.table["rotation"][row])
+    row = by_sample[rows_from(first_of_sample[frames.sample], num_boxes)]
+    center, rotation = (annotations.table[name][row] for name in ("translation", "rotation"))
+    boxes = WorldBoxes(first_column(num_boxes), row, center, rotation)
     if not frames.is_key.all():
         _move_along(boxes, annotations, scenes, data, frames)
     return boxes

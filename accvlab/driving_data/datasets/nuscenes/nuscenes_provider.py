@@ -41,12 +41,14 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-_POSE = {"pos": 3, "orientation": 4, "accel": 3, "rotation_rate": 3, "vel": 3}
+_KINDS = ("pose", "steeranglefeedback")
+_MOTION = ("accel", "rotation_rate", "vel")
+_POSE = {"pos": 3, "orientation": 4, **dict.fromkeys(_MOTION, 3)}
 
 
 def can_files(folder: Path) -> list[Path]:
     """The files of a folder that are read."""
-    return sorted(file for kind in ("pose", "steeranglefeedback") for file in folder.glob(f"*_{kind}.json"))
+    return sorted(file for kind in _KINDS for file in folder.glob(f"*_{kind}.json"))
 
 
 def can_columns(
@@ -60,29 +62,21 @@ def can_columns(
     can_bus, ego_status = np.zeros((len(microseconds), 18)), np.zeros((len(microseconds), 10))
     for number, scene in enumerate(scenes):
         frames = slice(int(first_of_scene[number]), int(first_of_scene[number + 1]))
-        path = folder / f"{scene}_pose.json"
+        path, of_steering = (folder / f"{scene}_{kind}.json" for kind in _KINDS)
         if not path.is_file():
             continue
-        time, values = _messages(path, _POSE)
-        can_bus[frames] = _can_bus(time, values, microseconds[frames])
-        path = folder / f"{scene}_steeranglefeedback.json"
-        if path.is_file():
-            steering_time, steering = _messages(path, {"value": 1})
-            at, steering_at = (_nearest(times, microseconds[frames]) for times in (time, steering_time))
-            measured = (values[name][at] for name in ("accel", "rotation_rate", "vel"))
-            columns = [*measured, steering["value"][steering_at]]
-            ego_status[frames] = np.column_stack(columns).astype(np.float32)  # as SparseDrive stores it
+        wanted, (time, values) = microseconds[frames], _messages(path, _POSE)
+        # Position and orientation of the last message before, the rest of the first message behind it.
+        behind = np.searchsorted(time, wanted, side="right")
+        before, behind = np.maximum(behind - 1, 0), np.minimum(behind, len(time) - 1)
+        can_bus[frames, :7] = np.column_stack([values["pos"][before], values["orientation"][before]])
+        can_bus[frames, 7:16] = np.column_stack([values[name][behind] for name in _MOTION])
+        if of_steering.is_file():
+            steering_time, steering = _messages(of_steering, {"value": 1})
+            measured = [values[name][_nearest(time, wanted)] for name in _MOTION]
+            measured.append(steering["value"][_nearest(steering_time, wanted)])
+            ego_status[frames] = np.column_stack(measured).astype(np.float32)  # as SparseDrive stores it
     return can_bus, ego_status
-
-
-def _can_bus(time: Int64, values: dict[str, Float64], wanted: Int64) -> Float64:
-    """Position and orientation of the last message before, the rest of the first message behind it."""
-    after = np.searchsorted(time, wanted, side="right")
-    before, after = np.maximum(after - 1, 0), np.minimum(after, len(time) - 1)
-    measured = (values[name][after] for name in ("accel", "rotation_rate", "vel"))
-    return np.column_stack(
-        [values["pos"][before], values["orientation"][before], *measured, np.zeros((len(wanted), 2))]
-    )
 
 
 def _nearest(time: Int64, wanted: Int64) -> Int64:
@@ -111,9 +105,10 @@ def _messages(path: Path, fields: dict[str, int]) -> tuple[Int64, dict[str, Floa
             f"The CAN messages {str(path)!r} cannot be used: {what}. Unpack the expansion again, or remove it."
         )
         raise error_that_is_also(FileError, also, message) from error
-    if (np.diff(time) < 0).any():
-        row = int(np.flatnonzero(np.diff(time) < 0)[0]) + 1
-        raise FileError(f"The CAN messages {str(path)!r} must be in the order of time: message {row} goes back.")
+    backwards = np.flatnonzero(np.diff(time) < 0) + 1
+    if len(backwards):
+        rule = f"The CAN messages {str(path)!r} must be in the order of time"
+        raise FileError(f"{rule}: message {backwards[0]} goes back.")
     return time, values
 
 
@@ -195,18 +190,14 @@ class Conversion:
     def _logs(self, scenes: Scenes) -> dict[str, dict[str, Any]]:
         """Of each scene: where, when, and with which vehicle it was recorded."""
         logs = {log["token"]: log for log in read_records(self.tables / "log.json", "token")}
-        facts = {}
-        for record in scenes.records:
-            log = logs.get(record["log_token"], {})
-            facts[str(record["name"])] = {
-                name: log.get(name) for name in ("logfile", "vehicle", "date_captured", "location")
-            }
-        return facts
+        of_scenes = {str(record["name"]): logs.get(record["log_token"], {}) for record in scenes.records}
+        facts = ("logfile", "vehicle", "date_captured", "location")
+        return {scene: {name: log.get(name) for name in facts} for scene, log in of_scenes.items()}
 
 
 def _image_sizes(data: SensorRecords, frames: Frames, cameras: tuple[str, ...]) -> np.ndarray[Any, Any]:
     """Width and height of all images, ``(F, C, 2)``."""
-    records = frames.records[:, [data.channels.index(name) for name in cameras]]
+    records = frames.records[:, : len(cameras)]  # of the channels, cameras are the first
     is_used = np.zeros(len(data.table), bool)
     is_used[records[records >= 0]] = True
     width, height = data.table["width"], data.table["height"]

@@ -140,16 +140,8 @@ class Table:
             FileError: A token that no record has.
         """
         tokens = table[field]
-        if not len(tokens):
-            return np.zeros(0, np.int64)
-        known = self._sorted_tokens
-        if not len(known):
-            found, is_found = np.zeros(len(tokens), np.int64), np.zeros(len(tokens), bool)
-        else:
-            place = np.minimum(np.searchsorted(known, tokens), len(known) - 1)
-            found, is_found = self._order[place], known[place] == tokens
-        if may_be_empty:
-            found, is_found = np.where(is_found, found, -1), is_found | (tokens == b"")
+        found = self.found(tokens)
+        is_found = (found >= 0) | ((tokens == b"") & may_be_empty)
         if not is_found.all():
             row = int(np.flatnonzero(~is_found)[0])
             raise FileError(
@@ -157,7 +149,29 @@ class Table:
                 f"{_written(tokens[row])}, which no record of {str(self.path)!r} has"
                 f"{_others(is_found)}. {_AGAIN}"
             )
-        return found.astype(np.int64)
+        return found
+
+    def found(self, tokens: npt.NDArray[Any]) -> Rows:
+        """Rows of tokens; -1 for those that no record has.
+
+        Raises:
+            FileError: Records have the same token.
+        """
+        known = self._sorted_tokens
+        if not len(known):
+            return np.full(len(tokens), -1, np.int64)
+        place = np.minimum(np.searchsorted(known, tokens), len(known) - 1)
+        return np.where(known[place] == tokens, self._order[place], -1)
+
+    def refuse_times(self, before: Rows, name: str) -> None:
+        """Refuse rows that are not later than those before them (-1 for none); ``name`` is what they are called.
+
+        Raises:
+            FileError: One of them is.
+        """
+        time, rule = self["timestamp"], f"must be later than the {name} before it (`prev`)"
+        is_wrong = (before >= 0) & (time <= time[before])
+        self.refuse(is_wrong, f"{rule}: times go backwards in its scene", "timestamp")
 
     def refuse(self, is_wrong: npt.NDArray[np.bool_], what: str, field: str | None = None) -> None:
         """Raise an error where rows are wrong.
