@@ -113,17 +113,15 @@ class LogFiles:
                 f"Logs of py123d need msgpack, which cannot be imported ({error}). Install it: "
                 f"pip install 'accvlab.dali_pipeline_framework[arrow]'."
             ) from error
-        packed = file.metadata.get(b"metadata")
         try:
-            if packed is None:
+            if b"metadata" not in file.metadata:
                 raise ValueError("it has none")
-            found = msgpack.unpackb(packed, raw=False, strict_map_key=False)
+            found = msgpack.unpackb(file.metadata[b"metadata"], raw=False, strict_map_key=False)
             if not isinstance(found, dict):
                 raise ValueError(f"it must be a mapping, got {type(found).__name__}")
         except (ValueError, msgpack.exceptions.UnpackException) as error:
-            raise FileError(
-                f"The metadata of {file.path!r} cannot be read: {error}. Is it a file of py123d?"
-            ) from error
+            what = f"The metadata of {file.path!r} cannot be read: {error}"
+            raise FileError(f"{what}. Is it a file of py123d?") from error
         return found
 
     # --- columns ----------------------------------------------------------------------------------------
@@ -200,8 +198,7 @@ class LogFiles:
                 f"The log {self.folder!r} has no {EGO}.arrow: frames need the pose of the vehicle. It has: "
                 f"{listed(self.modalities)}."
             )
-        values = self.lists(EGO, "imu_se3", 7)
-        times = self.times(EGO)
+        values, times = self.lists(EGO, "imu_se3", 7), self.times(EGO)
         is_known = np.isfinite(values).all(axis=1)
         if not is_known.any():
             raise FileError(f"The file {self.path(EGO)!r} has no poses.")
@@ -236,9 +233,9 @@ def static_pose(metadata: Mapping[str, Any], name: str, path: str) -> Float64:
     Raises:
         FileError: It is missing or of another form.
     """
-    values: Sequence[float] | None = metadata.get(name)
-    if values is None or len(values) != 7:
-        raise FileError(f"The metadata of {path!r} must have {name!r}, 7 numbers, got {values!r}.")
+    values: Sequence[float] = metadata.get(name, ())
+    if len(values) != 7:
+        raise FileError(f"The metadata of {path!r} must have {name!r}, 7 numbers, got {metadata.get(name)!r}.")
     return pose_of(values)
 
 
@@ -287,12 +284,10 @@ def point_columns_of(file: ArrowFile, column: str) -> tuple[str, ...]:
         FileError: They are stored in another form.
     """
     stored = str(file.type_of(column))
-    if stored == "string":
-        # The files are those of the data set, each with another format.
-        return _PLACE
-    if stored != "binary":
+    if stored not in ("binary", "string"):
         raise FileError(f"The column {column!r} of {file.path!r} must hold points (binary), got {stored}.")
-    for row in range(file.num_rows):
+    # Texts are paths of files of the data set, each with another format.
+    for row in range(file.num_rows) if stored == "binary" else ():
         content = file.content(column, row)
         if content is not None:
             _, names = _batch(file, row, content)
@@ -389,16 +384,16 @@ def make_index(folders: Sequence[str], settings: ArrowLogSettings) -> DrivingInd
     number_of: dict[str, int] = {}
     scenes = [_scene(log, name, settings, number_of) for log, name in zip(logs, names, strict=True)]
     columns = [point_columns_of(log.file(key), f"{key}.data") for log in logs if (key := _lidar_of(log, wanted))]
+    point_columns = [name for name in (columns or [()])[0] if all(name in others for others in columns)]
+    models = {name: log.metadata(f"camera.{name}") for log in logs[::-1] for name in log.cameras}
     return index_of_scenes(
         scenes,
         base="ego",
         camera_names=sorted({name for log in logs for name in log.cameras}),
         most_sweeps=settings.most_sweeps,
         categories=list(number_of),
-        point_columns=[name for name in columns[0] if all(name in others for others in columns)]
-        if columns
-        else (),
-        origin={"format": "py123d", "logs": list(folders), "camera_models": _camera_models(logs)},
+        point_columns=point_columns,
+        origin={"format": "py123d", "logs": list(folders), "camera_models": models},
     )
 
 
@@ -408,14 +403,6 @@ def _scene_name(log: LogFiles) -> str:
     if missing:
         raise FileError(f"The metadata of {log.path(SYNC)!r} must have {listed(missing)}.")
     return f"{metadata['split']}/{metadata['log_name']}"
-
-
-def _camera_models(logs: Sequence[LogFiles]) -> dict[str, Any]:
-    models: dict[str, Any] = {}
-    for log in logs:
-        for name in log.cameras:
-            models.setdefault(name, log.metadata(f"camera.{name}"))
-    return models
 
 
 def _scene(log: LogFiles, name: str, settings: ArrowLogSettings, number_of: dict[str, int]) -> Scene:
@@ -521,8 +508,7 @@ def _records(log: LogFiles, key: str) -> SceneRecords:
 
 
 def _label_names(log: LogFiles, settings: ArrowLogSettings) -> Sequence[str]:
-    path = log.path(BOXES)
-    qualified = log.metadata(BOXES).get("box_detection_label_class")
+    path, qualified = log.path(BOXES), log.metadata(BOXES).get("box_detection_label_class")
     if not isinstance(qualified, str):
         raise FileError(f"The metadata of {path!r} must have 'box_detection_label_class', got {qualified!r}.")
     name = qualified.rsplit(".", 1)[-1]
@@ -542,8 +528,9 @@ def _boxes(log: LogFiles, settings: ArrowLogSettings, number_of: dict[str, int])
     numbers = np.array([number_of.setdefault(name, len(number_of)) for name in label_names], np.int32)
     path, rows = log.path(BOXES), log.sync_rows(BOXES)
     boxes = log.column(BOXES, "bounding_box_se3")
+    where = f"The column '{BOXES}.bounding_box_se3' of {path!r}"
     if not str(boxes.type).startswith("list<"):
-        raise FileError(f"The column '{BOXES}.bounding_box_se3' of {path!r} must hold lists, got {boxes.type}.")
+        raise FileError(f"{where} must hold lists, got {boxes.type}.")
     offsets = np.asarray(boxes.offsets.to_numpy(), np.int64)
     values = log.lists(BOXES, "bounding_box_se3", 10, boxes.values)
     flat: dict[str, Any] = {}
@@ -568,10 +555,8 @@ def _boxes(log: LogFiles, settings: ArrowLogSettings, number_of: dict[str, int])
     turn = poses.quaternion_of_rotation(ego_from_world[..., :3])
     chosen = values[taken]
     if not np.isfinite(chosen).all():
-        raise FileError(
-            f"The column '{BOXES}.bounding_box_se3' of {path!r} has boxes with values that are no numbers."
-        )
-    rotation = chosen[:, 3:7]
+        raise FileError(f"{where} has boxes with values that are no numbers.")
+    rotation = chosen[:, 3:7] / np.linalg.norm(chosen[:, 3:7], axis=1, keepdims=True)
     velocity = log.lists(BOXES, "velocity_3d", 3, flat["velocity_3d"])[taken]
     tokens = np.array([str(token) for token in flat["track_token"].to_pylist()], np.str_)[taken]
     known_points = flat["num_lidar_points"].fill_null(-1).to_numpy()
@@ -579,7 +564,7 @@ def _boxes(log: LogFiles, settings: ArrowLogSettings, number_of: dict[str, int])
         "frame": frame,
         "center": poses.moved(ego_from_world, chosen[:, :3]),
         "size": chosen[:, 7:],
-        "rotation": poses.product_of_quaternions(turn, rotation / np.linalg.norm(rotation, axis=1, keepdims=True)),
+        "rotation": poses.product_of_quaternions(turn, rotation),
         "velocity": poses.turned(ego_from_world, velocity),
         "category": numbers[labels],
         "instance": np.unique(tokens, return_inverse=True)[1].astype(np.int64).reshape(-1),
@@ -660,7 +645,7 @@ class ArrowLogProvider(DrivingProvider):
         )
         self._index_cache = index_cache
         super().__init__(index, os.path.sep, scenes=scenes, storage_options=storage_options, **fields)
-        self._has_videos()  # refuses cameras of two forms
+        self._is_video  # noqa: B018 - refuses cameras of two forms
 
     @cached_property
     def _file(self) -> Callable[[str], ArrowFile]:
@@ -668,7 +653,8 @@ class ArrowLogProvider(DrivingProvider):
 
     # --- images -----------------------------------------------------------------------------------------
 
-    def _has_videos(self) -> bool:
+    @cached_property
+    def _is_video(self) -> bool:
         cameras = self._index.cameras
         if cameras is None or cameras.video_frame is None or not self._camera_numbers:
             return False
@@ -686,17 +672,12 @@ class ArrowLogProvider(DrivingProvider):
             )
         return bool(of_video.any())
 
-    @cached_property
-    def _is_video(self) -> bool:
-        return self._has_videos()
-
     def _image(self, cameras: CameraColumns, frame: int, camera: int) -> Any:
         row = -1 if cameras.row is None else int(cameras.row[frame, camera])
         if row < 0:
             return super()._image(cameras, frame, camera)
         path = os.fsdecode(bytes(cameras.file[frame, camera]))
-        name = self._index.camera_names[camera]
-        content = self._file(path).content(f"camera.{name}.data", row)
+        content = self._file(path).content(f"camera.{self._index.camera_names[camera]}.data", row)
         if content is None or not len(content):
             raise FileError(f"The image in row {row} of {path!r} is empty.")
         return content
