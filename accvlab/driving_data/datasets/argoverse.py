@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 POSES = "city_SE3_egovehicle.feather"
 _POSE = dict.fromkeys(("qw", "qx", "qy", "qz", "tx_m", "ty_m", "tz_m"), "number")
+_BOXES = {"timestamp_ns": "whole", "track_uuid": "text", "category": "text"}
 _SIZE = ("length_m", "width_m", "height_m")
 _MOST_DEPTH = 2
 
@@ -98,9 +99,8 @@ class ArgoverseLog:
         for name, known in (("intrinsics", self.intrinsics), ("egovehicle_SE3_sensor", self.sensors)):
             if camera not in known:
                 path = self.folder / "calibration" / f"{name}.feather"
-                raise FileError(
-                    f"{str(path)!r} has no sensor {camera!r}, which has images. It has: {listed(known)}."
-                )
+                what = f"{str(path)!r} has no sensor {camera!r}, which has images"
+                raise FileError(f"{what}. It has: {listed(known)}.")
         return self.intrinsics[camera], self.sensors[camera]
 
     @cached_property
@@ -126,14 +126,7 @@ class ArgoverseLog:
             return None
         columns = read_columns(
             path,
-            {
-                "timestamp_ns": "whole",
-                "track_uuid": "text",
-                "category": "text",
-                **dict.fromkeys(_SIZE, "number"),
-                **_POSE,
-                "num_interior_pts": "whole",
-            },
+            {**_BOXES, **dict.fromkeys(_SIZE, "number"), **_POSE, "num_interior_pts": "whole"},
             or_none=["num_interior_pts"],
         )
         size = sizes_of_columns(columns, path, _SIZE)
@@ -151,16 +144,10 @@ class ArgoverseLog:
     @property
     def sources(self) -> list[Path]:
         """Files and folders that the index depends on."""
-        calibration = self.folder / "calibration"
-        cameras = [self.folder / "sensors" / "cameras" / camera for camera in self.cameras]
-        further = [self.folder / "sensors" / "lidar", self.folder / "annotations.feather"]
-        return [
-            self.folder / POSES,
-            calibration / "egovehicle_SE3_sensor.feather",
-            calibration / "intrinsics.feather",
-            *cameras,
-            *(path for path in further if path.exists()),
-        ]
+        needed = [POSES, *(f"calibration/{name}.feather" for name in ("egovehicle_SE3_sensor", "intrinsics"))]
+        needed += [f"sensors/cameras/{camera}" for camera in self.cameras]
+        further = [name for name in ("sensors/lidar", "annotations.feather") if (self.folder / name).exists()]
+        return [self.folder / name for name in (*needed, *further)]
 
 
 def _times_in(folder: Path, ending: str) -> Int64:

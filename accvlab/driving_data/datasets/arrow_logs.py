@@ -385,7 +385,9 @@ def make_index(folders: Sequence[str], settings: ArrowLogSettings) -> DrivingInd
     scenes = [_scene(log, name, settings, number_of) for log, name in zip(logs, names, strict=True)]
     columns = [point_columns_of(log.file(key), f"{key}.data") for log in logs if (key := _lidar_of(log, wanted))]
     point_columns = [name for name in (columns or [()])[0] if all(name in others for others in columns)]
-    models = {name: log.metadata(f"camera.{name}") for log in logs[::-1] for name in log.cameras}
+    models: dict[str, Any] = {}
+    for one, name in ((log, name) for log in logs for name in log.cameras):
+        models.setdefault(name, one.metadata(f"camera.{name}"))
     return index_of_scenes(
         scenes,
         base="ego",

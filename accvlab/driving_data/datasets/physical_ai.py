@@ -156,15 +156,8 @@ class ClipFiles:
         if not path.exists():
             return None
         numbers = [f"{what}_{axis}" for what in ("center", "orientation", "size") for axis in "xyz"]
-        columns = read_columns(
-            path,
-            {
-                "timestamp_us": "whole",
-                "track_id": "text or whole",
-                "label_class": "text",
-                **dict.fromkeys([*numbers, "orientation_w"], "number"),
-            },
-        )
+        kinds = {"timestamp_us": "whole", "track_id": "text or whole", "label_class": "text"}
+        columns = read_columns(path, kinds | dict.fromkeys([*numbers, "orientation_w"], "number"))
         size = sizes_of_columns(columns, path, [f"size_{axis}" for axis in "xyz"])
         names = [*(f"orientation_{axis}" for axis in "wxyz"), *(f"center_{axis}" for axis in "xyz")]
         return {**columns, "size": size, "pose": poses_of_columns(columns, path, names)}
@@ -302,18 +295,10 @@ class PhysicalAiProvider(DrivingProvider):
         for clip in clips:
             sources |= {clip.path("times", camera) for camera in clip.cameras} | {clip.path("ego_motion")}
             sources |= {path for path in [clip.path("obstacles")] if path.exists()}
+        key = {"reader": "physical ai 1", "clips": [[clip.name, clip.cameras] for clip in clips]}
+        key |= {"reference": reference, "stride": stride, "root": str(top), **attrs.asdict(layout)}
         index = cached_index(
-            lambda: make_index(clips, calibration, names, reference, stride),
-            sorted(sources),
-            {
-                "reader": "physical ai 1",
-                "clips": [[clip.name, clip.cameras] for clip in clips],
-                "reference": reference,
-                "stride": stride,
-                "root": str(top),
-                **attrs.asdict(layout),
-            },
-            index_cache,
+            lambda: make_index(clips, calibration, names, reference, stride), sorted(sources), key, index_cache
         )
         self._index_cache = index_cache
         super().__init__(index, top, scenes=scenes, **fields)
@@ -342,18 +327,14 @@ def _scene(
 ) -> Scene:
     """What one clip has, with the names of the categories of boxes; ``models`` of cameras are completed."""
     if reference not in clip.cameras:
-        raise FileError(
-            f"The clip {clip.name!r} has no video of the reference camera {reference!r}. It has: "
-            f"{listed(clip.cameras)}."
-        )
+        what = f"The clip {clip.name!r} has no video of the reference camera {reference!r}"
+        raise FileError(f"{what}. It has: {listed(clip.cameras)}.")
     times, ego = clip.frame_times(reference), clip.ego()
     number = np.arange(0, len(times), stride)
     number = number[(times[number] >= ego.times[0]) & (times[number] <= ego.times[-1])]
     if not len(number):
-        raise FileError(
-            f"No frame of {str(clip.path('times', reference))!r} is in the time of "
-            f"{str(clip.path('ego_motion'))!r}."
-        )
+        frames, motion = str(clip.path("times", reference)), str(clip.path("ego_motion"))
+        raise FileError(f"No frame of {frames!r} is in the time of {motion!r}.")
     frame_times = times[number]
     world_from_ego = ego.at(frame_times)
     images = {}

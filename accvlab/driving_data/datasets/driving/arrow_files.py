@@ -142,7 +142,7 @@ def poses_of_columns(
     quaternion, place = (np.stack([columns[name] for name in part], axis=-1) for part in (names[:4], names[4:]))
     is_wrong = ~(np.abs(np.linalg.norm(quaternion, axis=-1) - 1) < 1e-2) | ~np.isfinite(place).all(axis=-1)
     if is_wrong.any():
-        row = int(np.flatnonzero(is_wrong)[0])
+        row = int(np.argmax(is_wrong))
         raise FileError(
             f"Row {row} of {os.fspath(path)!r} must be a pose, whose quaternion has the length 1, got "
             f"{quaternion[row]} and {place[row]}."
@@ -159,10 +159,10 @@ def sizes_of_columns(
         FileError: A size is not above 0.
     """
     size = np.stack([columns[name] for name in names], axis=-1)
-    is_wrong = ~(size > 0).all(axis=-1)
-    if is_wrong.any():
-        row = int(np.flatnonzero(is_wrong)[0])
-        raise FileError(f"Row {row} of {os.fspath(path)!r} must have a size above 0, got {size[row]}.")
+    wrong = np.flatnonzero(~(size > 0).all(axis=-1))
+    if len(wrong):
+        got = size[wrong[0]]
+        raise FileError(f"Row {wrong[0]} of {os.fspath(path)!r} must have a size above 0, got {got}.")
     return size
 
 
@@ -183,9 +183,8 @@ def _as_numpy(
         wanted = kind.replace("whole", "whole number").replace(" or", "s or") + "s"
         raise FileError(f"The column {name!r} of {os.fspath(path)!r} must hold {wanted}, got {column.type}.")
     if column.null_count:
-        raise FileError(
-            f"The column {name!r} of {os.fspath(path)!r} has {column.null_count} cells without a value."
-        )
+        where = f"The column {name!r} of {os.fspath(path)!r}"
+        raise FileError(f"{where} has {column.null_count} cells without a value.")
     if is_text:
         return _texts_as_numpy(arrow, column)
     return np.asarray(column.to_numpy(), np.float64 if kind == "number" else np.int64)
@@ -206,9 +205,7 @@ def _lists_as_numpy(
     arrow: ModuleType, path: str | os.PathLike[str], name: str, column: Any
 ) -> npt.NDArray[np.float64]:
     types = arrow.types
-    is_list = (
-        types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type)
-    )
+    is_list = any(is_one(column.type) for is_one in (types.is_list, types.is_large_list, types.is_fixed_size_list))
     if is_list and (types.is_floating(column.type.value_type) or types.is_integer(column.type.value_type)):
         lengths = arrow.compute.list_value_length(column).unique().to_pylist()  # None of what is no list
         values = arrow.compute.list_flatten(column)
@@ -284,8 +281,7 @@ class ArrowFile:
                 part.validate(full=True)
                 parts.append(part)
             column = self._arrow.chunked_array(parts, self.type_of(name)).combine_chunks()
-        chunked = self._arrow.ChunkedArray
-        if isinstance(column, chunked):
+        if isinstance(column, self._arrow.ChunkedArray):
             column = column.chunk(0) if column.num_chunks else self._arrow.array([], column.type)
         return column
 
