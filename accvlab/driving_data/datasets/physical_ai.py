@@ -98,12 +98,8 @@ class ClipLayout:
 
 
 _PLACES = ("clip", "camera", "chunk")
-_NEEDED_PLACES = {
-    "video": {"clip", "camera"},
-    "times": {"clip", "camera"},
-    "ego_motion": {"clip"},
-    "obstacles": {"clip"},
-}
+_OF_CLIP, _OF_CAMERA = {"clip"}, {"clip", "camera"}
+_NEEDED_PLACES = {"video": _OF_CAMERA, "times": _OF_CAMERA, "ego_motion": _OF_CLIP, "obstacles": _OF_CLIP}
 
 
 # Labels are about 0.1 s apart.

@@ -283,11 +283,10 @@ class DrivingIndex:
         """Get what is saved."""
         tables = {name: getattr(self, name) for name in _TABLES}
         arrays = {
-            f"{name}.{column}": getattr(table, column)
+            f"{name}.{column}": values
             for name, table in tables.items()
-            if table is not None
-            for column in _columns(_TABLES[name])
-            if getattr(table, column) is not None
+            for column, values in (attrs.asdict(table, recurse=False) if table else {}).items()
+            if values is not None
         }
         names = {field.name for field in attrs.fields(DrivingIndex)}.difference(tables)
         return Columns(_KIND, arrays, {name: getattr(self, name) for name in sorted(names)})
@@ -358,9 +357,8 @@ def names_column(values: Sequence[str | bytes]) -> Names:
     names = [os.fsencode(value) for value in values]
     longest = max(names, key=len, default=b"")
     if len(longest) > _LONGEST_NAME:
-        raise FileError(
-            f"Names must have at most {_LONGEST_NAME} bytes, got {len(longest)}: {shown(longest[:80])}."
-        )
+        rule = f"Names must have at most {_LONGEST_NAME} bytes"
+        raise FileError(f"{rule}, got {len(longest)}: {shown(longest[:80])}.")
     return np.array(names, np.bytes_) if names else np.zeros(0, "S1")
 
 
@@ -443,9 +441,6 @@ def cached_index(
 
 def cache_folder(folder: str | os.PathLike[str] | None) -> Path:
     """Where indices are kept."""
-    if folder is not None:
-        return Path(file_path(folder, "index_cache")).expanduser().absolute()
-    given = os.environ.get("ACCVLAB_INDEX_CACHE")
-    if given:
-        return Path(given).expanduser().absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "accvlab" / "driving"
+    given = os.environ.get("ACCVLAB_INDEX_CACHE") if folder is None else file_path(folder, "index_cache")
+    usual = f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/accvlab/driving"
+    return Path(given or usual).expanduser().absolute()
