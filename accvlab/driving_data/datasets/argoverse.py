@@ -265,7 +265,7 @@ class ArgoverseProvider(DrivingProvider):
         index_cache: str | os.PathLike[str] | None = None,
         **fields: Unpack[DrivingFieldSettings],
     ) -> None:
-        """Find the logs and open their index; it is made where it is not there.
+        """Find the logs and open their index, which is made on first use.
 
         Args:
             root: A log, a folder of logs, or one of splits.
@@ -278,18 +278,15 @@ class ArgoverseProvider(DrivingProvider):
 
         Raises:
             FileError: There are no logs, or a file cannot be read or is not as it should be.
-            SettingError: pyarrow is missing, or the logs lack what is asked for.
+            SettingError: pyarrow is missing, or the logs lack what is requested.
         """
         top = Path(file_path(root, "root")).absolute()
         tolerance = None if tolerance_s is None else number(tolerance_s, "tolerance_s", at_least=0)
         logs = [ArgoverseLog(folder) for folder in find_logs(top)]
         sweeps = most_sweeps(fields)
-        index = cached_index(
-            lambda: make_index(top, logs, tolerance, sweeps),
-            [source for log in logs for source in log.sources],
-            {"reader": "argoverse 1", "root": str(top), "tolerance_s": tolerance, "most_sweeps": sweeps},
-            index_cache,
-        )
+        sources = [source for log in logs for source in log.sources]
+        key = {"reader": "argoverse 1", "root": str(top), "tolerance_s": tolerance, "most_sweeps": sweeps}
+        index = cached_index(lambda: make_index(top, logs, tolerance, sweeps), sources, key, index_cache)
         super().__init__(index, top, scenes=scenes, **fields)
 
     def _points(self, lidar: LidarColumns, record: int) -> npt.NDArray[np.float32]:

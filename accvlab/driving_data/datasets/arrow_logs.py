@@ -2,7 +2,7 @@
 """Logs of py123d: their files as arrays, their index, and the provider.
 
 A log is a folder with one Arrow IPC file per modality, named after it, whose columns are ``<modality>.<name>``;
-what does not change stands in the metadata of the schema (msgpack). ``sync.arrow`` says, for each frame, which
+what does not change is in the metadata of the schema (msgpack). ``sync.arrow`` says, for each frame, which
 row of each modality belongs to it. Poses are ``x, y, z, qw, qx, qy, qz``, of the IMU or the camera in the world;
 times are microseconds.
 """
@@ -144,10 +144,8 @@ class LogFiles:
         """Lists of numbers, ``(n, length)`` float64; NaN where there is none."""
         column = self.column(modality, name) if column is None else column
         if str(column.type).split("[")[0] != "fixed_size_list<item: double>" or column.type.list_size != length:
-            raise FileError(
-                f"The column '{modality}.{name}' of {self.path(modality)!r} must hold lists of {length} float64, "
-                f"got {column.type}."
-            )
+            where = f"The column '{modality}.{name}' of {self.path(modality)!r}"
+            raise FileError(f"{where} must hold lists of {length} float64, got {column.type}.")
         values = np.asarray(column.values.to_numpy(zero_copy_only=False), np.float64).reshape(-1, length)
         values = values[column.offset : column.offset + len(column)]
         return np.where(np.asarray(column.is_valid())[:, np.newaxis], values, np.nan)
@@ -165,10 +163,8 @@ class LogFiles:
         num_rows = self.file(modality).num_rows if modality in self.modalities else 0
         if len(rows) and rows.max() >= num_rows:
             frame = int(np.argmax(rows))
-            raise FileError(
-                f"{where} names row {rows[frame]} at frame {frame}, but {self.path(modality)!r} has {num_rows} "
-                "rows."
-            )
+            what = f"{where} names row {rows[frame]} at frame {frame}"
+            raise FileError(f"{what}, but {self.path(modality)!r} has {num_rows} rows.")
         return rows
 
     # --- what is in the log -----------------------------------------------------------------------------
@@ -186,9 +182,8 @@ class LogFiles:
         try:
             return [str(uuid.UUID(bytes=bytes(value))) for value in storage.to_pylist()]
         except (TypeError, ValueError) as error:
-            raise FileError(
-                f"The column 'sync.uuid' of {self.path(SYNC)!r} must hold uuids of 16 bytes, got {column.type}."
-            ) from error
+            where = f"The column 'sync.uuid' of {self.path(SYNC)!r}"
+            raise FileError(f"{where} must hold uuids of 16 bytes, got {column.type}.") from error
 
     @cached_property
     def ego(self) -> Trajectory:
@@ -265,9 +260,8 @@ def intrinsic_matrix(camera: Mapping[str, Any], path: str) -> npt.NDArray[np.flo
         if not np.isfinite(matrix).all() or fx <= 0 or fy <= 0:
             raise ValueError(f"focal lengths must be above 0, got {fx} and {fy}")
     except (KeyError, TypeError, ValueError) as error:
-        raise FileError(
-            f"The calibration in {path!r} cannot be used: {error}. Its metadata is {shown(dict(camera))}."
-        ) from error
+        what = f"The calibration in {path!r} cannot be used: {error}"
+        raise FileError(f"{what}. Its metadata is {shown(dict(camera))}.") from error
     return matrix
 
 
@@ -319,9 +313,8 @@ def read_points(file: ArrowFile, column: str, row: int, names: Sequence[str]) ->
         try:
             points[:, place] = values.to_numpy(zero_copy_only=False)
         except (ValueError, TypeError) as error:
-            raise FileError(
-                f"The points in row {row} of {file.path!r} must have numbers as {name!r}, got {values.type}."
-            ) from error
+            where = f"The points in row {row} of {file.path!r}"
+            raise FileError(f"{where} must have numbers as {name!r}, got {values.type}.") from error
     return points
 
 
@@ -471,17 +464,13 @@ def _files(log: LogFiles, key: str, rows: Int64, settings: ArrowLogSettings) -> 
         numbers = log.column(key, "data").fill_null(-1).to_numpy().astype(np.int64)[rows]
         return {"file": [os.path.join(log.folder, f"{key}.mp4")] * len(rows), "video_frame": numbers}
     if stored != "string":
-        raise FileError(
-            f"The column '{key}.data' of {log.path(key)!r} must hold paths (string), images (binary) or numbers "
-            f"of frames (int32), got {stored}."
-        )
+        rule = "must hold paths (string), images (binary) or numbers of frames (int32)"
+        raise FileError(f"The column '{key}.data' of {log.path(key)!r} {rule}, got {stored}.")
     data_set = str(log.metadata(SYNC)["dataset"])
     root = settings.sensor_roots.get(data_set, settings.sensor_roots.get(""))
     if root is None:
-        raise SettingError(
-            f"The images of {key!r} in {log.folder!r} are stored as paths: `sensor_root` must say where the data "
-            f"set {data_set!r} lies."
-        )
+        what = f"The images of {key!r} in {log.folder!r} are stored as paths"
+        raise SettingError(f"{what}: `sensor_root` must say where the data set {data_set!r} lies.")
     paths = log.column(key, "data").to_pylist()
     join = joined_url if is_url(root) else os.path.join
     return {"file": [join(root, paths[row]) if paths[row] else "" for row in rows]}
@@ -539,20 +528,16 @@ def _boxes(log: LogFiles, settings: ArrowLogSettings, number_of: dict[str, int])
     for name in ("track_token", "label", "velocity_3d", "num_lidar_points"):
         column = log.column(BOXES, name)
         if not str(column.type).startswith("list<") or not np.array_equal(column.offsets.to_numpy(), offsets):
-            raise FileError(
-                f"The column '{BOXES}.{name}' of {path!r} must have a list of as many elements as "
-                f"'{BOXES}.bounding_box_se3' in each row."
-            )
+            rule = f"must have a list of as many elements as '{BOXES}.bounding_box_se3' in each row"
+            raise FileError(f"The column '{BOXES}.{name}' of {path!r} {rule}.")
         flat[name] = column.values
     frames = np.flatnonzero(rows >= 0)
     first, counts = offsets[rows[frames]], np.diff(offsets)[rows[frames]]
     frame, taken = np.repeat(frames, counts), rows_from(first, counts)
     labels = np.asarray(flat["label"].fill_null(len(numbers)).to_numpy(), np.int64)[taken]
     if len(labels) and labels.max() >= len(numbers):
-        raise FileError(
-            f"The column '{BOXES}.label' of {path!r} has the label {labels.max()}, there are {len(numbers)}: "
-            f"{listed(label_names)}."
-        )
+        what = f"The column '{BOXES}.label' of {path!r} has the label {labels.max()}"
+        raise FileError(f"{what}, there are {len(numbers)}: {listed(label_names)}.")
     ego_from_world = poses.inverse(log.ego.at(log.frame_times))[frame]
     turn = poses.quaternion_of_rotation(ego_from_world[..., :3])
     chosen = values[taken]
@@ -612,7 +597,7 @@ class ArrowLogProvider(DrivingProvider):
         storage_options: Mapping[str, Any] | None = None,
         **fields: Unpack[DrivingFieldSettings],
     ) -> None:
-        """Find the logs and open their index; it is made where it is not there.
+        """Find the logs and open their index, which is made on first use.
 
         Args:
             logs: A folder with logs at any depth, a log, or several of them.
@@ -629,7 +614,7 @@ class ArrowLogProvider(DrivingProvider):
 
         Raises:
             FileError: There are no logs, or a file cannot be read or is not as it should be.
-            SettingError: pyarrow is missing, or the logs lack what is asked for.
+            SettingError: pyarrow is missing, or the logs lack what is requested.
         """
         given = [logs] if isinstance(logs, str | os.PathLike) else list(logs)
         folders = [folder for each in given for folder in find_logs(file_path(each, "logs"))]
@@ -639,12 +624,9 @@ class ArrowLogProvider(DrivingProvider):
             lidar_sensor=lidar_sensor,
             most_sweeps=most_sweeps(fields),
         )
-        index = cached_index(
-            lambda: make_index(folders, settings),
-            [source for folder in folders for source in LogFiles(folder).sources],
-            {"reader": "arrow_logs 1", "folders": folders, **attrs.asdict(settings)},
-            index_cache,
-        )
+        sources = [source for folder in folders for source in LogFiles(folder).sources]
+        key = {"reader": "arrow_logs 1", "folders": folders, **attrs.asdict(settings)}
+        index = cached_index(lambda: make_index(folders, settings), sources, key, index_cache)
         self._index_cache = index_cache
         super().__init__(index, os.path.sep, scenes=scenes, storage_options=storage_options, **fields)
         self._is_video  # noqa: B018 - refuses cameras of two forms

@@ -109,20 +109,18 @@ class Calibration:
                 try:
                     matrices[name.rstrip(":")] = np.array([float(word) for word in rest.split()])
                 except ValueError:
-                    raise FileError(
-                        f"Line {number} of {str(path)!r} must hold numbers, got {line[:80]!r}."
-                    ) from None
+                    where = f"Line {number} of {str(path)!r}"
+                    raise FileError(f"{where} must hold numbers, got {line[:80]!r}.") from None
         return cls(path, matrices)
 
     def _matrix(self, shape: tuple[int, int], *names: str) -> Float64:
         found = [name for name in names if name in self.matrices]
         if not found:
             raise FileError(f"{str(self.path)!r} has no {listed(names)}. It has: {listed(self.matrices)}.")
-        values = self.matrices[found[0]]
-        if len(values) != shape[0] * shape[1] or not np.isfinite(values).all():
-            raise FileError(
-                f"{found[0]} in {str(self.path)!r} must be {shape[0]} x {shape[1]} numbers, got {len(values)}."
-            )
+        values, (rows, columns) = self.matrices[found[0]], shape
+        if len(values) != rows * columns or not np.isfinite(values).all():
+            where = f"{found[0]} in {str(self.path)!r}"
+            raise FileError(f"{where} must be {rows} x {columns} numbers, got {len(values)}.")
         return values.reshape(shape)
 
     def pose(self, *names: str) -> Float64:
@@ -166,9 +164,8 @@ def frame_numbers(root: Path, image_folders: Mapping[str, str], points_folder: s
     folders = [*image_folders.values(), points_folder]
     numbers = sorted({number for folder in folders for number in numbered_files(root / folder)})
     if not numbers:
-        raise FileError(
-            f"There are no images (000000.png) or points (000000.bin) in {listed(folders)} of {str(root)!r}."
-        )
+        what = "images (000000.png) or points (000000.bin)"
+        raise FileError(f"There are no {what} in {listed(folders)} of {str(root)!r}.")
     return numbers
 
 
@@ -264,7 +261,7 @@ class KittiOdometryProvider(DrivingProvider):
         index_cache: str | os.PathLike[str] | None = None,
         **fields: Unpack[DrivingFieldSettings],
     ) -> None:
-        """Find the sequences and open their index; it is made where it is not there.
+        """Find the sequences and open their index, which is made on first use.
 
         Args:
             root: The folder with ``sequences`` and ``poses``.
@@ -275,38 +272,29 @@ class KittiOdometryProvider(DrivingProvider):
 
         Raises:
             FileError: There are no sequences with poses, or a file cannot be read or is not as it should be.
-            SettingError: The data set lacks what is asked for.
+            SettingError: The data set lacks what is requested.
         """
         top = Path(file_path(root, "root")).absolute()
         names = sorted(path.stem for path in (top / "poses").glob("*.txt"))
         names = [name for name in names if (top / "sequences" / name).is_dir()]
         if not names:
-            raise FileError(
-                f"There is no sequence in {str(top)!r} that has both a folder in 'sequences' and a file in "
-                "'poses'."
-            )
+            rule = "both a folder in 'sequences' and a file in 'poses'"
+            raise FileError(f"There is no sequence in {str(top)!r} that has {rule}.")
         sweeps = most_sweeps(fields)
         sources = [top / "poses" / f"{name}.txt" for name in names]
         for name in names:
             folder = top / "sequences" / name
             parts = [folder / part for part in (*_ODOMETRY_CAMERAS, "velodyne") if (folder / part).is_dir()]
             sources += [folder / "calib.txt", folder / "times.txt", *parts]
-        index = cached_index(
-            lambda: odometry_index(top, names, sweeps),
-            sources,
-            {"reader": "kitti odometry 1", "most_sweeps": sweeps},
-            index_cache,
-        )
+        key = {"reader": "kitti odometry 1", "most_sweeps": sweeps}
+        index = cached_index(lambda: odometry_index(top, names, sweeps), sources, key, index_cache)
         super().__init__(index, top, scenes=scenes, **fields)
 
 
 def odometry_index(root: Path, names: Sequence[str], most_sweeps: int) -> DrivingIndex:
     """Make the index of sequences."""
-    cameras = [
-        camera
-        for camera in _ODOMETRY_CAMERAS
-        if any((root / "sequences" / name / camera).is_dir() for name in names)
-    ]
+    folders = [root / "sequences" / name for name in names]
+    cameras = [camera for camera in _ODOMETRY_CAMERAS if any((folder / camera).is_dir() for folder in folders)]
     return index_of_scenes(
         [_odometry_scene(root, name, cameras) for name in names],
         base="lidar",
@@ -388,10 +376,9 @@ def read_labels(path: Path, numbers: Sequence[int]) -> list[Label]:
         except ValueError as error:
             raise FileError(f"{where} is no label: {error}. It is {line[:120]!r}.") from None
         if label.frame not in place_of:
-            raise FileError(
-                f"{where} is of frame {label.frame}, which the sequence does not have: its frames are "
-                f"{numbers[0]} to {numbers[-1]}."
-            )
+            there = f"{numbers[0]} to {numbers[-1]}"
+            what = f"{where} is of frame {label.frame}, which the sequence does not have"
+            raise FileError(f"{what}: its frames are {there}.")
         labels.append(label._replace(frame=place_of[label.frame]))
     return sorted(labels, key=lambda label: label.frame)
 
@@ -501,7 +488,7 @@ class KittiTrackingProvider(DrivingProvider):
         index_cache: str | os.PathLike[str] | None = None,
         **fields: Unpack[DrivingFieldSettings],
     ) -> None:
-        """Find the sequences and open their index; it is made where it is not there.
+        """Find the sequences and open their index, which is made on first use.
 
         Args:
             root: The folder with ``calib``.
@@ -514,7 +501,7 @@ class KittiTrackingProvider(DrivingProvider):
 
         Raises:
             FileError: There are no sequences, or a file cannot be read or is not as it should be.
-            SettingError: The data set lacks what is asked for.
+            SettingError: The data set lacks what is requested.
         """
         top = Path(file_path(root, "root")).absolute()
         with_poses = flag(with_poses, "with_poses")
@@ -528,12 +515,8 @@ class KittiTrackingProvider(DrivingProvider):
             found = [top / part / name for part in (*_TRACKING_CAMERAS, "velodyne")]
             labels = top / "label_02" / f"{name}.txt"
             sources += [path for path in (*found, labels) if path.exists()]
-        index = cached_index(
-            lambda: tracking_index(top, names, with_poses, sweeps),
-            sources,
-            {"reader": "kitti tracking 1", "most_sweeps": sweeps, "with_poses": with_poses},
-            index_cache,
-        )
+        key = {"reader": "kitti tracking 1", "most_sweeps": sweeps, "with_poses": with_poses}
+        index = cached_index(lambda: tracking_index(top, names, with_poses, sweeps), sources, key, index_cache)
         super().__init__(index, top, scenes=scenes, **fields)
 
 

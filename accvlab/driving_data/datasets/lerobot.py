@@ -231,7 +231,7 @@ class LeRobotProvider(DrivingProvider):
         videos/<feature>/chunk-000/file-000.mp4
 
     One sample per row, as `DrivingProvider` has them; each episode is a scene, ``"episode-000000"``. Cameras are
-    the features of type ``video``, by what stands behind ``observation.images.``. A frame of a video is found by
+    the features of type ``video``, by what follows ``observation.images.``. A frame of a video is found by
     its exact time: the start of the episode in the video, and the ``timestamp`` of the row.
 
     LeRobot says nothing of cameras and vehicles: without ``pose_feature`` the vehicle stays at the origin, and
@@ -253,7 +253,7 @@ class LeRobotProvider(DrivingProvider):
         index_cache: str | os.PathLike[str] | None = None,
         **fields: Unpack[DrivingFieldSettings],
     ) -> None:
-        """Read the tables and open the index; it is made where it is not there.
+        """Read the tables and open the index, which is made on first use.
 
         Args:
             root: The folder of the data set.
@@ -267,25 +267,17 @@ class LeRobotProvider(DrivingProvider):
 
         Raises:
             FileError: A file cannot be read or is not as it should be.
-            SettingError: pyarrow is missing, or the data set lacks what is asked for.
+            SettingError: pyarrow is missing, or the data set lacks what is requested.
         """
         files = LeRobotFiles(Path(file_path(root, "root")).absolute())
         if pose_feature is not None:
             text(pose_feature, "pose_feature")
         calibrations = _calibrations(calibration or {})
         videos = VideoFrames(cache_folder(index_cache) / "videos")
+        key: dict[str, Any] = {"reader": "lerobot 1", "root": str(files.root), "pose_feature": pose_feature}
+        key["calibration"] = {camera: [each.tolist() for each in pair] for camera, pair in calibrations.items()}
         index = cached_index(
-            lambda: make_index(files, videos, pose_feature, calibrations),
-            files.sources,
-            {
-                "reader": "lerobot 1",
-                "root": str(files.root),
-                "pose_feature": pose_feature,
-                "calibration": {
-                    camera: [matrix.tolist(), place.tolist()] for camera, (matrix, place) in calibrations.items()
-                },
-            },
-            index_cache,
+            lambda: make_index(files, videos, pose_feature, calibrations), files.sources, key, index_cache
         )
         self._index_cache = index_cache
         super().__init__(index, files.root, scenes=scenes, **fields)

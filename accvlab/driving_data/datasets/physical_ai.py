@@ -258,7 +258,7 @@ class PhysicalAiProvider(DrivingProvider):
         index_cache: str | os.PathLike[str] | None = None,
         **fields: Unpack[DrivingFieldSettings],
     ) -> None:
-        """Find the clips and open their index; it is made where it is not there.
+        """Find the clips and open their index, which is made on first use.
 
         Args:
             root: The folder of the data set.
@@ -273,7 +273,7 @@ class PhysicalAiProvider(DrivingProvider):
 
         Raises:
             FileError: There are no clips, or a file cannot be read or is not as it should be.
-            SettingError: pyarrow is missing, or the clips lack what is asked for.
+            SettingError: pyarrow is missing, or the clips lack what is requested.
         """
         top = Path(file_path(root, "root")).absolute()
         stride = whole_number(stride, "stride", at_least=1)
@@ -291,8 +291,8 @@ class PhysicalAiProvider(DrivingProvider):
         for clip in clips:
             sources |= {clip.path("times", camera) for camera in clip.cameras} | {clip.path("ego_motion")}
             sources |= {path for path in [clip.path("obstacles")] if path.exists()}
-        key = {"reader": "physical ai 1", "clips": [[clip.name, clip.cameras] for clip in clips]}
-        key |= {"reference": reference, "stride": stride, "root": str(top), **attrs.asdict(layout)}
+        key = {"reader": "physical ai 1", "reference": reference, "stride": stride, "root": str(top)}
+        key |= {"clips": [[clip.name, clip.cameras] for clip in clips], **attrs.asdict(layout)}
         index = cached_index(
             lambda: make_index(clips, calibration, names, reference, stride), sorted(sources), key, index_cache
         )

@@ -273,7 +273,7 @@ class _View:
         name: Name.
         mounted: ``ego_from_camera``.
         intrinsics: ``(3, 3)``.
-        wh: Size of the images, ``(2,)``; NaN where it is not known.
+        wh: Size of the images, ``(2,)``; NaN where unknown.
         frames: The frames.
     """
 

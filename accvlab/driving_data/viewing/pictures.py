@@ -122,7 +122,7 @@ class Picture:
         return buffer.getvalue()
 
     def __repr__(self) -> str:
-        """Tell the size."""
+        """Show the size."""
         width, height = self.figure.get_size_inches() * self.figure.dpi
         return f"Picture({int(width)} x {int(height)} pixels)"
 
@@ -140,7 +140,7 @@ def show(
 ) -> Picture:
     """Draw a sample of a provider, or one of a batch of a loader: cameras with boxes, and the scene from above.
 
-    Cameras stand as they look around the vehicle, where that is known: ahead in the first row, behind in the
+    Cameras are placed as they look around the vehicle, where that is known: ahead in the first row, behind in the
     second. Boxes are projected by the matrices of the sample: where they do not fit in the picture, the data do
     not fit. The front of a box is crossed. From above: boxes, their velocities (the way of one second), lidar
     points, map lines; the vehicle is in the middle and looks up.

@@ -30,10 +30,10 @@ class CameraView:
     Attributes:
         name: Name of the camera.
         image: ``(H, W, 3)`` uint8, RGB.
-        image_from_reference: ``(3, 4)``, the reference frame to pixels times depth; None where it is not known.
+        image_from_reference: ``(3, 4)``, the reference frame to pixels times depth; None where unknown.
         boxes_2d: ``(M, 4)``, x1, y1, x2, y2, pixels, or None.
         heatmap: ``(h, w)`` in [0, 1], or None.
-        bearing: Where the camera looks, radians to the left of ahead; None where it is not known.
+        bearing: Where the camera looks, radians to the left of ahead; None where unknown.
     """
 
     name: str

@@ -21,7 +21,7 @@ from . import poses
 
 UInt8Array = npt.NDArray[np.uint8]
 _VALUE_BYTES = 8  # of a value in an array; in a file, a few bytes can be a million equal ones
-# Beside pyarrow's own errors: names and texts are decoded on use, and may be numbers in a list that is cut short.
+# Besides pyarrow's own errors: names and texts are decoded on use, and may be numbers in a list that is cut short.
 _UNREADABLE = (OSError, MemoryError, UnicodeDecodeError, IndexError)
 
 
@@ -245,7 +245,7 @@ class ArrowFile:
 
     @property
     def metadata(self) -> Mapping[bytes, bytes]:
-        """What the schema says beside the columns."""
+        """What the schema says besides the columns."""
         return self._schema.metadata or {}
 
     def type_of(self, name: str) -> Any:

@@ -108,7 +108,7 @@ class DrivingFields:
         """Fill in what was left open, for an index.
 
         Raises:
-            SettingError: The index lacks what is asked for; the message lists all of it.
+            SettingError: The index lacks what is requested; the message lists all of it.
         """
         cameras = index.camera_names if self.cameras is None else self.cameras
         has_boxes, has_lidar = index.boxes is not None, index.lidar is not None
@@ -216,7 +216,7 @@ def _group(*fields: tuple[str, types.DALIDataType, int | None]) -> SampleDataGro
 
 
 def most_sweeps(fields: DrivingFieldSettings) -> int:
-    """Number of sweeps that an index has for each frame: those asked for, at least 10, as most models take."""
+    """Number of sweeps that an index has for each frame: those requested, at least 10, as most models take."""
     num_sweeps: object = fields.get("num_sweeps")
     return max(10, num_sweeps) if isinstance(num_sweeps, int) else 10
 

@@ -118,13 +118,13 @@ class BoxColumns:
         center: Centers, in the base.
         size: Length, width, height.
         rotation: Quaternions, w first, from box to base; the length is along x of the box.
-        velocity: Over ground, in the base; NaN where it is not known.
+        velocity: Over ground, in the base; NaN where unknown.
         category: Number of the category; -1 for none.
-        instance: Number of the object, the same in all frames of a scene; -1 where it is not known.
+        instance: Number of the object, the same in all frames of a scene; -1 where unknown.
         attribute: Number of the attribute; -1 for none.
-        visibility: 1 to 4: up to 40, 60, 80, 100 % visible; 0 where it is not known.
-        num_lidar_points: In the box; -1 where it is not known.
-        num_radar_points: In the box; -1 where it is not known.
+        visibility: 1 to 4: up to 40, 60, 80, 100 % visible; 0 where unknown.
+        num_lidar_points: In the box; -1 where unknown.
+        num_radar_points: In the box; -1 where unknown.
     """
 
     first: Annotated[Int64, "F+1", "N"]
@@ -150,7 +150,7 @@ class Box2dColumns:
         center: Projection of the center of the object, pixels.
         depth: Depth of the center.
         category: Number in ``box2d_categories``.
-        box_row: Row of the object in the columns of boxes; -1 where it is not known.
+        box_row: Row of the object in the columns of boxes; -1 where unknown.
     """
 
     first: Annotated[Int64, "I+1", "M"]
@@ -408,7 +408,7 @@ def cached_index(
     settings: Mapping[str, Any],
     folder: str | os.PathLike[str] | None,
 ) -> Path:
-    """Get the folder of the index of some files; it is made where it is not there, by one of several processes.
+    """Get the folder of the index of some files; one is made on first use, by one of several processes.
 
     An index counts as long as path, size and time of change of the files, and the settings, are what they were.
 

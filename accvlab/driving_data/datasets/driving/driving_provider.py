@@ -74,7 +74,7 @@ class DrivingProvider(DataProvider):
                 centers              FLOAT (M, 2)      projections of the centers, pixels
                 depths               FLOAT (M,)        meters
                 categories           INT32 (M,)        as those of the boxes
-                box_rows             INT32 (M,)        row in `boxes`; -1 where it is not known or left out
+                box_rows             INT32 (M,)        row in `boxes`; -1 where unknown or left out
         lidar, sweeps[0..S-1]                          sweeps: before the frame, the newest first
             points                   FLOAT (P, K)      x, y, z in coordinates of the sensor, and what it measures
             reference_from_lidar     FLOAT64 (4, 4)    with the motion between the two times
@@ -83,12 +83,12 @@ class DrivingProvider(DataProvider):
             centers                  FLOAT (N, 3)
             sizes                    FLOAT (N, 3)      length, width, height
             yaws                     FLOAT (N,)        in (-pi, pi], of the length against x
-            velocities               FLOAT (N, 3)      over ground, m/s; NaN where it is not known
+            velocities               FLOAT (N, 3)      over ground, m/s; NaN where unknown
             categories               INT32 (N,)        index into `class_names`; -1 for none
             attributes               INT32 (N,)        index into `attribute_names`; -1 for none
-            visibilities             INT32 (N,)        1 to 4: up to 40, 60, 80, 100 %; 0 where it is not known
-            num_lidar_points         INT32 (N,)        -1 where it is not known
-            num_radar_points         INT32 (N,)        -1 where it is not known
+            visibilities             INT32 (N,)        1 to 4: up to 40, 60, 80, 100 %; 0 where unknown
+            num_lidar_points         INT32 (N,)        -1 where unknown
+            num_radar_points         INT32 (N,)        -1 where unknown
             instances                INT64 (N,)        the same object has one number in a scene; -1: not known
             future_centers           FLOAT (N, T, 3)   in the T following frames
             is_future_known          BOOL (N, T)       False, and zeros, where the object is not there
@@ -100,8 +100,8 @@ class DrivingProvider(DataProvider):
     Lengths are meters, angles radians. All but what is said to be in another frame is in the *reference frame*:
     the lidar's, or the vehicle's (x ahead, y to the left, z up). Matrices are named by what they make of what.
 
-    Frames of a scene stand together, by time; `sequence_lengths` is what samplers need. A pickle holds the folder
-    of the index: each process maps it, and files are read in the workers.
+    Frames of a scene follow each other, by time; `sequence_lengths` is what samplers need. A pickle holds the
+    folder of the index: each process maps it, and files are read in the workers.
     """
 
     # Where subclasses keep indices; None for the usual folder, see `cache_folder`.
@@ -128,7 +128,7 @@ class DrivingProvider(DataProvider):
 
         Raises:
             FileError: The index cannot be opened.
-            SettingError: The data set lacks what is asked for, or there are no frames.
+            SettingError: The data set lacks what is requested, or there are no frames.
         """
         self._given_index = index if isinstance(index, DrivingIndex) else os.path.abspath(index)
         self._storage = Storage(data_root, storage_options)
@@ -252,7 +252,7 @@ class DrivingProvider(DataProvider):
         )
 
     def describe(self) -> str:
-        """Tell what was found, and what it was made of (`DrivingProvider.origin`), in lines."""
+        """Describe what was found, and what it was made of (`DrivingProvider.origin`), in lines."""
         return "\n".join([repr(self), *self._origin_lines()])
 
     def _origin_lines(self) -> list[str]:
@@ -264,7 +264,7 @@ class DrivingProvider(DataProvider):
         return lines
 
     def _refuse_missing_images(self, missing: Iterable[Sequence[int]], place: str) -> None:
-        """Refuse frames without an image of a camera that is asked for; ``missing`` are frame and camera each."""
+        """Refuse frames without an image of a camera that is requested; ``missing`` are frame and camera each."""
         frames, cameras, index = {*self._frames.tolist()}, {*self._camera_numbers}, self._index
         problems = [
             f"{_text(index.frames.token[frame])!r} has none of {index.camera_names[camera]}"

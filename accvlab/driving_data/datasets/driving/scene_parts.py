@@ -199,13 +199,13 @@ def index_of_scenes(
 def camera_columns(scenes: Sequence[Scene], time: Float64, names: Sequence[str]) -> CameraColumns:
     """Put the images of scenes together; ``time`` is that of all frames."""
     shape = (len(time), len(names))
-    of_images = {
+    of_images: dict[str, Any] = {
         "file": np.full(shape, "", object),
         "time": np.repeat(time[:, np.newaxis], len(names), axis=1),
         "video_frame": np.full(shape, -1, np.int64),
         "row": np.full(shape, -1, np.int64),
     }
-    of_frames = {name: poses.identity(*shape) for name in ("camera_from_base", "ego_from_camera")}
+    of_frames: dict[str, Any] = {name: poses.identity(*shape) for name in ("camera_from_base", "ego_from_camera")}
     of_frames["intrinsics"] = np.broadcast_to(np.eye(3), (*shape, 3, 3)).copy()
     first = 0
     for scene in scenes:

@@ -93,7 +93,7 @@ class VideoFrames:
 
     @contextmanager
     def shared(self, keys: Iterable[FrameKey]) -> Iterator[None]:
-        """Decode what is asked for several times, or not in order, once and in order. Keys are in order of use."""
+        """Decode what is requested several times, or not in order, once and in order. Keys are in order of use."""
         by_path: dict[str, list[int]] = {}
         for path, number in keys:
             by_path.setdefault(path, []).append(number)

@@ -279,7 +279,7 @@ class _Maker:
     def _box_2d_columns(
         self, cameras: CameraColumns, boxes: BoxColumns | None, categories: tuple[str, ...]
     ) -> tuple[Box2dColumns | None, BoxColumns | None]:
-        """2D boxes; and the 3D boxes with what only the 2D boxes tell of them."""
+        """2D boxes; and the 3D boxes with what only the 2D boxes say of them."""
         of_frames = self._of_all("boxes_2d", "2D boxes")
         if of_frames is None:
             return None, boxes

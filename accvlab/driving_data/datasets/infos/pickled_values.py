@@ -156,7 +156,7 @@ class _Array(_StandIn):
 
 
 def _array_class(budget: Budget) -> None:
-    """Stand for `numpy.ndarray`, which if called would reserve as much memory as it is asked for."""
+    """Stand for `numpy.ndarray`, which if called would reserve as much memory as a pickle says."""
     raise NotPlainError("an array that is not made of its content")
 
 

@@ -23,7 +23,7 @@ Float64Array: TypeAlias = npt.NDArray[np.float64]
 
 @attrs.frozen
 class Entry:
-    """A dict of a pickle, and where it stands. What is missing, or of another form, is a `FileError`."""
+    """A dict of a pickle, and its place. What is missing, or of another form, is a `FileError`."""
 
     values: Mapping[str, Any]
     place: str
@@ -139,7 +139,7 @@ class RawInfo:
     """A frame.
 
     Attributes:
-        place: Where it stands, for errors.
+        place: Its place in the pickle, for errors.
         token: Its name.
         time: Seconds.
         world_from_ego: Pose of the vehicle.
@@ -178,7 +178,7 @@ class RawInfo:
 
 
 def pose_column(raw: Sequence[RawPose], places: Sequence[str], what: str) -> Float64Array:
-    """Make poses ``(n, 3, 4)`` of raw ones; ``places`` say where each stands.
+    """Make poses ``(n, 3, 4)`` of raw ones; ``places`` are theirs, for errors.
 
     Raises:
         FileError: One is not a rigid motion.
@@ -241,7 +241,7 @@ class Sequences:
         order: Numbers of the frames as they are stored.
         names: Name of each scene.
         lengths: Number of frames of each scene.
-        rule: What told where scenes begin.
+        rule: By what scenes were found.
     """
 
     kind: str
@@ -283,7 +283,7 @@ def sequences_of(infos: Sequence[RawInfo], positions: Float64Array, order: str, 
 
 
 def _scene_keys(infos: Sequence[RawInfo], numbers: Sequence[int]) -> tuple[str, list[str]]:
-    """What tells where scenes begin, and the scene of each frame in order."""
+    """By what scenes are found, and the scene of each frame in order."""
     ordered = [infos[number] for number in numbers]
     scenes = [info.scene for info in ordered if info.scene is not None]
     if len(scenes) == len(ordered):
@@ -298,7 +298,7 @@ def _scene_keys(infos: Sequence[RawInfo], numbers: Sequence[int]) -> tuple[str, 
 
 
 def _scene_starts(ordered: Sequence[RawInfo]) -> tuple[str, list[bool]]:
-    """What tells where scenes begin, and whether one begins with each frame but the first."""
+    """By what scenes are found, and whether one begins with each frame but the first."""
     if all(info.number is not None for info in ordered):
         numbers = [info.number or 0 for info in ordered]
         is_first = [True, *(after <= before for before, after in itertools.pairwise(numbers))]

@@ -30,11 +30,11 @@ class Annotations:
     Attributes:
         table: Their table.
         sample: Row of the sample of each.
-        velocity: Over ground; NaN where it is not known.
+        velocity: Over ground; NaN where unknown.
         instance: Row of the object.
         category: Number of the category.
         attribute: Number of the attribute; -1 for none.
-        visibility: 1 to 4; 0 where it is not known.
+        visibility: 1 to 4; 0 where unknown.
         categories: Names of the categories.
         attributes: Names of the attributes.
     """

@@ -101,10 +101,9 @@ def _messages(path: Path, fields: dict[str, int]) -> tuple[Int64, dict[str, Floa
     except (OSError, ValueError, TypeError, KeyError, OverflowError) as error:
         also = [type(error)] if isinstance(error, OSError) else []
         what = f"a message lacks {shown(error.args[0])}" if isinstance(error, KeyError) else error
-        message = (
-            f"The CAN messages {str(path)!r} cannot be used: {what}. Unpack the expansion again, or remove it."
-        )
-        raise error_that_is_also(FileError, also, message) from error
+        message = f"The CAN messages {str(path)!r} cannot be used: {what}."
+        advice = "Unpack the expansion again, or remove it."
+        raise error_that_is_also(FileError, also, f"{message} {advice}") from error
     backwards = np.flatnonzero(np.diff(time) < 0) + 1
     if len(backwards):
         rule = f"The CAN messages {str(path)!r} must be in the order of time"
@@ -167,6 +166,7 @@ class Conversion:
             boxes_2d = box2d_columns(boxes, images, _image_sizes(data, frames, cameras))
         lidar = lidar_columns(data, calibrations, frames, self.max_sweeps)
         missing = [] if images is None else np.argwhere(images.file == b"").tolist()
+        found = {"missing_images": missing, "scenes": self._logs(scenes)}
         return DrivingIndex(
             base="ego" if lidar is None else "lidar",
             frames=columns,
@@ -178,13 +178,7 @@ class Conversion:
             categories=annotations.categories,
             attributes=annotations.attributes,
             point_columns=POINT_COLUMNS if lidar is not None else (),
-            origin={
-                "data set": "nuScenes",
-                "tables": str(self.tables),
-                "frames": self.frames,
-                "missing_images": missing,
-                "scenes": self._logs(scenes),
-            },
+            origin={"data set": "nuScenes", "tables": str(self.tables), "frames": self.frames, **found},
         )
 
     def _logs(self, scenes: Scenes) -> dict[str, dict[str, Any]]:
@@ -272,7 +266,7 @@ class NuScenesProvider(DrivingProvider):
 
         Raises:
             FileError: Tables are missing or damaged; the message names file, record and field.
-            SettingError: An argument breaks its rule, the data set lacks what is asked for, or frames have no
+            SettingError: An argument breaks its rule, the data set lacks what is requested, or frames have no
                 image of a camera.
         """
         folder = Path(file_path(root, "root")).expanduser().absolute()
@@ -286,12 +280,8 @@ class NuScenesProvider(DrivingProvider):
             max_sweeps=most_sweeps(fields),
             can_bus=_can_folder(folder, can_bus_root),
         )
-        index_folder = cached_index(
-            conversion.make_index,
-            conversion.sources(),
-            {"format": "nuscenes 1", **attrs.asdict(conversion)},
-            index_cache,
-        )
+        key = {"format": "nuscenes 1", **attrs.asdict(conversion)}
+        index_folder = cached_index(conversion.make_index, conversion.sources(), key, index_cache)
         index = self._index = DrivingIndex.open(index_folder)  # once, though both constructors need it
         if split is not None:
             scenes = chosen_by_split(split, [os.fsdecode(bytes(name)) for name in index.frames.scene])
@@ -303,13 +293,8 @@ class NuScenesProvider(DrivingProvider):
             classes = list(DETECTION_CLASSES)
         if classes is not None:
             fields["classes"] = class_mapping(classes, index.categories)
-        super().__init__(
-            index_folder,
-            folder if data_root is None else data_root,
-            scenes=scenes,
-            storage_options=storage_options,
-            **fields,
-        )
+        top = folder if data_root is None else data_root
+        super().__init__(index_folder, top, scenes=scenes, storage_options=storage_options, **fields)
         missing = index.origin["missing_images"]
         if missing:
             self._refuse_missing_images(missing, f"{index.origin['tables']}/sample_data.json")
@@ -327,8 +312,6 @@ def _can_folder(root: Path, given: str | os.PathLike[str] | None) -> Path | None
         return folder if can_files(folder) else None
     folder = Path(file_path(given, "can_bus_root")).expanduser().absolute()
     if not can_files(folder):
-        raise not_found(
-            f"`can_bus_root` must be a folder with CAN messages (scene-0001_pose.json, ...): {str(folder)!r} "
-            f"has none."
-        )
+        rule = "`can_bus_root` must be a folder with CAN messages (scene-0001_pose.json, ...)"
+        raise not_found(f"{rule}: {str(folder)!r} has none.")
     return folder

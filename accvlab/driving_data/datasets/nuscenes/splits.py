@@ -87,7 +87,7 @@ def _scenes_in_file(path: Path) -> list[str]:
 def class_mapping(
     classes: Sequence[str] | Mapping[str, str], known: Sequence[str]
 ) -> Mapping[str, str] | Sequence[str]:
-    """Categories of the data set by the classes that are asked for, where classes of detection are among them.
+    """Categories of the data set by the classes that are requested, where classes of detection are among them.
 
     Raises:
         SettingError: A class is neither a category of the data set nor one of detection.

@@ -317,7 +317,7 @@ def _pieces(path: Path) -> Iterator[list[Record]]:
                 cut = complete.end()
                 try:
                     records = _parsed(f"[{text[: cut - 1]}]", lines)
-                except json.JSONDecodeError:  # a bracket within text, or damaged: more of it tells
+                except json.JSONDecodeError:  # a bracket within text, or damaged: more of the text decides
                     if len(text) > _LONGEST_RECORD:
                         raise
                     continue
