@@ -87,10 +87,8 @@ class ArgoverseLog:
         for row, sensor in enumerate(columns["sensor_name"].tolist()):
             fx, fy, cx, cy = (float(columns[name][row]) for name in names)
             if not np.isfinite([fx, fy, cx, cy]).all() or min(fx, fy) <= 0:
-                raise FileError(
-                    f"Row {row} of {str(path)!r} must be a calibration with focal lengths above 0, got fx {fx}, "
-                    f"fy {fy}, cx {cx}, cy {cy}."
-                )
+                rule = f"Row {row} of {str(path)!r} must be a calibration with focal lengths above 0"
+                raise FileError(f"{rule}, got fx {fx}, fy {fy}, cx {cx}, cy {cy}.")
             found[sensor] = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]])
         return found
 

@@ -189,10 +189,8 @@ class LogFiles:
     def ego(self) -> Trajectory:
         """Pose of the IMU in the world."""
         if EGO not in self.modalities:
-            raise FileError(
-                f"The log {self.folder!r} has no {EGO}.arrow: frames need the pose of the vehicle. It has: "
-                f"{listed(self.modalities)}."
-            )
+            rule = f"The log {self.folder!r} has no {EGO}.arrow: frames need the pose of the vehicle"
+            raise FileError(f"{rule}. It has: {listed(self.modalities)}.")
         values, times = self.lists(EGO, "imu_se3", 7), self.times(EGO)
         is_known = np.isfinite(values).all(axis=1)
         if not is_known.any():
@@ -296,10 +294,9 @@ def read_points(file: ArrowFile, column: str, row: int, names: Sequence[str]) ->
         FileError: They cannot be read, or lack a column.
     """
     if str(file.type_of(column)) == "string":
-        raise FileError(
-            f"The lidar points of {file.path!r} are stored as paths of files of the data set. Convert the logs "
-            f"with lidar_store_option='binary' and lidar_codec='ipc', or leave `lidar` off."
-        )
+        what = f"The lidar points of {file.path!r} are stored as paths of files of the data set"
+        advice = "with lidar_store_option='binary' and lidar_codec='ipc', or leave `lidar` off"
+        raise FileError(f"{what}. Convert the logs {advice}.")
     content = file.content(column, row)
     if content is None:
         return np.zeros((0, len(names)), np.float32)
@@ -650,10 +647,9 @@ class ArrowLogProvider(DrivingProvider):
                 f"{name}: {'videos and files' if video and file else 'videos' if video else 'files'}"
                 for name, video, file in zip(self.camera_names, of_video, of_files, strict=True)
             ]
-            raise SettingError(
-                f"The images of a sample must be all encoded or all of videos: choose `cameras` or `scenes` that "
-                f"go together. There are: {listed(kinds)}."
-            )
+            rule = "The images of a sample must be all encoded or all of videos"
+            advice = "choose `cameras` or `scenes` that go together"
+            raise SettingError(f"{rule}: {advice}. There are: {listed(kinds)}.")
         return bool(of_video.any())
 
     def _image(self, cameras: CameraColumns, frame: int, camera: int) -> Any:

@@ -69,10 +69,8 @@ def read_rows(path: Path, num_columns: int, what: str, last: int = -1) -> Float6
                 if len(row) != num_columns or not np.isfinite(row).all():
                     raise ValueError
             except ValueError:
-                raise FileError(
-                    f"Each line of {str(path)!r} must have {num_columns} numbers ({what}), line {number} is "
-                    f"{line[:80]!r}."
-                ) from None
+                rule = f"Each line of {str(path)!r} must have {num_columns} numbers ({what})"
+                raise FileError(f"{rule}, line {number} is {line[:80]!r}.") from None
             rows.append(row)
     if last >= len(rows):
         raise FileError(f"{str(path)!r} has {len(rows)} lines, but the sequence has a frame {last}.")

@@ -107,10 +107,8 @@ class LeRobotFiles:
                 raise ValueError("other places")
             return pattern.format(video_key=feature, chunk_index=chunk, file_index=file)
         except (KeyError, IndexError, ValueError) as error:
-            raise FileError(
-                f"{field!r} of {str(self.root / 'meta/info.json')!r} must be a name with {{video_key}}, "
-                f"{{chunk_index}} and {{file_index}}, got {pattern!r}."
-            ) from error
+            where, rule = str(self.root / "meta/info.json"), "{video_key}, {chunk_index} and {file_index}"
+            raise FileError(f"{field!r} of {where!r} must be a name with {rule}, got {pattern!r}.") from error
 
     @property
     def sources(self) -> list[Path]:
@@ -190,9 +188,8 @@ def _data_of(
 
 def _poses_of(values: Float64, feature: str) -> Float64:
     if values.shape[1] != 7:
-        raise SettingError(
-            f"`pose_feature` must have 7 numbers (x, y, z, qw, qx, qy, qz), {feature!r} has {values.shape[1]}."
-        )
+        rule = "`pose_feature` must have 7 numbers (x, y, z, qw, qx, qy, qz)"
+        raise SettingError(f"{rule}, {feature!r} has {values.shape[1]}.")
     lengths = np.linalg.norm(values[:, 3:], axis=1)
     wrong = lengths[~(np.abs(lengths - 1) < 1e-2)]
     if len(wrong):

@@ -282,10 +282,8 @@ class PhysicalAiProvider(DrivingProvider):
         names = sorted({camera for clip in clips for camera in clip.cameras})
         reference = reference_camera or (_FRONT if _FRONT in names else names[0])
         if reference not in names:
-            raise SettingError(
-                f"`reference_camera` must be a camera of the clips, got {reference!r}."
-                f"{did_you_mean(reference, names)} There are: {listed(names)}."
-            )
+            hint = f"{did_you_mean(reference, names)} There are: {listed(names)}."
+            raise SettingError(f"`reference_camera` must be a camera of the clips, got {reference!r}.{hint}")
         calibration = ClipCalibration(top, layout)
         sources = {calibration.path(part, clip.name) for clip in clips for part in ("intrinsics", "extrinsics")}
         for clip in clips:

@@ -55,10 +55,8 @@ def require_memory(num_bytes: int, what: str = "unpacked it has {} bytes") -> No
 def require_column(path: str | os.PathLike[str], name: str, known: Sequence[str]) -> None:
     """Refuse a file without a column."""
     if name not in known:
-        raise FileError(
-            f"The file {os.fspath(path)!r} has no column {name!r}.{did_you_mean(name, known)} It has: "
-            f"{listed(known)}."
-        )
+        hint = f"{did_you_mean(name, known)} It has: {listed(known)}."
+        raise FileError(f"The file {os.fspath(path)!r} has no column {name!r}.{hint}")
 
 
 @contextmanager
@@ -143,10 +141,8 @@ def poses_of_columns(
     is_wrong = ~(np.abs(np.linalg.norm(quaternion, axis=-1) - 1) < 1e-2) | ~np.isfinite(place).all(axis=-1)
     if is_wrong.any():
         row = int(np.argmax(is_wrong))
-        raise FileError(
-            f"Row {row} of {os.fspath(path)!r} must be a pose, whose quaternion has the length 1, got "
-            f"{quaternion[row]} and {place[row]}."
-        )
+        rule = f"Row {row} of {os.fspath(path)!r} must be a pose, whose quaternion has the length 1"
+        raise FileError(f"{rule}, got {quaternion[row]} and {place[row]}.")
     return poses.pose_of_quaternion(quaternion, place)
 
 
@@ -211,9 +207,8 @@ def _lists_as_numpy(
         values = arrow.compute.list_flatten(column)
         if None not in lengths and len(lengths) <= 1 and not values.null_count:
             return np.asarray(values.to_numpy(), np.float64).reshape(len(column), *lengths)
-    raise FileError(
-        f"The column {name!r} of {os.fspath(path)!r} must hold lists of numbers of one length, got {column.type}."
-    )
+    where = f"The column {name!r} of {os.fspath(path)!r}"
+    raise FileError(f"{where} must hold lists of numbers of one length, got {column.type}.")
 
 
 class ArrowFile:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 FloatArray = npt.NDArray[np.float32]
 
+_LEAVE_OUT = "Leave the camera (`cameras`) or the scene (`scenes`) out."
 # Of poses that are the same but for rounding, far from the origin of the world; meters, or parts of an axis.
 _ROUNDING = 1e-8
 
@@ -272,10 +273,8 @@ class DrivingProvider(DataProvider):
             if frame in frames and camera in cameras
         ]
         if problems:
-            raise SettingError(
-                f"Each frame must have an image of each camera in {place}, but:\n"
-                f"{bullets(problems)}\nLeave the camera (`cameras`) or the scene (`scenes`) out."
-            )
+            rule = f"Each frame must have an image of each camera in {place}, but:\n{bullets(problems)}"
+            raise SettingError(f"{rule}\n{_LEAVE_OUT}")
 
     # --- samples ----------------------------------------------------------------------------------------
 
@@ -441,10 +440,8 @@ class DrivingProvider(DataProvider):
         """Read the image of a frame: the bytes of its file, ``(num_bytes,)`` uint8; of a video, its pixels."""
         name, number = self._frame_key(cameras, frame, camera)
         if not name:
-            raise FileError(
-                f"The frame {_text(self._index.frames.token[frame])!r} has no image of camera "
-                f"{self._index.camera_names[camera]!r}. Leave the camera (`cameras`) or the scene (`scenes`) out."
-            )
+            token, name = _text(self._index.frames.token[frame]), self._index.camera_names[camera]
+            raise FileError(f"The frame {token!r} has no image of camera {name!r}. {_LEAVE_OUT}")
         return self._storage.read_bytes(name) if number < 0 else self._video_frames.frame(name, number)
 
     def _frame_key(self, cameras: CameraColumns, frame: int, camera: int) -> FrameKey:
@@ -459,10 +456,9 @@ class DrivingProvider(DataProvider):
         content = self._storage.read_bytes(name)
         num_columns = len(self.point_columns)
         if len(content) % (4 * num_columns):
-            raise FileError(
-                f"The file {self._storage.path(name)!r} must hold points of {num_columns} float32 "
-                f"({listed(self.point_columns)}), but has {len(content)} bytes: it is cut short or no such file."
-            )
+            rule = f"must hold points of {num_columns} float32 ({listed(self.point_columns)})"
+            got = f"but has {len(content)} bytes: it is cut short or no such file"
+            raise FileError(f"The file {self._storage.path(name)!r} {rule}, {got}.")
         return content.view(np.float32).reshape(-1, num_columns)
 
     # --- boxes ------------------------------------------------------------------------------------------

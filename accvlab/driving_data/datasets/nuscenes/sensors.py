@@ -322,7 +322,7 @@ def frame_columns(
     if LIDAR in data.channels:
         record = frames.records[:, data.channels.index(LIDAR)]
         if (record < 0).any():
-            frame = int(np.flatnonzero(record < 0)[0])
+            frame = int(np.argmax(record < 0))
             raise FileError(
                 f"The frame {tokens[frame].decode()!r} must have a record of {LIDAR} in "
                 f"{str(data.table.path)!r}, as others have; {int((record < 0).sum())} frame(s) have none. Leave "

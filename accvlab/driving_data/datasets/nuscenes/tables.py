@@ -127,10 +127,8 @@ class Table:
         tokens = self["token"][self._order]
         repeated = np.flatnonzero(tokens[1:] == tokens[:-1])
         if len(repeated):
-            raise FileError(
-                f"The file {str(self.path)!r} must have each token once, but has {_written(tokens[repeated[0]])} "
-                f"several times. {_AGAIN}"
-            )
+            rule, token = f"The file {str(self.path)!r} must have each token once", tokens[repeated[0]]
+            raise FileError(f"{rule}, but has {_written(token)} several times. {_AGAIN}")
         return tokens
 
     def rows_of(self, table: Table, field: str, *, may_be_empty: bool = False) -> Rows:
@@ -182,10 +180,8 @@ class Table:
         if is_wrong.any():
             row = int(np.flatnonzero(is_wrong)[0])
             got = f", got {self[field][row].tolist()}" if field else ""
-            raise FileError(
-                f"The record {_written(self['token'][row])} of {str(self.path)!r} {what}{got}"
-                f"{_others(~is_wrong)}. {_AGAIN}"
-            )
+            where = f"The record {_written(self['token'][row])} of {str(self.path)!r}"
+            raise FileError(f"{where} {what}{got}{_others(~is_wrong)}. {_AGAIN}")
 
 
 _AGAIN = "Unpack or write the tables again."
@@ -222,10 +218,8 @@ def tables_folder(root: Path, version: str) -> Path:
         raise not_found(f"There is no folder {version!r} of tables in {str(root)!r}.{hint}")
     missing = [f"{name}.json" for name in TABLES if not (folder / f"{name}.json").is_file()]
     if missing:
-        raise not_found(
-            f"{str(folder)!r} must have all tables of nuScenes, but lacks {listed(missing)}. Unpack the "
-            f"metadata again."
-        )
+        rule = f"{str(folder)!r} must have all tables of nuScenes"
+        raise not_found(f"{rule}, but lacks {listed(missing)}. Unpack the metadata again.")
     return folder
 
 
@@ -271,10 +265,8 @@ def _column_values(path: Path, records: Sequence[Record], names: Any) -> dict[st
             columns[name] = [record[name] for record in records]
         except KeyError as error:
             record = next(one for one in records if name not in one)
-            raise FileError(
-                f"Each record of {str(path)!r} must be an object with the field {name!r}, got {shown(record)}. "
-                f"{_AGAIN}"
-            ) from error
+            rule = f"Each record of {str(path)!r} must be an object with the field {name!r}"
+            raise FileError(f"{rule}, got {shown(record)}. {_AGAIN}") from error
     return columns
 
 
@@ -329,9 +321,8 @@ def _pieces(path: Path) -> Iterator[list[Record]]:
     except UnicodeDecodeError as error:
         raise FileError(f"The table {str(path)!r} must be text (UTF-8): {error}. {_AGAIN}") from error
     except json.JSONDecodeError as error:
-        raise FileError(
-            f"The table {str(path)!r} is damaged or cut short, line {lines + error.lineno}: {error.msg}. {_AGAIN}"
-        ) from error
+        where = f"The table {str(path)!r} is damaged or cut short, line {lines + error.lineno}"
+        raise FileError(f"{where}: {error.msg}. {_AGAIN}") from error
 
 
 def _parsed(text: str, lines: int) -> list[Record]:
