@@ -414,7 +414,7 @@ def box_columns(labels: Sequence[Label], base_from_rectified: Float64) -> dict[s
         "rotation": poses.quaternion_of_rotation(base_from_rectified[:, :3] @ about_y @ _CAMERA_FROM_BOX),
         "category": np.array([label.category for label in labels], np.str_),
         "instance": np.array([label.track for label in labels], np.int64),
-        "attribute": np.where((truncation >= 0) & (truncation < 3), truncation, -1).astype(np.int32),
+        "attribute": np.where((truncation >= 0) & (truncation < len(ATTRIBUTES)), truncation, -1).astype(np.int32),
         "visibility": _VISIBILITIES[np.where((occlusion >= 0) & (occlusion <= 3), occlusion, 3).astype(np.int64)],
     }
 

@@ -166,10 +166,9 @@ def show(
         raise SettingError(
             'Pictures need Matplotlib, which is not installed: pip install "accvlab.dali_pipeline_framework[viz]".'
         ) from error
-    if isinstance(data, SceneView):
-        views = [data]
-    elif isinstance(data, Sequence):
-        views, frames = [*data], [*range(len(data))]
+    if isinstance(data, SceneView | Sequence):
+        views = [data] if isinstance(data, SceneView) else [*data]
+        frames = [*range(len(views))]
     else:
         settings: dict[str, Any] = {"fields": fields, "class_names": class_names}
         settings |= {"image_mean": image_mean, "image_std": image_std}
@@ -186,8 +185,7 @@ def show(
     elif max(len(one.cameras) for one in views) > 1:
         rows = [list(one.cameras) for one in views]
     else:
-        cameras = [camera for one in views for camera in one.cameras]
-        rows = [cameras[start : start + 4] for start in range(0, len(cameras), 4)]
+        rows = _in_rows([camera for one in views for camera in one.cameras], 4)
     has_scene = len(view.centers) or len(view.points) or view.lines
     shapes = [[camera.image.shape for camera in row] for row in rows]
     heights_in = [_VIEW_WIDTH_IN * max(height / width for height, width, _ in row) for row in shapes]
@@ -217,15 +215,17 @@ def _named(view: SceneView, frame: int) -> SceneView:
 
 def camera_rows(cameras: Sequence[CameraView]) -> list[list[CameraView]]:
     """Put cameras in rows: those that look ahead, from left to right; those that look back, as seen from above."""
-    bearings = [camera.bearing for camera in cameras]
-    if len(cameras) < 4 or None in bearings:
-        num_columns = 3 if len(cameras) > 4 else max(len(cameras), 1)
-        return [list(cameras[start : start + num_columns]) for start in range(0, len(cameras), num_columns)]
-    ahead = [camera for camera in cameras if abs(camera.bearing or 0) < np.deg2rad(80)]
-    behind = [camera for camera in cameras if abs(camera.bearing or 0) >= np.deg2rad(80)]
-    ahead.sort(key=lambda camera: -(camera.bearing or 0))
-    behind.sort(key=lambda camera: (camera.bearing or 0) % (2 * np.pi))
-    return [row for row in (ahead, behind) if row]
+    pairs = [(camera.bearing, camera) for camera in cameras if camera.bearing is not None]
+    if len(cameras) < 4 or len(pairs) < len(cameras):
+        return _in_rows(cameras, 3 if len(cameras) > 4 else max(len(cameras), 1))
+    ahead = sorted((pair for pair in pairs if abs(pair[0]) < np.deg2rad(80)), key=lambda pair: -pair[0])
+    behind = [pair for pair in pairs if abs(pair[0]) >= np.deg2rad(80)]
+    behind.sort(key=lambda pair: pair[0] % (2 * np.pi))
+    return [[camera for _, camera in row] for row in (ahead, behind) if row]
+
+
+def _in_rows(cameras: Sequence[CameraView], num_columns: int) -> list[list[CameraView]]:
+    return [[*cameras[start : start + num_columns]] for start in range(0, len(cameras), num_columns)]
 
 
 def _axes(figure: Figure, place_in: tuple[float, float, float, float]) -> Axes:

@@ -240,10 +240,8 @@ class _Tree:
             return cls(data)
         if isinstance(data, Mapping):
             return cls(data, (("sample", sample),))
-        raise SettingError(
-            f"A sample (`provider.get_data(0)`) or a batch (`next(iter(loader))`) is needed, got "
-            f"{type(data).__name__}."
-        )
+        rule = "A sample (`provider.get_data(0)`) or a batch (`next(iter(loader))`) is needed"
+        raise SettingError(f"{rule}, got {type(data).__name__}.")
 
     def names(self) -> list[str]:
         return [str(name) for name in _names(self.group)]
@@ -366,9 +364,8 @@ def _camera(
     image = array(fields.image)
     image = array(fields.frames) if image is None else image
     if image is None:
-        raise SettingError(
-            f"{label} has no image {shown(fields.image)}. Give its name: `fields=ViewFields(image=...)`."
-        )
+        what = f"{label} has no image {shown(fields.image)}"
+        raise SettingError(f"{what}. Give its name: `fields=ViewFields(image=...)`.")
     if image.ndim == 4:
         image = image[frame]
     names = (fields.projection, fields.intrinsics, fields.camera_from_reference)
@@ -398,10 +395,8 @@ def _picture(image: Array, path: str, mean: Array | None, std: Array | None) -> 
     if image.ndim == 3 and image.shape[0] in (1, 3) and image.shape[2] not in (1, 3):
         image = image.transpose(1, 2, 0)
     if image.ndim != 3 or image.shape[2] not in (1, 3):
-        raise SettingError(
-            f"{path}: must be the bytes of a file, or an image with one or three channels, got {image.dtype} "
-            f"{image.shape}."
-        )
+        rule = f"{path}: must be the bytes of a file, or an image with one or three channels"
+        raise SettingError(f"{rule}, got {image.dtype} {image.shape}.")
     if image.dtype != np.uint8:
         values = image.astype(np.float64)
         if mean is not None or std is not None:

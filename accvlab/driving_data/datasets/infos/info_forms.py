@@ -228,10 +228,8 @@ def _rows(info: Entry, value: Any, name: str, count: int, width: int) -> Float64
 def _name_of(label: Any, names: Sequence[str], info: Entry, key: str) -> str | None:
     number = int(label)
     if number >= len(names):
-        raise FileError(
-            f"{info.place}[{key!r}] has the label {number}, but there are {len(names)} categories, from 0: "
-            f"{listed(names)}."
-        )
+        what = f"{info.place}[{key!r}] has the label {number}"
+        raise FileError(f"{what}, but there are {len(names)} categories, from 0: {listed(names)}.")
     return None if number < 0 else names[number]
 
 
@@ -289,10 +287,8 @@ def _category_names(metainfo: Any, path: str) -> Sequence[str]:
     if isinstance(values, dict):
         by_label = {int(label): str(name) for name, label in values.items()}
         if sorted(by_label) != list(range(len(by_label))) or len(by_label) != len(values):
-            raise FileError(
-                f"{path!r}: metainfo['categories'] must number its {len(values)} names from 0, got "
-                f"{shown(values)}."
-            )
+            rule = f"{path!r}: metainfo['categories'] must number its {len(values)} names from 0"
+            raise FileError(f"{rule}, got {shown(values)}.")
         return [by_label[label] for label in range(len(by_label))]
     if isinstance(values, list | tuple):
         return [str(name) for name in values]

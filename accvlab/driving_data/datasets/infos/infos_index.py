@@ -186,9 +186,8 @@ class _Maker:
         record_of = {str(file): number for number, file in enumerate(files)}
         if len(record_of) < len(files):
             again = next(number for number, file in enumerate(files) if record_of[str(file)] != number)
-            raise FileError(
-                f"{self._places[again]}: the lidar file {files[again]!r} is also that of another frame."
-            )
+            what = f"{self._places[again]}: the lidar file {files[again]!r}"
+            raise FileError(f"{what} is also that of another frame.")
         names = {str(file).rpartition("/")[2]: number for number, file in enumerate(files)}
         found: dict[str, tuple[RawSweep, str]] = {}
         numbers: list[int] = []

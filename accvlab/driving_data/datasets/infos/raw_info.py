@@ -203,9 +203,8 @@ def pose_column(raw: Sequence[RawPose], places: Sequence[str], what: str) -> Flo
     is_off |= ~np.isfinite(column[..., 3]).all(axis=-1)
     if is_off.any():
         row = int(np.argmax(is_off))
-        raise FileError(
-            f"{places[row]}: {what} must be a rotation and a finite translation, got {shown(raw[row])}."
-        )
+        rule = f"{places[row]}: {what} must be a rotation and a finite translation"
+        raise FileError(f"{rule}, got {shown(raw[row])}.")
     return column
 
 
