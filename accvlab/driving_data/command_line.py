@@ -37,10 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     showing.add_argument("--batch", type=int, default=0, help="number of the batch, of a loader")
     showing.add_argument("--frames", type=int, default=1, help="how many samples or batches, for a recording")
     showing.add_argument(
-        "--output",
-        type=Path,
-        default=Path("sample.png"),
-        help=".png; .rrd for a recording of rerun",
+        "--output", type=Path, default=Path("sample.png"), help=".png; .rrd for a recording of rerun"
     )
     benching = add_command(commands, "bench", "Measure how fast it delivers.")
     benching.add_argument("--batches", type=int, default=50, help="how many to measure, or samples of a provider")

@@ -50,12 +50,16 @@ def _refuse_definition(subject: Any) -> None:
         raise SettingError("A definition has no batches of its own: let the function return a DataLoader of it.")
 
 
+def _require_some(option: str, count: int) -> None:
+    if count < 1:
+        raise SettingError(f"`{option}` must be at least 1, got {count}.")
+
+
 def _show(subject: Any, options: argparse.Namespace, say: Callable[[str], None]) -> None:
     from .viewing.pictures import save_recording, show
 
     _refuse_definition(subject)
-    if options.frames < 1:
-        raise SettingError(f"`--frames` must be at least 1, got {options.frames}.")
+    _require_some("--frames", options.frames)
     provider = subject if isinstance(subject, DataProvider) else subject.dataset
     class_names = getattr(provider, "class_names", None) or getattr(provider, "category_names", ())
     settings: dict[str, Any] = {"class_names": class_names}
@@ -68,9 +72,8 @@ def _show(subject: Any, options: argparse.Namespace, say: Callable[[str], None])
         save_recording(shown_data, options.output, **settings)
     else:
         if options.frames > 1:
-            raise SettingError(
-                f"`--frames` is for recordings: `--output` must end with .rrd, got {str(options.output)!r}."
-            )
+            rule = "`--frames` is for recordings: `--output` must end with .rrd"
+            raise SettingError(f"{rule}, got {str(options.output)!r}.")
         show(next(shown_data), frame=options.frame, **settings).save(options.output)
     say(f"{options.output}")
 
@@ -78,14 +81,12 @@ def _show(subject: Any, options: argparse.Namespace, say: Callable[[str], None])
 def _delivered(subject: Any, options: argparse.Namespace) -> Iterator[Any]:
     if isinstance(subject, DataProvider):
         last = min(options.sample + options.frames, subject.get_number_of_samples())
-        for sample_index in range(options.sample, max(last, options.sample + 1)):
-            yield subject.get_data(sample_index)
+        yield from map(subject.get_data, range(options.sample, max(last, options.sample + 1)))
         return
-    count = 0
+    batch = None
     for batch in itertools.islice(subject, options.batch, options.batch + options.frames):
         yield batch if subject.recipe_settings is None else _views_of_recipe(subject, batch, options)
-        count += 1
-    if not count:
+    if batch is None:
         raise SettingError(f"There is no batch {options.batch} in the epoch.")
 
 
@@ -95,35 +96,27 @@ def _views_of_recipe(loader: DataLoader, batch: Any, options: argparse.Namespace
     number = count_frames(batch, options.sample)
     frames = [-1] if not number else [options.frame] if options.frame is not None else [*range(number)]
     names = getattr(loader.dataset, "camera_names", ())
-    views = [
-        batch_view(batch, loader.recipe_settings, options.sample, frame=frame, camera_names=names)
-        for frame in frames
-    ]
+    settings = loader.recipe_settings
+    views = [batch_view(batch, settings, options.sample, frame=frame, camera_names=names) for frame in frames]
     return views[0] if options.output.suffix == ".rrd" or len(views) == 1 else views
 
 
 def _bench(subject: Any, options: argparse.Namespace, say: Callable[[str], None]) -> None:
     _refuse_definition(subject)
-    if options.batches < 1:
-        raise SettingError(f"`--batches` must be at least 1, got {options.batches}.")
+    _require_some("--batches", options.batches)
     is_loader = isinstance(subject, DataLoader)
     reports: list[LoaderReport] = []
     delivered = _endless(subject, reports)
     start_s = time.perf_counter()
     next(delivered)
     first_s = time.perf_counter() - start_s
-    cpu_s, durations_s = _processor_time_s(), []
-    start_s = last_s = time.perf_counter()
-    for _ in itertools.islice(delivered, options.batches):
-        now_s = time.perf_counter()
-        durations_s.append(now_s - last_s)
-        last_s = now_s
-    passed_s = last_s - start_s
+    cpu_s, moments_s = _processor_time_s(), [time.perf_counter()]
+    moments_s += [time.perf_counter() for _ in itertools.islice(delivered, options.batches)]
     num_samples = options.batches * (subject.batch_size if is_loader else 1)
     what = "batch" if is_loader else "sample"
-    least_ms, median_ms, most_ms = 1e3 * np.percentile(durations_s, [5, 50, 95])
+    least_ms, median_ms, most_ms = 1e3 * np.percentile(np.diff(moments_s), [5, 50, 95])
     say(f"first {what}: {first_s:.2f} s")
-    say(f"samples/s: {num_samples / passed_s:.1f}")
+    say(f"samples/s: {num_samples / (moments_s[-1] - moments_s[0]):.1f}")
     say(f"ms per {what}: median {median_ms:.1f}, 5 % {least_ms:.1f}, 95 % {most_ms:.1f}")
     own_s = _processor_time_s() - cpu_s
     say(f"processor time of this process per sample: {1e3 * own_s / num_samples:.2f} ms")
@@ -142,11 +135,10 @@ def _endless(subject: Any, reports: list[LoaderReport]) -> Iterator[Any]:
         yield from map(subject.get_data, itertools.cycle(range(subject.get_number_of_samples())))
         raise SettingError("The provider has no samples.")
     while True:
-        count = 0
+        batch = None
         for batch in subject:
             yield batch
-            count += 1
-        if not count:
+        if batch is None:
             raise SettingError("The loader delivers no batch in an epoch.")
         reports.append(subject.report())
 

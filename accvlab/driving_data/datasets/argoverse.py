@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 POSES = "city_SE3_egovehicle.feather"
 _POSE = dict.fromkeys(("qw", "qx", "qy", "qz", "tx_m", "ty_m", "tz_m"), "number")
+_BOXES = {"timestamp_ns": "whole", "track_uuid": "text", "category": "text"}
 _SIZE = ("length_m", "width_m", "height_m")
 _MOST_DEPTH = 2
 
@@ -85,11 +86,9 @@ class ArgoverseLog:
         found = {}
         for row, sensor in enumerate(columns["sensor_name"].tolist()):
             fx, fy, cx, cy = (float(columns[name][row]) for name in names)
-            if not np.isfinite([fx, fy, cx, cy]).all() or fx <= 0 or fy <= 0:
-                raise FileError(
-                    f"Row {row} of {str(path)!r} must be a calibration with focal lengths above 0, got fx {fx}, "
-                    f"fy {fy}, cx {cx}, cy {cy}."
-                )
+            if not np.isfinite([fx, fy, cx, cy]).all() or min(fx, fy) <= 0:
+                rule = f"Row {row} of {str(path)!r} must be a calibration with focal lengths above 0"
+                raise FileError(f"{rule}, got fx {fx}, fy {fy}, cx {cx}, cy {cy}.")
             found[sensor] = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]])
         return found
 
@@ -98,9 +97,8 @@ class ArgoverseLog:
         for name, known in (("intrinsics", self.intrinsics), ("egovehicle_SE3_sensor", self.sensors)):
             if camera not in known:
                 path = self.folder / "calibration" / f"{name}.feather"
-                raise FileError(
-                    f"{str(path)!r} has no sensor {camera!r}, which has images. It has: {listed(known)}."
-                )
+                what = f"{str(path)!r} has no sensor {camera!r}, which has images"
+                raise FileError(f"{what}. It has: {listed(known)}.")
         return self.intrinsics[camera], self.sensors[camera]
 
     @cached_property
@@ -126,14 +124,7 @@ class ArgoverseLog:
             return None
         columns = read_columns(
             path,
-            {
-                "timestamp_ns": "whole",
-                "track_uuid": "text",
-                "category": "text",
-                **dict.fromkeys(_SIZE, "number"),
-                **_POSE,
-                "num_interior_pts": "whole",
-            },
+            {**_BOXES, **dict.fromkeys(_SIZE, "number"), **_POSE, "num_interior_pts": "whole"},
             or_none=["num_interior_pts"],
         )
         size = sizes_of_columns(columns, path, _SIZE)
@@ -151,26 +142,19 @@ class ArgoverseLog:
     @property
     def sources(self) -> list[Path]:
         """Files and folders that the index depends on."""
-        calibration = self.folder / "calibration"
-        cameras = [self.folder / "sensors" / "cameras" / camera for camera in self.cameras]
-        further = [self.folder / "sensors" / "lidar", self.folder / "annotations.feather"]
-        return [
-            self.folder / POSES,
-            calibration / "egovehicle_SE3_sensor.feather",
-            calibration / "intrinsics.feather",
-            *cameras,
-            *(path for path in further if path.exists()),
-        ]
+        needed = [POSES, *(f"calibration/{name}.feather" for name in ("egovehicle_SE3_sensor", "intrinsics"))]
+        needed += [f"sensors/cameras/{camera}" for camera in self.cameras]
+        further = [name for name in ("sensors/lidar", "annotations.feather") if (self.folder / name).exists()]
+        return [self.folder / name for name in (*needed, *further)]
 
 
 def _times_in(folder: Path, ending: str) -> Int64:
-    names = [name for name in os.listdir(folder) if name.endswith(ending)] if folder.is_dir() else []
+    names = sorted(name for name in os.listdir(folder) if name.endswith(ending)) if folder.is_dir() else []
     try:
         times = np.array(sorted(int(name.removesuffix(ending)) for name in names), np.int64)
     except ValueError:
-        raise FileError(
-            f"Files in {str(folder)!r} must be named by their time in nanoseconds, got {listed(sorted(names), 3)}."
-        ) from None
+        rule = f"Files in {str(folder)!r} must be named by their time in nanoseconds"
+        raise FileError(f"{rule}, got {listed(names, 3)}.") from None
     require_ascending(times, f"The folder {str(folder)!r}", strictly=True)
     return times
 
@@ -187,14 +171,13 @@ def make_index(
         FileError: A file cannot be read, or is not as it should be.
     """
     annotations = [log.annotations for log in logs if log.annotations is not None]
-    categories = sorted({name for columns in annotations for name in columns["category"]})
     has_lidar = any(len(log.lidar_times) for log in logs)
     return index_of_scenes(
         [_scene(root, log, tolerance_s) for log in logs],
         base="ego",
         camera_names=sorted({camera for log in logs for camera in log.cameras}),
         most_sweeps=most_sweeps,
-        categories=categories,
+        categories=sorted({name for columns in annotations for name in columns["category"]}),
         point_columns=POINT_COLUMNS if has_lidar else (),
         origin={"format": "Argoverse 2 sensor", "root": str(root)},
     )
@@ -222,7 +205,6 @@ def _scene(root: Path, log: ArgoverseLog, tolerance_s: float | None) -> Scene:
             of_frame=np.arange(len(times)),
             num_before=np.arange(len(times)),
         )
-    num_boxes, boxes = (None, None) if log.annotations is None else _boxes(times, log.annotations)
     return Scene(
         name=log.folder.name,
         token=[f"{log.folder.name}/{time}" for time in times],
@@ -230,20 +212,17 @@ def _scene(root: Path, log: ArgoverseLog, tolerance_s: float | None) -> Scene:
         world_from_ego=world_from_ego,
         images=images,
         lidar=lidar,
-        num_boxes=num_boxes,
-        boxes=boxes,
+        boxes=None if log.annotations is None else _boxes(times, log.annotations),
     )
 
 
-def _boxes(
-    times: npt.NDArray[np.int64], columns: Mapping[str, npt.NDArray[Any]]
-) -> tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[Any]]]:
+def _boxes(times: Int64, columns: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
     """Boxes at the times of frames; those at other times are left out."""
     frame = nearest(times, columns["timestamp_ns"], 0)
     rows = np.flatnonzero(frame >= 0)
-    rows = rows[np.argsort(frame[rows], kind="stable")]
     num_points = columns.get("num_interior_pts", np.full(len(frame), -1))
-    return np.bincount(frame[rows], minlength=len(times)), {
+    return {
+        "frame": frame[rows],
         "center": columns["pose"][rows][..., 3],
         "size": columns["size"][rows],
         "rotation": poses.quaternion_of_rotation(columns["pose"][rows][..., :3]),
@@ -284,7 +263,7 @@ class ArgoverseProvider(DrivingProvider):
         index_cache: str | os.PathLike[str] | None = None,
         **fields: Unpack[DrivingFieldSettings],
     ) -> None:
-        """Find the logs and open their index; it is made where it is not there.
+        """Find the logs and open their index, which is made on first use.
 
         Args:
             root: A log, a folder of logs, or one of splits.
@@ -297,19 +276,15 @@ class ArgoverseProvider(DrivingProvider):
 
         Raises:
             FileError: There are no logs, or a file cannot be read or is not as it should be.
-            SettingError: pyarrow is missing, or the logs lack what is asked for.
+            SettingError: pyarrow is missing, or the logs lack what is requested.
         """
         top = Path(file_path(root, "root")).absolute()
         tolerance = None if tolerance_s is None else number(tolerance_s, "tolerance_s", at_least=0)
         logs = [ArgoverseLog(folder) for folder in find_logs(top)]
         sweeps = most_sweeps(fields)
-        index = cached_index(
-            lambda: make_index(top, logs, tolerance, sweeps),
-            [source for log in logs for source in log.sources],
-            {"reader": "argoverse 1", "root": str(top), "tolerance_s": tolerance, "most_sweeps": sweeps},
-            index_cache,
-        )
-        self._index_cache = index_cache
+        sources = [source for log in logs for source in log.sources]
+        key = {"reader": "argoverse 1", "root": str(top), "tolerance_s": tolerance, "most_sweeps": sweeps}
+        index = cached_index(lambda: make_index(top, logs, tolerance, sweeps), sources, key, index_cache)
         super().__init__(index, top, scenes=scenes, **fields)
 
     def _points(self, lidar: LidarColumns, record: int) -> npt.NDArray[np.float32]:

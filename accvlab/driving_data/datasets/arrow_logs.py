@@ -2,7 +2,7 @@
 """Logs of py123d: their files as arrays, their index, and the provider.
 
 A log is a folder with one Arrow IPC file per modality, named after it, whose columns are ``<modality>.<name>``;
-what does not change stands in the metadata of the schema (msgpack). ``sync.arrow`` says, for each frame, which
+what does not change is in the metadata of the schema (msgpack). ``sync.arrow`` says, for each frame, which
 row of each modality belongs to it. Poses are ``x, y, z, qw, qx, qy, qz``, of the IMU or the camera in the world;
 times are microseconds.
 """
@@ -29,7 +29,15 @@ from accvlab.dali_pipeline_framework.extension import StoragePath, checked_path,
 from .driving import poses
 from .driving.arrow_files import ArrowFile, import_pyarrow, require_memory
 from .driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
-from .driving.driving_index import CameraColumns, DrivingIndex, Float64, Int64, LidarColumns, cached_index
+from .driving.driving_index import (
+    CameraColumns,
+    DrivingIndex,
+    Float64,
+    Int64,
+    LidarColumns,
+    cached_index,
+    rows_from,
+)
 from .driving.driving_provider import DrivingProvider
 from .driving.poses import Trajectory, require_ascending
 from .driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes, moving_camera
@@ -105,17 +113,15 @@ class LogFiles:
                 f"Logs of py123d need msgpack, which cannot be imported ({error}). Install it: "
                 f"pip install 'accvlab.dali_pipeline_framework[arrow]'."
             ) from error
-        packed = file.metadata.get(b"metadata")
         try:
-            if packed is None:
+            if b"metadata" not in file.metadata:
                 raise ValueError("it has none")
-            found = msgpack.unpackb(packed, raw=False, strict_map_key=False)
+            found = msgpack.unpackb(file.metadata[b"metadata"], raw=False, strict_map_key=False)
             if not isinstance(found, dict):
                 raise ValueError(f"it must be a mapping, got {type(found).__name__}")
         except (ValueError, msgpack.exceptions.UnpackException) as error:
-            raise FileError(
-                f"The metadata of {file.path!r} cannot be read: {error}. Is it a file of py123d?"
-            ) from error
+            what = f"The metadata of {file.path!r} cannot be read: {error}"
+            raise FileError(f"{what}. Is it a file of py123d?") from error
         return found
 
     # --- columns ----------------------------------------------------------------------------------------
@@ -138,10 +144,8 @@ class LogFiles:
         """Lists of numbers, ``(n, length)`` float64; NaN where there is none."""
         column = self.column(modality, name) if column is None else column
         if str(column.type).split("[")[0] != "fixed_size_list<item: double>" or column.type.list_size != length:
-            raise FileError(
-                f"The column '{modality}.{name}' of {self.path(modality)!r} must hold lists of {length} float64, "
-                f"got {column.type}."
-            )
+            where = f"The column '{modality}.{name}' of {self.path(modality)!r}"
+            raise FileError(f"{where} must hold lists of {length} float64, got {column.type}.")
         values = np.asarray(column.values.to_numpy(zero_copy_only=False), np.float64).reshape(-1, length)
         values = values[column.offset : column.offset + len(column)]
         return np.where(np.asarray(column.is_valid())[:, np.newaxis], values, np.nan)
@@ -159,10 +163,8 @@ class LogFiles:
         num_rows = self.file(modality).num_rows if modality in self.modalities else 0
         if len(rows) and rows.max() >= num_rows:
             frame = int(np.argmax(rows))
-            raise FileError(
-                f"{where} names row {rows[frame]} at frame {frame}, but {self.path(modality)!r} has {num_rows} "
-                "rows."
-            )
+            what = f"{where} names row {rows[frame]} at frame {frame}"
+            raise FileError(f"{what}, but {self.path(modality)!r} has {num_rows} rows.")
         return rows
 
     # --- what is in the log -----------------------------------------------------------------------------
@@ -180,20 +182,16 @@ class LogFiles:
         try:
             return [str(uuid.UUID(bytes=bytes(value))) for value in storage.to_pylist()]
         except (TypeError, ValueError) as error:
-            raise FileError(
-                f"The column 'sync.uuid' of {self.path(SYNC)!r} must hold uuids of 16 bytes, got {column.type}."
-            ) from error
+            where = f"The column 'sync.uuid' of {self.path(SYNC)!r}"
+            raise FileError(f"{where} must hold uuids of 16 bytes, got {column.type}.") from error
 
     @cached_property
     def ego(self) -> Trajectory:
         """Pose of the IMU in the world."""
         if EGO not in self.modalities:
-            raise FileError(
-                f"The log {self.folder!r} has no {EGO}.arrow: frames need the pose of the vehicle. It has: "
-                f"{listed(self.modalities)}."
-            )
-        values = self.lists(EGO, "imu_se3", 7)
-        times = self.times(EGO)
+            rule = f"The log {self.folder!r} has no {EGO}.arrow: frames need the pose of the vehicle"
+            raise FileError(f"{rule}. It has: {listed(self.modalities)}.")
+        values, times = self.lists(EGO, "imu_se3", 7), self.times(EGO)
         is_known = np.isfinite(values).all(axis=1)
         if not is_known.any():
             raise FileError(f"The file {self.path(EGO)!r} has no poses.")
@@ -228,9 +226,9 @@ def static_pose(metadata: Mapping[str, Any], name: str, path: str) -> Float64:
     Raises:
         FileError: It is missing or of another form.
     """
-    values: Sequence[float] | None = metadata.get(name)
-    if values is None or len(values) != 7:
-        raise FileError(f"The metadata of {path!r} must have {name!r}, 7 numbers, got {values!r}.")
+    values: Sequence[float] = metadata.get(name, ())
+    if len(values) != 7:
+        raise FileError(f"The metadata of {path!r} must have {name!r}, 7 numbers, got {metadata.get(name)!r}.")
     return pose_of(values)
 
 
@@ -260,9 +258,8 @@ def intrinsic_matrix(camera: Mapping[str, Any], path: str) -> npt.NDArray[np.flo
         if not np.isfinite(matrix).all() or fx <= 0 or fy <= 0:
             raise ValueError(f"focal lengths must be above 0, got {fx} and {fy}")
     except (KeyError, TypeError, ValueError) as error:
-        raise FileError(
-            f"The calibration in {path!r} cannot be used: {error}. Its metadata is {shown(dict(camera))}."
-        ) from error
+        what = f"The calibration in {path!r} cannot be used: {error}"
+        raise FileError(f"{what}. Its metadata is {shown(dict(camera))}.") from error
     return matrix
 
 
@@ -279,12 +276,10 @@ def point_columns_of(file: ArrowFile, column: str) -> tuple[str, ...]:
         FileError: They are stored in another form.
     """
     stored = str(file.type_of(column))
-    if stored == "string":
-        # The files are those of the data set, each with another format.
-        return _PLACE
-    if stored != "binary":
+    if stored not in ("binary", "string"):
         raise FileError(f"The column {column!r} of {file.path!r} must hold points (binary), got {stored}.")
-    for row in range(file.num_rows):
+    # Texts are paths of files of the data set, each with another format.
+    for row in range(file.num_rows) if stored == "binary" else ():
         content = file.content(column, row)
         if content is not None:
             _, names = _batch(file, row, content)
@@ -299,10 +294,9 @@ def read_points(file: ArrowFile, column: str, row: int, names: Sequence[str]) ->
         FileError: They cannot be read, or lack a column.
     """
     if str(file.type_of(column)) == "string":
-        raise FileError(
-            f"The lidar points of {file.path!r} are stored as paths of files of the data set. Convert the logs "
-            f"with lidar_store_option='binary' and lidar_codec='ipc', or leave `lidar` off."
-        )
+        what = f"The lidar points of {file.path!r} are stored as paths of files of the data set"
+        advice = "with lidar_store_option='binary' and lidar_codec='ipc', or leave `lidar` off"
+        raise FileError(f"{what}. Convert the logs {advice}.")
     content = file.content(column, row)
     if content is None:
         return np.zeros((0, len(names)), np.float32)
@@ -316,9 +310,8 @@ def read_points(file: ArrowFile, column: str, row: int, names: Sequence[str]) ->
         try:
             points[:, place] = values.to_numpy(zero_copy_only=False)
         except (ValueError, TypeError) as error:
-            raise FileError(
-                f"The points in row {row} of {file.path!r} must have numbers as {name!r}, got {values.type}."
-            ) from error
+            where = f"The points in row {row} of {file.path!r}"
+            raise FileError(f"{where} must have numbers as {name!r}, got {values.type}.") from error
     return points
 
 
@@ -381,16 +374,18 @@ def make_index(folders: Sequence[str], settings: ArrowLogSettings) -> DrivingInd
     number_of: dict[str, int] = {}
     scenes = [_scene(log, name, settings, number_of) for log, name in zip(logs, names, strict=True)]
     columns = [point_columns_of(log.file(key), f"{key}.data") for log in logs if (key := _lidar_of(log, wanted))]
+    point_columns = [name for name in (columns or [()])[0] if all(name in others for others in columns)]
+    models: dict[str, Any] = {}
+    for one, name in ((log, name) for log in logs for name in log.cameras):
+        models.setdefault(name, one.metadata(f"camera.{name}"))
     return index_of_scenes(
         scenes,
         base="ego",
         camera_names=sorted({name for log in logs for name in log.cameras}),
         most_sweeps=settings.most_sweeps,
         categories=list(number_of),
-        point_columns=[name for name in columns[0] if all(name in others for others in columns)]
-        if columns
-        else (),
-        origin={"format": "py123d", "logs": list(folders), "camera_models": _camera_models(logs)},
+        point_columns=point_columns,
+        origin={"format": "py123d", "logs": list(folders), "camera_models": models},
     )
 
 
@@ -402,18 +397,9 @@ def _scene_name(log: LogFiles) -> str:
     return f"{metadata['split']}/{metadata['log_name']}"
 
 
-def _camera_models(logs: Sequence[LogFiles]) -> dict[str, Any]:
-    models: dict[str, Any] = {}
-    for log in logs:
-        for name in log.cameras:
-            models.setdefault(name, log.metadata(f"camera.{name}"))
-    return models
-
-
 def _scene(log: LogFiles, name: str, settings: ArrowLogSettings, number_of: dict[str, int]) -> Scene:
     world_from_ego = log.ego.at(log.frame_times)
     lidar = _lidar_of(log, settings.lidar_sensor)
-    num_boxes, boxes = _boxes(log, settings, number_of) if BOXES in log.modalities else (None, None)
     return Scene(
         name=name,
         token=log.frame_tokens,
@@ -422,8 +408,7 @@ def _scene(log: LogFiles, name: str, settings: ArrowLogSettings, number_of: dict
         can_bus=_can_bus(log, world_from_ego),
         images={camera: _images(log, f"camera.{camera}", settings, world_from_ego) for camera in log.cameras},
         lidar=_records(log, lidar) if lidar else None,
-        num_boxes=num_boxes,
-        boxes=boxes,
+        boxes=_boxes(log, settings, number_of) if BOXES in log.modalities else None,
     )
 
 
@@ -476,17 +461,13 @@ def _files(log: LogFiles, key: str, rows: Int64, settings: ArrowLogSettings) -> 
         numbers = log.column(key, "data").fill_null(-1).to_numpy().astype(np.int64)[rows]
         return {"file": [os.path.join(log.folder, f"{key}.mp4")] * len(rows), "video_frame": numbers}
     if stored != "string":
-        raise FileError(
-            f"The column '{key}.data' of {log.path(key)!r} must hold paths (string), images (binary) or numbers "
-            f"of frames (int32), got {stored}."
-        )
+        rule = "must hold paths (string), images (binary) or numbers of frames (int32)"
+        raise FileError(f"The column '{key}.data' of {log.path(key)!r} {rule}, got {stored}.")
     data_set = str(log.metadata(SYNC)["dataset"])
     root = settings.sensor_roots.get(data_set, settings.sensor_roots.get(""))
     if root is None:
-        raise SettingError(
-            f"The images of {key!r} in {log.folder!r} are stored as paths: `sensor_root` must say where the data "
-            f"set {data_set!r} lies."
-        )
+        what = f"The images of {key!r} in {log.folder!r} are stored as paths"
+        raise SettingError(f"{what}: `sensor_root` must say where the data set {data_set!r} lies.")
     paths = log.column(key, "data").to_pylist()
     join = joined_url if is_url(root) else os.path.join
     return {"file": [join(root, paths[row]) if paths[row] else "" for row in rows]}
@@ -515,8 +496,7 @@ def _records(log: LogFiles, key: str) -> SceneRecords:
 
 
 def _label_names(log: LogFiles, settings: ArrowLogSettings) -> Sequence[str]:
-    path = log.path(BOXES)
-    qualified = log.metadata(BOXES).get("box_detection_label_class")
+    path, qualified = log.path(BOXES), log.metadata(BOXES).get("box_detection_label_class")
     if not isinstance(qualified, str):
         raise FileError(f"The metadata of {path!r} must have 'box_detection_label_class', got {qualified!r}.")
     name = qualified.rsplit(".", 1)[-1]
@@ -530,52 +510,45 @@ def _label_names(log: LogFiles, settings: ArrowLogSettings) -> Sequence[str]:
     return names
 
 
-def _boxes(
-    log: LogFiles, settings: ArrowLogSettings, number_of: dict[str, int]
-) -> tuple[Int64, dict[str, npt.NDArray[Any]]]:
-    """Number of boxes of each frame, and the columns of all; ``number_of`` the categories is completed."""
+def _boxes(log: LogFiles, settings: ArrowLogSettings, number_of: dict[str, int]) -> dict[str, npt.NDArray[Any]]:
+    """Columns of the boxes; ``number_of`` the categories is completed."""
     label_names = _label_names(log, settings)
     numbers = np.array([number_of.setdefault(name, len(number_of)) for name in label_names], np.int32)
-    path = log.path(BOXES)
-    rows = log.sync_rows(BOXES)
+    path, rows = log.path(BOXES), log.sync_rows(BOXES)
     boxes = log.column(BOXES, "bounding_box_se3")
+    where = f"The column '{BOXES}.bounding_box_se3' of {path!r}"
     if not str(boxes.type).startswith("list<"):
-        raise FileError(f"The column '{BOXES}.bounding_box_se3' of {path!r} must hold lists, got {boxes.type}.")
+        raise FileError(f"{where} must hold lists, got {boxes.type}.")
     offsets = np.asarray(boxes.offsets.to_numpy(), np.int64)
     values = log.lists(BOXES, "bounding_box_se3", 10, boxes.values)
     flat: dict[str, Any] = {}
     for name in ("track_token", "label", "velocity_3d", "num_lidar_points"):
         column = log.column(BOXES, name)
         if not str(column.type).startswith("list<") or not np.array_equal(column.offsets.to_numpy(), offsets):
-            raise FileError(
-                f"The column '{BOXES}.{name}' of {path!r} must have a list of as many elements as "
-                f"'{BOXES}.bounding_box_se3' in each row."
-            )
+            rule = f"must have a list of as many elements as '{BOXES}.bounding_box_se3' in each row"
+            raise FileError(f"The column '{BOXES}.{name}' of {path!r} {rule}.")
         flat[name] = column.values
-    counts = np.where(rows >= 0, np.diff(offsets)[rows] if len(offsets) > 1 else 0, 0)
-    of_rows = (np.arange(offsets[row], offsets[row + 1]) for row in rows[rows >= 0])
-    taken = np.concatenate([np.zeros(0, np.int64), *of_rows])
+    frames = np.flatnonzero(rows >= 0)
+    first, counts = offsets[rows[frames]], np.diff(offsets)[rows[frames]]
+    frame, taken = np.repeat(frames, counts), rows_from(first, counts)
     labels = np.asarray(flat["label"].fill_null(len(numbers)).to_numpy(), np.int64)[taken]
     if len(labels) and labels.max() >= len(numbers):
-        raise FileError(
-            f"The column '{BOXES}.label' of {path!r} has the label {labels.max()}, there are {len(numbers)}: "
-            f"{listed(label_names)}."
-        )
-    ego_from_world = np.repeat(poses.inverse(log.ego.at(log.frame_times)), counts, axis=0)
+        what = f"The column '{BOXES}.label' of {path!r} has the label {labels.max()}"
+        raise FileError(f"{what}, there are {len(numbers)}: {listed(label_names)}.")
+    ego_from_world = poses.inverse(log.ego.at(log.frame_times))[frame]
     turn = poses.quaternion_of_rotation(ego_from_world[..., :3])
     chosen = values[taken]
     if not np.isfinite(chosen).all():
-        raise FileError(
-            f"The column '{BOXES}.bounding_box_se3' of {path!r} has boxes with values that are no numbers."
-        )
-    rotation = chosen[:, 3:7]
+        raise FileError(f"{where} has boxes with values that are no numbers.")
+    rotation = chosen[:, 3:7] / np.linalg.norm(chosen[:, 3:7], axis=1, keepdims=True)
     velocity = log.lists(BOXES, "velocity_3d", 3, flat["velocity_3d"])[taken]
     tokens = np.array([str(token) for token in flat["track_token"].to_pylist()], np.str_)[taken]
     known_points = flat["num_lidar_points"].fill_null(-1).to_numpy()
-    return counts, {
+    return {
+        "frame": frame,
         "center": poses.moved(ego_from_world, chosen[:, :3]),
         "size": chosen[:, 7:],
-        "rotation": poses.product_of_quaternions(turn, rotation / np.linalg.norm(rotation, axis=1, keepdims=True)),
+        "rotation": poses.product_of_quaternions(turn, rotation),
         "velocity": poses.turned(ego_from_world, velocity),
         "category": numbers[labels],
         "instance": np.unique(tokens, return_inverse=True)[1].astype(np.int64).reshape(-1),
@@ -621,7 +594,7 @@ class ArrowLogProvider(DrivingProvider):
         storage_options: Mapping[str, Any] | None = None,
         **fields: Unpack[DrivingFieldSettings],
     ) -> None:
-        """Find the logs and open their index; it is made where it is not there.
+        """Find the logs and open their index, which is made on first use.
 
         Args:
             logs: A folder with logs at any depth, a log, or several of them.
@@ -638,7 +611,7 @@ class ArrowLogProvider(DrivingProvider):
 
         Raises:
             FileError: There are no logs, or a file cannot be read or is not as it should be.
-            SettingError: pyarrow is missing, or the logs lack what is asked for.
+            SettingError: pyarrow is missing, or the logs lack what is requested.
         """
         given = [logs] if isinstance(logs, str | os.PathLike) else list(logs)
         folders = [folder for each in given for folder in find_logs(file_path(each, "logs"))]
@@ -648,15 +621,12 @@ class ArrowLogProvider(DrivingProvider):
             lidar_sensor=lidar_sensor,
             most_sweeps=most_sweeps(fields),
         )
-        index = cached_index(
-            lambda: make_index(folders, settings),
-            [source for folder in folders for source in LogFiles(folder).sources],
-            {"reader": "arrow_logs 1", "folders": folders, **attrs.asdict(settings)},
-            index_cache,
-        )
+        sources = [source for folder in folders for source in LogFiles(folder).sources]
+        key = {"reader": "arrow_logs 1", "folders": folders, **attrs.asdict(settings)}
+        index = cached_index(lambda: make_index(folders, settings), sources, key, index_cache)
         self._index_cache = index_cache
         super().__init__(index, os.path.sep, scenes=scenes, storage_options=storage_options, **fields)
-        self._has_videos()  # refuses cameras of two forms
+        self._is_video  # noqa: B018 - refuses cameras of two forms
 
     @cached_property
     def _file(self) -> Callable[[str], ArrowFile]:
@@ -664,7 +634,8 @@ class ArrowLogProvider(DrivingProvider):
 
     # --- images -----------------------------------------------------------------------------------------
 
-    def _has_videos(self) -> bool:
+    @cached_property
+    def _is_video(self) -> bool:
         cameras = self._index.cameras
         if cameras is None or cameras.video_frame is None or not self._camera_numbers:
             return False
@@ -676,23 +647,17 @@ class ArrowLogProvider(DrivingProvider):
                 f"{name}: {'videos and files' if video and file else 'videos' if video else 'files'}"
                 for name, video, file in zip(self.camera_names, of_video, of_files, strict=True)
             ]
-            raise SettingError(
-                f"The images of a sample must be all encoded or all of videos: choose `cameras` or `scenes` that "
-                f"go together. There are: {listed(kinds)}."
-            )
+            rule = "The images of a sample must be all encoded or all of videos"
+            advice = "choose `cameras` or `scenes` that go together"
+            raise SettingError(f"{rule}: {advice}. There are: {listed(kinds)}.")
         return bool(of_video.any())
-
-    @cached_property
-    def _is_video(self) -> bool:
-        return self._has_videos()
 
     def _image(self, cameras: CameraColumns, frame: int, camera: int) -> Any:
         row = -1 if cameras.row is None else int(cameras.row[frame, camera])
         if row < 0:
             return super()._image(cameras, frame, camera)
         path = os.fsdecode(bytes(cameras.file[frame, camera]))
-        name = self._index.camera_names[camera]
-        content = self._file(path).content(f"camera.{name}.data", row)
+        content = self._file(path).content(f"camera.{self._index.camera_names[camera]}.data", row)
         if content is None or not len(content):
             raise FileError(f"The image in row {row} of {path!r} is empty.")
         return content

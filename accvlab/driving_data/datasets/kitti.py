@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 import numpy as np
@@ -24,10 +24,8 @@ from .driving import poses
 from .driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
 from .driving.driving_index import (
     Box2dColumns,
-    BoxColumns,
     DrivingIndex,
     Float64,
-    Int64,
     cached_index,
     first_column,
     numbers_column,
@@ -71,10 +69,8 @@ def read_rows(path: Path, num_columns: int, what: str, last: int = -1) -> Float6
                 if len(row) != num_columns or not np.isfinite(row).all():
                     raise ValueError
             except ValueError:
-                raise FileError(
-                    f"Each line of {str(path)!r} must have {num_columns} numbers ({what}), line {number} is "
-                    f"{line[:80]!r}."
-                ) from None
+                rule = f"Each line of {str(path)!r} must have {num_columns} numbers ({what})"
+                raise FileError(f"{rule}, line {number} is {line[:80]!r}.") from None
             rows.append(row)
     if last >= len(rows):
         raise FileError(f"{str(path)!r} has {len(rows)} lines, but the sequence has a frame {last}.")
@@ -111,20 +107,18 @@ class Calibration:
                 try:
                     matrices[name.rstrip(":")] = np.array([float(word) for word in rest.split()])
                 except ValueError:
-                    raise FileError(
-                        f"Line {number} of {str(path)!r} must hold numbers, got {line[:80]!r}."
-                    ) from None
+                    where = f"Line {number} of {str(path)!r}"
+                    raise FileError(f"{where} must hold numbers, got {line[:80]!r}.") from None
         return cls(path, matrices)
 
     def _matrix(self, shape: tuple[int, int], *names: str) -> Float64:
         found = [name for name in names if name in self.matrices]
         if not found:
             raise FileError(f"{str(self.path)!r} has no {listed(names)}. It has: {listed(self.matrices)}.")
-        values = self.matrices[found[0]]
-        if len(values) != shape[0] * shape[1] or not np.isfinite(values).all():
-            raise FileError(
-                f"{found[0]} in {str(self.path)!r} must be {shape[0]} x {shape[1]} numbers, got {len(values)}."
-            )
+        values, (rows, columns) = self.matrices[found[0]], shape
+        if len(values) != rows * columns or not np.isfinite(values).all():
+            where = f"{found[0]} in {str(self.path)!r}"
+            raise FileError(f"{where} must be {rows} x {columns} numbers, got {len(values)}.")
         return values.reshape(shape)
 
     def pose(self, *names: str) -> Float64:
@@ -168,9 +162,8 @@ def frame_numbers(root: Path, image_folders: Mapping[str, str], points_folder: s
     folders = [*image_folders.values(), points_folder]
     numbers = sorted({number for folder in folders for number in numbered_files(root / folder)})
     if not numbers:
-        raise FileError(
-            f"There are no images (000000.png) or points (000000.bin) in {listed(folders)} of {str(root)!r}."
-        )
+        what = "images (000000.png) or points (000000.bin)"
+        raise FileError(f"There are no {what} in {listed(folders)} of {str(root)!r}.")
     return numbers
 
 
@@ -266,7 +259,7 @@ class KittiOdometryProvider(DrivingProvider):
         index_cache: str | os.PathLike[str] | None = None,
         **fields: Unpack[DrivingFieldSettings],
     ) -> None:
-        """Find the sequences and open their index; it is made where it is not there.
+        """Find the sequences and open their index, which is made on first use.
 
         Args:
             root: The folder with ``sequences`` and ``poses``.
@@ -277,39 +270,29 @@ class KittiOdometryProvider(DrivingProvider):
 
         Raises:
             FileError: There are no sequences with poses, or a file cannot be read or is not as it should be.
-            SettingError: The data set lacks what is asked for.
+            SettingError: The data set lacks what is requested.
         """
         top = Path(file_path(root, "root")).absolute()
         names = sorted(path.stem for path in (top / "poses").glob("*.txt"))
         names = [name for name in names if (top / "sequences" / name).is_dir()]
         if not names:
-            raise FileError(
-                f"There is no sequence in {str(top)!r} that has both a folder in 'sequences' and a file in "
-                "'poses'."
-            )
+            rule = "both a folder in 'sequences' and a file in 'poses'"
+            raise FileError(f"There is no sequence in {str(top)!r} that has {rule}.")
         sweeps = most_sweeps(fields)
         sources = [top / "poses" / f"{name}.txt" for name in names]
         for name in names:
             folder = top / "sequences" / name
             parts = [folder / part for part in (*_ODOMETRY_CAMERAS, "velodyne") if (folder / part).is_dir()]
             sources += [folder / "calib.txt", folder / "times.txt", *parts]
-        index = cached_index(
-            lambda: odometry_index(top, names, sweeps),
-            sources,
-            {"reader": "kitti odometry 1", "most_sweeps": sweeps},
-            index_cache,
-        )
-        self._index_cache = index_cache
+        key = {"reader": "kitti odometry 1", "most_sweeps": sweeps}
+        index = cached_index(lambda: odometry_index(top, names, sweeps), sources, key, index_cache)
         super().__init__(index, top, scenes=scenes, **fields)
 
 
 def odometry_index(root: Path, names: Sequence[str], most_sweeps: int) -> DrivingIndex:
     """Make the index of sequences."""
-    cameras = [
-        camera
-        for camera in _ODOMETRY_CAMERAS
-        if any((root / "sequences" / name / camera).is_dir() for name in names)
-    ]
+    folders = [root / "sequences" / name for name in names]
+    cameras = [camera for camera in _ODOMETRY_CAMERAS if any((folder / camera).is_dir() for folder in folders)]
     return index_of_scenes(
         [_odometry_scene(root, name, cameras) for name in names],
         base="lidar",
@@ -356,63 +339,49 @@ _VISIBILITIES = np.array((4, 3, 1, 0), np.int32)
 _CAMERA_FROM_BOX = np.array([[1.0, 0, 0], [0, 0, -1], [0, 1, 0]])
 
 
-@attrs.frozen(eq=False)
-class Labels:
-    """Labels of a sequence, by frame.
+class Label(NamedTuple):
+    """The label of an object in a frame.
 
     Attributes:
-        frame: Place of the frame in its sequence, ``(n,)``.
-        track: Number of the object; -1 for none, ``(n,)``.
-        category: Names.
-        values: The further values of each line, ``(n, 14)``: truncation, occlusion, alpha, 2D box, height, width,
-            length, location (center of the lower face in coordinates of the rectified camera 0), and the angle
-            about the y axis of that camera, which points down.
+        frame: Number of the frame.
+        track: Number of the object; -1 for none.
+        category: Name.
+        values: The 14 further values: truncation, occlusion, alpha, 2D box, height, width, length, location
+            (center of the lower face in coordinates of the rectified camera 0), and the angle about the y axis of
+            that camera, which points down.
     """
 
-    frame: Int64
-    track: Int64
-    category: Sequence[str]
-    values: Float64
+    frame: int
+    track: int
+    category: str
+    values: list[float]
 
 
-_NO_LABELS = Labels(np.zeros(0, np.int64), np.zeros(0, np.int64), (), np.zeros((0, 14)))
-
-
-def read_labels(path: Path, numbers: Sequence[int]) -> Labels:
-    """Read the labels of a sequence with these numbers of frames.
+def read_labels(path: Path, numbers: Sequence[int]) -> list[Label]:
+    """Read the labels of a sequence with these numbers of frames, by frame, which count from 0 then.
 
     Raises:
         FileError: A line is not as it should be, or is of a frame that is not there.
     """
     place_of = {number: place for place, number in enumerate(numbers)}
-    rows = []
+    labels = []
     for line_number, line in enumerate(read_text(path).splitlines(), 1):
         if not line.strip():
             continue
         where = f"Line {line_number} of {str(path)!r}"
         try:
-            frame, track, category, values = _label(line.split())
+            label = _label(line.split())
         except ValueError as error:
             raise FileError(f"{where} is no label: {error}. It is {line[:120]!r}.") from None
-        if frame not in place_of:
-            raise FileError(
-                f"{where} is of frame {frame}, which the sequence does not have: its frames are "
-                f"{numbers[0]} to {numbers[-1]}."
-            )
-        rows.append((place_of[frame], track, category, values))
-    if not rows:
-        return _NO_LABELS
-    rows.sort(key=lambda row: row[0])
-    return Labels(
-        frame=np.array([row[0] for row in rows], np.int64),
-        track=np.array([row[1] for row in rows], np.int64),
-        category=[row[2] for row in rows],
-        values=np.array([row[3] for row in rows], np.float64),
-    )
+        if label.frame not in place_of:
+            there = f"{numbers[0]} to {numbers[-1]}"
+            what = f"{where} is of frame {label.frame}, which the sequence does not have"
+            raise FileError(f"{what}: its frames are {there}.")
+        labels.append(label._replace(frame=place_of[label.frame]))
+    return sorted(labels, key=lambda label: label.frame)
 
 
-def _label(words: Sequence[str]) -> tuple[int, int, str, list[float]]:
-    """Frame, track, category and the further values of a line."""
+def _label(words: Sequence[str]) -> Label:
     if len(words) not in (17, 18):
         raise ValueError(f"there must be 17 values, got {len(words)}")
     frame, track, category, values = int(words[0]), int(words[1]), words[2], [float(word) for word in words[3:17]]
@@ -422,70 +391,57 @@ def _label(words: Sequence[str]) -> tuple[int, int, str, list[float]]:
         raise ValueError(f"the track must be a number from -1 to 2**31 - 1, got {words[1]}")
     if category != DONT_CARE and min(values[7:10]) <= 0:
         raise ValueError(f"height, width and length must be above 0, got {words[10:13]}")
-    return frame, track, category, values
+    return Label(frame, track, category, values)
 
 
-def box_columns(
-    labels: Sequence[Labels],
-    scenes: Sequence[Scene],
-    rectified_from_base: Sequence[Float64],
-    categories: Sequence[str],
-    cameras: Sequence[str],
-) -> tuple[BoxColumns, Box2dColumns | None]:
-    """Make the columns of the labels of all sequences."""
-    names = [name for of_sequence in labels for name in of_sequence.category]
-    sequence = np.repeat(np.arange(len(labels)), [len(of_sequence.frame) for of_sequence in labels])
-    first_frame = first_column([len(scene.time) for scene in scenes])
-    num_frames = int(first_frame[-1])
-    frame = first_frame[sequence] + np.concatenate([of_sequence.frame for of_sequence in labels])
-    values = np.concatenate([of_sequence.values for of_sequence in labels])
-    is_object = np.array([name != DONT_CARE for name in names], bool)
-    of_object, objects = sequence[is_object], values[is_object]
-    truncation, occlusion = np.trunc(objects[:, :2]).T
-    size, center = objects[:, [9, 8, 7]], objects[:, 10:13].copy()
+def _values(labels: Sequence[Label]) -> Float64:
+    return np.array([label.values for label in labels], np.float64).reshape(-1, 14)
+
+
+def box_columns(labels: Sequence[Label], base_from_rectified: Float64) -> dict[str, npt.NDArray[Any]]:
+    """Make the columns of the boxes of a sequence, see `Scene`."""
+    labels = [label for label in labels if label.category != DONT_CARE]
+    values = _values(labels)
+    truncation, occlusion = np.trunc(values[:, :2]).T
+    size, center = values[:, [9, 8, 7]], values[:, 10:13].copy()
     center[:, 1] -= size[:, 2] / 2  # y points down
-    base_from_rectified = poses.inverse(np.array(rectified_from_base))[of_object]
-    center = poses.moved(base_from_rectified, center)
-    turn = _about_y(objects[:, 13])
-    category = numbers_column(names, categories)
-    columns = BoxColumns(
-        first=first_column(np.bincount(frame[is_object], minlength=num_frames)),
-        center=center,
-        size=size,
-        rotation=poses.quaternion_of_rotation(base_from_rectified[..., :3] @ turn @ _CAMERA_FROM_BOX),
-        velocity=np.full((len(objects), 3), np.nan),
-        category=category[is_object],
-        instance=np.concatenate([of_sequence.track for of_sequence in labels])[is_object],
-        attribute=np.where((truncation >= 0) & (truncation < len(ATTRIBUTES)), truncation, -1).astype(np.int32),
-        visibility=_VISIBILITIES[np.where((occlusion >= 0) & (occlusion <= 3), occlusion, 3).astype(np.int64)],
-    )
-    if LABELLED_CAMERA not in cameras:
-        return columns, None
-    images = [scene.images[LABELLED_CAMERA] for scene in scenes]
-    in_camera = poses.moved(np.array([image.camera_from_base for image in images])[of_object], center)
-    projected = np.einsum("nij,nj->ni", np.array([image.intrinsics for image in images])[of_object], in_camera)
-    box = values[:, 3:7]
-    projection, depth = (box[:, :2] + box[:, 2:]) / 2, np.full(len(values), -1.0)
+    sin, cos, zero, one = np.sin(values[:, 13]), np.cos(values[:, 13]), 0 * values[:, 13], 0 * values[:, 13] + 1
+    about_y = np.moveaxis(np.array([[cos, zero, sin], [zero, one, zero], [-sin, zero, cos]]), 2, 0)
+    return {
+        "frame": np.array([label.frame for label in labels], np.int64),
+        "center": poses.moved(base_from_rectified, center),
+        "size": size,
+        "rotation": poses.quaternion_of_rotation(base_from_rectified[:, :3] @ about_y @ _CAMERA_FROM_BOX),
+        "category": np.array([label.category for label in labels], np.str_),
+        "instance": np.array([label.track for label in labels], np.int64),
+        "attribute": np.where((truncation >= 0) & (truncation < len(ATTRIBUTES)), truncation, -1).astype(np.int32),
+        "visibility": _VISIBILITIES[np.where((occlusion >= 0) & (occlusion <= 3), occlusion, 3).astype(np.int64)],
+    }
+
+
+def boxes_2d_of(index: DrivingIndex, labels: Sequence[Label]) -> Box2dColumns | None:
+    """Make the 2D boxes of the labels of all sequences; None without the camera that they are of."""
+    cameras, boxes = index.cameras, index.boxes
+    if cameras is None or boxes is None or LABELLED_CAMERA not in index.camera_names:
+        return None
+    camera, num_cameras = index.camera_names.index(LABELLED_CAMERA), len(index.camera_names)
+    frame = np.array([label.frame for label in labels], np.int64)
+    is_object = np.array([label.category != DONT_CARE for label in labels], bool)
+    in_camera = poses.moved(cameras.camera_from_base[frame[is_object], camera], boxes.center)
+    projected = np.einsum("nij,nj->ni", cameras.intrinsics[frame[is_object], camera], in_camera)
+    box = _values(labels)[:, 3:7]
+    projection, depth = (box[:, :2] + box[:, 2:]) / 2, np.full(len(box), -1.0)
     depth[is_object] = in_camera[:, 2]
     is_front = in_camera[:, 2] > 0
     projection[np.flatnonzero(is_object)[is_front]] = projected[is_front, :2] / projected[is_front, 2:]
-    image_of_label = frame * len(cameras) + cameras.index(LABELLED_CAMERA)
-    return columns, Box2dColumns(
-        first=first_column(np.bincount(image_of_label, minlength=num_frames * len(cameras))),
+    return Box2dColumns(
+        first=first_column(np.bincount(frame * num_cameras + camera, minlength=index.num_frames * num_cameras)),
         box=box,
         center=projection,
         depth=depth,
-        category=category,
+        category=numbers_column([label.category for label in labels], index.categories),
         box_row=np.where(is_object, np.cumsum(is_object) - 1, -1),
     )
-
-
-def _about_y(angle: Float64) -> Float64:
-    """Rotation matrices ``(n, 3, 3)``."""
-    rotation = np.zeros((len(angle), 3, 3))
-    rotation[:, 0, 0] = rotation[:, 2, 2] = np.cos(angle)
-    rotation[:, 0, 2], rotation[:, 2, 0], rotation[:, 1, 1] = np.sin(angle), -np.sin(angle), 1
-    return rotation
 
 
 _TRACKING_CAMERAS = ("image_02", "image_03")
@@ -530,7 +486,7 @@ class KittiTrackingProvider(DrivingProvider):
         index_cache: str | os.PathLike[str] | None = None,
         **fields: Unpack[DrivingFieldSettings],
     ) -> None:
-        """Find the sequences and open their index; it is made where it is not there.
+        """Find the sequences and open their index, which is made on first use.
 
         Args:
             root: The folder with ``calib``.
@@ -543,7 +499,7 @@ class KittiTrackingProvider(DrivingProvider):
 
         Raises:
             FileError: There are no sequences, or a file cannot be read or is not as it should be.
-            SettingError: The data set lacks what is asked for.
+            SettingError: The data set lacks what is requested.
         """
         top = Path(file_path(root, "root")).absolute()
         with_poses = flag(with_poses, "with_poses")
@@ -554,31 +510,25 @@ class KittiTrackingProvider(DrivingProvider):
         sources = []
         for name in names:
             sources += [top / "calib" / f"{name}.txt"] + [top / "oxts" / f"{name}.txt"] * with_poses
-            found = [top / part / name for part in (*_TRACKING_CAMERAS, "velodyne")] + [
-                top / "label_02" / f"{name}.txt"
-            ]
-            sources += [path for path in found if path.exists()]
-        index = cached_index(
-            lambda: tracking_index(top, names, with_poses, sweeps),
-            sources,
-            {"reader": "kitti tracking 1", "most_sweeps": sweeps, "with_poses": with_poses},
-            index_cache,
-        )
-        self._index_cache = index_cache
+            found = [top / part / name for part in (*_TRACKING_CAMERAS, "velodyne")]
+            labels = top / "label_02" / f"{name}.txt"
+            sources += [path for path in (*found, labels) if path.exists()]
+        key = {"reader": "kitti tracking 1", "most_sweeps": sweeps, "with_poses": with_poses}
+        index = cached_index(lambda: tracking_index(top, names, with_poses, sweeps), sources, key, index_cache)
         super().__init__(index, top, scenes=scenes, **fields)
 
 
 def tracking_index(root: Path, names: Sequence[str], with_poses: bool, most_sweeps: int) -> DrivingIndex:
     """Make the index of sequences."""
     cameras = [camera for camera in _TRACKING_CAMERAS if any((root / camera / name).is_dir() for name in names)]
-    scenes, labels, rectified_from_base = [], [], []
+    scenes: list[Scene] = []
+    labels: list[Label] = []
     for name in names:
         calibration = Calibration.read(root / "calib" / f"{name}.txt")
         pose = poses.joined(
             calibration.rotation("R_rect", "R0_rect", "R_rect_00"),
             calibration.pose("Tr_velo_cam", "Tr_velo_to_cam"),
         )
-        rectified_from_base.append(pose)
         image_folders = {camera: f"{camera}/{name}" for camera in cameras}
         numbers = frame_numbers(root, image_folders, f"velodyne/{name}")
         world_from_ego = poses.identity(len(numbers))
@@ -586,38 +536,37 @@ def tracking_index(root: Path, names: Sequence[str], with_poses: bool, most_swee
             oxts = root / "oxts" / f"{name}.txt"
             records = read_rows(oxts, 30, "a record of the GPS and the IMU", numbers[-1])
             world_from_ego = pose_of_oxts(records)[np.array(numbers)]
-        scenes.append(
-            make_scene(
-                root,
-                name,
-                numbers,
-                calibration,
-                image_folders=image_folders,
-                points_folder=f"velodyne/{name}",
-                time=np.array(numbers) * _PERIOD_S,
-                world_from_ego=world_from_ego,
-                ego_from_base=poses.inverse(calibration.pose("Tr_imu_velo", "Tr_imu_to_velo")),
-                rectified_from_base=pose,
-            )
+        scene = make_scene(
+            root,
+            name,
+            numbers,
+            calibration,
+            image_folders=image_folders,
+            points_folder=f"velodyne/{name}",
+            time=np.array(numbers) * _PERIOD_S,
+            world_from_ego=world_from_ego,
+            ego_from_base=poses.inverse(calibration.pose("Tr_imu_velo", "Tr_imu_to_velo")),
+            rectified_from_base=pose,
         )
         path = root / "label_02" / f"{name}.txt"
-        labels.append(read_labels(path, numbers) if path.exists() else None)
-    of_labels: dict[str, Any] = {}
-    if any(each is not None for each in labels):
-        known = [each or _NO_LABELS for each in labels]
-        found = {name for of_sequence in known for name in of_sequence.category}
-        categories = [*CATEGORIES, *sorted(found - {*CATEGORIES, DONT_CARE})]
-        boxes, boxes_2d = box_columns(known, scenes, rectified_from_base, categories, cameras)
-        of_labels = {"boxes": boxes, "boxes_2d": boxes_2d, "categories": categories, "attributes": ATTRIBUTES}
-    return index_of_scenes(
+        if path.exists():
+            own, first = read_labels(path, numbers), sum(len(before.time) for before in scenes)
+            labels += [label._replace(frame=label.frame + first) for label in own]
+            scene = attrs.evolve(scene, boxes=box_columns(own, poses.inverse(pose)))
+        scenes.append(scene)
+    others = {label.category for label in labels} - {*CATEGORIES, DONT_CARE}
+    has_labels = any(scene.boxes for scene in scenes)
+    index = index_of_scenes(
         scenes,
         base="lidar",
         camera_names=cameras,
         most_sweeps=most_sweeps,
+        categories=[*CATEGORIES, *sorted(others)] * has_labels,
+        attributes=ATTRIBUTES * has_labels,
         point_columns=POINT_COLUMNS,
         origin={"format": "KITTI tracking", "root": str(root)},
-        **of_labels,
     )
+    return attrs.evolve(index, boxes_2d=boxes_2d_of(index, labels))
 
 
 def pose_of_oxts(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -630,11 +579,10 @@ def pose_of_oxts(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     scale = np.cos(latitude[0]) * _EARTH_RADIUS_M
     east, north = scale * longitude, scale * np.log(np.tan(np.pi / 4 + latitude / 2))
     place = np.stack([east, north, rows[:, 2]], axis=-1)
-    half = rows[:, 3:6] / 2
+    (roll_cos, pitch_cos, _), (roll_sin, pitch_sin, _) = np.cos(rows[:, 3:6].T / 2), np.sin(rows[:, 3:6].T / 2)
     zero = np.zeros(len(rows))
-    roll = np.stack([np.cos(half[:, 0]), np.sin(half[:, 0]), zero, zero], axis=-1)
-    pitch = np.stack([np.cos(half[:, 1]), zero, np.sin(half[:, 1]), zero], axis=-1)
-    turn = poses.product_of_quaternions(
-        poses.quaternion_of_yaw(rows[:, 5]), poses.product_of_quaternions(pitch, roll)
-    )
+    roll = np.stack([roll_cos, roll_sin, zero, zero], axis=-1)
+    pitch = np.stack([pitch_cos, zero, pitch_sin, zero], axis=-1)
+    turn = poses.product_of_quaternions(pitch, roll)
+    turn = poses.product_of_quaternions(poses.quaternion_of_yaw(rows[:, 5]), turn)
     return poses.pose_of_quaternion(turn, place - place[0])

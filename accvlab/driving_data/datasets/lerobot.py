@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,10 +56,8 @@ class LeRobotFiles:
             raise refused(path, error) from error
         version = str(info.get("codebase_version")) if isinstance(info, dict) else "none"
         if not version.startswith("v3"):
-            raise FileError(
-                f"{str(path)!r} must be of version 3 of LeRobot ('codebase_version': 'v3.0'), got {version!r}: "
-                f"convert the data set with LeRobot."
-            )
+            rule = f"{str(path)!r} must be of version 3 of LeRobot ('codebase_version': 'v3.0')"
+            raise FileError(f"{rule}, got {version!r}: convert the data set with LeRobot.")
         missing = [name for name in ("features", "data_path") if name not in info]
         if missing:
             raise FileError(f"{str(path)!r} must have {listed(missing)}.")
@@ -86,20 +84,19 @@ class LeRobotFiles:
     def episodes(self) -> dict[str, npt.NDArray[Any]]:
         """Columns of the episodes, by their number."""
         kinds = dict.fromkeys(("episode_index", "length", "data/chunk_index", "data/file_index"), "whole")
-        for feature in self.video_features.values():
-            kinds |= dict.fromkeys((f"videos/{feature}/chunk_index", f"videos/{feature}/file_index"), "whole")
-            kinds |= dict.fromkeys(
-                (f"videos/{feature}/from_timestamp", f"videos/{feature}/to_timestamp"), "number"
-            )
+        for video in (f"videos/{feature}" for feature in self.video_features.values()):
+            kinds |= {f"{video}/chunk_index": "whole", f"{video}/file_index": "whole"}
+            kinds |= {f"{video}/from_timestamp": "number", f"{video}/to_timestamp": "number"}
         parts = [read_columns(path, kinds) for path in self.episode_files]
         columns = {name: np.concatenate([part[name] for part in parts]) for name in kinds}
         order = np.argsort(columns["episode_index"], kind="stable")
         return {name: column[order] for name, column in columns.items()}
 
-    def _places(self, what: str) -> Iterator[tuple[int, int]]:
-        """Chunk and file of each episode."""
-        chunks, files = (self.episodes[f"{what}/{part}_index"].tolist() for part in ("chunk", "file"))
-        return zip(chunks, files, strict=True)
+    def file_of(self, row: int, feature: str = "") -> str:
+        """Name of the table of frames of an episode, or of its video of a feature."""
+        field, what = ("video_path", f"videos/{feature}") if feature else ("data_path", "data")
+        chunk, file = (int(self.episodes[f"{what}/{part}_index"][row]) for part in ("chunk", "file"))
+        return self.named(field, feature or "data", chunk, file)
 
     def named(self, field: str, feature: str, chunk: int, file: int) -> str:
         """Name of a table of frames (``"data_path"``) or of a video (``"video_path"``)."""
@@ -110,22 +107,15 @@ class LeRobotFiles:
                 raise ValueError("other places")
             return pattern.format(video_key=feature, chunk_index=chunk, file_index=file)
         except (KeyError, IndexError, ValueError) as error:
-            raise FileError(
-                f"{field!r} of {str(self.root / 'meta/info.json')!r} must be a name with {{video_key}}, "
-                f"{{chunk_index}} and {{file_index}}, got {pattern!r}."
-            ) from error
+            where, rule = str(self.root / "meta/info.json"), "{video_key}, {chunk_index} and {file_index}"
+            raise FileError(f"{field!r} of {where!r} must be a name with {rule}, got {pattern!r}.") from error
 
     @property
     def sources(self) -> list[Path]:
         """Files that the index depends on."""
-        names = {self.named("data_path", "data", *place) for place in self._places("data")}
-        for feature in self.video_features.values():
-            names |= {self.named("video_path", feature, *place) for place in self._places(f"videos/{feature}")}
-        return [
-            self.root / "meta" / "info.json",
-            *self.episode_files,
-            *(self.root / name for name in sorted(names)),
-        ]
+        rows, features = range(len(self.episodes["length"])), ("", *self.video_features.values())
+        names = {self.file_of(row, feature) for feature in features for row in rows}
+        return [self.root / "meta/info.json", *self.episode_files, *(self.root / name for name in sorted(names))]
 
 
 def make_index(
@@ -164,17 +154,9 @@ def make_index(
                 ego_from_camera=place,
                 video_frame=frames,
             )
-        scenes.append(
-            Scene(
-                name=name,
-                token=[f"{name}/{frame}" for frame in range(len(times))],
-                time=times,
-                world_from_ego=_poses_of(data[pose_feature], pose_feature)
-                if pose_feature
-                else poses.identity(len(times)),
-                images=images,
-            )
-        )
+        places = _poses_of(data[pose_feature], pose_feature) if pose_feature else poses.identity(len(times))
+        token = [f"{name}/{frame}" for frame in range(len(times))]
+        scenes.append(Scene(name=name, token=token, time=times, world_from_ego=places, images=images))
     origin = {"format": "LeRobot", "root": str(files.root), "fps": files.info.get("fps")}
     return index_of_scenes(scenes, base="ego", camera_names=cameras, origin=origin)
 
@@ -188,21 +170,17 @@ def _data_of(
     files: LeRobotFiles, row: int, pose_feature: str | None, tables: dict[str, dict[str, npt.NDArray[Any]]]
 ) -> dict[str, npt.NDArray[Any]]:
     """Rows of an episode; tables that were read are kept for the next."""
-    episodes = files.episodes
-    number = int(episodes["episode_index"][row])
-    place = [int(episodes[f"data/{part}"][row]) for part in ("chunk_index", "file_index")]
-    name = files.named("data_path", "data", *place)
+    number, length = int(files.episodes["episode_index"][row]), files.episodes["length"][row]
+    name = files.file_of(row)
     path = files.root / name
     if name not in tables:
         tables.clear()
         kinds = {"timestamp": "number", "episode_index": "whole"}
         tables[name] = read_columns(path, kinds | ({pose_feature: "numbers"} if pose_feature else {}))
     of_episode = np.flatnonzero(tables[name]["episode_index"] == number)
-    if len(of_episode) != episodes["length"][row]:
-        raise FileError(
-            f"{str(path)!r} has {len(of_episode)} rows of the episode {number}, whose 'length' is "
-            f"{episodes['length'][row]}."
-        )
+    if len(of_episode) != length:
+        got = f"{str(path)!r} has {len(of_episode)} rows of the episode {number}"
+        raise FileError(f"{got}, whose 'length' is {length}.")
     data = {column: values[of_episode] for column, values in tables[name].items()}
     require_ascending(data["timestamp"], f"'timestamp' of the episode {number} in {str(path)!r}", strictly=True)
     return data
@@ -210,9 +188,8 @@ def _data_of(
 
 def _poses_of(values: Float64, feature: str) -> Float64:
     if values.shape[1] != 7:
-        raise SettingError(
-            f"`pose_feature` must have 7 numbers (x, y, z, qw, qx, qy, qz), {feature!r} has {values.shape[1]}."
-        )
+        rule = "`pose_feature` must have 7 numbers (x, y, z, qw, qx, qy, qz)"
+        raise SettingError(f"{rule}, {feature!r} has {values.shape[1]}.")
     lengths = np.linalg.norm(values[:, 3:], axis=1)
     wrong = lengths[~(np.abs(lengths - 1) < 1e-2)]
     if len(wrong):
@@ -225,18 +202,15 @@ def _frames_of(
 ) -> tuple[str, Int64]:
     """Video of a camera for an episode, and the number of the frame of each row."""
     feature, episodes = files.video_features[camera], files.episodes
-    place = [int(episodes[f"videos/{feature}/{part}"][row]) for part in ("chunk_index", "file_index")]
     first, end = (float(episodes[f"videos/{feature}/{part}_timestamp"][row]) for part in ("from", "to"))
-    name = files.named("video_path", feature, *place)
+    name = files.file_of(row, feature)
     index = videos.index(str(files.root / name))
-    known = index.times_s
-    tolerance = min(half_period(known), 0.5)
-    found = nearest(known, first + times, tolerance)
-    is_wrong = (found < 0) | (first + times > end + tolerance)
-    if is_wrong.any():
-        wrong = int(np.flatnonzero(is_wrong)[0])
+    tolerance = min(half_period(index.times_s), 0.5)
+    found = nearest(index.times_s, first + times, tolerance)
+    wrong = np.flatnonzero((found < 0) | (first + times > end + tolerance))
+    if len(wrong):
         raise FileError(
-            f"Row {wrong} of the episode {int(episodes['episode_index'][row])} is at {first + times[wrong]:.4f} "
+            f"Row {wrong[0]} of the episode {episodes['episode_index'][row]} is at {first + times[wrong[0]]:.4f} "
             f"s of the video {name!r}, where there is no frame of it: the episode is from {first:.4f} to "
             f"{end:.4f} s, and the video ends at {index.duration_s:.4f} s."
         )
@@ -254,7 +228,7 @@ class LeRobotProvider(DrivingProvider):
         videos/<feature>/chunk-000/file-000.mp4
 
     One sample per row, as `DrivingProvider` has them; each episode is a scene, ``"episode-000000"``. Cameras are
-    the features of type ``video``, by what stands behind ``observation.images.``. A frame of a video is found by
+    the features of type ``video``, by what follows ``observation.images.``. A frame of a video is found by
     its exact time: the start of the episode in the video, and the ``timestamp`` of the row.
 
     LeRobot says nothing of cameras and vehicles: without ``pose_feature`` the vehicle stays at the origin, and
@@ -276,7 +250,7 @@ class LeRobotProvider(DrivingProvider):
         index_cache: str | os.PathLike[str] | None = None,
         **fields: Unpack[DrivingFieldSettings],
     ) -> None:
-        """Read the tables and open the index; it is made where it is not there.
+        """Read the tables and open the index, which is made on first use.
 
         Args:
             root: The folder of the data set.
@@ -290,40 +264,29 @@ class LeRobotProvider(DrivingProvider):
 
         Raises:
             FileError: A file cannot be read or is not as it should be.
-            SettingError: pyarrow is missing, or the data set lacks what is asked for.
+            SettingError: pyarrow is missing, or the data set lacks what is requested.
         """
         files = LeRobotFiles(Path(file_path(root, "root")).absolute())
         if pose_feature is not None:
             text(pose_feature, "pose_feature")
         calibrations = _calibrations(calibration or {})
         videos = VideoFrames(cache_folder(index_cache) / "videos")
+        key: dict[str, Any] = {"reader": "lerobot 1", "root": str(files.root), "pose_feature": pose_feature}
+        key["calibration"] = {camera: [each.tolist() for each in pair] for camera, pair in calibrations.items()}
         index = cached_index(
-            lambda: make_index(files, videos, pose_feature, calibrations),
-            files.sources,
-            {
-                "reader": "lerobot 1",
-                "root": str(files.root),
-                "pose_feature": pose_feature,
-                "calibration": {
-                    camera: [matrix.tolist(), place.tolist()] for camera, (matrix, place) in calibrations.items()
-                },
-            },
-            index_cache,
+            lambda: make_index(files, videos, pose_feature, calibrations), files.sources, key, index_cache
         )
         self._index_cache = index_cache
         super().__init__(index, files.root, scenes=scenes, **fields)
 
 
-def _calibrations(
-    given: Mapping[str, tuple[npt.ArrayLike, npt.ArrayLike]],
-) -> dict[str, tuple[Float64, Float64]]:
+def _calibrations(given: Mapping[str, tuple[npt.ArrayLike, npt.ArrayLike]]) -> dict[str, tuple[Float64, Float64]]:
     found = {}
     for camera, pair in given.items():
         try:
             matrix, place = (np.asarray(each, np.float64) for each in pair)
-            if matrix.shape != (3, 3) or place.shape not in ((3, 4), (4, 4)):
-                raise ValueError
-            if not np.allclose(place[:3, :3] @ place[:3, :3].T, np.eye(3), atol=1e-5):
+            is_right = matrix.shape == (3, 3) and place.shape in ((3, 4), (4, 4))
+            if not is_right or not np.allclose(place[:3, :3] @ place[:3, :3].T, np.eye(3), atol=1e-5):
                 raise ValueError
         except (TypeError, ValueError):
             raise SettingError(

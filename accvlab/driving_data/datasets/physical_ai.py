@@ -98,12 +98,8 @@ class ClipLayout:
 
 
 _PLACES = ("clip", "camera", "chunk")
-_NEEDED_PLACES = {
-    "video": {"clip", "camera"},
-    "times": {"clip", "camera"},
-    "ego_motion": {"clip"},
-    "obstacles": {"clip"},
-}
+_OF_CLIP, _OF_CAMERA = {"clip"}, {"clip", "camera"}
+_NEEDED_PLACES = {"video": _OF_CAMERA, "times": _OF_CAMERA, "ego_motion": _OF_CLIP, "obstacles": _OF_CLIP}
 
 
 # Labels are about 0.1 s apart.
@@ -156,15 +152,8 @@ class ClipFiles:
         if not path.exists():
             return None
         numbers = [f"{what}_{axis}" for what in ("center", "orientation", "size") for axis in "xyz"]
-        columns = read_columns(
-            path,
-            {
-                "timestamp_us": "whole",
-                "track_id": "text or whole",
-                "label_class": "text",
-                **dict.fromkeys([*numbers, "orientation_w"], "number"),
-            },
-        )
+        kinds = {"timestamp_us": "whole", "track_id": "text or whole", "label_class": "text"}
+        columns = read_columns(path, kinds | dict.fromkeys([*numbers, "orientation_w"], "number"))
         size = sizes_of_columns(columns, path, [f"size_{axis}" for axis in "xyz"])
         names = [*(f"orientation_{axis}" for axis in "wxyz"), *(f"center_{axis}" for axis in "xyz")]
         return {**columns, "size": size, "pose": poses_of_columns(columns, path, names)}
@@ -219,8 +208,8 @@ class ClipCalibration:
 
 
 def rows_of_frames(columns: dict[str, npt.NDArray[Any]], frame_times: Int64) -> tuple[Int64, Int64]:
-    """Which box of each track is the nearest in time to each frame: frames and rows, ``(n,)`` each, by frame."""
-    frames, rows = [], []
+    """Which box of each track is the nearest in time to each frame: frames and rows, ``(n,)`` each."""
+    frames, rows = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for track in np.unique(columns["track_id"]):
         of_track = np.flatnonzero(columns["track_id"] == track)
         of_track = of_track[np.argsort(columns["timestamp_us"][of_track], kind="stable")]
@@ -229,11 +218,7 @@ def rows_of_frames(columns: dict[str, npt.NDArray[Any]], frame_times: Int64) -> 
         has = np.flatnonzero(found >= 0)
         frames.append(has)
         rows.append(of_track[found[has]])
-    if not frames:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    frame, row = np.concatenate(frames), np.concatenate(rows)
-    order = np.argsort(frame, kind="stable")
-    return frame[order], row[order]
+    return np.concatenate(frames), np.concatenate(rows)
 
 
 _FRONT = "camera_front_wide_120fov"
@@ -273,7 +258,7 @@ class PhysicalAiProvider(DrivingProvider):
         index_cache: str | os.PathLike[str] | None = None,
         **fields: Unpack[DrivingFieldSettings],
     ) -> None:
-        """Find the clips and open their index; it is made where it is not there.
+        """Find the clips and open their index, which is made on first use.
 
         Args:
             root: The folder of the data set.
@@ -288,7 +273,7 @@ class PhysicalAiProvider(DrivingProvider):
 
         Raises:
             FileError: There are no clips, or a file cannot be read or is not as it should be.
-            SettingError: pyarrow is missing, or the clips lack what is asked for.
+            SettingError: pyarrow is missing, or the clips lack what is requested.
         """
         top = Path(file_path(root, "root")).absolute()
         stride = whole_number(stride, "stride", at_least=1)
@@ -297,27 +282,17 @@ class PhysicalAiProvider(DrivingProvider):
         names = sorted({camera for clip in clips for camera in clip.cameras})
         reference = reference_camera or (_FRONT if _FRONT in names else names[0])
         if reference not in names:
-            raise SettingError(
-                f"`reference_camera` must be a camera of the clips, got {reference!r}."
-                f"{did_you_mean(reference, names)} There are: {listed(names)}."
-            )
+            hint = f"{did_you_mean(reference, names)} There are: {listed(names)}."
+            raise SettingError(f"`reference_camera` must be a camera of the clips, got {reference!r}.{hint}")
         calibration = ClipCalibration(top, layout)
         sources = {calibration.path(part, clip.name) for clip in clips for part in ("intrinsics", "extrinsics")}
         for clip in clips:
             sources |= {clip.path("times", camera) for camera in clip.cameras} | {clip.path("ego_motion")}
             sources |= {path for path in [clip.path("obstacles")] if path.exists()}
+        key = {"reader": "physical ai 1", "reference": reference, "stride": stride, "root": str(top)}
+        key |= {"clips": [[clip.name, clip.cameras] for clip in clips], **attrs.asdict(layout)}
         index = cached_index(
-            lambda: make_index(clips, calibration, names, reference, stride),
-            sorted(sources),
-            {
-                "reader": "physical ai 1",
-                "clips": [[clip.name, clip.cameras] for clip in clips],
-                "reference": reference,
-                "stride": stride,
-                "root": str(top),
-                **attrs.asdict(layout),
-            },
-            index_cache,
+            lambda: make_index(clips, calibration, names, reference, stride), sorted(sources), key, index_cache
         )
         self._index_cache = index_cache
         super().__init__(index, top, scenes=scenes, **fields)
@@ -346,18 +321,14 @@ def _scene(
 ) -> Scene:
     """What one clip has, with the names of the categories of boxes; ``models`` of cameras are completed."""
     if reference not in clip.cameras:
-        raise FileError(
-            f"The clip {clip.name!r} has no video of the reference camera {reference!r}. It has: "
-            f"{listed(clip.cameras)}."
-        )
+        what = f"The clip {clip.name!r} has no video of the reference camera {reference!r}"
+        raise FileError(f"{what}. It has: {listed(clip.cameras)}.")
     times, ego = clip.frame_times(reference), clip.ego()
     number = np.arange(0, len(times), stride)
     number = number[(times[number] >= ego.times[0]) & (times[number] <= ego.times[-1])]
     if not len(number):
-        raise FileError(
-            f"No frame of {str(clip.path('times', reference))!r} is in the time of "
-            f"{str(clip.path('ego_motion'))!r}."
-        )
+        frames, motion = str(clip.path("times", reference)), str(clip.path("ego_motion"))
+        raise FileError(f"No frame of {frames!r} is in the time of {motion!r}.")
     frame_times = times[number]
     world_from_ego = ego.at(frame_times)
     images = {}
@@ -370,28 +341,27 @@ def _scene(
         )
         name = clip.layout.named("video", clip=clip.name, camera=camera)
         images[camera] = SceneImages(file=[name] * len(chosen), intrinsics=matrix, video_frame=chosen, **columns)
-    num_boxes, boxes = _boxes(clip, ego, frame_times, world_from_ego)
     return Scene(
         name=clip.name,
         token=[f"{clip.name}/{one}" for one in number],
         time=frame_times / 1e6,
         world_from_ego=world_from_ego,
         images=images,
-        num_boxes=num_boxes,
-        boxes=boxes,
+        boxes=_boxes(clip, ego, frame_times, world_from_ego),
     )
 
 
 def _boxes(
-    clip: ClipFiles, ego: Trajectory, frame_times: npt.NDArray[np.int64], world_from_ego: Float64
-) -> tuple[npt.NDArray[np.int64] | None, dict[str, npt.NDArray[Any]] | None]:
+    clip: ClipFiles, ego: Trajectory, frame_times: Int64, world_from_ego: Float64
+) -> dict[str, npt.NDArray[Any]] | None:
     columns = clip.obstacles()
     if columns is None:
-        return None, None
+        return None
     frame, row = rows_of_frames(columns, frame_times)
     world_from_box = poses.joined(ego.at(columns["timestamp_us"][row]), columns["pose"][row])
     pose = poses.joined(poses.inverse(world_from_ego[frame]), world_from_box)
-    return np.bincount(frame, minlength=len(frame_times)), {
+    return {
+        "frame": frame,
         "center": pose[..., 3],
         "size": columns["size"][row],
         "rotation": poses.quaternion_of_rotation(pose[..., :3]),

@@ -40,7 +40,7 @@ _FloatArray = npt.NDArray[np.float32]
 
 
 class LidarSweepAggregator(ArrayStep):
-    """Joins the points of earlier lidar sweeps to those of the frame, with a column that tells their age.
+    """Joins the points of earlier lidar sweeps to those of the frame, with a column of their age.
 
     Sweeps as `DrivingProvider` delivers them: a group for the frame and an array of groups, the newest first, each
     with points ``(P, K)`` float32, a matrix ``(4, 4)`` float64 from the coordinates of its sensor to the reference
@@ -101,21 +101,17 @@ class LidarSweepAggregator(ArrayStep):
         """
         self._lidar_path = normalized_path(lidar_path)
         self._sweep_path = path_in_group(sweep_path, "sweep_path")
-        self._num_sweeps = (
-            None if num_sweeps is None else checks.whole_number(num_sweeps, "num_sweeps", at_least=1)
-        )
-        self._age_column = (
-            None if age_column is None else checks.whole_number(age_column, "age_column", at_least=3)
-        )
+        self._num_sweeps, self._age_column = num_sweeps, age_column
+        if num_sweeps is not None:
+            self._num_sweeps = checks.whole_number(num_sweeps, "num_sweeps", at_least=1)
+        if age_column is not None:
+            self._age_column = checks.whole_number(age_column, "age_column", at_least=3)
         self._close_distance = checks.number(close_distance, "close_distance", at_least=0)
         self._fills_up = checks.flag(fills_up, "fills_up")
         self._selection = checks.choice(selection, "selection", ("newest", "drawn"))
         self._frame = checks.choice(frame, "frame", ("lidar", "reference"))
-        self._names = (
-            checks.field_name(point_name, "point_name"),
-            checks.field_name(matrix_name, "matrix_name"),
-            checks.field_name(timestamp_name, "timestamp_name"),
-        )
+        names = {"point_name": point_name, "matrix_name": matrix_name, "timestamp_name": timestamp_name}
+        self._names = tuple(checks.field_name(given, name) for name, given in names.items())
         self._key = UniformDraw("order", key=key).key
 
     declare_images = no_images
@@ -135,12 +131,10 @@ class LidarSweepAggregator(ArrayStep):
             own_points = self._with_age(lidar[point_name], 0.0)
         with naming_field((*self._lidar_path, matrix_name)):
             rotation, offset = affine(lidar[matrix_name])
-        filling = self._far_ones(own_points)
+        filling, frame_from_reference = self._far_ones(own_points), np.eye(4)
         if self._frame == "reference":
-            filling = _with_coordinates(filling, moved(lidar[matrix_name], coordinates(filling)))
-            own_points = _with_coordinates(own_points, moved(lidar[matrix_name], coordinates(own_points)))
-        frame_from_reference = np.eye(4)
-        if self._frame == "lidar":
+            filling, own_points = (_in_frame(lidar[matrix_name], points) for points in (filling, own_points))
+        else:
             frame_from_reference[:3, :3], frame_from_reference[:3, 3] = rotation.T, -rotation.T @ offset
         parts = [own_points]
         chosen = self._chosen([len(sweep[point_name]) > 0 for sweep in sweeps])
@@ -152,7 +146,7 @@ class LidarSweepAggregator(ArrayStep):
             with naming_field((*path, matrix_name)):
                 affine(sweep[matrix_name])
                 frame_from_sweep = frame_from_reference @ sweep[matrix_name]
-            parts.append(_with_coordinates(points, moved(frame_from_sweep, coordinates(points))))
+            parts.append(_in_frame(frame_from_sweep, points))
         if not chosen and self._fills_up:
             parts += [filling] * (len(sweeps) if self._num_sweeps is None else self._num_sweeps)
         lidar[point_name] = np.concatenate(parts)
@@ -203,9 +197,9 @@ class LidarSweepAggregator(ArrayStep):
         return data_empty
 
 
-def _with_coordinates(points: _FloatArray, xyz: npt.NDArray[np.float64]) -> _FloatArray:
+def _in_frame(frame_from_points: Float64Array, points: _FloatArray) -> _FloatArray:
     changed = points.copy()
-    changed[:, :3] = xyz
+    changed[:, :3] = moved(frame_from_points, coordinates(points))
     return changed
 
 
@@ -220,8 +214,8 @@ class LidarDepthMapAdder(ArrayStep):
     - Its cell of a map with stride s is ``floor(pixel / s)``. Of several points in a cell, the nearest one counts.
     - Depths beyond the second number of ``depth_range`` become that number. Cells without a point hold -1.
 
-    Added beside each matrix, in the order of the strides: ``(ceil(height / s), ceil(width / s))`` float32, meters.
-    Computed in float64. The step works on arrays only. Put it behind all steps that move pixels.
+    Added next to each matrix, in the order of the strides: ``(ceil(height / s), ceil(width / s))`` float32,
+    meters. Computed in float64. The step works on arrays only. Put it behind all steps that move pixels.
 
     Example::
 
@@ -259,13 +253,11 @@ class LidarDepthMapAdder(ArrayStep):
         self._point_path = normalized_path(point_path)
         self._image_hw = checks.number_list(image_hw, "image_hw", "the height and the width of an image", count=2)
         if min(self._image_hw) < 1:
-            raise SettingError(
-                f"`image_hw` must be at least 1 pixel in height and width, got {checks.shown(image_hw)}."
-            )
+            rule = "`image_hw` must be at least 1 pixel in height and width"
+            raise SettingError(f"{rule}, got {checks.shown(image_hw)}.")
         if not isinstance(strides, Mapping) or not strides:
-            raise SettingError(
-                f"`strides` must be a dict of each map's name and stride, got {checks.shown(strides)}."
-            )
+            rule = "`strides` must be a dict of each map's name and stride"
+            raise SettingError(f"{rule}, got {checks.shown(strides)}.")
         self._strides = {
             name: checks.whole_number(stride, f"strides[{name!r}]", at_least=1) for name, stride in strides.items()
         }

@@ -50,8 +50,8 @@ class MapLineVectorizer(ArrayStep):
     """Adds the lines of a map with a fixed number of points, in all orders that mean the same line.
 
     Lines as `DrivingProvider` delivers them: points ``(P, D)`` float32 or float64 of all lines, one after the
-    other, and beside them ``(L,)`` numbers of points. Each line gets ``num_points`` points at equal distances
-    along it, from its first to its last point. Added beside them, ``(L, orders, num_points, D)`` float32, as
+    other, and next to them ``(L,)`` numbers of points. Each line gets ``num_points`` points at equal distances
+    along it, from its first to its last point. Added next to them, ``(L, orders, num_points, D)`` float32, as
     SparseDrive and MapTR take them; with n points ``2 * (n - 1)`` orders:
 
     - Of a closed line, one that ends where it begins: from each of the n - 1 points around, and the same of the
@@ -80,8 +80,8 @@ class MapLineVectorizer(ArrayStep):
 
         Args:
             point_names: Name or names of the points, anywhere in the sample.
-            count_name: Name of the numbers of points of each line, beside the points.
-            vector_name: Name of the field to add, beside the points.
+            count_name: Name of the numbers of points of each line, next to the points.
+            vector_name: Name of the field to add, next to the points.
             num_points: Number of points of each line, at least 2.
             has_orders: Whether all orders are added, or only the given one.
             fill_value: Value of orders that an open line does not have.
@@ -176,7 +176,7 @@ class BEVMaskAdder(ArrayStep):
       if its center is inside, by the even-odd rule;
     - a box, if its center is inside the footprint of the box, or on its border.
 
-    Masks stand in the order of ``lines``, ``areas``, ``boxes``. Boxes or lines of other categories are left out.
+    Masks are in the order of ``lines``, ``areas``, ``boxes``. Boxes or lines of other categories are left out.
     The step works on arrays only.
 
     Example::
@@ -363,9 +363,9 @@ _RIGHT = {"x": (1.0, 0.0), "-x": (-1.0, 0.0), "y": (0.0, 1.0), "-y": (0.0, -1.0)
 class FutureTrajectoryAdder(ArrayStep):
     """Adds the steps that something makes from frame to frame, which of them are known, and a driving command.
 
-    Of future places, as `DrivingProvider` delivers them: of objects ``(N, T, 3)``, beside ``(N, 3)`` present
-    ones; or of the vehicle ``(T, 3)``, which is at 0. Beside them, whether each is known, BOOL ``(N, T)`` or
-    ``(T,)``. All in the frame of reference of the sample. Added beside them, in x and y, as SparseDrive and UniAD
+    Of future places, as `DrivingProvider` delivers them: of objects ``(N, T, 3)``, next to ``(N, 3)`` present
+    ones; or of the vehicle ``(T, 3)``, which is at 0. Next to them, whether each is known, BOOL ``(N, T)`` or
+    ``(T,)``. All in the frame of reference of the sample. Added next to them, in x and y, as SparseDrive and UniAD
     take them:
 
     - the steps, ``(N, T, 2)`` or ``(T, 2)`` float32, meters: ``place[t] - place[t - 1]``, 0 where not known;
@@ -399,17 +399,17 @@ class FutureTrajectoryAdder(ArrayStep):
 
         Args:
             future_names: Name or names of the future places, anywhere in the sample.
-            known_name: Name of what tells which of them are known, beside them.
+            known_name: Name of the flags, next to them, of which are known.
             offset_name: Name of the steps.
-            mask_name: Name of what tells which steps are known.
-            present_name: Name of the present places, beside them; None for the vehicle, which is at 0.
+            mask_name: Name of the flags of which steps are known.
+            present_name: Name of the present places, next to them; None for the vehicle, which is at 0.
             command_name: Name of the command, of the vehicle only; None for no command.
             right: Where right is: "x" in the frame of nuScenes' lidar, "-y" in that of a vehicle whose x is
                 ahead; or "-x", "y".
             command_distance: How far to the right or left the last known place is for a turn, meters.
 
         Raises:
-            SettingError: A setting is not of this form, or a command is asked for of objects.
+            SettingError: A setting is not of this form, or a command is requested of objects.
         """
         self._future_names = required_names(future_names, "future_names")
         self._known_name = checks.field_name(known_name, "known_name")

@@ -26,7 +26,7 @@ _TOLERANCE = 1e-3
 # Beyond these, times are in another unit than seconds.
 _LONGEST_STEP_S, _LONGEST_USUAL_STEP_S = 1000.0, 15.0
 _LONGEST_DELAY_S = 10.0
-# How far a camera may be from where it is mounted, beside the motion between the two times.
+# How far a camera may be from where it is mounted, besides the motion between the two times.
 _MOST_TURN_DEG, _MOST_TURN_DEG_PER_S = 20.0, 45.0
 _FARTHEST_M, _FASTEST_M_PER_S = 10.0, 70.0
 _MOST_RUNS, _MOST_FRAMES = 4, 6  # scenes, and consecutive frames of each, whose plausibility is looked at
@@ -80,7 +80,7 @@ def _steps_where(
 
 
 def plausibility(provider: DrivingProvider, seed: int) -> list[Finding]:
-    """Measure some frames of some scenes, and find what cannot be right of them."""
+    """Measure some frames of some scenes, and find what cannot be right in them."""
     rng, lengths = random.Random(seed), provider.sequence_lengths
     runs = []
     for scene in sorted(rng.sample(range(len(lengths)), min(len(lengths), _MOST_RUNS))):
@@ -193,12 +193,10 @@ def _of_mounting(
         cosine = np.clip((np.trace(moved[:3, :3]) - 1) / 2, -1, 1)
         return float(np.rad2deg(np.arccos(cosine))), float(np.linalg.norm(moved[:3, 3]))
 
-    def fits(turn: float, distance: float) -> bool:
-        most_turn = _MOST_TURN_DEG + _MOST_TURN_DEG_PER_S * delay
-        return turn <= most_turn and distance <= _FARTHEST_M + _FASTEST_M_PER_S * delay
+    most = (_MOST_TURN_DEG + _MOST_TURN_DEG_PER_S * delay, _FARTHEST_M + _FASTEST_M_PER_S * delay)
 
     found = difference(from_reference, mounted)
-    if fits(*found):
+    if (np.array(found) <= most).all():
         return
     inverse_pose, inverse_mounted = np.linalg.inv(from_reference), np.linalg.inv(mounted)
     others = {
@@ -206,7 +204,7 @@ def _of_mounting(
         "With the inverse of camera_from_reference they agree: give that.": (inverse_pose, mounted),
         "With the inverse of both they agree: give those.": (inverse_pose, inverse_mounted),
     }
-    hints = [hint for hint, both in others.items() if fits(*difference(*both))]
+    hints = [hint for hint, both in others.items() if (np.array(difference(*both)) <= most).all()]
     general = (
         "Check which of them is the inverse of what it should be, the order of quaternions (w first), and the "
         "axes (cameras: x to the right, y down, z ahead)."
@@ -240,9 +238,8 @@ def _of_boxes(provider: DrivingProvider, boxes: SampleDataGroup) -> Iterator[str
     yield from _of_range("boxes.categories", fields["categories"], -1, len(provider.class_names) - 1)
     yield from _of_range("boxes.attributes", fields["attributes"], -1, len(provider.attribute_names) - 1)
     yield from _of_range("boxes.visibilities", fields["visibilities"], 0, 4)
-    known = fields["instances"][fields["instances"] >= 0]
-    if len(np.unique(known)) < len(known):
-        values, counts = np.unique(known, return_counts=True)
+    values, counts = np.unique(fields["instances"][fields["instances"] >= 0], return_counts=True)
+    if (counts > 1).any():
         yield f"boxes.instances: must be there once in a frame, got {values[counts > 1][0]} several times"
     if "future_centers" in fields:
         expected = (*fields["is_future_known"].shape, 3)
@@ -268,11 +265,12 @@ def _of_boxes_2d(
     of_box = fields["box_rows"] >= 0
     seen = centers[fields["box_rows"][of_box]]
     depths = seen @ camera["camera_from_reference"][2, :3] + camera["camera_from_reference"][2, 3]
-    if not (depths > 0).all():
-        row = int(np.flatnonzero(of_box)[np.flatnonzero(~(depths > 0))[0]])
+    wrong_rows = np.flatnonzero(~(depths > 0))
+    if len(wrong_rows):
+        row, depth = np.flatnonzero(of_box)[wrong_rows[0]], float(depths[wrong_rows[0]])
         yield (
             f"{path}.box_rows: the centers of these boxes must be in front of the camera, that of the 2D box "
-            f"{row} has the depth {float(depths[~(depths > 0)][0]):.3f} by camera_from_reference"
+            f"{row} has the depth {depth:.3f} by camera_from_reference"
         )
 
 

@@ -58,11 +58,11 @@ def _sizes(drive: Drive) -> Finding:
     rule, is_wider = "vehicles must be longer than wide", sizes[:, 1] > sizes[:, 0]
     problems = []
     if len(sizes) >= _FEWEST_VEHICLES and (not 1 < length < 40 or height > 1.5 * length):
-        size = [round(float(value), 3) for value in (length, width, height)]
+        size = np.round(np.median(sizes, axis=0).astype(float), 3).tolist()
         rule = "vehicles must have the size of vehicles"
         problems = [f"boxes.sizes: length, width, height are {size} (medians). Give meters, in this order."]
     elif len(sizes) >= _FEWEST_VEHICLES and 2 * is_wider.sum() > len(sizes):
-        size = [round(float(value), 3) for value in sizes[is_wider][0]]
+        size = np.round(sizes[is_wider][0].astype(float), 3).tolist()
         problems = [
             f"{drive.first(is_wider, frames)}, boxes.sizes: length, width, height of a vehicle are {size}; of "
             f"{len(sizes)} boxes of vehicles in these samples, {is_wider.sum()} are wider than long. Exchange the "
@@ -273,7 +273,7 @@ class _View:
         name: Name.
         mounted: ``ego_from_camera``.
         intrinsics: ``(3, 3)``.
-        wh: Size of the images, ``(2,)``; NaN where it is not known.
+        wh: Size of the images, ``(2,)``; NaN where unknown.
         frames: The frames.
     """
 

@@ -122,7 +122,7 @@ class Picture:
         return buffer.getvalue()
 
     def __repr__(self) -> str:
-        """Tell the size."""
+        """Show the size."""
         width, height = self.figure.get_size_inches() * self.figure.dpi
         return f"Picture({int(width)} x {int(height)} pixels)"
 
@@ -140,7 +140,7 @@ def show(
 ) -> Picture:
     """Draw a sample of a provider, or one of a batch of a loader: cameras with boxes, and the scene from above.
 
-    Cameras stand as they look around the vehicle, where that is known: ahead in the first row, behind in the
+    Cameras are placed as they look around the vehicle, where that is known: ahead in the first row, behind in the
     second. Boxes are projected by the matrices of the sample: where they do not fit in the picture, the data do
     not fit. The front of a box is crossed. From above: boxes, their velocities (the way of one second), lidar
     points, map lines; the vehicle is in the middle and looks up.
@@ -166,10 +166,9 @@ def show(
         raise SettingError(
             'Pictures need Matplotlib, which is not installed: pip install "accvlab.dali_pipeline_framework[viz]".'
         ) from error
-    if isinstance(data, SceneView):
-        views = [data]
-    elif isinstance(data, Sequence):
-        views, frames = [*data], [*range(len(data))]
+    if isinstance(data, SceneView | Sequence):
+        views = [data] if isinstance(data, SceneView) else [*data]
+        frames = [*range(len(views))]
     else:
         settings: dict[str, Any] = {"fields": fields, "class_names": class_names}
         settings |= {"image_mean": image_mean, "image_std": image_std}
@@ -186,8 +185,7 @@ def show(
     elif max(len(one.cameras) for one in views) > 1:
         rows = [list(one.cameras) for one in views]
     else:
-        cameras = [camera for one in views for camera in one.cameras]
-        rows = [cameras[start : start + 4] for start in range(0, len(cameras), 4)]
+        rows = _in_rows([camera for one in views for camera in one.cameras], 4)
     has_scene = len(view.centers) or len(view.points) or view.lines
     shapes = [[camera.image.shape for camera in row] for row in rows]
     heights_in = [_VIEW_WIDTH_IN * max(height / width for height, width, _ in row) for row in shapes]
@@ -217,15 +215,17 @@ def _named(view: SceneView, frame: int) -> SceneView:
 
 def camera_rows(cameras: Sequence[CameraView]) -> list[list[CameraView]]:
     """Put cameras in rows: those that look ahead, from left to right; those that look back, as seen from above."""
-    bearings = [camera.bearing for camera in cameras]
-    if len(cameras) < 4 or None in bearings:
-        num_columns = 3 if len(cameras) > 4 else max(len(cameras), 1)
-        return [list(cameras[start : start + num_columns]) for start in range(0, len(cameras), num_columns)]
-    ahead = [camera for camera in cameras if abs(camera.bearing or 0) < np.deg2rad(80)]
-    behind = [camera for camera in cameras if abs(camera.bearing or 0) >= np.deg2rad(80)]
-    ahead.sort(key=lambda camera: -(camera.bearing or 0))
-    behind.sort(key=lambda camera: (camera.bearing or 0) % (2 * np.pi))
-    return [row for row in (ahead, behind) if row]
+    pairs = [(camera.bearing, camera) for camera in cameras if camera.bearing is not None]
+    if len(cameras) < 4 or len(pairs) < len(cameras):
+        return _in_rows(cameras, 3 if len(cameras) > 4 else max(len(cameras), 1))
+    ahead = sorted((pair for pair in pairs if abs(pair[0]) < np.deg2rad(80)), key=lambda pair: -pair[0])
+    behind = [pair for pair in pairs if abs(pair[0]) >= np.deg2rad(80)]
+    behind.sort(key=lambda pair: pair[0] % (2 * np.pi))
+    return [[camera for _, camera in row] for row in (ahead, behind) if row]
+
+
+def _in_rows(cameras: Sequence[CameraView], num_columns: int) -> list[list[CameraView]]:
+    return [[*cameras[start : start + num_columns]] for start in range(0, len(cameras), num_columns)]
 
 
 def _axes(figure: Figure, place_in: tuple[float, float, float, float]) -> Axes:
@@ -266,8 +266,7 @@ def _draw_camera(axes: Axes, camera: CameraView, view: SceneView) -> None:
     for x1, y1, x2, y2 in () if camera.boxes_2d is None else camera.boxes_2d:
         if x2 > x1 and y2 > y1:
             axes.add_patch(Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, ec=_BRIGHT, lw=0.7, ls="--"))
-    axes.set_xlim(0, width)
-    axes.set_ylim(height, 0)
+    axes.set(xlim=(0, width), ylim=(height, 0))
     axes.set_axis_off()
     label = axes.text(0.015, 0.97, camera.name, color=_BRIGHT, fontsize=7, va="top", transform=axes.transAxes)
     label.set_bbox({"facecolor": _BACKGROUND, "alpha": 0.65, "edgecolor": "none", "pad": 1.5})
@@ -284,11 +283,12 @@ def _draw_from_above(axes: Axes, view: SceneView, range_m: float | None) -> None
 
     corners = seen(box_corners(view.centers, view.sizes, view.yaws))
     shown_points = [corners.reshape(-1, 2), np.array([[5.0, 5.0]]), *(seen(line) for line in view.lines)]
-    farthest = number(range_m, "range_m", above=0) if range_m is not None else None
-    if farthest is None:
+    if range_m is not None:
+        farthest = number(range_m, "range_m", above=0)
+    elif len(view.centers) or not len(view.points):
         farthest = float(np.abs(np.concatenate(shown_points)).max()) * 1.05 + 1
-        if not len(view.centers) and len(view.points):
-            farthest = float(np.percentile(np.abs(seen(view.points)), 98)) + 1
+    else:
+        farthest = float(np.percentile(np.abs(seen(view.points)), 98)) + 1
     for radius in _rings(farthest):
         angles = np.linspace(0, 2 * np.pi, 90)
         axes.plot(radius * np.cos(angles), radius * np.sin(angles), color="#2c313c", lw=0.7, zorder=0)
@@ -309,12 +309,8 @@ def _draw_from_above(axes: Axes, view: SceneView, range_m: float | None) -> None
         of_known = np.array(colors)[is_known].tolist()
         axes.add_collection(LineCollection(list(ways[is_known]), colors=of_known, lw=1.0, ls=":", zorder=3))
     axes.fill([-1, 0, 1], [-2, 2, -2], color=_BRIGHT, zorder=4)
-    axes.set_xlim(-farthest, farthest)
-    axes.set_ylim(-farthest, farthest)
-    axes.set_aspect("equal")
-    axes.set_facecolor(_BACKGROUND)
-    axes.set_xticks([])
-    axes.set_yticks([])
+    axes.set(xlim=(-farthest, farthest), ylim=(-farthest, farthest))
+    axes.set(aspect="equal", facecolor=_BACKGROUND, xticks=[], yticks=[])
     for spine in axes.spines.values():
         spine.set_color("#2c313c")
 
@@ -328,13 +324,10 @@ def _draw_heading(figure: Figure, view: SceneView) -> None:
     height_in = figure.get_size_inches()[1]
     middle = 1 - 0.17 / height_in
     figure.text(0.006, middle, view.title, color=_BRIGHT, fontsize=8, va="center")
-    if view.categories is None or not len(view.class_names):
-        return
     left = 0.994
-    for category in sorted(set(view.categories[view.categories >= 0].tolist()), reverse=True):
-        if category < len(view.class_names):
-            name = f"{view.class_names[category]}"
-            color = _COLORS[category % len(_COLORS)]
+    for category in sorted({*([] if view.categories is None else view.categories.tolist())}, reverse=True):
+        if 0 <= category < len(view.class_names):
+            name, color = f"{view.class_names[category]}", _COLORS[category % len(_COLORS)]
             figure.text(left, middle, f"■ {name}", color=color, fontsize=7, va="center", ha="right")
             left -= (0.062 * len(name) + 0.28) / figure.get_size_inches()[0]
 
@@ -392,13 +385,12 @@ def save_recording(
 def _log(rr: Any, recording: Any, view: SceneView) -> None:
     categories, names = _categories(view), view.class_names
     labels = [names[one] if 0 <= one < len(names) else str(one) for one in categories.tolist()]
-    half_turns = view.yaws / 2
-    no_turns = np.zeros_like(half_turns)
-    quaternions = np.stack([no_turns, no_turns, np.sin(half_turns), np.cos(half_turns)], axis=1)
+    zero = np.zeros(len(view.yaws))
+    quaternions = np.stack([zero, zero, np.sin(view.yaws / 2), np.cos(view.yaws / 2)], axis=1)  # x, y, z, w
     boxes = rr.Boxes3D(
         centers=view.centers,
         half_sizes=view.sizes / 2,
-        quaternions=quaternions,  # x, y, z, w
+        quaternions=quaternions,
         class_ids=np.maximum(categories, 0),
         labels=labels,
     )

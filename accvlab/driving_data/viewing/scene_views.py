@@ -30,10 +30,10 @@ class CameraView:
     Attributes:
         name: Name of the camera.
         image: ``(H, W, 3)`` uint8, RGB.
-        image_from_reference: ``(3, 4)``, the reference frame to pixels times depth; None where it is not known.
+        image_from_reference: ``(3, 4)``, the reference frame to pixels times depth; None where unknown.
         boxes_2d: ``(M, 4)``, x1, y1, x2, y2, pixels, or None.
         heatmap: ``(h, w)`` in [0, 1], or None.
-        bearing: Where the camera looks, radians to the left of ahead; None where it is not known.
+        bearing: Where the camera looks, radians to the left of ahead; None where unknown.
     """
 
     name: str
@@ -188,8 +188,8 @@ def scene_view(
             f"{shown(fields.lidar)}. There are: {', '.join(map(shown, tree.names()))}."
             f"{did_you_mean(fields.cameras, tree.names())} Give their names: `fields=ViewFields(cameras=...)`."
         )
-    no_boxes = np.zeros((0, 3))
-    centers = no_boxes if centers is None else centers
+    nowhere = np.zeros((0, 3))
+    centers, points = (nowhere if places is None else places for places in (centers, points))
     velocities = tree.array(fields.boxes, fields.velocities)
     categories = tree.array(fields.boxes, fields.categories)
     sizes, yaws = tree.array(fields.boxes, fields.sizes), tree.array(fields.boxes, fields.yaws)
@@ -204,7 +204,7 @@ def scene_view(
         velocities=None if velocities is None else velocities[is_box, :2],
         categories=None if categories is None else categories[is_box].astype(np.int64),
         class_names=tuple(class_names),
-        points=no_boxes if points is None else points[:, :3],
+        points=points[:, :3],
         lines=_lines(tree, fields),
         ahead=ahead,
         timestamp=tree.scalar("timestamp"),
@@ -240,10 +240,8 @@ class _Tree:
             return cls(data)
         if isinstance(data, Mapping):
             return cls(data, (("sample", sample),))
-        raise SettingError(
-            f"A sample (`provider.get_data(0)`) or a batch (`next(iter(loader))`) is needed, got "
-            f"{type(data).__name__}."
-        )
+        rule = "A sample (`provider.get_data(0)`) or a batch (`next(iter(loader))`) is needed"
+        raise SettingError(f"{rule}, got {type(data).__name__}.")
 
     def names(self) -> list[str]:
         return [str(name) for name in _names(self.group)]
@@ -265,9 +263,7 @@ class _Tree:
     def array(self, *path: str) -> Array | None:
         """A field as an array, or None."""
         value = self._value(*path)
-        if value is None:
-            return None
-        return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+        return value if value is None else np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
 
     def scalar(self, name: str) -> float | None:
         value = self.array(name)
@@ -301,10 +297,8 @@ def _names(group: Any) -> Sequence[Any]:
 
 
 def _title(tree: _Tree) -> str:
-    parts = [tree.text("scene")]
-    for name in ("frame", "token"):
-        text = tree.text(name) if name == "token" else tree.scalar(name)
-        parts.append(None if text is None else f"{name} {text if isinstance(text, str) else int(text)}")
+    scene, frame, token = tree.text("scene"), tree.scalar("frame"), tree.text("token")
+    parts = [scene, None if frame is None else f"frame {int(frame)}", None if token is None else f"token {token}"]
     return "   ".join(part for part in parts if part)
 
 
@@ -368,21 +362,17 @@ def _camera(
         return value[frame] if value is not None and value.ndim == 3 else value
 
     image = array(fields.image)
+    image = array(fields.frames) if image is None else image
     if image is None:
-        image = array(fields.frames)
-    if image is None:
-        raise SettingError(
-            f"{label} has no image {shown(fields.image)}. Give its name: `fields=ViewFields(image=...)`."
-        )
+        what = f"{label} has no image {shown(fields.image)}"
+        raise SettingError(f"{what}. Give its name: `fields=ViewFields(image=...)`.")
     if image.ndim == 4:
         image = image[frame]
-    projection, intrinsics, extrinsics = map(
-        matrix, (fields.projection, fields.intrinsics, fields.camera_from_reference)
-    )
+    names = (fields.projection, fields.intrinsics, fields.camera_from_reference)
+    projection, intrinsics, extrinsics = map(matrix, names)
     if projection is None and intrinsics is not None and extrinsics is not None:
         projection = intrinsics[:3, :3].astype(np.float64) @ extrinsics[:3].astype(np.float64)
-    boxes_2d = array(fields.boxes_2d, "boxes")
-    heatmap = array(fields.heatmap)
+    boxes_2d, heatmap = array(fields.boxes_2d, "boxes"), array(fields.heatmap)
     return CameraView(
         name=camera.text(fields.name) or label,
         image=picture_of(image, f"{label}.{fields.image}".lstrip(".")),
@@ -405,13 +395,9 @@ def _picture(image: Array, path: str, mean: Array | None, std: Array | None) -> 
     if image.ndim == 3 and image.shape[0] in (1, 3) and image.shape[2] not in (1, 3):
         image = image.transpose(1, 2, 0)
     if image.ndim != 3 or image.shape[2] not in (1, 3):
-        raise SettingError(
-            f"{path}: must be the bytes of a file, or an image with one or three channels, got {image.dtype} "
-            f"{image.shape}."
-        )
-    if image.dtype == np.uint8:
-        picture = image
-    else:
+        rule = f"{path}: must be the bytes of a file, or an image with one or three channels"
+        raise SettingError(f"{rule}, got {image.dtype} {image.shape}.")
+    if image.dtype != np.uint8:
         values = image.astype(np.float64)
         if mean is not None or std is not None:
             values = values * (1 if std is None else std) + (0 if mean is None else mean)
@@ -419,8 +405,8 @@ def _picture(image: Array, path: str, mean: Array | None, std: Array | None) -> 
             values = (values - values.min()) / max(np.ptp(values), 1e-9) * 255
         elif values.max() <= 1:
             values = values * 255
-        picture = np.rint(values).clip(0, 255).astype(np.uint8)
-    return np.ascontiguousarray(np.broadcast_to(picture, (*picture.shape[:2], 3)))
+        image = np.rint(values).clip(0, 255).astype(np.uint8)
+    return np.ascontiguousarray(np.broadcast_to(image, (*image.shape[:2], 3)))
 
 
 def _decoded(content: UInt8Array, path: str) -> UInt8Array:

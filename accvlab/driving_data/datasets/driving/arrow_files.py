@@ -21,7 +21,7 @@ from . import poses
 
 UInt8Array = npt.NDArray[np.uint8]
 _VALUE_BYTES = 8  # of a value in an array; in a file, a few bytes can be a million equal ones
-# Beside pyarrow's own errors: names and texts are decoded on use, and may be numbers in a list that is cut short.
+# Besides pyarrow's own errors: names and texts are decoded on use, and may be numbers in a list that is cut short.
 _UNREADABLE = (OSError, MemoryError, UnicodeDecodeError, IndexError)
 
 
@@ -55,10 +55,8 @@ def require_memory(num_bytes: int, what: str = "unpacked it has {} bytes") -> No
 def require_column(path: str | os.PathLike[str], name: str, known: Sequence[str]) -> None:
     """Refuse a file without a column."""
     if name not in known:
-        raise FileError(
-            f"The file {os.fspath(path)!r} has no column {name!r}.{did_you_mean(name, known)} It has: "
-            f"{listed(known)}."
-        )
+        hint = f"{did_you_mean(name, known)} It has: {listed(known)}."
+        raise FileError(f"The file {os.fspath(path)!r} has no column {name!r}.{hint}")
 
 
 @contextmanager
@@ -142,11 +140,9 @@ def poses_of_columns(
     quaternion, place = (np.stack([columns[name] for name in part], axis=-1) for part in (names[:4], names[4:]))
     is_wrong = ~(np.abs(np.linalg.norm(quaternion, axis=-1) - 1) < 1e-2) | ~np.isfinite(place).all(axis=-1)
     if is_wrong.any():
-        row = int(np.flatnonzero(is_wrong)[0])
-        raise FileError(
-            f"Row {row} of {os.fspath(path)!r} must be a pose, whose quaternion has the length 1, got "
-            f"{quaternion[row]} and {place[row]}."
-        )
+        row = int(np.argmax(is_wrong))
+        rule = f"Row {row} of {os.fspath(path)!r} must be a pose, whose quaternion has the length 1"
+        raise FileError(f"{rule}, got {quaternion[row]} and {place[row]}.")
     return poses.pose_of_quaternion(quaternion, place)
 
 
@@ -159,10 +155,10 @@ def sizes_of_columns(
         FileError: A size is not above 0.
     """
     size = np.stack([columns[name] for name in names], axis=-1)
-    is_wrong = ~(size > 0).all(axis=-1)
-    if is_wrong.any():
-        row = int(np.flatnonzero(is_wrong)[0])
-        raise FileError(f"Row {row} of {os.fspath(path)!r} must have a size above 0, got {size[row]}.")
+    wrong = np.flatnonzero(~(size > 0).all(axis=-1))
+    if len(wrong):
+        got = size[wrong[0]]
+        raise FileError(f"Row {wrong[0]} of {os.fspath(path)!r} must have a size above 0, got {got}.")
     return size
 
 
@@ -183,9 +179,8 @@ def _as_numpy(
         wanted = kind.replace("whole", "whole number").replace(" or", "s or") + "s"
         raise FileError(f"The column {name!r} of {os.fspath(path)!r} must hold {wanted}, got {column.type}.")
     if column.null_count:
-        raise FileError(
-            f"The column {name!r} of {os.fspath(path)!r} has {column.null_count} cells without a value."
-        )
+        where = f"The column {name!r} of {os.fspath(path)!r}"
+        raise FileError(f"{where} has {column.null_count} cells without a value.")
     if is_text:
         return _texts_as_numpy(arrow, column)
     return np.asarray(column.to_numpy(), np.float64 if kind == "number" else np.int64)
@@ -206,17 +201,14 @@ def _lists_as_numpy(
     arrow: ModuleType, path: str | os.PathLike[str], name: str, column: Any
 ) -> npt.NDArray[np.float64]:
     types = arrow.types
-    is_list = (
-        types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type)
-    )
+    is_list = any(is_one(column.type) for is_one in (types.is_list, types.is_large_list, types.is_fixed_size_list))
     if is_list and (types.is_floating(column.type.value_type) or types.is_integer(column.type.value_type)):
         lengths = arrow.compute.list_value_length(column).unique().to_pylist()  # None of what is no list
         values = arrow.compute.list_flatten(column)
         if None not in lengths and len(lengths) <= 1 and not values.null_count:
             return np.asarray(values.to_numpy(), np.float64).reshape(len(column), *lengths)
-    raise FileError(
-        f"The column {name!r} of {os.fspath(path)!r} must hold lists of numbers of one length, got {column.type}."
-    )
+    where = f"The column {name!r} of {os.fspath(path)!r}"
+    raise FileError(f"{where} must hold lists of numbers of one length, got {column.type}.")
 
 
 class ArrowFile:
@@ -248,7 +240,7 @@ class ArrowFile:
 
     @property
     def metadata(self) -> Mapping[bytes, bytes]:
-        """What the schema says beside the columns."""
+        """What the schema says besides the columns."""
         return self._schema.metadata or {}
 
     def type_of(self, name: str) -> Any:
@@ -284,8 +276,7 @@ class ArrowFile:
                 part.validate(full=True)
                 parts.append(part)
             column = self._arrow.chunked_array(parts, self.type_of(name)).combine_chunks()
-        chunked = self._arrow.ChunkedArray
-        if isinstance(column, chunked):
+        if isinstance(column, self._arrow.ChunkedArray):
             column = column.chunk(0) if column.num_chunks else self._arrow.array([], column.type)
         return column
 

@@ -94,10 +94,9 @@ class DrivingFields:
 
     def __attrs_post_init__(self) -> None:
         """Refuse what is not of its form."""
-        if isinstance(self.cameras, str):
-            raise SettingError(f"`cameras` must be a list of names, got one: write [{self.cameras!r}].")
-        if isinstance(self.classes, str):
-            raise SettingError(f"`classes` must be a list of names, got one: write [{self.classes!r}].")
+        for name, given in (("cameras", self.cameras), ("classes", self.classes)):
+            if isinstance(given, str):
+                raise SettingError(f"`{name}` must be a list of names, got one: write [{given!r}].")
         if self.num_sweeps and not self.lidar:
             raise SettingError(f"`num_sweeps` is {self.num_sweeps}: sweeps need `lidar=True`.")
         if self.num_future_frames and self.boxes is False:
@@ -109,40 +108,33 @@ class DrivingFields:
         """Fill in what was left open, for an index.
 
         Raises:
-            SettingError: The index lacks what is asked for; all of it is told.
+            SettingError: The index lacks what is requested; the message lists all of it.
         """
         cameras = index.camera_names if self.cameras is None else self.cameras
-        has_boxes = index.boxes is not None
+        has_boxes, has_lidar = index.boxes is not None, index.lidar is not None
+        has_tracks = index.boxes is not None and index.boxes.instance is not None
         reference = self.reference or index.base
-        problems = [
-            f"cameras: there is no camera {shown(name)}.{did_you_mean(name, index.camera_names)} There are: "
-            f"{listed(index.camera_names)}."
-            for name in cameras
-            if name not in index.camera_names
-        ]
+        problems = _problems_of_names("cameras", "camera", cameras, index.camera_names)
         if len(set(cameras)) < len(cameras):
             problems.append(f"cameras: each may be named once, got {shown(cameras)}.")
         for name, is_wanted, has in (
-            ("lidar", self.lidar, index.lidar is not None),
-            ("num_sweeps", self.num_sweeps > 0, index.lidar is not None),
+            ("lidar", self.lidar, has_lidar),
+            ("num_sweeps", self.num_sweeps > 0, has_lidar),
             ("boxes", self.boxes or self.num_future_frames > 0, has_boxes),
             ("boxes_2d", self.boxes_2d, index.boxes_2d is not None),
             ("can_bus", self.can_bus, index.frames.can_bus is not None),
             ("ego_status", self.ego_status, index.frames.ego_status is not None),
             ("map_lines", self.map_lines, index.lines is not None),
-            (
-                "num_future_frames",
-                self.num_future_frames > 0,
-                index.boxes is not None and index.boxes.instance is not None,
-            ),
+            ("num_future_frames", self.num_future_frames > 0, has_tracks),
             ("reference", reference == "lidar", index.base == "lidar"),
         ):
             if is_wanted and not has:
                 problems.append(f"{name}: the data set has none.")
-        if self.boxes is not False and has_boxes:
-            problems += _problems_of_classes(self.classes, index.categories)
-        elif self.boxes_2d:
-            problems += _problems_of_classes(self.classes, index.box2d_categories or index.categories)
+        of_boxes = self.boxes is not False and has_boxes
+        if self.classes is not None and (of_boxes or self.boxes_2d):
+            names = [text(name, "classes") for name in self.classes]
+            known = index.categories if of_boxes else index.box2d_categories or index.categories
+            problems += _problems_of_names("classes", "category", names, known)
         if problems:
             raise SettingError(f"The data set lacks what is asked for:\n{bullets(problems)}")
         return attrs.evolve(
@@ -167,13 +159,12 @@ class DrivingFields:
     def blueprint(self, *, is_video: bool = False) -> SampleDataGroup:
         """Format of the samples, see `DrivingProvider`; for settings that were `completed`."""
         sample = _group(("token scene", _DT.STRING, None), ("frame", _DT.INT32, 0), ("is_first", _DT.BOOL, 0))
-        sample.add_data_field("timestamp", _DT.FLOAT64, ndim=0)
+        _add(sample, ("timestamp", _DT.FLOAT64, 0))
         sample.add_data_group_field("ego", self._ego())
         if self.cameras:
             sample.add_data_group_field_array("cameras", self._camera(is_video), len(self.cameras))
-        lidar = _group(
-            ("points", _DT.FLOAT, 2), ("reference_from_lidar", _DT.FLOAT64, 2), ("timestamp", _DT.FLOAT64, 0)
-        )
+        lidar = _group(("points", _DT.FLOAT, 2), ("reference_from_lidar", _DT.FLOAT64, 2))
+        _add(lidar, ("timestamp", _DT.FLOAT64, 0))
         if self.lidar:
             sample.add_data_group_field("lidar", lidar)
         if self.num_sweeps:
@@ -187,20 +178,15 @@ class DrivingFields:
 
     def _ego(self) -> SampleDataGroup:
         fields = [("world_from_ego ego_from_reference world_from_reference", _DT.FLOAT64, 2)]
-        if self.can_bus:
-            fields.append(("can_bus", _DT.FLOAT64, 1))
-        if self.ego_status:
-            fields.append(("status", _DT.FLOAT64, 1))
-        if self.num_ego_future_frames:
-            fields += [("future_positions", _DT.FLOAT, 2), ("is_future_known", _DT.BOOL, 1)]
-        return _group(*fields)
+        fields += [("can_bus", _DT.FLOAT64, 1)] * bool(self.can_bus)
+        fields += [("status", _DT.FLOAT64, 1)] * bool(self.ego_status)
+        future = [("future_positions", _DT.FLOAT, 2), ("is_future_known", _DT.BOOL, 1)]
+        return _group(*fields, *future * bool(self.num_ego_future_frames))
 
     def _camera(self, is_video: bool) -> SampleDataGroup:
-        camera = SampleDataGroup()
-        if is_video:
-            camera.add_data_field("image", _DT.UINT8, ndim=3, content=DECODED_IMAGE)
-        else:
-            camera.add_data_field("image", _DT.UINT8, ndim=1, content=ENCODED_IMAGE)
+        camera, ndim = SampleDataGroup(), 3 if is_video else 1
+        content = DECODED_IMAGE if is_video else ENCODED_IMAGE
+        camera.add_data_field("image", _DT.UINT8, ndim=ndim, content=content)
         _add(camera, ("name", _DT.STRING, None), ("timestamp", _DT.FLOAT64, 0))
         _add(camera, ("intrinsics camera_from_reference ego_from_camera", _DT.FLOAT64, 2))
         if self.boxes_2d:
@@ -212,9 +198,8 @@ class DrivingFields:
         fields = [("centers sizes", _DT.FLOAT, 2), ("yaws", _DT.FLOAT, 1), ("velocities", _DT.FLOAT, 2)]
         fields.append(("categories attributes visibilities num_lidar_points num_radar_points", _DT.INT32, 1))
         fields.append(("instances", _DT.INT64, 1))
-        if self.num_future_frames:
-            fields += [("future_centers", _DT.FLOAT, 3), ("is_future_known", _DT.BOOL, 2)]
-        return _group(*fields)
+        future = [("future_centers", _DT.FLOAT, 3), ("is_future_known", _DT.BOOL, 2)]
+        return _group(*fields, *future * bool(self.num_future_frames))
 
 
 def _add(group: SampleDataGroup, *fields: tuple[str, types.DALIDataType, int | None]) -> None:
@@ -231,7 +216,7 @@ def _group(*fields: tuple[str, types.DALIDataType, int | None]) -> SampleDataGro
 
 
 def most_sweeps(fields: DrivingFieldSettings) -> int:
-    """Number of sweeps that an index has for each frame: those asked for, at least 10, as most models take."""
+    """Number of sweeps that an index has for each frame: those requested, at least 10, as most models take."""
     num_sweeps: object = fields.get("num_sweeps")
     return max(10, num_sweeps) if isinstance(num_sweeps, int) else 10
 
@@ -241,13 +226,10 @@ def with_driving_fields(init: _Init) -> _Init:
     return explains_unknown_arguments()(has_settings(DrivingFieldSettings, DrivingFields)(init))
 
 
-def _problems_of_classes(classes: Sequence[str] | Mapping[str, str] | None, known: Sequence[str]) -> list[str]:
-    problems = []
-    for name in () if classes is None else classes:
-        text(name, "classes")
-        if name not in known:
-            problems.append(
-                f"classes: there is no category {shown(name)}.{did_you_mean(name, known)} There are: "
-                f"{listed(known)}."
-            )
-    return problems
+def _problems_of_names(setting: str, what: str, names: Sequence[str], known: Sequence[str]) -> list[str]:
+    there = f"There are: {listed(known)}."
+    return [
+        f"{setting}: there is no {what} {shown(name)}.{did_you_mean(name, known)} {there}"
+        for name in names
+        if name not in known
+    ]

@@ -118,13 +118,13 @@ class BoxColumns:
         center: Centers, in the base.
         size: Length, width, height.
         rotation: Quaternions, w first, from box to base; the length is along x of the box.
-        velocity: Over ground, in the base; NaN where it is not known.
+        velocity: Over ground, in the base; NaN where unknown.
         category: Number of the category; -1 for none.
-        instance: Number of the object, the same in all frames of a scene; -1 where it is not known.
+        instance: Number of the object, the same in all frames of a scene; -1 where unknown.
         attribute: Number of the attribute; -1 for none.
-        visibility: 1 to 4: up to 40, 60, 80, 100 % visible; 0 where it is not known.
-        num_lidar_points: In the box; -1 where it is not known.
-        num_radar_points: In the box; -1 where it is not known.
+        visibility: 1 to 4: up to 40, 60, 80, 100 % visible; 0 where unknown.
+        num_lidar_points: In the box; -1 where unknown.
+        num_radar_points: In the box; -1 where unknown.
     """
 
     first: Annotated[Int64, "F+1", "N"]
@@ -150,7 +150,7 @@ class Box2dColumns:
         center: Projection of the center of the object, pixels.
         depth: Depth of the center.
         category: Number in ``box2d_categories``.
-        box_row: Row of the object in the columns of boxes; -1 where it is not known.
+        box_row: Row of the object in the columns of boxes; -1 where unknown.
     """
 
     first: Annotated[Int64, "I+1", "M"]
@@ -250,16 +250,13 @@ class DrivingIndex:
         """Numbers of categories that have no name."""
         of_2d = "box2d_categories" if self.box2d_categories else "categories"
         problems = []
-        for table_name, names in (("boxes", "categories"), ("boxes_2d", of_2d), ("lines", "line_categories")):
-            table, most = getattr(self, table_name), len(getattr(self, names)) - 1
-            if table is None or not len(table.category):
-                continue
-            is_wrong = (table.category < -1) | (table.category > most)
-            if is_wrong.any():
-                row = int(np.argmax(is_wrong))
+        for table, names in (("boxes", "categories"), ("boxes_2d", of_2d), ("lines", "line_categories")):
+            category, most = getattr(getattr(self, table), "category", np.zeros(0)), len(getattr(self, names)) - 1
+            wrong = np.flatnonzero((category < -1) | (category > most))
+            if len(wrong):
                 problems.append(
-                    f"{table_name}.category: must be in [-1, {most}], as `{names}` has {most + 1} names, got "
-                    f"{table.category[row]} in row {row}"
+                    f"{table}.category: must be in [-1, {most}], as `{names}` has {most + 1} names, got "
+                    f"{category[wrong[0]]} in row {wrong[0]}"
                 )
         return problems
 
@@ -286,11 +283,10 @@ class DrivingIndex:
         """Get what is saved."""
         tables = {name: getattr(self, name) for name in _TABLES}
         arrays = {
-            f"{name}.{column}": getattr(table, column)
+            f"{name}.{column}": values
             for name, table in tables.items()
-            if table is not None
-            for column in _columns(_TABLES[name])
-            if getattr(table, column) is not None
+            for column, values in (attrs.asdict(table, recurse=False) if table else {}).items()
+            if values is not None
         }
         names = {field.name for field in attrs.fields(DrivingIndex)}.difference(tables)
         return Columns(_KIND, arrays, {name: getattr(self, name) for name in sorted(names)})
@@ -361,9 +357,8 @@ def names_column(values: Sequence[str | bytes]) -> Names:
     names = [os.fsencode(value) for value in values]
     longest = max(names, key=len, default=b"")
     if len(longest) > _LONGEST_NAME:
-        raise FileError(
-            f"Names must have at most {_LONGEST_NAME} bytes, got {len(longest)}: {shown(longest[:80])}."
-        )
+        rule = f"Names must have at most {_LONGEST_NAME} bytes"
+        raise FileError(f"{rule}, got {len(longest)}: {shown(longest[:80])}.")
     return np.array(names, np.bytes_) if names else np.zeros(0, "S1")
 
 
@@ -376,6 +371,11 @@ def numbers_column(names: Iterable[str | None], known: Sequence[str]) -> Int32:
 def first_column(counts: npt.ArrayLike) -> Int64:
     """Make a column that says where the elements of each begin, ``(n + 1,)``, of their numbers ``(n,)``."""
     return np.concatenate([[0], np.cumsum(np.asarray(counts, np.int64))]).astype(np.int64)
+
+
+def rows_from(first: Int64, counts: Int64) -> Int64:
+    """Make numbers that count up from each first one: of ``[5, 0]`` and the counts ``[2, 3]``, 5, 6, 0, 1, 2."""
+    return np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
 
 
 def _problems_of(name: str, values: npt.NDArray[Any], column: _Column, lengths: dict[str, int]) -> list[str]:
@@ -408,7 +408,7 @@ def cached_index(
     settings: Mapping[str, Any],
     folder: str | os.PathLike[str] | None,
 ) -> Path:
-    """Get the folder of the index of some files; it is made where it is not there, by one of several processes.
+    """Get the folder of the index of some files; one is made on first use, by one of several processes.
 
     An index counts as long as path, size and time of change of the files, and the settings, are what they were.
 
@@ -441,9 +441,6 @@ def cached_index(
 
 def cache_folder(folder: str | os.PathLike[str] | None) -> Path:
     """Where indices are kept."""
-    if folder is not None:
-        return Path(file_path(folder, "index_cache")).expanduser().absolute()
-    given = os.environ.get("ACCVLAB_INDEX_CACHE")
-    if given:
-        return Path(given).expanduser().absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "accvlab" / "driving"
+    given = os.environ.get("ACCVLAB_INDEX_CACHE") if folder is None else file_path(folder, "index_cache")
+    usual = f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/accvlab/driving"
+    return Path(given or usual).expanduser().absolute()

@@ -25,9 +25,11 @@ from .driving_index import (
     CameraColumns,
     DrivingIndex,
     Float64,
+    Int64,
     LidarColumns,
     LineColumns,
     cache_folder,
+    rows_from,
 )
 from .video_frames import FrameKey, VideoFrames
 
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 FloatArray = npt.NDArray[np.float32]
 
+_LEAVE_OUT = "Leave the camera (`cameras`) or the scene (`scenes`) out."
 # Of poses that are the same but for rounding, far from the origin of the world; meters, or parts of an axis.
 _ROUNDING = 1e-8
 
@@ -72,7 +75,7 @@ class DrivingProvider(DataProvider):
                 centers              FLOAT (M, 2)      projections of the centers, pixels
                 depths               FLOAT (M,)        meters
                 categories           INT32 (M,)        as those of the boxes
-                box_rows             INT32 (M,)        row in `boxes`; -1 where it is not known or left out
+                box_rows             INT32 (M,)        row in `boxes`; -1 where unknown or left out
         lidar, sweeps[0..S-1]                          sweeps: before the frame, the newest first
             points                   FLOAT (P, K)      x, y, z in coordinates of the sensor, and what it measures
             reference_from_lidar     FLOAT64 (4, 4)    with the motion between the two times
@@ -81,12 +84,12 @@ class DrivingProvider(DataProvider):
             centers                  FLOAT (N, 3)
             sizes                    FLOAT (N, 3)      length, width, height
             yaws                     FLOAT (N,)        in (-pi, pi], of the length against x
-            velocities               FLOAT (N, 3)      over ground, m/s; NaN where it is not known
+            velocities               FLOAT (N, 3)      over ground, m/s; NaN where unknown
             categories               INT32 (N,)        index into `class_names`; -1 for none
             attributes               INT32 (N,)        index into `attribute_names`; -1 for none
-            visibilities             INT32 (N,)        1 to 4: up to 40, 60, 80, 100 %; 0 where it is not known
-            num_lidar_points         INT32 (N,)        -1 where it is not known
-            num_radar_points         INT32 (N,)        -1 where it is not known
+            visibilities             INT32 (N,)        1 to 4: up to 40, 60, 80, 100 %; 0 where unknown
+            num_lidar_points         INT32 (N,)        -1 where unknown
+            num_radar_points         INT32 (N,)        -1 where unknown
             instances                INT64 (N,)        the same object has one number in a scene; -1: not known
             future_centers           FLOAT (N, T, 3)   in the T following frames
             is_future_known          BOOL (N, T)       False, and zeros, where the object is not there
@@ -98,8 +101,8 @@ class DrivingProvider(DataProvider):
     Lengths are meters, angles radians. All but what is said to be in another frame is in the *reference frame*:
     the lidar's, or the vehicle's (x ahead, y to the left, z up). Matrices are named by what they make of what.
 
-    Frames of a scene stand together, by time; `sequence_lengths` is what samplers need. A pickle holds the folder
-    of the index: each process maps it, and files are read in the workers.
+    Frames of a scene follow each other, by time; `sequence_lengths` is what samplers need. A pickle holds the
+    folder of the index: each process maps it, and files are read in the workers.
     """
 
     # Where subclasses keep indices; None for the usual folder, see `cache_folder`.
@@ -126,7 +129,7 @@ class DrivingProvider(DataProvider):
 
         Raises:
             FileError: The index cannot be opened.
-            SettingError: The data set lacks what is asked for, or there are no frames.
+            SettingError: The data set lacks what is requested, or there are no frames.
         """
         self._given_index = index if isinstance(index, DrivingIndex) else os.path.abspath(index)
         self._storage = Storage(data_root, storage_options)
@@ -196,8 +199,7 @@ class DrivingProvider(DataProvider):
     @property
     def sequence_lengths(self) -> tuple[int, ...]:
         """Number of frames of each scene, in the order of the samples."""
-        first = self._index.frames.first_of_scene
-        return tuple(int(first[scene + 1] - first[scene]) for scene in self._scenes)
+        return tuple(np.diff(self._index.frames.first_of_scene)[[*self._scenes]].tolist())
 
     @property
     def timestamps(self) -> Float64:
@@ -207,10 +209,8 @@ class DrivingProvider(DataProvider):
     @cached_property
     def _frames(self) -> npt.NDArray[np.int64]:
         """Number in the index of each sample."""
-        first = self._index.frames.first_of_scene
-        return np.concatenate([[0], *(np.arange(first[s], first[s + 1]) for s in self._scenes)])[1:].astype(
-            np.int64
-        )
+        first_of_scene = np.asarray(self._index.frames.first_of_scene)
+        return rows_from(first_of_scene[[*self._scenes]], np.array(self.sequence_lengths))
 
     def get_number_of_samples(self) -> int:
         """Get the number of frames."""
@@ -238,14 +238,12 @@ class DrivingProvider(DataProvider):
         """Scene, frame and token, and the files of a sample."""
         index, frame = self._index, self._frame(sample_index)
         scene = index.scene_of(frame)
-        number = frame - int(index.frames.first_of_scene[scene])
-        place = f"scene {_text(index.frames.scene[scene])!r}, frame {number}"
-        files = []
-        if index.cameras is not None:
-            files += [_text(index.cameras.file[frame, camera]) for camera in self._camera_numbers]
+        number, name = frame - index.frames.first_of_scene[scene], _text(index.frames.scene[scene])
+        files = [] if index.cameras is None else [*index.cameras.file[frame, self._camera_numbers]]
         if self._fields.lidar and index.lidar is not None:
-            files.append(_text(index.lidar.file[index.lidar.of_frame[frame]]))
-        return f"{place}, token {_text(index.frames.token[frame])!r}" + f", files {listed(files)}" * bool(files)
+            files.append(index.lidar.file[index.lidar.of_frame[frame]])
+        text = f"scene {name!r}, frame {number}, token {_text(index.frames.token[frame])!r}"
+        return text + f", files {listed(map(_text, files))}" * bool(files)
 
     def __repr__(self) -> str:
         """Summarise what was found."""
@@ -255,7 +253,7 @@ class DrivingProvider(DataProvider):
         )
 
     def describe(self) -> str:
-        """Tell what was found, and what it was made of (`DrivingProvider.origin`), in lines."""
+        """Describe what was found, and what it was made of (`DrivingProvider.origin`), in lines."""
         return "\n".join([repr(self), *self._origin_lines()])
 
     def _origin_lines(self) -> list[str]:
@@ -267,7 +265,7 @@ class DrivingProvider(DataProvider):
         return lines
 
     def _refuse_missing_images(self, missing: Iterable[Sequence[int]], place: str) -> None:
-        """Refuse frames without an image of a camera that is asked for; ``missing`` are frame and camera each."""
+        """Refuse frames without an image of a camera that is requested; ``missing`` are frame and camera each."""
         frames, cameras, index = {*self._frames.tolist()}, {*self._camera_numbers}, self._index
         problems = [
             f"{_text(index.frames.token[frame])!r} has none of {index.camera_names[camera]}"
@@ -275,10 +273,8 @@ class DrivingProvider(DataProvider):
             if frame in frames and camera in cameras
         ]
         if problems:
-            raise SettingError(
-                f"Each frame must have an image of each camera in {place}, but:\n"
-                f"{bullets(problems)}\nLeave the camera (`cameras`) or the scene (`scenes`) out."
-            )
+            rule = f"Each frame must have an image of each camera in {place}, but:\n{bullets(problems)}"
+            raise SettingError(f"{rule}\n{_LEAVE_OUT}")
 
     # --- samples ----------------------------------------------------------------------------------------
 
@@ -296,22 +292,20 @@ class DrivingProvider(DataProvider):
         frames, scene = index.frames, index.scene_of(frame)
         number = frame - int(frames.first_of_scene[scene])
         following = range(frame + 1, int(frames.first_of_scene[scene + 1]))
-        reference_from_base = self._reference_from_base(frame)
         flat: list[Any] = [bytes(frames.token[frame]), bytes(frames.scene[scene]), number, number == 0]
-        flat += [frames.time[frame], *self._ego(frame, following, reference_from_base)]
+        flat += [frames.time[frame], *self._ego(frame, following)]
         if index.cameras is not None:
             for camera in self._camera_numbers:
-                flat += self._camera(index.cameras, frame, camera, reference_from_base)
+                flat += self._camera(index.cameras, frame, camera)
         if fields.lidar and index.lidar is not None:
-            flat += self._record(index.lidar, frame, int(index.lidar.of_frame[frame]), reference_from_base)
-            first, end = index.lidar.first_sweep[frame : frame + 2]
-            records = [int(record) for record in index.lidar.sweep[first : min(end, first + fields.num_sweeps)]]
-            for record in records + [-1] * (fields.num_sweeps - len(records)):
-                flat += self._record(index.lidar, frame, record, reference_from_base)
+            sweeps = index.lidar.sweep[_elements(index.lidar.first_sweep, frame)][: fields.num_sweeps].tolist()
+            none = [-1] * (fields.num_sweeps - len(sweeps))
+            for record in (index.lidar.of_frame[frame], *sweeps, *none):
+                flat += self._record(index.lidar, frame, record)
         if fields.boxes and index.boxes is not None:
-            flat += self._boxes(index.boxes, frame, following, reference_from_base)
+            flat += self._boxes(index.boxes, frame, following)
         if fields.map_lines and index.lines is not None:
-            flat += _lines(index.lines, frame, reference_from_base)
+            flat += self._lines(index.lines, frame)
         sample = self.sample_data_structure
         sample.set_data([_as_array(value, dtype) for value, dtype in zip(flat, self._dtypes, strict=True)])
         return sample
@@ -378,19 +372,24 @@ class DrivingProvider(DataProvider):
         with self._video_frames.shared(key for key in keys if key[1] >= 0):
             yield from map(self.get_data, sample_indices)
 
-    def _reference_from_base(self, frame: int) -> Float64:
-        return (
-            np.eye(3, 4) if self._fields.reference == self._index.base else self._index.frames.ego_from_base[frame]
-        )
+    @property
+    def _is_in_base(self) -> bool:
+        """Whether the base is the reference frame."""
+        return self._fields.reference == self._index.base
 
-    def _ego(self, frame: int, following: range, reference_from_base: Float64) -> list[Any]:
+    def _reference_from_base(self, frame: int) -> Float64:
+        return np.eye(3, 4) if self._is_in_base else self._index.frames.ego_from_base[frame]
+
+    def _world_from_base(self, frame: int) -> Float64:
+        return poses.joined(self._index.frames.world_from_ego[frame], self._index.frames.ego_from_base[frame])
+
+    def _ego(self, frame: int, following: range) -> list[Any]:
         frames, fields = self._index.frames, self._fields
-        ego_from_reference = poses.joined(frames.ego_from_base[frame], poses.inverse(reference_from_base))
+        base_from_reference = poses.inverse(self._reference_from_base(frame))
+        ego_from_reference = poses.joined(frames.ego_from_base[frame], base_from_reference)
         world_from_reference = poses.joined(frames.world_from_ego[frame], ego_from_reference)
-        flat: list[Any] = [
-            poses.as_matrix(pose)
-            for pose in (frames.world_from_ego[frame], ego_from_reference, world_from_reference)
-        ]
+        own_poses = (frames.world_from_ego[frame], ego_from_reference, world_from_reference)
+        flat: list[Any] = [*poses.as_matrix(np.array(own_poses))]
         if fields.can_bus and frames.can_bus is not None:
             flat.append(np.array(frames.can_bus[frame]))
         if fields.ego_status and frames.ego_status is not None:
@@ -399,35 +398,35 @@ class DrivingProvider(DataProvider):
             positions = np.zeros((fields.num_ego_future_frames, 3))
             later = following[: fields.num_ego_future_frames]
             world_from_later = frames.world_from_ego[later.start : later.stop]
-            if fields.reference == self._index.base:
+            if self._is_in_base:
                 world_from_later = poses.joined(world_from_later, frames.ego_from_base[later.start : later.stop])
             positions[: len(later)] = poses.moved(poses.inverse(world_from_reference), world_from_later[..., 3])
             flat += [positions, np.arange(len(positions)) < len(later)]
         return flat
 
-    def _camera(self, cameras: CameraColumns, frame: int, camera: int, reference_from_base: Float64) -> list[Any]:
-        camera_from_base = cameras.camera_from_base[frame, camera]
+    def _camera(self, cameras: CameraColumns, frame: int, camera: int) -> list[Any]:
+        base_from_reference = poses.inverse(self._reference_from_base(frame))
         flat = [
             self._image(cameras, frame, camera),
             self._index.camera_names[camera],
             cameras.time[frame, camera],
             np.array(cameras.intrinsics[frame, camera]),
-            poses.as_matrix(poses.joined(camera_from_base, poses.inverse(reference_from_base))),
+            poses.as_matrix(poses.joined(cameras.camera_from_base[frame, camera], base_from_reference)),
             poses.as_matrix(cameras.ego_from_camera[frame, camera]),
         ]
         if self._fields.boxes_2d and self._index.boxes_2d is not None:
             flat += self._boxes_2d(self._index.boxes_2d, frame, camera)
         return flat
 
-    def _record(self, lidar: LidarColumns, frame: int, record: int, reference_from_base: Float64) -> list[Any]:
-        frames = self._index.frames
+    def _record(self, lidar: LidarColumns, frame: int, record: int) -> list[Any]:
         if record < 0:
-            return [np.zeros((0, len(self.point_columns)), np.float32), np.eye(4), frames.time[frame]]
-        world_from_base = poses.joined(frames.world_from_ego[frame], frames.ego_from_base[frame])
-        base_from_lidar = poses.joined(poses.inverse(world_from_base), lidar.world_from_lidar[record])
+            no_points = np.zeros((0, len(self.point_columns)), np.float32)
+            return [no_points, np.eye(4), self._index.frames.time[frame]]
+        base_from_world = poses.inverse(self._world_from_base(frame))
+        base_from_lidar = poses.joined(base_from_world, lidar.world_from_lidar[record])
         if np.abs(base_from_lidar - np.eye(3, 4)).max() < _ROUNDING:
             base_from_lidar = np.eye(3, 4)
-        reference_from_lidar = poses.joined(reference_from_base, base_from_lidar)
+        reference_from_lidar = poses.joined(self._reference_from_base(frame), base_from_lidar)
         return [self._points(lidar, record), poses.as_matrix(reference_from_lidar), lidar.time[record]]
 
     # --- what providers of other files override ---------------------------------------------------------
@@ -441,10 +440,8 @@ class DrivingProvider(DataProvider):
         """Read the image of a frame: the bytes of its file, ``(num_bytes,)`` uint8; of a video, its pixels."""
         name, number = self._frame_key(cameras, frame, camera)
         if not name:
-            raise FileError(
-                f"The frame {_text(self._index.frames.token[frame])!r} has no image of camera "
-                f"{self._index.camera_names[camera]!r}. Leave the camera (`cameras`) or the scene (`scenes`) out."
-            )
+            token, name = _text(self._index.frames.token[frame]), self._index.camera_names[camera]
+            raise FileError(f"The frame {token!r} has no image of camera {name!r}. {_LEAVE_OUT}")
         return self._storage.read_bytes(name) if number < 0 else self._video_frames.frame(name, number)
 
     def _frame_key(self, cameras: CameraColumns, frame: int, camera: int) -> FrameKey:
@@ -459,10 +456,9 @@ class DrivingProvider(DataProvider):
         content = self._storage.read_bytes(name)
         num_columns = len(self.point_columns)
         if len(content) % (4 * num_columns):
-            raise FileError(
-                f"The file {self._storage.path(name)!r} must hold points of {num_columns} float32 "
-                f"({listed(self.point_columns)}), but has {len(content)} bytes: it is cut short or no such file."
-            )
+            rule = f"must hold points of {num_columns} float32 ({listed(self.point_columns)})"
+            got = f"but has {len(content)} bytes: it is cut short or no such file"
+            raise FileError(f"The file {self._storage.path(name)!r} {rule}, {got}.")
         return content.view(np.float32).reshape(-1, num_columns)
 
     # --- boxes ------------------------------------------------------------------------------------------
@@ -479,7 +475,7 @@ class DrivingProvider(DataProvider):
     def _kept_rows(self, boxes: BoxColumns, frame: int) -> npt.NDArray[np.int64]:
         """Rows of the boxes of a frame that are not left out."""
         fields = self._fields
-        rows = np.arange(int(boxes.first[frame]), int(boxes.first[frame + 1]))
+        rows = np.arange(*boxes.first[frame : frame + 2])
         is_kept = np.ones(len(rows), bool)
         if fields.classes is not None:
             is_kept &= self._class_of_category[boxes.category[rows]] >= 0
@@ -491,10 +487,10 @@ class DrivingProvider(DataProvider):
             is_kept &= (lidar + np.maximum(radar, 0) >= fields.min_points) | (lidar < 0)
         return rows[is_kept]
 
-    def _boxes(self, boxes: BoxColumns, frame: int, following: range, reference_from_base: Float64) -> list[Any]:
-        rows = self._kept_rows(boxes, frame)
+    def _boxes(self, boxes: BoxColumns, frame: int, following: range) -> list[Any]:
+        rows, reference_from_base = self._kept_rows(boxes, frame), self._reference_from_base(frame)
         rotation = boxes.rotation[rows]
-        if self._fields.reference != self._index.base:
+        if not self._is_in_base:
             turn = poses.quaternion_of_rotation(reference_from_base[:, :3])
             rotation = poses.product_of_quaternions(turn, rotation)
         instances = _rows_of(boxes.instance, rows, -1)
@@ -511,36 +507,27 @@ class DrivingProvider(DataProvider):
             instances,
         ]
         if self._fields.num_future_frames:
-            flat += self._future_of(boxes, frame, following, instances, reference_from_base)
+            flat += self._future_of(boxes, frame, following, instances)
         return flat
 
-    def _future_of(
-        self,
-        boxes: BoxColumns,
-        frame: int,
-        following: range,
-        instances: npt.NDArray[np.int64],
-        reference_from_base: Float64,
-    ) -> list[Any]:
-        frames, most = self._index.frames, self._fields.num_future_frames
+    def _future_of(self, boxes: BoxColumns, frame: int, following: range, instances: Int64) -> list[Any]:
+        most = self._fields.num_future_frames
         centers, is_known = np.zeros((len(instances), most, 3)), np.zeros((len(instances), most), bool)
-        world_from_base = poses.joined(frames.world_from_ego[frame], frames.ego_from_base[frame])
-        reference_from_world = poses.joined(reference_from_base, poses.inverse(world_from_base))
+        base_from_world = poses.inverse(self._world_from_base(frame))
+        reference_from_world = poses.joined(self._reference_from_base(frame), base_from_world)
         tracked = np.flatnonzero(instances >= 0)
         for step, later in enumerate(following[:most]):
-            rows = slice(int(boxes.first[later]), int(boxes.first[later + 1]))
-            _, here, there = np.intersect1d(
-                instances[tracked], _rows_of(boxes.instance, rows, -1), return_indices=True
-            )
-            world_from_later = poses.joined(frames.world_from_ego[later], frames.ego_from_base[later])
-            reference_from_later = poses.joined(reference_from_world, world_from_later)
+            rows = _elements(boxes.first, later)
+            of_later = _rows_of(boxes.instance, rows, -1)
+            _, here, there = np.intersect1d(instances[tracked], of_later, return_indices=True)
+            reference_from_later = poses.joined(reference_from_world, self._world_from_base(later))
             centers[tracked[here], step] = poses.moved(reference_from_later, boxes.center[rows][there])
             is_known[tracked[here], step] = True
         return [centers, is_known]
 
     def _boxes_2d(self, boxes_2d: Box2dColumns, frame: int, camera: int) -> list[Any]:
         image = frame * len(self._index.camera_names) + camera
-        rows = slice(int(boxes_2d.first[image]), int(boxes_2d.first[image + 1]))
+        rows = _elements(boxes_2d.first, image)
         classes = self._class_of_category_2d[boxes_2d.category[rows]]
         is_kept = classes >= (0 if self._fields.classes is not None else -1)
         box_rows = np.full(len(classes), -1, np.int64)
@@ -550,13 +537,18 @@ class DrivingProvider(DataProvider):
         columns = (boxes_2d.box[rows], boxes_2d.center[rows], boxes_2d.depth[rows], classes, box_rows)
         return [column[is_kept] for column in columns]
 
+    def _lines(self, lines: LineColumns, frame: int) -> list[Any]:
+        rows = _elements(lines.first, frame)
+        starts = lines.first_point[rows.start : rows.stop + 1]
+        points = lines.point[starts[0] : starts[-1]]
+        points = np.column_stack([points, np.zeros(len(points))])
+        moved = poses.moved(self._reference_from_base(frame), points)
+        return [moved[:, :2], np.diff(starts), np.array(lines.category[rows])]
 
-def _lines(lines: LineColumns, frame: int, reference_from_base: Float64) -> list[Any]:
-    rows = slice(int(lines.first[frame]), int(lines.first[frame + 1]))
-    starts = lines.first_point[rows.start : rows.stop + 1]
-    points = lines.point[int(starts[0]) : int(starts[-1])]
-    moved = poses.moved(reference_from_base, np.column_stack([points, np.zeros(len(points))]))
-    return [moved[:, :2], np.diff(starts), np.array(lines.category[rows])]
+
+def _elements(first: Int64, place: int) -> slice:
+    """Where the elements of a frame, or of an image, are in their columns."""
+    return slice(int(first[place]), int(first[place + 1]))
 
 
 def _text(name: bytes) -> str:

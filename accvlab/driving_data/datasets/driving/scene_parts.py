@@ -26,6 +26,7 @@ from .driving_index import (
     first_column,
     names_column,
     numbers_column,
+    rows_from,
 )
 
 
@@ -88,9 +89,8 @@ class Scene:
         can_bus: ``(n, 18)``.
         images: By camera.
         lidar: Its lidar records.
-        num_boxes: Number of boxes of each frame, ``(n,)``.
-        boxes: Columns of `BoxColumns`, frame by frame; velocities are not known where there are none. Categories
-            are numbers, or names.
+        boxes: Columns of `BoxColumns`, in any order, with the ``frame`` of each box in place of ``first``.
+            Velocities are not known where there are none. Categories are numbers, or names.
     """
 
     name: str
@@ -101,7 +101,6 @@ class Scene:
     can_bus: Float64 | None = None
     images: Mapping[str, SceneImages] = attrs.field(factory=dict)
     lidar: SceneRecords | None = None
-    num_boxes: Int64 | None = None
     boxes: Mapping[str, npt.NDArray[Any]] | None = None
 
 
@@ -158,9 +157,8 @@ def images_near(
 
 def sweep_columns(behind: Int64, num_sweeps: Int64) -> tuple[Int64, Int64]:
     """``first_sweep`` and ``sweep`` of `LidarColumns`: so many records before one for each frame."""
-    first_sweep = first_column(num_sweeps)
-    place = np.arange(first_sweep[-1]) - np.repeat(first_sweep[:-1], num_sweeps)
-    return first_sweep, np.repeat(behind, num_sweeps) - 1 - place
+    place = rows_from(np.zeros_like(num_sweeps), num_sweeps)
+    return first_column(num_sweeps), np.repeat(behind, num_sweeps) - 1 - place
 
 
 def index_of_scenes(
@@ -201,71 +199,73 @@ def index_of_scenes(
 def camera_columns(scenes: Sequence[Scene], time: Float64, names: Sequence[str]) -> CameraColumns:
     """Put the images of scenes together; ``time`` is that of all frames."""
     shape = (len(time), len(names))
-    file, times = np.full(shape, "", object), np.repeat(time[:, np.newaxis], len(names), axis=1)
-    intrinsics = np.broadcast_to(np.eye(3), (*shape, 3, 3)).copy()
-    camera_from_base, ego_from_camera = poses.identity(*shape), poses.identity(*shape)
-    video_frame, row = np.full(shape, -1, np.int64), np.full(shape, -1, np.int64)
+    of_images: dict[str, Any] = {
+        "file": np.full(shape, "", object),
+        "time": np.repeat(time[:, np.newaxis], len(names), axis=1),
+        "video_frame": np.full(shape, -1, np.int64),
+        "row": np.full(shape, -1, np.int64),
+    }
+    of_frames: dict[str, Any] = {name: poses.identity(*shape) for name in ("camera_from_base", "ego_from_camera")}
+    of_frames["intrinsics"] = np.broadcast_to(np.eye(3), (*shape, 3, 3)).copy()
     first = 0
     for scene in scenes:
         own = slice(first, first + len(scene.time))
-        for place, images in enumerate(map(scene.images.get, names)):
-            if images is None:
-                continue
-            intrinsics[own, place] = images.intrinsics
-            camera_from_base[own, place] = images.camera_from_base
-            ego_from_camera[own, place] = images.ego_from_camera
-            has = first + images.frames
-            file[has, place], times[has, place] = images.file, images.time
-            for column, values in ((video_frame, images.video_frame), (row, images.row)):
-                if values is not None:
-                    column[has, place] = values
+        for camera, images in scene.images.items():
+            place, has = names.index(camera), first + images.frames
+            for name, column in of_frames.items():
+                column[own, place] = getattr(images, name)
+            for name, column in of_images.items():
+                if getattr(images, name) is not None:
+                    column[has, place] = getattr(images, name)
         first = own.stop
-    return CameraColumns(
-        file=names_column(file.reshape(-1).tolist()).reshape(shape),
-        time=times,
-        intrinsics=intrinsics,
-        camera_from_base=camera_from_base,
-        ego_from_camera=ego_from_camera,
-        video_frame=video_frame if (video_frame >= 0).any() else None,
-        row=row if (row >= 0).any() else None,
-    )
+    for name in ("video_frame", "row"):
+        if not (of_images[name] >= 0).any():
+            del of_images[name]
+    of_images["file"] = names_column(of_images["file"].reshape(-1).tolist()).reshape(shape)
+    return CameraColumns(**of_images, **of_frames)
 
 
 def _lidar(scenes: Sequence[Scene], most_sweeps: int) -> LidarColumns:
-    records, of_frame, behind, num_sweeps, first = [], [], [], [], 0
-    for scene in scenes:
-        lidar, none = scene.lidar, np.zeros(len(scene.time), np.int64)
-        of_frame.append(none - 1 if lidar is None else np.where(lidar.of_frame >= 0, lidar.of_frame + first, -1))
-        behind.append(none if lidar is None else lidar.num_before + first)
-        num_sweeps.append(none if lidar is None else np.minimum(lidar.num_before, most_sweeps))
-        if lidar is not None:
-            records.append(lidar)
-            first += len(lidar.time)
-    first_sweep, sweep = sweep_columns(np.concatenate(behind), np.concatenate(num_sweeps))
-    rows = [lidar.row for lidar in records if lidar.row is not None]
+    lidars = [scene.lidar or _no_records(len(scene.time)) for scene in scenes]
+    first_of_scene = first_column([len(lidar.time) for lidar in lidars])[:-1]
+    first = np.repeat(first_of_scene, [len(scene.time) for scene in scenes])
+    of_frame = np.concatenate([lidar.of_frame for lidar in lidars])
+    num_before = np.concatenate([lidar.num_before for lidar in lidars])
+    first_sweep, sweep = sweep_columns(num_before + first, np.minimum(num_before, most_sweeps))
+    rows = [lidar.row for lidar in lidars if lidar.row is not None]
     return LidarColumns(
-        file=names_column([file for lidar in records for file in lidar.file]),
-        time=np.concatenate([lidar.time for lidar in records]),
-        world_from_lidar=np.concatenate([lidar.world_from_lidar for lidar in records]),
-        of_frame=np.concatenate(of_frame),
+        file=names_column([file for lidar in lidars for file in lidar.file]),
+        time=np.concatenate([lidar.time for lidar in lidars]),
+        world_from_lidar=np.concatenate([lidar.world_from_lidar for lidar in lidars]),
+        of_frame=np.where(of_frame >= 0, of_frame + first, -1),
         first_sweep=first_sweep,
         sweep=sweep,
         row=np.concatenate(rows) if rows else None,
     )
 
 
+def _no_records(num_frames: int) -> SceneRecords:
+    none, before = np.full(num_frames, -1, np.int64), np.zeros(num_frames, np.int64)
+    empty = poses.identity(0)
+    return SceneRecords(file=(), time=np.zeros(0), world_from_lidar=empty, of_frame=none, num_before=before)
+
+
 def _boxes(scenes: Sequence[Scene], **others: Any) -> dict[str, Any]:
     """The boxes of all scenes, and the names of categories where those are not given; with the ``others``."""
-    parts = [scene.boxes for scene in scenes if scene.boxes is not None]
-    if not parts:
+    first_frame = first_column([len(scene.time) for scene in scenes])
+    pairs = [(scene.boxes, first) for scene, first in zip(scenes, first_frame, strict=False) if scene.boxes]
+    if not pairs:
         return others
-    counts = [np.zeros(len(one.time), np.int64) if one.num_boxes is None else one.num_boxes for one in scenes]
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    frame = np.concatenate([boxes["frame"] + first for boxes, first in pairs])
+    order = np.argsort(frame, kind="stable")
+    names = [name for name in pairs[0][0] if name != "frame"]
+    columns = {name: np.concatenate([boxes[name] for boxes, _ in pairs])[order] for name in names}
     columns.setdefault("velocity", np.full((len(columns["center"]), 3), np.nan))
     if columns["category"].dtype.kind == "U":
         others.setdefault("categories", np.unique(columns["category"]).tolist())
         columns["category"] = numbers_column(columns["category"].tolist(), others["categories"])
-    return {"boxes": BoxColumns(first=first_column(np.concatenate(counts)), **columns), **others}
+    counts = np.bincount(frame, minlength=first_frame[-1])
+    return {"boxes": BoxColumns(first=first_column(counts), **columns), **others}
 
 
 Bool = npt.NDArray[np.bool_]

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from itertools import pairwise
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -74,15 +73,11 @@ class VideoFrames:
             FileError: The video cannot be opened.
         """
         key = (path, number)
-        if key in self._shared:
-            frame = self._shared[key]
-            self._uses[key] -= 1
-            if self._uses[key] <= 0:
-                self._shared.pop(key, None)
-                return frame
-            return frame.copy()
-        decoded: UInt8Array = self._decoded(path, [number])[0]
-        return decoded
+        if key not in self._shared:
+            decoded: UInt8Array = self._decoded(path, [number])[0]
+            return decoded
+        self._uses[key] -= 1
+        return self._shared[key].copy() if self._uses[key] > 0 else self._shared.pop(key)
 
     def _decoded(self, path: str, numbers: list[int]) -> UInt8Array:
         num_frames = self.index(path).num_frames
@@ -98,22 +93,19 @@ class VideoFrames:
 
     @contextmanager
     def shared(self, keys: Iterable[FrameKey]) -> Iterator[None]:
-        """Decode what is asked for several times, or not in order, once and in order. Keys are in order of use."""
+        """Decode what is requested several times, or not in order, once and in order. Keys are in order of use."""
         by_path: dict[str, list[int]] = {}
         for path, number in keys:
             by_path.setdefault(path, []).append(number)
         try:
             for path, numbers in by_path.items():
-                if all(before < after for before, after in pairwise(numbers)):
+                distinct = sorted(set(numbers))
+                if numbers == distinct:
                     continue
-                try:
-                    distinct = sorted(set(numbers))
-                    frames = self._decoded(path, distinct)
-                except (OSError, ValueError):  # told when the frame is asked for, with its sample
-                    continue
-                for number, frame in zip(distinct, frames, strict=True):
-                    self._shared[path, number] = frame
-                    self._uses[path, number] = numbers.count(number)
+                with suppress(OSError, ValueError):  # raised again for the sample that needs the frame
+                    for number, frame in zip(distinct, self._decoded(path, distinct), strict=True):
+                        self._shared[path, number] = frame
+                        self._uses[path, number] = numbers.count(number)
             yield
         finally:
             self._shared.clear()

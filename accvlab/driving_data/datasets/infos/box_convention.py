@@ -46,13 +46,13 @@ _FARTHEST_M = 30.0
 
 @attrs.frozen(eq=False, kw_only=True)
 class RawBoxColumns:
-    """Boxes of all frames as they stand in a pickle.
+    """Boxes of all frames as they are in a pickle.
 
     Attributes:
         values: ``(N, 7)``.
         frame: Frame of each, ``(N,)``.
         is_vehicle: Whether it is of a category of vehicles, ``(N,)``.
-        velocity: In the base, ``(N, 2)``, NaN where it is not known.
+        velocity: In the base, ``(N, 2)``, NaN where unknown.
         instance: ``(N,)``, or None.
         time: Of each frame.
         world_from_base: Of each frame.
@@ -138,22 +138,18 @@ def convention_of(boxes: RawBoxColumns, layout: str | None, z: str | None, path:
             f"All of them write the center."
         )
     if layout is not None and not _fits(layout, is_length_first, sign):
-        raise SettingError(
-            f"{path!r}: `boxes_convention={layout!r}` contradicts the boxes"
-            + (f", which are {found_layout!r}" if found_layout else "")
-            + f":\n{bullets(evidence)}"
-        )
+        which = f", which are {found_layout!r}" if found_layout else ""
+        rule = f"{path!r}: `boxes_convention={layout!r}` contradicts the boxes{which}"
+        raise SettingError(f"{rule}:\n{bullets(evidence)}")
     if z is not None and found_z is not None and z != found_z:
-        raise SettingError(
-            f"{path!r}: `z={z!r}` contradicts the boxes, whose z is of the {found_z}:\n{bullets(evidence)}"
-        )
+        rule = f"{path!r}: `z={z!r}` contradicts the boxes, whose z is of the {found_z}"
+        raise SettingError(f"{rule}:\n{bullets(evidence)}")
     is_likely = layout is None and found_layout is None
-    settings = (("boxes_convention (not sure)" if is_likely else "boxes_convention", layout), ("z", z))
-    parts = {
-        "stated": [name for name, given in settings if given is not None],
-        "found": [name for name, given in settings if given is None],
-    }
-    how = "; ".join(f"{what}: {' and '.join(names)}" for what, names in parts.items() if names)
+    settings = {"boxes_convention (not sure)" if is_likely else "boxes_convention": layout, "z": z}
+    stated = [name for name, given in settings.items() if given is not None]
+    found = [name for name in settings if name not in stated]
+    parts = (("stated", stated), ("found", found))
+    how = "; ".join(f"{what}: {' and '.join(names)}" for what, names in parts if names)
     warning = _warning_of(path, str(likely_layout), evidence) if is_likely else ""
     return Convention(layout or found_layout or str(likely_layout), z or str(found_z), how, evidence, warning)
 

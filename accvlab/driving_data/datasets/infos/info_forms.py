@@ -58,12 +58,12 @@ def raw_infos_of(content: Any, path: str) -> tuple[str, Sequence[str], list[RawI
     for number, info in enumerate(infos):
         place = f"{path!r}: {form}[{number}]"
         entry = as_entry(info, place)
-        token = str(entry.get("token", "sample_idx") if entry.get("token", "sample_idx") is not None else number)
+        given = entry.get("token", "sample_idx")
+        token = str(number if given is None else given)
         entry = Entry(entry.values, f"{place} (token {token!r})")
         try:
-            raw.append(
-                _of_infos(entry, token) if form == "infos" else _of_data_list(entry, token, names, prefixes)
-            )
+            own = _of_infos(entry, token) if form == "infos" else _of_data_list(entry, token, names, prefixes)
+            raw.append(own)
         except (TypeError, ValueError, AttributeError, LookupError, OverflowError) as error:
             # Values of other kinds than the converters write, in places where none is expected.
             raise FileError(
@@ -77,17 +77,16 @@ def raw_infos_of(content: Any, path: str) -> tuple[str, Sequence[str], list[RawI
 
 def _of_infos(info: Entry, token: str) -> RawInfo:
     cameras = {name: _camera_of_infos(camera) for name, camera in info.named_entries("cams").items()}
+    previous = info.values.get("prev_token", info.values.get("prev"))
     return RawInfo(
-        **_of_both_forms(
-            info, info.values.get("prev_token", info.values.get("prev")), "scene_token", "scene_name"
-        ),
+        **_of_both_forms(info, previous, "scene_token", "scene_name"),
         token=token,
         time=_microseconds(info),
-        world_from_ego=(info.need("ego2global_rotation"), info.need("ego2global_translation")),
-        ego_from_base=(info.need("lidar2ego_rotation"), info.need("lidar2ego_translation")),
+        world_from_ego=_pose(info, "ego2global"),
+        ego_from_base=_pose(info, "lidar2ego"),
         cameras=cameras,
         lidar_file=info.get("lidar_path"),
-        sweeps=_sweeps_of_infos(info),
+        sweeps=None if info.get("sweeps") is None else [*map(_sweep_of_infos, info.entries("sweeps"))],
         boxes=_boxes_of_infos(info),
         boxes_2d=None if info.get("bboxes2d") is None else _boxes_2d_of_infos(info, list(cameras)),
     )
@@ -107,15 +106,19 @@ def _of_both_forms(info: Entry, previous: Any, *scene_names: str) -> dict[str, A
     }
 
 
+def _pose(entry: Entry, name: str) -> tuple[Any, Any]:
+    return entry.need(f"{name}_rotation"), entry.need(f"{name}_translation")
+
+
 def _microseconds(entry: Entry) -> float:
-    return float(_number(entry, "timestamp")) / 1e6
+    return _time(entry) / 1e6
 
 
-def _number(entry: Entry, name: str) -> Any:
-    value = entry.need(name)
+def _time(entry: Entry) -> float:
+    value = entry.need("timestamp")
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-        raise FileError(f"{entry.place}[{name!r}] must be a number, got {shown(value)}.")
-    return value
+        raise FileError(f"{entry.place}['timestamp'] must be a number, got {shown(value)}.")
+    return float(value)
 
 
 def _camera_of_infos(camera: Entry) -> RawCamera:
@@ -123,30 +126,21 @@ def _camera_of_infos(camera: Entry) -> RawCamera:
         file=_file(camera, "data_path"),
         time=_microseconds(camera),
         intrinsics=camera.need("cam_intrinsic", "camera_intrinsics", "cam2img"),
-        ego_from_camera=(camera.need("sensor2ego_rotation"), camera.need("sensor2ego_translation")),
-        pose=(camera.need("sensor2lidar_rotation"), camera.need("sensor2lidar_translation")),
+        ego_from_camera=_pose(camera, "sensor2ego"),
+        pose=_pose(camera, "sensor2lidar"),
     )
 
 
-def _file(entry: Entry, *names: str) -> str:
-    value = entry.need(*names)
+def _file(entry: Entry, name: str) -> str:
+    value = entry.need(name)
     if not isinstance(value, str):
-        raise FileError(f"{entry.place}[{names[0]!r}] must be the name of a file, got {shown(value)}.")
+        raise FileError(f"{entry.place}[{name!r}] must be the name of a file, got {shown(value)}.")
     return value
 
 
-def _sweeps_of_infos(info: Entry) -> list[RawSweep] | None:
-    if info.get("sweeps") is None:
-        return None
-    return [
-        RawSweep(
-            file=_file(sweep, "data_path"),
-            time=_microseconds(sweep),
-            world_from_ego=(sweep.need("ego2global_rotation"), sweep.need("ego2global_translation")),
-            ego_from_lidar=(sweep.need("sensor2ego_rotation"), sweep.need("sensor2ego_translation")),
-        )
-        for sweep in info.entries("sweeps")
-    ]
+def _sweep_of_infos(sweep: Entry) -> RawSweep:
+    own = _pose(sweep, "ego2global"), _pose(sweep, "sensor2ego")
+    return RawSweep(_file(sweep, "data_path"), _microseconds(sweep), *own)
 
 
 def _boxes_of_infos(info: Entry) -> RawBoxes | None:
@@ -155,8 +149,7 @@ def _boxes_of_infos(info: Entry) -> RawBoxes | None:
     boxes = info.get("gt_boxes")
     is_long = np.ndim(boxes) == 2 and np.shape(boxes)[1] == 9
     array = info.array(boxes, "gt_boxes", -1, 9 if is_long else 7)
-    count = len(array)
-    names = [str(name) for name in info.need("gt_names")]
+    count, names = len(array), [str(name) for name in info.need("gt_names")]
     if len(names) != count:
         raise FileError(f"{info.place}['gt_names'] has {len(names)} names, but there are {count} boxes.")
     velocities = info.get("gt_velocity")
@@ -186,16 +179,13 @@ def _lidar_points(counts: Any, is_valid: Any) -> Any:
 
 
 def _instances(info: Entry, count: int) -> Any:
-    for name in _INSTANCES:
-        value = info.get(name)
-        if value is None:
-            continue
-        if len(value) != count:
-            raise FileError(f"{info.place}[{name!r}] has {len(value)} objects, but there are {count} boxes.")
-        if count and isinstance(value[0], str):
-            return [str(token) for token in value]
-        return info.numbers(value, name, count)
-    return None
+    name = next((name for name in _INSTANCES if info.get(name) is not None), None)
+    if name is None:
+        return None
+    value = info.get(name)
+    if len(value) != count:
+        raise FileError(f"{info.place}[{name!r}] has {len(value)} objects, but there are {count} boxes.")
+    return [*map(str, value)] if count and isinstance(value[0], str) else info.numbers(value, name, count)
 
 
 def _levels(values: Any) -> npt.NDArray[np.int64] | None:
@@ -228,21 +218,18 @@ def _boxes_2d_of_infos(info: Entry, cameras: Sequence[str]) -> dict[str, RawBoxe
 
 
 def _rows(info: Entry, value: Any, name: str, count: int, width: int) -> Float64Array:
+    """Rows of at least so many numbers, of which there may be none, in any form."""
     if not count:
         return np.zeros((0, width))
-    array = np.asarray(value)
-    return info.array(
-        value, name, count, array.shape[-1] if array.ndim == 2 and array.shape[-1] > width else width
-    )
+    given = np.shape(np.asarray(value))
+    return info.array(value, name, count, max(width, given[-1]) if len(given) == 2 else width)
 
 
 def _name_of(label: Any, names: Sequence[str], info: Entry, key: str) -> str | None:
     number = int(label)
     if number >= len(names):
-        raise FileError(
-            f"{info.place}[{key!r}] has the label {number}, but there are {len(names)} categories, from 0: "
-            f"{listed(names)}."
-        )
+        what = f"{info.place}[{key!r}] has the label {number}"
+        raise FileError(f"{what}, but there are {len(names)} categories, from 0: {listed(names)}.")
     return None if number < 0 else names[number]
 
 
@@ -272,11 +259,14 @@ def _lines(info: Entry) -> list[tuple[str, Float64Array]] | None:
 def _of_data_list(info: Entry, token: str, names: Sequence[str], prefixes: Mapping[str, str]) -> RawInfo:
     points = Entry({}, info.place) if info.get("lidar_points") is None else info.entry("lidar_points")
     lidar_file, lidar2ego = points.get("lidar_path"), points.get("lidar2ego")
-    of_cameras = info.get("cam_instances")
+    of_cameras, boxes_2d = info.get("cam_instances"), None
+    if of_cameras is not None:
+        of_names = {str(name): boxes for name, boxes in of_cameras.items()}
+        boxes_2d = {name: _boxes_2d_of_data_list(boxes, info, name, names) for name, boxes in of_names.items()}
     return RawInfo(
         **_of_both_forms(info, info.get("prev_token", "prev"), "scene_token", "scene_name", "scene_id"),
         token=token,
-        time=float(_number(info, "timestamp")),
+        time=_time(info),
         world_from_ego=(info.need("ego2global"), None),
         ego_from_base=(info.need("lidar2ego") if lidar2ego is None else lidar2ego, None),
         cameras={
@@ -285,13 +275,9 @@ def _of_data_list(info: Entry, token: str, names: Sequence[str], prefixes: Mappi
         },
         lidar_file=None if lidar_file is None else prefixes.get("pts", "") + str(lidar_file),
         num_point_columns=points.get("num_pts_feats"),
-        sweeps=_sweeps_of_data_list(info),
+        sweeps=[*map(_sweep_of_data_list, info.entries("lidar_sweeps"))],
         boxes=_boxes_of_data_list(info, names),
-        boxes_2d=None
-        if of_cameras is None
-        else {
-            str(name): _boxes_2d_of_data_list(boxes, info, str(name), names) for name, boxes in of_cameras.items()
-        },
+        boxes_2d=boxes_2d,
     )
 
 
@@ -301,10 +287,8 @@ def _category_names(metainfo: Any, path: str) -> Sequence[str]:
     if isinstance(values, dict):
         by_label = {int(label): str(name) for name, label in values.items()}
         if sorted(by_label) != list(range(len(by_label))) or len(by_label) != len(values):
-            raise FileError(
-                f"{path!r}: metainfo['categories'] must number its {len(values)} names from 0, got "
-                f"{shown(values)}."
-            )
+            rule = f"{path!r}: metainfo['categories'] must number its {len(values)} names from 0"
+            raise FileError(f"{rule}, got {shown(values)}.")
         return [by_label[label] for label in range(len(by_label))]
     if isinstance(values, list | tuple):
         return [str(name) for name in values]
@@ -320,26 +304,19 @@ def _folder_prefixes(metainfo: Any) -> dict[str, str]:
 
 
 def _camera_of_data_list(camera: Entry, info: Entry, prefix: str) -> RawCamera:
-    time = camera.get("timestamp")
     return RawCamera(
         file=prefix + _file(camera, "img_path"),
-        time=float(_number(camera if time is not None else info, "timestamp")),
+        time=_time(info if camera.get("timestamp") is None else camera),
         intrinsics=camera.need("cam2img"),
         ego_from_camera=(camera.need("cam2ego"), None),
         pose=(camera.need("lidar2cam"), None),
     )
 
 
-def _sweeps_of_data_list(info: Entry) -> list[RawSweep]:
-    return [
-        RawSweep(
-            file=_file(sweep.entry("lidar_points"), "lidar_path"),
-            time=float(_number(sweep, "timestamp")),
-            world_from_ego=(sweep.need("ego2global"), None),
-            ego_from_lidar=(sweep.entry("lidar_points").need("lidar2ego"), None),
-        )
-        for sweep in info.entries("lidar_sweeps")
-    ]
+def _sweep_of_data_list(sweep: Entry) -> RawSweep:
+    points, world_from_ego = sweep.entry("lidar_points"), (sweep.need("ego2global"), None)
+    file, time = _file(points, "lidar_path"), _time(sweep)
+    return RawSweep(file, time, world_from_ego, (points.need("lidar2ego"), None))
 
 
 def _boxes_of_data_list(info: Entry, names: Sequence[str]) -> RawBoxes | None:
@@ -356,8 +333,10 @@ def _boxes_of_data_list(info: Entry, names: Sequence[str]) -> RawBoxes | None:
         return info.numbers([-1 if value is None else value for value in values], keys[0], count)
 
     velocities = [instance.get("velocity") for instance in instances]
-    has_velocities = any(value is not None for value in velocities)
-    unknown = (np.nan, np.nan)
+    velocity = None
+    if not count or any(value is not None for value in velocities):
+        known = [(np.nan, np.nan) if value is None else value for value in velocities]
+        velocity = info.array(known, "velocity", -1, 2)
     tokens = [instance.get("instance_token") for instance in instances]
     visibilities = [instance.get("visibility", "visibility_token") for instance in instances]
     return RawBoxes(
@@ -366,9 +345,7 @@ def _boxes_of_data_list(info: Entry, names: Sequence[str]) -> RawBoxes | None:
             _name_of(instance.need("bbox_label_3d", "bbox_label"), names, instance, "bbox_label_3d")
             for instance in instances
         ],
-        velocities=info.array([(unknown if value is None else value) for value in velocities], "velocity", -1, 2)
-        if has_velocities or not count
-        else None,
+        velocities=velocity,
         instances=[str(token) for token in tokens]
         if count and all(token is not None for token in tokens)
         else numbers("instance_id", "track_id", "instance_inds"),

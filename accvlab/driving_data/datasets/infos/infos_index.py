@@ -101,8 +101,7 @@ class _Maker:
         boxes_2d = None
         if settings.boxes and cameras is not None:
             boxes_2d, boxes = self._box_2d_columns(cameras, boxes, categories)
-        lines, line_categories = self._line_columns()
-        lidar, point_columns = self._lidar_columns()
+        lines_and_lidar = {**self._lines(), **self._lidar()}
         origin: dict[str, Any] = {
             "pickle": self._path,
             "form": self._form,
@@ -131,16 +130,13 @@ class _Maker:
                 ego_status=self._vectors("ego_status"),
             ),
             cameras=cameras,
-            lidar=lidar,
             boxes=boxes,
             boxes_2d=boxes_2d,
-            lines=lines,
             camera_names=self._cameras,
             categories=categories,
             attributes=ATTRIBUTES if boxes is not None and boxes.attribute is not None else (),
-            line_categories=line_categories,
-            point_columns=point_columns,
             origin=origin,
+            **lines_and_lidar,
         )
 
     def _vectors(self, name: str) -> Float64Array | None:
@@ -182,30 +178,26 @@ class _Maker:
         frames = Scene(name="", token=(), time=self._time, world_from_ego=self._world_from_ego, images=images)
         return camera_columns([frames], self._time, self._cameras)
 
-    def _lidar_columns(self) -> tuple[LidarColumns | None, tuple[str, ...]]:
+    def _lidar(self) -> dict[str, Any]:
         """One record per file: a keyframe is also a sweep of later frames."""
         files = self._of_all("lidar_file", "the file of the lidar")
         if files is None:
-            return None, ()
+            return {}
         record_of = {str(file): number for number, file in enumerate(files)}
         if len(record_of) < len(files):
             again = next(number for number, file in enumerate(files) if record_of[str(file)] != number)
-            raise FileError(
-                f"{self._places[again]}: the lidar file {files[again]!r} is also that of another frame."
-            )
+            what = f"{self._places[again]}: the lidar file {files[again]!r}"
+            raise FileError(f"{what} is also that of another frame.")
         names = {str(file).rpartition("/")[2]: number for number, file in enumerate(files)}
-        sweeps: list[RawSweep] = []
-        places: list[str] = []
+        found: dict[str, tuple[RawSweep, str]] = {}
         numbers: list[int] = []
-        for info in self._infos:
-            for sweep in info.sweeps or ():
-                number = names.get(sweep.file.rpartition("/")[2])
-                if number is None:
-                    number = record_of.setdefault(sweep.file, len(files) + len(sweeps))
-                    if number == len(files) + len(sweeps):
-                        sweeps.append(sweep)
-                        places.append(info.place)
-                numbers.append(number)
+        for sweep, place in ((sweep, info.place) for info in self._infos for sweep in info.sweeps or ()):
+            number = names.get(sweep.file.rpartition("/")[2])
+            if number is None:
+                number = record_of.setdefault(sweep.file, len(files) + len(found))
+                found.setdefault(sweep.file, (sweep, place))
+            numbers.append(number)
+        sweeps, places = [sweep for sweep, _ in found.values()], [place for _, place in found.values()]
         world_from_lidar = poses.joined(
             pose_column([sweep.world_from_ego for sweep in sweeps], places, "the pose of the vehicle of a sweep"),
             pose_column([sweep.ego_from_lidar for sweep in sweeps], places, "the pose of the lidar of a sweep"),
@@ -222,7 +214,7 @@ class _Maker:
         width = widths.pop()
         if widths or not 3 <= width <= len(_POINT_COLUMNS):
             raise FileError(f"{self._path!r}: points must have 3 to 5 values, as many in all frames, got {width}.")
-        return columns, _POINT_COLUMNS[:width]
+        return {"lidar": columns, "point_columns": _POINT_COLUMNS[:width]}
 
     # --- boxes ------------------------------------------------------------------------------------------
 
@@ -286,7 +278,7 @@ class _Maker:
     def _box_2d_columns(
         self, cameras: CameraColumns, boxes: BoxColumns | None, categories: tuple[str, ...]
     ) -> tuple[Box2dColumns | None, BoxColumns | None]:
-        """2D boxes; and the 3D boxes with what only the 2D boxes tell of them."""
+        """2D boxes; and the 3D boxes with what only the 2D boxes say of them."""
         of_frames = self._of_all("boxes_2d", "2D boxes")
         if of_frames is None:
             return None, boxes
@@ -313,20 +305,19 @@ class _Maker:
             boxes, visibility=boxes.visibility if boxes.visibility is not None else visibility, attribute=attribute
         )
 
-    def _line_columns(self) -> tuple[LineColumns | None, tuple[str, ...]]:
+    def _lines(self) -> dict[str, Any]:
         of_frames = self._of_all("lines", "map lines")
         if of_frames is None:
-            return None, ()
+            return {}
         lines = [line for of_frame in of_frames for line in of_frame]
-        others = {name for name, _ in lines} - set(LINE_CATEGORIES)
-        categories = (*LINE_CATEGORIES, *sorted(others))
+        categories = (*LINE_CATEGORIES, *sorted({name for name, _ in lines} - {*LINE_CATEGORIES}))
         columns = LineColumns(
             first=first_column([len(of_frame) for of_frame in of_frames]),
             category=numbers_column((name for name, _ in lines), categories),
             first_point=first_column([len(points) for _, points in lines]),
             point=np.concatenate([np.zeros((0, 2)), *(points for _, points in lines)]),
         )
-        return columns, categories
+        return {"lines": columns, "line_categories": categories}
 
 
 _NO_BOXES_2D = RawBoxes2d(np.zeros((0, 4)), np.zeros((0, 2)), np.zeros(0), ())

@@ -49,7 +49,7 @@ class InfosProvider(DrivingProvider):
       or what was stated contradicts the data, it is an error with the figures.
     - **Order.** ``infos`` are sorted by time, ``data_list`` stays as it is stored, as in the reference data
       sets.
-    - **Scenes** are told by ``scene_token``; or else by the tokens of the frames before (``prev``,
+    - **Scenes** are found by ``scene_token``; or else by the tokens of the frames before (``prev``,
       ``prev_token``), by ``frame_idx``, by frames without sweeps before them and pauses, or by pauses alone.
       Without a token, a scene has the token of its first frame as its name.
     - **Files.** A path is looked for below ``data_root``, then without its first parts, one after the other;
@@ -105,7 +105,7 @@ class InfosProvider(DrivingProvider):
                 has scenes that are interleaved or times that go backwards; or files that it names are not
                 there.
             SettingError: The boxes leave their convention in doubt or contradict what was stated, the data set
-                lacks what is asked for, frames have no image of a camera, or there are no frames.
+                lacks what is requested, frames have no image of a camera, or there are no frames.
         """
         _check_places(file_path(path, "path"), data_root)
         self._pickle = os.path.abspath(path)
@@ -140,7 +140,7 @@ class InfosProvider(DrivingProvider):
             warn_user(self.origin["convention_warning"])
 
     def _check_files(self) -> None:
-        """Refuse sensors that are asked for and of whose files none was found."""
+        """Refuse sensors that are requested and of whose files none was found."""
         for sensor, (name, *tried) in _unresolved(self._index, attrs.asdict(self.fields)).items():
             raise FileError(
                 f"{self._pickle!r} names the file {name!r} of {sensor}, which is not below "
@@ -155,41 +155,33 @@ class InfosProvider(DrivingProvider):
             f"{len(self._index.frames.scene)} scene(s), told by: {origin['scenes']}",
         ]
         if "boxes_convention" in origin:
-            lines.append(
-                f"boxes: x, y, z of the {origin['z']}, {origin['boxes_convention']} ({origin['convention']})"
-            )
+            convention = f"{origin['boxes_convention']} ({origin['convention']})"
+            lines.append(f"boxes: x, y, z of the {origin['z']}, {convention}")
             lines += [f"    {line}" for line in origin["evidence"]]
-        for sensor, (name, *_) in origin["unresolved_files"].items():
-            lines.append(f"files of {sensor} were not found, e.g. {name!r}")
-        return lines
+        unresolved = origin["unresolved_files"].items()
+        return lines + [f"files of {sensor} were not found, e.g. {name!r}" for sensor, (name, *_) in unresolved]
 
     def __repr__(self) -> str:
         """Summarise what was found."""
-        origin = self.origin
-        boxes = (
-            f", boxes: {origin['boxes_convention']!r}, z: {origin['z']!r}" if "boxes_convention" in origin else ""
-        )
+        origin, boxes = self.origin, ""
+        if "boxes_convention" in origin:
+            boxes = f", boxes: {origin['boxes_convention']!r}, z: {origin['z']!r}"
         return f"{super().__repr__()[:-1]}{boxes})"
 
 
 def _check_places(path: str, data_root: StoragePath) -> None:
     """Refuse a folder in the place of the pickle, and a file in the place of the folder."""
-    is_folder = os.path.isdir(path)
     root = os.fspath(data_root) if isinstance(data_root, str | os.PathLike) else ""
-    is_file = os.path.isfile(root)
-    problems = []
-    if is_folder:
-        problems.append(f"`path` must be a pickle file, but {path!r} is a folder.")
-    if is_file:
-        problems.append(f"`data_root` must be a folder or URL, but {root!r} is a file.")
+    is_folder, is_file = os.path.isdir(path), os.path.isfile(root)
+    problems = [f"`path` must be a pickle file, but {path!r} is a folder."] * is_folder
+    problems += [f"`data_root` must be a folder or URL, but {root!r} is a file."] * is_file
+    problems += ["Exchange the two arguments."] * (is_folder and is_file)
     if problems:
-        hint = "Exchange the two arguments." if is_folder and is_file else ""
-        also = [IsADirectoryError] if is_folder else []
-        raise error_that_is_also(FileError, also, " ".join([*problems, hint]).strip())
+        raise error_that_is_also(FileError, [IsADirectoryError] * is_folder, " ".join(problems))
 
 
 def _unresolved(index: DrivingIndex, fields: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Sensors that are asked for and of whose files none was found, with a file and what was tried."""
+    """Sensors that are requested and of whose files none was found, with a file and what was tried."""
     cameras = index.camera_names if fields.get("cameras") is None else fields["cameras"]
     wanted = [*cameras, *(["LIDAR_TOP"] if fields.get("lidar") else [])]
     return {name: tried for name, tried in index.origin["unresolved_files"].items() if name in wanted}

@@ -75,15 +75,20 @@ class Budget:
             )
 
 
-class _Callable(ABC):
-    """Something to call without attributes of its own, so that a pickle that sets some fails."""
+class _Callable:
+    """A function in a pickle, without attributes of its own, so that a pickle that sets some fails."""
 
-    __slots__ = ("_budget",)
+    __slots__ = ("_budget", "function")
     __hash__ = None  # type: ignore[assignment]  # it is no value, so it can be no key
     _budget: Budget
+    function: Callable[..., Any]
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, function: Callable[..., Any], budget: Budget) -> None:
+        object.__setattr__(self, "function", function)
         object.__setattr__(self, "_budget", budget)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.function(self._budget, *arguments)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise NotPlainError(f"something that sets {name!r} of a function")
@@ -150,83 +155,58 @@ class _Array(_StandIn):
         self.made = dtype.array(content, shape, is_fortran)
 
 
-class _ArrayClass(_Callable):
-    """Stands for `numpy.ndarray`, which if called would reserve as much memory as it is asked for."""
-
-    __slots__ = ()
-
-
-class _MakeDtype(_Callable):
-    __slots__ = ()
-
-    def __call__(self, code: Any, _align: Any, _copy: Any) -> _Dtype:
-        if type(code) is not str or not _KINDS.fullmatch(code):
-            raise NotPlainError(f"an array of the dtype {code!r}")
-        dtype = _Dtype()
-        dtype.made = np.dtype(code)
-        dtype.budget = self._budget
-        is_objects = code[0] == "O"
-        dtype.content, dtype.itemsize = (list, 1) if is_objects else (bytes, dtype.made.itemsize)
-        return dtype
+def _array_class(budget: Budget) -> None:
+    """Stand for `numpy.ndarray`, which if called would reserve as much memory as a pickle says."""
+    raise NotPlainError("an array that is not made of its content")
 
 
-class _MakeArray(_Callable):
-    __slots__ = ()
-
-    def __call__(self, array_class: Any, shape: Any, _code: Any) -> _Array:
-        if type(array_class) is not _ArrayClass or shape != (0,):
-            raise NotPlainError("an array that is not made of its content")
-        return _Array()
-
-
-class _MakeArrayOfBuffer(_Callable):
-    __slots__ = ()
-
-    def __call__(self, buffer: Any, dtype: Any, shape: Any, order: Any) -> _Array:
-        if type(dtype) is not _Dtype or dtype.content is list or order not in ("C", "F"):
-            raise NotPlainError("an array that is not made of its content")
-        array = _Array()
-        array.made = dtype.array(buffer, shape, order == "F")
-        return array
+def _make_dtype(budget: Budget, code: Any, _align: Any, _copy: Any) -> _Dtype:
+    if type(code) is not str or not _KINDS.fullmatch(code):
+        raise NotPlainError(f"an array of the dtype {code!r}")
+    dtype = _Dtype()
+    dtype.made, dtype.budget = np.dtype(code), budget
+    dtype.content, dtype.itemsize = (list, 1) if code[0] == "O" else (bytes, dtype.made.itemsize)
+    return dtype
 
 
-class _MakeScalar(_Callable):
-    __slots__ = ()
-
-    def __call__(self, dtype: Any, content: Any) -> Any:
-        if type(dtype) is not _Dtype or dtype.content is list:
-            raise NotPlainError("a scalar that is not made of its content")
-        self._budget.take(dtype.itemsize)
-        return dtype.array(content, (), False)[()]
+def _make_array(budget: Budget, array_class: Any, shape: Any, _code: Any) -> _Array:
+    if type(array_class) is not _Callable or array_class.function is not _array_class or shape != (0,):
+        raise NotPlainError("an array that is not made of its content")
+    return _Array()
 
 
-class _MakeBytes(_Callable):
-    """What protocols before 3 write for bytes: text, or nothing for ``b""``."""
-
-    __slots__ = ()
-
-    def __call__(self, text: Any = "", encoding: Any = "latin1") -> bytes:
-        if type(text) is not str or encoding != "latin1":
-            raise NotPlainError(f"bytes as {encoding!r}")
-        self._budget.take(len(text))
-        return text.encode("latin1")
+def _make_array_of_buffer(budget: Budget, buffer: Any, dtype: Any, shape: Any, order: Any) -> _Array:
+    if type(dtype) is not _Dtype or dtype.content is list or order not in ("C", "F"):
+        raise NotPlainError("an array that is not made of its content")
+    array = _Array()
+    array.made = dtype.array(buffer, shape, order == "F")
+    return array
 
 
-_NAMES: Final[dict[tuple[str, str], type[_Callable]]] = {
-    ("numpy", "ndarray"): _ArrayClass,
-    ("numpy", "dtype"): _MakeDtype,
-    ("_codecs", "encode"): _MakeBytes,
-    ("__builtin__", "bytes"): _MakeBytes,
-    ("builtins", "bytes"): _MakeBytes,
-    **{
-        (f"numpy.{core}.{module}", name): known
-        for core in ("core", "_core")
-        for module, name, known in (
-            ("multiarray", "_reconstruct", _MakeArray),
-            ("multiarray", "scalar", _MakeScalar),
-            ("numeric", "_frombuffer", _MakeArrayOfBuffer),
-        )
-    },
+def _make_scalar(budget: Budget, dtype: Any, content: Any) -> Any:
+    if type(dtype) is not _Dtype or dtype.content is list:
+        raise NotPlainError("a scalar that is not made of its content")
+    budget.take(dtype.itemsize)
+    return dtype.array(content, (), False)[()]
+
+
+def _make_bytes(budget: Budget, text: Any = "", encoding: Any = "latin1") -> bytes:
+    """Make what protocols before 3 write for bytes: text, or nothing for ``b""``."""
+    if type(text) is not str or encoding != "latin1":
+        raise NotPlainError(f"bytes as {encoding!r}")
+    budget.take(len(text))
+    return text.encode("latin1")
+
+
+_NAMES: Final[dict[tuple[str, str], Callable[..., Any]]] = {
+    ("numpy", "ndarray"): _array_class,
+    ("numpy", "dtype"): _make_dtype,
+    **dict.fromkeys((("_codecs", "encode"), ("__builtin__", "bytes"), ("builtins", "bytes")), _make_bytes),
+    **dict.fromkeys(((f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")), _make_array),
+    **dict.fromkeys(((f"numpy.{core}.multiarray", "scalar") for core in ("core", "_core")), _make_scalar),
+    **dict.fromkeys(
+        ((f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")), _make_array_of_buffer
+    ),
 }
 
 
@@ -250,22 +230,12 @@ class _Unpickler(pickle.Unpickler):
         self._budget = budget
 
     def find_class(self, module: str, name: str) -> Any:
-        return _stand_in_of(module, name, self._budget)
+        if (module, name) not in _NAMES:
+            raise NotPlainError(f"`{module}.{name}`")
+        return _Callable(_NAMES[module, name], self._budget)
 
     def persistent_load(self, number: Any) -> Any:
         raise NotPlainError(f"a reference to something outside, {number!r},")
-
-
-def _stand_in_of(module: str, name: str, budget: Budget) -> Any:
-    """Get what takes the place of a name in a pickle.
-
-    Raises:
-        NotPlainError: It is none of those that arrays, scalars and bytes need.
-    """
-    known = _NAMES.get((module, name))
-    if known is None:
-        raise NotPlainError(f"`{module}.{name}`")
-    return known(budget)
 
 
 def _plain_values(root: Any, budget: Budget) -> Any:

@@ -23,7 +23,7 @@ Float64Array: TypeAlias = npt.NDArray[np.float64]
 
 @attrs.frozen
 class Entry:
-    """A dict of a pickle, and where it stands. What is missing, or of another form, is a `FileError`."""
+    """A dict of a pickle, and its place. What is missing, or of another form, is a `FileError`."""
 
     values: Mapping[str, Any]
     place: str
@@ -31,10 +31,10 @@ class Entry:
     def need(self, *names: str) -> Any:
         """Get the value of the first of some names that is there."""
         value = self.get(*names)
-        if value is not None:
-            return value
-        wanted = " or ".join(repr(name) for name in names)
-        raise FileError(f"{self.place} has no key {wanted}; it has {listed(sorted(map(str, self.values)))}.")
+        if value is None:
+            wanted, there = " or ".join(map(repr, names)), listed(sorted(map(str, self.values)))
+            raise FileError(f"{self.place} has no key {wanted}; it has {there}.")
+        return value
 
     def get(self, *names: str) -> Any:
         """Get the value of the first of some names that is there, or None."""
@@ -62,9 +62,8 @@ class Entry:
             raise FileError(f"{self.place}[{name!r}] must hold numbers, got {shown(value)}.") from error
         if not array.size and -1 in shape:
             return array.reshape([0 if length == -1 else length for length in shape])
-        if array.ndim != len(shape) or any(
-            wanted not in (-1, length) for wanted, length in zip(shape, array.shape, strict=True)
-        ):
+        fits = [wanted in (-1, length) for wanted, length in zip(shape, array.shape, strict=False)]
+        if array.ndim != len(shape) or not all(fits):
             written = ", ".join("n" if length == -1 else str(length) for length in shape)
             raise FileError(f"{self.place}[{name!r}] must have the shape ({written}), got {array.shape}.")
         return array
@@ -140,7 +139,7 @@ class RawInfo:
     """A frame.
 
     Attributes:
-        place: Where it stands, for errors.
+        place: Its place in the pickle, for errors.
         token: Its name.
         time: Seconds.
         world_from_ego: Pose of the vehicle.
@@ -179,7 +178,7 @@ class RawInfo:
 
 
 def pose_column(raw: Sequence[RawPose], places: Sequence[str], what: str) -> Float64Array:
-    """Make poses ``(n, 3, 4)`` of raw ones; ``places`` say where each stands.
+    """Make poses ``(n, 3, 4)`` of raw ones; ``places`` are theirs, for errors.
 
     Raises:
         FileError: One is not a rigid motion.
@@ -200,14 +199,12 @@ def pose_column(raw: Sequence[RawPose], places: Sequence[str], what: str) -> Flo
                 f"translation, or a matrix (4, 4), got {shown(raw[rows[0]])}."
             ) from None
     gram = column[..., :3] @ np.swapaxes(column[..., :3], -1, -2)
-    is_off = ~(np.abs(gram - np.eye(3)).max(axis=(-1, -2), initial=0) < 1e-3) | ~np.isfinite(column[..., 3]).all(
-        -1
-    )
+    is_off = ~(np.abs(gram - np.eye(3)).max(axis=(-1, -2), initial=0) < 1e-3)
+    is_off |= ~np.isfinite(column[..., 3]).all(axis=-1)
     if is_off.any():
         row = int(np.argmax(is_off))
-        raise FileError(
-            f"{places[row]}: {what} must be a rotation and a finite translation, got {shown(raw[row])}."
-        )
+        rule = f"{places[row]}: {what} must be a rotation and a finite translation"
+        raise FileError(f"{rule}, got {shown(raw[row])}.")
     return column
 
 
@@ -243,7 +240,7 @@ class Sequences:
         order: Numbers of the frames as they are stored.
         names: Name of each scene.
         lengths: Number of frames of each scene.
-        rule: What told where scenes begin.
+        rule: By what scenes were found.
     """
 
     kind: str
@@ -271,24 +268,21 @@ def sequences_of(infos: Sequence[RawInfo], positions: Float64Array, order: str, 
     if order != "stored":
         numbers.sort(key=lambda number: infos[number].time)
     rule, keys = _scene_keys(infos, numbers)
+    pairs = list(zip(keys, numbers, strict=True))
     if order == "scene":
-        rank: dict[str, int] = {}
-        for key in keys:
-            rank.setdefault(key, len(rank))
-        pairs = sorted(zip(numbers, keys, strict=True), key=lambda pair: rank[pair[1]])
-        numbers, keys = [number for number, _ in pairs], [key for _, key in pairs]
-    starts = [place for place in range(len(numbers)) if not place or keys[place] != keys[place - 1]]
-    ends = [*starts[1:], len(numbers)]
-    _check_interleaved(infos, numbers, keys, starts, path)
-    for start, end in zip(starts, ends, strict=True):
-        _check_times(infos, numbers[start:end], positions, path, checks_speed=rule.startswith("a scene begins"))
-    names = [keys[start] for start in starts]
-    lengths = [end - start for start, end in zip(starts, ends, strict=True)]
-    return Sequences(order, numbers, names, lengths, rule)
+        rank = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+        pairs.sort(key=lambda pair: rank[pair[0]])
+    groups = itertools.groupby(pairs, key=lambda pair: pair[0])
+    scenes = [(key, [number for _, number in group]) for key, group in groups]
+    _check_interleaved(infos, scenes, path)
+    for _, of_scene in scenes:
+        _check_times(infos, of_scene, positions, path, checks_speed=rule.startswith("a scene begins"))
+    lengths = [len(of_scene) for _, of_scene in scenes]
+    return Sequences(order, [number for _, number in pairs], [key for key, _ in scenes], lengths, rule)
 
 
 def _scene_keys(infos: Sequence[RawInfo], numbers: Sequence[int]) -> tuple[str, list[str]]:
-    """What tells where scenes begin, and the scene of each frame in order."""
+    """By what scenes are found, and the scene of each frame in order."""
     ordered = [infos[number] for number in numbers]
     scenes = [info.scene for info in ordered if info.scene is not None]
     if len(scenes) == len(ordered):
@@ -303,7 +297,7 @@ def _scene_keys(infos: Sequence[RawInfo], numbers: Sequence[int]) -> tuple[str, 
 
 
 def _scene_starts(ordered: Sequence[RawInfo]) -> tuple[str, list[bool]]:
-    """What tells where scenes begin, and whether one begins with each frame but the first."""
+    """By what scenes are found, and whether one begins with each frame but the first."""
     if all(info.number is not None for info in ordered):
         numbers = [info.number or 0 for info in ordered]
         is_first = [True, *(after <= before for before, after in itertools.pairwise(numbers))]
@@ -347,21 +341,18 @@ def _check_tokens(infos: Sequence[RawInfo], path: str) -> None:
             )
 
 
-def _check_interleaved(
-    infos: Sequence[RawInfo], numbers: Sequence[int], keys: Sequence[str], starts: Sequence[int], path: str
-) -> None:
-    seen: dict[str, int] = {}
-    for start in starts:
-        if keys[start] in seen:
-            before, again = infos[numbers[start - 1]], infos[numbers[start]]
-            first = infos[numbers[seen[keys[start]]]]
+def _check_interleaved(infos: Sequence[RawInfo], scenes: Sequence[tuple[str, list[int]]], path: str) -> None:
+    first_of = {scenes[0][0]: infos[scenes[0][1][0]]}
+    for (scene_before, numbers_before), (scene, numbers) in itertools.pairwise(scenes):
+        before, again = infos[numbers_before[-1]], infos[numbers[0]]
+        first = first_of.setdefault(scene, again)
+        if first is not again:
             raise FileError(
                 f"{path!r}: scenes are interleaved: the frame {again.token!r} (time {again.time:.6f}) belongs to "
-                f"the scene {keys[start]!r}, which began with {first.token!r}, but follows {before.token!r} (time "
-                f"{before.time:.6f}) of the scene {keys[start - 1]!r}. Models that go along sequences need the "
+                f"the scene {scene!r}, which began with {first.token!r}, but follows {before.token!r} (time "
+                f"{before.time:.6f}) of the scene {scene_before!r}. Models that go along sequences need the "
                 f'frames of a scene together: `order="scene"` puts them together.'
             )
-        seen[keys[start]] = start
 
 
 def _check_times(
@@ -380,11 +371,9 @@ def _check_times(
             raise FileError(f"{path!r}: the frames {pair} of one scene have the same time. Correct or remove one.")
         is_back = before.number is not None and after.number is not None and after.number <= before.number
         if is_back or (before.previous == after.token):
-            what = (
-                f"are the numbers {before.number} and {after.number} of their scene"
-                if is_back
-                else "are linked the other way round (`prev`)"
-            )
+            what = "are linked the other way round (`prev`)"
+            if is_back:
+                what = f"are the numbers {before.number} and {after.number} of their scene"
             raise FileError(
                 f"{path!r}: times go backwards: the frames {pair} {what}. Either is wrong: correct the times, or "
                 f"the numbers and links."

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..driving import poses
-from ..driving.driving_index import BoxColumns, Float64, first_column
+from ..driving.driving_index import BoxColumns, Float64, first_column, rows_from
 from .sensors import Frames, Scenes, SensorRecords, checked_poses
 from .splits import CATEGORIES
 from .tables import Rows, Table, read_table
@@ -30,11 +30,11 @@ class Annotations:
     Attributes:
         table: Their table.
         sample: Row of the sample of each.
-        velocity: Over ground; NaN where it is not known.
+        velocity: Over ground; NaN where unknown.
         instance: Row of the object.
         category: Number of the category.
         attribute: Number of the attribute; -1 for none.
-        visibility: 1 to 4; 0 where it is not known.
+        visibility: 1 to 4; 0 where unknown.
         categories: Names of the categories.
         attributes: Names of the attributes.
     """
@@ -133,9 +133,9 @@ def boxes_of_frames(annotations: Annotations, scenes: Scenes, data: SensorRecord
     num_of_sample = np.bincount(annotations.sample, minlength=len(scenes.samples))
     first_of_sample = first_column(num_of_sample)
     num_boxes = num_of_sample[frames.sample]
-    first = first_column(num_boxes)
-    row = by_sample[np.repeat(first_of_sample[frames.sample] - first[:-1], num_boxes) + np.arange(first[-1])]
-    boxes = WorldBoxes(first, row, annotations.table["translation"][row], annotations.table["rotation"][row])
+    row = by_sample[rows_from(first_of_sample[frames.sample], num_boxes)]
+    center, rotation = (annotations.table[name][row] for name in ("translation", "rotation"))
+    boxes = WorldBoxes(first_column(num_boxes), row, center, rotation)
     if not frames.is_key.all():
         _move_along(boxes, annotations, scenes, data, frames)
     return boxes

@@ -41,12 +41,14 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-_POSE = {"pos": 3, "orientation": 4, "accel": 3, "rotation_rate": 3, "vel": 3}
+_KINDS = ("pose", "steeranglefeedback")
+_MOTION = ("accel", "rotation_rate", "vel")
+_POSE = {"pos": 3, "orientation": 4, **dict.fromkeys(_MOTION, 3)}
 
 
 def can_files(folder: Path) -> list[Path]:
     """The files of a folder that are read."""
-    return sorted(file for kind in ("pose", "steeranglefeedback") for file in folder.glob(f"*_{kind}.json"))
+    return sorted(file for kind in _KINDS for file in folder.glob(f"*_{kind}.json"))
 
 
 def can_columns(
@@ -60,29 +62,21 @@ def can_columns(
     can_bus, ego_status = np.zeros((len(microseconds), 18)), np.zeros((len(microseconds), 10))
     for number, scene in enumerate(scenes):
         frames = slice(int(first_of_scene[number]), int(first_of_scene[number + 1]))
-        path = folder / f"{scene}_pose.json"
+        path, of_steering = (folder / f"{scene}_{kind}.json" for kind in _KINDS)
         if not path.is_file():
             continue
-        time, values = _messages(path, _POSE)
-        can_bus[frames] = _can_bus(time, values, microseconds[frames])
-        path = folder / f"{scene}_steeranglefeedback.json"
-        if path.is_file():
-            steering_time, steering = _messages(path, {"value": 1})
-            at, steering_at = (_nearest(times, microseconds[frames]) for times in (time, steering_time))
-            measured = (values[name][at] for name in ("accel", "rotation_rate", "vel"))
-            columns = [*measured, steering["value"][steering_at]]
-            ego_status[frames] = np.column_stack(columns).astype(np.float32)  # as SparseDrive stores it
+        wanted, (time, values) = microseconds[frames], _messages(path, _POSE)
+        # Position and orientation of the last message before, the rest of the first message behind it.
+        behind = np.searchsorted(time, wanted, side="right")
+        before, behind = np.maximum(behind - 1, 0), np.minimum(behind, len(time) - 1)
+        can_bus[frames, :7] = np.column_stack([values["pos"][before], values["orientation"][before]])
+        can_bus[frames, 7:16] = np.column_stack([values[name][behind] for name in _MOTION])
+        if of_steering.is_file():
+            steering_time, steering = _messages(of_steering, {"value": 1})
+            measured = [values[name][_nearest(time, wanted)] for name in _MOTION]
+            measured.append(steering["value"][_nearest(steering_time, wanted)])
+            ego_status[frames] = np.column_stack(measured).astype(np.float32)  # as SparseDrive stores it
     return can_bus, ego_status
-
-
-def _can_bus(time: Int64, values: dict[str, Float64], wanted: Int64) -> Float64:
-    """Position and orientation of the last message before, the rest of the first message behind it."""
-    after = np.searchsorted(time, wanted, side="right")
-    before, after = np.maximum(after - 1, 0), np.minimum(after, len(time) - 1)
-    measured = (values[name][after] for name in ("accel", "rotation_rate", "vel"))
-    return np.column_stack(
-        [values["pos"][before], values["orientation"][before], *measured, np.zeros((len(wanted), 2))]
-    )
 
 
 def _nearest(time: Int64, wanted: Int64) -> Int64:
@@ -107,13 +101,13 @@ def _messages(path: Path, fields: dict[str, int]) -> tuple[Int64, dict[str, Floa
     except (OSError, ValueError, TypeError, KeyError, OverflowError) as error:
         also = [type(error)] if isinstance(error, OSError) else []
         what = f"a message lacks {shown(error.args[0])}" if isinstance(error, KeyError) else error
-        message = (
-            f"The CAN messages {str(path)!r} cannot be used: {what}. Unpack the expansion again, or remove it."
-        )
-        raise error_that_is_also(FileError, also, message) from error
-    if (np.diff(time) < 0).any():
-        row = int(np.flatnonzero(np.diff(time) < 0)[0]) + 1
-        raise FileError(f"The CAN messages {str(path)!r} must be in the order of time: message {row} goes back.")
+        message = f"The CAN messages {str(path)!r} cannot be used: {what}."
+        advice = "Unpack the expansion again, or remove it."
+        raise error_that_is_also(FileError, also, f"{message} {advice}") from error
+    backwards = np.flatnonzero(np.diff(time) < 0) + 1
+    if len(backwards):
+        rule = f"The CAN messages {str(path)!r} must be in the order of time"
+        raise FileError(f"{rule}: message {backwards[0]} goes back.")
     return time, values
 
 
@@ -172,6 +166,7 @@ class Conversion:
             boxes_2d = box2d_columns(boxes, images, _image_sizes(data, frames, cameras))
         lidar = lidar_columns(data, calibrations, frames, self.max_sweeps)
         missing = [] if images is None else np.argwhere(images.file == b"").tolist()
+        found = {"missing_images": missing, "scenes": self._logs(scenes)}
         return DrivingIndex(
             base="ego" if lidar is None else "lidar",
             frames=columns,
@@ -183,30 +178,20 @@ class Conversion:
             categories=annotations.categories,
             attributes=annotations.attributes,
             point_columns=POINT_COLUMNS if lidar is not None else (),
-            origin={
-                "data set": "nuScenes",
-                "tables": str(self.tables),
-                "frames": self.frames,
-                "missing_images": missing,
-                "scenes": self._logs(scenes),
-            },
+            origin={"data set": "nuScenes", "tables": str(self.tables), "frames": self.frames, **found},
         )
 
     def _logs(self, scenes: Scenes) -> dict[str, dict[str, Any]]:
         """Of each scene: where, when, and with which vehicle it was recorded."""
         logs = {log["token"]: log for log in read_records(self.tables / "log.json", "token")}
-        facts = {}
-        for record in scenes.records:
-            log = logs.get(record["log_token"], {})
-            facts[str(record["name"])] = {
-                name: log.get(name) for name in ("logfile", "vehicle", "date_captured", "location")
-            }
-        return facts
+        of_scenes = {str(record["name"]): logs.get(record["log_token"], {}) for record in scenes.records}
+        facts = ("logfile", "vehicle", "date_captured", "location")
+        return {scene: {name: log.get(name) for name in facts} for scene, log in of_scenes.items()}
 
 
 def _image_sizes(data: SensorRecords, frames: Frames, cameras: tuple[str, ...]) -> np.ndarray[Any, Any]:
     """Width and height of all images, ``(F, C, 2)``."""
-    records = frames.records[:, [data.channels.index(name) for name in cameras]]
+    records = frames.records[:, : len(cameras)]  # of the channels, cameras are the first
     is_used = np.zeros(len(data.table), bool)
     is_used[records[records >= 0]] = True
     width, height = data.table["width"], data.table["height"]
@@ -281,7 +266,7 @@ class NuScenesProvider(DrivingProvider):
 
         Raises:
             FileError: Tables are missing or damaged; the message names file, record and field.
-            SettingError: An argument breaks its rule, the data set lacks what is asked for, or frames have no
+            SettingError: An argument breaks its rule, the data set lacks what is requested, or frames have no
                 image of a camera.
         """
         folder = Path(file_path(root, "root")).expanduser().absolute()
@@ -295,12 +280,8 @@ class NuScenesProvider(DrivingProvider):
             max_sweeps=most_sweeps(fields),
             can_bus=_can_folder(folder, can_bus_root),
         )
-        index_folder = cached_index(
-            conversion.make_index,
-            conversion.sources(),
-            {"format": "nuscenes 1", **attrs.asdict(conversion)},
-            index_cache,
-        )
+        key = {"format": "nuscenes 1", **attrs.asdict(conversion)}
+        index_folder = cached_index(conversion.make_index, conversion.sources(), key, index_cache)
         index = self._index = DrivingIndex.open(index_folder)  # once, though both constructors need it
         if split is not None:
             scenes = chosen_by_split(split, [os.fsdecode(bytes(name)) for name in index.frames.scene])
@@ -312,13 +293,8 @@ class NuScenesProvider(DrivingProvider):
             classes = list(DETECTION_CLASSES)
         if classes is not None:
             fields["classes"] = class_mapping(classes, index.categories)
-        super().__init__(
-            index_folder,
-            folder if data_root is None else data_root,
-            scenes=scenes,
-            storage_options=storage_options,
-            **fields,
-        )
+        top = folder if data_root is None else data_root
+        super().__init__(index_folder, top, scenes=scenes, storage_options=storage_options, **fields)
         missing = index.origin["missing_images"]
         if missing:
             self._refuse_missing_images(missing, f"{index.origin['tables']}/sample_data.json")
@@ -336,8 +312,6 @@ def _can_folder(root: Path, given: str | os.PathLike[str] | None) -> Path | None
         return folder if can_files(folder) else None
     folder = Path(file_path(given, "can_bus_root")).expanduser().absolute()
     if not can_files(folder):
-        raise not_found(
-            f"`can_bus_root` must be a folder with CAN messages (scene-0001_pose.json, ...): {str(folder)!r} "
-            f"has none."
-        )
+        rule = "`can_bus_root` must be a folder with CAN messages (scene-0001_pose.json, ...)"
+        raise not_found(f"{rule}: {str(folder)!r} has none.")
     return folder

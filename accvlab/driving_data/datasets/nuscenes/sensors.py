@@ -59,13 +59,9 @@ class Scenes:
         scene = scenes.rows_of(samples, "scene_token")
         previous = samples.rows_of(samples, "prev", may_be_empty=True)
         samples.rows_of(samples, "next", may_be_empty=True)
-        has_previous, time = previous >= 0, samples["timestamp"]
-        samples.refuse(
-            has_previous & (time <= time[previous]),
-            "must be later than the sample before it (`prev`): times go backwards in its scene",
-            "timestamp",
-        )
-        samples.refuse(has_previous & (scene != scene[previous]), "must be of the scene of the sample before it")
+        samples.refuse_times(previous, "sample")
+        is_of_other_scene = (previous >= 0) & (scene != scene[previous])
+        samples.refuse(is_of_other_scene, "must be of the scene of the sample before it")
         return cls(records, samples, scene, previous)
 
     def __len__(self) -> int:
@@ -196,24 +192,9 @@ class SensorRecords:
         number_of = {name: number for number, name in enumerate(channels)}
         channel = np.array([number_of.get(name, -1) for name in calibrations.channel], np.int64)[calibration]
         sample = scenes.samples.rows_of(table, "sample_token")
-        records = cls(
-            table, channels, channel, calibration, sample, scenes.scene[sample], _ego_poses(folder, table)
-        )
-        records._check_times()
-        return records
-
-    def _check_times(self) -> None:
-        """Refuse records that are not later than the one before them, where that was read."""
-        order = np.argsort(self.table["token"])
-        known, prev = self.table["token"][order], self.table["prev"]
-        place = np.minimum(np.searchsorted(known, prev), len(known) - 1)
-        previous, time = order[place], self.table["timestamp"]
-        goes_back = (known[place] == prev) & (time <= time[previous])
-        self.table.refuse(
-            goes_back,
-            "must be later than the record before it (`prev`): times go backwards in its scene",
-            "timestamp",
-        )
+        world_from_ego = _ego_poses(folder, table)
+        table.refuse_times(table.found(table["prev"]), "record")  # the one before may not have been kept
+        return cls(table, channels, channel, calibration, sample, scenes.scene[sample], world_from_ego)
 
     def of(self, channel: str) -> Rows:
         """Rows of a sensor."""
@@ -258,16 +239,16 @@ def reference_channel(frames: str, channels: tuple[str, ...]) -> str:
     Raises:
         SettingError: ``frames`` names none.
     """
-    if frames != KEYFRAMES:
-        if frames not in channels:
-            raise SettingError(
-                f"`frames` must be {KEYFRAMES!r} or the sensor that gives the rate, one of {listed(channels)}, "
-                f"got {shown(frames)}.{did_you_mean(frames, channels)}"
-            )
+    if frames in channels:
         return frames
+    if frames != KEYFRAMES:
+        raise SettingError(
+            f"`frames` must be {KEYFRAMES!r} or the sensor that gives the rate, one of {listed(channels)}, "
+            f"got {shown(frames)}.{did_you_mean(frames, channels)}"
+        )
     if not channels:
         raise SettingError("The tables have neither cameras nor LIDAR_TOP.")
-    return LIDAR if LIDAR in channels else channels[0]
+    return channels[0]  # the lidar, where there is one
 
 
 def make_frames(scenes: Scenes, data: SensorRecords, reference: str, *, only_keyframes: bool) -> Frames:
@@ -278,17 +259,13 @@ def make_frames(scenes: Scenes, data: SensorRecords, reference: str, *, only_key
     Raises:
         FileError: A keyframe has no record of the reference.
     """
-    rows = data.of(reference)
-    is_key = data.table["is_key_frame"]
-    time = data.table["timestamp"]
+    rows, is_key = data.of(reference), data.table["is_key_frame"]
     if only_keyframes:
-        rows = rows[is_key[rows]]
-        record_of_sample = _of_samples(data, rows, len(scenes.samples))
-        scenes.samples.refuse(record_of_sample < 0, f"must have a keyframe of {reference} in sample_data.json")
-        rows = record_of_sample
+        rows = _of_samples(data, rows[is_key[rows]], len(scenes.samples))
+        scenes.samples.refuse(rows < 0, f"must have a keyframe of {reference} in sample_data.json")
         order = np.lexsort((scenes.samples["timestamp"], scenes.scene))
     else:
-        order = np.lexsort((time[rows], data.scene[rows]))
+        order = np.lexsort((data.table["timestamp"][rows], data.scene[rows]))
     rows = rows[order]
     records = np.stack([_records_of(scenes, data, channel, rows) for channel in data.channels], axis=1)
     frames = Frames(rows, data.sample[rows], data.scene[rows], is_key[rows], records)
@@ -339,15 +316,13 @@ def frame_columns(
     scenes: Scenes, data: SensorRecords, calibrations: Calibrations, frames: Frames, *, by_sample: bool
 ) -> FrameColumns:
     """Columns of the frames; the base is the lidar, where there is one, at the time of the frame."""
-    tokens, times = scenes.samples["token"][frames.sample], scenes.samples["timestamp"][frames.sample]
-    if not by_sample:
-        tokens = data.table["token"][frames.reference]
-        times = data.table["timestamp"][frames.reference]
+    table, rows = (scenes.samples, frames.sample) if by_sample else (data.table, frames.reference)
+    tokens = table["token"][rows]
     ego_from_base = poses.identity(len(frames.reference))
     if LIDAR in data.channels:
         record = frames.records[:, data.channels.index(LIDAR)]
         if (record < 0).any():
-            frame = int(np.flatnonzero(record < 0)[0])
+            frame = int(np.argmax(record < 0))
             raise FileError(
                 f"The frame {tokens[frame].decode()!r} must have a record of {LIDAR} in "
                 f"{str(data.table.path)!r}, as others have; {int((record < 0).sum())} frame(s) have none. Leave "
@@ -358,7 +333,7 @@ def frame_columns(
         scene=np.array([str(record["name"]).encode() for record in scenes.records]),
         first_of_scene=first_column(np.bincount(frames.scene, minlength=len(scenes))),
         token=tokens,
-        time=times / 1e6,
+        time=table["timestamp"][rows] / 1e6,
         world_from_ego=data.world_from_ego[frames.reference],
         ego_from_base=ego_from_base,
     )
@@ -371,13 +346,12 @@ def camera_columns(
     names = calibrations.cameras
     if not names:
         return None
-    records = frames.records[:, [data.channels.index(name) for name in names]]
-    is_there = records >= 0
+    records = frames.records[:, : len(names)]  # of the channels, cameras are the first
     calibration = data.calibration[records]
     ego_from_camera = calibrations.ego_from_sensor[calibration]
     world_from_camera = poses.joined(data.world_from_ego[records], ego_from_camera)
     return CameraColumns(
-        file=np.where(is_there, data.table["filename"][records], b""),
+        file=np.where(records >= 0, data.table["filename"][records], b""),
         time=data.table["timestamp"][records] / 1e6,
         intrinsics=calibrations.intrinsics[calibration],
         camera_from_base=poses.joined(poses.inverse(world_from_camera), world_from_base[:, np.newaxis]),

@@ -51,21 +51,17 @@ def chosen_by_split(split: str | os.PathLike[str], known: Sequence[str]) -> list
     if name not in SPLITS:
         if os.path.isfile(name):
             return _scenes_in_file(Path(name))
-        raise SettingError(
-            f"`split` must be one of {listed(SPLITS)}, or the path of a file with names of scenes, got "
-            f"{shown(name)}.{did_you_mean(name, SPLITS)}"
-        )
+        rule = f"`split` must be one of {listed(SPLITS)}, or the path of a file with names of scenes"
+        raise SettingError(f"{rule}, got {shown(name)}.{did_you_mean(name, SPLITS)}")
     wanted = set(scenes_of_split(name))
     chosen = [scene for scene in known if scene in wanted]
     if not chosen:
         others = [
             other for other in SPLITS if not wanted.issuperset(known) and set(scenes_of_split(other)) & {*known}
         ]
-        raise SettingError(
-            f"`split` is {name!r}, but none of its {len(wanted)} scenes is in these tables, which have "
-            f"{len(known)}: {listed(known, 5)}. "
-            + (f"There are scenes of {listed(others)}." if others else "Use `scenes`.")
-        )
+        what = f"`split` is {name!r}, but none of its {len(wanted)} scenes is in these tables, which have"
+        hint = f"There are scenes of {listed(others)}." if others else "Use `scenes`."
+        raise SettingError(f"{what} {len(known)}: {listed(known, 5)}. {hint}")
     if len(chosen) < len(wanted):
         _logger.warning("%d of the %d scenes of the split %r are in these tables.", len(chosen), len(wanted), name)
     return chosen
@@ -87,7 +83,7 @@ def _scenes_in_file(path: Path) -> list[str]:
 def class_mapping(
     classes: Sequence[str] | Mapping[str, str], known: Sequence[str]
 ) -> Mapping[str, str] | Sequence[str]:
-    """Categories of the data set by the classes that are asked for, where classes of detection are among them.
+    """Categories of the data set by the classes that are requested, where classes of detection are among them.
 
     Raises:
         SettingError: A class is neither a category of the data set nor one of detection.

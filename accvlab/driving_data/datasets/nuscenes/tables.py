@@ -127,10 +127,8 @@ class Table:
         tokens = self["token"][self._order]
         repeated = np.flatnonzero(tokens[1:] == tokens[:-1])
         if len(repeated):
-            raise FileError(
-                f"The file {str(self.path)!r} must have each token once, but has {_written(tokens[repeated[0]])} "
-                f"several times. {_AGAIN}"
-            )
+            rule, token = f"The file {str(self.path)!r} must have each token once", tokens[repeated[0]]
+            raise FileError(f"{rule}, but has {_written(token)} several times. {_AGAIN}")
         return tokens
 
     def rows_of(self, table: Table, field: str, *, may_be_empty: bool = False) -> Rows:
@@ -140,16 +138,8 @@ class Table:
             FileError: A token that no record has.
         """
         tokens = table[field]
-        if not len(tokens):
-            return np.zeros(0, np.int64)
-        known = self._sorted_tokens
-        if not len(known):
-            found, is_found = np.zeros(len(tokens), np.int64), np.zeros(len(tokens), bool)
-        else:
-            place = np.minimum(np.searchsorted(known, tokens), len(known) - 1)
-            found, is_found = self._order[place], known[place] == tokens
-        if may_be_empty:
-            found, is_found = np.where(is_found, found, -1), is_found | (tokens == b"")
+        found = self.found(tokens)
+        is_found = (found >= 0) | ((tokens == b"") & may_be_empty)
         if not is_found.all():
             row = int(np.flatnonzero(~is_found)[0])
             raise FileError(
@@ -157,7 +147,29 @@ class Table:
                 f"{_written(tokens[row])}, which no record of {str(self.path)!r} has"
                 f"{_others(is_found)}. {_AGAIN}"
             )
-        return found.astype(np.int64)
+        return found
+
+    def found(self, tokens: npt.NDArray[Any]) -> Rows:
+        """Rows of tokens; -1 for those that no record has.
+
+        Raises:
+            FileError: Records have the same token.
+        """
+        known = self._sorted_tokens
+        if not len(known):
+            return np.full(len(tokens), -1, np.int64)
+        place = np.minimum(np.searchsorted(known, tokens), len(known) - 1)
+        return np.where(known[place] == tokens, self._order[place], -1)
+
+    def refuse_times(self, before: Rows, name: str) -> None:
+        """Refuse rows that are not later than those before them (-1 for none); ``name`` is what they are called.
+
+        Raises:
+            FileError: One of them is.
+        """
+        time, rule = self["timestamp"], f"must be later than the {name} before it (`prev`)"
+        is_wrong = (before >= 0) & (time <= time[before])
+        self.refuse(is_wrong, f"{rule}: times go backwards in its scene", "timestamp")
 
     def refuse(self, is_wrong: npt.NDArray[np.bool_], what: str, field: str | None = None) -> None:
         """Raise an error where rows are wrong.
@@ -168,10 +180,8 @@ class Table:
         if is_wrong.any():
             row = int(np.flatnonzero(is_wrong)[0])
             got = f", got {self[field][row].tolist()}" if field else ""
-            raise FileError(
-                f"The record {_written(self['token'][row])} of {str(self.path)!r} {what}{got}"
-                f"{_others(~is_wrong)}. {_AGAIN}"
-            )
+            where = f"The record {_written(self['token'][row])} of {str(self.path)!r}"
+            raise FileError(f"{where} {what}{got}{_others(~is_wrong)}. {_AGAIN}")
 
 
 _AGAIN = "Unpack or write the tables again."
@@ -208,10 +218,8 @@ def tables_folder(root: Path, version: str) -> Path:
         raise not_found(f"There is no folder {version!r} of tables in {str(root)!r}.{hint}")
     missing = [f"{name}.json" for name in TABLES if not (folder / f"{name}.json").is_file()]
     if missing:
-        raise not_found(
-            f"{str(folder)!r} must have all tables of nuScenes, but lacks {listed(missing)}. Unpack the "
-            f"metadata again."
-        )
+        rule = f"{str(folder)!r} must have all tables of nuScenes"
+        raise not_found(f"{rule}, but lacks {listed(missing)}. Unpack the metadata again.")
     return folder
 
 
@@ -257,10 +265,8 @@ def _column_values(path: Path, records: Sequence[Record], names: Any) -> dict[st
             columns[name] = [record[name] for record in records]
         except KeyError as error:
             record = next(one for one in records if name not in one)
-            raise FileError(
-                f"Each record of {str(path)!r} must be an object with the field {name!r}, got {shown(record)}. "
-                f"{_AGAIN}"
-            ) from error
+            rule = f"Each record of {str(path)!r} must be an object with the field {name!r}"
+            raise FileError(f"{rule}, got {shown(record)}. {_AGAIN}") from error
     return columns
 
 
@@ -303,7 +309,7 @@ def _pieces(path: Path) -> Iterator[list[Record]]:
                 cut = complete.end()
                 try:
                     records = _parsed(f"[{text[: cut - 1]}]", lines)
-                except json.JSONDecodeError:  # a bracket within text, or damaged: more of it tells
+                except json.JSONDecodeError:  # a bracket within text, or damaged: more of the text decides
                     if len(text) > _LONGEST_RECORD:
                         raise
                     continue
@@ -315,9 +321,8 @@ def _pieces(path: Path) -> Iterator[list[Record]]:
     except UnicodeDecodeError as error:
         raise FileError(f"The table {str(path)!r} must be text (UTF-8): {error}. {_AGAIN}") from error
     except json.JSONDecodeError as error:
-        raise FileError(
-            f"The table {str(path)!r} is damaged or cut short, line {lines + error.lineno}: {error.msg}. {_AGAIN}"
-        ) from error
+        where = f"The table {str(path)!r} is damaged or cut short, line {lines + error.lineno}"
+        raise FileError(f"{where}: {error.msg}. {_AGAIN}") from error
 
 
 def _parsed(text: str, lines: int) -> list[Record]:
