@@ -291,7 +291,7 @@ class ArrayDraws(DrawSupply):
     def __init__(self, plan: DrawPlan | None = None) -> None:
         """Set up for the draws of a plan; None outside of a pipeline."""
         super().__init__(plan, None if plan is None else self._number_of)
-        self._numbers: Callable[[int], Any] = _no_numbers
+        self._numbers: Callable[[int], Any]  # of a sample
 
     def begin_sample(self, numbers: Callable[[int], Any]) -> None:
         """Begin with a sample, for which ``numbers`` gives the array of each draw of the plan."""
@@ -313,10 +313,6 @@ class ArrayDraws(DrawSupply):
         else:
             numbers = np.random.randint(draw.low, draw.high, draw.shape)
         return np.asarray(numbers, draw.numpy_dtype)[()]
-
-
-def _no_numbers(index: int) -> Any:
-    raise AssertionError("`begin_sample` comes first")
 
 
 def _place(position: int, step: DrawingStep, draw: RandomDraw) -> _Place:

@@ -383,9 +383,7 @@ class KeyedDraws:
 
 
 def _key_of(key: DrawKey, positions: dict[FieldPath, int]) -> str | int:
-    if isinstance(key, FieldKey):
-        return positions[key.path]
-    return "sequence" if key in SEQUENCE_KEYS else "sample"
+    return positions[key.path] if isinstance(key, FieldKey) else "sequence" if key in SEQUENCE_KEYS else "sample"
 
 
 def _draw_key(planned: PlannedDraw, seed: int) -> int:

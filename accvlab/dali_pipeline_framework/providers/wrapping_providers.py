@@ -49,6 +49,9 @@ class ConcatDataProvider(DataProvider):
     a sample index belongs to.
     A provider may occur several times, and may be a `ConcatDataProvider` itself.
 
+    Attributes:
+        providers: The providers, in order.
+
     Example:
         >>> from nvidia.dali.types import DALIDataType
         >>> class Frames(DataProvider):
@@ -81,17 +84,12 @@ class ConcatDataProvider(DataProvider):
             FieldValueError: A blueprint is not a `SampleDataGroup`.
             FormatError: The blueprints do not go together; the message lists all that differs.
         """
-        self._providers = _checked_providers(providers)
-        counts = [_number_of_samples(provider, position) for position, provider in enumerate(self._providers)]
+        self.providers = _checked_providers(providers)
+        counts = [_number_of_samples(provider, position) for position, provider in enumerate(self.providers)]
         # Plain ints: an array would lose its write protection on the way to a worker process.
         self._starts = (0, *itertools.accumulate(counts[:-1]))
         self._num_samples = sum(counts)
-        _check_formats(self._providers)
-
-    @property
-    def providers(self) -> tuple[DataProvider, ...]:
-        """The providers, in order."""
-        return self._providers
+        _check_formats(self.providers)
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
@@ -107,13 +105,13 @@ class ConcatDataProvider(DataProvider):
                 has are not the lengths of sequences that cover its samples one after the other.
         """
         counts = np.diff([*self._starts, self._num_samples]).tolist()
-        lengths = map(_sequence_lengths, self._providers, itertools.count(), counts)
+        lengths = map(_sequence_lengths, self.providers, itertools.count(), counts)
         return _read_only(np.concatenate([*lengths]))
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
         """Blueprint of the first provider, with what all of them declare of images."""
-        blueprint, *others = (provider.sample_data_structure for provider in self._providers)
+        blueprint, *others = (provider.sample_data_structure for provider in self.providers)
         own, contents = _contents(blueprint.format), [_contents(other.format) for other in others]
         common = {
             path: content if all(content == other[path] for other in contents) else ImageContent()
@@ -133,7 +131,7 @@ class ConcatDataProvider(DataProvider):
         """Load one sample from the provider it belongs to, see `locate`."""
         position, index = self.locate(sample_index)
         try:
-            return self._providers[position].get_data(index)
+            return self.providers[position].get_data(index)
         except BaseException as error:
             self._rename(error, position)
             raise
@@ -141,12 +139,12 @@ class ConcatDataProvider(DataProvider):
     def describe_sample(self, sample_index: int) -> str:
         """Say where a sample comes from, as its provider does."""
         position, index = self.locate(sample_index)
-        return self._providers[position].describe_sample(index)
+        return self.providers[position].describe_sample(index)
 
     @property
     def loads_batches(self) -> bool:
         """Whether a provider loads batches."""
-        return any(provider.loads_batches for provider in self._providers)
+        return any(provider.loads_batches for provider in self.providers)
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
         """Load the samples of a batch: those of each provider in one call of its `load_batch`."""
@@ -155,14 +153,14 @@ class ConcatDataProvider(DataProvider):
         for position in dict.fromkeys(position for position, _ in located):
             numbers = [number for number, (owner, _) in enumerate(located) if owner == position]
             indices = [located[number][1] for number in numbers]
-            provider = self._providers[position]
+            provider = self.providers[position]
             if provider.loads_batches:
                 loading[position] = iter(provider.load_batch(indices, [slots[number] for number in numbers]))
             else:
                 loading[position] = map(provider.get_data, indices)
         for position, index in located:
             try:
-                sample = next_sample(loading[position], self._providers[position], f"index {index}")
+                sample = next_sample(loading[position], self.providers[position], f"index {index}")
             except BaseException as error:
                 self._rename(error, position)
                 raise
@@ -323,6 +321,9 @@ class ClipDataProvider(DataProvider):
     A frame that a clip repeats is loaded once, unless the wrapped provider loads batches; its places in the clip
     share their arrays. If it does, it is given the frames of all clips of a batch, position by position: those at
     one position of the clips are one batch to it.
+
+    Attributes:
+        clips: Which frames belong together.
     """
 
     def __init__(
@@ -356,7 +357,7 @@ class ClipDataProvider(DataProvider):
                 f"lengths must be those of the sequences of this data set."
             )
         self._loader = SampleLoader(data_provider)
-        self._clips = clips
+        self.clips = clips
         self._has_padding_field = padding_name is not None
         blueprint = SampleDataGroup()
         blueprint.add_data_group_field_array(
@@ -372,18 +373,13 @@ class ClipDataProvider(DataProvider):
         return self._loader.provider
 
     @property
-    def clips(self) -> Clips:
-        """Which frames belong together."""
-        return self._clips
-
-    @property
     def sample_data_structure(self) -> SampleDataGroup:
         """Blueprint of a clip: an array of blueprints of a frame, and the field for padding if there is one."""
         return self._blueprint.get_empty_like_self()
 
     def get_number_of_samples(self) -> int:
         """Get the number of frames: a clip can start at any of them."""
-        return self._clips.num_frames
+        return self.clips.num_frames
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         """Load the clip that starts at a frame; a `SettingError` where there is no such frame.
@@ -392,7 +388,7 @@ class ClipDataProvider(DataProvider):
         ``sample_index_in_data_set`` and as a note.
         """
         first_frame = operator.index(sample_index)
-        frames, is_padding = self._clips.frames(np.array([first_frame]))
+        frames, is_padding = self.clips.frames(np.array([first_frame]))
         loaded: dict[int, tuple[Any, ...]] = {}
         flat: list[Any] = []
         for position, frame in enumerate(frames[0].tolist()):
@@ -407,7 +403,7 @@ class ClipDataProvider(DataProvider):
 
     def describe_sample(self, sample_index: int) -> str:
         """Say where the frames of a clip come from, as the wrapped provider does; of many first and last."""
-        frames, _ = self._clips.frames(np.array([operator.index(sample_index)]))
+        frames, _ = self.clips.frames(np.array([operator.index(sample_index)]))
         describe = self._loader.provider.describe_sample
         told = [describe(frame) for frame in dict.fromkeys(frames[0].tolist())]
         return ", ".join(filter(None, told)) if len(told) <= _MOST_DESCRIBED else f"{told[0]} to {told[-1]}"
@@ -423,10 +419,10 @@ class ClipDataProvider(DataProvider):
             yield from map(self.get_data, sample_indices)
             return
         first_frames = np.array([operator.index(index) for index in sample_indices], np.int64)
-        frames, is_padding = self._clips.frames(first_frames)  # (n, L)
+        frames, is_padding = self.clips.frames(first_frames)  # (n, L)
         columns = [
             self._load_column(frames[:, position], position, first_frames, slots)
-            for position in range(self._clips.sequence_length)
+            for position in range(self.clips.sequence_length)
         ]
         for parts, padding in zip(zip(*columns, strict=True), is_padding, strict=True):
             yield self._clip([value for part in parts for value in part], padding)

@@ -374,13 +374,9 @@ class ReplayedSampler(RandomAccessSampler):
             last = self._replay.get(epoch, num_batches - 1)
             num_surplus = len(last.indices) - last.num_given
         num_slots = num_batches * self.total_batch_size
-        return SampleCounts.of_slots(
-            self.last_batch,
-            num_batches=num_batches,
-            num_samples=num_slots - num_surplus + self._replay.num_dropped(epoch),
-            num_delivered=num_slots - num_surplus,
-            num_slots=num_slots,
-        )
+        num_delivered = num_slots - num_surplus
+        num_samples = num_delivered + self._replay.num_dropped(epoch)
+        return SampleCounts.of_slots(self.last_batch, num_batches, num_slots, num_samples, num_delivered)
 
     # Two samplers with the same first batch may differ in later ones.
     __eq__ = object.__eq__

@@ -446,12 +446,8 @@ class RangePlan(EpochPlan):
 
     def __attrs_post_init__(self) -> None:
         self._batch_size = self.total_batch_size // self.num_shards
-        num_positions, num_shards = self.num_positions, self.num_shards
-        shards = np.arange(num_shards + 1)
-        if self.last_batch == "drop":
-            bounds = shards * (num_positions // num_shards)
-        else:
-            bounds = shards * num_positions // num_shards
+        num_left_out = self.num_positions % self.num_shards if self.last_batch == "drop" else 0
+        bounds = np.arange(self.num_shards + 1) * (self.num_positions - num_left_out) // self.num_shards
         self._first, self._stop = bounds[:-1], bounds[1:]
         self._sizes = self._stop - self._first
         self._num_begun = -(-int(self._sizes.max()) // self._batch_size)
@@ -497,15 +493,10 @@ class RangePlan(EpochPlan):
     @property
     def sample_counts(self) -> SampleCounts:
         """Number of samples delivered, dropped, repeated and padded."""
-        num_slots = self.num_batches * self._batch_size
-        num_delivered = int(np.minimum(self._sizes, num_slots).sum())
-        return SampleCounts.of_slots(
-            self.last_batch,
-            num_batches=self.num_batches,
-            num_samples=self.num_positions,
-            num_delivered=num_delivered,
-            num_slots=num_slots * self.num_shards,
-        )
+        num_per_shard = self.num_batches * self._batch_size
+        num_delivered = int(np.minimum(self._sizes, num_per_shard).sum())
+        counts = self.num_batches, num_per_shard * self.num_shards, self.num_positions, num_delivered
+        return SampleCounts.of_slots(self.last_batch, *counts)
 
 
 class ShardedPermutationSampler(EpochPlanSampler):
@@ -529,11 +520,11 @@ class ShardedPermutationSampler(EpochPlanSampler):
         """Number of batches of an epoch, with one that is dropped, since it is not full."""
         return self.num_batches_before(epoch) + self._plan(epoch).num_begun_batches
 
-    def _permutation(self, epoch: int) -> Int64Array:
-        return np.random.default_rng(seed=self._seed + epoch).permutation(self._num_samples)
-
     def _begin_plan(self, epoch: int, total_batch_size: int, num_shards: int) -> EpochPlan:
-        make_order = functools.partial(self._permutation, epoch) if self._shuffle else None
+        def permutation() -> Int64Array:
+            return np.random.default_rng(seed=self._seed + epoch).permutation(self._num_samples)
+
+        make_order = permutation if self._shuffle else None
         return RangePlan(self._num_samples, make_order, total_batch_size, num_shards, self.last_batch)
 
 

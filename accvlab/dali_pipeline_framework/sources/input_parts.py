@@ -71,9 +71,7 @@ class ReaderEpochs:
         """Number of batches that are delivered in an epoch."""
         if self.last_batch == "drop":
             return self.num_samples // self.num_shards // self.batch_size
-        if self.last_batch == "partial":
-            return -(-self.shard_size(epoch) // self.batch_size)
-        return self.num_made
+        return -(-self.shard_size(epoch) // self.batch_size) if self.last_batch == "partial" else self.num_made
 
     def num_valid(self, epoch: int, batch: int) -> int:
         """Count the samples to deliver of a batch that the reader makes; 0 where it is thrown away."""
@@ -90,13 +88,8 @@ class ReaderEpochs:
         if self.last_batch == "drop":
             num_batches = self.num_batches(0)
             num_delivered = num_batches * self.batch_size * self.num_shards
-        return SampleCounts.of_slots(
-            self.last_batch,
-            num_batches=num_batches,
-            num_samples=self.num_samples,
-            num_delivered=num_delivered,
-            num_slots=num_batches * self.batch_size * self.num_shards,
-        )
+        num_slots = num_batches * self.batch_size * self.num_shards
+        return SampleCounts.of_slots(self.last_batch, num_batches, num_slots, self.num_samples, num_delivered)
 
 
 CODECS_ON_CPU = ("vp8", "vp9", "mjpeg")

@@ -317,9 +317,7 @@ def _fields_of(runs: Sequence[StepRun]) -> tuple[Sequence[FieldPath], Sequence[L
 
 
 def _difference(expected: GroupFormat, found: GroupFormat) -> str:
-    if expected.matches(found):
-        return f"{found!r}, not {expected!r}"
-    return describe_difference(expected, found)
+    return f"{found!r}, not {expected!r}" if expected.matches(found) else describe_difference(expected, found)
 
 
 def _simple_settings(step: PipelineStepBase) -> dict[str, Any]:
@@ -328,16 +326,13 @@ def _simple_settings(step: PipelineStepBase) -> dict[str, Any]:
     for name, parameter in inspect.signature(type(step).__init__).parameters.items():
         for attribute in (name, f"_{name}"):
             value = getattr(step, attribute, None)
-            if not _is_simple(value) or (_is_simple(parameter.default) and value == parameter.default):
-                continue
-            settings[name] = value
+            if _is_simple(value) and not (_is_simple(parameter.default) and value == parameter.default):
+                settings[name] = value
     return settings
 
 
 def _is_simple(value: object) -> bool:
-    if isinstance(value, tuple | list):
-        return all(map(_is_simple, value))
-    return isinstance(value, _SIMPLE)
+    return all(map(_is_simple, value)) if isinstance(value, tuple | list) else isinstance(value, _SIMPLE)
 
 
 def _misused_draws(

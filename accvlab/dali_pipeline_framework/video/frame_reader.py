@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import operator
 import os
 import threading
 import weakref
@@ -58,6 +60,7 @@ class FrameReader:
     Attributes:
         num_delivered: Number of frames that were asked for, repeated ones once.
         num_seeks: Number of times that the decoder went elsewhere.
+        next_frame: Number of the frame that is decoded next.
     """
 
     def __init__(
@@ -85,8 +88,11 @@ class FrameReader:
         source = located(source)
         if isinstance(source, RemoteVideo):
             source = source.as_indexed(index.file_state)
-        self._source, self._stream, self._num_threads, self._name = source, stream, num_threads, name
-        self._index = index
+        self._source, self._index, self._name = source, index, name
+        size = index.width, index.height
+        self._new_decoder = functools.partial(
+            VideoDecoder, source, stream=stream, num_threads=num_threads, name=name, size=size
+        )
         self._converter = FrameConverter(image_type)
         self._keeps = kept
         self._kept: LRUCache[int, UInt8Array | av.VideoFrame] = LRUCache(kept.number)
@@ -96,28 +102,17 @@ class FrameReader:
         self.num_delivered = 0
         self.num_seeks = 0
         self._decoder = self._open()
-        self._next_frame = 0
+        self.next_frame = 0
         self._damaged: int | None = None  # a frame since the last key frame
 
     def _open(self) -> VideoDecoder:
         self._require_unchanged()
-        return VideoDecoder(
-            self._source,
-            stream=self._stream,
-            num_threads=self._num_threads,
-            name=self._name,
-            size=(self._index.width, self._index.height),
-        )
+        return self._new_decoder()
 
     def _require_unchanged(self) -> None:
         if self._index.file_state is not None and isinstance(self._source, (str, os.PathLike)):
             name = self._name or source_name(self._source)
             self._index.file_state.require_same(FileState.of_video(self._source, name), name)
-
-    @property
-    def next_frame(self) -> int:
-        """Number of the frame that is decoded next."""
-        return self._next_frame
 
     @property
     def num_decoded(self) -> int:
@@ -128,11 +123,11 @@ class FrameReader:
         """Whether a frame is cached, or reached by decoding on, without a seek to a key frame in between."""
         if frame in self._kept:
             return True
-        ahead = frame - self._next_frame
+        ahead = frame - self.next_frame
         if ahead < 0:
             return False
         key = self._index.key_before(frame)
-        return ahead <= self._worth_a_seek or key is None or key <= int(self._index.pts[self._next_frame])
+        return ahead <= self._worth_a_seek or key is None or key <= int(self._index.pts[self.next_frame])
 
     def frames(self, numbers: npt.ArrayLike) -> UInt8Array:
         """Get frames: ``(n, height, width, C)`` uint8.
@@ -202,7 +197,7 @@ class FrameReader:
             return self._decode_up_to(number, valid_from), None
         except VideoError as error:
             # Frames may refer to some before the seek point: a start further back can decode them.
-            self._next_frame = self._index.num_frames
+            self.next_frame = self._index.num_frames
             return None, error
 
     def _starts_before(self, number: int) -> list[int | None]:
@@ -222,12 +217,12 @@ class FrameReader:
             self._require_unchanged()
             self._decoder.seek(int(self._index.seek_points[start]))
             # Frames after a key frame in decoding order but before it in display order refer to frames before it.
-            self._next_frame = int(self._index.pts.searchsorted(self._index.key_pts[start]))
-            return self._next_frame
+            self.next_frame = int(self._index.pts.searchsorted(self._index.key_pts[start]))
+            return self.next_frame
         self._decoder.close()
         self._num_decoded_before += self._decoder.num_decoded
         self._decoder = self._open()
-        self._next_frame = 0
+        self.next_frame = 0
         return 0
 
     def _decode_up_to(self, number: int, valid_from: int) -> av.VideoFrame | None:
@@ -235,12 +230,12 @@ class FrameReader:
         while True:
             frame = self._decoder.next_frame()
             if frame is None:
-                self._next_frame = self._index.num_frames
+                self.next_frame = self._index.num_frames
                 return None
             place = self._number_of(frame)
             if place is None:
                 continue
-            self._next_frame = place + 1
+            self.next_frame = place + 1
             if place > number:
                 return None
             if place >= valid_from:
@@ -263,7 +258,7 @@ class FrameReader:
 
     def _number_of(self, frame: av.VideoFrame) -> int | None:
         if not self._index.is_seekable:
-            return self._next_frame if self._next_frame < self._index.num_frames else None
+            return self.next_frame if self.next_frame < self._index.num_frames else None
         if frame.pts is None:
             return None
         place = int(self._index.pts.searchsorted(frame.pts))
@@ -297,12 +292,8 @@ class DecodingStatistics:
     num_opened: int = 0
 
     def _plus(self, reader: FrameReader) -> DecodingStatistics:
-        return DecodingStatistics(
-            self.num_delivered + reader.num_delivered,
-            self.num_decoded + reader.num_decoded,
-            self.num_seeks + reader.num_seeks,
-            self.num_opened + 1,
-        )
+        of_reader = reader.num_delivered, reader.num_decoded, reader.num_seeks, 1
+        return DecodingStatistics(*map(operator.add, attrs.astuple(self), of_reader))
 
 
 @attrs.define(eq=False)

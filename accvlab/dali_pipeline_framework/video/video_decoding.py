@@ -9,7 +9,7 @@ import io
 import os
 from collections.abc import Iterator
 from fractions import Fraction
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, cast
 
 import numpy as np
@@ -407,9 +407,7 @@ class VideoDecoder:
     def __enter__(self) -> VideoDecoder:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
 

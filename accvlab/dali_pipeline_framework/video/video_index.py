@@ -294,18 +294,8 @@ def _index(
 ) -> VideoIndex:
     if not len(pts):
         raise VideoError(f"There are no frames in the video {decoder.name}.")
-    return VideoIndex(
-        pts,
-        key_pts,
-        seek_points,
-        decoder.time_base,
-        decoder.width,
-        decoder.height,
-        decoder.codec_name,
-        decoder.average_rate,
-        num_reordered,
-        is_seekable,
-    )
+    frames = decoder.time_base, decoder.width, decoder.height, decoder.codec_name, decoder.average_rate
+    return VideoIndex(pts, key_pts, seek_points, *frames, num_reordered, is_seekable)
 
 
 class _PacketTable:

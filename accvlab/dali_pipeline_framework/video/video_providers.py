@@ -6,14 +6,14 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, SupportsIndex, TypeAlias, get_args
+from typing import Any, Literal, SupportsIndex, TypeAlias
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ..checks import choice, index_in, valid, whole_number
+from ..checks import choice, index_in, one_of, whole_number
 from ..errors import SettingError
 from ..providers.files.storage import as_utf8
 from ..providers.frames.camera_rigs import (
@@ -116,17 +116,10 @@ def _of_list(settings: Videos, kept: KeptFrames) -> VideoTracks:
         frame_range(video, videos.indices[number], settings) for video, number in zip(listed, numbers, strict=True)
     ]
     starts, ends = np.array(ranges, np.int64).T
-    labels = [video.label for video in listed]
+    given = [video.label for video in listed]
+    labels = None if given[0] is None else np.array(given, np.int32)
     columns = videos.numbers[:, None]
-    return VideoTracks(
-        videos,
-        starts,
-        ends,
-        columns,
-        columns,
-        np.arange(len(listed)),
-        None if labels[0] is None else np.array(labels, np.int32),
-    )
+    return VideoTracks(videos, starts, ends, columns, columns, np.arange(len(listed)), labels)
 
 
 def _of_rig(settings: Videos, kept: KeptFrames) -> VideoTracks:
@@ -164,21 +157,11 @@ def _of_rig(settings: Videos, kept: KeptFrames) -> VideoTracks:
         "\nDo the cameras' clocks begin at the same time (`time_offsets_s`), and is `tolerance_s` large enough?"
     )
     account.report(settings, not rows, advice=advice)
-    lengths = np.array([len(run) for run in rows], np.int64)
-    return VideoTracks(
-        videos,
-        np.zeros_like(lengths),
-        lengths,
-        columns[numbers],
-        columns,
-        np.array(numbers, np.int64),
-        None if settings.labels is None else np.array(labels, np.int32)[numbers],
-        tuple(rows),
-        names,
-        offsets_s[numbers],
-        tuple(account.missing),
-        settings.reference,
-    )
+    ends, recordings = np.array([len(run) for run in rows], np.int64), np.array(numbers, np.int64)
+    of_tracks = None if settings.labels is None else np.array(labels, np.int32)[numbers]
+    of_cameras = tuple(rows), names, offsets_s[numbers], tuple(account.missing), settings.reference
+    starts = np.zeros_like(ends)
+    return VideoTracks(videos, starts, ends, columns[numbers], columns, recordings, of_tracks, *of_cameras)
 
 
 def _offsets_s(settings: Videos, num_recordings: int) -> npt.NDArray[np.float64]:
@@ -239,7 +222,7 @@ class VideoWindows:
     sequence_length: int = attrs.field(converter=_length)
     stride: int = attrs.field(default=1, converter=_stride)
     _step: int | None = attrs.field(default=None, converter=_step)
-    tail: VideoTail = attrs.field(default="drop", validator=valid(choice, allowed=get_args(VideoTail)))
+    tail: VideoTail = attrs.field(default="drop", validator=one_of(VideoTail))
 
     @property
     def step(self) -> int:

@@ -10,7 +10,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NoReturn, TypeAlias, cast, get_args
+from typing import Any, Literal, NoReturn, TypeAlias, cast
 
 import attrs
 import numpy as np
@@ -20,7 +20,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
-from ..checks import choice, flag, whole_number
+from ..checks import flag, one_of, whole_number
 from ..engine.dali.texts import NOTHING_FED, dali_cause
 from ..errors import (
     ClosedError,
@@ -132,15 +132,19 @@ def require_video(video: FedVideo, stream: int) -> None:
         make_index(video.source, stream, video.label)
 
 
+def _whole(name: str, least: int) -> Any:
+    return attrs.field(converter=lambda value: whole_number(value, name, at_least=least))
+
+
 @attrs.frozen
 class SequenceSettings:
     """Settings for cutting a video into sequences, see `VideoStreamInput`."""
 
-    sequence_length: int
-    last_sequence_policy: LastSequencePolicy
+    last_sequence_policy: LastSequencePolicy = attrs.field(validator=one_of(LastSequencePolicy))
     image_type: types.DALIImageType
-    stream: int
-    num_threads: int
+    sequence_length: int = _whole("sequence_length", 1)
+    stream: int = _whole("stream", 0)
+    num_threads: int = _whole("num_threads", 1)
 
 
 @attrs.frozen(eq=False)
@@ -585,15 +589,7 @@ class VideoStreamInput(NativeInput):
         Raises:
             SettingError: An argument breaks a rule, or PyAV is not installed.
         """
-        self._settings = SequenceSettings(
-            sequence_length=whole_number(sequence_length, "sequence_length", at_least=1),
-            last_sequence_policy=choice(
-                last_sequence_policy, "last_sequence_policy", get_args(LastSequencePolicy)
-            ),
-            image_type=image_type,
-            stream=whole_number(stream, "stream", at_least=0),
-            num_threads=whole_number(num_threads, "num_threads", at_least=1),
-        )
+        self._settings = SequenceSettings(last_sequence_policy, image_type, sequence_length, stream, num_threads)
         FrameConverter(image_type)  # complains about other types
         import_av()
         self._blocking = flag(blocking, "blocking")

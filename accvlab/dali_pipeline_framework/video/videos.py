@@ -13,11 +13,11 @@ import attrs
 import numpy as np
 from nvidia.dali import types
 
-from ..checks import file_path, file_paths, number, number_list, shown, valid, whole_number
+from ..checks import file_path, file_paths, number, number_list, one_of, shown, valid, whole_number
 from ..errors import FileError, SettingError, error_that_is_also
 from ..providers.files.file_scan import NameFilter, scan_folders
 from ..providers.files.storage import Storage, is_url, open_regular_file, parent_of, reason_of, split_pattern
-from ..providers.frames.camera_rigs import CameraRig, one_of
+from ..providers.frames.camera_rigs import CameraRig
 from ..unknown_arguments import explains_unknown_arguments
 from ..url_secrets import repr_without_secrets
 from .files.video_file import path_advice

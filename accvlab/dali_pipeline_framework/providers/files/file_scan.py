@@ -10,7 +10,7 @@ import operator
 import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, SupportsIndex
+from typing import Any, Final, SupportsIndex
 
 import attrs
 import numpy as np
@@ -182,6 +182,9 @@ class NameFilter:
     after it. A name must match as a whole.
 
     Objects are immutable and can be pickled.
+
+    Attributes:
+        patterns: The patterns.
     """
 
     def __init__(self, patterns: str | Iterable[str], *, case_sensitive: bool, argument: str) -> None:
@@ -194,25 +197,18 @@ class NameFilter:
         """
         is_unordered = isinstance(patterns, set | frozenset | dict)
         given = [patterns] if isinstance(patterns, str) else elements([*patterns] if is_unordered else patterns)
-        if given is None:
-            raise SettingError(f"`{argument}` must be texts such as '*.jpg', got {shown(patterns)}.")
-        self._patterns = tuple(given)
-        self._case_sensitive = bool(case_sensitive)
-        if not self._patterns:
+        if given == []:
             raise SettingError(f"`{argument}` must have at least one pattern, such as '*', got none.")
-        for pattern in self._patterns:
-            if not isinstance(pattern, str) or "\0" in pattern or not _can_name(pattern):
+        for pattern in [patterns] if given is None else given:
+            if given is None or not isinstance(pattern, str) or "\0" in pattern or not _can_name(pattern):
                 raise SettingError(f"`{argument}` must be texts such as '*.jpg', got {shown(pattern)}.")
+        self.patterns: Final[tuple[str, ...]] = tuple(given or ())
+        self._case_sensitive = bool(case_sensitive)
         # Most patterns are suffixes: `endswith` checks all of these at once.
         fold = (lambda text: text) if self._case_sensitive else str.lower
-        self._suffixes = tuple(fold(pattern[1:]) for pattern in self._patterns if _is_suffix(pattern))
-        self._encoded = [os.fsencode(pattern) for pattern in self._patterns]
-        self._others = [os.fsencode(pattern) for pattern in self._patterns if not _is_suffix(pattern)]
-
-    @property
-    def patterns(self) -> tuple[str, ...]:
-        """The patterns."""
-        return self._patterns
+        self._suffixes = tuple(fold(pattern[1:]) for pattern in self.patterns if _is_suffix(pattern))
+        self._encoded = [os.fsencode(pattern) for pattern in self.patterns]
+        self._others = [os.fsencode(pattern) for pattern in self.patterns if not _is_suffix(pattern)]
 
     def matches(self, name: str) -> bool:
         """Whether a name matches at least one of the patterns."""

@@ -22,19 +22,8 @@ from ...threads import called_in_thread
 from ...url_secrets import cleaned
 
 # What tells versions of a file apart, besides its size; stores have one or the other.
-_VERSION_KEYS = (
-    "ETag",
-    "etag",
-    "mtime",
-    "created",
-    "LastModified",
-    "last_modified",
-    "updated",
-    "generation",
-    "md5Hash",
-    "CRC",
-)
-
+_TIME_KEYS = ("mtime", "created", "LastModified", "last_modified", "updated")
+_VERSION_KEYS = ("ETag", "etag", *_TIME_KEYS, "generation", "md5Hash", "CRC")
 
 _T = TypeVar("_T")
 
@@ -309,14 +298,8 @@ def _marks(answer: Any) -> dict[str, str]:
 
 
 # Another try would fail in the same way.
-_FINAL = (
-    FileNotFoundError,
-    PermissionError,
-    IsADirectoryError,
-    NotADirectoryError,
-    ReplacedFileError,
-    io.UnsupportedOperation,
-)
+_OF_NAMES = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+_FINAL = (*_OF_NAMES, ReplacedFileError, io.UnsupportedOperation)
 _ARCHIVES = ("zip", "tar", "libarchive")  # file systems whose files may be compressed
 _FINAL_STATUS = range(400, 500)
 _PASSING_STATUS = (408, 425, 429)  # of them: time-out, too early, too many requests

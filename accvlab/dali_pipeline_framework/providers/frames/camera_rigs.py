@@ -12,14 +12,14 @@ import re
 from abc import ABC
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ...checks import bullets, choice, index_in, listed, number, shown, valid
+from ...checks import bullets, index_in, listed, number, one_of, shown
 from ...errors import SettingError
 from ...sample_data import SampleDataGroup
 from ...sample_data.names import Name
@@ -339,11 +339,6 @@ def _tolerance_s(value: float | None) -> float | None:
     return None if value is None else number(value, "tolerance_s", at_least=0)
 
 
-def one_of(alternatives: Any) -> Any:
-    """Make a validator of attrs for one of the values of a ``Literal``."""
-    return valid(choice, allowed=get_args(alternatives))
-
-
 @attrs.frozen(kw_only=True)
 class CameraRig(ABC):
     """How the frames of several cameras belong together; for the attributes see `Videos` and `FrameFolders`."""
@@ -441,7 +436,15 @@ OptionalField: TypeAlias = tuple[Name | None, types.DALIDataType, int | None]
 
 
 class RigProviderBase(DataProvider):
-    """A data set of recordings, by one camera or several."""
+    """A data set of recordings, by one camera or several.
+
+    Attributes:
+        camera_names: Names of the cameras; none for a single one without a name.
+        missing_frames: Missing frames of cameras.
+    """
+
+    camera_names: tuple[str, ...]
+    missing_frames: tuple[MissingFrame, ...]
 
     def _set_format(
         self,
@@ -460,8 +463,7 @@ class RigProviderBase(DataProvider):
             of_sample: Fields that a sample has once.
             missing: Missing frames.
         """
-        self._camera_names = tuple(camera_names)
-        self._missing = tuple(missing)
+        self.camera_names, self.missing_frames = tuple(camera_names), tuple(missing)
         _add_fields(of_camera, of_frames)
         self._blueprint = of_camera
         if camera_names:
@@ -474,16 +476,6 @@ class RigProviderBase(DataProvider):
     def sample_data_structure(self) -> SampleDataGroup:
         """Blueprint of a sample, see the class."""
         return self._blueprint.get_empty_like_self()
-
-    @property
-    def camera_names(self) -> tuple[str, ...]:
-        """Names of the cameras; none for a single one without a name."""
-        return self._camera_names
-
-    @property
-    def missing_frames(self) -> tuple[MissingFrame, ...]:
-        """Missing frames of cameras."""
-        return self._missing
 
     def _checked(self, sample_index: int) -> int:
         return index_in(sample_index, "sample_index", self.get_number_of_samples())

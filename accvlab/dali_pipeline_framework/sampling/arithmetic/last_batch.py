@@ -55,11 +55,10 @@ class SampleCounts:
     def of_slots(
         cls,
         last_batch: LastBatch,
-        *,
         num_batches: int,
+        num_slots: int,
         num_samples: int,
         num_delivered: int,
-        num_slots: int,
         num_cuts: int = 0,
     ) -> SampleCounts:
         """Count, where ``num_slots`` slots of all batches hold samples beyond those delivered once."""

@@ -145,7 +145,10 @@ def _distinct(sample: int, labels: Iterable[Any]) -> set[Hashable]:
             f"A label must be hashable (a number, a text, ...), but labels[{sample}] is {shown(labels)}."
         ) from error
     if any(isinstance(label, float | np.floating) and math.isnan(label) for label in distinct):
-        raise _nan_label(sample)
+        raise SettingError(
+            f"A label must not be NaN, but that of sample {sample} is. For a sample without a label pass None "
+            f"in a list (with `weight_without_label`)."
+        )
     return distinct
 
 
@@ -165,13 +168,6 @@ def _weights_of_counts(counts: Float64Array, power: float, weight_without_label:
         weights[unlabelled] = weight_without_label * weights[~unlabelled].mean()
     normalised: Float64Array = weights / weights.sum()
     return normalised
-
-
-def _nan_label(sample: int) -> SettingError:
-    return SettingError(
-        f"A label must not be NaN, but that of sample {sample} is. For a sample without a label pass None "
-        f"in a list (with `weight_without_label`)."
-    )
 
 
 class WeightedChoice:

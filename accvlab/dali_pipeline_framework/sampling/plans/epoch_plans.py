@@ -248,27 +248,15 @@ class StreamPlan(EpochPlan):
             first_offsets=first_offsets[heads],
             lengths=np.add.reduceat(lengths, heads) if len(heads) else lengths,
         )
-        return StreamPlan(
-            joined,
-            self.unit_table,
-            self.epoch_key,
-            total_batch_size,
-            last_batch,
-            cut=self.cut,
-            shuffle_slots=self.shuffle_slots,
-        )
+        return attrs.evolve(self, segments=joined, num_slots=total_batch_size, last_batch=last_batch)
 
     @property
     def sample_counts(self) -> SampleCounts:
         """Number of samples delivered, dropped, repeated and padded."""
-        return SampleCounts.of_slots(
-            self.last_batch,
-            num_batches=self.num_batches,
-            num_samples=int(self._loads.sum()),
-            num_delivered=int(np.minimum(self._loads, self.num_batches).sum()),
-            num_slots=self.num_batches * self.num_slots,
-            num_cuts=self.num_cuts,
-        )
+        num_samples, num_slots = int(self._loads.sum()), self.num_batches * self.num_slots
+        num_delivered = int(np.minimum(self._loads, self.num_batches).sum())
+        counts = self.num_batches, num_slots, num_samples, num_delivered, self.num_cuts
+        return SampleCounts.of_slots(self.last_batch, *counts)
 
 
 def _assign_whole(segments: Segments, num_slots: int, grain: int) -> tuple[Int64Array, Int64Array, Segments]:
@@ -379,11 +367,6 @@ class FlatPlan(EpochPlan):
     @property
     def sample_counts(self) -> SampleCounts:
         """Number of samples delivered, dropped, repeated and padded."""
-        num_slots = self._num_groups * self.num_slots
-        return SampleCounts.of_slots(
-            self.last_batch,
-            num_batches=self.num_batches,
-            num_samples=self._num_units * self._length,
-            num_delivered=min(num_slots, self._num_units) * self._length,
-            num_slots=num_slots * self._length,
-        )
+        num_slots, num_samples = self.num_batches * self.num_slots, self._num_units * self._length
+        num_delivered = min(num_slots, num_samples)
+        return SampleCounts.of_slots(self.last_batch, self.num_batches, num_slots, num_samples, num_delivered)

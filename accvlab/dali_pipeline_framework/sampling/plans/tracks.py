@@ -166,17 +166,9 @@ class UnitSamples:
         """
         if last_batch == "wrap":
             visits, beyond = np.where(beyond, -1 - visits, visits), np.zeros_like(beyond)
-        return PlannedBatch(
-            self.indices,
-            self.is_padding | beyond,
-            self.sequence,
-            self.frame,
-            self.clip,
-            begins | self.is_first,
-            ends | self.is_last,
-            visits,
-            beyond,
-        )
+        is_padding, is_first, is_last = self.is_padding | beyond, begins | self.is_first, ends | self.is_last
+        place = self.sequence, self.frame, self.clip
+        return PlannedBatch(self.indices, is_padding, *place, is_first, is_last, visits, beyond)
 
 
 _SAMPLE_FIELDS = [field.name for field in attrs.fields(UnitSamples)]
@@ -235,23 +227,11 @@ class SampleUnits(UnitTable):
         return _without_clips(units)
 
 
-def _without_clips(
-    indices: Int64Array,
-    sequence: Int64Array | None = None,
-    frame: Int64Array | None = None,
-    clip: Int64Array | None = None,
-) -> UnitSamples:
-    """Samples of units in which no clip begins or ends; None for what there is not."""
+def _without_clips(indices: Int64Array, *place: Int64Array) -> UnitSamples:
+    """Samples of units in which no clip begins or ends; with sequence, frame and clip where these are known."""
     unknown, none = np.full(len(indices), -1, np.int64), np.zeros(len(indices), np.bool_)
-    return UnitSamples(
-        indices,
-        unknown if sequence is None else sequence,
-        unknown if frame is None else frame,
-        unknown if clip is None else clip,
-        none,
-        none,
-        none,
-    )
+    sequence, frame, clip = (*place, unknown, unknown, unknown)[:3]
+    return UnitSamples(indices, sequence, frame, clip, none, none, none)
 
 
 class SequenceUnits(UnitTable):

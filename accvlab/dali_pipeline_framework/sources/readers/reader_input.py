@@ -203,15 +203,8 @@ class ReaderInput(NativeInput, ABC):
     def begin(self, name: str, pipeline: Any) -> ReaderRun:
         """Follow the reader in a pipeline that was built. See `NativeInput.begin`."""
         meta = pipeline.reader_meta(name)
-        epochs = ReaderEpochs(
-            num_samples=meta["epoch_size"],
-            shard_id=meta["shard_id"],
-            num_shards=meta["number_of_shards"],
-            is_stuck=bool(meta["stick_to_shard"]),
-            batch_size=pipeline.max_batch_size,
-            last_batch=self._last_batch,
-        )
-        return ReaderRun(epochs)
+        shard = meta["shard_id"], meta["number_of_shards"], bool(meta["stick_to_shard"])
+        return ReaderRun(ReaderEpochs(meta["epoch_size"], *shard, pipeline.max_batch_size, self._last_batch))
 
     # --- settings ---------------------------------------------------------------------------------
 
