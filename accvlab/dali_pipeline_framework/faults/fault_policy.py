@@ -15,18 +15,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 import attrs
 from attrs.validators import optional
 
-from ..checks import (
-    bullets,
-    choice,
-    file_path,
-    file_paths,
-    number,
-    one_of,
-    probability,
-    shown,
-    valid,
-    whole_number,
-)
+from ..checks import bullets, choice, file_path, file_paths, number, probability, shown, valid, whole_number
 from ..errors import QuarantineError, SettingError, TooManyFailedError
 from ..limits.file_limits import open_table
 from ..url_secrets import without_secrets
@@ -76,7 +65,7 @@ class FaultPolicy:
         'replace'
     """
 
-    samples: SamplePolicy = attrs.field(default="raise", validator=one_of(SamplePolicy))
+    samples: SamplePolicy = attrs.field(default="raise", validator=valid(choice, allowed=get_args(SamplePolicy)))
     max_failed: int | None = attrs.field(default=None, validator=optional(valid(whole_number, at_least=0)))
     max_failed_share: float | None = attrs.field(default=None, validator=optional(valid(probability)))
     quarantine: str | None = attrs.field(default=None, converter=_quarantine)
