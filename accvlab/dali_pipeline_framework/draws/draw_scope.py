@@ -372,9 +372,8 @@ class RunningStep:
         running = _running.get()
         what = f"{type(step).__name__}.draw({name!r})"
         if running is None or running._step is not step:
-            raise SettingError(
-                f"{what} works only while the step is applied, i.e. in its _process. Apply steps by calling them."
-            )
+            rule = "works only while the step is applied, i.e. in its _process"
+            raise SettingError(f"{what} {rule}. Apply steps by calling them.")
         if name not in running._draws:
             declared = ", ".join(map(repr, running._draws)) or "none"
             raise SettingError(f"{what}: there is no such draw. Declared by declare_draws: {declared}.")

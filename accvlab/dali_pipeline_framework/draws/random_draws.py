@@ -100,10 +100,8 @@ def _checked_shape(shape: object) -> tuple[int, ...]:
     except TypeError:
         sizes = (-1,)
     if any(size < 1 for size in sizes):
-        raise SettingError(
-            f"The `shape` of a draw must be a tuple of whole numbers of at least 1, e.g. () for a scalar or (3,); "
-            f"got {shape!r}."
-        )
+        rule = "a tuple of whole numbers of at least 1, e.g. () for a scalar or (3,)"
+        raise SettingError(f"The `shape` of a draw must be {rule}; got {shape!r}.")
     return sizes
 
 
@@ -123,9 +121,8 @@ def _checked_int32(value: Any) -> int:
     except TypeError:
         number = None
     if number is None or isinstance(value, bool) or not _INT32.min <= number <= _INT32.max:
-        raise SettingError(
-            f"The limits of an integer draw must be whole numbers that fit into int32, got {value!r}."
-        )
+        rule = "whole numbers that fit into int32"
+        raise SettingError(f"The limits of an integer draw must be {rule}, got {value!r}.")
     return number
 
 
@@ -157,9 +154,8 @@ class UniformDraw:
 
     def __attrs_post_init__(self) -> None:
         if self.low > self.high:
-            raise SettingError(
-                f"Draw {self.name!r}: `low` must not exceed `high`, got {self.low} and {self.high}."
-            )
+            got = f"{self.low} and {self.high}"
+            raise SettingError(f"Draw {self.name!r}: `low` must not exceed `high`, got {got}.")
 
     @property
     def constant(self) -> float | None:
@@ -191,10 +187,8 @@ class IntegerDraw:
 
     def __attrs_post_init__(self) -> None:
         if self.low >= self.high:
-            raise SettingError(
-                f"Draw {self.name!r}: `low` must be less than `high`, which is not drawn itself; got {self.low} "
-                f"and {self.high}."
-            )
+            rule, got = "less than `high`, which is not drawn itself", f"{self.low} and {self.high}"
+            raise SettingError(f"Draw {self.name!r}: `low` must be {rule}; got {got}.")
 
     @property
     def constant(self) -> int | None:
@@ -444,10 +438,8 @@ def records_of_batch(draws: Mapping[Any, Any]) -> list[DrawRecord]:
     columns = {str(name): as_numpy(value) for name, value in draws.items()}
     for name, column in columns.items():
         if column is None or column.ndim == 0:
-            raise FieldValueError(
-                f"{name}: the draws of a batch must be an array with the samples as first axis, got "
-                f"{draws[name]!r}"
-            )
+            rule = "the draws of a batch must be an array with the samples as first axis"
+            raise FieldValueError(f"{name}: {rule}, got {draws[name]!r}")
     arrays = {name: column for name, column in columns.items() if column is not None}
     sizes = {name: len(array) for name, array in arrays.items()}
     if len({*sizes.values()}) > 1:

@@ -97,9 +97,8 @@ class FaultPolicy:
         if faults is None or isinstance(faults, FaultPolicy):
             return faults or cls()
         if not isinstance(faults, str):
-            raise SettingError(
-                f"`faults` must be a FaultPolicy, or 'raise', 'skip' or 'replace', got {shown(faults)}."
-            )
+            rule = "a FaultPolicy, or 'raise', 'skip' or 'replace'"
+            raise SettingError(f"`faults` must be {rule}, got {shown(faults)}.")
         return cls(samples=choice(faults, "faults", get_args(SamplePolicy)))
 
 

@@ -142,10 +142,8 @@ def check_number_of_samples(provider: DataProvider) -> int:
         )
     count = provider.get_number_of_samples()
     if count < 1:
-        raise SettingError(
-            f"The data set is empty: {type(provider).__name__}.get_number_of_samples() returned {count}. "
-            f"Check its path and filters."
-        )
+        told = f"{type(provider).__name__}.get_number_of_samples() returned {count}"
+        raise SettingError(f"The data set is empty: {told}. Check its path and filters.")
     return int(count)
 
 

@@ -259,10 +259,8 @@ def _fill(sample: SampleDataGroup, group: SampleDataGroup, value: Any, path: Fie
         raise FieldValueError(f"The item has no {format_paths(missing)}; there it has {have}.")
     if is_found and len(children) != len(group):
         others = [(*path, name) for name in children if name not in group]
-        raise FieldValueError(
-            f"The item has {format_paths(others)} as well. Give a `blueprint` that leaves out what not "
-            f"all items have."
-        )
+        advice = "Give a `blueprint` that leaves out what not all items have."
+        raise FieldValueError(f"The item has {format_paths(others)} as well. {advice}")
     for name, format in zip(group, group.format.children, strict=True):
         if isinstance(format, GroupFormat):
             _fill(sample, group[name], children[name], (*path, name), is_found)

@@ -197,19 +197,16 @@ def _read_only(array: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 def _checked_providers(providers: Sequence[DataProvider]) -> tuple[DataProvider, ...]:
     if isinstance(providers, DataProvider) or not isinstance(providers, Sequence):
-        raise SettingError(
-            f"`providers` must be a list of data providers, got {type(providers).__name__}. "
-            f"For a single provider write `[provider]`."
-        )
+        got = f"got {type(providers).__name__}. For a single provider write `[provider]`"
+        raise SettingError(f"`providers` must be a list of data providers, {got}.")
     if not providers:
         raise SettingError("`providers` must hold at least one data provider, got none.")
     for position, provider in enumerate(providers):
         if isinstance(provider, DataProvider):
             continue
         got = f"the class {provider.__name__}" if isinstance(provider, type) else type(provider).__name__
-        raise SettingError(
-            f"`providers[{position}]` must be an object of a class derived from DataProvider, got {got}."
-        )
+        rule = "an object of a class derived from DataProvider"
+        raise SettingError(f"`providers[{position}]` must be {rule}, got {got}.")
     return tuple(providers)
 
 
@@ -229,10 +226,8 @@ def _parts(providers: Sequence[DataProvider], prefix: str = "") -> Iterator[tupl
             continue
         blueprint = provider.sample_data_structure
         if not isinstance(blueprint, SampleDataGroup):
-            raise FieldValueError(
-                f"`{name}`: {type(provider).__name__}.sample_data_structure must be a SampleDataGroup, "
-                f"got {type(blueprint).__name__}."
-            )
+            rule = f"{type(provider).__name__}.sample_data_structure must be a SampleDataGroup"
+            raise FieldValueError(f"`{name}`: {rule}, got {type(blueprint).__name__}.")
         yield f"{name} ({type(provider).__name__})", blueprint.format
 
 

@@ -66,9 +66,8 @@ class EpochPlanSampler(RandomAccessSampler):
         number = batch - before
         if not 0 <= number < plan.num_batches and not 0 <= number < plan.num_begun_batches:
             stop = before + plan.num_begun_batches
-            raise SettingError(
-                f"Epoch {epoch} has the batches {before} .. {stop - 1}, asked for was batch {batch}."
-            )
+            known = f"{before} .. {stop - 1}"
+            raise SettingError(f"Epoch {epoch} has the batches {known}, asked for was batch {batch}.")
         return plan.batch(number)
 
     def sample_counts(self, epoch: int) -> SampleCounts:

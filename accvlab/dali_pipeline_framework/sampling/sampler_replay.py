@@ -81,10 +81,8 @@ class BatchChecker:
         try:
             indices = [operator.index(index) for index in batch]
         except TypeError as error:
-            raise SettingError(
-                f"{self.sampler_name}.get_next_batch_indices() must return a sequence of whole numbers, "
-                f"got {batch!r}."
-            ) from error
+            method = f"{self.sampler_name}.get_next_batch_indices()"
+            raise SettingError(f"{method} must return a sequence of whole numbers, got {batch!r}.") from error
         if self._size is None:
             if not indices or len(indices) % self.num_shards:
                 raise SettingError(
@@ -105,10 +103,8 @@ class BatchChecker:
             )
         if min(indices) < 0 or max(indices) >= self.num_samples:
             bad = next(index for index in indices if not 0 <= index < self.num_samples)
-            raise SettingError(
-                f"{self.sampler_name} chose sample {bad}, but the data set has the samples "
-                f"0 .. {self.num_samples - 1}."
-            )
+            known = f"the data set has the samples 0 .. {self.num_samples - 1}"
+            raise SettingError(f"{self.sampler_name} chose sample {bad}, but {known}.")
         return indices
 
 
@@ -346,10 +342,8 @@ class ReplayedSampler(RandomAccessSampler):
     ) -> ReplayedSampler:
         """Get a copy with other settings. See `RandomAccessSampler.with_settings`."""
         if total_batch_size not in (None, self.total_batch_size):
-            raise SettingError(
-                f"{self._name} delivers batches of {self.total_batch_size} (all shards together), asked for was "
-                f"{total_batch_size}."
-            )
+            own = f"batches of {self.total_batch_size} (all shards together)"
+            raise SettingError(f"{self._name} delivers {own}, requested: {total_batch_size}.")
         if last_batch in (None, self._policy):
             return super().with_settings(num_shards=num_shards)
         sampler = self._replay.untouched

@@ -129,9 +129,8 @@ class EpochIndices:
                 self._given.set_epoch(epoch)
             given = self._given(epoch) if self.is_function else [*self._given]
         except Exception as error:
-            raise SettingError(
-                f"The order of epoch {epoch} is not known: the {self.name} raised {type(error).__name__}: {error}."
-            ) from error
+            why = f"the {self.name} raised {type(error).__name__}: {error}"
+            raise SettingError(f"The order of epoch {epoch} is not known: {why}.") from error
         indices = self._checked(given, epoch)
         if count not in (None, len(indices)):
             raise SettingError(

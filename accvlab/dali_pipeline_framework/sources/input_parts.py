@@ -234,19 +234,16 @@ class JoinedInput(InputBase):
                 rule = "must be a native reader, a callable or an iterable"
                 raise SettingError(f"Input {name!r} {rule}, got {type(each).__name__}.")
             if isinstance(each, NativeInput) and not each.is_joinable and len(self._inputs) > 1:
-                raise SettingError(
-                    f"Input {name!r}, a {type(each).__name__}, makes batches of its own sizes, so that no other "
-                    f"input can stand beside it."
-                )
+                why = "makes batches of its own sizes, so that no other input can stand beside it"
+                raise SettingError(f"Input {name!r}, a {type(each).__name__}, {why}.")
         if len(others) > 1:
             raise SettingError(
                 f"At most one input can be a callable or an iterable, since its epochs are those of the pipeline; "
                 f"got {', '.join(map(repr, others))}. Join their providers instead."
             )
         if len(others) == len(self._inputs):
-            raise SettingError(
-                "At least one input must be a native reader; a callable alone needs no JoinedInput."
-            )
+            rule = "At least one input must be a native reader"
+            raise SettingError(f"{rule}; a callable alone needs no JoinedInput.")
         self._main = others[0] if others else None
         _ = self.used_sample_data_structure  # complains about names
 

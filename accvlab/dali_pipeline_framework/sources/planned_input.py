@@ -350,16 +350,12 @@ class PlannedInput(CallableBase, ABC):
     def _own_slots(self, planned: PlannedBatch) -> Int64Array:
         total = self._sampler.total_batch_size
         if len(planned.indices) != total:
-            raise SettingError(
-                f"{type(self._sampler).__name__}.plan_batch must plan all {total} slots, "
-                f"got {len(planned.indices)}."
-            )
+            got = f"got {len(planned.indices)}"
+            raise SettingError(f"{type(self._sampler).__name__}.plan_batch must plan all {total} slots, {got}.")
         if planned.indices.min() < 0 or planned.indices.max() >= self._num_samples:
             bad = next(index for index in planned.indices.tolist() if not 0 <= index < self._num_samples)
-            raise SettingError(
-                f"{type(self._sampler).__name__} chose sample {bad}, but the data set has the samples "
-                f"0 .. {self._num_samples - 1}."
-            )
+            known = f"the data set has the samples 0 .. {self._num_samples - 1}"
+            raise SettingError(f"{type(self._sampler).__name__} chose sample {bad}, but {known}.")
         if not planned.is_over.any() or self._sampler.last_batch not in self._leaves_out_empty_slots_with:
             size = total // self._num_shards
             return np.arange(self._shard_id * size, (self._shard_id + 1) * size)

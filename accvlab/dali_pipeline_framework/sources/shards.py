@@ -94,10 +94,8 @@ def shard_of_input(data_input: Any) -> Shard | None:
         return known
     if isinstance(known, tuple | list) and len(known) == 2:
         return Shard(*known)
-    raise SettingError(
-        f"The property `shard` of {type(data_input).__name__} must be a Shard or a pair (shard id, number of "
-        f"shards), got {known!r}."
-    )
+    rule = "must be a Shard or a pair (shard id, number of shards)"
+    raise SettingError(f"The property `shard` of {type(data_input).__name__} {rule}, got {known!r}.")
 
 
 def detect_shard(source: ShardSource | Any = "auto", *, data_parallel: Sequence[str] | None = None) -> Shard:
@@ -178,9 +176,8 @@ def find_shard(source: Any, argument: str, data_parallel: Sequence[str] | None =
             shard = Shard(*found, name)
             break
         if source != "auto":
-            raise SettingError(
-                f"`{argument}={source!r}` is asked for, but {what_is_missing}, or use `{argument}='auto'`."
-            )
+            advice = f"{what_is_missing}, or use `{argument}='auto'`"
+            raise SettingError(f"`{argument}={source!r}` is asked for, but {advice}.")
     _log_once(shard.shard_id, shard.num_shards, shard.source)
     return shard
 
@@ -381,10 +378,8 @@ def _from_variables(rank_name: str, count_name: str) -> tuple[int, int] | None:
             raise SettingError(f"The variable {name} must be a whole number of at least 0, got {text!r}.")
     rank, count = int(texts[rank_name]), int(texts[count_name])
     if rank >= count:
-        raise SettingError(
-            f"{rank_name} must be less than {count_name} (ranks are counted from 0), got {rank_name}={rank} and "
-            f"{count_name}={count}."
-        )
+        got = f"got {rank_name}={rank} and {count_name}={count}"
+        raise SettingError(f"{rank_name} must be less than {count_name} (ranks are counted from 0), {got}.")
     return rank, count
 
 

@@ -76,10 +76,8 @@ def subject_of(found: DataProvider | PipelineDefinition | DataLoader) -> Subject
         definition, has_gpu = found, False
     planned = InputAdapter(definition.data_input).planned
     if planned is None:
-        raise SettingError(
-            f"lint needs a data provider, whose samples it can load one by one; the input is a "
-            f"{type(definition.data_input).__name__}."
-        )
+        got = type(definition.data_input).__name__
+        raise SettingError(f"lint needs a data provider, to load samples one by one; the input is a {got}.")
     return Subject(planned, definition.array_steps(has_gpu))
 
 

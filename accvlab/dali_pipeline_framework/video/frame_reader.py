@@ -143,10 +143,8 @@ class FrameReader:
         wanted = np.asarray(numbers, np.int64).reshape(-1)
         is_wrong = (wanted < 0) | (wanted >= self._index.num_frames)
         if is_wrong.any():
-            raise SettingError(
-                f"Frames of {self._decoder.name} are numbered 0 to {self._index.num_frames - 1}, got "
-                f"{int(wanted[is_wrong][0])}."
-            )
+            last, wrong = self._index.num_frames - 1, int(wanted[is_wrong][0])
+            raise SettingError(f"Frames of {self._decoder.name} are numbered 0 to {last}, got {wrong}.")
         shape = (self._index.height, self._index.width, self._converter.num_channels)
         out = np.empty((len(wanted), *shape), np.uint8)
         distinct, places = np.unique(wanted, return_index=True)
@@ -497,7 +495,6 @@ def _indices_of(sources: Sequence[Any], stream: int, cache: str | None) -> tuple
     if len(errors) == 1 or any(isinstance(error, SettingError) for error in errors):
         raise next((error for error in errors if isinstance(error, SettingError)), errors[0])
     if errors:
-        raise VideoError(
-            f"{len(errors)} of {len(sources)} videos cannot be used:\n{bullets(errors, _MOST_NAMED)}"
-        ) from errors[0]
+        counts = f"{len(errors)} of {len(sources)}"
+        raise VideoError(f"{counts} videos cannot be used:\n{bullets(errors, _MOST_NAMED)}") from errors[0]
     return tuple(result for result in results if isinstance(result, VideoIndex))

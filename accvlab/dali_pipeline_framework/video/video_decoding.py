@@ -248,10 +248,8 @@ class VideoDecoder:
             kinds = ", ".join(stream.type or "unknown" for stream in streams) or "none at all"
             raise VideoError(f"There is no video stream in {self.name}; its streams are: {kinds}.")
         if self._stream_number >= len(videos):
-            raise SettingError(
-                f"`stream` must be the number of a video stream, 0 to {len(videos) - 1} in {self.name}, got "
-                f"{self._stream_number}."
-            )
+            rule = f"the number of a video stream, 0 to {len(videos) - 1} in {self.name}"
+            raise SettingError(f"`stream` must be {rule}, got {self._stream_number}.")
         chosen = videos[self._stream_number]
         if chosen.codec_context is None:
             raise VideoError(f"PyAV {self._av.__version__} does not know the codec of {self.name}.")

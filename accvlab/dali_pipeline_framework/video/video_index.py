@@ -420,9 +420,8 @@ def _check_complete(decoder: VideoDecoder, packets: _PacketTable) -> None:
     of_all = f" of {stated}" if stated else ""
     up_to = f", up to {packets.pts[:num_frames].max() * float(decoder.time_base):.3f} s" if num_frames else ""
     lacking = f" ({num_missing_bytes} bytes are missing at its end)" if num_missing_bytes else ""
-    raise VideoError(
-        f"The video {decoder.name} is incomplete{lacking}: it breaks off after {num_frames}{of_all} frames{up_to}."
-    )
+    breaks = f"it breaks off after {num_frames}{of_all} frames{up_to}"
+    raise VideoError(f"The video {decoder.name} is incomplete{lacking}: {breaks}.")
 
 
 def _index_by_decoding(decoder: VideoDecoder) -> VideoIndex:

@@ -127,9 +127,8 @@ def _of_rig(settings: Videos, kept: KeptFrames) -> VideoTracks:
     paths = [expanded(files, settings) for files in (settings.cameras or {}).values()]
     counts = {camera: len(of_camera) for camera, of_camera in zip(names, paths, strict=True)}
     if len(set(counts.values())) > 1:
-        raise SettingError(
-            f"Each camera must have one video per recording, so the lists must be equally long, got {counts}."
-        )
+        rule = "one video per recording, so the lists must be equally long"
+        raise SettingError(f"Each camera must have {rule}, got {counts}.")
     num_recordings = len(paths[0])
     labels = checked_labels(settings, num_recordings, "cameras")
     offsets_s = _offsets_s(settings, num_recordings)
@@ -170,10 +169,8 @@ def _offsets_s(settings: Videos, num_recordings: int) -> npt.NDArray[np.float64]
     for camera in settings.camera_names:
         given = settings.time_offsets_s.get(camera, 0.0)
         if isinstance(given, tuple) and len(given) != num_recordings:
-            raise SettingError(
-                f"`time_offsets_s[{camera!r}]` must be a number, or one for each of {num_recordings} recordings, "
-                f"got {list(given)!r}."
-            )
+            rule = f"a number, or one for each of {num_recordings} recordings"
+            raise SettingError(f"`time_offsets_s[{camera!r}]` must be {rule}, got {list(given)!r}.")
         columns.append(np.broadcast_to(np.array(given), (num_recordings,)))
     return np.stack(columns, axis=1)
 
@@ -551,10 +548,8 @@ def _checked_fill(value: Any, num_channels: int) -> UInt8Array:
     given = np.atleast_1d(np.asarray(value, object)).tolist()
     numbers = [whole_number(each, "fill_value", at_least=0, at_most=255) for each in given]
     if len(numbers) not in (1, num_channels):
-        raise SettingError(
-            f"`fill_value` must be one number in [0, 255], or one for each of {num_channels} channel(s), got "
-            f"{value!r}."
-        )
+        rule = f"one number in [0, 255], or one for each of {num_channels} channel(s)"
+        raise SettingError(f"`fill_value` must be {rule}, got {value!r}.")
     return np.array(numbers, np.uint8)
 
 

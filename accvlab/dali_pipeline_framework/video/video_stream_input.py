@@ -216,10 +216,8 @@ class SequenceDecoder:
         # An edit list can hide frames that the container counts; the index has only those that are shown.
         index = make_index(video.source, self.settings.stream, video.label, num_decoded)
         if num_decoded < index.num_frames:
-            raise VideoError(
-                f"The video {video.label} is damaged: {num_decoded} of its {index.num_frames} frames can be "
-                f"decoded."
-            )
+            found = f"{num_decoded} of its {index.num_frames} frames can be decoded"
+            raise VideoError(f"The video {video.label} is damaged: {found}.")
         index.warn_of_doubts(video.label)
 
     # --- DALI -----------------------------------------------------------------------------------------
@@ -469,10 +467,8 @@ class VideoStreamRun(NativeRun):
         """Begin to decode."""
         with decoded.feed.changed:
             if decoded.feed.is_read:
-                raise SettingError(
-                    "A stream of videos can be read by one pipeline at a time. Close the other loader first, or "
-                    "create a stream for each."
-                )
+                advice = "Close the other loader first, or create a stream for each."
+                raise SettingError(f"A stream of videos can be read by one pipeline at a time. {advice}")
             decoded.feed.is_read = True
         self._decoded, self._columns, self._handover, self._is_blocking = decoded, columns, handover, is_blocking
         self._labels: collections.deque[tuple[int, str]] = collections.deque(maxlen=32)  # of the last batches
@@ -719,10 +715,8 @@ class VideoStreamInput(NativeInput):
                 f"the videos that are its own, and leave `shard` out."
             )
         if last_batch not in (None, "partial"):
-            raise SettingError(
-                f"The last batch of a video is as large as the video makes it (last_batch='partial'), got "
-                f"last_batch={last_batch!r}."
-            )
+            rule = "is as large as the video makes it (last_batch='partial')"
+            raise SettingError(f"The last batch of a video {rule}, got last_batch={last_batch!r}.")
         return self
 
     def describe(self) -> Description:

@@ -51,9 +51,8 @@ def _cameras(value: Mapping[str, VideoPaths] | None) -> dict[str, tuple[str, ...
     if value is None:
         return None
     if not isinstance(value, Mapping) or not value:
-        raise SettingError(
-            f"`cameras` must map names of cameras to lists of videos, one per recording, got {shown(value)}."
-        )
+        rule = "map names of cameras to lists of videos, one per recording"
+        raise SettingError(f"`cameras` must {rule}, got {shown(value)}.")
     return {camera: _paths(files, f"cameras[{camera!r}]") for camera, files in value.items()}
 
 
@@ -183,9 +182,8 @@ class Videos(CameraRig):
                 f"{' and '.join(given) or 'none of them'}."
             )
         if self.labels is not None and given[0] in ("`file_root`", "`file_list`"):
-            raise SettingError(
-                f"`labels` go with `filenames` and `cameras` only; with {given[0]} they are found there."
-            )
+            rule = "`labels` go with `filenames` and `cameras` only"
+            raise SettingError(f"{rule}; with {given[0]} they are found there.")
         CameraRig.__attrs_post_init__(self)
         Storage("", self.storage_options)  # complains about what it does not know
         for camera in self.time_offsets_s:
@@ -308,9 +306,8 @@ def _in_folder(storage: Storage, accepted: NameFilter) -> list[str]:
 def checked_labels(videos: Videos, count: int, argument: str) -> tuple[int | None, ...]:
     """Return one label for each recording; None for each where there are none."""
     if videos.labels is not None and len(videos.labels) != count:
-        raise SettingError(
-            f"There must be as many `labels` as `{argument}`, got {len(videos.labels)} label(s) for {count}."
-        )
+        got = f"{len(videos.labels)} label(s) for {count}"
+        raise SettingError(f"There must be as many `labels` as `{argument}`, got {got}.")
     return videos.labels or (None,) * count
 
 

@@ -93,10 +93,8 @@ class FileTable:
             builder.add(name, next(rest, None))
         has_too_few = labels is not None and len(builder) != len(builder.labels)
         if has_too_few or next(rest, None) is not None:
-            raise SettingError(
-                f"There must be one label for each name, got {len(builder)} name(s) and "
-                f"{'fewer' if has_too_few else 'more'} labels."
-            )
+            counts = f"{len(builder)} name(s) and {'fewer' if has_too_few else 'more'} labels"
+            raise SettingError(f"There must be one label for each name, got {counts}.")
         return builder.finish(notes)
 
     def __len__(self) -> int:
@@ -149,16 +147,14 @@ class FileTableBuilder:
         try:
             encoded = os.fsencode(name)
         except (TypeError, UnicodeEncodeError) as error:
-            raise SettingError(
-                f"Name {len(self)} must be a str, bytes or a path, got {name!r}: {error}."
-            ) from error
+            got = f"{name!r}: {error}"
+            raise SettingError(f"Name {len(self)} must be a str, bytes or a path, got {got}.") from error
         if label is not None:
             try:
                 self.labels.append(operator.index(label))
             except (TypeError, OverflowError) as error:
-                raise SettingError(
-                    f"Label {len(self.labels)} must be a whole number of at most 32 bits, got {label!r}."
-                ) from error
+                rule = f"Label {len(self.labels)} must be a whole number of at most 32 bits"
+                raise SettingError(f"{rule}, got {label!r}.") from error
         self._names += encoded
         self._offsets.append(len(self._names))
 
@@ -339,9 +335,8 @@ def read_list_file(storage: Storage, list_name: str) -> FileTable:
                     f"of at least 0), got {_shown(line)}."
                 )
             if len(parts[1].lstrip(b"0")) > 10 or int(parts[1]) > _LARGEST_LABEL:
-                raise SettingError(
-                    f"{path!r}, line {number}: a label must be at most {_LARGEST_LABEL}, got {_shown(parts[1])}."
-                )
+                rule = f"a label must be at most {_LARGEST_LABEL}"
+                raise SettingError(f"{path!r}, line {number}: {rule}, got {_shown(parts[1])}.")
             builder.add(parts[0], int(parts[1]))
     if not len(builder):
         raise SettingError(f"The list {path!r} names no file: it must have one name and label per line.")

@@ -83,10 +83,8 @@ class FileVersion:
         """Raise a `ChangedFileError` where that many bytes are not all of the file."""
         if self.size is not None and self.size != length:
             self._forget()
-            raise ChangedFileError(
-                f"{length} bytes were read, but it has {self.size}: the answer was cut short, or the file was "
-                f"changed while it was read"
-            )
+            why = "the answer was cut short, or the file was changed while it was read"
+            raise ChangedFileError(f"{length} bytes were read, but it has {self.size}: {why}")
 
     def require_same(self) -> None:
         """Ask again, and raise a `ReplacedFileError` where the file is another one."""
@@ -232,10 +230,8 @@ async def _content(answer: Any, most: int | None = None) -> bytes:
     """Read the content of an answer; of one that has more than that many bytes, one piece more than those."""
     encoding = answer.headers.get("Content-Encoding", "").strip().lower()
     if encoding not in ("", "identity"):
-        raise io.UnsupportedOperation(
-            f"its server sends it compressed (Content-Encoding: {encoding}) where it is asked for as it is; have "
-            f"it sent without"
-        )
+        how = f"compressed (Content-Encoding: {encoding})"
+        raise io.UnsupportedOperation(f"its server sends it {how}, not as it is requested; have it sent without")
     pieces, size = [], 0
     async for piece in answer.content.iter_chunked(_CHUNK):
         pieces.append(piece)

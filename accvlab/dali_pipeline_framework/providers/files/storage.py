@@ -70,9 +70,8 @@ class Storage:
         self._options = dict(storage_options or {})
         self._reading_asked = self._options.pop("reading", None)  # None is shorter in pickles
         if not isinstance(self._reading_asked, RemoteReading | None):
-            raise SettingError(
-                f"`storage_options['reading']` must be a RemoteReading, got {type(self._reading_asked).__name__}."
-            )
+            got = type(self._reading_asked).__name__
+            raise SettingError(f"`storage_options['reading']` must be a RemoteReading, got {got}.")
         self.is_remote = is_url(self.root)
         if self.is_remote:
             _needed_fsspec(self.root)
@@ -208,9 +207,8 @@ class Storage:
         if isinstance(error, FileError | SettingError):
             raise error
         if isinstance(error, ImportError):  # e.g. of a compression
-            raise MissingPackageError(
-                f"{what} {self.path(name)!r} cannot be read: {str(error).rstrip('.')}. Install it with pip."
-            ) from error
+            reason = f"{str(error).rstrip('.')}. Install it with pip."
+            raise MissingPackageError(f"{what} {self.path(name)!r} cannot be read: {reason}") from error
         path = self.path(name)
         reason = reason_of(error)
         if isinstance(error, FileNotFoundError):  # fsspec's own text is only the path
@@ -306,9 +304,8 @@ def _is_folder(entry: os.DirEntry[str], follows_links: bool) -> bool:
     try:
         return stat.S_ISDIR(entry.stat().st_mode)
     except OSError as error:
-        raise error_that_is_also(
-            FileError, [type(error)], f"The link {entry.path!r} leads nowhere: {error.strerror}."
-        ) from error
+        message = f"The link {entry.path!r} leads nowhere: {error.strerror}."
+        raise error_that_is_also(FileError, [type(error)], message) from error
 
 
 def open_regular_file(path: str) -> BinaryIO:
@@ -374,10 +371,8 @@ def _needed_fsspec(url: str) -> Any:
     try:
         import fsspec
     except ImportError as error:
-        raise MissingPackageError(
-            f"{url!r} is a URL: reading it needs fsspec. "
-            f"Install it with: pip install 'accvlab.dali_pipeline_framework[remote]'"
-        ) from error
+        how = "pip install 'accvlab.dali_pipeline_framework[remote]'"
+        raise MissingPackageError(f"{url!r} is a URL: reading it needs fsspec. Install it with: {how}") from error
     return fsspec
 
 

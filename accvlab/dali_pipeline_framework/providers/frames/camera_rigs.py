@@ -60,13 +60,11 @@ class TimestampParser:
             except (re.error, RecursionError, OverflowError) as error:
                 raise SettingError(f"`timestamp` is no valid regular expression: {error} in {given}.") from error
             if self._pattern.groups < 1:
-                raise SettingError(
-                    f"`timestamp` must have a group that is the time stamp, as in r'_(\\d+)\\.', got {given}."
-                )
+                rule = "a group that is the time stamp, as in r'_(\\d+)\\.'"
+                raise SettingError(f"`timestamp` must have {rule}, got {given}.")
         elif rule is not None and not callable(rule):
-            raise SettingError(
-                f"`timestamp` must be a regular expression, a function of the file name, or None, got {given}."
-            )
+            rule = "a regular expression, a function of the file name, or None"
+            raise SettingError(f"`timestamp` must be {rule}, got {given}.")
 
     def __call__(self, file_name: str) -> int | float:
         """Read a time stamp, or raise a `SettingError` where there is none, or it is not finite."""
@@ -92,9 +90,9 @@ class TimestampParser:
                 if self._pattern is None
                 else f"The group of the regular expression {self._pattern.pattern!r} must be a number."
             )
+            got = f"{text!r} is not a finite number of at most 64 bits"
             raise SettingError(
-                f"No time stamp can be read off the file name {file_name!r}: {text!r} is not a finite number of "
-                f"at most 64 bits. {how}"
+                f"No time stamp can be read off the file name {file_name!r}: {got}. {how}"
             ) from None
 
 
@@ -102,10 +100,8 @@ def _by_function(function: Callable[[str], float], file_name: str) -> int | floa
     try:
         value: object = function(file_name)
     except Exception as error:
-        raise SettingError(
-            f"The function given as `timestamp` failed for the file name {file_name!r}: "
-            f"{type(error).__name__}: {error}"
-        ) from error
+        reason = f"for the file name {file_name!r}: {type(error).__name__}: {error}"
+        raise SettingError(f"The function given as `timestamp` failed {reason}") from error
     try:
         return _checked(int(value) if isinstance(value, numbers.Integral) else number(value, "timestamp"))
     except ValueError as error:
@@ -414,10 +410,8 @@ class RigAccount:
         if rig.missing == "raise" and (self.missing or self.lacks_folders):
             raise SettingError(f"{text}:\n{lines}\nUse `missing='drop'` to leave these points in time out.")
         if is_empty and self.missing:
-            raise SettingError(
-                f"At no point in time all of the cameras {list(rig.camera_names)!r} have a frame{where}:\n{lines}"
-                f"{advice}"
-            )
+            who = f"all of the cameras {list(rig.camera_names)!r}"
+            raise SettingError(f"At no point in time {who} have a frame{where}:\n{lines}{advice}")
         _logger.warning("%s; they are left out:\n%s", text, lines)
 
     def _recordings(self) -> list[str]:

@@ -31,17 +31,13 @@ def _cameras(cameras: Mapping[str, str] | Sequence[str] | None) -> dict[str, str
     if cameras is None:
         return None
     if isinstance(cameras, str) or not isinstance(cameras, Mapping | Sequence):
-        raise SettingError(
-            f"`cameras` must be a dict such as {{'front': 'CAM_FRONT'}} (name and folder), or a list of folders, "
-            f"got {shown(cameras)}."
-        )
+        rule = "a dict such as {'front': 'CAM_FRONT'} (name and folder), or a list of folders"
+        raise SettingError(f"`cameras` must be {rule}, got {shown(cameras)}.")
     pairs = [*cameras.items()] if isinstance(cameras, Mapping) else [(folder, folder) for folder in cameras]
     for pair in pairs:
         if not all(isinstance(part, str) and part for part in pair) or pair[1].strip("/") != pair[1]:
-            raise SettingError(
-                f"`cameras` must be names and folders, both texts, the folders without a '/' at their ends, got "
-                f"{shown(pair)}."
-            )
+            rule = "names and folders, both texts, the folders without a '/' at their ends"
+            raise SettingError(f"`cameras` must be {rule}, got {shown(pair)}.")
     folders = [folder for _, folder in pairs]
     if not folders or len(set(folders)) != len(folders):
         raise SettingError(f"`cameras` must be at least one, each with a folder of its own, got {shown(folders)}.")
@@ -105,9 +101,8 @@ class FrameFolders(rigs.CameraRig):
         rigs.TimestampParser(self.timestamp)
         rigs.CameraRig.__attrs_post_init__(self)
         if (self.tolerance_s is not None or self.reference_camera is not None) and self.align != "time":
-            raise SettingError(
-                "`tolerance_s` and `reference_camera` are for `align='time'`; names match or do not."
-            )
+            names = "`tolerance_s` and `reference_camera`"
+            raise SettingError(f"{names} are for `align='time'`; names match or do not.")
 
     @property
     def tolerance(self) -> Fraction | None:
@@ -155,10 +150,8 @@ class RecordingFolders:
             folders = self.cameras.values()
             missing = [repr(folder) for folder in folders if not self.storage.is_folder(folder)]
             if missing:
-                raise SettingError(
-                    f"There is no folder {', '.join(missing)} (`cameras`) in {self.storage.root!r}. "
-                    f"There {_listed(top)}."
-                )
+                where = f"{', '.join(missing)} (`cameras`) in {self.storage.root!r}"
+                raise SettingError(f"There is no folder {where}. There {_listed(top)}.")
             names = [*{recording for folder in folders for recording in self._folders(folder)}]
         # DALI sorts whole paths, in which a "/" follows the folder.
         names.sort(key=lambda name: os.fsencode(name) + b"/")
@@ -341,9 +334,8 @@ class FrameIndex:
 def index_frames(folders: FrameFolders, has_timestamps: bool = False) -> FrameIndex:
     """List the frames, with time stamps if asked for; for errors see `FrameDataProvider`."""
     if folders.timestamp is not None and folders.align != "time" and not has_timestamps:
-        raise SettingError(
-            "`timestamp` is for `align='time'` and `timestamp_name`, and neither is given: leave it out."
-        )
+        uses = "`align='time'` and `timestamp_name`"
+        raise SettingError(f"`timestamp` is for {uses}, and neither is given: leave it out.")
     return _Scan(folders, has_timestamps or folders.align == "time").run()
 
 

@@ -141,9 +141,8 @@ def _distinct(sample: int, labels: Iterable[Any]) -> set[Hashable]:
     try:
         distinct = set(labels)
     except TypeError as error:
-        raise SettingError(
-            f"A label must be hashable (a number, a text, ...), but labels[{sample}] is {shown(labels)}."
-        ) from error
+        rule = "A label must be hashable (a number, a text, ...)"
+        raise SettingError(f"{rule}, but labels[{sample}] is {shown(labels)}.") from error
     if any(isinstance(label, float | np.floating) and math.isnan(label) for label in distinct):
         raise SettingError(
             f"A label must not be NaN, but that of sample {sample} is. For a sample without a label pass None "

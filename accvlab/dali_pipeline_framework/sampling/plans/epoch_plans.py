@@ -125,9 +125,8 @@ def units_order(
             )
         return ShuffledOrder(num_units, seed, shuffle)
     if not shuffle:
-        raise SettingError(
-            "`weights` do not go with `shuffle=False`: draws by weight are random. Leave one of the two out."
-        )
+        why = "draws by weight are random. Leave one of the two out"
+        raise SettingError(f"`weights` do not go with `shuffle=False`: {why}.")
     array = checked_weights(weights, num_units, "weights")
     num_per_epoch = num_units if num_per_epoch is None else num_per_epoch
     num_per_epoch = whole_number(num_per_epoch, "num_per_epoch", at_least=1, at_most=MOST_SAMPLES)

@@ -119,9 +119,8 @@ def _as_array(values: Any, dtype: np.dtype[Any]) -> Any:
 def _refuse_shape(name: str, got: tuple[int, ...], shape: tuple[int, ...]) -> None:
     if name == "indices":
         raise SettingError(f"`indices` must be of shape (B,), got shape {shape}.")
-    raise SettingError(
-        f"`{name}` must have one entry per slot, as `indices` has: of shape {shape}, got shape {got}."
-    )
+    rule = f"one entry per slot, as `indices` has: of shape {shape}"
+    raise SettingError(f"`{name}` must have {rule}, got shape {got}.")
 
 
 @attrs.frozen(eq=False)

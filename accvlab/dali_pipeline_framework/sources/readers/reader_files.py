@@ -45,9 +45,8 @@ def type_of_array_file(path: str) -> types.DALIDataType:
         raise SettingError(f"The array file {path!r} cannot be read: {reason}.") from error
     what = _why_unreadable(dtype)
     if what is not None:
-        raise SettingError(
-            f"fn.readers.numpy cannot read the array in {path!r}, of {what}. {_READABLE}: convert the file."
-        )
+        array = f"the array in {path!r}, of {what}"
+        raise SettingError(f"fn.readers.numpy cannot read {array}. {_READABLE}: convert the file.")
     if size < num_stated:
         raise SettingError(f"The array file {path!r} is incomplete: it must have {num_stated} bytes, has {size}.")
     return get_dali_type_for_numpy_type(dtype)
@@ -64,9 +63,8 @@ def type_of_argument(dtype: npt.DTypeLike | types.DALIDataType) -> types.DALIDat
     try:
         return get_dali_type_for_numpy_type(np.dtype(dtype))
     except (TypeError, ValueError) as error:
-        raise SettingError(
-            f"`dtype` must be a type of arrays that DALI reads, got {dtype!r}. {_READABLE}."
-        ) from error
+        rule = "a type of arrays that DALI reads"
+        raise SettingError(f"`dtype` must be {rule}, got {dtype!r}. {_READABLE}.") from error
 
 
 def _why_unreadable(dtype: np.dtype[np.generic]) -> str | None:
@@ -97,9 +95,8 @@ def require_openable(operator: str, paths: Iterable[str]) -> None:
     try:
         for path in paths:
             if not is_file_or_missing(path):
-                raise SettingError(
-                    f"fn.{operator} cannot read {path!r}: it is no regular file, but a pipe, a socket or a device."
-                )
+                why = "it is no regular file, but a pipe, a socket or a device"
+                raise SettingError(f"fn.{operator} cannot read {path!r}: {why}.")
     except OSError as error:  # from listing them
         message = f"fn.{operator} cannot read {error.filename!r}: {error.strerror}."
         raise error_that_is_also(FileError, [type(error)], message) from error

@@ -135,10 +135,8 @@ class ReaderInput(NativeInput, ABC):
         root = self._arguments["file_root"]
         if not os.path.isdir(root):
             what = "is a file" if os.path.exists(root) else "does not exist"
-            raise SettingError(
-                f"`file_root` of fn.{self.operator_name} must be a folder, but {str(root)!r} "
-                f"{what}.{self._advice_on(root)}"
-            )
+            rule = f"`file_root` of fn.{self.operator_name} must be a folder"
+            raise SettingError(f"{rule}, but {str(root)!r} {what}.{self._advice_on(root)}")
 
     def _require_files(self, *names: str) -> None:
         for name in names:
@@ -146,9 +144,8 @@ class ReaderInput(NativeInput, ABC):
             for path in [paths] if isinstance(paths, str) else paths or ():
                 if not os.path.isfile(path):
                     what = "is not a file" if os.path.exists(path) else "does not exist"
-                    raise SettingError(
-                        f"`{name}` of fn.{self.operator_name}: {str(path)!r} {what}.{self._advice_on(path)}"
-                    )
+                    of = f"`{name}` of fn.{self.operator_name}"
+                    raise SettingError(f"{of}: {str(path)!r} {what}.{self._advice_on(path)}")
 
     def _advice_on(self, path: Any) -> str:
         if not is_url(str(path)):
