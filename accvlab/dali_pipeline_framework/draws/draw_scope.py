@@ -3,10 +3,10 @@
 
 In a pipeline each draw goes through these::
 
-    DrawPlan     each step of the chain is asked for its draws (`declare_draws`): a list of `PlannedDraw`
+    DrawPlan     each step of the chain declares its draws (`declare_draws`): a list of `PlannedDraw`
     the input    computes the numbers of that list for each sample (or reads them from a record); they are outputs
                  of the external source
-    GraphDraws   a step that asks for a draw (`draw`) while it defines its operators gets that output
+    GraphDraws   a step that requests a draw (`draw`) while it defines its operators gets that output
     ArrayDraws   a step that is applied to a sample of arrays gets the numbers of that sample
 
 A draw is found again by the position of its step in the chain, the step object, the group of the sample that the
@@ -110,7 +110,7 @@ class DrawPlan:
         """Note the draws that a step declares for the current group.
 
         Raises:
-            SettingError: A draw cannot have the key that it asks for.
+            SettingError: A draw cannot have the key that it names.
         """
         if not draws:
             return
@@ -254,11 +254,11 @@ class GraphDraws(DrawSupply):
         ]
 
     def made(self) -> list[DataNode]:
-        """Get the nodes of the draws that the steps have asked for."""
+        """Get the nodes of the draws that the steps have requested."""
         return [*self._made.values()]
 
     def unused(self) -> list[PlannedDraw]:
-        """Get the draws of the plan that no step has asked for."""
+        """Get the draws of the plan that no step has requested."""
         if self._plan is None:
             return []
         both = zip(self._plan.index, self._plan.draws, strict=True)

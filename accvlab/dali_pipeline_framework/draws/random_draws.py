@@ -133,7 +133,7 @@ class UniformDraw:
     With ``low == high`` nothing is drawn: all numbers are ``low``.
 
     Attributes:
-        name: Name by which the step asks for the draw.
+        name: Name by which the step requests the draw.
         low: Lower limit, inclusive.
         high: Upper limit, exclusive.
         shape: Shape of the draw of one sample; a scalar if empty.
@@ -170,7 +170,7 @@ class IntegerDraw:
     With ``high == low + 1`` nothing is drawn: all numbers are ``low``.
 
     Attributes:
-        name: Name by which the step asks for the draw.
+        name: Name by which the step requests the draw.
         low: Lower limit, inclusive.
         high: Upper limit, exclusive.
         shape: Shape of the draw of one sample; a scalar if empty.
@@ -203,7 +203,7 @@ class NormalDraw:
     With ``stddev == 0`` nothing is drawn: all numbers are ``mean``.
 
     Attributes:
-        name: Name by which the step asks for the draw.
+        name: Name by which the step requests the draw.
         mean: Mean of the distribution.
         stddev: Standard deviation, at least 0.
         shape: Shape of the draw of one sample; a scalar if empty.
@@ -289,7 +289,7 @@ class KeyedDraws:
             seed: A whole number.
             shard: Shard id and number of shards of the input.
             batch_size: Samples per batch on this shard. Together with the shard it gives the position of a sample
-                among those of all shards, which is its key where the input tells neither place nor index.
+                among those of all shards, which is its key where the input knows neither place nor index.
 
         Raises:
             SettingError: The seed is no whole number.
@@ -323,7 +323,7 @@ class KeyedDraws:
         """Compute the draws of a batch.
 
         Args:
-            source: The input, which is asked where the samples stand.
+            source: The input, which knows the places of the samples.
             infos: Positions of the samples.
             samples: The samples as flat arrays.
 
@@ -495,10 +495,8 @@ def with_record(output: SampleDataGroup, name: Name, draws: Sequence[PlannedDraw
         SettingError: The name is taken.
     """
     if output.has_child(name):
-        raise SettingError(
-            f"The draws cannot be recorded as {name!r}: the output has a field of this name already. Pass another "
-            f"name as `record_draws`."
-        )
+        why = "the output has a field of this name already. Pass another name as `record_draws`."
+        raise SettingError(f"The draws cannot be recorded as {name!r}: {why}")
     extended = output.get_empty_like_self()
     extended.add_data_group_field(name, record_blueprint(draws))
     return extended

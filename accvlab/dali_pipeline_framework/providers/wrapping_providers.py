@@ -45,7 +45,7 @@ class ConcatDataProvider(DataProvider):
     *   Numbers of dimensions must agree where two providers declare one; that of the first is enforced.
 
     The samples of a batch are loaded by each provider as a batch, where it does so (`loads_batches`). An exception
-    of a provider passes, with indices of its samples replaced by those of the whole. `locate` tells which provider
+    of a provider passes, with indices of its samples replaced by those of the whole. `locate` finds the provider
     a sample index belongs to.
     A provider may occur several times, and may be a `ConcatDataProvider` itself.
 
@@ -281,7 +281,7 @@ def _sequence_lengths(provider: DataProvider, position: int, num_samples: int) -
     try:
         given = provider.sequence_lengths  # type: ignore[attr-defined]
     except AttributeError as error:
-        # `hasattr` asks with AttributeError.
+        # `hasattr` looks for an AttributeError.
         raise error_that_is_also(
             SettingError,
             (AttributeError,),

@@ -45,7 +45,7 @@ class MixtureSchedule:
 
     Attributes:
         num_components: Number of components.
-        is_exact: Whether the rates asked for are the fractions that are kept (within 1e-9, so 0.1 is 1/10).
+        is_exact: Whether the requested rates are the fractions that are kept (within 1e-9, so 0.1 is 1/10).
         period: Number of positions after which the schedule repeats, at most 65536.
 
     Example::
@@ -75,13 +75,13 @@ class MixtureSchedule:
     def rates(self) -> tuple[Fraction, ...]:
         """The rates that are kept exactly; their sum is 1.
 
-        They are the rates asked for where `is_exact`; else they are those rounded to multiples of 1/65536, and
+        They are the requested rates where `is_exact`; else they are those rounded to multiples of 1/65536, and
         not below 1/65536.
         """
         return tuple(Fraction(share, self.period) for share in self._shares.tolist())
 
     def locate(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Tell who stands at ``(n,)`` positions, each in ``[0, 2**62]``.
+        """Find the components at ``(n,)`` positions, each in ``[0, 2**62]``.
 
         Returns:
             The component at each position, ``(n,)`` int64, and how many earlier positions that component has,
@@ -237,7 +237,7 @@ class MixedSampler(PlannedSampler):
                 `ConcatDataProvider`, its ``offsets``. None: all components choose from the same data set.
             num_per_epoch: Number of samples, clips or sequences per epoch of the mixture; None for as many as the
                 components have together.
-            last_batch: What becomes of a last batch that is not full; None for ``"drop"``, with streams for
+            last_batch: Handling of a last batch that is not full; None for ``"drop"``, with streams for
                 ``"pad"``.
 
         Raises:
@@ -294,7 +294,7 @@ class MixedSampler(PlannedSampler):
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """The rates that are realised exactly: those asked for, or where they have no small common denominator,
+        """The rates that are realised exactly: those requested, or where they have no small common denominator,
         the nearest multiples of 1/65536 (at least one each)."""
         return tuple(float(rate) for rate in self._schedule.rates)
 

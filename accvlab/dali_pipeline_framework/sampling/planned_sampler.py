@@ -138,7 +138,7 @@ class PlannedSampler(EpochPlanSampler, ABC):
     """A sampler with epochs, made of an order of units (samples, sequences or clips) and the samples of each.
 
     Attributes:
-        order: Which unit stands at which position of an epoch.
+        order: Which unit is at which position of an epoch.
         unit_table: The samples of the units.
         is_streamed: Whether each slot delivers units of any length one after the other (`StreamPlan`); otherwise
             units of equal length stand side by side (`FlatPlan`).

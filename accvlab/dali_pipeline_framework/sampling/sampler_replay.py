@@ -169,8 +169,8 @@ def _recorded(sampler: SamplerBase, checker: BatchChecker, max_batches: int) -> 
 class SamplerReplay:
     """Answers which samples form batch ``b`` of epoch ``e`` of a sampler that only knows "next".
 
-    Every process plays a copy of the untouched sampler forward as far as it is asked, and starts over with
-    a new copy when it is asked for something that it has passed and forgotten. Only the untouched sampler
+    Every process plays a copy of the untouched sampler forward as far as requested, and starts over with
+    a new copy when something is requested that it has passed and forgotten. Only the untouched sampler
     is pickled, so what travels to a spawned worker does not grow with the number of batches. A sampler that
     can be neither copied nor pickled is played once, up to ``max_batches``, and its batches are recorded.
     """
@@ -200,7 +200,7 @@ class SamplerReplay:
 
     def _forget(self) -> None:
         self._played: Iterator[tuple[Sequence[int], CompleteBatch | None] | None] | None = None
-        self._epoch = self._batch = 0  # where the player stands: the next batch is `_batch` of `_epoch`
+        self._epoch = self._batch = 0  # position of the player: the next batch is `_batch` of `_epoch`
         self._recent: LRUCache[tuple[int, int], CompleteBatch] = LRUCache(64)
         self._epoch_lengths: dict[int, int] = {}
         self._num_dropped: dict[int, int] = {}  # samples of a last batch that was dropped, per epoch

@@ -52,7 +52,7 @@ class Subject:
     steps: ArraySteps | None
 
     def describe(self, index: int) -> str:
-        """Say where a sample comes from, as far as the provider tells."""
+        """Say where a sample comes from, as far as the provider knows."""
         return description_of(self.source, index)
 
     @property
@@ -91,7 +91,7 @@ class SampleTrial:
     """
 
     def __init__(self, subject: Subject, note: Callable[[int], object] = lambda index: None) -> None:
-        """Prepare the checks; ``note`` is told each index when it is begun, `SEVERAL` for images of several."""
+        """Prepare the checks; ``note`` gets each index when it is begun, `SEVERAL` for images of several."""
         self._note = note
         self._subject, self._source, self._steps = subject, subject.source, subject.steps
         blueprint = self._source.used_sample_data_structure.format

@@ -60,7 +60,7 @@ def check_step(
     *   With DALI's conditionals, the output is the same.
     *   If the step says that it treats elements alike, it gives the same for an array of the samples if it is
         applied to all elements at once, and if it is applied to each.
-    *   If the step has a form for arrays beside that for the graph, both give the same for the same draws: images
+    *   If the step has a form for arrays next to that for the graph, both give the same for the same draws: images
         within the ``image_tolerance`` of the step, everything else in every bit. Arrays that it is given stay as
         they are.
     *   The step can be pickled, and the copy gives the same output.
@@ -387,7 +387,7 @@ def _tolerance_between_forms(step: PipelineStepBase, output: SampleDataGroup, pa
 
 
 def _names(error: Exception, path: FieldPath) -> bool:
-    """Whether an error tells the path of a field, or at least its name."""
+    """Whether an error names the path of a field, or at least its name."""
     if isinstance(error, FormatError) and any(problem.path == path for problem in error.problems):
         return True
     name = next((name for name in reversed(path) if isinstance(name, str)), "")
@@ -415,7 +415,7 @@ def _array_of(elements: Sequence[SampleDataGroup]) -> SampleDataGroup:
 
 
 def _with_unknown_fields(sample: SampleDataGroup, number: int) -> SampleDataGroup:
-    """A copy with unknown fields in each group, but not beside the elements of arrays."""
+    """A copy with unknown fields in each group, but not next to the elements of arrays."""
     copy = sample.get_copy()
     copy.set_apply_mapping(False)
     copy.set_do_convert(True)

@@ -58,7 +58,7 @@ class FrameReader:
     time, so it is the same one that decoding from the start gives.
 
     Attributes:
-        num_delivered: Number of frames that were asked for, repeated ones once.
+        num_delivered: Number of frames that were requested, repeated ones once.
         num_seeks: Number of times that the decoder went elsewhere.
         next_frame: Number of the frame that is decoded next.
     """
@@ -278,7 +278,7 @@ class DecodingStatistics:
     """What a process has decoded.
 
     Attributes:
-        num_delivered: Frames that samples asked for; repeated ones in one sample count once.
+        num_delivered: Frames that samples requested; repeated ones in one sample count once.
         num_decoded: Frames that were decoded for that.
         num_seeks: How often a decoder went elsewhere in its video.
         num_opened: How often a video was opened.
@@ -304,7 +304,7 @@ class _Entry:
 class FrameReaderPool:
     """Frames of several videos, with at most so many open decoders.
 
-    There can be several decoders of one video. Who asks for frames gets the decoder that is closest before
+    There can be several decoders of one video. A request for frames gets the decoder that is closest before
     them and can continue to them, so several readers of one video (slots of a batch, or cameras) each have
     theirs. Otherwise a new one is opened; at the limit, the least recently used decoder is closed for it (LRU).
 

@@ -67,10 +67,8 @@ def import_av(source: VideoSource | None = None) -> ModuleType:
             f"(`fn.experimental.readers.video`) decodes VP8, VP9 and MJPEG on the CPU, and other codecs on a GPU."
         ) from error
     if int(av.__version__.split(".")[0]) < _OLDEST_PYAV:
-        raise SettingError(
-            f"PyAV must be at least {_OLDEST_PYAV}.0 (older ones cannot be told to convert colors as DALI does), "
-            f"got {av.__version__}: pip install 'accvlab.dali_pipeline_framework[video]'."
-        )
+        rule = f"PyAV must be at least {_OLDEST_PYAV}.0 (older ones cannot be told to convert colors as DALI does)"
+        raise SettingError(f"{rule}, got {av.__version__}: pip install 'accvlab.dali_pipeline_framework[video]'.")
     return cast(ModuleType, av)
 
 
@@ -280,7 +278,7 @@ class VideoDecoder:
     # --- reading ----------------------------------------------------------------------------------------
 
     def packets(self) -> Iterator[Packet[VideoStream]]:
-        """Get the packets of the stream from where it stands, in the order of decoding, without decoding them.
+        """Get the packets of the stream from its position on, in the order of decoding, without decoding them.
 
         The last one is empty: to decode it brings out the frames that the codec still holds.
 
@@ -367,7 +365,7 @@ class VideoDecoder:
         return max(num_lacking, 0)
 
     def __iter__(self) -> Iterator[av.VideoFrame]:
-        """Decode all frames from where it stands."""
+        """Decode all frames from its position on."""
         while (frame := self.next_frame()) is not None:
             yield frame
 

@@ -126,7 +126,7 @@ class VideoIndex:
         codec_name: FFmpeg's name for the codec.
         average_rate: Frames per second as the container states it, or None.
         num_reordered: How many frames later than it is shown a frame is decoded at most; 0 without B-frames.
-        is_seekable: Whether frames can be told by their times. Otherwise decoding starts with the first frame,
+        is_seekable: Whether frames can be found by their times. Otherwise decoding starts with the first frame,
             and where no times are known, ``pts`` are the numbers of the frames.
         saved: Folder that the index was read from, and the checksum there; or None. Such an index is pickled as
             these.

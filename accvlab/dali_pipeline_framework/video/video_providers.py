@@ -454,7 +454,7 @@ class VideoDataProvider(VideoProviderBase):
 
     **Access.** Any frame is found exactly, also between B-frames and at a variable rate; see `VideoIndex`. The
     index is made once, here. A worker decodes a sequence from the last key frame before it, or goes on in an open
-    decoder that stands before it.
+    decoder whose position is before it.
 
     **Streaming.** With `StreamingSequenceSampler` over `sequence_lengths`, each slot plays the sequences of its
     video in their order, each in its own decoder, and each frame is decoded once. That holds in one worker: with
@@ -558,7 +558,7 @@ class VideoFrameDataProvider(VideoProviderBase):
 
     The frames of all videos lie one after the other, and `sequence_lengths` is what samplers and `Clips` need, so
     every sampler of sequences and clips works with videos. `ClipDataProvider` makes clips of it; for sequences
-    as DALI's reader has them, and fewer fields, there is `VideoDataProvider`, which tells about access and
+    as DALI's reader has them, and fewer fields, there is `VideoDataProvider`, which explains access and
     streaming.
 
     Fields of a sample, those in brackets only where they are given a name (the label: where the videos have any)::

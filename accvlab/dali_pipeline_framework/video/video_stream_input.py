@@ -86,10 +86,8 @@ def checked_source(video: EncodedVideo) -> str | bytes:
     if isinstance(video, (str, os.PathLike)):
         return _checked_path(video)
     if isinstance(video, np.ndarray) and (video.dtype != np.uint8 or video.ndim != 1):
-        raise FieldValueError(
-            f"An array with an encoded video must be of type uint8 and have one dimension, got {video.dtype} with "
-            f"the shape {video.shape}."
-        )
+        rule = "An array with an encoded video must be of type uint8 and have one dimension"
+        raise FieldValueError(f"{rule}, got {video.dtype} with the shape {video.shape}.")
     if not isinstance(video, (bytes, bytearray, memoryview, np.ndarray)):
         raise FieldValueError(
             f"A video must be fed as the path of its file, as bytes, or as an array of uint8 with the encoded "
@@ -126,7 +124,7 @@ def _file_error(error: OSError, label: str, advice: str = "") -> Exception:
 
 
 def require_video(video: FedVideo, stream: int) -> None:
-    """Raise a `VideoError` if a file is no video or incomplete, as far as can be told without decoding."""
+    """Raise a `VideoError` if a file is no video or incomplete, as far as can be seen without decoding."""
     VideoDecoder(video.source, stream=stream, name=video.label).close()
     if missing_bytes(video.source):  # frames, or only an index behind them
         make_index(video.source, stream, video.label)
@@ -574,7 +572,7 @@ class VideoStreamInput(NativeInput):
             last_sequence_policy: The last sequence of a video that has not ``sequence_length`` frames is shorter
                 (``"partial"``, which needs ``ragged="list"`` of the loader, unless batches hold one sequence), or
                 is filled with black frames (``"pad"``).
-            blocking: What happens where a batch is asked for and all that was fed is used up: wait for `feed` or
+            blocking: What happens where a batch is requested and all that was fed is used up: wait for `feed` or
                 `close`, or with False a `NothingFedError`, after which the loop can be begun again.
             image_type: ``RGB``, ``BGR`` or ``GRAY``. Others than ``RGB`` are decoded on the CPU in any case.
             stream: Number of the video stream in files with several of them. Others than 0 are decoded on the CPU
@@ -725,10 +723,8 @@ class VideoStreamInput(NativeInput):
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         """Refuse to be pickled or copied."""
-        raise SourcePicklingError(
-            "A VideoStreamInput cannot be pickled or copied: what is fed to it in one process is not seen in "
-            "another. Create it in the process of the loop."
-        )
+        why = "what is fed to it in one process is not seen in another. Create it in the process of the loop."
+        raise SourcePicklingError(f"A VideoStreamInput cannot be pickled or copied: {why}")
 
     def __repr__(self) -> str:
         """Return the settings that tell it from others."""

@@ -302,7 +302,7 @@ def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameF
 def read_list_file(storage: Storage, list_name: str) -> FileTable:
     """Read a list with one name and its label per line, with white space in between.
 
-    As in DALI, a name is all that stands before the label but for white space at its end: it may contain white
+    As in DALI, a name is all that is before the label but for white space at its end: it may contain white
     space and begin with it. Lines without text are skipped. There are no comments. Labels are digits.
 
     Unlike DALI: a byte order mark at the start is skipped (there it becomes a part of the first name), a label
@@ -330,10 +330,8 @@ def read_list_file(storage: Storage, list_name: str) -> FileTable:
             if not parts:
                 continue
             if len(parts) != 2 or not parts[1].isdigit() or b"\0" in line:
-                raise SettingError(
-                    f"{path!r}, line {number}: expected a file name, white space, and a label (a whole number "
-                    f"of at least 0), got {_shown(line)}."
-                )
+                found = f"a label (a whole number of at least 0), got {_shown(line)}."
+                raise SettingError(f"{path!r}, line {number}: expected a file name, white space, and {found}")
             if len(parts[1].lstrip(b"0")) > 10 or int(parts[1]) > _LARGEST_LABEL:
                 rule = f"a label must be at most {_LARGEST_LABEL}"
                 raise SettingError(f"{path!r}, line {number}: {rule}, got {_shown(parts[1])}.")

@@ -213,7 +213,7 @@ class RangeReader:
         return content
 
     def _matched(self, start: int, end: int) -> bytes:
-        try:  # asks for parts of the version that was there when it was opened
+        try:  # requests parts of the version that was there when it was opened
             content, opened = self._read_on(start, end, cache_type="none")
         except OSError:
             self._version.require_same()

@@ -21,7 +21,7 @@ from ...limits.file_limits import FILE_BYTES, UNPACKED_BYTES, FileTooLargeError
 from ...threads import called_in_thread
 from ...url_secrets import cleaned
 
-# What tells versions of a file apart, besides its size; stores have one or the other.
+# What distinguishes versions of a file, apart from its size; stores have one or the other.
 _TIME_KEYS = ("mtime", "created", "LastModified", "last_modified", "updated")
 _VERSION_KEYS = ("ETag", "etag", *_TIME_KEYS, "generation", "md5Hash", "CRC")
 
@@ -70,7 +70,7 @@ class FileVersion:
 
     @property
     def marks(self) -> str:
-        """What changes with the content, besides the size."""
+        """What changes with the content, apart from the size."""
         of_archive = {} if self.archive is None else {"archive": f"({self.archive.text})"}
         return ", ".join(f"{name}={value}" for name, value in {**self._marks, **of_archive}.items())
 
@@ -94,9 +94,9 @@ class FileVersion:
         self._require(*self._ask())
 
     def require_answer(self, size: int | None, marks: Mapping[str, str]) -> None:
-        """Raise a `ReplacedFileError` where what came with a part of the file tells that it is another one.
+        """Raise a `ReplacedFileError` where what came with a part of the file says that it is another one.
 
-        The store is asked again only where that does not tell.
+        The store is asked again only where that says nothing.
         """
         if self._marks.keys() != marks.keys() or (size is None and not marks):
             self.require_same()
@@ -104,7 +104,7 @@ class FileVersion:
             self._require(self.size if size is None else size, marks)
 
     def require_info(self, info: Mapping[str, Any]) -> None:
-        """Raise a `ReplacedFileError` where what fsspec has found out later tells that it is another one."""
+        """Raise a `ReplacedFileError` where what fsspec has found out later says that it is another one."""
         self._require(*_stated(info))
 
     def _require(self, size: int | None, marks: Mapping[str, str]) -> None:
@@ -141,7 +141,7 @@ class HttpAnswer:
     Attributes:
         size: Number of bytes of the file; None where the server does not say.
         marks: What the server says that changes with the content.
-        content: The part that was asked for.
+        content: The part that was requested.
     """
 
     size: int | None
@@ -150,13 +150,13 @@ class HttpAnswer:
 
 
 def is_http(file_system: Any) -> bool:
-    """Whether files are asked for by HTTP."""
+    """Whether files are requested by HTTP."""
     module = sys.modules.get("fsspec.implementations.http")
     return module is not None and isinstance(file_system, module.HTTPFileSystem)
 
 
 def bounded(url: str, options: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
-    """Complete the arguments of a file system: web servers are asked for files as they are, and within a time.
+    """Complete the arguments of a file system: web servers send files as they are, and within a time.
 
     Args:
         url: Such as ``https://host/train`` or ``zip://train::https://host/all.zip``.
@@ -395,7 +395,7 @@ def read_file(file_system: Any, path: str, reading: RemoteReading) -> bytes:
     """
 
     def read() -> bytes:
-        if getattr(file_system, "protocol", None) in _ARCHIVES:  # whose index tells it, without a request
+        if getattr(file_system, "protocol", None) in _ARCHIVES:  # whose index has it, without a request
             UNPACKED_BYTES.require(FileVersion(file_system, path).size or 0, "it has {} bytes")
         content = answer_of(file_system, whole, path) if is_http(file_system) else file_system.cat_file(path)
         if reading.checks_length:

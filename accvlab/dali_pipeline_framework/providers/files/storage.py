@@ -278,7 +278,7 @@ def parent_of(path: str) -> tuple[str, str]:
 
 
 def _link_of_names(url: str) -> tuple[str, str, str]:
-    """The first link of a chain with ``://`` in it, and what stands before and behind it."""
+    """The first link of a chain with ``://`` in it, and what is before and behind it."""
     links = url.split("::")
     position = next(number for number, link in enumerate(links) if is_url(link))
     before, behind = links[:position], links[position + 1 :]

@@ -74,10 +74,8 @@ class TimestampParser:
         if self._pattern is not None:
             found = self._pattern.search(file_name)
             if found is None or found.group(1) is None:
-                raise SettingError(
-                    f"`timestamp` finds no time stamp in the file name {file_name!r}: the regular expression "
-                    f"{self._pattern.pattern!r} does not match."
-                )
+                why = f"the regular expression {self._pattern.pattern!r} does not match."
+                raise SettingError(f"`timestamp` finds no time stamp in the file name {file_name!r}: {why}")
             text = found.group(1)
         return self._number(text, file_name)
 
@@ -105,10 +103,8 @@ def _by_function(function: Callable[[str], float], file_name: str) -> int | floa
     try:
         return _checked(int(value) if isinstance(value, numbers.Integral) else number(value, "timestamp"))
     except ValueError as error:
-        raise SettingError(
-            f"The function given as `timestamp` must return a finite number of at most 64 bits, got {value!r} for "
-            f"the file name {file_name!r}."
-        ) from error
+        rule = "The function given as `timestamp` must return a finite number of at most 64 bits"
+        raise SettingError(f"{rule}, got {value!r} for the file name {file_name!r}.") from error
 
 
 def _checked(value: int | float) -> int | float:
@@ -250,10 +246,8 @@ def align_by_name(files: Sequence[Sequence[str]], where: Sequence[str]) -> RigTi
         for name in names:
             stem = os.path.splitext(name)[0]
             if stem in of_camera:
-                raise SettingError(
-                    f"Frames are aligned by their names without extension, so they must differ in them, got "
-                    f"{of_camera[stem]!r} and {name!r} in {folder!r}. Remove one."
-                )
+                rule = "Frames are aligned by their names without extension, so they must differ in them"
+                raise SettingError(f"{rule}, got {of_camera[stem]!r} and {name!r} in {folder!r}. Remove one.")
             of_camera[stem] = name
             first_names[stem] = min(name, first_names.get(stem, name), key=os.fsencode)
         by_stem.append(of_camera)
@@ -302,7 +296,7 @@ def align_by_time(
 
 
 def stamp_of(name: str, folder: str, parser: TimestampParser) -> int | float:
-    """Read a time stamp off a file name, or raise a `SettingError` that tells the folder, too."""
+    """Read a time stamp off a file name, or raise a `SettingError` that names the folder, too."""
     try:
         return parser(name)
     except SettingError as error:

@@ -125,7 +125,7 @@ _EXTENSIONS = (
 
 @attrs.define
 class RecordingFolders:
-    """The folders of recordings below a root, and the frames in them. It looks when it is asked.
+    """The folders of recordings below a root, and the frames in them. They are listed on request.
 
     Attributes:
         storage: The root.
@@ -207,10 +207,8 @@ class RecordingFolders:
         if self.layout == "camera/recording" and self.cameras is not None:
             found = "The folders of the cameras have no folders in them."
         elif files:
-            found = (
-                f"The root itself has {len(files)} file(s), e.g. {min(files)!r}: put the frames of each recording "
-                f"into a folder of its own."
-            )
+            advice = f"{min(files)!r}: put the frames of each recording into a folder of its own."
+            found = f"The root itself has {len(files)} file(s), e.g. {advice}"
         return f"There is no recording in {self.storage.root!r}: frames must lie as {self.expected()!r}. {found}"
 
     def why_there_is_no_frame(self, recordings: Sequence[str]) -> str:
@@ -230,10 +228,8 @@ class RecordingFolders:
         elif within:
             advice = f"`cameras` are {[*(self.cameras or {}).values()]!r}; in {recording!r} {_listed(within)}."
         skipped = f" {self.num_skipped} other file(s) or folder(s), e.g. {self.skipped!r}." if self.skipped else ""
-        return (
-            f"There is no frame in the {len(recordings)} recording(s) of {self.storage.root!r}: frames must lie "
-            f"as {self.expected()!r}.{skipped} {advice}"
-        )
+        why = f"frames must lie as {self.expected()!r}.{skipped} {advice}"
+        return f"There is no frame in the {len(recordings)} recording(s) of {self.storage.root!r}: {why}"
 
 
 def has_image_extension(name: str) -> bool:
@@ -332,7 +328,7 @@ class FrameIndex:
 
 
 def index_frames(folders: FrameFolders, has_timestamps: bool = False) -> FrameIndex:
-    """List the frames, with time stamps if asked for; for errors see `FrameDataProvider`."""
+    """List the frames, with time stamps if requested; for errors see `FrameDataProvider`."""
     if folders.timestamp is not None and folders.align != "time" and not has_timestamps:
         uses = "`align='time'` and `timestamp_name`"
         raise SettingError(f"`timestamp` is for {uses}, and neither is given: leave it out.")

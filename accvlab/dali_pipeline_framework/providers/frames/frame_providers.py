@@ -273,7 +273,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
 
     **Sharing.** With ``share_frames``, sequences of a batch that overlap share their frames: each frame is read,
     sent and decoded once per batch. The fields ``encoded`` then hold the frames of the batch in any order, and
-    ``places`` tells the decoder where those of each sequence are. The inputs of this package load such samples by
+    ``places`` says where those of each sequence are. The inputs of this package load such samples by
     `load_batch`, also behind the providers of this package that wrap others. A sample of `get_data` has all of its
     frames.
 
@@ -332,10 +332,8 @@ class FrameSequenceDataProvider(FrameProviderBase):
         choice(tail, "tail", get_args(ClipTail))
         is_too_long = length > MOST_FRAMES_TO_SHARE
         if share_frames and is_too_long:
-            raise SettingError(
-                f"Sequences of more than {MOST_FRAMES_TO_SHARE} frames cannot share them, got "
-                f"`sequence_length={length}` and `share_frames={share_frames!r}`."
-            )
+            rule = f"Sequences of more than {MOST_FRAMES_TO_SHARE} frames cannot share them"
+            raise SettingError(f"{rule}, got `sequence_length={length}` and `share_frames={share_frames!r}`.")
         if share_frames is None:
             share_frames = not is_too_long and can_overlap(length, stride, step)
         self._shares = flag(share_frames, "share_frames")

@@ -260,7 +260,7 @@ class ListedStarts(ClipStarts):
             windows: Frames of a clip.
             sequence_length: Frames per clip.
             keeps_incomplete: Whether there are incomplete clips, where they have a frame of their own.
-            needs_room: Whether `room` is asked for.
+            needs_room: Whether `room` is called.
         """
         if keeps_incomplete:
             is_clip = _has_own_frames_or_all(candidates, windows, sequence_length, int(edges[-1]))
@@ -675,7 +675,7 @@ class Clips:
 
 
 def _interval(interval: float | None, name: str, frames: int, frames_name: str) -> float | None:
-    """An interval in time, which stands in place of a number of frames."""
+    """An interval in time, in place of a number of frames."""
     if interval is not None and frames != 1:
         got = f"{name}={interval!r} and {frames_name}={frames}"
         raise SettingError(f"`{name}` stands in place of `{frames_name}`: give one of them. Got {got}.")

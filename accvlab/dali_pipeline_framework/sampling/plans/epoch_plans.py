@@ -28,7 +28,7 @@ class EpochPlan(ABC):
 
     @property
     def num_begun_batches(self) -> int:
-        """Number of batches that can be asked for: also one that is dropped, where the plan has that."""
+        """Number of batches that can be requested: also one that is dropped, where the plan has that."""
         return self.num_batches
 
     @abstractmethod
@@ -141,7 +141,7 @@ class Segments:
         units: The units.
         first_offsets: Offset of the segment's first sample in its unit.
         lengths: Number of samples.
-        visits: Tells apart several deliveries of a unit in the same epoch.
+        visits: Distinguishes several deliveries of a unit in the same epoch.
     """
 
     units: Int64Array

@@ -47,7 +47,7 @@ class PlannedBatch:
             nothing may be carried over from the slot's previous sample. Padding belongs to nothing: True there,
             whatever is given, and to be given as True for the sample that follows in the slot.
         is_last: ``(B,)`` bool, whether the slot ends it here; True on padding.
-        visit: ``(B,)`` int64, tells apart several deliveries of a sample or sequence in the same epoch.
+        visit: ``(B,)`` int64, distinguishes several deliveries of a sample or sequence in the same epoch.
         is_over: ``(B,)`` bool, whether the slot has nothing more to deliver in this epoch, so that smaller batches
             can leave it out; same as ``is_padding`` unless given.
 
@@ -77,7 +77,7 @@ class PlannedBatch:
         visit: Any = 0,
         is_over: Any = None,
     ) -> None:
-        """Plan a batch; a single value stands for all slots."""
+        """Plan a batch; a single value is for all slots."""
         given = (indices, is_padding, sequence, frame, clip, is_first, is_last, visit, is_over)
         shape: tuple[int, ...] | None = None
         for name, values, dtype in zip(_FIELDS, given, _DTYPES, strict=True):  # a loop, since it must be fast
@@ -203,7 +203,7 @@ class UnitTable(ABC):
         Args:
             units: The units.
             offsets: ``(n,)``, position of the sample in its unit, from 0.
-            visits: ``(n,)``, at least 0: tells apart deliveries of a unit in an epoch, with a jitter each.
+            visits: ``(n,)``, at least 0: distinguishes deliveries of a unit in an epoch, with a jitter each.
             epoch_key: Key of what is random within a unit and differs between epochs.
         """
 

@@ -89,7 +89,7 @@ def require_openable(operator: str, paths: Iterable[str]) -> None:
 
     Raises:
         SettingError: One is a pipe, a socket or a device.
-        FileError: A folder or list that tells which files there are cannot be read. Also the builtin exception of
+        FileError: A folder or list of the files cannot be read. Also the builtin exception of
             the cause.
     """
     try:
@@ -137,7 +137,7 @@ def files_in_folders(root: str, is_wanted: Callable[[str], bool]) -> Iterator[st
                 continue
             with os.scandir(folder.path) as entries:
                 for entry in entries:
-                    # What the folder itself tells: no file is looked at. Links are.
+                    # What the folder itself says: no file is looked at. Links are.
                     is_plain = entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)
                     if not is_plain and is_wanted(entry.name):
                         yield entry.path
@@ -152,7 +152,7 @@ def images_of_annotations(annotations_file: str, root: str) -> Iterator[str]:
             for match in _FILE_NAME.finditer(content):
                 try:
                     yield os.path.join(root, json.loads(match[1]))
-                except ValueError:  # DALI tells what is wrong with it
+                except ValueError:  # DALI says what is wrong with it
                     continue
 
 
@@ -177,7 +177,7 @@ def video_files(arguments: Mapping[str, Any]) -> list[str]:
 def require_complete(paths: Iterable[str]) -> None:
     """Refuse videos that break off or may not be read: DALI delivers the frames that it gets, without a word.
 
-    A file that lacks bytes at its end may still have all frames; PyAV tells. Where it is missing, there is a
+    A file that lacks bytes at its end may still have all frames; PyAV knows. Where it is missing, there is a
     warning.
 
     Raises:
@@ -205,7 +205,7 @@ def require_complete(paths: Iterable[str]) -> None:
                 "The video %r lacks %d bytes at its end. DALI delivers the frames that are there.", path, count
             )
         except FrameworkError:
-            continue  # DALI tells that it cannot be opened
+            continue  # DALI reports that it cannot be opened
     if errors:
         several = f"{len(errors)} of {len(paths)} videos cannot be used:\n{bullets(errors, _MOST_NAMED)}"
         raise errors[0] if len(errors) == 1 else VideoError(several)

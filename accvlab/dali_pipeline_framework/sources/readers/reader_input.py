@@ -168,7 +168,7 @@ class ReaderInput(NativeInput, ABC):
         with warnings.catch_warnings(record=True) as caught:  # DALI overrules filters
             outputs = operator(name=name, device=self._device(), **arguments)
         for warning in caught:
-            # fn.readers.sequence is deprecated in favour of what this package offers beside it.
+            # fn.readers.sequence is deprecated in favour of what this package offers next to it.
             if DEPRECATED_SEQUENCES not in str(warning.message):
                 warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
         fields = zip(self.fields, self._in_order(outputs), strict=True)
@@ -219,10 +219,8 @@ class ReaderInput(NativeInput, ABC):
         if last_batch is not None:
             given = self._arguments.get("pad_last_batch")
             if given is not None and bool(given) != (last_batch != "wrap"):
-                raise SettingError(
-                    f"The reader was created with pad_last_batch={given}, which does not go with "
-                    f"last_batch={last_batch!r} of the loader. Leave `pad_last_batch` out."
-                )
+                why = f"does not go with last_batch={last_batch!r} of the loader. Leave `pad_last_batch` out."
+                raise SettingError(f"The reader was created with pad_last_batch={given}, which {why}")
             changed._last_batch = check_last_batch(last_batch)
         return changed
 
@@ -256,7 +254,7 @@ class ReaderInput(NativeInput, ABC):
 
     @property
     def last_batch(self) -> LastBatch:
-        """What becomes of a last batch that is not full."""
+        """Handling of a last batch that is not full."""
         return self._last_batch
 
     @property
