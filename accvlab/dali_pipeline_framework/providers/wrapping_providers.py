@@ -260,7 +260,8 @@ def _clashes(formats: Mapping[str, GroupFormat]) -> Iterator[FormatProblem]:
                 ranks.setdefault(leaf.ndim, name)
             for label, number in (leaf.mapping or {}).items():
                 known, owner = numbers.setdefault(label, (number, name))
-                if not _same(known, number):
+                # A NaN is not equal to itself, but written alike.
+                if not np.array_equal(known, number) and repr(known) != repr(number):
                     what = "unlisted labels (the key None)" if label is None else f"label {label!r}"
                     labels.setdefault(label, f"{what}: {known!r} in {owner}, {number!r} in {name}")
         if len(ranks) > 1:
@@ -269,11 +270,6 @@ def _clashes(formats: Mapping[str, GroupFormat]) -> Iterator[FormatProblem]:
         if labels:
             lines = bullets(labels.values(), _MOST_LABELS_PER_FIELD)
             yield FormatProblem(f"the mappings must give a label the same number, got:\n{lines}", path)
-
-
-def _same(number: object, other: object) -> bool:
-    # A NaN is not equal to itself, but written alike.
-    return bool(np.array_equal(number, other)) or repr(number) == repr(other)  # type: ignore[arg-type]
 
 
 def _sequence_lengths(provider: DataProvider, position: int, num_samples: int) -> npt.NDArray[np.int64]:

@@ -147,10 +147,7 @@ class _CompletedInput(InputBase, ABC):
         num_batches: int | None = getattr(self._source, "num_batches_per_epoch", None)
         return num_batches if is_callable else num_batches or self._source.length
 
-    @property
-    def num_batches_per_epoch(self) -> int | None:  # type: ignore[override]
-        """Same as `length`."""
-        return self.length
+    num_batches_per_epoch = length
 
     def _context(self, place: SamplePlace, epoch: int, batch: int, slot: int, is_filled: bool) -> tuple[Any, ...]:
         is_padding = place.is_padding or (is_filled and self._settings.last_batch == "pad")

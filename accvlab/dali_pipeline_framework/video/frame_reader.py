@@ -347,7 +347,10 @@ class FrameReaderPool:
         try:
             frames = entry.reader.frames(numbers)
         except BaseException:
-            self._give_up(entry)
+            with self._lock:
+                self._num_busy -= 1
+                self._closed = self._closed._plus(entry.reader)
+            entry.reader.close()
             raise
         with self._lock:
             self._num_busy -= 1
@@ -391,12 +394,6 @@ class FrameReaderPool:
         entry = next(of_video, self._idle[0])
         entry.has_continued = False
         return entry
-
-    def _give_up(self, entry: _Entry) -> None:
-        with self._lock:
-            self._num_busy -= 1
-            self._closed = self._closed._plus(entry.reader)
-        entry.reader.close()
 
     @property
     def statistics(self) -> DecodingStatistics:

@@ -16,14 +16,7 @@ from nvidia.dali import types
 from ..checks import choice, index_in, one_of, whole_number
 from ..errors import SettingError
 from ..providers.files.storage import as_utf8
-from ..providers.frames.camera_rigs import (
-    MissingFrame,
-    OptionalField,
-    RigAccount,
-    RigProviderBase,
-    align_times,
-    exact,
-)
+from ..providers.frames import camera_rigs as rigs
 from ..sample_data import SampleDataGroup
 from ..sample_data.formats import DECODED_CLIP, DECODED_IMAGE
 from ..sample_data.names import Name
@@ -64,7 +57,7 @@ class VideoTracks:
     rows: tuple[Int64Array, ...] | None = None
     camera_names: tuple[str, ...] = ()
     offsets_s: npt.NDArray[np.float64] | None = None
-    missing: tuple[MissingFrame, ...] = ()
+    missing: tuple[rigs.MissingFrame, ...] = ()
     reference: int = 0
 
     def describe(self) -> str:
@@ -136,19 +129,19 @@ def _of_rig(settings: Videos, kept: KeptFrames) -> VideoTracks:
     columns = videos.numbers.reshape(len(names), num_recordings).T
     numbers: list[int] = []
     rows: list[Int64Array] = []
-    account = RigAccount()
+    account = rigs.RigAccount()
     for number in range(num_recordings):
         of_recording = [
             (videos.indices[place], offset_s)
             for place, offset_s in zip(columns[number].tolist(), offsets_s[number].tolist(), strict=True)
         ]
-        times = [(index.pts, index.time_base, exact(offset_s)) for index, offset_s in of_recording]
-        matched = align_times(times, settings.reference, settings.tolerance_s)
+        times = [(index.pts, index.time_base, rigs.exact(offset_s)) for index, offset_s in of_recording]
+        matched = rigs.align_times(times, settings.reference, settings.tolerance_s)
         reference_times_s = _times_s(*of_recording[settings.reference])
         account.num_times += len(matched)
         for position, camera in np.argwhere(matched < 0).tolist():
             time_s = float(reference_times_s[position])
-            account.missing.append(MissingFrame(number, names[camera], position, time_s))
+            account.missing.append(rigs.MissingFrame(number, names[camera], position, time_s))
         runs = settings.runs(np.all(matched >= 0, axis=1))
         numbers += [number] * len(runs)
         rows += [matched[run] for run in runs]
@@ -266,7 +259,7 @@ _MOST_DESCRIBED = 8
 _BLACK: UInt8Array = np.zeros(1, np.uint8)
 
 
-class VideoProviderBase(RigProviderBase, ABC):
+class VideoProviderBase(rigs.RigProviderBase, ABC):
     """A data set of videos. A sample is one or more frames of a track (`VideoTracks`)."""
 
     def __init__(
@@ -304,13 +297,13 @@ class VideoProviderBase(RigProviderBase, ABC):
         self._first = np.concatenate(([0], np.cumsum(self._counts)))  # (S + 1,), sample of each track
         num_more = 0 if holds_one_frame else 1
         content = DECODED_IMAGE if holds_one_frame else DECODED_CLIP
-        further: list[OptionalField] = [
+        further: list[rigs.OptionalField] = [
             (of_frames.get("first_frame_number"), types.DALIDataType.INT32, 1),
             (of_frames.get("frame_numbers"), types.DALIDataType.INT32, num_more),
             (of_frames.get("timestamps"), types.DALIDataType.FLOAT64, num_more),
             (of_frames.get("path"), types.DALIDataType.STRING, None),
         ]
-        of_sample: list[OptionalField] = [(recording_number, types.DALIDataType.INT32, 0)]
+        of_sample: list[rigs.OptionalField] = [(recording_number, types.DALIDataType.INT32, 0)]
         label = None if self._tracks.labels is None else label
         (of_sample if self._tracks.camera_names else further).insert(0, (label, types.DALIDataType.INT32, 1))
         self._frames_name, self._label_name, self._recording_number_name = frames, label, recording_number

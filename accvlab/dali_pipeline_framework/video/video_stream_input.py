@@ -20,18 +20,10 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
+from .. import errors
 from ..checks import flag, one_of, whole_number
 from ..engine.dali.texts import NOTHING_FED, dali_cause
-from ..errors import (
-    ClosedError,
-    FieldValueError,
-    FileError,
-    NothingFedError,
-    SettingError,
-    SourcePicklingError,
-    VideoError,
-    error_that_is_also,
-)
+from ..errors import FieldValueError, FileError, SettingError, VideoError, error_that_is_also
 from ..sample_data import SampleDataGroup
 from ..sample_data.formats import DECODED_CLIP
 from ..sample_data.names import Name
@@ -420,7 +412,7 @@ class _DecodedBatches:
             while not self.is_ready():
                 is_used_up = not (self._is_decoding or self.feed.waiting or self.feed.is_closed)
                 if is_used_up and not is_blocking:
-                    raise NothingFedError(
+                    raise errors.NothingFedError(
                         f"There is no video to decode: all {self.feed.num_fed} that were fed are used up. Feed "
                         f"another one with `feed`, or say with `close` that no more follow; with "
                         f"blocking=True the loop waits for it."
@@ -436,7 +428,7 @@ class _DecodedBatches:
         with self.feed.changed:
             self.feed.changed.wait_for(self.is_ready)
             if self.decoder.is_stopped:
-                raise ClosedError("The pipeline was closed while it waited for a video.")
+                raise errors.ClosedError("The pipeline was closed while it waited for a video.")
             if self._batches:
                 self.feed.changed.notify_all()
                 return self._batches.popleft()
@@ -621,7 +613,9 @@ class VideoStreamInput(NativeInput):
         require_video(FedVideo(-1, source, called), self._settings.stream)
         with feed.changed:
             if feed.is_closed:
-                raise ClosedError("The stream was closed, so no more videos can be fed. Create a new stream.")
+                raise errors.ClosedError(
+                    "The stream was closed, so no more videos can be fed. Create a new stream."
+                )
             number = feed.num_fed
             feed.waiting.append(FedVideo(number, source, f"{called} (video {number})"))
             feed.num_fed += 1
@@ -724,7 +718,7 @@ class VideoStreamInput(NativeInput):
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         """Refuse to be pickled or copied."""
         why = "what is fed to it in one process is not seen in another. Create it in the process of the loop."
-        raise SourcePicklingError(f"A VideoStreamInput cannot be pickled or copied: {why}")
+        raise errors.SourcePicklingError(f"A VideoStreamInput cannot be pickled or copied: {why}")
 
     def __repr__(self) -> str:
         """Return the settings that tell it from others."""

@@ -19,15 +19,7 @@ from ...sample_data.names import Name
 from ...unknown_arguments import explains_unknown_arguments
 from ...url_secrets import without_secrets
 from ..data_provider import DataProvider
-from .file_scan import (
-    DEFAULT_FILE_FILTERS,
-    FilePath,
-    NameFilter,
-    check_mode,
-    list_given_files,
-    read_list_file,
-    scan_folders,
-)
+from . import file_scan
 from .storage import Storage, StoragePath, as_utf8, checked_path, parent_of
 
 
@@ -64,9 +56,9 @@ class FileDataProvider(DataProvider):
         file_root: StoragePath | None = None,
         *,
         file_list: StoragePath | None = None,
-        files: FilePath | Iterable[FilePath] | None = None,
+        files: file_scan.FilePath | Iterable[file_scan.FilePath] | None = None,
         labels: SupportsIndex | Iterable[SupportsIndex] | None = None,
-        file_filters: str | Iterable[str] = DEFAULT_FILE_FILTERS,
+        file_filters: str | Iterable[str] = file_scan.DEFAULT_FILE_FILTERS,
         dir_filters: str | Iterable[str] | None = None,
         case_sensitive_filter: bool = False,
         data_name: Name | None = "data",
@@ -103,21 +95,25 @@ class FileDataProvider(DataProvider):
         """
         self._field_names = (data_name, label_name, path_name, index_name)
         self._blueprint = self._make_blueprint()
-        check_mode(file_root, file_list, files, labels)
-        file_filter = NameFilter(file_filters, case_sensitive=case_sensitive_filter, argument="file_filters")
+        file_scan.check_mode(file_root, file_list, files, labels)
+        file_filter = file_scan.NameFilter(
+            file_filters, case_sensitive=case_sensitive_filter, argument="file_filters"
+        )
         folder_filter = None
         if dir_filters is not None:
-            folder_filter = NameFilter(dir_filters, case_sensitive=case_sensitive_filter, argument="dir_filters")
+            folder_filter = file_scan.NameFilter(
+                dir_filters, case_sensitive=case_sensitive_filter, argument="dir_filters"
+            )
         self._storage = Storage("" if file_root is None else file_root, storage_options)
         if files is not None:
-            self.file_table = list_given_files(files, labels)
+            self.file_table = file_scan.list_given_files(files, labels)
         elif file_list is not None:
             folder, name = parent_of(checked_path(file_list, "file_list"))
             of_list = Storage(folder, storage_options)
-            self.file_table = read_list_file(of_list, name)
+            self.file_table = file_scan.read_list_file(of_list, name)
             self._storage = of_list if file_root is None else self._storage
         else:
-            self.file_table = scan_folders(self._storage, file_filter, folder_filter)
+            self.file_table = file_scan.scan_folders(self._storage, file_filter, folder_filter)
 
     def _make_blueprint(self) -> SampleDataGroup:
         uint8, int32, string = types.DALIDataType.UINT8, types.DALIDataType.INT32, types.DALIDataType.STRING

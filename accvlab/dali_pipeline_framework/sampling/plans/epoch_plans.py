@@ -119,10 +119,8 @@ def units_order(
     """The order of units: by weight where there are weights, else each once."""
     if weights is None:
         if num_per_epoch is not None:
-            raise SettingError(
-                f"`num_per_epoch` goes with `weights`: without weights each is delivered once per epoch. Got "
-                f"{num_per_epoch!r} without weights."
-            )
+            why = f"without weights each is delivered once per epoch. Got {num_per_epoch!r} without weights."
+            raise SettingError(f"`num_per_epoch` goes with `weights`: {why}")
         return ShuffledOrder(num_units, seed, shuffle)
     if not shuffle:
         why = "draws by weight are random. Leave one of the two out"
