@@ -20,6 +20,7 @@ from ...unknown_arguments import explains_unknown_arguments
 from ...url_secrets import without_secrets
 from ..data_provider import DataProvider
 from . import file_scan
+from .file_scan import DEFAULT_FILE_FILTERS, FilePath, NameFilter
 from .storage import Storage, StoragePath, as_utf8, checked_path, parent_of
 
 
@@ -56,9 +57,9 @@ class FileDataProvider(DataProvider):
         file_root: StoragePath | None = None,
         *,
         file_list: StoragePath | None = None,
-        files: file_scan.FilePath | Iterable[file_scan.FilePath] | None = None,
+        files: FilePath | Iterable[FilePath] | None = None,
         labels: SupportsIndex | Iterable[SupportsIndex] | None = None,
-        file_filters: str | Iterable[str] = file_scan.DEFAULT_FILE_FILTERS,
+        file_filters: str | Iterable[str] = DEFAULT_FILE_FILTERS,
         dir_filters: str | Iterable[str] | None = None,
         case_sensitive_filter: bool = False,
         data_name: Name | None = "data",
@@ -96,14 +97,10 @@ class FileDataProvider(DataProvider):
         self._field_names = (data_name, label_name, path_name, index_name)
         self._blueprint = self._make_blueprint()
         file_scan.check_mode(file_root, file_list, files, labels)
-        file_filter = file_scan.NameFilter(
-            file_filters, case_sensitive=case_sensitive_filter, argument="file_filters"
-        )
+        file_filter = NameFilter(file_filters, case_sensitive=case_sensitive_filter, argument="file_filters")
         folder_filter = None
         if dir_filters is not None:
-            folder_filter = file_scan.NameFilter(
-                dir_filters, case_sensitive=case_sensitive_filter, argument="dir_filters"
-            )
+            folder_filter = NameFilter(dir_filters, case_sensitive=case_sensitive_filter, argument="dir_filters")
         self._storage = Storage("" if file_root is None else file_root, storage_options)
         if files is not None:
             self.file_table = file_scan.list_given_files(files, labels)
