@@ -16,7 +16,7 @@ import operator
 import os
 from collections.abc import Callable, Iterable, Sized
 from numbers import Real
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import attrs
 import numpy as np
@@ -313,6 +313,11 @@ def valid(check: Callable[..., object], **limits: object) -> Callable[[object, a
         check(value, field.name, **limits)
 
     return validator
+
+
+def one_of(alternatives: Any) -> Any:
+    """Make a validator of a field of attrs for one of the values of a ``Literal``."""
+    return valid(choice, allowed=get_args(alternatives))
 
 
 # --- texts of messages ----------------------------------------------------------------------------------

@@ -115,4 +115,4 @@ def definition() -> PipelineDefinition:
 
 
 def reader() -> PipelineDefinition:
-    return PipelineDefinition(FileReader(files=["a.jpg"]), [])
+    return PipelineDefinition(FileReader(files=[__file__]), [])

@@ -3,10 +3,10 @@
 
 In a pipeline each draw goes through these::
 
-    DrawPlan     each step of the chain is asked for its draws (`declare_draws`): a list of `PlannedDraw`
+    DrawPlan     each step of the chain declares its draws (`declare_draws`): a list of `PlannedDraw`
     the input    computes the numbers of that list for each sample (or reads them from a record); they are outputs
                  of the external source
-    GraphDraws   a step that asks for a draw (`draw`) while it defines its operators gets that output
+    GraphDraws   a step that requests a draw (`draw`) while it defines its operators gets that output
     ArrayDraws   a step that is applied to a sample of arrays gets the numbers of that sample
 
 A draw is found again by the position of its step in the chain, the step object, the group of the sample that the
@@ -137,7 +137,7 @@ class DrawPlan:
         """Note the draws that a step declares for the current group.
 
         Raises:
-            SettingError: A draw cannot have the key that it asks for.
+            SettingError: A draw cannot have the key that it names.
         """
         if not draws:
             return
@@ -294,11 +294,11 @@ class GraphDraws(DrawSupply):
         ]
 
     def made(self) -> list[DataNode]:
-        """Get the nodes of the draws that the steps have asked for."""
+        """Get the nodes of the draws that the steps have requested."""
         return [*self._made.values()]
 
     def unused(self) -> list[PlannedDraw]:
-        """Get the draws of the plan that no step has asked for."""
+        """Get the draws of the plan that no step has requested."""
         if self._plan is None:
             return []
         both = zip(self._plan.index, self._plan.draws, strict=True)
@@ -331,7 +331,7 @@ class ArrayDraws(DrawSupply):
     def __init__(self, plan: DrawPlan | None = None) -> None:
         """Set up for the draws of a plan; None outside of a pipeline."""
         super().__init__(plan, None if plan is None else self._number_of)
-        self._numbers: Callable[[int], Any] = _no_numbers
+        self._numbers: Callable[[int], Any]  # of a sample
 
     def begin_sample(self, numbers: Callable[[int], Any]) -> None:
         """Begin with a sample, for which ``numbers`` gives the array of each draw of the plan."""
@@ -353,10 +353,6 @@ class ArrayDraws(DrawSupply):
         else:
             numbers = np.random.randint(draw.low, draw.high, draw.shape)
         return np.asarray(numbers, draw.numpy_dtype)[()]
-
-
-def _no_numbers(index: int) -> Any:
-    raise AssertionError("`begin_sample` comes first")
 
 
 def _place(position: int, step: DrawingStep, draw: RandomDraw) -> _Place:
@@ -416,9 +412,8 @@ class RunningStep:
         running = _running.get()
         what = f"{type(step).__name__}.draw({name!r})"
         if running is None or running._step is not step:
-            raise SettingError(
-                f"{what} works only while the step is applied, i.e. in its _process. Apply steps by calling them."
-            )
+            rule = "works only while the step is applied, i.e. in its _process"
+            raise SettingError(f"{what} {rule}. Apply steps by calling them.")
         if name not in running._draws:
             declared = ", ".join(map(repr, running._draws)) or "none"
             raise SettingError(f"{what}: there is no such draw. Declared by declare_draws: {declared}.")

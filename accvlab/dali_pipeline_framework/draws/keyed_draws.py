@@ -81,12 +81,12 @@ def random_uniform(key: int | UInt64Array, counters: npt.ArrayLike) -> npt.NDArr
 
 
 def digest(array: npt.NDArray[np.generic]) -> str:
-    """Make a short text that tells arrays of different values apart: 12 hexadecimal digits."""
+    """Make a short text that distinguishes arrays of different values: 12 hexadecimal digits."""
     return f"{hash_bytes(np.ascontiguousarray(array).tobytes()) & 0xFFFFFFFFFFFF:012x}"
 
 
 class SamplePlace(NamedTuple):
-    """Where a sample stands.
+    """Place of a sample.
 
     Attributes:
         epoch: Epoch, from 0.
@@ -101,7 +101,7 @@ class SamplePlace(NamedTuple):
             True on padding, and on the sample that follows it in the slot: nothing may be carried over.
         is_last: Whether the slot ends it with this sample; True on padding.
         is_padding: Whether the sample only fills the slot: it repeats another one and is not to be counted.
-        visit: Tells apart several deliveries of a sample (or sequence) in the same epoch.
+        visit: Distinguishes several deliveries of a sample (or sequence) in the same epoch.
     """
 
     epoch: int
@@ -120,7 +120,7 @@ class SamplePlace(NamedTuple):
 def place_at(source: Any, info: types.SampleInfo, shard: tuple[int, int], batch_size: int) -> SamplePlace:
     """Get the place of the sample at a position of an input.
 
-    Where the input tells neither place (``get_place``) nor index (``get_sample_index``), the position in the epoch
+    Where the input knows neither place (``get_place``) nor index (``get_sample_index``), the position in the epoch
     of all shards is the index.
 
     Args:
@@ -190,13 +190,13 @@ def seed_global_generators(seed: int) -> None:
 
 @attrs.frozen
 class SampleSeeds:
-    """What seeds depend on, besides the sample.
+    """What seeds depend on, apart from the sample.
 
     Attributes:
         seed: Seed of the pipeline.
         shard: Shard id and number of shards of the input.
         batch_size: Samples per batch on this shard. Together with the shard it gives the position of a sample
-            among those of all shards, which is its index where the input tells neither place nor index.
+            among those of all shards, which is its index where the input knows neither place nor index.
     """
 
     seed: int = 0

@@ -100,10 +100,8 @@ def _checked_shape(shape: object) -> tuple[int, ...]:
     except TypeError:
         sizes = (-1,)
     if any(size < 1 for size in sizes):
-        raise SettingError(
-            f"The `shape` of a draw must be a tuple of whole numbers of at least 1, e.g. () for a scalar or (3,); "
-            f"got {shape!r}."
-        )
+        rule = "a tuple of whole numbers of at least 1, e.g. () for a scalar or (3,)"
+        raise SettingError(f"The `shape` of a draw must be {rule}; got {shape!r}.")
     return sizes
 
 
@@ -123,9 +121,8 @@ def _checked_int32(value: Any) -> int:
     except TypeError:
         number = None
     if number is None or isinstance(value, bool) or not _INT32.min <= number <= _INT32.max:
-        raise SettingError(
-            f"The limits of an integer draw must be whole numbers that fit into int32, got {value!r}."
-        )
+        rule = "whole numbers that fit into int32"
+        raise SettingError(f"The limits of an integer draw must be {rule}, got {value!r}.")
     return number
 
 
@@ -136,7 +133,7 @@ class UniformDraw:
     With ``low == high`` nothing is drawn: all numbers are ``low``.
 
     Attributes:
-        name: Name by which the step asks for the draw.
+        name: Name by which the step requests the draw.
         low: Lower limit, inclusive.
         high: Upper limit, exclusive.
         shape: Shape of the draw of one sample; a scalar if empty.
@@ -157,9 +154,8 @@ class UniformDraw:
 
     def __attrs_post_init__(self) -> None:
         if self.low > self.high:
-            raise SettingError(
-                f"Draw {self.name!r}: `low` must not exceed `high`, got {self.low} and {self.high}."
-            )
+            got = f"{self.low} and {self.high}"
+            raise SettingError(f"Draw {self.name!r}: `low` must not exceed `high`, got {got}.")
 
     @property
     def constant(self) -> float | None:
@@ -174,7 +170,7 @@ class IntegerDraw:
     With ``high == low + 1`` nothing is drawn: all numbers are ``low``.
 
     Attributes:
-        name: Name by which the step asks for the draw.
+        name: Name by which the step requests the draw.
         low: Lower limit, inclusive.
         high: Upper limit, exclusive.
         shape: Shape of the draw of one sample; a scalar if empty.
@@ -191,10 +187,8 @@ class IntegerDraw:
 
     def __attrs_post_init__(self) -> None:
         if self.low >= self.high:
-            raise SettingError(
-                f"Draw {self.name!r}: `low` must be less than `high`, which is not drawn itself; got {self.low} "
-                f"and {self.high}."
-            )
+            rule, got = "less than `high`, which is not drawn itself", f"{self.low} and {self.high}"
+            raise SettingError(f"Draw {self.name!r}: `low` must be {rule}; got {got}.")
 
     @property
     def constant(self) -> int | None:
@@ -209,7 +203,7 @@ class NormalDraw:
     With ``stddev == 0`` nothing is drawn: all numbers are ``mean``.
 
     Attributes:
-        name: Name by which the step asks for the draw.
+        name: Name by which the step requests the draw.
         mean: Mean of the distribution.
         stddev: Standard deviation, at least 0.
         shape: Shape of the draw of one sample; a scalar if empty.
@@ -295,7 +289,7 @@ class KeyedDraws:
             seed: A whole number.
             shard: Shard id and number of shards of the input.
             batch_size: Samples per batch on this shard. Together with the shard it gives the position of a sample
-                among those of all shards, which is its key where the input tells neither place nor index.
+                among those of all shards, which is its key where the input knows neither place nor index.
 
         Raises:
             SettingError: The seed is no whole number.
@@ -329,7 +323,7 @@ class KeyedDraws:
         """Compute the draws of a batch.
 
         Args:
-            source: The input, which is asked where the samples stand.
+            source: The input, which knows the places of the samples.
             infos: Positions of the samples.
             samples: The samples as flat arrays.
 
@@ -383,9 +377,7 @@ class KeyedDraws:
 
 
 def _key_of(key: DrawKey, positions: dict[FieldPath, int]) -> str | int:
-    if isinstance(key, FieldKey):
-        return positions[key.path]
-    return "sequence" if key in SEQUENCE_KEYS else "sample"
+    return positions[key.path] if isinstance(key, FieldKey) else "sequence" if key in SEQUENCE_KEYS else "sample"
 
 
 def _draw_key(planned: PlannedDraw, seed: int) -> int:
@@ -446,10 +438,8 @@ def records_of_batch(draws: Mapping[Any, Any]) -> list[DrawRecord]:
     columns = {str(name): as_numpy(value) for name, value in draws.items()}
     for name, column in columns.items():
         if column is None or column.ndim == 0:
-            raise FieldValueError(
-                f"{name}: the draws of a batch must be an array with the samples as first axis, got "
-                f"{draws[name]!r}"
-            )
+            rule = "the draws of a batch must be an array with the samples as first axis"
+            raise FieldValueError(f"{name}: {rule}, got {draws[name]!r}")
     arrays = {name: column for name, column in columns.items() if column is not None}
     sizes = {name: len(array) for name, array in arrays.items()}
     if len({*sizes.values()}) > 1:
@@ -505,10 +495,8 @@ def with_record(output: SampleDataGroup, name: Name, draws: Sequence[PlannedDraw
         SettingError: The name is taken.
     """
     if output.has_child(name):
-        raise SettingError(
-            f"The draws cannot be recorded as {name!r}: the output has a field of this name already. Pass another "
-            f"name as `record_draws`."
-        )
+        why = "the output has a field of this name already. Pass another name as `record_draws`."
+        raise SettingError(f"The draws cannot be recorded as {name!r}: {why}")
     extended = output.get_empty_like_self()
     extended.add_data_group_field(name, record_blueprint(draws))
     return extended

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handling of samples that fail, of workers that die, and of a run that stands still."""
+"""Handling of samples that fail, of workers that die, and of a run that hangs."""
 
 from ..public_names import public_names
 

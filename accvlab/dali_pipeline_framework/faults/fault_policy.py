@@ -21,7 +21,7 @@ from ..limits.file_limits import open_table
 from ..url_secrets import without_secrets
 
 SamplePolicy: TypeAlias = Literal["raise", "skip", "replace"]
-"""What becomes of samples that fail, see `FaultPolicy`."""
+"""Handling of samples that fail, see `FaultPolicy`."""
 
 
 def _quarantine(path: str | os.PathLike[str] | None) -> str | None:
@@ -39,7 +39,7 @@ class FaultPolicy:
     Without one, the first fault is raised. See the page on faults.
 
     Attributes:
-        samples: What becomes of a sample that cannot be loaded or decoded. ``"raise"``: an error, after which the
+        samples: Handling of a sample that cannot be loaded or decoded. ``"raise"``: an error, after which the
             loader can go on behind its batch. ``"skip"``: the batch has one sample less. ``"replace"``: another
             sample takes its place.
         max_failed: How many different samples may fail; with one more, the run ends with a summary.
@@ -89,7 +89,7 @@ class FaultPolicy:
 
     @classmethod
     def of(cls, faults: FaultPolicy | SamplePolicy | None) -> FaultPolicy:
-        """Get the policy of an argument ``faults``: a policy, what becomes of failed samples, or None.
+        """Get the policy of an argument ``faults``: a policy, the handling of failed samples, or None.
 
         Raises:
             SettingError: It is something else.
@@ -97,9 +97,8 @@ class FaultPolicy:
         if faults is None or isinstance(faults, FaultPolicy):
             return faults or cls()
         if not isinstance(faults, str):
-            raise SettingError(
-                f"`faults` must be a FaultPolicy, or 'raise', 'skip' or 'replace', got {shown(faults)}."
-            )
+            rule = "a FaultPolicy, or 'raise', 'skip' or 'replace'"
+            raise SettingError(f"`faults` must be {rule}, got {shown(faults)}.")
         return cls(samples=choice(faults, "faults", get_args(SamplePolicy)))
 
 
@@ -113,7 +112,7 @@ class QuarantineEntry:
 
     Attributes:
         sample_index: Index of the sample in the data set.
-        file: Where it comes from, as far as the provider tells.
+        file: Where it comes from, as far as the provider knows.
         reason: Why it failed.
         step: Where it failed: ``"loading"``, ``"checks"``, ``"steps"`` or ``"graph"``.
         epoch: Epoch in which it failed; None where it was found otherwise.
@@ -168,10 +167,8 @@ class Quarantine:
             finally:
                 os.close(file)
         except OSError as error:
-            raise QuarantineError(
-                f"The list of failed samples {self._path!r} cannot be written: {error.strerror}. Make room, or "
-                f"name another file: `FaultPolicy(quarantine=...)`."
-            ) from error
+            why = f"{error.strerror}. Make room, or name another file: `FaultPolicy(quarantine=...)`."
+            raise QuarantineError(f"The list of failed samples {self._path!r} cannot be written: {why}") from error
 
 
 @contextlib.contextmanager
@@ -193,7 +190,7 @@ def read_quarantine(path: str) -> list[QuarantineEntry]:
     Only ``"sample"`` is needed in a line, so such files can be written by hand. Empty lines count for nothing.
 
     Raises:
-        QuarantineError: It cannot be read, or a line is not of this form; tells which line.
+        QuarantineError: It cannot be read, or a line is not of this form; names the line.
     """
     try:
         with open_table(file_path(path, "path")) as file:
@@ -251,7 +248,7 @@ class FailedSample:
         stage: Where: ``"loading"`` (``get_data`` of the provider), ``"checks"`` (it does not fit the blueprint, or
             the others of its batch), ``"steps"`` (on arrays, in a worker) or ``"graph"``.
         outcome: What has become of it, e.g. ``"sample 7 in its place"``.
-        file: Where it comes from, as far as the provider tells (`DataProvider.describe_sample`).
+        file: Where it comes from, as far as the provider knows (`DataProvider.describe_sample`).
         epoch: Epoch in which that was noticed first.
         batch: Batch of the epoch.
         slot: Its number in the batch of this shard.
@@ -280,7 +277,7 @@ class FailedSamples:
     """Keeps the samples that have failed, in the order in which their batches were delivered.
 
     Attributes:
-        policy: What becomes of them.
+        policy: How they are handled.
         not_tried: Those that are not tried (again), and why: they stand on an exclusion list, or failed in the
             graph.
         num_delivered: Samples that were delivered so far.

@@ -38,7 +38,7 @@ def substitutes(sampler: RandomAccessSampler, place: SamplePlace, num_samples: i
 
 
 def _beside(sampler: RandomAccessSampler, place: SamplePlace) -> Iterator[int]:
-    """The frames beside it of what its slot plays."""
+    """The neighbouring frames of what its slot plays."""
     if place.sequence < 0 and place.clip < 0:
         return
     num_batches = sampler.num_batches(place.epoch)

@@ -47,10 +47,8 @@ class Limit:
         """Say that something has more than may be, in words like ``"it has {} bytes"``; empty where it has not."""
         if count <= self.most:
             return ""
-        return (
-            f"{what.format(count)}, more than the limit of {self.most}. Where it is meant, raise the limit: "
-            f"`limits.{self._setter}`"
-        )
+        advice = f"Where it is meant, raise the limit: `limits.{self._setter}`"
+        return f"{what.format(count)}, more than the limit of {self.most}. {advice}"
 
     def require(self, count: int, what: str) -> None:
         """Raise a `FileTooLargeError` where something has more than may be, see `excess`."""
@@ -91,7 +89,7 @@ def opened_file(path: str | os.PathLike[str], *, is_limited: bool = True) -> tup
 
     Raises:
         OSError: It cannot be opened, is too large (`FileTooLargeError`), or is no regular file: to read a pipe
-            could take for ever.
+            could take indefinitely.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would block
     try:
@@ -138,7 +136,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 _MOST: Final = 1024
-# What a worker takes at least, beside what all share: one that only hands on numbers, without PyTorch.
+# What a worker takes at least, next to what all share: one that only hands on numbers, without PyTorch.
 _FORKED_BYTES: Final = 8 * 2**20
 _OWN_BYTES: Final = 48 * 2**20
 

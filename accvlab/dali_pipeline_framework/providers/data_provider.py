@@ -45,7 +45,7 @@ class DataProvider(ABC):
         return self.get_number_of_samples()
 
     def __getitems__(self, sample_indices: Sequence[int]) -> list[Any]:
-        """Refuse to load for a loader of PyTorch, which asks for this method before it asks for single items.
+        """Refuse to load for a loader of PyTorch, which calls this method before it requests single items.
 
         Accelerate's ``skip_first_batches``, which the Trainer of Hugging Face calls where it continues, makes such
         a loader of the data set of a loader of this package, without its steps.
@@ -93,7 +93,7 @@ class DataProvider(ABC):
         return False
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
-        """Load the samples of a batch, one after the other, each when it is asked for.
+        """Load the samples of a batch, one after the other, each when it is requested.
 
         The inputs of this package call it in place of `get_data` where `loads_batches` says so. Override both
         where samples of a batch can share work, as overlapping sequences of frames do. A sample of `get_data` must
@@ -120,7 +120,7 @@ _LONGEST = 400
 def summary(value: Any) -> str:
     """Say what an object is, in one line of at most 400 characters: its ``repr`` where it has one of its own.
 
-    Otherwise its class is named, and for a data set the number of samples told.
+    Otherwise its class is named, and for a data set the number of samples given.
     """
     if any("__repr__" in cls.__dict__ for cls in type(value).__mro__ if cls is not object):
         text = " ".join(repr(value).split())
@@ -136,21 +136,17 @@ def check_number_of_samples(provider: DataProvider) -> int:
     if isinstance(provider, type):
         raise SettingError(f"The data provider must be an object, got the class {provider.__name__}.")
     if not hasattr(provider, "get_number_of_samples"):
-        raise SettingError(
-            f"The data provider must be a DataProvider, got {type(provider).__name__}. (Native readers and "
-            f"streams are inputs themselves: give them to the PipelineDefinition.)"
-        )
+        advice = "(Native readers and streams are inputs themselves: give them to the PipelineDefinition.)"
+        raise SettingError(f"The data provider must be a DataProvider, got {type(provider).__name__}. {advice}")
     count = provider.get_number_of_samples()
     if count < 1:
-        raise SettingError(
-            f"The data set is empty: {type(provider).__name__}.get_number_of_samples() returned {count}. "
-            f"Check its path and filters."
-        )
+        told = f"{type(provider).__name__}.get_number_of_samples() returned {count}"
+        raise SettingError(f"The data set is empty: {told}. Check its path and filters.")
     return int(count)
 
 
 def check_sampler_fits(sampler: SamplerBase, num_samples: int) -> None:
-    """Raise a `SettingError` where a sampler tells that it chooses from more samples than the data set has."""
+    """Raise a `SettingError` where a sampler is known to choose from more samples than the data set has."""
     expected = getattr(sampler, "num_samples", None)
     if isinstance(expected, int) and expected > num_samples:
         raise SettingError(

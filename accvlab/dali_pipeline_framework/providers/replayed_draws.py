@@ -62,10 +62,8 @@ class ReplayedDrawsProvider(DataProvider):
         indices = range(count) if sample_indices is None else [operator.index(index) for index in sample_indices]
         if len(records) != len(indices) or not records:
             wanted = "the samples of the provider" if sample_indices is None else "`sample_indices`"
-            raise SettingError(
-                f"There must be as many records as {wanted}, at least one; got {len(records)} records for "
-                f"{len(indices)}."
-            )
+            got = f"got {len(records)} records for {len(indices)}"
+            raise SettingError(f"There must be as many records as {wanted}, at least one; {got}.")
         outside = [index for index in indices if not 0 <= index < count]
         if outside:
             raise SettingError(f"`sample_indices` must lie in [0, {count}), got {outside[0]}.")
@@ -216,10 +214,8 @@ class ReplayedDraws:
         positions = {path: position for position, path in enumerate(field_paths)}
         paths = [(*group, planned.record_name) for planned in draws]
         if any(path not in positions for path in paths):
-            raise SettingError(
-                f"Recorded draws must be loaded by a callable or an iterable, but a native reader delivers "
-                f"{format_path(group)}."
-            )
+            got = f"a native reader delivers {format_path(group)}"
+            raise SettingError(f"Recorded draws must be loaded by a callable or an iterable, but {got}.")
         return cls(tuple((positions[path], path, planned) for path, planned in zip(paths, draws, strict=True)))
 
     def problems(self, arrays: Sequence[Any]) -> list[str]:

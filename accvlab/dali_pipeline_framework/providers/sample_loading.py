@@ -20,10 +20,8 @@ def input_blueprint(provider: DataProvider) -> SampleDataGroup:
     """
     blueprint = provider.sample_data_structure
     if not isinstance(blueprint, SampleDataGroup):
-        raise FieldValueError(
-            f"{type(provider).__name__}.sample_data_structure must be a SampleDataGroup, "
-            f"got {type(blueprint).__name__}."
-        )
+        rule, got = "must be a SampleDataGroup", type(blueprint).__name__
+        raise FieldValueError(f"{type(provider).__name__}.sample_data_structure {rule}, got {got}.")
     blueprint = blueprint.get_empty_like_self()
     blueprint.set_apply_mapping(False)
     return blueprint
@@ -85,10 +83,8 @@ class SampleLoader:
     def _check(self, sample: object, call: str) -> None:
         provider = type(self.provider).__name__
         if not isinstance(sample, SampleDataGroup):
-            raise FieldValueError(
-                f"{provider}.{call} must return a filled SampleDataGroup, "
-                f"got {sample if sample is None else type(sample).__name__}."
-            )
+            got = sample if sample is None else type(sample).__name__
+            raise FieldValueError(f"{provider}.{call} must return a filled SampleDataGroup, got {got}.")
         if self._format is None:
             self._format = self.provider.sample_data_structure.format
         if not sample.format.matches(self._format):
@@ -104,9 +100,9 @@ def next_sample(samples: Iterator[SampleDataGroup], provider: DataProvider, what
     try:
         return next(samples)
     except StopIteration as error:
+        rule = "it must deliver as many samples as are requested"
         raise RuntimeError(
-            f"{type(provider).__name__}.load_batch delivered no sample for {what}: it must deliver as many "
-            f"samples as it is asked for."
+            f"{type(provider).__name__}.load_batch delivered no sample for {what}: {rule}."
         ) from error
 
 

@@ -76,10 +76,8 @@ class TorchDatasetProvider(DataProvider):
             FieldValueError: The first item cannot be a sample; the message names the part of it.
         """
         if isinstance(dataset, type) or not all(hasattr(dataset, name) for name in ("__getitem__", "__len__")):
-            raise SettingError(
-                f"`dataset` must be a map-style data set, with `__getitem__` and `__len__`, got {shown(dataset)}. "
-                f"For an iterable one derive from IterableBase."
-            )
+            rule = "`dataset` must be a map-style data set, with `__getitem__` and `__len__`"
+            raise SettingError(f"{rule}, got {shown(dataset)}. For an iterable one derive from IterableBase.")
         if blueprint is not None and not isinstance(blueprint, SampleDataGroup):
             raise SettingError(f"`blueprint` must be a SampleDataGroup or None, got {shown(blueprint)}.")
         if len(dataset) < 1:
@@ -142,10 +140,8 @@ class TorchDatasetProvider(DataProvider):
         elements = item if isinstance(item, tuple | list) else (item,)
         if self._names is None or len(self._names) != len(elements):
             given = "none" if self._names is None else str(len(self._names))
-            raise SettingError(
-                f"`names` must name the {len(elements)} element(s) of an item, got {given}: items of the data set "
-                f"are no dicts, but {type(item).__name__}."
-            )
+            why = f"items of the data set are no dicts, but {type(item).__name__}."
+            raise SettingError(f"`names` must name the {len(elements)} element(s) of an item, got {given}: {why}")
         return dict(zip(self._names, elements, strict=True))
 
     def _sample(self, item: Any, sample_index: int) -> SampleDataGroup:
@@ -228,10 +224,8 @@ def _type_of(value: Any, path: FieldPath) -> tuple[types.DALIDataType, int | Non
     if isinstance(value, bytes | bytearray):
         return _DT.UINT8, 1
     if value is None:
-        raise FieldValueError(
-            f"{_place(path)}: is None, which does not show a format. Deliver an empty array in place of it, or "
-            f"give a `blueprint` (which may leave it out)."
-        )
+        advice = "Deliver an empty array in place of it, or give a `blueprint` (which may leave it out)."
+        raise FieldValueError(f"{_place(path)}: is None, which does not show a format. {advice}")
     try:
         array = np.asarray(_as_value(value))
         return get_dali_type_for_numpy_type(array.dtype), array.ndim
@@ -259,10 +253,8 @@ def _fill(sample: SampleDataGroup, group: SampleDataGroup, value: Any, path: Fie
         raise FieldValueError(f"The item has no {format_paths(missing)}; there it has {have}.")
     if is_found and len(children) != len(group):
         others = [(*path, name) for name in children if name not in group]
-        raise FieldValueError(
-            f"The item has {format_paths(others)} as well. Give a `blueprint` that leaves out what not "
-            f"all items have."
-        )
+        advice = "Give a `blueprint` that leaves out what not all items have."
+        raise FieldValueError(f"The item has {format_paths(others)} as well. {advice}")
     for name, format in zip(group, group.format.children, strict=True):
         if isinstance(format, GroupFormat):
             _fill(sample, group[name], children[name], (*path, name), is_found)

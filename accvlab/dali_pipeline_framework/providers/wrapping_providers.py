@@ -45,9 +45,12 @@ class ConcatDataProvider(DataProvider):
     *   Numbers of dimensions must agree where two providers declare one; that of the first is enforced.
 
     The samples of a batch are loaded by each provider as a batch, where it does so (`loads_batches`). An exception
-    of a provider passes, with indices of its samples replaced by those of the whole. `locate` tells which provider
+    of a provider passes, with indices of its samples replaced by those of the whole. `locate` finds the provider
     a sample index belongs to.
     A provider may occur several times, and may be a `ConcatDataProvider` itself.
+
+    Attributes:
+        providers: The providers, in order.
 
     Example:
         >>> from nvidia.dali.types import DALIDataType
@@ -81,17 +84,12 @@ class ConcatDataProvider(DataProvider):
             FieldValueError: A blueprint is not a `SampleDataGroup`.
             FormatError: The blueprints do not go together; the message lists all that differs.
         """
-        self._providers = _checked_providers(providers)
-        counts = [_number_of_samples(provider, position) for position, provider in enumerate(self._providers)]
+        self.providers = _checked_providers(providers)
+        counts = [_number_of_samples(provider, position) for position, provider in enumerate(self.providers)]
         # Plain ints: an array would lose its write protection on the way to a worker process.
         self._starts = (0, *itertools.accumulate(counts[:-1]))
         self._num_samples = sum(counts)
-        _check_formats(self._providers)
-
-    @property
-    def providers(self) -> tuple[DataProvider, ...]:
-        """The providers, in order."""
-        return self._providers
+        _check_formats(self.providers)
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
@@ -107,13 +105,13 @@ class ConcatDataProvider(DataProvider):
                 has are not the lengths of sequences that cover its samples one after the other.
         """
         counts = np.diff([*self._starts, self._num_samples]).tolist()
-        lengths = map(_sequence_lengths, self._providers, itertools.count(), counts)
+        lengths = map(_sequence_lengths, self.providers, itertools.count(), counts)
         return _read_only(np.concatenate([*lengths]))
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
         """Blueprint of the first provider, with what all of them declare of images."""
-        blueprint, *others = (provider.sample_data_structure for provider in self._providers)
+        blueprint, *others = (provider.sample_data_structure for provider in self.providers)
         own, contents = _contents(blueprint.format), [_contents(other.format) for other in others]
         common = {
             path: content if all(content == other[path] for other in contents) else ImageContent()
@@ -133,7 +131,7 @@ class ConcatDataProvider(DataProvider):
         """Load one sample from the provider it belongs to, see `locate`."""
         position, index = self.locate(sample_index)
         try:
-            return self._providers[position].get_data(index)
+            return self.providers[position].get_data(index)
         except BaseException as error:
             self._rename(error, position)
             raise
@@ -141,12 +139,12 @@ class ConcatDataProvider(DataProvider):
     def describe_sample(self, sample_index: int) -> str:
         """Say where a sample comes from, as its provider does."""
         position, index = self.locate(sample_index)
-        return self._providers[position].describe_sample(index)
+        return self.providers[position].describe_sample(index)
 
     @property
     def loads_batches(self) -> bool:
         """Whether a provider loads batches."""
-        return any(provider.loads_batches for provider in self._providers)
+        return any(provider.loads_batches for provider in self.providers)
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
         """Load the samples of a batch: those of each provider in one call of its `load_batch`."""
@@ -155,14 +153,14 @@ class ConcatDataProvider(DataProvider):
         for position in dict.fromkeys(position for position, _ in located):
             numbers = [number for number, (owner, _) in enumerate(located) if owner == position]
             indices = [located[number][1] for number in numbers]
-            provider = self._providers[position]
+            provider = self.providers[position]
             if provider.loads_batches:
                 loading[position] = iter(provider.load_batch(indices, [slots[number] for number in numbers]))
             else:
                 loading[position] = map(provider.get_data, indices)
         for position, index in located:
             try:
-                sample = next_sample(loading[position], self._providers[position], f"index {index}")
+                sample = next_sample(loading[position], self.providers[position], f"index {index}")
             except BaseException as error:
                 self._rename(error, position)
                 raise
@@ -199,19 +197,16 @@ def _read_only(array: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 def _checked_providers(providers: Sequence[DataProvider]) -> tuple[DataProvider, ...]:
     if isinstance(providers, DataProvider) or not isinstance(providers, Sequence):
-        raise SettingError(
-            f"`providers` must be a list of data providers, got {type(providers).__name__}. "
-            f"For a single provider write `[provider]`."
-        )
+        got = f"got {type(providers).__name__}. For a single provider write `[provider]`"
+        raise SettingError(f"`providers` must be a list of data providers, {got}.")
     if not providers:
         raise SettingError("`providers` must hold at least one data provider, got none.")
     for position, provider in enumerate(providers):
         if isinstance(provider, DataProvider):
             continue
         got = f"the class {provider.__name__}" if isinstance(provider, type) else type(provider).__name__
-        raise SettingError(
-            f"`providers[{position}]` must be an object of a class derived from DataProvider, got {got}."
-        )
+        rule = "an object of a class derived from DataProvider"
+        raise SettingError(f"`providers[{position}]` must be {rule}, got {got}.")
     return tuple(providers)
 
 
@@ -231,10 +226,8 @@ def _parts(providers: Sequence[DataProvider], prefix: str = "") -> Iterator[tupl
             continue
         blueprint = provider.sample_data_structure
         if not isinstance(blueprint, SampleDataGroup):
-            raise FieldValueError(
-                f"`{name}`: {type(provider).__name__}.sample_data_structure must be a SampleDataGroup, "
-                f"got {type(blueprint).__name__}."
-            )
+            rule = f"{type(provider).__name__}.sample_data_structure must be a SampleDataGroup"
+            raise FieldValueError(f"`{name}`: {rule}, got {type(blueprint).__name__}.")
         yield f"{name} ({type(provider).__name__})", blueprint.format
 
 
@@ -267,7 +260,8 @@ def _clashes(formats: Mapping[str, GroupFormat]) -> Iterator[FormatProblem]:
                 ranks.setdefault(leaf.ndim, name)
             for label, number in (leaf.mapping or {}).items():
                 known, owner = numbers.setdefault(label, (number, name))
-                if not _same(known, number):
+                # A NaN is not equal to itself, but written alike.
+                if not np.array_equal(known, number) and repr(known) != repr(number):
                     what = "unlisted labels (the key None)" if label is None else f"label {label!r}"
                     labels.setdefault(label, f"{what}: {known!r} in {owner}, {number!r} in {name}")
         if len(ranks) > 1:
@@ -278,17 +272,12 @@ def _clashes(formats: Mapping[str, GroupFormat]) -> Iterator[FormatProblem]:
             yield FormatProblem(f"the mappings must give a label the same number, got:\n{lines}", path)
 
 
-def _same(number: object, other: object) -> bool:
-    # A NaN is not equal to itself, but written alike.
-    return bool(np.array_equal(number, other)) or repr(number) == repr(other)  # type: ignore[arg-type]
-
-
 def _sequence_lengths(provider: DataProvider, position: int, num_samples: int) -> npt.NDArray[np.int64]:
     name = f"`providers[{position}]` ({type(provider).__name__})"
     try:
         given = provider.sequence_lengths  # type: ignore[attr-defined]
     except AttributeError as error:
-        # `hasattr` asks with AttributeError.
+        # `hasattr` looks for an AttributeError.
         raise error_that_is_also(
             SettingError,
             (AttributeError,),
@@ -323,6 +312,9 @@ class ClipDataProvider(DataProvider):
     A frame that a clip repeats is loaded once, unless the wrapped provider loads batches; its places in the clip
     share their arrays. If it does, it is given the frames of all clips of a batch, position by position: those at
     one position of the clips are one batch to it.
+
+    Attributes:
+        clips: Which frames belong together.
     """
 
     def __init__(
@@ -356,7 +348,7 @@ class ClipDataProvider(DataProvider):
                 f"lengths must be those of the sequences of this data set."
             )
         self._loader = SampleLoader(data_provider)
-        self._clips = clips
+        self.clips = clips
         self._has_padding_field = padding_name is not None
         blueprint = SampleDataGroup()
         blueprint.add_data_group_field_array(
@@ -372,18 +364,13 @@ class ClipDataProvider(DataProvider):
         return self._loader.provider
 
     @property
-    def clips(self) -> Clips:
-        """Which frames belong together."""
-        return self._clips
-
-    @property
     def sample_data_structure(self) -> SampleDataGroup:
         """Blueprint of a clip: an array of blueprints of a frame, and the field for padding if there is one."""
         return self._blueprint.get_empty_like_self()
 
     def get_number_of_samples(self) -> int:
         """Get the number of frames: a clip can start at any of them."""
-        return self._clips.num_frames
+        return self.clips.num_frames
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         """Load the clip that starts at a frame; a `SettingError` where there is no such frame.
@@ -392,7 +379,7 @@ class ClipDataProvider(DataProvider):
         ``sample_index_in_data_set`` and as a note.
         """
         first_frame = operator.index(sample_index)
-        frames, is_padding = self._clips.frames(np.array([first_frame]))
+        frames, is_padding = self.clips.frames(np.array([first_frame]))
         loaded: dict[int, tuple[Any, ...]] = {}
         flat: list[Any] = []
         for position, frame in enumerate(frames[0].tolist()):
@@ -407,7 +394,7 @@ class ClipDataProvider(DataProvider):
 
     def describe_sample(self, sample_index: int) -> str:
         """Say where the frames of a clip come from, as the wrapped provider does; of many first and last."""
-        frames, _ = self._clips.frames(np.array([operator.index(sample_index)]))
+        frames, _ = self.clips.frames(np.array([operator.index(sample_index)]))
         describe = self._loader.provider.describe_sample
         told = [describe(frame) for frame in dict.fromkeys(frames[0].tolist())]
         return ", ".join(filter(None, told)) if len(told) <= _MOST_DESCRIBED else f"{told[0]} to {told[-1]}"
@@ -423,10 +410,10 @@ class ClipDataProvider(DataProvider):
             yield from map(self.get_data, sample_indices)
             return
         first_frames = np.array([operator.index(index) for index in sample_indices], np.int64)
-        frames, is_padding = self._clips.frames(first_frames)  # (n, L)
+        frames, is_padding = self.clips.frames(first_frames)  # (n, L)
         columns = [
             self._load_column(frames[:, position], position, first_frames, slots)
-            for position in range(self._clips.sequence_length)
+            for position in range(self.clips.sequence_length)
         ]
         for parts, padding in zip(zip(*columns, strict=True), is_padding, strict=True):
             yield self._clip([value for part in parts for value in part], padding)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Order as arithmetic: which sample stands at (epoch, batch, slot). Pure NumPy; DALI is not imported."""
+"""Order as arithmetic: which sample is at (epoch, batch, slot). Pure NumPy; DALI is not imported."""
 
 from ..public_names import public_names
 

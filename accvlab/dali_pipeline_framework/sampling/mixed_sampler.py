@@ -45,7 +45,7 @@ class MixtureSchedule:
 
     Attributes:
         num_components: Number of components.
-        is_exact: Whether the rates asked for are the fractions that are kept (within 1e-9, so 0.1 is 1/10).
+        is_exact: Whether the requested rates are the fractions that are kept (within 1e-9, so 0.1 is 1/10).
         period: Number of positions after which the schedule repeats, at most 65536.
 
     Example::
@@ -75,13 +75,13 @@ class MixtureSchedule:
     def rates(self) -> tuple[Fraction, ...]:
         """The rates that are kept exactly; their sum is 1.
 
-        They are the rates asked for where `is_exact`; else they are those rounded to multiples of 1/65536, and
+        They are the requested rates where `is_exact`; else they are those rounded to multiples of 1/65536, and
         not below 1/65536.
         """
         return tuple(Fraction(share, self.period) for share in self._shares.tolist())
 
     def locate(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Tell who stands at ``(n,)`` positions, each in ``[0, 2**62]``.
+        """Find the components at ``(n,)`` positions, each in ``[0, 2**62]``.
 
         Returns:
             The component at each position, ``(n,)`` int64, and how many earlier positions that component has,
@@ -113,10 +113,8 @@ def _checked_rates(rates: Iterable[float | Fraction]) -> list[Fraction]:
         raise SettingError(f"`rates` must have from 1 to {MAX_PERIOD} rates, got {len(kept)}.")
     for number, rate in enumerate(kept):
         if not isinstance(rate, Real) or isinstance(rate, bool) or not 0 < rate < math.inf:
-            raise SettingError(
-                f"`rates` must be numbers above 0, but rate {number} is {rate!r}. "
-                f"Leave out a component that is not to be used."
-            )
+            advice = "Leave out a component that is not to be used."
+            raise SettingError(f"`rates` must be numbers above 0, but rate {number} is {rate!r}. {advice}")
     total = math.fsum(kept)
     if abs(total - 1) > SUM_TOLERANCE:
         raise SettingError(
@@ -239,7 +237,7 @@ class MixedSampler(PlannedSampler):
                 `ConcatDataProvider`, its ``offsets``. None: all components choose from the same data set.
             num_per_epoch: Number of samples, clips or sequences per epoch of the mixture; None for as many as the
                 components have together.
-            last_batch: What becomes of a last batch that is not full; None for ``"drop"``, with streams for
+            last_batch: Handling of a last batch that is not full; None for ``"drop"``, with streams for
                 ``"pad"``.
 
         Raises:
@@ -253,10 +251,8 @@ class MixedSampler(PlannedSampler):
             last_batch = "pad" if self.is_streamed else "drop"
         self._schedule = MixtureSchedule(rates)
         if self._schedule.num_components != len(self._samplers):
-            raise SettingError(
-                f"`rates` must have one rate per sampler: got {self._schedule.num_components} rate(s) for "
-                f"{len(self._samplers)} sampler(s)."
-            )
+            counts = f"{self._schedule.num_components} rate(s) for {len(self._samplers)} sampler(s)"
+            raise SettingError(f"`rates` must have one rate per sampler: got {counts}.")
         self._has_offsets = offsets is not None
         self._offsets = [0] * len(self._samplers)
         if offsets is not None:
@@ -265,10 +261,8 @@ class MixedSampler(PlannedSampler):
                 raise SettingError(f"`offsets` must be a sequence of whole numbers, or None, got {offsets!r}.")
             self._offsets = [whole_number(each, "offsets", at_least=0, at_most=MOST_SAMPLES) for each in given]
             if len(self._offsets) != len(self._samplers):
-                raise SettingError(
-                    f"`offsets` must have one offset per sampler: got {len(self._offsets)} for "
-                    f"{len(self._samplers)} sampler(s)."
-                )
+                counts = f"{len(self._offsets)} for {len(self._samplers)} sampler(s)"
+                raise SettingError(f"`offsets` must have one offset per sampler: got {counts}.")
         num_samples = max(
             offset + sampler.num_samples for offset, sampler in zip(self._offsets, self._samplers, strict=True)
         )
@@ -276,10 +270,8 @@ class MixedSampler(PlannedSampler):
         unit_tables = [sampler.unit_table for sampler in self._samplers]
         num_units = sum(each.num_units for each in unit_tables)
         if num_units > MOST_SAMPLES:
-            raise SettingError(
-                f"The samplers of a mixture must have at most 2**62 samples, clips or sequences together, got "
-                f"{num_units}."
-            )
+            rule = "at most 2**62 samples, clips or sequences together"
+            raise SettingError(f"The samplers of a mixture must have {rule}, got {num_units}.")
         self.unit_table = unit_table = JoinedUnits(unit_tables, None if offsets is None else self._offsets)
         orders = [sampler.order for sampler in self._samplers]
         if num_per_epoch is None:
@@ -302,7 +294,7 @@ class MixedSampler(PlannedSampler):
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """The rates that are realised exactly: those asked for, or where they have no small common denominator,
+        """The rates that are realised exactly: those requested, or where they have no small common denominator,
         the nearest multiples of 1/65536 (at least one each)."""
         return tuple(float(rate) for rate in self._schedule.rates)
 
@@ -399,10 +391,8 @@ class _Mixed:
 
 def _checked_samplers(samplers: Sequence[PlannedSampler]) -> list[PlannedSampler]:
     if isinstance(samplers, SamplerBase) or not isinstance(samplers, Iterable):
-        raise SettingError(
-            f"`samplers` must be a sequence of samplers, e.g. a list, got an object of type "
-            f"{type(samplers).__name__}."
-        )
+        rule = "a sequence of samplers, e.g. a list"
+        raise SettingError(f"`samplers` must be {rule}, got an object of type {type(samplers).__name__}.")
     kept = list(samplers)
     if not kept:
         raise SettingError("A mixture needs at least one sampler, got none.")

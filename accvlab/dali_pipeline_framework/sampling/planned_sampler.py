@@ -66,9 +66,8 @@ class EpochPlanSampler(RandomAccessSampler):
         number = batch - before
         if not 0 <= number < plan.num_batches and not 0 <= number < plan.num_begun_batches:
             stop = before + plan.num_begun_batches
-            raise SettingError(
-                f"Epoch {epoch} has the batches {before} .. {stop - 1}, asked for was batch {batch}."
-            )
+            known = f"{before} .. {stop - 1}"
+            raise SettingError(f"Epoch {epoch} has the batches {known}, asked for was batch {batch}.")
         return plan.batch(number)
 
     def sample_counts(self, epoch: int) -> SampleCounts:
@@ -79,14 +78,11 @@ class EpochPlanSampler(RandomAccessSampler):
             return own
         begun = self._begin_plan(epoch, segments[0].total_batch_size, segments[0].num_shards).sample_counts
         segments.append(EpochSegment(self._num_shards, self.total_batch_size, own.num_batches))
-        return SampleCounts.of_slots(
-            self.last_batch,
-            num_batches=own.num_batches + self.num_batches_before(epoch),
-            num_samples=begun.num_samples,
-            num_delivered=own.num_delivered + begun.num_samples - own.num_samples,
-            num_slots=sum(segment.num_batches * segment.total_batch_size for segment in segments),
-            num_cuts=own.num_cuts,
-        )
+        num_batches = own.num_batches + self.num_batches_before(epoch)
+        num_slots = sum(segment.num_batches * segment.total_batch_size for segment in segments)
+        num_delivered = own.num_delivered + begun.num_samples - own.num_samples
+        counts = num_batches, num_slots, begun.num_samples, num_delivered, own.num_cuts
+        return SampleCounts.of_slots(self.last_batch, *counts)
 
     def _take_over(self, original: Any) -> None:
         is_same = (self._total_batch_size, self._last_batch) == (original._total_batch_size, original._last_batch)
@@ -142,7 +138,7 @@ class PlannedSampler(EpochPlanSampler, ABC):
     """A sampler with epochs, made of an order of units (samples, sequences or clips) and the samples of each.
 
     Attributes:
-        order: Which unit stands at which position of an epoch.
+        order: Which unit is at which position of an epoch.
         unit_table: The samples of the units.
         is_streamed: Whether each slot delivers units of any length one after the other (`StreamPlan`); otherwise
             units of equal length stand side by side (`FlatPlan`).
@@ -189,19 +185,12 @@ class PlannedSampler(EpochPlanSampler, ABC):
     def _begin_plan(self, epoch: int, total_batch_size: int, num_shards: int) -> EpochPlan:
         order = self.order.of_epoch(epoch)
         epoch_key = derive_key("within the epoch", self.seed, epoch)
+        how = self.unit_table, epoch_key, total_batch_size, self.last_batch
         if not self.is_streamed:
-            return FlatPlan(order, self.unit_table, epoch_key, total_batch_size, self.last_batch)
+            return FlatPlan(order, *how)
         units, visits = order.units(np.arange(order.num_positions))
         segments = Segments(units, np.zeros(len(units), np.int64), self.unit_table.lengths(units), visits)
-        return StreamPlan(
-            segments,
-            self.unit_table,
-            epoch_key,
-            total_batch_size,
-            self.last_batch,
-            cut=self.cuts,
-            shuffle_slots=self.shuffles,
-        )
+        return StreamPlan(segments, *how, cut=self.cuts, shuffle_slots=self.shuffles)
 
 
 def _no_plans() -> LRUCache[int, EpochPlan]:

@@ -115,7 +115,7 @@ class RandomAccessSampler(SamplerBase):
     batches too."""
 
     knows_sequences = False
-    """Whether the sampler tells which sequence or clip a sample belongs to."""
+    """Whether the sampler knows which sequence or clip a sample belongs to."""
 
     _can_change_batch_size = False
 
@@ -124,7 +124,7 @@ class RandomAccessSampler(SamplerBase):
 
         Args:
             total_batch_size: Samples per batch, all shards together. None: set later, by the loader.
-            last_batch: What becomes of a last batch that is not full.
+            last_batch: Handling of a last batch that is not full.
 
         Raises:
             SettingError: The batch size is not a whole number of at least 1, or there is no such policy.
@@ -174,7 +174,7 @@ class RandomAccessSampler(SamplerBase):
 
     @property
     def last_batch(self) -> LastBatch:
-        """What becomes of a last batch that is not full."""
+        """Handling of a last batch that is not full."""
         return self._last_batch
 
     @property
@@ -189,7 +189,7 @@ class RandomAccessSampler(SamplerBase):
     def describe(self) -> Description:
         """What the order depends on, as short values by name; what differs in them is a different order.
 
-        Unless a subclass tells more: its name, and the first samples of two epochs.
+        Unless a subclass returns more: its name, and the first samples of two epochs.
         """
         second = (1, 0) if self.is_epoch_based else (0, 1)
         first = np.concatenate([self.get_batch_indices(0, 0), self.get_batch_indices(*second)])
@@ -284,7 +284,7 @@ class RandomAccessSampler(SamplerBase):
 
     def num_batches_before(self, epoch: int) -> int:
         """Number of batches of an epoch that were delivered with other settings (see `continued`)."""
-        if not self._history[1] or self._history[0] != epoch:  # the usual case, asked for with each batch
+        if not self._history[1] or self._history[0] != epoch:  # the usual case, called for each batch
             return 0
         return sum(segment.num_batches for segment in self._segments(epoch))
 
@@ -311,7 +311,7 @@ class RandomAccessSampler(SamplerBase):
 
     @property
     def is_at_start(self) -> bool:
-        """Whether no batch was asked for by `get_next_batch_indices` yet."""
+        """Whether no batch was requested by `get_next_batch_indices` yet."""
         return self._next_position == self._first_position
 
     @property
@@ -331,7 +331,7 @@ class RandomAccessSampler(SamplerBase):
         return self.num_batches(0)
 
     def _exact_settings(self) -> tuple[Hashable, ...]:
-        """What decides besides `describe` whether samplers are equal."""
+        """What decides together with `describe` whether samplers are equal."""
         return (self._total_batch_size, self._last_batch, self._num_shards, self._history)
 
     def __eq__(self, other: object) -> bool:

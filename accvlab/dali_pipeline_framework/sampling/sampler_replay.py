@@ -81,10 +81,8 @@ class BatchChecker:
         try:
             indices = [operator.index(index) for index in batch]
         except TypeError as error:
-            raise SettingError(
-                f"{self.sampler_name}.get_next_batch_indices() must return a sequence of whole numbers, "
-                f"got {batch!r}."
-            ) from error
+            method = f"{self.sampler_name}.get_next_batch_indices()"
+            raise SettingError(f"{method} must return a sequence of whole numbers, got {batch!r}.") from error
         if self._size is None:
             if not indices or len(indices) % self.num_shards:
                 raise SettingError(
@@ -105,10 +103,8 @@ class BatchChecker:
             )
         if min(indices) < 0 or max(indices) >= self.num_samples:
             bad = next(index for index in indices if not 0 <= index < self.num_samples)
-            raise SettingError(
-                f"{self.sampler_name} chose sample {bad}, but the data set has the samples "
-                f"0 .. {self.num_samples - 1}."
-            )
+            known = f"the data set has the samples 0 .. {self.num_samples - 1}"
+            raise SettingError(f"{self.sampler_name} chose sample {bad}, but {known}.")
         return indices
 
 
@@ -173,8 +169,8 @@ def _recorded(sampler: SamplerBase, checker: BatchChecker, max_batches: int) -> 
 class SamplerReplay:
     """Answers which samples form batch ``b`` of epoch ``e`` of a sampler that only knows "next".
 
-    Every process plays a copy of the untouched sampler forward as far as it is asked, and starts over with
-    a new copy when it is asked for something that it has passed and forgotten. Only the untouched sampler
+    Every process plays a copy of the untouched sampler forward as far as requested, and starts over with
+    a new copy when something is requested that it has passed and forgotten. Only the untouched sampler
     is pickled, so what travels to a spawned worker does not grow with the number of batches. A sampler that
     can be neither copied nor pickled is played once, up to ``max_batches``, and its batches are recorded.
     """
@@ -204,7 +200,7 @@ class SamplerReplay:
 
     def _forget(self) -> None:
         self._played: Iterator[tuple[Sequence[int], CompleteBatch | None] | None] | None = None
-        self._epoch = self._batch = 0  # where the player stands: the next batch is `_batch` of `_epoch`
+        self._epoch = self._batch = 0  # position of the player: the next batch is `_batch` of `_epoch`
         self._recent: LRUCache[tuple[int, int], CompleteBatch] = LRUCache(64)
         self._epoch_lengths: dict[int, int] = {}
         self._num_dropped: dict[int, int] = {}  # samples of a last batch that was dropped, per epoch
@@ -346,10 +342,8 @@ class ReplayedSampler(RandomAccessSampler):
     ) -> ReplayedSampler:
         """Get a copy with other settings. See `RandomAccessSampler.with_settings`."""
         if total_batch_size not in (None, self.total_batch_size):
-            raise SettingError(
-                f"{self._name} delivers batches of {self.total_batch_size} (all shards together), asked for was "
-                f"{total_batch_size}."
-            )
+            own = f"batches of {self.total_batch_size} (all shards together)"
+            raise SettingError(f"{self._name} delivers {own}, requested: {total_batch_size}.")
         if last_batch in (None, self._policy):
             return super().with_settings(num_shards=num_shards)
         sampler = self._replay.untouched
@@ -374,13 +368,9 @@ class ReplayedSampler(RandomAccessSampler):
             last = self._replay.get(epoch, num_batches - 1)
             num_surplus = len(last.indices) - last.num_given
         num_slots = num_batches * self.total_batch_size
-        return SampleCounts.of_slots(
-            self.last_batch,
-            num_batches=num_batches,
-            num_samples=num_slots - num_surplus + self._replay.num_dropped(epoch),
-            num_delivered=num_slots - num_surplus,
-            num_slots=num_slots,
-        )
+        num_delivered = num_slots - num_surplus
+        num_samples = num_delivered + self._replay.num_dropped(epoch)
+        return SampleCounts.of_slots(self.last_batch, num_batches, num_slots, num_samples, num_delivered)
 
     # Two samplers with the same first batch may differ in later ones.
     __eq__ = object.__eq__

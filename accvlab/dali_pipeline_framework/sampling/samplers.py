@@ -38,7 +38,7 @@ class SequenceSampler(RandomAccessSampler):
     epochs, a sequence can be in two slots at the same time, and over a finite run some samples are
     delivered more often than others. `StreamingSequenceSampler` has true epochs.
 
-    Any batch can be asked for. Far ahead that costs one permutation of the sequences per cycle passed, and
+    Any batch can be requested. Far ahead that costs one permutation of the sequences per cycle passed, and
     going back may start from the beginning; with ``randomize=False`` all batches are equally near.
 
     Example::
@@ -148,7 +148,7 @@ class _Order:
 
 
 class _Slots:
-    """Finds what each slot plays in a batch, going on from the batch that was asked for before.
+    """Finds what each slot plays in a batch, going on from the batch that was requested before.
 
     Kept are per slot its cycle, and when it began that; and the orders of the cycles in which some slot is now. An
     order between two of them is drawn again from the state behind the one before.
@@ -239,7 +239,7 @@ class StreamingSequenceSampler(PlannedSampler):
       frames can be in several slots in the same step.
 
     With fewer sequences than slots there is no other way than to cut them; that is logged, and
-    `RandomAccessSampler.sample_counts` tells the number of cuts.
+    `RandomAccessSampler.sample_counts` has the number of cuts.
 
     With weights, an epoch plays sequences that are drawn by weight with replacement: some several times, then
     possibly in two slots at once, and others not at all.
@@ -355,7 +355,7 @@ class ClipSampler(PlannedSampler):
             weights: One per clip, or with ``"streamed"`` one per sequence that has a clip, to draw them by weight.
             num_per_epoch: With weights, number of clips or sequences drawn per epoch; None for as many as there
                 are.
-            last_batch: What becomes of clips that do not fill the last batches; None for ``"drop"``, with
+            last_batch: Handling of clips that do not fill the last batches; None for ``"drop"``, with
                 ``"streamed"`` for ``"pad"``.
 
         Raises:
@@ -405,10 +405,8 @@ class ClipSampler(PlannedSampler):
             differing = ", ".join(
                 f"{name}: {other[name]!r} and {own[name]!r}" for name in own if other[name] != own[name]
             )
-            raise SettingError(
-                f"{type(provider).__name__} and the ClipSampler must have the same clips. In provider and sampler "
-                f"differ {differing}. Give both the same Clips object."
-            )
+            found = f"In provider and sampler differ {differing}. Give both the same Clips object."
+            raise SettingError(f"{type(provider).__name__} and the ClipSampler must have the same clips. {found}")
 
     def _exact_settings(self) -> tuple[Hashable, ...]:
         return (*super()._exact_settings(), self.clips)
@@ -430,7 +428,7 @@ class RangePlan(EpochPlan):
 
     Attributes:
         num_positions: Number of samples, ``N``.
-        make_order: Makes the ``(N,)`` samples at all positions, when the first batch is asked for; None for
+        make_order: Makes the ``(N,)`` samples at all positions, when the first batch is requested; None for
             the order of the data set.
         total_batch_size: Samples per batch, all shards together; a multiple of ``num_shards``.
         num_shards: Number of shards.
@@ -446,12 +444,8 @@ class RangePlan(EpochPlan):
 
     def __attrs_post_init__(self) -> None:
         self._batch_size = self.total_batch_size // self.num_shards
-        num_positions, num_shards = self.num_positions, self.num_shards
-        shards = np.arange(num_shards + 1)
-        if self.last_batch == "drop":
-            bounds = shards * (num_positions // num_shards)
-        else:
-            bounds = shards * num_positions // num_shards
+        num_left_out = self.num_positions % self.num_shards if self.last_batch == "drop" else 0
+        bounds = np.arange(self.num_shards + 1) * (self.num_positions - num_left_out) // self.num_shards
         self._first, self._stop = bounds[:-1], bounds[1:]
         self._sizes = self._stop - self._first
         self._num_begun = -(-int(self._sizes.max()) // self._batch_size)
@@ -497,21 +491,16 @@ class RangePlan(EpochPlan):
     @property
     def sample_counts(self) -> SampleCounts:
         """Number of samples delivered, dropped, repeated and padded."""
-        num_slots = self.num_batches * self._batch_size
-        num_delivered = int(np.minimum(self._sizes, num_slots).sum())
-        return SampleCounts.of_slots(
-            self.last_batch,
-            num_batches=self.num_batches,
-            num_samples=self.num_positions,
-            num_delivered=num_delivered,
-            num_slots=num_slots * self.num_shards,
-        )
+        num_per_shard = self.num_batches * self._batch_size
+        num_delivered = int(np.minimum(self._sizes, num_per_shard).sum())
+        counts = self.num_batches, num_per_shard * self.num_shards, self.num_positions, num_delivered
+        return SampleCounts.of_slots(self.last_batch, *counts)
 
 
 class ShardedPermutationSampler(EpochPlanSampler):
     """Shard ``k`` has a range of the order ``numpy.random.default_rng(seed + epoch).permutation(N)``.
 
-    The permutation of the epoch is made in each process that asks for it.
+    The permutation of the epoch is made in each process that needs it.
     """
 
     has_slots = True
@@ -529,11 +518,11 @@ class ShardedPermutationSampler(EpochPlanSampler):
         """Number of batches of an epoch, with one that is dropped, since it is not full."""
         return self.num_batches_before(epoch) + self._plan(epoch).num_begun_batches
 
-    def _permutation(self, epoch: int) -> Int64Array:
-        return np.random.default_rng(seed=self._seed + epoch).permutation(self._num_samples)
-
     def _begin_plan(self, epoch: int, total_batch_size: int, num_shards: int) -> EpochPlan:
-        make_order = functools.partial(self._permutation, epoch) if self._shuffle else None
+        def permutation() -> Int64Array:
+            return np.random.default_rng(seed=self._seed + epoch).permutation(self._num_samples)
+
+        make_order = permutation if self._shuffle else None
         return RangePlan(self._num_samples, make_order, total_batch_size, num_shards, self.last_batch)
 
 
@@ -573,7 +562,7 @@ class ShuffledSampler(PlannedSampler):
             seed: Seed of the orders, at least 0.
             shuffle: Whether to shuffle; otherwise each epoch has the order ``0, 1, 2, ...``, as that of
                 `SequentialSampler`, which delivers the last samples too.
-            last_batch: What becomes of a last batch that is not full.
+            last_batch: Handling of a last batch that is not full.
 
         Raises:
             SettingError: An argument is out of its range.
@@ -614,7 +603,7 @@ class SequentialSampler(PlannedSampler):
         Args:
             num_samples: Number of samples of the data set, from 1 to 2**62.
             total_batch_size: Samples per batch, all shards together. None: set later, by the loader.
-            last_batch: What becomes of a last batch that is not full.
+            last_batch: Handling of a last batch that is not full.
 
         Raises:
             SettingError: An argument is out of its range.
@@ -657,7 +646,7 @@ class WeightedSampler(PlannedSampler):
             total_batch_size: Samples per batch, all shards together. None: set later, by the loader.
             num_per_epoch: Draws per epoch; None for ``N``.
             seed: Seed of the draws, at least 0.
-            last_batch: What becomes of a last batch that is not full.
+            last_batch: Handling of a last batch that is not full.
 
         Raises:
             SettingError: An argument is out of its range.

@@ -75,7 +75,7 @@ class EpochIndices:
         """Length of the sampler; None where it has none."""
         try:
             return len(self._given)
-        except Exception:  # it has none, or tells when it is run what is wrong
+        except Exception:  # it has none, or reports when it is run what is wrong
             return None
 
     def begin(self, epoch: int) -> None:
@@ -129,9 +129,8 @@ class EpochIndices:
                 self._given.set_epoch(epoch)
             given = self._given(epoch) if self.is_function else [*self._given]
         except Exception as error:
-            raise SettingError(
-                f"The order of epoch {epoch} is not known: the {self.name} raised {type(error).__name__}: {error}."
-            ) from error
+            why = f"the {self.name} raised {type(error).__name__}: {error}"
+            raise SettingError(f"The order of epoch {epoch} is not known: {why}.") from error
         indices = self._checked(given, epoch)
         if count not in (None, len(indices)):
             raise SettingError(
@@ -156,10 +155,8 @@ class EpochIndices:
         is_wrong = (indices < 0) | (indices >= self._num_samples)
         if is_wrong.any():
             place = int(is_wrong.argmax())
-            raise SettingError(
-                f"The {self.name} chose sample {indices[place]} at position {place} of epoch {epoch}, but the "
-                f"data set has the samples 0 .. {self._num_samples - 1}."
-            )
+            rule = f"The {self.name} chose sample {indices[place]} at position {place} of epoch {epoch}"
+            raise SettingError(f"{rule}, but the data set has the samples 0 .. {self._num_samples - 1}.")
         return indices.astype(np.int64)
 
     # --- in any process ---------------------------------------------------------------------------
@@ -235,10 +232,8 @@ class GivenOrderSampler(EpochPlanSampler):
             self.shard = check_shard(getattr(given, "rank", None), num_ranks)
         count = indices.stated_count
         if count is None and self.shard[1] > 1:
-            raise SettingError(
-                f"A sampler for several ranks must have a length, so that they can compare their numbers of "
-                f"batches: define `__len__` in {indices.name}."
-            )
+            why = f"they can compare their numbers of batches: define `__len__` in {indices.name}."
+            raise SettingError(f"A sampler for several ranks must have a length, so that {why}")
         self._description = {"sampler": indices.name, "num_per_epoch": count, "num_ranks": self.shard[1]}
         settings = {name: getattr(given, name, None) for name in ("seed", "shuffle", "drop_last")}
         self._description |= {name: value for name, value in settings.items() if isinstance(value, int)}

@@ -84,7 +84,7 @@ class InputAdapter:
         return str(self._answer("describe_sample", "", sample_index))
 
     def describe(self) -> dict[str, Any]:
-        """What its order depends on, as far as it tells, by name."""
+        """What its order depends on, as far as it is known, by name."""
         return {**self._answer("describe", {})}
 
     def _answer(self, method: str, default: Any, *arguments: Any) -> Any:
@@ -147,10 +147,7 @@ class _CompletedInput(InputBase, ABC):
         num_batches: int | None = getattr(self._source, "num_batches_per_epoch", None)
         return num_batches if is_callable else num_batches or self._source.length
 
-    @property
-    def num_batches_per_epoch(self) -> int | None:  # type: ignore[override]
-        """Same as `length`."""
-        return self.length
+    num_batches_per_epoch = length
 
     def _context(self, place: SamplePlace, epoch: int, batch: int, slot: int, is_filled: bool) -> tuple[Any, ...]:
         is_padding = place.is_padding or (is_filled and self._settings.last_batch == "pad")
@@ -165,7 +162,7 @@ class _CompletedInput(InputBase, ABC):
         return context_values(place)
 
     def _end(self, num_batches: int) -> NoReturn:
-        """End an epoch of so many full batches; a `SettingError` where more were asked for."""
+        """End an epoch of so many full batches; a `SettingError` where more were requested."""
         settings = self._settings
         if settings.num_batches is not None and settings.last_batch == "drop":
             raise SettingError(
@@ -182,7 +179,7 @@ def _place_of(sample_index: int | None) -> SamplePlace:
 
 
 class CompletedCallable(_CompletedInput, CallableBase):
-    """A user's callable with a policy for its last batch, and a fixed number of batches if asked for.
+    """A user's callable with a policy for its last batch, and a fixed number of batches if requested.
 
     A position behind the end of the callable's epoch gets the last sample (``"pad"``), or one of the first
     (``"wrap"``).
@@ -200,7 +197,7 @@ class CompletedCallable(_CompletedInput, CallableBase):
 
         Raises:
             StopIteration: The epoch has no such position.
-            SettingError: The source has fewer batches than were asked for, and they are not to be filled.
+            SettingError: The source has fewer batches than were requested, and they are not to be filled.
         """
         limit = self._settings.num_batches
         if limit is not None and sample_info.iteration >= limit:
@@ -301,7 +298,7 @@ class CompletedIterable(_CompletedInput, IterableBase):
 
         Raises:
             StopIteration: The epoch has ended.
-            SettingError: The source has fewer batches than were asked for, and they are not to be filled.
+            SettingError: The source has fewer batches than were requested, and they are not to be filled.
         """
         limit = self._settings.num_batches
         if limit is not None and self._num_delivered >= limit:

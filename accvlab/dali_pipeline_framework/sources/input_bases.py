@@ -47,10 +47,10 @@ class InputBase(ABC):
 
 
 class CallableBase(InputBase):
-    """An input that DALI asks for single samples, from any number of worker processes.
+    """An input from which DALI requests single samples, from any number of worker processes.
 
     A callable must be a pure function of the `SampleInfo` that it is given: each worker has a copy of its
-    own, and any worker may be asked for any sample. With spawned workers it is pickled; what cannot be
+    own, and any sample may be requested from any worker. With spawned workers it is pickled; what cannot be
     pickled (locks, open files, database handles) is made on first use instead of in the constructor.
     """
 
@@ -73,7 +73,7 @@ class CallableBase(InputBase):
         return None
 
     def get_place(self, sample_info: types.SampleInfo) -> SamplePlace | None:
-        """Where the sample at a position stands, or None where it is not known (or the epoch has ended).
+        """Place of the sample at a position, or None where it is not known (or the epoch has ended).
 
         It names samples, gives them their context, and is the key of their random draws.
         """
@@ -88,7 +88,7 @@ class IterableBase(InputBase):
     be pickled is made on the first call of ``__next__``.
 
     Attributes:
-        current_sample_indices: Indices in the data set of the batch last asked for, or None where they are not
+        current_sample_indices: Indices in the data set of the batch last requested, or None where they are not
             known. They name samples in error messages.
     """
 

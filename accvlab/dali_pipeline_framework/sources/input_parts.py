@@ -37,7 +37,7 @@ class ReaderEpochs:
         num_shards: Number of shards.
         is_stuck: Whether the reader keeps to its shard.
         batch_size: Samples per batch on this shard.
-        last_batch: What becomes of a last batch that is not full.
+        last_batch: Handling of a last batch that is not full.
     """
 
     num_samples: int
@@ -71,9 +71,7 @@ class ReaderEpochs:
         """Number of batches that are delivered in an epoch."""
         if self.last_batch == "drop":
             return self.num_samples // self.num_shards // self.batch_size
-        if self.last_batch == "partial":
-            return -(-self.shard_size(epoch) // self.batch_size)
-        return self.num_made
+        return -(-self.shard_size(epoch) // self.batch_size) if self.last_batch == "partial" else self.num_made
 
     def num_valid(self, epoch: int, batch: int) -> int:
         """Count the samples to deliver of a batch that the reader makes; 0 where it is thrown away."""
@@ -85,18 +83,13 @@ class ReaderEpochs:
 
     @property
     def sample_counts(self) -> SampleCounts:
-        """What becomes of the samples of an epoch, over all shards; with ``"wrap"`` that of the first epoch."""
+        """Sample counts of an epoch, over all shards; with ``"wrap"`` those of the first epoch."""
         num_batches, num_delivered = self.num_made, self.num_samples
         if self.last_batch == "drop":
             num_batches = self.num_batches(0)
             num_delivered = num_batches * self.batch_size * self.num_shards
-        return SampleCounts.of_slots(
-            self.last_batch,
-            num_batches=num_batches,
-            num_samples=self.num_samples,
-            num_delivered=num_delivered,
-            num_slots=num_batches * self.batch_size * self.num_shards,
-        )
+        num_slots = num_batches * self.batch_size * self.num_shards
+        return SampleCounts.of_slots(self.last_batch, num_batches, num_slots, self.num_samples, num_delivered)
 
 
 CODECS_ON_CPU = ("vp8", "vp9", "mjpeg")
@@ -109,9 +102,9 @@ class NativeInput(InputBase):
     Attributes:
         operator_name: Name of the operator within `nvidia.dali.fn`, e.g. ``"readers.file"``.
         is_resumable: Whether DALI's checkpoints know where the operators stand.
-        is_joinable: Whether other inputs can stand beside it, which needs batches that are always full.
+        is_joinable: Whether it can be joined with other inputs, which needs batches that are always full.
         ragged_advice: What to do where samples of a batch have different shapes, for the error that says so.
-        place_advice: How to get to know where a sample stands, for the error where a context is asked for.
+        place_advice: How to get the place of a sample, for the error where a context is requested.
     """
 
     operator_name: str
@@ -122,7 +115,7 @@ class NativeInput(InputBase):
 
     @property
     def length(self) -> int | None:
-        """None: the number of samples is known only to a pipeline that was built (`DataLoader` asks it)."""
+        """None: the number of samples is known only to a pipeline that was built (`DataLoader` does so)."""
         return None
 
     def advice(self, reason: str) -> str:
@@ -151,10 +144,10 @@ class NativeInput(InputBase):
 
 
 class NativeRun(ABC):
-    """Where a native input stands in a pipeline.
+    """Position of a native input in a pipeline.
 
     Attributes:
-        epochs: How many batches its epochs have, or None where only the end tells.
+        epochs: How many batches its epochs have, or None where they are not known before their end.
         epoch: The running epoch, from 0.
         is_awaited: Whether batches may be long in coming, so that those that wait for delivery must not wait for
             the next one to be begun.
@@ -173,7 +166,7 @@ class NativeRun(ABC):
         """
 
     def is_ready(self) -> bool:
-        """Whether a batch can be begun (or the end be told) without waiting."""
+        """Whether a batch can be begun (or the end be known) without waiting."""
         return True
 
     def wait(self) -> None:
@@ -218,7 +211,7 @@ class JoinedInput(InputBase):
           pose: FLOAT
 
     With a callable or iterable, its epochs are those of the pipeline, and the readers just go on, each as one
-    stream without end: they are not told where an epoch begins. Without one, all readers must have the same
+    stream without end: they do not know where an epoch begins. Without one, all readers must have the same
     number of samples, shards, and policy; all have the same seed, so that readers over the same number of
     samples stay in step also where they shuffle.
     """
@@ -241,19 +234,16 @@ class JoinedInput(InputBase):
                 rule = "must be a native reader, a callable or an iterable"
                 raise SettingError(f"Input {name!r} {rule}, got {type(each).__name__}.")
             if isinstance(each, NativeInput) and not each.is_joinable and len(self._inputs) > 1:
-                raise SettingError(
-                    f"Input {name!r}, a {type(each).__name__}, makes batches of its own sizes, so that no other "
-                    f"input can stand beside it."
-                )
+                why = "makes batches of its own sizes, so that no other input can stand beside it"
+                raise SettingError(f"Input {name!r}, a {type(each).__name__}, {why}.")
         if len(others) > 1:
             raise SettingError(
                 f"At most one input can be a callable or an iterable, since its epochs are those of the pipeline; "
                 f"got {', '.join(map(repr, others))}. Join their providers instead."
             )
         if len(others) == len(self._inputs):
-            raise SettingError(
-                "At least one input must be a native reader; a callable alone needs no JoinedInput."
-            )
+            rule = "At least one input must be a native reader"
+            raise SettingError(f"{rule}; a callable alone needs no JoinedInput.")
         self._main = others[0] if others else None
         _ = self.used_sample_data_structure  # complains about names
 
@@ -366,7 +356,7 @@ class InputParts:
 
     @property
     def shard(self) -> Shard | None:
-        """The shard that the input delivers, or None where no part of it tells."""
+        """The shard that the input delivers, or None where no part of it has one."""
         for part in self.parts:
             with contextlib.suppress(SettingError):  # an attribute of this name may mean something else
                 shard = shard_of_input(part.source)

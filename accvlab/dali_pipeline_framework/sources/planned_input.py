@@ -129,16 +129,14 @@ class PlannedInput(CallableBase, ABC):
             return
         total = self._sampler.total_batch_size
         if total % self._num_shards:
-            raise SettingError(
-                f"The total batch size must be a positive multiple of the number of shards: "
-                f"{type(self._sampler).__name__} delivers batches of {total} for {self._num_shards} shard(s)."
-            )
+            why = f"{type(self._sampler).__name__} delivers batches of {total} for {self._num_shards} shard(s)."
+            raise SettingError(f"The total batch size must be a positive multiple of the number of shards: {why}")
         if not self._sampler.must_be_played:
             self._sampler.num_batches(0)  # complains where an epoch would be empty
 
     def _forget(self) -> None:
         """Reset cached values, in a new object or one with other settings."""
-        self._current: tuple[int, int, int, list[SamplePlace]] | None = None  # the batch that was asked for last
+        self._current: tuple[int, int, int, list[SamplePlace]] | None = None  # the batch that was requested last
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_current": None}
@@ -250,7 +248,7 @@ class PlannedInput(CallableBase, ABC):
         return sample if self._context_name is None else (*sample, *context_values(place))
 
     def iter_batch(self, sample_infos: Sequence[types.SampleInfo]) -> Iterator[tuple[Any, ...]]:
-        """Load the samples at all positions of one batch, each when it is asked for, as flat tuples.
+        """Load the samples at all positions of one batch, each when it is requested, as flat tuples.
 
         It ends before the first position that the epoch does not have.
         """
@@ -350,16 +348,12 @@ class PlannedInput(CallableBase, ABC):
     def _own_slots(self, planned: PlannedBatch) -> Int64Array:
         total = self._sampler.total_batch_size
         if len(planned.indices) != total:
-            raise SettingError(
-                f"{type(self._sampler).__name__}.plan_batch must plan all {total} slots, "
-                f"got {len(planned.indices)}."
-            )
+            got = f"got {len(planned.indices)}"
+            raise SettingError(f"{type(self._sampler).__name__}.plan_batch must plan all {total} slots, {got}.")
         if planned.indices.min() < 0 or planned.indices.max() >= self._num_samples:
             bad = next(index for index in planned.indices.tolist() if not 0 <= index < self._num_samples)
-            raise SettingError(
-                f"{type(self._sampler).__name__} chose sample {bad}, but the data set has the samples "
-                f"0 .. {self._num_samples - 1}."
-            )
+            known = f"the data set has the samples 0 .. {self._num_samples - 1}"
+            raise SettingError(f"{type(self._sampler).__name__} chose sample {bad}, but {known}.")
         if not planned.is_over.any() or self._sampler.last_batch not in self._leaves_out_empty_slots_with:
             size = total // self._num_shards
             return np.arange(self._shard_id * size, (self._shard_id + 1) * size)

@@ -25,7 +25,7 @@ class SamplerInputCallable(PlannedInput):
     The sampler chooses global batches of ``B`` samples; shard ``k`` of ``n`` delivers the slots
     ``[k * B / n, (k + 1) * B / n)`` of each.
 
-    A `RandomAccessSampler`, as all samplers of this package are, is asked for each batch directly. Of any other
+    A `RandomAccessSampler`, as all samplers of this package are, plans each batch directly. Of any other
     sampler each worker plays a copy of its own, so it must be deterministic. No table of indices is built or
     pickled.
 
@@ -59,7 +59,7 @@ class SamplerInputCallable(PlannedInput):
                 not delivered.
             shard_id: Which shard this is, from 0 (usually the rank).
             num_shards: How many shards there are (usually the world size).
-            context_name: Name of a group that is added to each sample and tells where it stands: the fields of
+            context_name: Name of a group that is added to each sample and holds its place: the fields of
                 `SamplePlace` (epoch, batch, slot, sample_index, sequence, frame, clip as int64; is_first, is_last,
                 is_padding as bool). None: no such group.
 
@@ -225,7 +225,7 @@ class SamplerInputIterable(IterableBase):
 
     @property
     def batch_size(self) -> int | None:  # type: ignore[override]
-        """Samples per batch on this shard where the sampler tells its total batch size, else None."""
+        """Samples per batch on this shard where the sampler has a total batch size, else None."""
         total = getattr(self._sampler, "total_batch_size", None)
         return None if total is None else int(total) // self.shard[1]
 
@@ -274,8 +274,8 @@ class ShuffledShardedInputCallable(PlannedInput):
             num_shards: How many shards there are (usually the world size).
             shuffle: Whether each epoch has a random order of its own.
             seed: Seed of the orders, at least 0. All shards must use the same seed.
-            last_batch: What becomes of a last batch that is not full.
-            context_name: Name of a group that is added to each sample and tells where it stands (see
+            last_batch: Handling of a last batch that is not full.
+            context_name: Name of a group that is added to each sample and holds its place (see
                 `SamplerInputCallable`). None: no such group.
 
         Raises:

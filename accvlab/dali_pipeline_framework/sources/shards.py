@@ -70,7 +70,7 @@ class Shard:
 
 
 def shard_given_once(what: str, own: tuple[int, int], asked: tuple[int, int]) -> tuple[int, int]:
-    """Check the shard that a loader asks for, of an input that may have one of its own already.
+    """Check the shard that a loader requests, of an input that may have one of its own already.
 
     Raises:
         SettingError: It is no shard, or another one than the input was created for.
@@ -87,17 +87,15 @@ def shard_of_input(data_input: Any) -> Shard | None:
     """The shard that an input delivers, or None where it does not tell.
 
     Raises:
-        SettingError: What it tells is no shard.
+        SettingError: Its shard is none.
     """
     known = getattr(data_input, "shard", None)
     if known is None or isinstance(known, Shard):
         return known
     if isinstance(known, tuple | list) and len(known) == 2:
         return Shard(*known)
-    raise SettingError(
-        f"The property `shard` of {type(data_input).__name__} must be a Shard or a pair (shard id, number of "
-        f"shards), got {known!r}."
-    )
+    rule = "must be a Shard or a pair (shard id, number of shards)"
+    raise SettingError(f"The property `shard` of {type(data_input).__name__} {rule}, got {known!r}.")
 
 
 def detect_shard(source: ShardSource | Any = "auto", *, data_parallel: Sequence[str] | None = None) -> Shard:
@@ -115,7 +113,7 @@ def detect_shard(source: ShardSource | Any = "auto", *, data_parallel: Sequence[
     ``"jax"``         ``jax.distributed``, or the processes of a backend of JAX that has been started
     ================  ==================================================================================
 
-    What stands closer to the program comes first: ``torchrun`` and ``mpirun`` may be started by SLURM, whose
+    What is closer to the program comes first: ``torchrun`` and ``mpirun`` may be started by SLURM, whose
     variables then count the launchers and not the ranks. SLURM is there for tasks that ``srun`` started; a
     batch script, which has the variables too, is a single process. Neither torch nor JAX is imported, and no
     backend of JAX is started.
@@ -146,7 +144,7 @@ def detect_shard(source: ShardSource | Any = "auto", *, data_parallel: Sequence[
         ``"single process"`` where ``"auto"`` finds nothing.
 
     Raises:
-        SettingError: The source asked for is unknown or not there; or only one of two variables is set, one
+        SettingError: The requested source is unknown or not there; or only one of two variables is set, one
             is not a number, or the rank is not one of the ranks; or this process is not in the mesh, or has
             devices of several parts of it, or a dimension has an unknown name, or none.
     """
@@ -178,9 +176,8 @@ def find_shard(source: Any, argument: str, data_parallel: Sequence[str] | None =
             shard = Shard(*found, name)
             break
         if source != "auto":
-            raise SettingError(
-                f"`{argument}={source!r}` is asked for, but {what_is_missing}, or use `{argument}='auto'`."
-            )
+            advice = f"{what_is_missing}, or use `{argument}='auto'`"
+            raise SettingError(f"`{argument}={source!r}` is asked for, but {advice}.")
     _log_once(shard.shard_id, shard.num_shards, shard.source)
     return shard
 
@@ -247,10 +244,8 @@ def _shard_of_mesh(mesh: Any, data_parallel: Sequence[str] | None) -> Shard:
         place = [index[number] for number in counts]
         parts.setdefault(int(process), set()).add(int(np.ravel_multi_index(place, sizes)) if counts else 0)
     if own not in parts:
-        raise SettingError(
-            f"This process, {own}, is not in the mesh, so it has no part of the data: {mesh!r}. Make the loader "
-            f"only in processes of the mesh."
-        )
+        advice = f"{mesh!r}. Make the loader only in processes of the mesh."
+        raise SettingError(f"This process, {own}, is not in the mesh, so it has no part of the data: {advice}")
     shards = sorted({tuple(sorted(each)) for each in parts.values()})
     is_dealt = sorted(part for each in shards for part in each) == [*range(math.prod(sizes))]
     if len({*map(len, shards)}) > 1 or not is_dealt:
@@ -354,17 +349,15 @@ def _slurm() -> tuple[int, int] | None:
             if environment["SLURM_PROCID"].strip() == "0":
                 return None
             # Task 0 of the same step would be taken for a batch script.
-            raise SettingError(
-                f"SLURM_PROCID={environment['SLURM_PROCID']!r} says that this is a task of `srun`, but "
-                f"SLURM_STEP_ID and SLURM_STEP_NUM_TASKS are not set. Pass them on as well (into the container, "
-                f"say), or make the Shard yourself."
-            )
+            advice = "Pass them on as well (into the container, say), or make the Shard yourself."
+            rule = f"SLURM_PROCID={environment['SLURM_PROCID']!r} says that this is a task of `srun`"
+            raise SettingError(f"{rule}, but SLURM_STEP_ID and SLURM_STEP_NUM_TASKS are not set. {advice}")
         # Somebody passed on just the two (into a container, say).
     return _from_variables("SLURM_PROCID", "SLURM_NTASKS")
 
 
 def _jax() -> tuple[int, int] | None:
-    # JAX tells it in public only by `jax.process_index()`, which starts a backend that takes hold of the GPUs.
+    # JAX has it in public only as `jax.process_index()`, which starts a backend that takes hold of the GPUs.
     state: Any = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
     if getattr(state, "client", None) is not None:
         return state.process_id, state.num_processes
@@ -391,14 +384,12 @@ def _from_variables(rank_name: str, count_name: str) -> tuple[int, int] | None:
             raise SettingError(f"The variable {name} must be a whole number of at least 0, got {text!r}.")
     rank, count = int(texts[rank_name]), int(texts[count_name])
     if rank >= count:
-        raise SettingError(
-            f"{rank_name} must be less than {count_name} (ranks are counted from 0), got {rank_name}={rank} and "
-            f"{count_name}={count}."
-        )
+        got = f"got {rank_name}={rank} and {count_name}={count}"
+        raise SettingError(f"{rank_name} must be less than {count_name} (ranks are counted from 0), {got}.")
     return rank, count
 
 
-# In the order in which "auto" asks; with what is to be done where a source is not there.
+# In the order of "auto"; with what is to be done where a source is not there.
 _SOURCES: dict[str, tuple[Callable[[], tuple[int, int] | None], str]] = {
     "accelerate": (_accelerate, "no `Accelerator` was made: create it before the loader"),
     "torch": (_torch, "torch.distributed is not initialised: call `torch.distributed.init_process_group` first"),

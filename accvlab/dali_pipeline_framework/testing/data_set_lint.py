@@ -5,7 +5,7 @@
 
     this process        chunks of indices ─>   process 0   get_data, checks, steps on arrays, decoding
       progress, file  <─ what has failed       process 1   ...
-                                               (where one dies or stands still, the sample is named)
+                                               (where one dies or hangs, the sample is named)
 
 This process imports next to nothing and does not open the data set: the others do so at once, and tell how many
 samples there are. The chunks become smaller in the end, so that all processes end together.
@@ -78,7 +78,7 @@ class _Rest:
     """What is yet to be tried.
 
     Attributes:
-        num_samples: Number of samples; None until a process has told it.
+        num_samples: Number of samples; None until a process has reported it.
         begin: The first one that no process was given.
         given_back: Chunks to be tried again: their process has ended, or now it is known which fields hold images.
         holds_images: Fields that hold image files, as far as that is known.

@@ -82,10 +82,8 @@ def _difference(expected: object, found: object, tolerance: float, in_found: str
     if len(where) == 0:
         return "differs in signs of zeros or in bits of NaN"
     position = tuple(map(int, where[0]))
-    return (
-        f"{len(where)} of {first.size} values differ, the first at {[*position]}: expected "
-        f"{first[position]}, {in_found} {second[position]}"
-    )
+    values = f"expected {first[position]}, {in_found} {second[position]}"
+    return f"{len(where)} of {first.size} values differ, the first at {[*position]}: {values}"
 
 
 @attrs.frozen

@@ -52,7 +52,7 @@ class Subject:
     steps: ArraySteps | None
 
     def describe(self, index: int) -> str:
-        """Say where a sample comes from, as far as the provider tells."""
+        """Say where a sample comes from, as far as the provider knows."""
         return description_of(self.source, index)
 
     @property
@@ -76,10 +76,8 @@ def subject_of(found: DataProvider | PipelineDefinition | DataLoader) -> Subject
         definition, has_gpu = found, False
     planned = InputAdapter(definition.data_input).planned
     if planned is None:
-        raise SettingError(
-            f"lint needs a data provider, whose samples it can load one by one; the input is a "
-            f"{type(definition.data_input).__name__}."
-        )
+        got = type(definition.data_input).__name__
+        raise SettingError(f"lint needs a data provider, to load samples one by one; the input is a {got}.")
     return Subject(planned, definition.array_steps(has_gpu))
 
 
@@ -93,7 +91,7 @@ class SampleTrial:
     """
 
     def __init__(self, subject: Subject, note: Callable[[int], object] = lambda index: None) -> None:
-        """Prepare the checks; ``note`` is told each index when it is begun, `SEVERAL` for images of several."""
+        """Prepare the checks; ``note`` gets each index when it is begun, `SEVERAL` for images of several."""
         self._note = note
         self._subject, self._source, self._steps = subject, subject.source, subject.steps
         blueprint = self._source.used_sample_data_structure.format

@@ -60,7 +60,7 @@ def check_step(
     *   With DALI's conditionals, the output is the same.
     *   If the step says that it treats elements alike, it gives the same for an array of the samples if it is
         applied to all elements at once, and if it is applied to each.
-    *   If the step has a form for arrays beside that for the graph, both give the same for the same draws: images
+    *   If the step has a form for arrays next to that for the graph, both give the same for the same draws: images
         within the ``image_tolerance`` of the step, everything else in every bit. Arrays that it is given stay as
         they are. Where it declares its changes of pixels, these give the same in the graph, by parameters that
         were computed on arrays.
@@ -321,9 +321,7 @@ def _fields_of(runs: Sequence[StepRun]) -> tuple[Sequence[FieldPath], Sequence[L
 
 
 def _difference(expected: GroupFormat, found: GroupFormat) -> str:
-    if expected.matches(found):
-        return f"{found!r}, not {expected!r}"
-    return describe_difference(expected, found)
+    return f"{found!r}, not {expected!r}" if expected.matches(found) else describe_difference(expected, found)
 
 
 def _simple_settings(step: PipelineStepBase) -> dict[str, Any]:
@@ -332,16 +330,13 @@ def _simple_settings(step: PipelineStepBase) -> dict[str, Any]:
     for name, parameter in inspect.signature(type(step).__init__).parameters.items():
         for attribute in (name, f"_{name}"):
             value = getattr(step, attribute, None)
-            if not _is_simple(value) or (_is_simple(parameter.default) and value == parameter.default):
-                continue
-            settings[name] = value
+            if _is_simple(value) and not (_is_simple(parameter.default) and value == parameter.default):
+                settings[name] = value
     return settings
 
 
 def _is_simple(value: object) -> bool:
-    if isinstance(value, tuple | list):
-        return all(map(_is_simple, value))
-    return isinstance(value, _SIMPLE)
+    return all(map(_is_simple, value)) if isinstance(value, tuple | list) else isinstance(value, _SIMPLE)
 
 
 def _misused_draws(
@@ -396,7 +391,7 @@ def _tolerance_between_forms(step: PipelineStepBase, output: SampleDataGroup, pa
 
 
 def _names(error: Exception, path: FieldPath) -> bool:
-    """Whether an error tells the path of a field, or at least its name."""
+    """Whether an error names the path of a field, or at least its name."""
     if isinstance(error, FormatError) and any(problem.path == path for problem in error.problems):
         return True
     name = next((name for name in reversed(path) if isinstance(name, str)), "")
@@ -424,7 +419,7 @@ def _array_of(elements: Sequence[SampleDataGroup]) -> SampleDataGroup:
 
 
 def _with_unknown_fields(sample: SampleDataGroup, number: int) -> SampleDataGroup:
-    """A copy with unknown fields in each group, but not beside the elements of arrays."""
+    """A copy with unknown fields in each group, but not next to the elements of arrays."""
     copy = sample.get_copy()
     copy.set_apply_mapping(False)
     copy.set_do_convert(True)

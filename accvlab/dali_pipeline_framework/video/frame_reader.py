@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import operator
 import os
 import threading
 import weakref
@@ -56,8 +58,9 @@ class FrameReader:
     time, so it is the same one that decoding from the start gives.
 
     Attributes:
-        num_delivered: Number of frames that were asked for, repeated ones once.
+        num_delivered: Number of frames that were requested, repeated ones once.
         num_seeks: Number of times that the decoder went elsewhere.
+        next_frame: Number of the frame that is decoded next.
     """
 
     def __init__(
@@ -85,8 +88,11 @@ class FrameReader:
         source = located(source)
         if isinstance(source, RemoteVideo):
             source = source.as_indexed(index.file_state)
-        self._source, self._stream, self._num_threads, self._name = source, stream, num_threads, name
-        self._index = index
+        self._source, self._index, self._name = source, index, name
+        size = index.width, index.height
+        self._new_decoder = functools.partial(
+            VideoDecoder, source, stream=stream, num_threads=num_threads, name=name, size=size
+        )
         self._converter = FrameConverter(image_type)
         self._keeps = kept
         self._kept: LRUCache[int, UInt8Array | av.VideoFrame] = LRUCache(kept.number)
@@ -96,28 +102,17 @@ class FrameReader:
         self.num_delivered = 0
         self.num_seeks = 0
         self._decoder = self._open()
-        self._next_frame = 0
+        self.next_frame = 0
         self._damaged: int | None = None  # a frame since the last key frame
 
     def _open(self) -> VideoDecoder:
         self._require_unchanged()
-        return VideoDecoder(
-            self._source,
-            stream=self._stream,
-            num_threads=self._num_threads,
-            name=self._name,
-            size=(self._index.width, self._index.height),
-        )
+        return self._new_decoder()
 
     def _require_unchanged(self) -> None:
         if self._index.file_state is not None and isinstance(self._source, (str, os.PathLike)):
             name = self._name or source_name(self._source)
             self._index.file_state.require_same(FileState.of_video(self._source, name), name)
-
-    @property
-    def next_frame(self) -> int:
-        """Number of the frame that is decoded next."""
-        return self._next_frame
 
     @property
     def num_decoded(self) -> int:
@@ -128,11 +123,11 @@ class FrameReader:
         """Whether a frame is cached, or reached by decoding on, without a seek to a key frame in between."""
         if frame in self._kept:
             return True
-        ahead = frame - self._next_frame
+        ahead = frame - self.next_frame
         if ahead < 0:
             return False
         key = self._index.key_before(frame)
-        return ahead <= self._worth_a_seek or key is None or key <= int(self._index.pts[self._next_frame])
+        return ahead <= self._worth_a_seek or key is None or key <= int(self._index.pts[self.next_frame])
 
     def frames(self, numbers: npt.ArrayLike) -> UInt8Array:
         """Get frames: ``(n, height, width, C)`` uint8.
@@ -148,10 +143,8 @@ class FrameReader:
         wanted = np.asarray(numbers, np.int64).reshape(-1)
         is_wrong = (wanted < 0) | (wanted >= self._index.num_frames)
         if is_wrong.any():
-            raise SettingError(
-                f"Frames of {self._decoder.name} are numbered 0 to {self._index.num_frames - 1}, got "
-                f"{int(wanted[is_wrong][0])}."
-            )
+            last, wrong = self._index.num_frames - 1, int(wanted[is_wrong][0])
+            raise SettingError(f"Frames of {self._decoder.name} are numbered 0 to {last}, got {wrong}.")
         shape = (self._index.height, self._index.width, self._converter.num_channels)
         out = np.empty((len(wanted), *shape), np.uint8)
         distinct, places = np.unique(wanted, return_index=True)
@@ -202,7 +195,7 @@ class FrameReader:
             return self._decode_up_to(number, valid_from), None
         except VideoError as error:
             # Frames may refer to some before the seek point: a start further back can decode them.
-            self._next_frame = self._index.num_frames
+            self.next_frame = self._index.num_frames
             return None, error
 
     def _starts_before(self, number: int) -> list[int | None]:
@@ -222,12 +215,12 @@ class FrameReader:
             self._require_unchanged()
             self._decoder.seek(int(self._index.seek_points[start]))
             # Frames after a key frame in decoding order but before it in display order refer to frames before it.
-            self._next_frame = int(self._index.pts.searchsorted(self._index.key_pts[start]))
-            return self._next_frame
+            self.next_frame = int(self._index.pts.searchsorted(self._index.key_pts[start]))
+            return self.next_frame
         self._decoder.close()
         self._num_decoded_before += self._decoder.num_decoded
         self._decoder = self._open()
-        self._next_frame = 0
+        self.next_frame = 0
         return 0
 
     def _decode_up_to(self, number: int, valid_from: int) -> av.VideoFrame | None:
@@ -235,12 +228,12 @@ class FrameReader:
         while True:
             frame = self._decoder.next_frame()
             if frame is None:
-                self._next_frame = self._index.num_frames
+                self.next_frame = self._index.num_frames
                 return None
             place = self._number_of(frame)
             if place is None:
                 continue
-            self._next_frame = place + 1
+            self.next_frame = place + 1
             if place > number:
                 return None
             if place >= valid_from:
@@ -263,7 +256,7 @@ class FrameReader:
 
     def _number_of(self, frame: av.VideoFrame) -> int | None:
         if not self._index.is_seekable:
-            return self._next_frame if self._next_frame < self._index.num_frames else None
+            return self.next_frame if self.next_frame < self._index.num_frames else None
         if frame.pts is None:
             return None
         place = int(self._index.pts.searchsorted(frame.pts))
@@ -285,7 +278,7 @@ class DecodingStatistics:
     """What a process has decoded.
 
     Attributes:
-        num_delivered: Frames that samples asked for; repeated ones in one sample count once.
+        num_delivered: Frames that samples requested; repeated ones in one sample count once.
         num_decoded: Frames that were decoded for that.
         num_seeks: How often a decoder went elsewhere in its video.
         num_opened: How often a video was opened.
@@ -297,12 +290,8 @@ class DecodingStatistics:
     num_opened: int = 0
 
     def _plus(self, reader: FrameReader) -> DecodingStatistics:
-        return DecodingStatistics(
-            self.num_delivered + reader.num_delivered,
-            self.num_decoded + reader.num_decoded,
-            self.num_seeks + reader.num_seeks,
-            self.num_opened + 1,
-        )
+        of_reader = reader.num_delivered, reader.num_decoded, reader.num_seeks, 1
+        return DecodingStatistics(*map(operator.add, attrs.astuple(self), of_reader))
 
 
 @attrs.define(eq=False)
@@ -315,7 +304,7 @@ class _Entry:
 class FrameReaderPool:
     """Frames of several videos, with at most so many open decoders.
 
-    There can be several decoders of one video. Who asks for frames gets the decoder that is closest before
+    There can be several decoders of one video. A request for frames gets the decoder that is closest before
     them and can continue to them, so several readers of one video (slots of a batch, or cameras) each have
     theirs. Otherwise a new one is opened; at the limit, the least recently used decoder is closed for it (LRU).
 
@@ -358,7 +347,10 @@ class FrameReaderPool:
         try:
             frames = entry.reader.frames(numbers)
         except BaseException:
-            self._give_up(entry)
+            with self._lock:
+                self._num_busy -= 1
+                self._closed = self._closed._plus(entry.reader)
+            entry.reader.close()
             raise
         with self._lock:
             self._num_busy -= 1
@@ -402,12 +394,6 @@ class FrameReaderPool:
         entry = next(of_video, self._idle[0])
         entry.has_continued = False
         return entry
-
-    def _give_up(self, entry: _Entry) -> None:
-        with self._lock:
-            self._num_busy -= 1
-            self._closed = self._closed._plus(entry.reader)
-        entry.reader.close()
 
     @property
     def statistics(self) -> DecodingStatistics:
@@ -506,7 +492,6 @@ def _indices_of(sources: Sequence[Any], stream: int, cache: str | None) -> tuple
     if len(errors) == 1 or any(isinstance(error, SettingError) for error in errors):
         raise next((error for error in errors if isinstance(error, SettingError)), errors[0])
     if errors:
-        raise VideoError(
-            f"{len(errors)} of {len(sources)} videos cannot be used:\n{bullets(errors, _MOST_NAMED)}"
-        ) from errors[0]
+        counts = f"{len(errors)} of {len(sources)}"
+        raise VideoError(f"{counts} videos cannot be used:\n{bullets(errors, _MOST_NAMED)}") from errors[0]
     return tuple(result for result in results if isinstance(result, VideoIndex))

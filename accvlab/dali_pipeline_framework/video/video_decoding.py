@@ -9,7 +9,7 @@ import io
 import os
 from collections.abc import Iterator
 from fractions import Fraction
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, cast
 
 import numpy as np
@@ -21,15 +21,7 @@ from ..errors import FileError, FrameworkError, MissingPackageError, SettingErro
 from ..limits.file_limits import IMAGE_PIXELS
 from ..limits.image_limits import too_many_pixels
 from ..providers.files.storage import reason_of
-from .files.video_file import (
-    RemoteVideo,
-    WatchedFile,
-    is_empty,
-    is_file_or_missing,
-    located,
-    missing_bytes,
-    path_advice,
-)
+from .files import video_file
 
 if TYPE_CHECKING:
     import av
@@ -38,7 +30,7 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
 UInt8Array: TypeAlias = npt.NDArray[np.uint8]
-VideoSource: TypeAlias = "str | os.PathLike[str] | bytes | BinaryIO | RemoteVideo"
+VideoSource: TypeAlias = "str | os.PathLike[str] | bytes | BinaryIO | video_file.RemoteVideo"
 
 _PIXEL_FORMATS = {
     types.DALIImageType.RGB: ("rgb24", 3),
@@ -67,10 +59,8 @@ def import_av(source: VideoSource | None = None) -> ModuleType:
             f"(`fn.experimental.readers.video`) decodes VP8, VP9 and MJPEG on the CPU, and other codecs on a GPU."
         ) from error
     if int(av.__version__.split(".")[0]) < _OLDEST_PYAV:
-        raise SettingError(
-            f"PyAV must be at least {_OLDEST_PYAV}.0 (older ones cannot be told to convert colors as DALI does), "
-            f"got {av.__version__}: pip install 'accvlab.dali_pipeline_framework[video]'."
-        )
+        rule = f"PyAV must be at least {_OLDEST_PYAV}.0 (older ones cannot be told to convert colors as DALI does)"
+        raise SettingError(f"{rule}, got {av.__version__}: pip install 'accvlab.dali_pipeline_framework[video]'.")
     return cast(ModuleType, av)
 
 
@@ -94,7 +84,7 @@ def video_codec(source: VideoSource) -> str | None:
 
 def source_name(source: VideoSource) -> str:
     """Name of a video in messages: its path or URL, or a substitute."""
-    if isinstance(source, RemoteVideo):
+    if isinstance(source, video_file.RemoteVideo):
         return repr(source.name)
     if isinstance(source, (str, os.PathLike)):
         return repr(os.fspath(source))
@@ -155,17 +145,17 @@ class VideoDecoder:
             FileError: The file cannot be opened or read. Also the builtin exception, e.g. `FileNotFoundError`.
             VideoError: It is not a video, is incomplete, or is of an unknown codec.
         """
-        source = located(source)
+        source = video_file.located(source)
         self.name = source_name(source) if name is None else name
         self.num_decoded = 0
         self._stream_number = whole_number(stream, "stream", at_least=0)
         num_threads = whole_number(num_threads, "num_threads", at_least=1)
         self._av = import_av(source)
-        remote_file = source.open() if isinstance(source, RemoteVideo) else None
+        remote_file = source.open() if isinstance(source, video_file.RemoteVideo) else None
         self._source: Any = remote_file or source
-        self._watched: WatchedFile | None = None
+        self._watched: video_file.WatchedFile | None = None
         if not isinstance(self._source, (str, os.PathLike, bytes, bytearray, memoryview)):
-            self._watched = WatchedFile(cast(BinaryIO, self._source))
+            self._watched = video_file.WatchedFile(cast(BinaryIO, self._source))
             self._source = self._watched
         with contextlib.ExitStack() as closing:
             if remote_file is not None:
@@ -203,7 +193,7 @@ class VideoDecoder:
         if isinstance(source, (bytes, bytearray, memoryview)):
             file = io.BytesIO(source)
         elif isinstance(source, (str, os.PathLike)):
-            if not is_file_or_missing(source):
+            if not video_file.is_file_or_missing(source):
                 raise FileError(f"Cannot open the video {self.name}: it is no regular file.")
             # Without "file:", FFmpeg takes the part of a name before a colon for a protocol.
             file = f"file:{os.fspath(source)}"
@@ -233,11 +223,11 @@ class VideoDecoder:
         source = self._source
         of_system = [cls for cls in type(error).__mro__ if cls.__module__ == "builtins" and cls is not ValueError]
         if of_system and issubclass(of_system[0], OSError):  # FileNotFoundError, PermissionError, ...
-            message = f"Cannot open the video {self.name}: {error.strerror}.{path_advice(source)}"
+            message = f"Cannot open the video {self.name}: {error.strerror}.{video_file.path_advice(source)}"
             return error_that_is_also(FileError, of_system[:1], message)
-        if is_empty(source):
+        if video_file.is_empty(source):
             return VideoError(f"The video {self.name} is empty: it has 0 bytes.")
-        num_missing = missing_bytes(source)
+        num_missing = video_file.missing_bytes(source)
         why = f"{num_missing} bytes are missing at its end" if num_missing else "Is it a video?"
         return VideoError(f"Cannot open {self.name} as a video: {error.strerror}. {why}")
 
@@ -248,10 +238,8 @@ class VideoDecoder:
             kinds = ", ".join(stream.type or "unknown" for stream in streams) or "none at all"
             raise VideoError(f"There is no video stream in {self.name}; its streams are: {kinds}.")
         if self._stream_number >= len(videos):
-            raise SettingError(
-                f"`stream` must be the number of a video stream, 0 to {len(videos) - 1} in {self.name}, got "
-                f"{self._stream_number}."
-            )
+            rule = f"the number of a video stream, 0 to {len(videos) - 1} in {self.name}"
+            raise SettingError(f"`stream` must be {rule}, got {self._stream_number}.")
         chosen = videos[self._stream_number]
         if chosen.codec_context is None:
             raise VideoError(f"PyAV {self._av.__version__} does not know the codec of {self.name}.")
@@ -263,7 +251,7 @@ class VideoDecoder:
         Raises:
             FileError: The file cannot be read. Also the builtin exception.
         """
-        count = missing_bytes(self._source)
+        count = video_file.missing_bytes(self._source)
         self._require_read()
         return count
 
@@ -282,7 +270,7 @@ class VideoDecoder:
     # --- reading ----------------------------------------------------------------------------------------
 
     def packets(self) -> Iterator[Packet[VideoStream]]:
-        """Get the packets of the stream from where it stands, in the order of decoding, without decoding them.
+        """Get the packets of the stream from its position on, in the order of decoding, without decoding them.
 
         The last one is empty: to decode it brings out the frames that the codec still holds.
 
@@ -369,7 +357,7 @@ class VideoDecoder:
         return max(num_lacking, 0)
 
     def __iter__(self) -> Iterator[av.VideoFrame]:
-        """Decode all frames from where it stands."""
+        """Decode all frames from its position on."""
         while (frame := self.next_frame()) is not None:
             yield frame
 
@@ -407,9 +395,7 @@ class VideoDecoder:
     def __enter__(self) -> VideoDecoder:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
 

@@ -126,7 +126,7 @@ class VideoIndex:
         codec_name: FFmpeg's name for the codec.
         average_rate: Frames per second as the container states it, or None.
         num_reordered: How many frames later than it is shown a frame is decoded at most; 0 without B-frames.
-        is_seekable: Whether frames can be told by their times. Otherwise decoding starts with the first frame,
+        is_seekable: Whether frames can be found by their times. Otherwise decoding starts with the first frame,
             and where no times are known, ``pts`` are the numbers of the frames.
         saved: Folder that the index was read from, and the checksum there; or None. Such an index is pickled as
             these.
@@ -294,18 +294,8 @@ def _index(
 ) -> VideoIndex:
     if not len(pts):
         raise VideoError(f"There are no frames in the video {decoder.name}.")
-    return VideoIndex(
-        pts,
-        key_pts,
-        seek_points,
-        decoder.time_base,
-        decoder.width,
-        decoder.height,
-        decoder.codec_name,
-        decoder.average_rate,
-        num_reordered,
-        is_seekable,
-    )
+    frames = decoder.time_base, decoder.width, decoder.height, decoder.codec_name, decoder.average_rate
+    return VideoIndex(pts, key_pts, seek_points, *frames, num_reordered, is_seekable)
 
 
 class _PacketTable:
@@ -430,9 +420,8 @@ def _check_complete(decoder: VideoDecoder, packets: _PacketTable) -> None:
     of_all = f" of {stated}" if stated else ""
     up_to = f", up to {packets.pts[:num_frames].max() * float(decoder.time_base):.3f} s" if num_frames else ""
     lacking = f" ({num_missing_bytes} bytes are missing at its end)" if num_missing_bytes else ""
-    raise VideoError(
-        f"The video {decoder.name} is incomplete{lacking}: it breaks off after {num_frames}{of_all} frames{up_to}."
-    )
+    breaks = f"it breaks off after {num_frames}{of_all} frames{up_to}"
+    raise VideoError(f"The video {decoder.name} is incomplete{lacking}: {breaks}.")
 
 
 def _index_by_decoding(decoder: VideoDecoder) -> VideoIndex:

@@ -6,24 +6,17 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, SupportsIndex, TypeAlias, get_args
+from typing import Any, Literal, SupportsIndex, TypeAlias
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ..checks import choice, index_in, valid, whole_number
+from ..checks import choice, index_in, one_of, whole_number
 from ..errors import SettingError
 from ..providers.files.storage import as_utf8
-from ..providers.frames.camera_rigs import (
-    MissingFrame,
-    OptionalField,
-    RigAccount,
-    RigProviderBase,
-    align_times,
-    exact,
-)
+from ..providers.frames import camera_rigs as rigs
 from ..sample_data import SampleDataGroup
 from ..sample_data.formats import DECODED_CLIP, DECODED_IMAGE
 from ..sample_data.names import Name
@@ -64,7 +57,7 @@ class VideoTracks:
     rows: tuple[Int64Array, ...] | None = None
     camera_names: tuple[str, ...] = ()
     offsets_s: npt.NDArray[np.float64] | None = None
-    missing: tuple[MissingFrame, ...] = ()
+    missing: tuple[rigs.MissingFrame, ...] = ()
     reference: int = 0
 
     def describe(self) -> str:
@@ -116,17 +109,10 @@ def _of_list(settings: Videos, kept: KeptFrames) -> VideoTracks:
         frame_range(video, videos.indices[number], settings) for video, number in zip(listed, numbers, strict=True)
     ]
     starts, ends = np.array(ranges, np.int64).T
-    labels = [video.label for video in listed]
+    given = [video.label for video in listed]
+    labels = None if given[0] is None else np.array(given, np.int32)
     columns = videos.numbers[:, None]
-    return VideoTracks(
-        videos,
-        starts,
-        ends,
-        columns,
-        columns,
-        np.arange(len(listed)),
-        None if labels[0] is None else np.array(labels, np.int32),
-    )
+    return VideoTracks(videos, starts, ends, columns, columns, np.arange(len(listed)), labels)
 
 
 def _of_rig(settings: Videos, kept: KeptFrames) -> VideoTracks:
@@ -134,9 +120,8 @@ def _of_rig(settings: Videos, kept: KeptFrames) -> VideoTracks:
     paths = [expanded(files, settings) for files in (settings.cameras or {}).values()]
     counts = {camera: len(of_camera) for camera, of_camera in zip(names, paths, strict=True)}
     if len(set(counts.values())) > 1:
-        raise SettingError(
-            f"Each camera must have one video per recording, so the lists must be equally long, got {counts}."
-        )
+        rule = "one video per recording, so the lists must be equally long"
+        raise SettingError(f"Each camera must have {rule}, got {counts}.")
     num_recordings = len(paths[0])
     labels = checked_labels(settings, num_recordings, "cameras")
     offsets_s = _offsets_s(settings, num_recordings)
@@ -144,19 +129,19 @@ def _of_rig(settings: Videos, kept: KeptFrames) -> VideoTracks:
     columns = videos.numbers.reshape(len(names), num_recordings).T
     numbers: list[int] = []
     rows: list[Int64Array] = []
-    account = RigAccount()
+    account = rigs.RigAccount()
     for number in range(num_recordings):
         of_recording = [
             (videos.indices[place], offset_s)
             for place, offset_s in zip(columns[number].tolist(), offsets_s[number].tolist(), strict=True)
         ]
-        times = [(index.pts, index.time_base, exact(offset_s)) for index, offset_s in of_recording]
-        matched = align_times(times, settings.reference, settings.tolerance_s)
+        times = [(index.pts, index.time_base, rigs.exact(offset_s)) for index, offset_s in of_recording]
+        matched = rigs.align_times(times, settings.reference, settings.tolerance_s)
         reference_times_s = _times_s(*of_recording[settings.reference])
         account.num_times += len(matched)
         for position, camera in np.argwhere(matched < 0).tolist():
             time_s = float(reference_times_s[position])
-            account.missing.append(MissingFrame(number, names[camera], position, time_s))
+            account.missing.append(rigs.MissingFrame(number, names[camera], position, time_s))
         runs = settings.runs(np.all(matched >= 0, axis=1))
         numbers += [number] * len(runs)
         rows += [matched[run] for run in runs]
@@ -164,21 +149,11 @@ def _of_rig(settings: Videos, kept: KeptFrames) -> VideoTracks:
         "\nDo the cameras' clocks begin at the same time (`time_offsets_s`), and is `tolerance_s` large enough?"
     )
     account.report(settings, not rows, advice=advice)
-    lengths = np.array([len(run) for run in rows], np.int64)
-    return VideoTracks(
-        videos,
-        np.zeros_like(lengths),
-        lengths,
-        columns[numbers],
-        columns,
-        np.array(numbers, np.int64),
-        None if settings.labels is None else np.array(labels, np.int32)[numbers],
-        tuple(rows),
-        names,
-        offsets_s[numbers],
-        tuple(account.missing),
-        settings.reference,
-    )
+    ends, recordings = np.array([len(run) for run in rows], np.int64), np.array(numbers, np.int64)
+    of_tracks = None if settings.labels is None else np.array(labels, np.int32)[numbers]
+    of_cameras = tuple(rows), names, offsets_s[numbers], tuple(account.missing), settings.reference
+    starts = np.zeros_like(ends)
+    return VideoTracks(videos, starts, ends, columns[numbers], columns, recordings, of_tracks, *of_cameras)
 
 
 def _offsets_s(settings: Videos, num_recordings: int) -> npt.NDArray[np.float64]:
@@ -187,10 +162,8 @@ def _offsets_s(settings: Videos, num_recordings: int) -> npt.NDArray[np.float64]
     for camera in settings.camera_names:
         given = settings.time_offsets_s.get(camera, 0.0)
         if isinstance(given, tuple) and len(given) != num_recordings:
-            raise SettingError(
-                f"`time_offsets_s[{camera!r}]` must be a number, or one for each of {num_recordings} recordings, "
-                f"got {list(given)!r}."
-            )
+            rule = f"a number, or one for each of {num_recordings} recordings"
+            raise SettingError(f"`time_offsets_s[{camera!r}]` must be {rule}, got {list(given)!r}.")
         columns.append(np.broadcast_to(np.array(given), (num_recordings,)))
     return np.stack(columns, axis=1)
 
@@ -239,7 +212,7 @@ class VideoWindows:
     sequence_length: int = attrs.field(converter=_length)
     stride: int = attrs.field(default=1, converter=_stride)
     _step: int | None = attrs.field(default=None, converter=_step)
-    tail: VideoTail = attrs.field(default="drop", validator=valid(choice, allowed=get_args(VideoTail)))
+    tail: VideoTail = attrs.field(default="drop", validator=one_of(VideoTail))
 
     @property
     def step(self) -> int:
@@ -286,7 +259,7 @@ _MOST_DESCRIBED = 8
 _BLACK: UInt8Array = np.zeros(1, np.uint8)
 
 
-class VideoProviderBase(RigProviderBase, ABC):
+class VideoProviderBase(rigs.RigProviderBase, ABC):
     """A data set of videos. A sample is one or more frames of a track (`VideoTracks`)."""
 
     def __init__(
@@ -324,13 +297,13 @@ class VideoProviderBase(RigProviderBase, ABC):
         self._first = np.concatenate(([0], np.cumsum(self._counts)))  # (S + 1,), sample of each track
         num_more = 0 if holds_one_frame else 1
         content = DECODED_IMAGE if holds_one_frame else DECODED_CLIP
-        further: list[OptionalField] = [
+        further: list[rigs.OptionalField] = [
             (of_frames.get("first_frame_number"), types.DALIDataType.INT32, 1),
             (of_frames.get("frame_numbers"), types.DALIDataType.INT32, num_more),
             (of_frames.get("timestamps"), types.DALIDataType.FLOAT64, num_more),
             (of_frames.get("path"), types.DALIDataType.STRING, None),
         ]
-        of_sample: list[OptionalField] = [(recording_number, types.DALIDataType.INT32, 0)]
+        of_sample: list[rigs.OptionalField] = [(recording_number, types.DALIDataType.INT32, 0)]
         label = None if self._tracks.labels is None else label
         (of_sample if self._tracks.camera_names else further).insert(0, (label, types.DALIDataType.INT32, 1))
         self._frames_name, self._label_name, self._recording_number_name = frames, label, recording_number
@@ -474,7 +447,7 @@ class VideoDataProvider(VideoProviderBase):
 
     **Access.** Any frame is found exactly, also between B-frames and at a variable rate; see `VideoIndex`. The
     index is made once, here. A worker decodes a sequence from the last key frame before it, or goes on in an open
-    decoder that stands before it.
+    decoder whose position is before it.
 
     **Streaming.** With `StreamingSequenceSampler` over `sequence_lengths`, each slot plays the sequences of its
     video in their order, each in its own decoder, and each frame is decoded once. That holds in one worker: with
@@ -568,10 +541,8 @@ def _checked_fill(value: Any, num_channels: int) -> UInt8Array:
     given = np.atleast_1d(np.asarray(value, object)).tolist()
     numbers = [whole_number(each, "fill_value", at_least=0, at_most=255) for each in given]
     if len(numbers) not in (1, num_channels):
-        raise SettingError(
-            f"`fill_value` must be one number in [0, 255], or one for each of {num_channels} channel(s), got "
-            f"{value!r}."
-        )
+        rule = f"one number in [0, 255], or one for each of {num_channels} channel(s)"
+        raise SettingError(f"`fill_value` must be {rule}, got {value!r}.")
     return np.array(numbers, np.uint8)
 
 
@@ -580,7 +551,7 @@ class VideoFrameDataProvider(VideoProviderBase):
 
     The frames of all videos lie one after the other, and `sequence_lengths` is what samplers and `Clips` need, so
     every sampler of sequences and clips works with videos. `ClipDataProvider` makes clips of it; for sequences
-    as DALI's reader has them, and fewer fields, there is `VideoDataProvider`, which tells about access and
+    as DALI's reader has them, and fewer fields, there is `VideoDataProvider`, which explains access and
     streaming.
 
     Fields of a sample, those in brackets only where they are given a name (the label: where the videos have any)::

@@ -10,7 +10,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NoReturn, TypeAlias, cast, get_args
+from typing import Any, Literal, NoReturn, TypeAlias, cast
 
 import attrs
 import numpy as np
@@ -20,18 +20,10 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
-from ..checks import choice, flag, whole_number
+from .. import errors
+from ..checks import flag, one_of, whole_number
 from ..engine.dali.texts import NOTHING_FED, dali_cause
-from ..errors import (
-    ClosedError,
-    FieldValueError,
-    FileError,
-    NothingFedError,
-    SettingError,
-    SourcePicklingError,
-    VideoError,
-    error_that_is_also,
-)
+from ..errors import FieldValueError, FileError, SettingError, VideoError, error_that_is_also
 from ..sample_data import SampleDataGroup
 from ..sample_data.formats import DECODED_CLIP
 from ..sample_data.names import Name
@@ -86,10 +78,8 @@ def checked_source(video: EncodedVideo) -> str | bytes:
     if isinstance(video, (str, os.PathLike)):
         return _checked_path(video)
     if isinstance(video, np.ndarray) and (video.dtype != np.uint8 or video.ndim != 1):
-        raise FieldValueError(
-            f"An array with an encoded video must be of type uint8 and have one dimension, got {video.dtype} with "
-            f"the shape {video.shape}."
-        )
+        rule = "An array with an encoded video must be of type uint8 and have one dimension"
+        raise FieldValueError(f"{rule}, got {video.dtype} with the shape {video.shape}.")
     if not isinstance(video, (bytes, bytearray, memoryview, np.ndarray)):
         raise FieldValueError(
             f"A video must be fed as the path of its file, as bytes, or as an array of uint8 with the encoded "
@@ -126,21 +116,25 @@ def _file_error(error: OSError, label: str, advice: str = "") -> Exception:
 
 
 def require_video(video: FedVideo, stream: int) -> None:
-    """Raise a `VideoError` if a file is no video or incomplete, as far as can be told without decoding."""
+    """Raise a `VideoError` if a file is no video or incomplete, as far as can be seen without decoding."""
     VideoDecoder(video.source, stream=stream, name=video.label).close()
     if missing_bytes(video.source):  # frames, or only an index behind them
         make_index(video.source, stream, video.label)
+
+
+def _whole(name: str, least: int) -> Any:
+    return attrs.field(converter=lambda value: whole_number(value, name, at_least=least))
 
 
 @attrs.frozen
 class SequenceSettings:
     """Settings for cutting a video into sequences, see `VideoStreamInput`."""
 
-    sequence_length: int
-    last_sequence_policy: LastSequencePolicy
+    last_sequence_policy: LastSequencePolicy = attrs.field(validator=one_of(LastSequencePolicy))
     image_type: types.DALIImageType
-    stream: int
-    num_threads: int
+    sequence_length: int = _whole("sequence_length", 1)
+    stream: int = _whole("stream", 0)
+    num_threads: int = _whole("num_threads", 1)
 
 
 @attrs.frozen(eq=False)
@@ -212,10 +206,8 @@ class SequenceDecoder:
         # An edit list can hide frames that the container counts; the index has only those that are shown.
         index = make_index(video.source, self.settings.stream, video.label, num_decoded)
         if num_decoded < index.num_frames:
-            raise VideoError(
-                f"The video {video.label} is damaged: {num_decoded} of its {index.num_frames} frames can be "
-                f"decoded."
-            )
+            found = f"{num_decoded} of its {index.num_frames} frames can be decoded"
+            raise VideoError(f"The video {video.label} is damaged: {found}.")
         index.warn_of_doubts(video.label)
 
     # --- DALI -----------------------------------------------------------------------------------------
@@ -420,7 +412,7 @@ class _DecodedBatches:
             while not self.is_ready():
                 is_used_up = not (self._is_decoding or self.feed.waiting or self.feed.is_closed)
                 if is_used_up and not is_blocking:
-                    raise NothingFedError(
+                    raise errors.NothingFedError(
                         f"There is no video to decode: all {self.feed.num_fed} that were fed are used up. Feed "
                         f"another one with `feed`, or say with `close` that no more follow; with "
                         f"blocking=True the loop waits for it."
@@ -436,7 +428,7 @@ class _DecodedBatches:
         with self.feed.changed:
             self.feed.changed.wait_for(self.is_ready)
             if self.decoder.is_stopped:
-                raise ClosedError("The pipeline was closed while it waited for a video.")
+                raise errors.ClosedError("The pipeline was closed while it waited for a video.")
             if self._batches:
                 self.feed.changed.notify_all()
                 return self._batches.popleft()
@@ -465,10 +457,8 @@ class VideoStreamRun(NativeRun):
         """Begin to decode."""
         with decoded.feed.changed:
             if decoded.feed.is_read:
-                raise SettingError(
-                    "A stream of videos can be read by one pipeline at a time. Close the other loader first, or "
-                    "create a stream for each."
-                )
+                advice = "Close the other loader first, or create a stream for each."
+                raise SettingError(f"A stream of videos can be read by one pipeline at a time. {advice}")
             decoded.feed.is_read = True
         self._decoded, self._columns, self._handover, self._is_blocking = decoded, columns, handover, is_blocking
         self._labels: collections.deque[tuple[int, str]] = collections.deque(maxlen=32)  # of the last batches
@@ -574,7 +564,7 @@ class VideoStreamInput(NativeInput):
             last_sequence_policy: The last sequence of a video that has not ``sequence_length`` frames is shorter
                 (``"partial"``, which needs ``ragged="list"`` of the loader, unless batches hold one sequence), or
                 is filled with black frames (``"pad"``).
-            blocking: What happens where a batch is asked for and all that was fed is used up: wait for `feed` or
+            blocking: What happens where a batch is requested and all that was fed is used up: wait for `feed` or
                 `close`, or with False a `NothingFedError`, after which the loop can be begun again.
             image_type: ``RGB``, ``BGR`` or ``GRAY``. Others than ``RGB`` are decoded on the CPU in any case.
             stream: Number of the video stream in files with several of them. Others than 0 are decoded on the CPU
@@ -585,15 +575,7 @@ class VideoStreamInput(NativeInput):
         Raises:
             SettingError: An argument breaks a rule, or PyAV is not installed.
         """
-        self._settings = SequenceSettings(
-            sequence_length=whole_number(sequence_length, "sequence_length", at_least=1),
-            last_sequence_policy=choice(
-                last_sequence_policy, "last_sequence_policy", get_args(LastSequencePolicy)
-            ),
-            image_type=image_type,
-            stream=whole_number(stream, "stream", at_least=0),
-            num_threads=whole_number(num_threads, "num_threads", at_least=1),
-        )
+        self._settings = SequenceSettings(last_sequence_policy, image_type, sequence_length, stream, num_threads)
         FrameConverter(image_type)  # complains about other types
         import_av()
         self._blocking = flag(blocking, "blocking")
@@ -631,7 +613,9 @@ class VideoStreamInput(NativeInput):
         require_video(FedVideo(-1, source, called), self._settings.stream)
         with feed.changed:
             if feed.is_closed:
-                raise ClosedError("The stream was closed, so no more videos can be fed. Create a new stream.")
+                raise errors.ClosedError(
+                    "The stream was closed, so no more videos can be fed. Create a new stream."
+                )
             number = feed.num_fed
             feed.waiting.append(FedVideo(number, source, f"{called} (video {number})"))
             feed.num_fed += 1
@@ -723,10 +707,8 @@ class VideoStreamInput(NativeInput):
                 f"the videos that are its own, and leave `shard` out."
             )
         if last_batch not in (None, "partial"):
-            raise SettingError(
-                f"The last batch of a video is as large as the video makes it (last_batch='partial'), got "
-                f"last_batch={last_batch!r}."
-            )
+            rule = "is as large as the video makes it (last_batch='partial')"
+            raise SettingError(f"The last batch of a video {rule}, got last_batch={last_batch!r}.")
         return self
 
     def describe(self) -> Description:
@@ -735,10 +717,8 @@ class VideoStreamInput(NativeInput):
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         """Refuse to be pickled or copied."""
-        raise SourcePicklingError(
-            "A VideoStreamInput cannot be pickled or copied: what is fed to it in one process is not seen in "
-            "another. Create it in the process of the loop."
-        )
+        why = "what is fed to it in one process is not seen in another. Create it in the process of the loop."
+        raise errors.SourcePicklingError(f"A VideoStreamInput cannot be pickled or copied: {why}")
 
     def __repr__(self) -> str:
         """Return the settings that tell it from others."""

@@ -13,11 +13,11 @@ import attrs
 import numpy as np
 from nvidia.dali import types
 
-from ..checks import file_path, file_paths, number, number_list, shown, valid, whole_number
+from ..checks import file_path, file_paths, number, number_list, one_of, shown, valid, whole_number
 from ..errors import FileError, SettingError, error_that_is_also
 from ..providers.files.file_scan import NameFilter, scan_folders
 from ..providers.files.storage import Storage, is_url, open_regular_file, parent_of, reason_of, split_pattern
-from ..providers.frames.camera_rigs import CameraRig, one_of
+from ..providers.frames.camera_rigs import CameraRig
 from ..unknown_arguments import explains_unknown_arguments
 from ..url_secrets import repr_without_secrets
 from .files.video_file import path_advice
@@ -51,9 +51,8 @@ def _cameras(value: Mapping[str, VideoPaths] | None) -> dict[str, tuple[str, ...
     if value is None:
         return None
     if not isinstance(value, Mapping) or not value:
-        raise SettingError(
-            f"`cameras` must map names of cameras to lists of videos, one per recording, got {shown(value)}."
-        )
+        rule = "map names of cameras to lists of videos, one per recording"
+        raise SettingError(f"`cameras` must {rule}, got {shown(value)}.")
     return {camera: _paths(files, f"cameras[{camera!r}]") for camera, files in value.items()}
 
 
@@ -183,9 +182,8 @@ class Videos(CameraRig):
                 f"{' and '.join(given) or 'none of them'}."
             )
         if self.labels is not None and given[0] in ("`file_root`", "`file_list`"):
-            raise SettingError(
-                f"`labels` go with `filenames` and `cameras` only; with {given[0]} they are found there."
-            )
+            rule = "`labels` go with `filenames` and `cameras` only"
+            raise SettingError(f"{rule}; with {given[0]} they are found there.")
         CameraRig.__attrs_post_init__(self)
         Storage("", self.storage_options)  # complains about what it does not know
         for camera in self.time_offsets_s:
@@ -298,19 +296,16 @@ def _matching(path: str, storage: Storage, videos: Videos) -> list[str] | None:
 def _in_folder(storage: Storage, accepted: NameFilter) -> list[str]:
     names = [name for name, is_folder in storage.list_folder() if not is_folder and accepted.matches(name)]
     if not names:
-        raise SettingError(
-            f"There is no video in the folder {storage.root!r}: no name in it matches "
-            f"`file_filters`. Folders of labels, with the videos in them, are `file_root`."
-        )
+        why = "no name in it matches `file_filters`. Folders of labels, with the videos in them, are `file_root`."
+        raise SettingError(f"There is no video in the folder {storage.root!r}: {why}")
     return [storage.path(name) for name in sorted(names, key=os.fsencode)]
 
 
 def checked_labels(videos: Videos, count: int, argument: str) -> tuple[int | None, ...]:
     """Return one label for each recording; None for each where there are none."""
     if videos.labels is not None and len(videos.labels) != count:
-        raise SettingError(
-            f"There must be as many `labels` as `{argument}`, got {len(videos.labels)} label(s) for {count}."
-        )
+        got = f"{len(videos.labels)} label(s) for {count}"
+        raise SettingError(f"There must be as many `labels` as `{argument}`, got {got}.")
     return videos.labels or (None,) * count
 
 

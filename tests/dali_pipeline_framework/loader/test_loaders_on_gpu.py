@@ -107,7 +107,9 @@ def test_the_other_executor_takes_a_graph_or_the_step_is_named(
 ) -> None:
     pretend_gpus(monkeypatch)
     if name in DYNAMIC_ONLY:
-        with pytest.raises(SettingError, match=rf"bring data from the GPU.*\n.*\({DYNAMIC_ONLY[name]}\): fn._shape"):
+        with pytest.raises(
+            SettingError, match=rf"bring data from the GPU.*\n.*\({DYNAMIC_ONLY[name]}\): fn._shape"
+        ):
             CASES[name].loader(folder, 0, pipeline_arguments=LEGACY)
     else:
         assert counts_of(CASES[name].loader(folder, 0, pipeline_arguments=LEGACY)) == COUNTS[name]

@@ -162,7 +162,7 @@ class TestFrames:
         stream = VideoStreamInput(length, last_sequence_policy=policy, num_frames_name="count")
         batches = delivered(stream, path, batch_size=batch_size)
         # As on a GPU.
-        decoder = SequenceDecoder(SequenceSettings(length, policy, types.RGB, 0, 1), batch_size, None)
+        decoder = SequenceDecoder(SequenceSettings(policy, types.RGB, length, 0, 1), batch_size, None)
         own = list(decoder.by_dali(FedVideo(0, str(path), "a")))
         counts = [[len(each) for each in batch] for batch in expected_batches(num_frames, length, batch_size)]
         assert [batch["count"].tolist() for batch in batches] == counts
@@ -659,7 +659,7 @@ class TestBadVideos:
             delivered(VideoStreamInput(5), bytes(whole))
 
     def test_that_dali_cannot_decode(self) -> None:
-        decoder = SequenceDecoder(SequenceSettings(5, "partial", types.RGB, 0, 1), 3, None)
+        decoder = SequenceDecoder(SequenceSettings("partial", types.RGB, 5, 0, 1), 3, None)
         with pytest.raises(VideoError, match="DALI cannot decode the video the text after 0 frames"):
             next(decoder.by_dali(FedVideo(0, b"no video" * 100, "the text")))
 

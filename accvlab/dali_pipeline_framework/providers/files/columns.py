@@ -30,7 +30,7 @@ from .storage import is_url, replace_file
 
 _POLL_S = 0.05
 _TOLD_AFTER_S = 2.0
-_MOST_S = 3600.0  # a process that stands still with the lock must not stop the others
+_MOST_S = 3600.0  # a process that hangs with the lock must not stop the others
 
 
 _held: dict[str, tuple[int, int]] = {}  # lock file -> thread that holds it, descriptor

@@ -19,16 +19,8 @@ from ...sample_data.names import Name
 from ...unknown_arguments import explains_unknown_arguments
 from ...url_secrets import without_secrets
 from ..data_provider import DataProvider
-from .file_scan import (
-    DEFAULT_FILE_FILTERS,
-    FilePath,
-    FileTable,
-    NameFilter,
-    check_mode,
-    list_given_files,
-    read_list_file,
-    scan_folders,
-)
+from . import file_scan
+from .file_scan import DEFAULT_FILE_FILTERS, FilePath, NameFilter
 from .storage import Storage, StoragePath, as_utf8, checked_path, parent_of
 
 
@@ -48,6 +40,9 @@ class FileDataProvider(DataProvider):
 
     Names are kept as bytes in one buffer. Files are opened when their sample is loaded, in the process that
     loads it.
+
+    Attributes:
+        file_table: Names of the files as they were found, relative to the root, and their labels.
 
     Example::
 
@@ -101,21 +96,21 @@ class FileDataProvider(DataProvider):
         """
         self._field_names = (data_name, label_name, path_name, index_name)
         self._blueprint = self._make_blueprint()
-        check_mode(file_root, file_list, files, labels)
+        file_scan.check_mode(file_root, file_list, files, labels)
         file_filter = NameFilter(file_filters, case_sensitive=case_sensitive_filter, argument="file_filters")
         folder_filter = None
         if dir_filters is not None:
             folder_filter = NameFilter(dir_filters, case_sensitive=case_sensitive_filter, argument="dir_filters")
         self._storage = Storage("" if file_root is None else file_root, storage_options)
         if files is not None:
-            self._table = list_given_files(files, labels)
+            self.file_table = file_scan.list_given_files(files, labels)
         elif file_list is not None:
             folder, name = parent_of(checked_path(file_list, "file_list"))
             of_list = Storage(folder, storage_options)
-            self._table = read_list_file(of_list, name)
+            self.file_table = file_scan.read_list_file(of_list, name)
             self._storage = of_list if file_root is None else self._storage
         else:
-            self._table = scan_folders(self._storage, file_filter, folder_filter)
+            self.file_table = file_scan.scan_folders(self._storage, file_filter, folder_filter)
 
     def _make_blueprint(self) -> SampleDataGroup:
         uint8, int32, string = types.DALIDataType.UINT8, types.DALIDataType.INT32, types.DALIDataType.STRING
@@ -130,20 +125,15 @@ class FileDataProvider(DataProvider):
         return blueprint
 
     @property
-    def file_table(self) -> FileTable:
-        """Names of the files as they were found, relative to the root, and their labels."""
-        return self._table
-
-    @property
     def labels(self) -> npt.NDArray[np.int32]:
         """``(N,)`` int32, the label of each file; read-only."""
-        labels = self._table.labels
+        labels = self.file_table.labels
         return np.empty(0, np.int32) if labels is None else labels
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
         """Name of the folder of each label, also of empty ones; None where labels are not folders."""
-        names = self._table.notes.get("classes")
+        names = self.file_table.notes.get("classes")
         return None if names is None else tuple(names)
 
     @property
@@ -162,7 +152,7 @@ class FileDataProvider(DataProvider):
 
     def get_number_of_samples(self) -> int:
         """Get the number of files."""
-        return len(self._table)
+        return len(self.file_table)
 
     def path(self, sample_index: SupportsIndex) -> str:
         """Get the full path or URL of a file."""
@@ -182,7 +172,7 @@ class FileDataProvider(DataProvider):
         if data_name is not None:
             sample[data_name] = self._load(name, sample_index)
         if label_name is not None:
-            sample[label_name] = np.array([self._table.label(sample_index)], np.int32)
+            sample[label_name] = np.array([self.file_table.label(sample_index)], np.int32)
         if path_name is not None:
             sample[path_name] = as_utf8(self._storage.path(name))
         if index_name is not None:
@@ -197,7 +187,7 @@ class FileDataProvider(DataProvider):
             raise
 
     def _name(self, sample_index: SupportsIndex) -> str:
-        return self._table.name(index_in(sample_index, "sample_index", len(self._table)))
+        return self.file_table.name(index_in(sample_index, "sample_index", len(self.file_table)))
 
     def __repr__(self) -> str:
-        return f"FileDataProvider({without_secrets(self._storage.root)!r}, {len(self._table)} files)"
+        return f"FileDataProvider({without_secrets(self._storage.root)!r}, {len(self.file_table)} files)"

@@ -10,7 +10,7 @@ import operator
 import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, SupportsIndex
+from typing import Any, Final, SupportsIndex
 
 import attrs
 import numpy as np
@@ -93,10 +93,8 @@ class FileTable:
             builder.add(name, next(rest, None))
         has_too_few = labels is not None and len(builder) != len(builder.labels)
         if has_too_few or next(rest, None) is not None:
-            raise SettingError(
-                f"There must be one label for each name, got {len(builder)} name(s) and "
-                f"{'fewer' if has_too_few else 'more'} labels."
-            )
+            counts = f"{len(builder)} name(s) and {'fewer' if has_too_few else 'more'} labels"
+            raise SettingError(f"There must be one label for each name, got {counts}.")
         return builder.finish(notes)
 
     def __len__(self) -> int:
@@ -149,16 +147,14 @@ class FileTableBuilder:
         try:
             encoded = os.fsencode(name)
         except (TypeError, UnicodeEncodeError) as error:
-            raise SettingError(
-                f"Name {len(self)} must be a str, bytes or a path, got {name!r}: {error}."
-            ) from error
+            got = f"{name!r}: {error}"
+            raise SettingError(f"Name {len(self)} must be a str, bytes or a path, got {got}.") from error
         if label is not None:
             try:
                 self.labels.append(operator.index(label))
             except (TypeError, OverflowError) as error:
-                raise SettingError(
-                    f"Label {len(self.labels)} must be a whole number of at most 32 bits, got {label!r}."
-                ) from error
+                rule = f"Label {len(self.labels)} must be a whole number of at most 32 bits"
+                raise SettingError(f"{rule}, got {label!r}.") from error
         self._names += encoded
         self._offsets.append(len(self._names))
 
@@ -182,6 +178,9 @@ class NameFilter:
     after it. A name must match as a whole.
 
     Objects are immutable and can be pickled.
+
+    Attributes:
+        patterns: The patterns.
     """
 
     def __init__(self, patterns: str | Iterable[str], *, case_sensitive: bool, argument: str) -> None:
@@ -194,25 +193,18 @@ class NameFilter:
         """
         is_unordered = isinstance(patterns, set | frozenset | dict)
         given = [patterns] if isinstance(patterns, str) else elements([*patterns] if is_unordered else patterns)
-        if given is None:
-            raise SettingError(f"`{argument}` must be texts such as '*.jpg', got {shown(patterns)}.")
-        self._patterns = tuple(given)
-        self._case_sensitive = bool(case_sensitive)
-        if not self._patterns:
+        if given == []:
             raise SettingError(f"`{argument}` must have at least one pattern, such as '*', got none.")
-        for pattern in self._patterns:
-            if not isinstance(pattern, str) or "\0" in pattern or not _can_name(pattern):
+        for pattern in [patterns] if given is None else given:
+            if given is None or not isinstance(pattern, str) or "\0" in pattern or not _can_name(pattern):
                 raise SettingError(f"`{argument}` must be texts such as '*.jpg', got {shown(pattern)}.")
+        self.patterns: Final[tuple[str, ...]] = tuple(given or ())
+        self._case_sensitive = bool(case_sensitive)
         # Most patterns are suffixes: `endswith` checks all of these at once.
         fold = (lambda text: text) if self._case_sensitive else str.lower
-        self._suffixes = tuple(fold(pattern[1:]) for pattern in self._patterns if _is_suffix(pattern))
-        self._encoded = [os.fsencode(pattern) for pattern in self._patterns]
-        self._others = [os.fsencode(pattern) for pattern in self._patterns if not _is_suffix(pattern)]
-
-    @property
-    def patterns(self) -> tuple[str, ...]:
-        """The patterns."""
-        return self._patterns
+        self._suffixes = tuple(fold(pattern[1:]) for pattern in self.patterns if _is_suffix(pattern))
+        self._encoded = [os.fsencode(pattern) for pattern in self.patterns]
+        self._others = [os.fsencode(pattern) for pattern in self.patterns if not _is_suffix(pattern)]
 
     def matches(self, name: str) -> bool:
         """Whether a name matches at least one of the patterns."""
@@ -310,7 +302,7 @@ def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameF
 def read_list_file(storage: Storage, list_name: str) -> FileTable:
     """Read a list with one name and its label per line, with white space in between.
 
-    As in DALI, a name is all that stands before the label but for white space at its end: it may contain white
+    As in DALI, a name is all that is before the label but for white space at its end: it may contain white
     space and begin with it. Lines without text are skipped. There are no comments. Labels are digits.
 
     Unlike DALI: a byte order mark at the start is skipped (there it becomes a part of the first name), a label
@@ -338,14 +330,11 @@ def read_list_file(storage: Storage, list_name: str) -> FileTable:
             if not parts:
                 continue
             if len(parts) != 2 or not parts[1].isdigit() or b"\0" in line:
-                raise SettingError(
-                    f"{path!r}, line {number}: expected a file name, white space, and a label (a whole number "
-                    f"of at least 0), got {_shown(line)}."
-                )
+                found = f"a label (a whole number of at least 0), got {_shown(line)}."
+                raise SettingError(f"{path!r}, line {number}: expected a file name, white space, and {found}")
             if len(parts[1].lstrip(b"0")) > 10 or int(parts[1]) > _LARGEST_LABEL:
-                raise SettingError(
-                    f"{path!r}, line {number}: a label must be at most {_LARGEST_LABEL}, got {_shown(parts[1])}."
-                )
+                rule = f"a label must be at most {_LARGEST_LABEL}"
+                raise SettingError(f"{path!r}, line {number}: {rule}, got {_shown(parts[1])}.")
             builder.add(parts[0], int(parts[1]))
     if not len(builder):
         raise SettingError(f"The list {path!r} names no file: it must have one name and label per line.")

@@ -11,6 +11,7 @@ import tarfile
 import threading
 import weakref
 import zipfile
+from abc import ABC
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -62,7 +63,17 @@ def _bounded(compression: object) -> str | None:
     return name
 
 
-class BoundedUnpacking(io.RawIOBase):
+class _SeekableFile(io.RawIOBase, ABC):
+    """A file to read, that can seek."""
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    seekable = readable
+
+
+class BoundedUnpacking(_SeekableFile):
     """An unpacked file, of which no more is read for the first time than the limits allow."""
 
     def __init__(self, file: Any) -> None:
@@ -71,14 +82,6 @@ class BoundedUnpacking(io.RawIOBase):
         self._file = file
         self._seen = 0  # how far it was read
         self._num_read = 0  # of that, what was not skipped
-
-    def readable(self) -> bool:
-        """It is."""
-        return True
-
-    def seekable(self) -> bool:
-        """It is."""
-        return True
 
     def read(self, size: int | None = -1) -> bytes:
         """Read the next bytes."""
@@ -213,7 +216,7 @@ class RangeReader:
         return content
 
     def _matched(self, start: int, end: int) -> bytes:
-        try:  # asks for parts of the version that was there when it was opened
+        try:  # requests parts of the version that was there when it was opened
             content, opened = self._read_on(start, end, cache_type="none")
         except OSError:
             self._version.require_same()
@@ -295,7 +298,7 @@ class ArchiveMember:
         self.archive.close()
 
 
-class RemoteFile(io.RawIOBase):
+class RemoteFile(_SeekableFile):
     """A remote file, read in blocks, of which the last ones are kept.
 
     Where reading goes on behind a request of which all was used, the next one is twice as long, so that few bytes
@@ -314,14 +317,6 @@ class RemoteFile(io.RawIOBase):
         self._kept: LRUCache[int, bytes] = LRUCache(_NUM_KEPT)
         self._unused: set[int] = set()  # of those that were requested
         self._runs: LRUCache[int, int] = LRUCache(_MOST_RUNS)  # block behind a request -> how many that had
-
-    def readable(self) -> bool:
-        """It is."""
-        return True
-
-    def seekable(self) -> bool:
-        """It is."""
-        return True
 
     def tell(self) -> int:
         """Where the next byte is read."""

@@ -21,20 +21,9 @@ from ...limits.file_limits import FILE_BYTES, UNPACKED_BYTES, FileTooLargeError
 from ...threads import called_in_thread
 from ...url_secrets import cleaned
 
-# What tells versions of a file apart, besides its size; stores have one or the other.
-_VERSION_KEYS = (
-    "ETag",
-    "etag",
-    "mtime",
-    "created",
-    "LastModified",
-    "last_modified",
-    "updated",
-    "generation",
-    "md5Hash",
-    "CRC",
-)
-
+# What distinguishes versions of a file, apart from its size; stores have one or the other.
+_TIME_KEYS = ("mtime", "created", "LastModified", "last_modified", "updated")
+_VERSION_KEYS = ("ETag", "etag", *_TIME_KEYS, "generation", "md5Hash", "CRC")
 
 _T = TypeVar("_T")
 
@@ -81,7 +70,7 @@ class FileVersion:
 
     @property
     def marks(self) -> str:
-        """What changes with the content, besides the size."""
+        """What changes with the content, apart from the size."""
         of_archive = {} if self.archive is None else {"archive": f"({self.archive.text})"}
         return ", ".join(f"{name}={value}" for name, value in {**self._marks, **of_archive}.items())
 
@@ -94,10 +83,8 @@ class FileVersion:
         """Raise a `ChangedFileError` where that many bytes are not all of the file."""
         if self.size is not None and self.size != length:
             self._forget()
-            raise ChangedFileError(
-                f"{length} bytes were read, but it has {self.size}: the answer was cut short, or the file was "
-                f"changed while it was read"
-            )
+            why = "the answer was cut short, or the file was changed while it was read"
+            raise ChangedFileError(f"{length} bytes were read, but it has {self.size}: {why}")
 
     def require_same(self) -> None:
         """Ask again, and raise a `ReplacedFileError` where the file is another one."""
@@ -107,9 +94,9 @@ class FileVersion:
         self._require(*self._ask())
 
     def require_answer(self, size: int | None, marks: Mapping[str, str]) -> None:
-        """Raise a `ReplacedFileError` where what came with a part of the file tells that it is another one.
+        """Raise a `ReplacedFileError` where what came with a part of the file says that it is another one.
 
-        The store is asked again only where that does not tell.
+        The store is asked again only where that says nothing.
         """
         if self._marks.keys() != marks.keys() or (size is None and not marks):
             self.require_same()
@@ -117,7 +104,7 @@ class FileVersion:
             self._require(self.size if size is None else size, marks)
 
     def require_info(self, info: Mapping[str, Any]) -> None:
-        """Raise a `ReplacedFileError` where what fsspec has found out later tells that it is another one."""
+        """Raise a `ReplacedFileError` where what fsspec has found out later says that it is another one."""
         self._require(*_stated(info))
 
     def _require(self, size: int | None, marks: Mapping[str, str]) -> None:
@@ -154,7 +141,7 @@ class HttpAnswer:
     Attributes:
         size: Number of bytes of the file; None where the server does not say.
         marks: What the server says that changes with the content.
-        content: The part that was asked for.
+        content: The part that was requested.
     """
 
     size: int | None
@@ -163,13 +150,13 @@ class HttpAnswer:
 
 
 def is_http(file_system: Any) -> bool:
-    """Whether files are asked for by HTTP."""
+    """Whether files are requested by HTTP."""
     module = sys.modules.get("fsspec.implementations.http")
     return module is not None and isinstance(file_system, module.HTTPFileSystem)
 
 
 def bounded(url: str, options: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
-    """Complete the arguments of a file system: web servers are asked for files as they are, and within a time.
+    """Complete the arguments of a file system: web servers send files as they are, and within a time.
 
     Args:
         url: Such as ``https://host/train`` or ``zip://train::https://host/all.zip``.
@@ -243,10 +230,8 @@ async def _content(answer: Any, most: int | None = None) -> bytes:
     """Read the content of an answer; of one that has more than that many bytes, one piece more than those."""
     encoding = answer.headers.get("Content-Encoding", "").strip().lower()
     if encoding not in ("", "identity"):
-        raise io.UnsupportedOperation(
-            f"its server sends it compressed (Content-Encoding: {encoding}) where it is asked for as it is; have "
-            f"it sent without"
-        )
+        how = f"compressed (Content-Encoding: {encoding})"
+        raise io.UnsupportedOperation(f"its server sends it {how}, not as it is requested; have it sent without")
     pieces, size = [], 0
     async for piece in answer.content.iter_chunked(_CHUNK):
         pieces.append(piece)
@@ -309,14 +294,8 @@ def _marks(answer: Any) -> dict[str, str]:
 
 
 # Another try would fail in the same way.
-_FINAL = (
-    FileNotFoundError,
-    PermissionError,
-    IsADirectoryError,
-    NotADirectoryError,
-    ReplacedFileError,
-    io.UnsupportedOperation,
-)
+_OF_NAMES = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+_FINAL = (*_OF_NAMES, ReplacedFileError, io.UnsupportedOperation)
 _ARCHIVES = ("zip", "tar", "libarchive")  # file systems whose files may be compressed
 _FINAL_STATUS = range(400, 500)
 _PASSING_STATUS = (408, 425, 429)  # of them: time-out, too early, too many requests
@@ -416,7 +395,7 @@ def read_file(file_system: Any, path: str, reading: RemoteReading) -> bytes:
     """
 
     def read() -> bytes:
-        if getattr(file_system, "protocol", None) in _ARCHIVES:  # whose index tells it, without a request
+        if getattr(file_system, "protocol", None) in _ARCHIVES:  # whose index has it, without a request
             UNPACKED_BYTES.require(FileVersion(file_system, path).size or 0, "it has {} bytes")
         content = answer_of(file_system, whole, path) if is_http(file_system) else file_system.cat_file(path)
         if reading.checks_length:

@@ -49,6 +49,10 @@ class Storage:
 
     Objects are small, immutable, and can be pickled. A remote file system is opened on first use, in each
     process anew: connections do not survive a fork.
+
+    Attributes:
+        root: The folder: a local path or a URL.
+        is_remote: Whether the root is a URL.
     """
 
     def __init__(self, root: StoragePath, storage_options: Mapping[str, Any] | None = None) -> None:
@@ -60,31 +64,20 @@ class Storage:
                 ``fsspec.core.url_to_fs`` takes them; ``"reading"``, a `RemoteReading`, says how often and how long
                 reading is tried. They do not concern local files.
         """
-        self._root = checked_path(root)
+        self.root = checked_path(root)
         if not isinstance(storage_options, Mapping | None):
             raise SettingError(f"`storage_options` must be a dict, got {type(storage_options).__name__}.")
         self._options = dict(storage_options or {})
         self._reading_asked = self._options.pop("reading", None)  # None is shorter in pickles
         if not isinstance(self._reading_asked, RemoteReading | None):
-            raise SettingError(
-                f"`storage_options['reading']` must be a RemoteReading, got {type(self._reading_asked).__name__}."
-            )
-        self._is_remote = is_url(self._root)
-        if self._is_remote:
-            _needed_fsspec(self._root)
+            got = type(self._reading_asked).__name__
+            raise SettingError(f"`storage_options['reading']` must be a RemoteReading, got {got}.")
+        self.is_remote = is_url(self.root)
+        if self.is_remote:
+            _needed_fsspec(self.root)
         else:
-            self._root = os.path.expanduser(self._root)
+            self.root = os.path.expanduser(self.root)
         self._opened: tuple[int, Any, str] | None = None  # process, file system, root within it
-
-    @property
-    def root(self) -> str:
-        """The folder: a local path or a URL."""
-        return self._root
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether the root is a URL."""
-        return self._is_remote
 
     @property
     def _reading(self) -> RemoteReading:
@@ -93,8 +86,8 @@ class Storage:
     def path(self, name: str) -> str:
         """Get the full path or URL of a name."""
         if not name or is_url(name):
-            return name or self._root
-        return joined_url(self._root, name) if self._is_remote else os.path.join(self._root, name)
+            return name or self.root
+        return joined_url(self.root, name) if self.is_remote else os.path.join(self.root, name)
 
     def read_bytes(self, name: str) -> UInt8Array:
         """Read a file: ``(num_bytes,)`` uint8, from a URL read-only.
@@ -107,7 +100,7 @@ class Storage:
                 builtin exception of the cause, e.g. `FileNotFoundError`.
         """
         try:
-            if self._is_remote or is_url(name):
+            if self.is_remote or is_url(name):
                 content = np.frombuffer(read_file(*self._located(name), self._reading), np.uint8)
             else:
                 content = _read_local(self.path(name))
@@ -130,7 +123,7 @@ class Storage:
             FileError: There is no such folder, or it cannot be read. Also the builtin exception of the cause.
         """
         with self._refusing("The folder", name):
-            if self._is_remote or is_url(name):
+            if self.is_remote or is_url(name):
                 yield from self._list_remote(name)
                 return
             with os.scandir(self.path(name) or ".") as entries:
@@ -140,7 +133,7 @@ class Storage:
     def open_binary(self, name: str) -> BinaryIO:
         """Open a file, a remote one after it was read. Errors are those of `read_bytes`; it may be empty."""
         with self._refusing("The file", name):
-            if self._is_remote or is_url(name):
+            if self.is_remote or is_url(name):
                 return io.BytesIO(read_file(*self._located(name), self._reading))
             return open_regular_file(self.path(name))
 
@@ -170,7 +163,7 @@ class Storage:
     def is_folder(self, name: str) -> bool:
         """Whether a name is that of a folder. Errors are those of `list_folder`."""
         with self._refusing("The folder", name):
-            if not (self._is_remote or is_url(name)):
+            if not (self.is_remote or is_url(name)):
                 return os.path.isdir(self.path(name))
             file_system, path = self._located(name)
             return bool(self._reading(lambda: file_system.isdir(path)))
@@ -190,7 +183,7 @@ class Storage:
         if is_url(name):
             return self._open(name)
         if self._opened is None or self._opened[0] != os.getpid():
-            self._opened = (os.getpid(), *self._open(self._root))
+            self._opened = (os.getpid(), *self._open(self.root))
         _, file_system, root = self._opened
         if not name or not root:
             return file_system, root or name
@@ -214,13 +207,12 @@ class Storage:
         if isinstance(error, FileError | SettingError):
             raise error
         if isinstance(error, ImportError):  # e.g. of a compression
-            raise MissingPackageError(
-                f"{what} {self.path(name)!r} cannot be read: {str(error).rstrip('.')}. Install it with pip."
-            ) from error
+            reason = f"{str(error).rstrip('.')}. Install it with pip."
+            raise MissingPackageError(f"{what} {self.path(name)!r} cannot be read: {reason}") from error
         path = self.path(name)
         reason = reason_of(error)
         if isinstance(error, FileNotFoundError):  # fsspec's own text is only the path
-            is_link = not (self._is_remote or is_url(name)) and os.path.islink(path)
+            is_link = not (self.is_remote or is_url(name)) and os.path.islink(path)
             reason = "it is a link that leads nowhere" if is_link else "there is none"
         refused = error_that_is_also(FileError, [type(error)], f"{what} {path!r} cannot be read: {reason}.")
         try:
@@ -235,14 +227,14 @@ class Storage:
         """Whether both are the same folder with the same options."""
         if not isinstance(other, Storage):
             return NotImplemented
-        own, others = (self._root, self._options), (other._root, other._options)
+        own, others = (self.root, self._options), (other.root, other._options)
         return own == others and self._reading == other._reading
 
     def __hash__(self) -> int:
-        return hash(self._root)
+        return hash(self.root)
 
     def __repr__(self) -> str:
-        return repr_without_secrets(self._root).join(("Storage(", ")"))  # without options, which may be secrets
+        return repr_without_secrets(self.root).join(("Storage(", ")"))  # without options, which may be secrets
 
 
 def is_url(path: str) -> bool:
@@ -286,7 +278,7 @@ def parent_of(path: str) -> tuple[str, str]:
 
 
 def _link_of_names(url: str) -> tuple[str, str, str]:
-    """The first link of a chain with ``://`` in it, and what stands before and behind it."""
+    """The first link of a chain with ``://`` in it, and what is before and behind it."""
     links = url.split("::")
     position = next(number for number, link in enumerate(links) if is_url(link))
     before, behind = links[:position], links[position + 1 :]
@@ -312,9 +304,8 @@ def _is_folder(entry: os.DirEntry[str], follows_links: bool) -> bool:
     try:
         return stat.S_ISDIR(entry.stat().st_mode)
     except OSError as error:
-        raise error_that_is_also(
-            FileError, [type(error)], f"The link {entry.path!r} leads nowhere: {error.strerror}."
-        ) from error
+        message = f"The link {entry.path!r} leads nowhere: {error.strerror}."
+        raise error_that_is_also(FileError, [type(error)], message) from error
 
 
 def open_regular_file(path: str) -> BinaryIO:
@@ -380,10 +371,8 @@ def _needed_fsspec(url: str) -> Any:
     try:
         import fsspec
     except ImportError as error:
-        raise MissingPackageError(
-            f"{url!r} is a URL: reading it needs fsspec. "
-            f"Install it with: pip install 'accvlab.dali_pipeline_framework[remote]'"
-        ) from error
+        how = "pip install 'accvlab.dali_pipeline_framework[remote]'"
+        raise MissingPackageError(f"{url!r} is a URL: reading it needs fsspec. Install it with: {how}") from error
     return fsspec
 
 

@@ -12,14 +12,14 @@ import re
 from abc import ABC
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ...checks import bullets, choice, index_in, listed, number, shown, valid
+from ...checks import bullets, index_in, listed, number, one_of, shown
 from ...errors import SettingError
 from ...sample_data import SampleDataGroup
 from ...sample_data.names import Name
@@ -60,13 +60,11 @@ class TimestampParser:
             except (re.error, RecursionError, OverflowError) as error:
                 raise SettingError(f"`timestamp` is no valid regular expression: {error} in {given}.") from error
             if self._pattern.groups < 1:
-                raise SettingError(
-                    f"`timestamp` must have a group that is the time stamp, as in r'_(\\d+)\\.', got {given}."
-                )
+                rule = "a group that is the time stamp, as in r'_(\\d+)\\.'"
+                raise SettingError(f"`timestamp` must have {rule}, got {given}.")
         elif rule is not None and not callable(rule):
-            raise SettingError(
-                f"`timestamp` must be a regular expression, a function of the file name, or None, got {given}."
-            )
+            rule = "a regular expression, a function of the file name, or None"
+            raise SettingError(f"`timestamp` must be {rule}, got {given}.")
 
     def __call__(self, file_name: str) -> int | float:
         """Read a time stamp, or raise a `SettingError` where there is none, or it is not finite."""
@@ -76,10 +74,8 @@ class TimestampParser:
         if self._pattern is not None:
             found = self._pattern.search(file_name)
             if found is None or found.group(1) is None:
-                raise SettingError(
-                    f"`timestamp` finds no time stamp in the file name {file_name!r}: the regular expression "
-                    f"{self._pattern.pattern!r} does not match."
-                )
+                why = f"the regular expression {self._pattern.pattern!r} does not match."
+                raise SettingError(f"`timestamp` finds no time stamp in the file name {file_name!r}: {why}")
             text = found.group(1)
         return self._number(text, file_name)
 
@@ -92,9 +88,9 @@ class TimestampParser:
                 if self._pattern is None
                 else f"The group of the regular expression {self._pattern.pattern!r} must be a number."
             )
+            got = f"{text!r} is not a finite number of at most 64 bits"
             raise SettingError(
-                f"No time stamp can be read off the file name {file_name!r}: {text!r} is not a finite number of "
-                f"at most 64 bits. {how}"
+                f"No time stamp can be read off the file name {file_name!r}: {got}. {how}"
             ) from None
 
 
@@ -102,17 +98,13 @@ def _by_function(function: Callable[[str], float], file_name: str) -> int | floa
     try:
         value: object = function(file_name)
     except Exception as error:
-        raise SettingError(
-            f"The function given as `timestamp` failed for the file name {file_name!r}: "
-            f"{type(error).__name__}: {error}"
-        ) from error
+        reason = f"for the file name {file_name!r}: {type(error).__name__}: {error}"
+        raise SettingError(f"The function given as `timestamp` failed {reason}") from error
     try:
         return _checked(int(value) if isinstance(value, numbers.Integral) else number(value, "timestamp"))
     except ValueError as error:
-        raise SettingError(
-            f"The function given as `timestamp` must return a finite number of at most 64 bits, got {value!r} for "
-            f"the file name {file_name!r}."
-        ) from error
+        rule = "The function given as `timestamp` must return a finite number of at most 64 bits"
+        raise SettingError(f"{rule}, got {value!r} for the file name {file_name!r}.") from error
 
 
 def _checked(value: int | float) -> int | float:
@@ -254,10 +246,8 @@ def align_by_name(files: Sequence[Sequence[str]], where: Sequence[str]) -> RigTi
         for name in names:
             stem = os.path.splitext(name)[0]
             if stem in of_camera:
-                raise SettingError(
-                    f"Frames are aligned by their names without extension, so they must differ in them, got "
-                    f"{of_camera[stem]!r} and {name!r} in {folder!r}. Remove one."
-                )
+                rule = "Frames are aligned by their names without extension, so they must differ in them"
+                raise SettingError(f"{rule}, got {of_camera[stem]!r} and {name!r} in {folder!r}. Remove one.")
             of_camera[stem] = name
             first_names[stem] = min(name, first_names.get(stem, name), key=os.fsencode)
         by_stem.append(of_camera)
@@ -306,7 +296,7 @@ def align_by_time(
 
 
 def stamp_of(name: str, folder: str, parser: TimestampParser) -> int | float:
-    """Read a time stamp off a file name, or raise a `SettingError` that tells the folder, too."""
+    """Read a time stamp off a file name, or raise a `SettingError` that names the folder, too."""
     try:
         return parser(name)
     except SettingError as error:
@@ -337,11 +327,6 @@ class MissingFrame(NamedTuple):
 
 def _tolerance_s(value: float | None) -> float | None:
     return None if value is None else number(value, "tolerance_s", at_least=0)
-
-
-def one_of(alternatives: Any) -> Any:
-    """Make a validator of attrs for one of the values of a ``Literal``."""
-    return valid(choice, allowed=get_args(alternatives))
 
 
 @attrs.frozen(kw_only=True)
@@ -419,10 +404,8 @@ class RigAccount:
         if rig.missing == "raise" and (self.missing or self.lacks_folders):
             raise SettingError(f"{text}:\n{lines}\nUse `missing='drop'` to leave these points in time out.")
         if is_empty and self.missing:
-            raise SettingError(
-                f"At no point in time all of the cameras {list(rig.camera_names)!r} have a frame{where}:\n{lines}"
-                f"{advice}"
-            )
+            who = f"all of the cameras {list(rig.camera_names)!r}"
+            raise SettingError(f"At no point in time {who} have a frame{where}:\n{lines}{advice}")
         _logger.warning("%s; they are left out:\n%s", text, lines)
 
     def _recordings(self) -> list[str]:
@@ -441,7 +424,15 @@ OptionalField: TypeAlias = tuple[Name | None, types.DALIDataType, int | None]
 
 
 class RigProviderBase(DataProvider):
-    """A data set of recordings, by one camera or several."""
+    """A data set of recordings, by one camera or several.
+
+    Attributes:
+        camera_names: Names of the cameras; none for a single one without a name.
+        missing_frames: Missing frames of cameras.
+    """
+
+    camera_names: tuple[str, ...]
+    missing_frames: tuple[MissingFrame, ...]
 
     def _set_format(
         self,
@@ -460,8 +451,7 @@ class RigProviderBase(DataProvider):
             of_sample: Fields that a sample has once.
             missing: Missing frames.
         """
-        self._camera_names = tuple(camera_names)
-        self._missing = tuple(missing)
+        self.camera_names, self.missing_frames = tuple(camera_names), tuple(missing)
         _add_fields(of_camera, of_frames)
         self._blueprint = of_camera
         if camera_names:
@@ -474,16 +464,6 @@ class RigProviderBase(DataProvider):
     def sample_data_structure(self) -> SampleDataGroup:
         """Blueprint of a sample, see the class."""
         return self._blueprint.get_empty_like_self()
-
-    @property
-    def camera_names(self) -> tuple[str, ...]:
-        """Names of the cameras; none for a single one without a name."""
-        return self._camera_names
-
-    @property
-    def missing_frames(self) -> tuple[MissingFrame, ...]:
-        """Missing frames of cameras."""
-        return self._missing
 
     def _checked(self, sample_index: int) -> int:
         return index_in(sample_index, "sample_index", self.get_number_of_samples())

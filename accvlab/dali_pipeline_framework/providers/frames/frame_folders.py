@@ -14,29 +14,14 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from ...checks import listed, number, shown, valid
+from ...checks import listed, number, one_of, shown, valid
 from ...errors import SettingError
 from ...sample_data.conversion import encoded
 from ...unknown_arguments import explains_unknown_arguments
 from ...url_secrets import repr_without_secrets, without_secrets
 from ..files.file_scan import FileTable, FileTableBuilder
 from ..files.storage import Storage, StoragePath, as_utf8
-from .camera_rigs import (
-    CameraRig,
-    Int64Array,
-    MissingFrame,
-    RigAccount,
-    RigTimes,
-    TimeArray,
-    TimestampParser,
-    TimestampRule,
-    align_by_name,
-    align_by_time,
-    as_times,
-    exact,
-    one_of,
-    stamp_of,
-)
+from . import camera_rigs as rigs
 
 Alignment: TypeAlias = Literal["name", "time"]
 RigLayout: TypeAlias = Literal["recording/camera", "camera/recording"]
@@ -46,17 +31,13 @@ def _cameras(cameras: Mapping[str, str] | Sequence[str] | None) -> dict[str, str
     if cameras is None:
         return None
     if isinstance(cameras, str) or not isinstance(cameras, Mapping | Sequence):
-        raise SettingError(
-            f"`cameras` must be a dict such as {{'front': 'CAM_FRONT'}} (name and folder), or a list of folders, "
-            f"got {shown(cameras)}."
-        )
+        rule = "a dict such as {'front': 'CAM_FRONT'} (name and folder), or a list of folders"
+        raise SettingError(f"`cameras` must be {rule}, got {shown(cameras)}.")
     pairs = [*cameras.items()] if isinstance(cameras, Mapping) else [(folder, folder) for folder in cameras]
     for pair in pairs:
         if not all(isinstance(part, str) and part for part in pair) or pair[1].strip("/") != pair[1]:
-            raise SettingError(
-                f"`cameras` must be names and folders, both texts, the folders without a '/' at their ends, got "
-                f"{shown(pair)}."
-            )
+            rule = "names and folders, both texts, the folders without a '/' at their ends"
+            raise SettingError(f"`cameras` must be {rule}, got {shown(pair)}.")
     folders = [folder for _, folder in pairs]
     if not folders or len(set(folders)) != len(folders):
         raise SettingError(f"`cameras` must be at least one, each with a folder of its own, got {shown(folders)}.")
@@ -65,7 +46,7 @@ def _cameras(cameras: Mapping[str, str] | Sequence[str] | None) -> dict[str, str
 
 @explains_unknown_arguments()
 @attrs.frozen
-class FrameFolders(CameraRig):
+class FrameFolders(rigs.CameraRig):
     r"""Folders of frames, one for each recording, or one for each recording and camera.
 
     Frames are files in these folders, in the order of the bytes of their names; those that DALI's
@@ -112,24 +93,23 @@ class FrameFolders(CameraRig):
     cameras: dict[str, str] | None = attrs.field(default=None, converter=_cameras, kw_only=True)
     layout: RigLayout = attrs.field(default="recording/camera", validator=one_of(RigLayout), kw_only=True)
     align: Alignment = attrs.field(default="name", validator=one_of(Alignment), kw_only=True)
-    timestamp: TimestampRule | None = attrs.field(default=None, kw_only=True)
+    timestamp: rigs.TimestampRule | None = attrs.field(default=None, kw_only=True)
     timestamp_unit_s: float = attrs.field(default=1.0, validator=valid(number, above=0), kw_only=True)
     storage_options: Mapping[str, Any] | None = attrs.field(default=None, kw_only=True, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        TimestampParser(self.timestamp)
-        CameraRig.__attrs_post_init__(self)
+        rigs.TimestampParser(self.timestamp)
+        rigs.CameraRig.__attrs_post_init__(self)
         if (self.tolerance_s is not None or self.reference_camera is not None) and self.align != "time":
-            raise SettingError(
-                "`tolerance_s` and `reference_camera` are for `align='time'`; names match or do not."
-            )
+            names = "`tolerance_s` and `reference_camera`"
+            raise SettingError(f"{names} are for `align='time'`; names match or do not.")
 
     @property
     def tolerance(self) -> Fraction | None:
         """The tolerance in units of the time stamps."""
-        if self.tolerance_s is None:
-            return None
-        return exact(self.tolerance_s) / exact(self.timestamp_unit_s)
+        return (
+            None if self.tolerance_s is None else rigs.exact(self.tolerance_s) / rigs.exact(self.timestamp_unit_s)
+        )
 
 
 def frame_folders(source: FrameFolders | StoragePath) -> FrameFolders:
@@ -145,7 +125,7 @@ _EXTENSIONS = (
 
 @attrs.define
 class RecordingFolders:
-    """The folders of recordings below a root, and the frames in them. It looks when it is asked.
+    """The folders of recordings below a root, and the frames in them. They are listed on request.
 
     Attributes:
         storage: The root.
@@ -170,10 +150,8 @@ class RecordingFolders:
             folders = self.cameras.values()
             missing = [repr(folder) for folder in folders if not self.storage.is_folder(folder)]
             if missing:
-                raise SettingError(
-                    f"There is no folder {', '.join(missing)} (`cameras`) in {self.storage.root!r}. "
-                    f"There {_listed(top)}."
-                )
+                where = f"{', '.join(missing)} (`cameras`) in {self.storage.root!r}"
+                raise SettingError(f"There is no folder {where}. There {_listed(top)}.")
             names = [*{recording for folder in folders for recording in self._folders(folder)}]
         # DALI sorts whole paths, in which a "/" follows the folder.
         names.sort(key=lambda name: os.fsencode(name) + b"/")
@@ -229,10 +207,8 @@ class RecordingFolders:
         if self.layout == "camera/recording" and self.cameras is not None:
             found = "The folders of the cameras have no folders in them."
         elif files:
-            found = (
-                f"The root itself has {len(files)} file(s), e.g. {min(files)!r}: put the frames of each recording "
-                f"into a folder of its own."
-            )
+            advice = f"{min(files)!r}: put the frames of each recording into a folder of its own."
+            found = f"The root itself has {len(files)} file(s), e.g. {advice}"
         return f"There is no recording in {self.storage.root!r}: frames must lie as {self.expected()!r}. {found}"
 
     def why_there_is_no_frame(self, recordings: Sequence[str]) -> str:
@@ -252,10 +228,8 @@ class RecordingFolders:
         elif within:
             advice = f"`cameras` are {[*(self.cameras or {}).values()]!r}; in {recording!r} {_listed(within)}."
         skipped = f" {self.num_skipped} other file(s) or folder(s), e.g. {self.skipped!r}." if self.skipped else ""
-        return (
-            f"There is no frame in the {len(recordings)} recording(s) of {self.storage.root!r}: frames must lie "
-            f"as {self.expected()!r}.{skipped} {advice}"
-        )
+        why = f"frames must lie as {self.expected()!r}.{skipped} {advice}"
+        return f"There is no frame in the {len(recordings)} recording(s) of {self.storage.root!r}: {why}"
 
 
 def has_image_extension(name: str) -> bool:
@@ -292,11 +266,11 @@ class FrameIndex:
     storage: Storage
     camera_names: tuple[str, ...]
     recording_names: tuple[str, ...]
-    edges: Int64Array
+    edges: rigs.Int64Array
     recordings: npt.NDArray[np.int32]
-    numbers: Int64Array
-    timestamps: TimeArray | None
-    missing: tuple[MissingFrame, ...]
+    numbers: rigs.Int64Array
+    timestamps: rigs.TimeArray | None
+    missing: tuple[rigs.MissingFrame, ...]
     unused: dict[tuple[str, str], int]
     _files: FileTable  # the name of frame f of camera c is in row f * num_cameras + c
 
@@ -311,7 +285,7 @@ class FrameIndex:
         return int(self.edges[-1])
 
     @property
-    def sequence_lengths(self) -> Int64Array:
+    def sequence_lengths(self) -> rigs.Int64Array:
         """Number of frames of each sequence: ``(S,)`` int64."""
         return np.diff(self.edges)
 
@@ -354,11 +328,10 @@ class FrameIndex:
 
 
 def index_frames(folders: FrameFolders, has_timestamps: bool = False) -> FrameIndex:
-    """List the frames, with time stamps if asked for; for errors see `FrameDataProvider`."""
+    """List the frames, with time stamps if requested; for errors see `FrameDataProvider`."""
     if folders.timestamp is not None and folders.align != "time" and not has_timestamps:
-        raise SettingError(
-            "`timestamp` is for `align='time'` and `timestamp_name`, and neither is given: leave it out."
-        )
+        uses = "`align='time'` and `timestamp_name`"
+        raise SettingError(f"`timestamp` is for {uses}, and neither is given: leave it out.")
     return _Scan(folders, has_timestamps or folders.align == "time").run()
 
 
@@ -370,7 +343,7 @@ class _Scan:
         self._storage = Storage(settings.file_root, settings.storage_options)
         self._folders = RecordingFolders(self._storage, settings.cameras, settings.layout)
         self._cameras: list[str | None] = [*settings.camera_names] or [None]
-        self._parser = TimestampParser(settings.timestamp)
+        self._parser = rigs.TimestampParser(settings.timestamp)
         self._keeps_timestamps = keeps_timestamps
         self._files = FileTableBuilder()
         self._edges = array("q", [0])
@@ -378,7 +351,7 @@ class _Scan:
         self._names: list[str] = []
         self._numbers = array("q")
         self._timestamps: list[int | float] = []
-        self._account = RigAccount()
+        self._account = rigs.RigAccount()
         self._unused: dict[tuple[str, str], int] = {}
 
     def run(self) -> FrameIndex:
@@ -396,19 +369,12 @@ class _Scan:
         self._account.report(self._settings, not self._numbers, f" in {self._storage.root!r}")
         if not len(self._numbers):
             raise SettingError(self._folders.why_there_is_no_frame(recordings))
-        timestamps = as_times(self._timestamps).reshape(-1, len(self._cameras)) if self._timestamps else None
-        return FrameIndex(
-            self._storage,
-            self._settings.camera_names,
-            tuple(self._names),
-            np.array(self._edges, np.int64),
-            np.array(self._recordings, np.int32),
-            np.array(self._numbers, np.int64),
-            timestamps,
-            tuple(self._account.missing),
-            self._unused,
-            self._files.finish(),
-        )
+        timestamps = rigs.as_times(self._timestamps).reshape(-1, len(self._cameras)) if self._timestamps else None
+        edges, numbers = np.array(self._edges, np.int64), np.array(self._numbers, np.int64)
+        arrays = edges, np.array(self._recordings, np.int32), numbers, timestamps
+        names, missing = tuple(self._names), tuple(self._account.missing)
+        cameras = self._settings.camera_names
+        return FrameIndex(self._storage, cameras, names, *arrays, missing, self._unused, self._files.finish())
 
     def _add_recording(self, recording: str) -> None:
         files: list[list[str]] = []
@@ -425,18 +391,18 @@ class _Scan:
                 self._account.note(recording, f"{num_unused} frame(s) of {camera} near no point in time")
         self._add_times(recording, times)
 
-    def _aligned(self, recording: str, files: list[list[str]]) -> RigTimes:
+    def _aligned(self, recording: str, files: list[list[str]]) -> rigs.RigTimes:
         where = [self._storage.path(self._folders.folder(recording, camera)) for camera in self._cameras]
         settings = self._settings
         if settings.align == "name":
-            return align_by_name(files, where)
-        return align_by_time(files, where, self._parser, settings.reference, settings.tolerance)
+            return rigs.align_by_name(files, where)
+        return rigs.align_by_time(files, where, self._parser, settings.reference, settings.tolerance)
 
-    def _add_times(self, recording: str, times: RigTimes) -> None:
+    def _add_times(self, recording: str, times: rigs.RigTimes) -> None:
         self._account.num_times += len(times.rows)
         for frame, (row, label) in enumerate(zip(times.rows, times.labels, strict=True)):
             self._account.missing += [
-                MissingFrame(recording, str(camera), frame, label)
+                rigs.MissingFrame(recording, str(camera), frame, label)
                 for camera, name in zip(self._cameras, row, strict=True)
                 if name is None
             ]
@@ -452,4 +418,4 @@ class _Scan:
                     self._files.add(f"{prefix}{name}")
                     if self._keeps_timestamps:
                         folder = self._storage.path(prefix[:-1])
-                        self._timestamps.append(stamp_of(str(name), folder, self._parser))
+                        self._timestamps.append(rigs.stamp_of(str(name), folder, self._parser))

@@ -111,13 +111,9 @@ class FrameDataProvider(FrameProviderBase):
         self._has_path, self._has_timestamp = path_name is not None, timestamp_name is not None
         of_camera = SampleDataGroup()
         of_camera.add_data_field(image_name, types.DALIDataType.UINT8, ndim=1, content=ENCODED_IMAGE)
-        self._set_format(
-            index.camera_names,
-            of_camera,
-            [(path_name, types.DALIDataType.STRING, None), (timestamp_name, time_type, 0)],
-            self._fields_of_place(recording_name, recording_number_name, frame_number_name),
-            index.missing,
-        )
+        of_frame = [(path_name, types.DALIDataType.STRING, None), (timestamp_name, time_type, 0)]
+        of_sample = self._fields_of_place(recording_name, recording_number_name, frame_number_name)
+        self._set_format(index.camera_names, of_camera, of_frame, of_sample, index.missing)
 
     def get_number_of_samples(self) -> int:
         """Get the number of frames; of a rig, the number of points in time."""
@@ -277,9 +273,12 @@ class FrameSequenceDataProvider(FrameProviderBase):
 
     **Sharing.** With ``share_frames``, sequences of a batch that overlap share their frames: each frame is read,
     sent and decoded once per batch. The fields ``encoded`` then hold the frames of the batch in any order, and
-    ``places`` tells the decoder where those of each sequence are. The inputs of this package load such samples by
+    ``places`` says where those of each sequence are. The inputs of this package load such samples by
     `load_batch`, also behind the providers of this package that wrap others. A sample of `get_data` has all of its
     frames.
+
+    Attributes:
+        clips: Which frames the sequences have.
 
     Example::
 
@@ -328,25 +327,19 @@ class FrameSequenceDataProvider(FrameProviderBase):
         """
         length = whole_number(sequence_length, "sequence_length", at_least=1)
         stride = whole_number(stride, "stride", at_least=1)
-        step = whole_number(
-            step,
-            "step",
-            at_least=1,
-            advice="It counts forward; with `sequence_length * stride` sequences lie one behind the other.",
-        )
+        advice = "It counts forward; with `sequence_length * stride` sequences lie one behind the other."
+        step = whole_number(step, "step", at_least=1, advice=advice)
         choice(tail, "tail", get_args(ClipTail))
         is_too_long = length > MOST_FRAMES_TO_SHARE
         if share_frames and is_too_long:
-            raise SettingError(
-                f"Sequences of more than {MOST_FRAMES_TO_SHARE} frames cannot share them, got "
-                f"`sequence_length={length}` and `share_frames={share_frames!r}`."
-            )
+            rule = f"Sequences of more than {MOST_FRAMES_TO_SHARE} frames cannot share them"
+            raise SettingError(f"{rule}, got `sequence_length={length}` and `share_frames={share_frames!r}`.")
         if share_frames is None:
             share_frames = not is_too_long and can_overlap(length, stride, step)
         self._shares = flag(share_frames, "share_frames")
         self._index = index = index_frames(frame_folders(folders))
         try:
-            self._clips = Clips(index.sequence_lengths, length, stride=stride, step=step, tail=tail)
+            self.clips = Clips(index.sequence_lengths, length, stride=stride, step=step, tail=tail)
         except SettingError as error:
             raise SettingError(f"{error} {_describe_longest(index)}") from error
         self._has_paths, self._has_padding = paths_name is not None, padding_name is not None
@@ -366,7 +359,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
 
     def get_number_of_samples(self) -> int:
         """Get the number of sequences."""
-        return self._clips.num_clips
+        return self.clips.num_clips
 
     @property
     def loads_batches(self) -> bool:
@@ -418,7 +411,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
             yield self._make_sample(files, layout.places[window], played.frames[window], played.is_padding[window])
 
     def _play(self, sample_indices: Sequence[int]) -> PlayedClips:
-        return self._clips.play(np.array([self._checked(sample) for sample in sample_indices], np.int64))
+        return self.clips.play(np.array([self._checked(sample) for sample in sample_indices], np.int64))
 
     def _read_all(self, frames: list[int], sizes: Sizes) -> list[list[UInt8Array]]:
         """Read the files of frames for each camera, a repeated one once; -1 is none."""
@@ -487,22 +480,14 @@ class FrameSequenceDataProvider(FrameProviderBase):
     # --- what was found ---------------------------------------------------------------------------------
 
     @property
-    def clips(self) -> Clips:
-        """Which frames the sequences have."""
-        return self._clips
-
-    @property
     def samples_per_recording(self) -> Int64Array:
         """Number of samples of each recording in `recording_names`: ``(num_recordings,)`` int64."""
-        return np.bincount(
-            self._index.recordings,
-            weights=self._clips.clips_per_sequence,
-            minlength=len(self._index.recording_names),
-        ).astype(np.int64)
+        num_recordings = len(self._index.recording_names)
+        return np.bincount(self._index.recordings, self.clips.clips_per_sequence, num_recordings).astype(np.int64)
 
     def __repr__(self) -> str:
         """Summarise what was found."""
-        clips = self._clips
+        clips = self.clips
         found = self._index.summary(f"{clips.num_clips} sequences of {clips.sequence_length} frames")
         return f"{type(self).__name__}({found}{', frames are shared' if self._shares else ''})"
 

@@ -55,11 +55,10 @@ class SampleCounts:
     def of_slots(
         cls,
         last_batch: LastBatch,
-        *,
         num_batches: int,
+        num_slots: int,
         num_samples: int,
         num_delivered: int,
-        num_slots: int,
         num_cuts: int = 0,
     ) -> SampleCounts:
         """Count, where ``num_slots`` slots of all batches hold samples beyond those delivered once."""
@@ -89,10 +88,8 @@ def checked_lengths(lengths: npt.ArrayLike, name: str = "sequence_lengths") -> n
     except ValueError as error:  # nested lists of different lengths
         raise SettingError(f"`{name}` must be a flat list with at least one length, got nested lists.") from error
     if array.ndim == 0:  # NumPy takes None, texts and generators for single objects
-        raise SettingError(
-            f"`{name}` must be a flat list with at least one length, got an object of type "
-            f"{type(lengths).__name__}."
-        )
+        got = f"an object of type {type(lengths).__name__}"
+        raise SettingError(f"`{name}` must be a flat list with at least one length, got {got}.")
     if array.ndim != 1 or array.size == 0:
         raise SettingError(f"`{name}` must be a flat list with at least one length, got shape {array.shape}.")
     if array.dtype.kind == "f":
@@ -107,7 +104,6 @@ def checked_lengths(lengths: npt.ArrayLike, name: str = "sequence_lengths") -> n
 
 def _refuse(lengths: npt.NDArray[np.generic], is_bad: npt.NDArray[np.bool_], rule: str, advice: str = "") -> None:
     bad = np.flatnonzero(is_bad)
-    if bad.size:
-        raise SettingError(
-            f"{rule}, but length {int(bad[0])} is {lengths[bad[0]]} ({bad.size} such length(s)).{advice}"
-        )
+    if len(bad):
+        found = f"length {bad[0]} is {lengths[bad[0]]} ({len(bad)} such length(s))"
+        raise SettingError(f"{rule}, but {found}.{advice}")

@@ -37,7 +37,7 @@ def class_balanced_weights(
 
     Args:
         labels: One entry per sample: ``(N,)`` integers or texts, or a sequence of anything hashable. Or a
-            sequence of lists, tuples, sets or arrays ``(num_labels,)`` of labels: a label that stands in a list
+            sequence of lists, tuples, sets or arrays ``(num_labels,)`` of labels: a label that is in a list
             twice counts once.
         power: From 0 on.
         weight_without_label: Weight of a sample that has no label (an empty list, or None), relative to the
@@ -120,10 +120,8 @@ def _counts_of_labels(labels: list[Any]) -> Float64Array:
     several = [sample for sample in labelled if isinstance(labels[sample], _SEVERAL)]
     if several and len(several) < len(labelled):
         single = next(sample for sample in labelled if not isinstance(labels[sample], _SEVERAL))
-        raise SettingError(
-            f"`labels` must have either one label per sample or a list of labels per sample: labels[{several[0]}] "
-            f"is {shown(labels[several[0]])}, labels[{single}] is {shown(labels[single])}."
-        )
+        got = f"labels[{several[0]}] is {shown(labels[several[0]])}, labels[{single}] is {shown(labels[single])}."
+        raise SettingError(f"`labels` must have either one label per sample or a list of labels per sample: {got}")
     per_sample = [
         _distinct(sample, () if label is None else label if several else (label,))
         for sample, label in enumerate(labels)
@@ -141,11 +139,11 @@ def _distinct(sample: int, labels: Iterable[Any]) -> set[Hashable]:
     try:
         distinct = set(labels)
     except TypeError as error:
-        raise SettingError(
-            f"A label must be hashable (a number, a text, ...), but labels[{sample}] is {shown(labels)}."
-        ) from error
+        rule = "A label must be hashable (a number, a text, ...)"
+        raise SettingError(f"{rule}, but labels[{sample}] is {shown(labels)}.") from error
     if any(isinstance(label, float | np.floating) and math.isnan(label) for label in distinct):
-        raise _nan_label(sample)
+        advice = "For a sample without a label pass None in a list (with `weight_without_label`)."
+        raise SettingError(f"A label must not be NaN, but that of sample {sample} is. {advice}")
     return distinct
 
 
@@ -165,13 +163,6 @@ def _weights_of_counts(counts: Float64Array, power: float, weight_without_label:
         weights[unlabelled] = weight_without_label * weights[~unlabelled].mean()
     normalised: Float64Array = weights / weights.sum()
     return normalised
-
-
-def _nan_label(sample: int) -> SettingError:
-    return SettingError(
-        f"A label must not be NaN, but that of sample {sample} is. For a sample without a label pass None "
-        f"in a list (with `weight_without_label`)."
-    )
 
 
 class WeightedChoice:

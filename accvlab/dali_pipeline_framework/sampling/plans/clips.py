@@ -127,10 +127,8 @@ def checked_timestamps(timestamps: npt.ArrayLike, edges: Int64Array) -> npt.NDAr
     except ValueError as error:  # nested lists of different lengths
         raise SettingError("`timestamps` must be a flat list with the time of each frame.") from error
     if array.shape != (edges[-1],):
-        raise SettingError(
-            f"`timestamps` must have one time for each of the {edges[-1]} frames of `sequence_lengths`, got shape "
-            f"{array.shape}."
-        )
+        rule = f"one time for each of the {edges[-1]} frames of `sequence_lengths`"
+        raise SettingError(f"`timestamps` must have {rule}, got shape {array.shape}.")
     if array.dtype.kind not in "iuf":
         raise SettingError(
             f"`timestamps` must be integers or floats, got {array.dtype} values. Convert dates to seconds or "
@@ -262,7 +260,7 @@ class ListedStarts(ClipStarts):
             windows: Frames of a clip.
             sequence_length: Frames per clip.
             keeps_incomplete: Whether there are incomplete clips, where they have a frame of their own.
-            needs_room: Whether `room` is asked for.
+            needs_room: Whether `room` is called.
         """
         if keeps_incomplete:
             is_clip = _has_own_frames_or_all(candidates, windows, sequence_length, int(edges[-1]))
@@ -677,12 +675,10 @@ class Clips:
 
 
 def _interval(interval: float | None, name: str, frames: int, frames_name: str) -> float | None:
-    """An interval in time, which stands in place of a number of frames."""
+    """An interval in time, in place of a number of frames."""
     if interval is not None and frames != 1:
-        raise SettingError(
-            f"`{name}` stands in place of `{frames_name}`: give one of them. Got {name}={interval!r} and "
-            f"{frames_name}={frames}."
-        )
+        got = f"{name}={interval!r} and {frames_name}={frames}"
+        raise SettingError(f"`{name}` stands in place of `{frames_name}`: give one of them. Got {got}.")
     return None if interval is None else _exact(interval, name, above=0)
 
 
@@ -705,9 +701,8 @@ def _exact(value: float, name: str, **limits: Any) -> float:
 def _checked_numbers(given: npt.ArrayLike, stop: int, what: str) -> Int64Array:
     array = np.asarray(given)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise SettingError(
-            f"The numbers of {what}s must be a flat array of integers, got {array.dtype} of shape {array.shape}."
-        )
+        got = f"{array.dtype} of shape {array.shape}"
+        raise SettingError(f"The numbers of {what}s must be a flat array of integers, got {got}.")
     array = array.astype(np.int64, copy=False)
     # As uint64, negative numbers are larger than any valid one: one comparison for both ends.
     if array.size and int(array.view(np.uint64).max()) >= stop:

@@ -28,7 +28,7 @@ class EpochPlan(ABC):
 
     @property
     def num_begun_batches(self) -> int:
-        """Number of batches that can be asked for: also one that is dropped, where the plan has that."""
+        """Number of batches that can be requested: also one that is dropped, where the plan has that."""
         return self.num_batches
 
     @abstractmethod
@@ -119,15 +119,12 @@ def units_order(
     """The order of units: by weight where there are weights, else each once."""
     if weights is None:
         if num_per_epoch is not None:
-            raise SettingError(
-                f"`num_per_epoch` goes with `weights`: without weights each is delivered once per epoch. Got "
-                f"{num_per_epoch!r} without weights."
-            )
+            why = f"without weights each is delivered once per epoch. Got {num_per_epoch!r} without weights."
+            raise SettingError(f"`num_per_epoch` goes with `weights`: {why}")
         return ShuffledOrder(num_units, seed, shuffle)
     if not shuffle:
-        raise SettingError(
-            "`weights` do not go with `shuffle=False`: draws by weight are random. Leave one of the two out."
-        )
+        why = "draws by weight are random. Leave one of the two out"
+        raise SettingError(f"`weights` do not go with `shuffle=False`: {why}.")
     array = checked_weights(weights, num_units, "weights")
     num_per_epoch = num_units if num_per_epoch is None else num_per_epoch
     num_per_epoch = whole_number(num_per_epoch, "num_per_epoch", at_least=1, at_most=MOST_SAMPLES)
@@ -142,7 +139,7 @@ class Segments:
         units: The units.
         first_offsets: Offset of the segment's first sample in its unit.
         lengths: Number of samples.
-        visits: Tells apart several deliveries of a unit in the same epoch.
+        visits: Distinguishes several deliveries of a unit in the same epoch.
     """
 
     units: Int64Array
@@ -248,27 +245,15 @@ class StreamPlan(EpochPlan):
             first_offsets=first_offsets[heads],
             lengths=np.add.reduceat(lengths, heads) if len(heads) else lengths,
         )
-        return StreamPlan(
-            joined,
-            self.unit_table,
-            self.epoch_key,
-            total_batch_size,
-            last_batch,
-            cut=self.cut,
-            shuffle_slots=self.shuffle_slots,
-        )
+        return attrs.evolve(self, segments=joined, num_slots=total_batch_size, last_batch=last_batch)
 
     @property
     def sample_counts(self) -> SampleCounts:
         """Number of samples delivered, dropped, repeated and padded."""
-        return SampleCounts.of_slots(
-            self.last_batch,
-            num_batches=self.num_batches,
-            num_samples=int(self._loads.sum()),
-            num_delivered=int(np.minimum(self._loads, self.num_batches).sum()),
-            num_slots=self.num_batches * self.num_slots,
-            num_cuts=self.num_cuts,
-        )
+        num_samples, num_slots = int(self._loads.sum()), self.num_batches * self.num_slots
+        num_delivered = int(np.minimum(self._loads, self.num_batches).sum())
+        counts = self.num_batches, num_slots, num_samples, num_delivered, self.num_cuts
+        return SampleCounts.of_slots(self.last_batch, *counts)
 
 
 def _assign_whole(segments: Segments, num_slots: int, grain: int) -> tuple[Int64Array, Int64Array, Segments]:
@@ -379,11 +364,6 @@ class FlatPlan(EpochPlan):
     @property
     def sample_counts(self) -> SampleCounts:
         """Number of samples delivered, dropped, repeated and padded."""
-        num_slots = self._num_groups * self.num_slots
-        return SampleCounts.of_slots(
-            self.last_batch,
-            num_batches=self.num_batches,
-            num_samples=self._num_units * self._length,
-            num_delivered=min(num_slots, self._num_units) * self._length,
-            num_slots=num_slots * self._length,
-        )
+        num_slots, num_samples = self.num_batches * self.num_slots, self._num_units * self._length
+        num_delivered = min(num_slots, num_samples)
+        return SampleCounts.of_slots(self.last_batch, self.num_batches, num_slots, num_samples, num_delivered)

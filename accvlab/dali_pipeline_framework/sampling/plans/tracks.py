@@ -47,7 +47,7 @@ class PlannedBatch:
             nothing may be carried over from the slot's previous sample. Padding belongs to nothing: True there,
             whatever is given, and to be given as True for the sample that follows in the slot.
         is_last: ``(B,)`` bool, whether the slot ends it here; True on padding.
-        visit: ``(B,)`` int64, tells apart several deliveries of a sample or sequence in the same epoch.
+        visit: ``(B,)`` int64, distinguishes several deliveries of a sample or sequence in the same epoch.
         is_over: ``(B,)`` bool, whether the slot has nothing more to deliver in this epoch, so that smaller batches
             can leave it out; same as ``is_padding`` unless given.
 
@@ -77,7 +77,7 @@ class PlannedBatch:
         visit: Any = 0,
         is_over: Any = None,
     ) -> None:
-        """Plan a batch; a single value stands for all slots."""
+        """Plan a batch; a single value is for all slots."""
         given = (indices, is_padding, sequence, frame, clip, is_first, is_last, visit, is_over)
         shape: tuple[int, ...] | None = None
         for name, values, dtype in zip(_FIELDS, given, _DTYPES, strict=True):  # a loop, since it must be fast
@@ -119,9 +119,8 @@ def _as_array(values: Any, dtype: np.dtype[Any]) -> Any:
 def _refuse_shape(name: str, got: tuple[int, ...], shape: tuple[int, ...]) -> None:
     if name == "indices":
         raise SettingError(f"`indices` must be of shape (B,), got shape {shape}.")
-    raise SettingError(
-        f"`{name}` must have one entry per slot, as `indices` has: of shape {shape}, got shape {got}."
-    )
+    rule = f"one entry per slot, as `indices` has: of shape {shape}"
+    raise SettingError(f"`{name}` must have {rule}, got shape {got}.")
 
 
 @attrs.frozen(eq=False)
@@ -166,17 +165,9 @@ class UnitSamples:
         """
         if last_batch == "wrap":
             visits, beyond = np.where(beyond, -1 - visits, visits), np.zeros_like(beyond)
-        return PlannedBatch(
-            self.indices,
-            self.is_padding | beyond,
-            self.sequence,
-            self.frame,
-            self.clip,
-            begins | self.is_first,
-            ends | self.is_last,
-            visits,
-            beyond,
-        )
+        is_padding, is_first, is_last = self.is_padding | beyond, begins | self.is_first, ends | self.is_last
+        place = self.sequence, self.frame, self.clip
+        return PlannedBatch(self.indices, is_padding, *place, is_first, is_last, visits, beyond)
 
 
 _SAMPLE_FIELDS = [field.name for field in attrs.fields(UnitSamples)]
@@ -212,7 +203,7 @@ class UnitTable(ABC):
         Args:
             units: The units.
             offsets: ``(n,)``, position of the sample in its unit, from 0.
-            visits: ``(n,)``, at least 0: tells apart deliveries of a unit in an epoch, with a jitter each.
+            visits: ``(n,)``, at least 0: distinguishes deliveries of a unit in an epoch, with a jitter each.
             epoch_key: Key of what is random within a unit and differs between epochs.
         """
 
@@ -235,23 +226,11 @@ class SampleUnits(UnitTable):
         return _without_clips(units)
 
 
-def _without_clips(
-    indices: Int64Array,
-    sequence: Int64Array | None = None,
-    frame: Int64Array | None = None,
-    clip: Int64Array | None = None,
-) -> UnitSamples:
-    """Samples of units in which no clip begins or ends; None for what there is not."""
+def _without_clips(indices: Int64Array, *place: Int64Array) -> UnitSamples:
+    """Samples of units in which no clip begins or ends; with sequence, frame and clip where these are known."""
     unknown, none = np.full(len(indices), -1, np.int64), np.zeros(len(indices), np.bool_)
-    return UnitSamples(
-        indices,
-        unknown if sequence is None else sequence,
-        unknown if frame is None else frame,
-        unknown if clip is None else clip,
-        none,
-        none,
-        none,
-    )
+    sequence, frame, clip = (*place, unknown, unknown, unknown)[:3]
+    return UnitSamples(indices, sequence, frame, clip, none, none, none)
 
 
 class SequenceUnits(UnitTable):

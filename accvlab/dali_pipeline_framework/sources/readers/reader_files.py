@@ -45,9 +45,8 @@ def type_of_array_file(path: str) -> types.DALIDataType:
         raise SettingError(f"The array file {path!r} cannot be read: {reason}.") from error
     what = _why_unreadable(dtype)
     if what is not None:
-        raise SettingError(
-            f"fn.readers.numpy cannot read the array in {path!r}, of {what}. {_READABLE}: convert the file."
-        )
+        array = f"the array in {path!r}, of {what}"
+        raise SettingError(f"fn.readers.numpy cannot read {array}. {_READABLE}: convert the file.")
     if size < num_stated:
         raise SettingError(f"The array file {path!r} is incomplete: it must have {num_stated} bytes, has {size}.")
     return get_dali_type_for_numpy_type(dtype)
@@ -64,9 +63,8 @@ def type_of_argument(dtype: npt.DTypeLike | types.DALIDataType) -> types.DALIDat
     try:
         return get_dali_type_for_numpy_type(np.dtype(dtype))
     except (TypeError, ValueError) as error:
-        raise SettingError(
-            f"`dtype` must be a type of arrays that DALI reads, got {dtype!r}. {_READABLE}."
-        ) from error
+        rule = "a type of arrays that DALI reads"
+        raise SettingError(f"`dtype` must be {rule}, got {dtype!r}. {_READABLE}.") from error
 
 
 def _why_unreadable(dtype: np.dtype[np.generic]) -> str | None:
@@ -96,16 +94,15 @@ def require_openable(operator: str, paths: Iterable[str], *, are_named: bool = F
 
     Raises:
         SettingError: One is a pipe, a socket or a device; or some that were named cannot be read.
-        FileError: A folder or list that tells which files there are cannot be read. Also the builtin exception of
+        FileError: A folder or list of the files cannot be read. Also the builtin exception of
             the cause.
     """
     unreadable = []
     try:
         for path in paths:
             if not is_file_or_missing(path):
-                raise SettingError(
-                    f"fn.{operator} cannot read {path!r}: it is no regular file, but a pipe, a socket or a device."
-                )
+                why = "it is no regular file, but a pipe, a socket or a device"
+                raise SettingError(f"fn.{operator} cannot read {path!r}: {why}.")
             if are_named and not is_url(path) and not os.access(path, os.R_OK):
                 why = "must not be read (permissions)" if os.path.exists(path) else "does not exist"
                 unreadable.append(f"{path!r} {why}")
@@ -154,7 +151,7 @@ def files_in_folders(root: str, is_wanted: Callable[[str], bool]) -> Iterator[st
                 continue
             with os.scandir(folder.path) as entries:
                 for entry in entries:
-                    # What the folder itself tells: no file is looked at. Links are.
+                    # What the folder itself says: no file is looked at. Links are.
                     is_plain = entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)
                     if not is_plain and is_wanted(entry.name):
                         yield entry.path
@@ -169,7 +166,7 @@ def images_of_annotations(annotations_file: str, root: str) -> Iterator[str]:
             for match in _FILE_NAME.finditer(content):
                 try:
                     yield os.path.join(root, json.loads(match[1]))
-                except ValueError:  # DALI tells what is wrong with it
+                except ValueError:  # DALI says what is wrong with it
                     continue
 
 
@@ -194,7 +191,7 @@ def video_files(arguments: Mapping[str, Any]) -> list[str]:
 def require_complete(paths: Iterable[str]) -> None:
     """Refuse videos that break off or may not be read: DALI delivers the frames that it gets, without a word.
 
-    A file that lacks bytes at its end may still have all frames; PyAV tells. Where it is missing, there is a
+    A file that lacks bytes at its end may still have all frames; PyAV knows. Where it is missing, there is a
     warning.
 
     Raises:
@@ -222,7 +219,7 @@ def require_complete(paths: Iterable[str]) -> None:
                 "The video %r lacks %d bytes at its end. DALI delivers the frames that are there.", path, count
             )
         except FrameworkError:
-            continue  # DALI tells that it cannot be opened
+            continue  # DALI reports that it cannot be opened
     if errors:
         several = f"{len(errors)} of {len(paths)} videos cannot be used:\n{bullets(errors, _MOST_NAMED)}"
         raise errors[0] if len(errors) == 1 else VideoError(several)

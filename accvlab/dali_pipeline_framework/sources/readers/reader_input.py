@@ -135,10 +135,8 @@ class ReaderInput(NativeInput, ABC):
         root = self._arguments["file_root"]
         if not os.path.isdir(root):
             what = "is a file" if os.path.exists(root) else "does not exist"
-            raise SettingError(
-                f"`file_root` of fn.{self.operator_name} must be a folder, but {str(root)!r} "
-                f"{what}.{self._advice_on(root)}"
-            )
+            rule = f"`file_root` of fn.{self.operator_name} must be a folder"
+            raise SettingError(f"{rule}, but {str(root)!r} {what}.{self._advice_on(root)}")
 
     def _require_files(self, *names: str) -> None:
         for name in names:
@@ -146,9 +144,8 @@ class ReaderInput(NativeInput, ABC):
             for path in [paths] if isinstance(paths, str) else paths or ():
                 if not os.path.isfile(path):
                     what = "is not a file" if os.path.exists(path) else "does not exist"
-                    raise SettingError(
-                        f"`{name}` of fn.{self.operator_name}: {str(path)!r} {what}.{self._advice_on(path)}"
-                    )
+                    of = f"`{name}` of fn.{self.operator_name}"
+                    raise SettingError(f"{of}: {str(path)!r} {what}.{self._advice_on(path)}")
 
     def _advice_on(self, path: Any) -> str:
         if not is_url(str(path)):
@@ -171,7 +168,7 @@ class ReaderInput(NativeInput, ABC):
         with warnings.catch_warnings(record=True) as caught:  # DALI overrules filters
             outputs = operator(name=name, device=self._device(), **arguments)
         for warning in caught:
-            # fn.readers.sequence is deprecated in favour of what this package offers beside it.
+            # fn.readers.sequence is deprecated in favour of what this package offers next to it.
             if DEPRECATED_SEQUENCES not in str(warning.message):
                 warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
         fields = zip(self.fields, self._in_order(outputs), strict=True)
@@ -203,15 +200,8 @@ class ReaderInput(NativeInput, ABC):
     def begin(self, name: str, pipeline: Any) -> ReaderRun:
         """Follow the reader in a pipeline that was built. See `NativeInput.begin`."""
         meta = pipeline.reader_meta(name)
-        epochs = ReaderEpochs(
-            num_samples=meta["epoch_size"],
-            shard_id=meta["shard_id"],
-            num_shards=meta["number_of_shards"],
-            is_stuck=bool(meta["stick_to_shard"]),
-            batch_size=pipeline.max_batch_size,
-            last_batch=self._last_batch,
-        )
-        return ReaderRun(epochs)
+        shard = meta["shard_id"], meta["number_of_shards"], bool(meta["stick_to_shard"])
+        return ReaderRun(ReaderEpochs(meta["epoch_size"], *shard, pipeline.max_batch_size, self._last_batch))
 
     # --- settings ---------------------------------------------------------------------------------
 
@@ -229,10 +219,8 @@ class ReaderInput(NativeInput, ABC):
         if last_batch is not None:
             given = self._arguments.get("pad_last_batch")
             if given is not None and bool(given) != (last_batch != "wrap"):
-                raise SettingError(
-                    f"The reader was created with pad_last_batch={given}, which does not go with "
-                    f"last_batch={last_batch!r} of the loader. Leave `pad_last_batch` out."
-                )
+                why = f"does not go with last_batch={last_batch!r} of the loader. Leave `pad_last_batch` out."
+                raise SettingError(f"The reader was created with pad_last_batch={given}, which {why}")
             changed._last_batch = check_last_batch(last_batch)
         return changed
 
@@ -266,7 +254,7 @@ class ReaderInput(NativeInput, ABC):
 
     @property
     def last_batch(self) -> LastBatch:
-        """What becomes of a last batch that is not full."""
+        """Handling of a last batch that is not full."""
         return self._last_batch
 
     @property

@@ -41,7 +41,7 @@ def is_file_or_missing(path: str | os.PathLike[str]) -> bool:
     """Whether to open a path cannot block: pipes wait for a writer, and devices may have no end."""
     try:
         mode = os.stat(path).st_mode
-    except OSError:  # to open it tells why
+    except OSError:  # to open it raises the reason
         return True
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
@@ -60,10 +60,8 @@ def path_advice(path: Any) -> str:
     if not isinstance(path, (str, os.PathLike)):
         return ""
     if "://" in str(path):
-        return (
-            " Only local files are read here, and this is a URL: download it, or mount its storage as a folder. "
-            "(The videos of VideoDataProvider can be remote.)"
-        )
+        advice = "download it, or mount its storage as a folder. (The videos of VideoDataProvider can be remote.)"
+        return f" Only local files are read here, and this is a URL: {advice}"
     if os.path.isdir(path):
         return f" Name the videos in the folder, e.g. sorted(Path({os.fspath(path)!r}).glob('*.mp4'))."
     if "*" in str(path):
@@ -163,7 +161,7 @@ def _end_of_matroska(file: BinaryIO) -> int:
 
 
 def _ebml_number(file: BinaryIO) -> tuple[int, bool]:
-    """Read an EBML variable-length integer (vint), and whether it stands for "unknown", as in live recordings."""
+    """Read an EBML variable-length integer (vint), and whether it means "unknown", as in live recordings."""
     first = file.read(1)[0]
     num_bytes = 9 - first.bit_length()
     value = int.from_bytes(bytes([first & (0xFF >> num_bytes)]) + file.read(num_bytes - 1), "big")
@@ -246,7 +244,7 @@ class WatchedFile:
     """An open file that FFmpeg reads, and the error that it met.
 
     FFmpeg takes a file that cannot be read for damaged, for shorter than it is, or goes on looking for its parts.
-    So after an error there is nothing more to read, and who called FFmpeg asks for the error.
+    So after an error there is nothing more to read, and who called FFmpeg looks at the error.
 
     Attributes:
         error: The first error; None where there was none.
