@@ -236,13 +236,9 @@ def _children(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 def _state_of(value: Any) -> Mapping[str, Any]:
     get_state = getattr(type(value), "__getstate__", None)
-    if get_state is not None and get_state is not getattr(
-        object, "__getstate__", None
-    ):  # the default exists from Python 3.11 on
-        try:
+    if get_state not in (None, getattr(object, "__getstate__", None)):  # the default exists from Python 3.11 on
+        with contextlib.suppress(Exception):
             state = get_state(value)
-        except Exception:
-            state = None
-        if isinstance(state, Mapping):
-            return state
+            if isinstance(state, Mapping):
+                return state
     return getattr(value, "__dict__", {})

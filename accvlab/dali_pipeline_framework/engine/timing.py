@@ -124,11 +124,6 @@ NVTX_VARIABLE = "DALI_PIPELINE_FRAMEWORK_NVTX"
 """Ranges are marked where this is set in the environment to something else than 0."""
 
 
-def are_ranges_wanted() -> bool:
-    """Whether ranges are to be marked."""
-    return os.environ.get(NVTX_VARIABLE, "0") not in ("", "0")
-
-
 @functools.cache
 def marker() -> Any:
     """Get what begins and ends ranges (`push_range`, `pop_range`): the package `nvtx`, or PyTorch with CUDA.
@@ -154,7 +149,7 @@ def marker() -> Any:
 
 def mark_ranges(owner: Any, **ranges: str) -> None:
     """Run methods of an object each in a range of a name, if ranges are wanted; otherwise nothing is changed."""
-    if not are_ranges_wanted():
+    if os.environ.get(NVTX_VARIABLE, "0") in ("", "0"):
         return
     for name, label in ranges.items():
         if name in vars(owner):

@@ -313,11 +313,6 @@ class FailedSamples:
         if self._quarantine is not None:
             self._quarantine.add(failed)
 
-    def note_not_to_be_tried(self, failed: FailedSample) -> None:
-        """Note a sample that is not tried again."""
-        self.not_tried[failed.sample_index] = failed.reason
-        self.note(failed)
-
     def require_budget(self) -> None:
         """Raise a `TooManyFailedError` where more samples have failed than may."""
         most, share = self.policy.max_failed, self.policy.max_failed_share

@@ -203,13 +203,10 @@ class DataLoader(TorchInterface, ReportInterface):
             "num_threads": num_threads,
             "enable_checkpointing": bound.keeps_checkpoints or None,
         }
+        outputs: Any = {"output_type": output_type, "ragged": ragged, "small_fields": small_fields}
+        post_process = with_pinning(post_process_func, pin_memory, output_type)
         make_iterator = functools.partial(
-            DALIStructuredOutputIterator,
-            output_type=output_type,
-            ragged=ragged,
-            stack_arrays=stack_arrays,
-            small_fields=small_fields,
-            post_process_func=with_pinning(post_process_func, pin_memory, output_type),
+            DALIStructuredOutputIterator, **outputs, stack_arrays=stack_arrays, post_process_func=post_process
         )
         self._run = LoaderPipeline(
             definition,
@@ -222,15 +219,8 @@ class DataLoader(TorchInterface, ReportInterface):
         )
         pipeline = self._run.pipeline
         # It complains about unknown values now.
-        OutputConverter(
-            output_type,
-            pipeline.output_blueprint.format,
-            pipeline.delivery,
-            ragged,
-            stack_arrays,
-            device_id=pipeline.device_id,
-            small_fields=small_fields,
-        )
+        about = {"delivery": pipeline.delivery, "device_id": pipeline.device_id, "is_stacked": stack_arrays}
+        OutputConverter(output_format=pipeline.output_blueprint.format, **about, **outputs)
         self._progress = LoopProgress(bound.is_endless, is_stream=bound.is_endless and self._steps is None)
         self._times = LoopTimes()
         self._recovery = Recovery(self._run, self._progress, self._faults)

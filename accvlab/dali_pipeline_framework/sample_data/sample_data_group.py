@@ -169,10 +169,8 @@ class SampleDataGroup:
         """
         blueprint = _checked_blueprint(sample_data_group)
         count = max(0, operator.index(num_fields))
-        group = SampleDataGroup()
-        group._format = GroupFormat(tuple(range(count)), (blueprint.format,) * count)
-        group._values = [blueprint._empty_copy() for _ in range(count)]
-        return group
+        format = GroupFormat(tuple(range(count)), (blueprint.format,) * count)
+        return _made_of(format, [blueprint._empty_copy() for _ in range(count)], (True, True, True))
 
     def add_data_field(
         self,

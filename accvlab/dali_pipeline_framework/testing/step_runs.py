@@ -84,8 +84,7 @@ class GivenSamples(CallableBase):
 
     def get_sample_index(self, sample_info: types.SampleInfo) -> int | None:
         """Return the position of the sample."""
-        number: int = sample_info.idx_in_epoch
-        return number
+        return int(sample_info.idx_in_epoch)
 
     def get_place(self, sample_info: types.SampleInfo) -> SamplePlace | None:
         """Return the place of the sample: a frame of the only sequence."""
