@@ -334,7 +334,7 @@ class SampleFaults:
             if place != position:  # else of a batch that was thrown away
                 continue
             for each in record["failed"]:
-                self._note(FailedSample.of_record(each))
+                self._note(FailedSample(**each))
         self._records = of_later
 
     def _note(self, failed: FailedSample, is_tried_again: bool = True) -> None:

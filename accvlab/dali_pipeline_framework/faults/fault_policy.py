@@ -9,7 +9,7 @@ import fcntl
 import json
 import os
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 import attrs
@@ -266,11 +266,6 @@ class FailedSample:
     slot: int = 0
     substitute: int | None = None
     message: str = attrs.field(default="", repr=False, converter=without_secrets)
-
-    @classmethod
-    def of_record(cls, record: Mapping[str, Any]) -> FailedSample:
-        """Make it of a record that a worker wrote."""
-        return cls(**{field.name: record[field.name] for field in attrs.fields(cls) if field.name in record})
 
 
 class FailedSamples:

@@ -520,11 +520,8 @@ def judge(report: LoaderReport) -> tuple[Bottleneck, str]:
     if not report.loop:
         return "", "No batch has been delivered yet, beside the first one of a loop."
     if report.wait_share < _HIDDEN_BELOW:
-        waits = _percent(report.wait_share)
-        return (
-            "loop",
-            f"The training loop is the bottleneck: it waits {waits} of its time, and data loading is hidden.",
-        )
+        waits = f"it waits {_percent(report.wait_share)} of its time"
+        return "loop", f"The training loop is the bottleneck: {waits}, and data loading is hidden."
     waiting = max(report.loop[1:], key=lambda stage: stage.seconds)
     start = f"The loop waits {_percent(report.wait_share)} of its time: "
     if waiting.name == "waits for workers":

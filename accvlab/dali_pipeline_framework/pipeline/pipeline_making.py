@@ -94,7 +94,8 @@ def make_pipeline(
     )
     pipeline = _defined(graph, arguments, lacks_gpu)
     if source is not None:
-        source.layout = graph.delivery.layout if is_packed else TransportLayout.of_plain(len(sent.dtypes))
+        layout = graph.delivery.layout if is_packed else None
+        source.layout = layout or TransportLayout.of_plain(len(sent.dtypes))
     if is_debug:  # its graph is defined batch by batch
         return pipeline
     define = functools.partial(define_pipeline_of_given, in_graph, arguments)

@@ -501,8 +501,7 @@ def _function_name(operator: Any) -> str:
 
 def is_random(node: DataNode) -> bool:
     """Whether a random operator made a node."""
-    operator = getattr(node.source, "_op", None)
-    return operator is not None and _is_random(operator)
+    return _is_random(getattr(node.source, "_op", None))
 
 
 def _is_random(operator: Any) -> bool:
