@@ -151,11 +151,9 @@ class _ByName(DaliCallbackPickler):
 
 def _dumps(value: Any) -> bytes:
     file = io.BytesIO()
-    try:
+    with contextlib.suppress(_OfSessionError):
         _ByName(file).dump(value)
         return file.getvalue()
-    except _OfSessionError:
-        pass
     try:
         import cloudpickle
     except ImportError as error:

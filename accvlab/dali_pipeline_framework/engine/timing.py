@@ -112,11 +112,9 @@ def threads_of_dali(threads: Iterable[int]) -> set[int]:
     """Those of some threads in which DALI runs operators; once they run, they give themselves names."""
     found = set()
     for thread in threads:
-        try:
+        with contextlib.suppress(OSError):  # it has ended
             if Path(f"/proc/self/task/{thread}/comm").read_bytes().startswith(_THREADS_OF_DALI):
                 found.add(thread)
-        except OSError:  # it has ended
-            pass
     return found
 
 

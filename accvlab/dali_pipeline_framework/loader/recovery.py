@@ -599,12 +599,9 @@ def check_sample_policy(bound: LoaderInput, policy: FaultPolicy) -> None:
             f"{what} of a FaultPolicy cannot load another sample in the place of one: {type(source).__name__} "
             f"loads samples in a way of its own (it defines `__call__`)."
         )
-    if policy.samples == "skip":
-        _require_skippable(source)
-
-
-def _require_skippable(source: PlannedInput) -> None:
     sampler = source.sampler
+    if policy.samples != "skip":
+        return
     if sampler.has_slots or sampler.knows_sequences or not sampler.is_epoch_based:
         raise SettingError(
             f"samples='skip' leaves samples out of batches, but {type(sampler).__name__} delivers sequences, "

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import os
 import time
-from abc import ABC
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -256,23 +255,6 @@ def _busy_cores(before: Clocks, after: Clocks, clocks_ns: int) -> BusyCores:
     rest_ns = max(0, after.process_ns - before.process_ns - graph_ns)
     usable = len(os.sched_getaffinity(0))
     return BusyCores(usable, workers_ns / clocks_ns, graph_ns / clocks_ns, rest_ns / clocks_ns)
-
-
-class ReportInterface(ABC):
-    """Methods of a loader that tell where the time goes."""
-
-    _times: LoopTimes
-
-    def report(self: Any, since: LoaderReport | None = None) -> LoaderReport:
-        """Tell where the time of the loop goes: of the running one, or of the last one.
-
-        It changes nothing, so several parts of a program can ask. The first batch of a loop does not count.
-
-        Args:
-            since: An earlier report. Where it is of the same loop, only what came after it counts.
-        """
-        pipeline = self._run.pipeline
-        return make_report(self._times, since, pipeline.depth, pipeline.num_threads, self.shard.shard_id)
 
 
 Bottleneck: TypeAlias = Literal[
