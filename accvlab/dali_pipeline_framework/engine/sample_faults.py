@@ -334,15 +334,14 @@ class SampleFaults:
             if place != position:  # else of a batch that was thrown away
                 continue
             for each in record["failed"]:
-                self._note(FailedSample.of_record(each))
+                self._note(FailedSample(**each))
         self._records = of_later
 
     def _note(self, failed: FailedSample, is_tried_again: bool = True) -> None:
         number = len(self._failed.samples)
-        if is_tried_again:
-            self._failed.note(failed)
-        else:
-            self._failed.note_not_to_be_tried(failed)
+        if not is_tried_again:
+            self._failed.not_tried[failed.sample_index] = failed.reason
+        self._failed.note(failed)
         if len(self._failed.samples) > number:
             file = f" ({failed.file})" if failed.file else ""
             is_error = failed.outcome == _OUTCOMES["raise"]  # then the error says it all

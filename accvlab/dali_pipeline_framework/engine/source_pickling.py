@@ -151,11 +151,9 @@ class _ByName(DaliCallbackPickler):
 
 def _dumps(value: Any) -> bytes:
     file = io.BytesIO()
-    try:
+    with contextlib.suppress(_OfSessionError):
         _ByName(file).dump(value)
         return file.getvalue()
-    except _OfSessionError:
-        pass
     try:
         import cloudpickle
     except ImportError as error:
@@ -236,13 +234,9 @@ def _children(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 def _state_of(value: Any) -> Mapping[str, Any]:
     get_state = getattr(type(value), "__getstate__", None)
-    if get_state is not None and get_state is not getattr(
-        object, "__getstate__", None
-    ):  # the default exists from Python 3.11 on
-        try:
+    if get_state not in (None, getattr(object, "__getstate__", None)):  # the default exists from Python 3.11 on
+        with contextlib.suppress(Exception):
             state = get_state(value)
-        except Exception:
-            state = None
-        if isinstance(state, Mapping):
-            return state
+            if isinstance(state, Mapping):
+                return state
     return getattr(value, "__dict__", {})

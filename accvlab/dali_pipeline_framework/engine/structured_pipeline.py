@@ -44,9 +44,6 @@ if TYPE_CHECKING:
     from .sample_faults import FailureDiagnosis, SampleFaults
     from .watching.worker_watch import WorkerWatch
 
-_VARIABLE = "DALI_MALLOC_POOL_THRESHOLD"
-_THRESHOLD = "1M"
-
 
 def reuse_host_memory() -> None:
     """Have DALI keep large blocks of host memory for the next batch, unless the environment says otherwise.
@@ -57,7 +54,7 @@ def reuse_host_memory() -> None:
 
     DALI looks at this when it takes memory for the first time in a process.
     """
-    os.environ.setdefault(_VARIABLE, _THRESHOLD)
+    os.environ.setdefault("DALI_MALLOC_POOL_THRESHOLD", "1M")
 
 
 _open: weakref.WeakSet[StructuredPipeline] = weakref.WeakSet()
@@ -170,10 +167,6 @@ class StructuredPipeline(Pipeline):
         """Format of the output, as an empty copy."""
         return self.blueprint.get_empty_like_self()
 
-    def tell_samples(self) -> None:
-        """Have workers tell which samples they load; before the first batch."""
-        self.control.ask_for_samples()
-
     def told_samples(self, epoch: int, batch: int) -> bytes:
         """What was told of the batch that was delivered last, by its epoch and number; empty for nothing."""
         if not callable(self.data_input):  # it counts over all epochs
@@ -249,8 +242,12 @@ class StructuredPipeline(Pipeline):
         if self._built and not self.is_closed:  # DALI asks several times per batch
             return
         self._require_open()
-        if not self._built:
-            self._warn_of_unused_fields()
+        if not self._built and self.unused_fields:
+            warn_user(
+                f"These fields are not used, though loaded for each sample: no step reads them, and they do not "
+                f"reach the output: {', '.join(self.unused_fields)}. Leave fields out of the blueprint "
+                f"of the data provider (`sample_data_structure`), and draws out of what the step declares."
+            )
         reuse_host_memory()
         threads_before = threads_of_process()
         try:
@@ -264,15 +261,6 @@ class StructuredPipeline(Pipeline):
         self._first_in_epoch = self._consumer_iter
         self._runs = [native.begin(name, self) for name, native in self.native.items()]
         self._require_equal_epochs()
-
-    def _warn_of_unused_fields(self) -> None:
-        """Warn of fields that are loaded in vain."""
-        if self.unused_fields:
-            warn_user(
-                f"These fields are not used, though loaded for each sample: no step reads them, and they do not "
-                f"reach the output: {', '.join(self.unused_fields)}. Leave fields out of the blueprint "
-                f"of the data provider (`sample_data_structure`), and draws out of what the step declares."
-            )
 
     def _require_equal_epochs(self) -> None:
         """Refuse native inputs beside each other whose epochs have different batches."""
@@ -507,9 +495,7 @@ class StructuredPipeline(Pipeline):
         """
         if not InputAdapter(self.data_input).has_epochs:
             return not (self._last_iter and self.empty())
-        if not self.has_workers:
-            return self._first_in_epoch + self._num_in_epoch == 0
-        return self._num_in_epoch == 0
+        return self._num_in_epoch + (0 if self.has_workers else self._first_in_epoch) == 0
 
     def restart_epoch(self) -> None:
         """End the current epoch, wherever it stands, so that the next batch is the first of the next epoch.

@@ -112,21 +112,14 @@ def threads_of_dali(threads: Iterable[int]) -> set[int]:
     """Those of some threads in which DALI runs operators; once they run, they give themselves names."""
     found = set()
     for thread in threads:
-        try:
+        with contextlib.suppress(OSError):  # it has ended
             if Path(f"/proc/self/task/{thread}/comm").read_bytes().startswith(_THREADS_OF_DALI):
                 found.add(thread)
-        except OSError:  # it has ended
-            pass
     return found
 
 
 NVTX_VARIABLE = "DALI_PIPELINE_FRAMEWORK_NVTX"
 """Ranges are marked where this is set in the environment to something else than 0."""
-
-
-def are_ranges_wanted() -> bool:
-    """Whether ranges are to be marked."""
-    return os.environ.get(NVTX_VARIABLE, "0") not in ("", "0")
 
 
 @functools.cache
@@ -154,7 +147,7 @@ def marker() -> Any:
 
 def mark_ranges(owner: Any, **ranges: str) -> None:
     """Run methods of an object each in a range of a name, if ranges are wanted; otherwise nothing is changed."""
-    if not are_ranges_wanted():
+    if os.environ.get(NVTX_VARIABLE, "0") in ("", "0"):
         return
     for name, label in ranges.items():
         if name in vars(owner):

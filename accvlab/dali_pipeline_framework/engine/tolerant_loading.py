@@ -152,25 +152,20 @@ class LoadedSample:
 _Attempt: TypeAlias = tuple[LoadedSample, BaseException | None, str]
 
 
+@attrs.define(eq=False)
 class BatchLoading:
     """Loads one batch, sample by sample.
 
     Attributes:
+        _note: Gets the position of each sample before something is done with it.
         loaded: Its samples; those that were skipped are left out.
     """
 
-    def __init__(
-        self,
-        tolerance: TolerantLoading,
-        chain: SampleChain,
-        note: Callable[[types.SampleInfo], None] = note_sample,
-    ) -> None:
-        """Set up; ``note`` gets the position of each sample before something is done with it."""
-        self._tolerance = tolerance
-        self._chain = chain
-        self._note = note
-        self._troubles: dict[int, _Trouble] = {}
-        self.loaded: list[LoadedSample] = []
+    _tolerance: TolerantLoading
+    _chain: SampleChain
+    _note: Callable[[types.SampleInfo], None] = note_sample
+    _troubles: dict[int, _Trouble] = attrs.field(factory=dict, init=False)
+    loaded: list[LoadedSample] = attrs.field(factory=list, init=False)
 
     @property
     def draws(self) -> list[Any]:

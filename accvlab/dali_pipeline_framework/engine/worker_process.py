@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -202,22 +203,12 @@ class WorkerSetup:
 @contextlib.contextmanager
 def telling_of_imports(tell: Callable[[], None]) -> Iterator[None]:
     """Have a function called whenever Python begins to import a module: large ones take seconds, step by step."""
-    finder: Any = _ImportTeller(tell)
+    finder: Any = SimpleNamespace(find_spec=lambda *_: tell())  # it finds none
     sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
         sys.meta_path.remove(finder)
-
-
-class _ImportTeller:
-    """A finder of modules that finds none."""
-
-    def __init__(self, tell: Callable[[], None]) -> None:
-        self._tell = tell
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        self._tell()
 
 
 def keep_freed_memory() -> None:

@@ -104,6 +104,18 @@ class _WorkerSource(ABC):
         self._source_name = type(self._source).__name__
         self.batch_size = self._seeds.batch_size
 
+    def arguments(self, num_ahead: int) -> dict[str, Any]:
+        """Arguments for ``fn.external_source``, where workers load so many batches ahead."""
+        is_callable = callable(self)
+        return {
+            "source": self,
+            "batch": True,
+            "batch_info": True if is_callable else None,
+            "parallel": self.is_parallel,
+            "prefetch_queue_depth": num_ahead if self.is_parallel else None,
+            "cycle": None if is_callable else "raise",
+        }
+
     def __repr__(self) -> str:  # DALI shows it
         return self._source_name
 
@@ -437,8 +449,10 @@ class CallableSource(_WorkerSource):
         """Load and check the samples of a batch; return whether it is to be delivered."""
         control, loading, infos, row = self._control, cast(LoadingSamples, self._loading), batch.infos, batch.row
         samples, check = batch.samples, self._checker.check
-        if self.tolerance is not None and self.tolerance.not_tried and self._is_one_known(self.tolerance, infos):
-            raise KnownSampleError
+        if self.tolerance is not None and self.tolerance.not_tried:
+            indices = {place.sample_index for place in self._get_source().places_at(infos)}
+            if not indices.isdisjoint(self.tolerance.not_tried):
+                raise KnownSampleError
         for slot, info in enumerate(infos):
             control.note_loading(row, slot)
             loading.info = info
@@ -448,16 +462,12 @@ class CallableSource(_WorkerSource):
             flat = next(batch.rest, _END)
             if flat is _END:
                 batch.infos = infos[:slot]
-                return slot > 0 and self._delivers_partial_batches()
+                return slot > 0 and bool(InputAdapter(self._source).delivers_partial_batches)
             try:
                 samples.append(check(flat))
             except ValueError as error:
                 raise OddSampleError(slot, str(error)) from error
         return True
-
-    def _is_one_known(self, tolerance: TolerantLoading, infos: Sequence[types.SampleInfo]) -> bool:
-        indices = {place.sample_index for place in self._get_source().places_at(infos)}
-        return not indices.isdisjoint(tolerance.not_tried)
 
     # --- samples that fail ------------------------------------------------------------------------
 
@@ -512,9 +522,6 @@ class CallableSource(_WorkerSource):
         else:
             reason = f"{type(cause).__name__}: {cause}"
         return " ".join(reason.split())[:_LONGEST_REASON], report.message
-
-    def _delivers_partial_batches(self) -> bool:
-        return bool(InputAdapter(self._source).delivers_partial_batches)
 
     def _sample_index(self, sample_info: types.SampleInfo) -> int | None:
         with decorating():

@@ -49,9 +49,7 @@ class StartWatch:
         waited_s: After how many seconds they were killed; None where they were not.
     """
 
-    def __init__(self) -> None:
-        """Watch for nothing yet."""
-        self.waited_s: float | None = None
+    waited_s: float | None = None
 
     @contextlib.contextmanager
     def watching(

@@ -9,7 +9,7 @@ import fcntl
 import json
 import os
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 import attrs
@@ -267,11 +267,6 @@ class FailedSample:
     substitute: int | None = None
     message: str = attrs.field(default="", repr=False, converter=without_secrets)
 
-    @classmethod
-    def of_record(cls, record: Mapping[str, Any]) -> FailedSample:
-        """Make it of a record that a worker wrote."""
-        return cls(**{field.name: record[field.name] for field in attrs.fields(cls) if field.name in record})
-
 
 class FailedSamples:
     """Keeps the samples that have failed, in the order in which their batches were delivered.
@@ -312,11 +307,6 @@ class FailedSamples:
         self.by_index[failed.sample_index] = failed
         if self._quarantine is not None:
             self._quarantine.add(failed)
-
-    def note_not_to_be_tried(self, failed: FailedSample) -> None:
-        """Note a sample that is not tried again."""
-        self.not_tried[failed.sample_index] = failed.reason
-        self.note(failed)
 
     def require_budget(self) -> None:
         """Raise a `TooManyFailedError` where more samples have failed than may."""

@@ -43,7 +43,7 @@ from .ledger_recording import LedgerRecording
 from .loop import Loop, LoopProgress, Made, Position, no_loop
 from .rank_agreement import RankAgreement, loader_settings
 from .recovery import LoaderPipeline, Recovery, check_sample_policy, checked_num_workers, with_own_arguments
-from .report import LoopTimes, ReportInterface
+from .report import LoaderReport, LoopTimes, make_report
 from .state import (
     NO_SEGMENTS,
     EpochSegments,
@@ -62,7 +62,7 @@ from .torch_interface import TorchInterface, as_torch_class, tell_accelerate, wi
 _logger = logging.getLogger(__name__)
 
 
-class DataLoader(TorchInterface, ReportInterface):
+class DataLoader(TorchInterface):
     """Delivers batches to a training loop, epoch after epoch, and can be stopped and continued anywhere.
 
     Each ``for`` loop is one epoch. A loop that is left by ``break`` abandons its epoch: the next one starts the
@@ -183,7 +183,7 @@ class DataLoader(TorchInterface, ReportInterface):
             raise SettingError(f"`seed` must be less than 2**63, got {shown(self._seed)}.")
         self._faults = FaultPolicy.of(faults)
         self._definition = definition = composed_definition(source, steps, shuffle, sampler, self._seed, run)
-        self._steps = None
+        self._steps = steps_per_epoch
         if steps_per_epoch is not None:
             self._steps = whole_number(steps_per_epoch, "steps_per_epoch", at_least=1)
         asked = AskedSettings(batch_size, shard, last_batch, context_name, self._steps)
@@ -203,13 +203,10 @@ class DataLoader(TorchInterface, ReportInterface):
             "num_threads": num_threads,
             "enable_checkpointing": bound.keeps_checkpoints or None,
         }
+        outputs: Any = {"output_type": output_type, "ragged": ragged, "small_fields": small_fields}
+        post_process = with_pinning(post_process_func, pin_memory, output_type)
         make_iterator = functools.partial(
-            DALIStructuredOutputIterator,
-            output_type=output_type,
-            ragged=ragged,
-            stack_arrays=stack_arrays,
-            small_fields=small_fields,
-            post_process_func=with_pinning(post_process_func, pin_memory, output_type),
+            DALIStructuredOutputIterator, **outputs, stack_arrays=stack_arrays, post_process_func=post_process
         )
         self._run = LoaderPipeline(
             definition,
@@ -222,15 +219,8 @@ class DataLoader(TorchInterface, ReportInterface):
         )
         pipeline = self._run.pipeline
         # It complains about unknown values now.
-        OutputConverter(
-            output_type,
-            pipeline.output_blueprint.format,
-            pipeline.delivery,
-            ragged,
-            stack_arrays,
-            device_id=pipeline.device_id,
-            small_fields=small_fields,
-        )
+        about = {"delivery": pipeline.delivery, "device_id": pipeline.device_id, "is_stacked": stack_arrays}
+        OutputConverter(output_format=pipeline.output_blueprint.format, **about, **outputs)
         self._progress = LoopProgress(bound.is_endless, is_stream=bound.is_endless and self._steps is None)
         self._times = LoopTimes()
         self._recovery = Recovery(self._run, self._progress, self._faults)
@@ -445,6 +435,17 @@ class DataLoader(TorchInterface, ReportInterface):
             tell. A sampler without random access is played to the end of the epoch.
         """
         return self._run.sample_counts(self.epoch if epoch is None else epoch)
+
+    def report(self, since: LoaderReport | None = None) -> LoaderReport:
+        """Report where the time of the loop goes: of the running one, or of the last one.
+
+        It changes nothing, so several parts of a program can ask. The first batch of a loop does not count.
+
+        Args:
+            since: An earlier report. Where it is of the same loop, only what came after it counts.
+        """
+        pipeline = self._run.pipeline
+        return make_report(self._times, since, pipeline.depth, pipeline.num_threads, self.shard.shard_id)
 
     def _log_sample_counts(self) -> None:
         if self._has_logged_account:

@@ -95,17 +95,13 @@ class LoaderPipeline:
             FormatError: The steps do not fit the data.
             DeviceError: A step needs a GPU, and none is usable.
         """
-        self._definition = definition.evened_out()
-        self.bound = bound
+        self._definition, self.bound, self._arguments = definition.evened_out(), bound, arguments
+        self._make_iterator, self.failed, self._tells_samples = make_iterator, failed, tells_samples
         planned = InputAdapter(bound.data_input).planned
         sampler = None if planned is None else planned.sampler
         self.given_order = sampler.indices if isinstance(sampler, GivenOrderSampler) else None
         self._steps = steps
         self._steps_of_stream = (steps or 0) if bound.is_endless else None
-        self._arguments = arguments
-        self._make_iterator = make_iterator
-        self._tells_samples = tells_samples
-        self.failed = failed
         self.is_closed = self._has_warned_of_drift = False
         self.iterator: DALIStructuredOutputIterator | None = None
         self._use(NO_SEGMENTS, None, self._make(NO_SEGMENTS, None))
@@ -126,7 +122,7 @@ class LoaderPipeline:
         if not isinstance(pipeline, StructuredPipeline):
             raise SettingError("A loader cannot use DALI's debug mode. Use get_dali_pipeline(debug=True).")
         if self._tells_samples:
-            pipeline.tell_samples()
+            pipeline.control.ask_for_samples()
         pipeline.is_of_loader = True
         pipeline.limits = (self.failed.policy.blocked_after, self.failed.policy.stacks_after)
         if callable(data_input) and not self.bound.parts.native:
@@ -603,12 +599,9 @@ def check_sample_policy(bound: LoaderInput, policy: FaultPolicy) -> None:
             f"{what} of a FaultPolicy cannot load another sample in the place of one: {type(source).__name__} "
             f"loads samples in a way of its own (it defines `__call__`)."
         )
-    if policy.samples == "skip":
-        _require_skippable(source)
-
-
-def _require_skippable(source: PlannedInput) -> None:
     sampler = source.sampler
+    if policy.samples != "skip":
+        return
     if sampler.has_slots or sampler.knows_sequences or not sampler.is_epoch_based:
         raise SettingError(
             f"samples='skip' leaves samples out of batches, but {type(sampler).__name__} delivers sequences, "

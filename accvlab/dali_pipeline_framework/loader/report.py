@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import os
 import time
-from abc import ABC
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -127,16 +126,8 @@ class LoopTimes:
         self._queued_ns = self._queued_ns | {
             pid: queued_ns for pid in clocks.work if (queued_ns := queued_time(pid))
         }
-        return Counts(
-            loop=self._loop,
-            at_ns=at_ns,
-            num_batches=self.num_batches,
-            next_ns=self.next_ns,
-            between_ns=self.between_ns,
-            stages=attrs.evolve(pipeline.times),
-            clocks=clocks,
-            queued_ns=self._queued_ns,
-        )
+        counted = self._loop, at_ns, self.num_batches, self.next_ns, self.between_ns
+        return Counts(*counted, attrs.evolve(pipeline.times), clocks, self._queued_ns)
 
 
 def _read_clocks(at_ns: int, pipeline: StructuredPipeline, graph_threads: Set[int]) -> Clocks:
@@ -264,23 +255,6 @@ def _busy_cores(before: Clocks, after: Clocks, clocks_ns: int) -> BusyCores:
     rest_ns = max(0, after.process_ns - before.process_ns - graph_ns)
     usable = len(os.sched_getaffinity(0))
     return BusyCores(usable, workers_ns / clocks_ns, graph_ns / clocks_ns, rest_ns / clocks_ns)
-
-
-class ReportInterface(ABC):
-    """Methods of a loader that tell where the time goes."""
-
-    _times: LoopTimes
-
-    def report(self: Any, since: LoaderReport | None = None) -> LoaderReport:
-        """Tell where the time of the loop goes: of the running one, or of the last one.
-
-        It changes nothing, so several parts of a program can ask. The first batch of a loop does not count.
-
-        Args:
-            since: An earlier report. Where it is of the same loop, only what came after it counts.
-        """
-        pipeline = self._run.pipeline
-        return make_report(self._times, since, pipeline.depth, pipeline.num_threads, self.shard.shard_id)
 
 
 Bottleneck: TypeAlias = Literal[
@@ -428,6 +402,10 @@ class LoaderReport:
         """What limits the rate, and what would help, in a sentence or two."""
         return judge(self)[1]
 
+    @property
+    def _rates(self) -> dict[str, float]:
+        return {name: getattr(self, name) for name in ("samples_per_s", "mb_per_s", "wait_share")}
+
     def stage(self, name: str) -> Stage | None:
         """Get a stage of the workers or of the loop by its name; None where there is none of that name."""
         return next((each for each in (*self.workers, *self.loop) if each.name == name), None)
@@ -435,23 +413,11 @@ class LoaderReport:
     def to_dict(self) -> dict[str, Any]:
         """All numbers and the verdict, for JSON."""
         numbers = attrs.asdict(self, filter=lambda attribute, _: attribute.name != "_until")
-        return {
-            "verdict": self.verdict,
-            "bottleneck": self.bottleneck,
-            "samples_per_s": self.samples_per_s,
-            "mb_per_s": self.mb_per_s,
-            "wait_share": self.wait_share,
-            **numbers,
-        }
+        return {"verdict": self.verdict, "bottleneck": self.bottleneck, **self._rates, **numbers}
 
     def scalars(self, prefix: str = "loader/") -> dict[str, float]:
         """The numbers that are worth a curve, by name, e.g. for ``SummaryWriter.add_scalar`` of TensorBoard."""
-        named = {
-            "samples_per_s": self.samples_per_s,
-            "mb_per_s": self.mb_per_s,
-            "wait_share": self.wait_share,
-            "busy_cores": self.cores.total,
-        }
+        named = {**self._rates, "busy_cores": self.cores.total}
         if self.queue is not None:
             named["batches_ahead"] = self.queue.mean
         for place, stages in (("loop", self.loop), ("workers", self.workers)):
@@ -462,9 +428,7 @@ class LoaderReport:
         """Return a table."""
         return "\n".join(self._lines())
 
-    def __repr__(self) -> str:
-        """Return the table: notebooks show this."""
-        return str(self)
+    __repr__ = __str__  # notebooks show this
 
     def _lines(self) -> Iterator[str]:
         if not self.loop:
@@ -538,17 +502,16 @@ def judge(report: LoaderReport) -> tuple[Bottleneck, str]:
     if not report.loop:
         return "", "No batch has been delivered yet, beside the first one of a loop."
     if report.wait_share < _HIDDEN_BELOW:
-        text = (
-            f"The training loop is the bottleneck: it waits {_percent(report.wait_share)} of its time, and data "
-            f"loading is hidden."
-        )
-        return "loop", text
+        waits = f"it waits {_percent(report.wait_share)} of its time"
+        return "loop", f"The training loop is the bottleneck: {waits}, and data loading is hidden."
     waiting = max(report.loop[1:], key=lambda stage: stage.seconds)
     start = f"The loop waits {_percent(report.wait_share)} of its time: "
     if waiting.name == "waits for workers":
         bottleneck, text = _of_workers(report, waiting)
+    elif waiting.name == "waits for the graph":
+        bottleneck, text = "graph", _about_graph(report)
     else:
-        bottleneck, text = _of_this_process(report, waiting)
+        bottleneck, text = _OF_THIS_PROCESS[waiting.name]
     return bottleneck, start + text
 
 
@@ -605,12 +568,6 @@ def _computes(report: LoaderReport) -> bool:
     """Whether workers compute while they load; otherwise they wait for files or a network."""
     loading_cores = sum((use.cores or 0.0) + use.queued_share for use in report.worker_uses)
     return loading_cores > _COMPUTES_FROM * sum(use.busy_share for use in report.worker_uses)
-
-
-def _of_this_process(report: LoaderReport, waiting: Stage) -> tuple[Bottleneck, str]:
-    if waiting.name == "waits for the graph":
-        return "graph", _about_graph(report)
-    return _OF_THIS_PROCESS[waiting.name]
 
 
 def _about_graph(report: LoaderReport) -> str:

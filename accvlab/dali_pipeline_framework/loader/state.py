@@ -60,7 +60,8 @@ _PART_OF_PATH = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 def fields_for_state(blueprint: GroupFormat) -> str:
     """The fields of a format as they are in a state: fingerprint, and packed names and types."""
-    text = _text_of(blueprint)
+    leaves = zip(blueprint.flat_paths, blueprint.flat_dtypes, strict=True)
+    text = "\n".join(f"{format_path(path)}: {dtype.name}" for path, dtype in leaves)
     packing = zlib.compressobj(9, zlib.DEFLATED, _RAW, zdict=_COMMON)
     packed = packing.compress(text.encode()) + packing.flush()
     return f"{_mark_of(text)} {base64.b85encode(packed).decode()}"
@@ -99,11 +100,6 @@ def difference_of_fields(saved: str, own: str) -> str:
     if len(lines) > _MOST_LINES:
         lines = [*lines[: _MOST_LINES - 1], f"and {len(lines) - _MOST_LINES + 1} more"]
     return "; ".join(lines)
-
-
-def _text_of(blueprint: GroupFormat) -> str:
-    leaves = zip(blueprint.flat_paths, blueprint.flat_dtypes, strict=True)
-    return "\n".join(f"{format_path(path)}: {dtype.name}" for path, dtype in leaves)
 
 
 def _mark_of(text: str) -> str:

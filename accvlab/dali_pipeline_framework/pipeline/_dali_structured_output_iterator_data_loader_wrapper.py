@@ -47,18 +47,12 @@ def _loader_attributes(pipeline: Any) -> dict[str, Any]:
         "batch_size": pipeline.max_batch_size,
         "num_workers": pipeline.py_num_workers,
         "prefetch_factor": pipeline.prefetch_queue_depth,
-        "drop_last": True,
-        "in_order": True,
-        "persistent_workers": True,
+        **dict.fromkeys(("drop_last", "in_order", "persistent_workers"), True),
         "pin_memory": False,
         "pin_memory_device": "",
         "timeout": 0,
-        "sampler": None,
-        "batch_sampler": None,
-        "generator": None,
-        "collate_fn": None,
-        "worker_init_fn": None,
-        "multiprocessing_context": None,
+        **dict.fromkeys(("sampler", "batch_sampler", "generator", "collate_fn")),
+        **dict.fromkeys(("worker_init_fn", "multiprocessing_context")),
     }
 
 

@@ -70,10 +70,6 @@ class DALIStructuredOutputIterator:
                     del failure  # else it would hold itself, by its traceback
             return batch
 
-        def __iter__(self) -> DALIStructuredOutputIterator.SimpleIterator:
-            """Return itself."""
-            return self
-
         def reset(self) -> None:
             """Start the next epoch."""
             self._obj.reset()

@@ -112,7 +112,7 @@ class OutputConverter:
         self._arrays = (_TorchArrays if is_torch else _NumpyArrays)(must_copy)
         self.stream: Callable[[], Any] | None = None
         if isinstance(self._arrays, _TorchArrays) and is_bound and device_id is not None:
-            self.stream = self._arrays.stream_on(device_id)
+            self.stream = functools.partial(self._arrays.current_stream, device_id)
         self._packed_on = None
         if choice(small_fields, "small_fields", ("cpu", "gpu")) == "gpu":
             self._packed_on = _gpu_of_small_fields(is_torch, device_id)
@@ -351,6 +351,7 @@ class _TorchArrays:
                 "or pass output_type='numpy'."
             ) from error
         self._torch: Any = torch
+        self.current_stream: Callable[[int], Any] = torch.cuda.current_stream
         self.stacked = functools.partial(torch.stack, dim=1)
 
     def of_tensor(self, tensor: Any) -> Any:
@@ -361,9 +362,6 @@ class _TorchArrays:
             return to_torch_tensor(tensor, self._must_copy)
         array = self._torch.from_numpy(np.asarray(tensor))  # a quarter of the cost of DLPack
         return array.clone() if self._must_copy else array
-
-    def stream_on(self, device_id: int) -> Callable[[], Any]:
-        return lambda: self._torch.cuda.current_stream(device_id)
 
     def of_numpy(self, array: Any) -> Any:
         tensor = self._torch.from_numpy(array)

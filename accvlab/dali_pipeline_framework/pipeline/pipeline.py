@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
@@ -215,10 +216,8 @@ class PipelineDefinition:
             raise SettingError(
                 "There is no plan of a pipeline with debug=True: its graph is defined batch by batch."
             )
-        try:
+        with contextlib.closing(pipeline):
             return pipeline.plan
-        finally:
-            pipeline.close()
 
     def step_by_step(
         self, position: int = 0, *, epoch: int = 0, seed: int = 0

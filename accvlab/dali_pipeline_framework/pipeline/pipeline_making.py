@@ -11,6 +11,8 @@ import attrs
 from nvidia.dali.pipeline import Pipeline
 
 from ..checks import shown
+from ..draws.draw_scope import DrawPlan
+from ..draws.random_draws import KeyedDraws
 from ..engine.control_block import ControlBlock
 from ..engine.dali.graph_definition import log_cpu_fallback_once, move_to_cpu, num_usable_gpus
 from ..engine.sample_faults import FailureDiagnosis
@@ -25,7 +27,7 @@ from ..sample_data import SampleDataGroup
 from ..sources.planned_input import PlannedInput
 from ..sources.shards import Shard, detected_rank
 from ..user_warnings import warn_user
-from .chain import DEFAULT_DEPTH, Chain, Placement, step_name, with_image_files
+from .chain import DEFAULT_DEPTH, ArraySteps, Chain, Placement, step_name, with_image_files
 from .graph import Graph, SentItems, define_pipeline, define_pipeline_of_given
 from .pipeline_arguments import (
     PipelineArguments,
@@ -52,75 +54,43 @@ def make_pipeline(
             f"`worker_init_fn` must be a function of the worker number, got {shown(worker_init_fn)}."
         )
     chain = _with_batch_size(chain, arguments)
-    parts = chain.parts
     output, plan, copier = chain.output()
-    is_parallel = chain.is_parallel and arguments.get("py_num_workers") != 0 and parts.main is not None
+    is_parallel = chain.is_parallel and arguments.get("py_num_workers") != 0 and chain.parts.main is not None
     complete_arguments(arguments, chain.loaded, is_parallel)
     batch_size, num_workers = arguments["batch_size"], arguments.get("py_num_workers", 1)
-    seed, shard = arguments.get("seed", 0), parts.shard or Shard(0, 1)
+    seed, device_id, is_debug = arguments.get("seed", 0), arguments["device_id"], bool(arguments.get("debug"))
     if "seed" in arguments:
-        arguments["seed"] = seed_of_shard(seed, shard)
+        arguments["seed"] = seed_of_shard(seed, chain.parts.shard or Shard(0, 1))
+    lacks_gpu = device_id is not None and num_usable_gpus() == 0
+    if lacks_gpu and is_debug:  # DALI would abort the process
+        raise DeviceError(
+            f"device_id={device_id} was asked for with debug=True, but no GPU is usable "
+            f"here. Pass device_id=None to debug on the CPU."
+        )
     # Workers share the work batch by batch, so with fewer batches in flight some would have nothing to do.
     least_ahead = num_ahead = max(chain.prefetch_queue_depth, num_workers)
     if chain.evens_out and is_parallel and chain.prefetch_queue_depth == DEFAULT_DEPTH:
         num_ahead = max(num_ahead, evening_depth(num_workers, batch_size))
     control = ControlBlock(batch_size, max_in_flight(arguments, num_ahead), num_workers)
-    lacks_gpu = arguments["device_id"] is not None and num_usable_gpus() == 0
-    has_gpu = arguments["device_id"] is not None and not lacks_gpu
+    has_gpu = device_id is not None and not lacks_gpu
     ordered = chain.with_graph_steps_last(has_gpu)
     if ordered is not chain:
         chain = ordered
         output, plan, copier = chain.output()
     placement = chain.placement(has_gpu)
-    array_steps = chain.array_steps(placement)
+    steps = chain.array_steps(placement)
+    draws = None if chain.replay_path is not None else chain.keyed_draws(plan, seed, batch_size, steps)
+    source = _worker_source(chain, arguments, control, is_parallel, seed, plan, draws, worker_init_fn, steps)
     blueprint = chain.blueprint_of_steps()
-    if array_steps is not None:
-        blueprint = SampleDataGroup.from_format(array_steps.output_format)
-    draws = None if chain.replay_path is not None else chain.keyed_draws(plan, seed, batch_size, array_steps)
-    seeds = chain.sample_seeds(seed, batch_size)
-    source: dict[str, Any] = {}
-    worker_source: Any = None
-    replayed = None
-    if parts.main is not None:
-        if chain.replay_path is not None:
-            from ..providers.replayed_draws import ReplayedDraws
-
-            replayed = ReplayedDraws.of(plan.draws, chain.replay_path, parts.main_field_paths())
-        rank = shard.shard_id if shard.num_shards > 1 else detected_rank()
-        is_callable = parts.has_callable
-        worker_source = (CallableSource if is_callable else IterableSource)(
-            chain.loaded,
-            with_image_files(chain.loaded.used_sample_data_structure.format, chain.steps),
-            control,
-            is_parallel,
-            pickler_functions(arguments.get("py_callback_pickler")),
-            seeds,
-            draws,
-            replayed,
-            WorkerSetup(seed, rank, worker_init_fn),
-            array_steps,
-        )
-        source = {
-            "source": worker_source,
-            "batch": True,
-            "batch_info": True if is_callable else None,
-            "parallel": is_parallel,
-            "prefetch_queue_depth": num_ahead if is_parallel else None,
-            "cycle": None if is_callable else "raise",
-        }
-    is_debug = bool(arguments.get("debug"))
-    if lacks_gpu and is_debug:  # DALI would abort the process
-        raise DeviceError(
-            f"device_id={arguments['device_id']} was asked for with debug=True, but no GPU is usable "
-            f"here. Pass device_id=None to debug on the CPU."
-        )
+    if steps is not None:
+        blueprint = SampleDataGroup.from_format(steps.output_format)
     # What is said about the outputs of DALI holds for fields that have an output each.
     about_outputs = ("output_dtype", "output_ndim", "output_layout")
     is_packed = not is_debug and all(arguments.get(name) is None for name in about_outputs)
-    sent = SentItems.of(chain, plan.draws, array_steps, placement.pixels, is_drawn=draws is not None)
+    sent = SentItems.of(chain, plan.draws, steps, placement.pixels, is_drawn=draws is not None)
     in_graph = functools.partial(Graph, chain, placement, blueprint, plan, sent)
     graph = in_graph(
-        source,
+        {} if source is None else source.arguments(num_ahead),
         copier,
         seed=seed,
         is_packed=is_packed,
@@ -128,29 +98,76 @@ def make_pipeline(
         operator_seed=arguments.get("seed"),
     )
     pipeline = _defined(graph, arguments, lacks_gpu)
-    if parts.main is not None:
-        layout = graph.delivery.layout if is_packed else TransportLayout.of_plain(len(sent.dtypes))
-        worker_source.layout = layout
+    if source is not None:
+        layout = graph.delivery.layout if is_packed else None
+        source.layout = layout or TransportLayout.of_plain(len(sent.dtypes))
     if is_debug:  # its graph is defined batch by batch
         return pipeline
+    define = functools.partial(define_pipeline_of_given, in_graph, arguments)
+    return _structured(pipeline, graph, output, control, source, steps, least_ahead, batch_size, define)
+
+
+def _worker_source(
+    chain: Chain,
+    arguments: PipelineArguments,
+    control: ControlBlock,
+    is_parallel: bool,
+    seed: int,
+    plan: DrawPlan,
+    draws: KeyedDraws | None,
+    worker_init_fn: Callable[[int], object] | None,
+    steps: ArraySteps | None,
+) -> CallableSource | IterableSource | None:
+    """Make what DALI calls to load samples; None where only native readers do."""
+    parts, shard = chain.parts, chain.parts.shard
+    if parts.main is None:
+        return None
+    replayed = None
+    if chain.replay_path is not None:
+        from ..providers.replayed_draws import ReplayedDraws
+
+        replayed = ReplayedDraws.of(plan.draws, chain.replay_path, parts.main_field_paths())
+    rank = shard.shard_id if shard is not None and shard.num_shards > 1 else detected_rank()
+    return (CallableSource if parts.has_callable else IterableSource)(
+        chain.loaded,
+        with_image_files(chain.loaded.used_sample_data_structure.format, chain.steps),
+        control,
+        is_parallel,
+        pickler_functions(arguments.get("py_callback_pickler")),
+        chain.sample_seeds(seed, arguments["batch_size"]),
+        draws,
+        replayed,
+        WorkerSetup(seed, rank, worker_init_fn),
+        steps,
+    )
+
+
+def _structured(
+    pipeline: Pipeline,
+    graph: Graph,
+    output: SampleDataGroup,
+    control: ControlBlock,
+    source: CallableSource | IterableSource | None,
+    steps: ArraySteps | None,
+    least_ahead: int,
+    batch_size: int,
+    define: Callable[..., Pipeline],
+) -> Pipeline:
+    """Make a pipeline whose graph is defined know what it needs to restart, to close, and to say what failed."""
+    chain, parts, placement = graph.chain, graph.chain.parts, graph.placement
     diagnosis = None
-    if not parts.native:
-        diagnosis = FailureDiagnosis(
-            worker_source,
-            control,
-            blueprint.format.flat_paths,
-            output.format,
-            graph.delivery,
-            functools.partial(define_pipeline_of_given, in_graph, arguments),
-            [f"{chain.number_of(each)}: {step_name(chain.steps[each])}" for each in graph.stages],
-        )
+    if source is not None and not parts.native:
+        names = [f"{chain.number_of(each)}: {step_name(chain.steps[each])}" for each in graph.stages]
+        paths = graph.blueprint.format.flat_paths
+        diagnosis = FailureDiagnosis(source, control, paths, output.format, graph.delivery, define, names)
+    num_drawn = 0 if steps is None else len(steps.draws)
     return StructuredPipeline.adopt(
         pipeline,
         blueprint=output,
         control=control,
         data_input=chain.loaded,
         native={part.operator_name: part.source for part in parts.native},
-        has_workers=parts.main is not None,
+        has_workers=source is not None,
         checks_dtypes=chain.checks_data_format,
         delivery=graph.delivery,
         plan="\n".join([*_lines_of_placement(chain, placement), graph.plan_text]),
@@ -158,11 +175,9 @@ def make_pipeline(
         not_folded=graph.not_folded,
         merged_fields=graph.merged_fields,
         num_samples=batch_size,
-        unused_fields=sent.unused(
-            graph.delivery.layout, plan.draws, 0 if array_steps is None else len(array_steps.draws)
-        ),
+        unused_fields=graph.sent.unused(graph.delivery.layout, graph.plan.draws, num_drawn),
         last_changed_by=graph.last_changed_by,
-        worker_source=worker_source,
+        worker_source=source,
         least_ahead=least_ahead,
         may_bind_outputs=not graph.inspection.brings_data_to_cpu,
         diagnosis=diagnosis,
@@ -201,9 +216,7 @@ def _defined(graph: Graph, arguments: PipelineArguments, lacks_gpu: bool) -> Pip
         require_gpu(graph.inspection.gpu_users, device_id)
     if not arguments.get("debug") and not pipeline.exec_dynamic:
         graph.inspection.require_dynamic_executor()
-    if (
-        lacks_gpu
-    ):  # the graph was defined as for a GPU, to find out whether it needs one; before it is built it can move
+    if lacks_gpu:  # defined as for a GPU, to find out whether the graph needs one; before it is built it can move
         log_cpu_fallback_once(device_id)
         move_to_cpu(pipeline)
         arguments["device_id"] = None

@@ -646,7 +646,10 @@ def described_together(texts: Iterable[tuple[FieldPath | None, str]]) -> list[st
 
 def describe_difference(expected: GroupFormat, found: GroupFormat) -> str:
     """List the fields in which two formats differ, in at most ten lines."""
-    expected_types, found_types = _types_by_path(expected), _types_by_path(found)
+    expected_types, found_types = (
+        {path: leaf.dtype for path, leaf in zip(each.flat_paths, each.flat_leaves, strict=True)}
+        for each in (expected, found)
+    )
     texts = [(path, "missing") for path in expected_types if path not in found_types]
     texts += [(path, "not in the blueprint") for path in found_types if path not in expected_types]
     texts += [
@@ -661,11 +664,6 @@ def describe_difference(expected: GroupFormat, found: GroupFormat) -> str:
         )
         lines = [f"the order of the fields differs: expected {expected_order}; got {found_order}"]
     return bullets(lines, 9)
-
-
-def _types_by_path(sample_format: GroupFormat) -> dict[FieldPath, types.DALIDataType]:
-    leaves = zip(sample_format.flat_paths, sample_format.flat_leaves, strict=True)
-    return {path: leaf.dtype for path, leaf in leaves}
 
 
 def group_mismatch_error(wanted: GroupFormat, got: GroupFormat, path: FieldPath) -> GroupFormatMismatchError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from nvidia.dali import fn, types
@@ -68,6 +68,14 @@ def _as_list(data: FieldValue) -> list[FieldValue]:
 _EMPTY = GroupFormat()
 
 
+class _Switches(NamedTuple):
+    """What a group does to values that are set, see `SampleDataGroup.set_apply_mapping` and so on."""
+
+    apply_mapping: bool = True
+    do_convert: bool = True
+    do_check_type: bool = True
+
+
 @methods_not_converted
 class SampleDataGroup:
     """An ordered tree of named fields: the format of a sample, and the data of one sample or batch.
@@ -105,16 +113,14 @@ class SampleDataGroup:
         SampleDataGroup(image: UINT8 (4, 6, 3), label: INT32 (2,))
     """
 
-    __slots__ = ("_apply_mapping", "_do_check_type", "_do_convert", "_format", "_values")
+    __slots__ = ("_format", "_switches", "_values")
 
     # The format as last seen. It may lag behind edits inside the direct children, but names and kinds (data
     # field or group) of the direct children in it are always right.
     _format: GroupFormat
     _values: list[FieldValue]  # parallel to _format.names; a group for each group
 
-    _apply_mapping: bool
-    _do_check_type: bool
-    _do_convert: bool
+    _switches: _Switches
 
     # Equality looks at the values, which change.
     __hash__: ClassVar[None]  # type: ignore[assignment]
@@ -123,9 +129,7 @@ class SampleDataGroup:
         """Make an empty group with all switches on."""
         self._format = _EMPTY
         self._values = []
-        self._apply_mapping = True
-        self._do_convert = True
-        self._do_check_type = True
+        self._switches = _Switches()
 
     # --- construction -----------------------------------------------------------------------------------
 
@@ -169,10 +173,8 @@ class SampleDataGroup:
         """
         blueprint = _checked_blueprint(sample_data_group)
         count = max(0, operator.index(num_fields))
-        group = SampleDataGroup()
-        group._format = GroupFormat(tuple(range(count)), (blueprint.format,) * count)
-        group._values = [blueprint._empty_copy() for _ in range(count)]
-        return group
+        format = GroupFormat(tuple(range(count)), (blueprint.format,) * count)
+        return _made_of(format, [blueprint._empty_copy() for _ in range(count)], _Switches())
 
     def add_data_field(
         self,
@@ -264,9 +266,7 @@ class SampleDataGroup:
         # As `_made_of`, written out: it is done for each group of each sample.
         copy = SampleDataGroup.__new__(SampleDataGroup)
         copy._format = self._format
-        copy._apply_mapping = self._apply_mapping
-        copy._do_convert = self._do_convert
-        copy._do_check_type = self._do_check_type
+        copy._switches = self._switches
         values: list[FieldValue] = [None] * len(self._values)
         copy._values = values
         for position in self._format.group_positions:
@@ -274,9 +274,7 @@ class SampleDataGroup:
         return copy
 
     def _with_own_switches(self, group: SampleDataGroup) -> SampleDataGroup:
-        group.set_apply_mapping(self._apply_mapping)
-        group.set_do_convert(self._do_convert)
-        group.set_do_check_type(self._do_check_type)
+        group._set_switches(**self._switches._asdict())
         return group
 
     def get_copy(self) -> SampleDataGroup:
@@ -288,12 +286,8 @@ class SampleDataGroup:
 
     __copy__ = get_copy
 
-    @property
-    def _switches(self) -> tuple[bool, bool, bool]:
-        return self._apply_mapping, self._do_convert, self._do_check_type
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made_of, (self.format, self._values, self._switches)
+        return _made_of, (self.format, self._values, tuple(self._switches))
 
     # --- format -----------------------------------------------------------------------------------------
 
@@ -668,14 +662,14 @@ class SampleDataGroup:
 
     def set_apply_mapping(self, apply: bool) -> None:
         """Set whether labels are mapped on assignment, here and in all groups below."""
-        self._set_switch("_apply_mapping", bool(apply))
+        self._set_switches(apply_mapping=bool(apply))
 
     def set_do_convert(self, convert: bool) -> None:
         """Set whether values are converted to the field's type on assignment, here and in all groups below.
 
         When it is off, values other than text for STRING fields are stored as they are, by reference.
         """
-        self._set_switch("_do_convert", bool(convert))
+        self._set_switches(do_convert=bool(convert))
 
     def set_do_check_type(self, check_type: bool) -> None:
         """Set whether types inside the graph are to be checked, here and in all groups below.
@@ -683,27 +677,27 @@ class SampleDataGroup:
         Nothing is checked on assignment inside the graph; the pipeline asks for this switch (`do_check_type`)
         and checks the types of the first batch.
         """
-        self._set_switch("_do_check_type", bool(check_type))
+        self._set_switches(do_check_type=bool(check_type))
 
-    def _set_switch(self, switch: str, is_on: bool) -> None:
-        setattr(self, switch, is_on)
+    def _set_switches(self, **switches: bool) -> None:
+        self._switches = self._switches._replace(**switches)
         for group in self._groups():
-            group._set_switch(switch, is_on)
+            group._set_switches(**switches)
 
     @property
     def apply_mapping(self) -> bool:
         """Whether labels are mapped on assignment."""
-        return self._apply_mapping
+        return self._switches.apply_mapping
 
     @property
     def do_convert(self) -> bool:
         """Whether values are converted on assignment."""
-        return self._do_convert
+        return self._switches.do_convert
 
     @property
     def do_check_type(self) -> bool:
         """Whether types inside the graph are to be checked."""
-        return self._do_check_type
+        return self._switches.do_check_type
 
     # --- bulk transfer ----------------------------------------------------------------------------------
 
@@ -777,7 +771,7 @@ class SampleDataGroup:
         position = self._format.index.get(name) if type(name) is str else None
         if position is None:
             position = self._position(name, (), _DECLARE)
-        if type(value) is np.ndarray and self._do_convert:
+        if type(value) is np.ndarray and self._switches.do_convert:
             child = self._format.children[position]
             if type(child) is LeafFormat and child.numpy_dtype is value.dtype and child.is_plain:
                 # The usual case in a data provider, without the detours for all the others.
@@ -804,19 +798,19 @@ class SampleDataGroup:
             _check_group(self._values[position], value, path)
         elif value is not None:
             if isinstance(value, DataNode):
-                if self._apply_mapping and child.mapping is not None:
+                if self._switches.apply_mapping and child.mapping is not None:
                     raise FieldValueError(
                         f"{format_path(path)}: has a mapping, which cannot be applied to a DataNode: inside the "
                         "graph there are no labels, only numbers. Map the labels in the data provider, and switch "
                         "mapping off inside the graph with set_apply_mapping(False)"
                     )
             elif child.is_string:
-                if self._do_convert or isinstance(value, str):
+                if self._switches.do_convert or isinstance(value, str):
                     value = encoded(value, path)
             else:
-                if self._apply_mapping and child.mapping is not None:
+                if self._switches.apply_mapping and child.mapping is not None:
                     value = mapped(value, child.mapping, path)
-                if self._do_convert:
+                if self._switches.do_convert:
                     value = converted(value, child.numpy_dtype, path)
         self._values[position] = value
 
@@ -927,11 +921,11 @@ class SampleDataGroup:
                 self._values[position] = fn.pad(value, fill_value=fill_value)
 
 
-def _made_of(format: GroupFormat, values: list[FieldValue], switches: tuple[bool, bool, bool]) -> SampleDataGroup:
+def _made_of(format: GroupFormat, values: list[FieldValue], switches: Iterable[bool]) -> SampleDataGroup:
     group = SampleDataGroup.__new__(SampleDataGroup)
     group._format = format
     group._values = values
-    group._apply_mapping, group._do_convert, group._do_check_type = switches
+    group._switches = _Switches(*switches)
     return group
 
 

@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import random
 from collections.abc import Sequence
-from typing import cast
+from typing import Any
 
 import attrs
 import numpy as np
 
-from ..engine.structured_pipeline import StructuredPipeline
 from ..engine.worker_process import pass_on_interrupt
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.pipeline_step_base import filled
@@ -168,16 +168,14 @@ class _ProviderCheck(RuleCheck):
         rule = "worker processes must deliver the same"
         with self.reporting(rule):
             data_input = SamplerInputCallable(self.provider, _Chosen(indices))
-            pipeline = PipelineDefinition(data_input).get_dali_pipeline(
+            pipeline: Any = PipelineDefinition(data_input).get_dali_pipeline(
                 num_threads=1, py_num_workers=num_workers, py_start_method=start_method
             )
-            try:
+            with contextlib.closing(pipeline):
                 loaded = [
                     filled(self.provider.sample_data_structure, (np.array(each.at(0)) for each in pipeline.run()))
                     for _ in indices
                 ]
-            finally:
-                cast(StructuredPipeline, pipeline).close()
             self.compare(rule, zip(indices, samples, loaded, strict=True))
 
 

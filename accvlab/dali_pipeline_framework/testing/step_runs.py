@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias, cast, overload
+from typing import Any, Literal, TypeAlias, overload
 
 import attrs
 import numpy as np
@@ -17,7 +18,6 @@ from ..draws.draw_scope import DrawPlan
 from ..draws.keyed_draws import SamplePlace
 from ..draws.random_draws import DrawRecord, KeyedDraws, PlannedDraw
 from ..engine.samples import SampleStepError
-from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import SettingError
 from ..pipeline.chain import ArraySteps, chain_format
 from ..pipeline.pipeline import PipelineDefinition
@@ -84,8 +84,7 @@ class GivenSamples(CallableBase):
 
     def get_sample_index(self, sample_info: types.SampleInfo) -> int | None:
         """Return the position of the sample."""
-        number: int = sample_info.idx_in_epoch
-        return number
+        return int(sample_info.idx_in_epoch)
 
     def get_place(self, sample_info: types.SampleInfo) -> SamplePlace | None:
         """Return the place of the sample: a frame of the only sequence."""
@@ -228,6 +227,8 @@ def run_step(
     if where == "workers" or (where == "auto" and needs_arrays):
         runs = _runs_on_arrays(steps, GivenSamples(several, records), seed)
         return runs[0] if isinstance(samples, SampleDataGroup) else runs
+    if where != "pixels":
+        steps = [each.with_run("graph") if each.has_graph_form else each for each in steps]
     definition = PipelineDefinition(
         GivenSamples(several, records),
         steps,
@@ -238,7 +239,7 @@ def run_step(
     )
     # Draws that are not declared are reported by `check_step`.
     definition = definition._with(divides_steps=where == "pixels", must_declare_draws=False)
-    pipeline = definition.get_dali_pipeline(
+    pipeline: Any = definition.get_dali_pipeline(
         num_threads=1,
         py_num_workers=0,
         device_id=device_id,
@@ -246,16 +247,14 @@ def run_step(
         enable_conditionals=enable_conditionals,
         prefetch_queue_depth=1,
     )
-    try:
+    with contextlib.closing(pipeline):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="These fields are not used")  # a step removes them
             pipeline.build()
         outputs = [output.as_cpu() for output in pipeline.run()]
         blueprint = definition.check_and_get_output_data_structure()
-        reason = next(iter(cast(StructuredPipeline, pipeline).not_folded.values()), "")
+        reason = next(iter(pipeline.not_folded.values()), "")
         runs = [_run(blueprint.get_empty_like_self(), outputs, slot, reason) for slot in range(len(several))]
-    finally:
-        cast(StructuredPipeline, pipeline).close()
     return runs[0] if isinstance(samples, SampleDataGroup) else runs
 
 

@@ -178,8 +178,6 @@ class BatchPart:
         if self.predicate is None and not with_conditionals:
             yield lambda node: node
             return
-        pipeline: Any = Pipeline.current()
-        before = pipeline._conditionals_enabled, pipeline._condition_stack
         if self.predicate is None:
             conditions = _Conditions(None, None)
         else:
@@ -190,11 +188,20 @@ class BatchPart:
                 return part
 
             conditions = _Conditions(part_of, self.of(self.predicate))
-        try:
-            pipeline._conditionals_enabled, pipeline._condition_stack = True, conditions
+        with _defined_with(_conditionals_enabled=True, _condition_stack=conditions):
             yield conditions.part
-        finally:
-            pipeline._conditionals_enabled, pipeline._condition_stack = before
+
+
+@contextlib.contextmanager
+def _defined_with(**settings: Any) -> Iterator[dict[str, Any]]:
+    """Let operators be defined, within a ``with`` statement, with other settings; yields those from before."""
+    attributes = vars(Pipeline.current())
+    before = {name: attributes[name] for name in settings}
+    attributes.update(settings)
+    try:
+        yield before
+    finally:
+        attributes.update(before)
 
 
 @contextlib.contextmanager
@@ -204,13 +211,8 @@ def without_conditionals() -> Iterator[bool]:
     Yields:
         Whether conditionals are enabled otherwise.
     """
-    pipeline: Any = Pipeline.current()
-    before = pipeline._conditionals_enabled
-    pipeline._conditionals_enabled = False
-    try:
-        yield before
-    finally:
-        pipeline._conditionals_enabled = before
+    with _defined_with(_conditionals_enabled=False) as before:
+        yield before["_conditionals_enabled"]
 
 
 @contextlib.contextmanager
@@ -219,13 +221,8 @@ def with_ways_to_cpu() -> Iterator[None]:
 
     Other executors than the dynamic one refuse the first of them; see `GraphInspection.require_dynamic_executor`.
     """
-    pipeline: Any = Pipeline.current()
-    before = pipeline._exec_dynamic
-    pipeline._exec_dynamic = True
-    try:
+    with _defined_with(_exec_dynamic=True):
         yield
-    finally:
-        pipeline._exec_dynamic = before
 
 
 def _takes_shape(node: DataNode) -> bool:
@@ -296,13 +293,8 @@ def origins_from_here() -> Iterator[None]:
     DALI keeps the stack of calls for each operator, which takes longer the deeper it is. What is above a step says
     nothing about it.
     """
-    pipeline: Any = Pipeline.current()
-    before = pipeline._definition_frame_start
-    pipeline._definition_frame_start = dali_trace.get_stack_depth() - 1
-    try:
+    with _defined_with(_definition_frame_start=dali_trace.get_stack_depth() - 1):
         yield
-    finally:
-        pipeline._definition_frame_start = before
 
 
 @contextlib.contextmanager
@@ -509,8 +501,7 @@ def _function_name(operator: Any) -> str:
 
 def is_random(node: DataNode) -> bool:
     """Whether a random operator made a node."""
-    operator = getattr(node.source, "_op", None)
-    return operator is not None and _is_random(operator)
+    return _is_random(getattr(node.source, "_op", None))
 
 
 def _is_random(operator: Any) -> bool:

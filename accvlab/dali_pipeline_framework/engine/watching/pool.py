@@ -226,12 +226,10 @@ class LoadAhead:
         while no buffer was used twice.
         """
         for group, buffers in self._waiting:
-            depth = self._affordable(buffers.get_chunks()[0].capacity, self._most[id(group)])
+            free = free_shared_memory()
+            budget = MEMORY_FOR_DEPTH if free is None else min(MEMORY_FOR_DEPTH, free // 2)
+            affordable = self._least + budget // buffers.get_chunks()[0].capacity
+            depth = min(self._most[id(group)], affordable)
             buffers.queue_depth += depth - self._least
             group.prefetch_queue_depth = depth
         self._waiting = []
-
-    def _affordable(self, batch_bytes: int, most: int) -> int:
-        free = free_shared_memory()
-        budget = MEMORY_FOR_DEPTH if free is None else min(MEMORY_FOR_DEPTH, free // 2)
-        return min(most, self._least + budget // batch_bytes)

@@ -24,7 +24,7 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from multiprocessing import connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,16 +105,6 @@ def answer_requests(path: str) -> None:
     with contextlib.suppress(OSError, RuntimeError):  # it only helps people
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         faulthandler.register(_SIGNAL, file=file, all_threads=True)
-
-
-def stacks_of_workers(pids: Iterable[int], path: str) -> dict[int, str]:
-    """Ask worker processes for their stacks, one after the other; get the state of those that do not answer.
-
-    Args:
-        pids: The workers.
-        path: The file to which they write.
-    """
-    return {pid: _stack_of(pid, path) or f"  (no answer; {state_of(pid)})" for pid in pids}
 
 
 def _stack_of(pid: int, path: str) -> str:
@@ -403,7 +393,9 @@ class WorkerWatch:
             )
         pids = [process.pid for process in self._processes]
         ages, describe_work = self._ages(time.monotonic()), self._describe_work()
-        stacks = stacks_of_workers(pids, self._control.stacks_path)
+        # One after the other: while a process writes its stacks, the file is its own.
+        path = self._control.stacks_path
+        stacks = {pid: _stack_of(pid, path) or f"  (no answer; {state_of(pid)})" for pid in pids}
         for pid in pids:
             work = "" if describe_work is None else describe_work(pid)
             told = (
