@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -16,14 +16,15 @@ from ..checks import choice, did_you_mean, field_name, number, text
 from ..engine.dali.graph_definition import branched
 from ..errors import FieldValueError, SettingError
 from ..operators import functions
-from ..operators.deferred_images import DeferredImage
 from ..operators.element_selection import NUMBER_TYPES, exact_constant_like, leaf_at, reinterpret
 from ..sample_data import FieldPath, GroupFormat, ImageContent, LeafFormat, SampleDataGroup
+from ..sample_data.formats import UNKNOWN_CONTENT
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import Name, Path, format_path, normalized_path
 from .image_use import ImageUse, axis_of_height, known_ndim, no_images, with_height_and_width
 from .named_fields import FieldSearch, Names, as_names, find_paths, put_beside, required_names
-from .pipeline_step_base import PipelineStepBase, PixelChanges, full_path, no_pixels
+from .pipeline_step_base import PipelineStepBase, no_pixels
+from .pixel_step import Parameters, PixelStep
 
 
 class TensorSizeAdder(PipelineStepBase):
@@ -100,7 +101,7 @@ class TensorSizeAdder(PipelineStepBase):
         return search.result()
 
 
-class AxesLayoutSetter(PipelineStepBase):
+class AxesLayoutSetter(PixelStep):
     """Sets the layout of every data field of some names, anywhere in the sample: one letter per axis.
 
     Data, shape and type stay as they are, on the CPU or the GPU; nothing is copied. The layout stays with the
@@ -114,7 +115,9 @@ class AxesLayoutSetter(PipelineStepBase):
         AxesLayoutSetter(["clip", "depth"], "FHWC")
     """
 
-    treats_elements_alike = True
+    _what, _plural = "axes", "fields to set the layout of"
+    _dtypes = None
+    _needs = UNKNOWN_CONTENT
 
     def __init__(self, names_fields_to_set: Name | Sequence[Name], layout_to_set: str) -> None:
         """Create the step.
@@ -129,46 +132,26 @@ class AxesLayoutSetter(PipelineStepBase):
         self._names_fields_to_set = required_names(names_fields_to_set, "names_fields_to_set")
         self._layout_to_set = text(layout_to_set, "layout_to_set", may_be_empty=True)
 
-    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
-        """Declare the layout."""
-        return [ImageUse(self._names_fields_to_set, leaves=self._with_layout)]
+    def _names(self) -> Sequence[Name]:
+        return self._names_fields_to_set
 
-    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges:
-        """Declare that fields get their layout in the graph."""
-        return {path: {} for path in find_paths(data_empty, self._names_fields_to_set)}
+    def _in_graph(self, image: DataNode, leaf: LeafFormat) -> DataNode:
+        return fn.reshape(image, layout=self._layout_to_set)
 
-    def change_pixels(
-        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
-    ) -> DataNode:
-        """See `PipelineStepBase.change_pixels`."""
-        with_layout: DataNode = fn.reshape(image, layout=self._layout_to_set)
-        return with_layout
-
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        for path in find_paths(data, self._names_fields_to_set):
-            data.set_item_in_path(path, fn.reshape(data.get_item_in_path(path), layout=self._layout_to_set))
-        return data
-
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def _on_array(self, image: Any, leaf: LeafFormat) -> Any:
         """Leave arrays as they are: only the format says what their axes mean."""
-        layout = self._layout_to_set
-        for path in find_paths(data, self._names_fields_to_set):
-            value = data.get_item_in_path(path)
-            if layout and value.ndim != len(layout):
-                raise FieldValueError(
-                    f"{full_path(path)}: has the shape {value.shape}, so it cannot have the layout {layout}"
-                )
-            if isinstance(value, DeferredImage):
-                data.set_item_in_path(path, value.changed())
-        return data
+        return image
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        search = FieldSearch(data_empty, self)
-        for path in search.find(self._names_fields_to_set, "axes", group_of="fields to set the layout of"):
-            problem = self._problem_of(leaf_at(data_empty, path))
-            if problem:
-                search.add(problem, path)
-        return search.result()
+    def _changed(self, image: Any, leaf: LeafFormat, parameters: Parameters) -> Any:
+        layout = self._layout_to_set
+        if layout and not functions.is_node(image) and image.ndim != len(layout):
+            raise FieldValueError(f"has the shape {image.shape}, so it cannot have the layout {layout}")
+        return super()._changed(image, leaf, parameters)
+
+    def _check_image(self, search: FieldSearch, path: FieldPath, leaf: LeafFormat) -> None:
+        problem = self._problem_of(leaf)
+        if problem:
+            search.add(problem, path)
 
     def _problem_of(self, leaf: LeafFormat) -> str | None:
         wanted, known, ndim = self._layout_to_set, leaf.content.layout, known_ndim(leaf)
@@ -187,7 +170,7 @@ class AxesLayoutSetter(PipelineStepBase):
             )
         return None
 
-    def _with_layout(self, leaf: LeafFormat) -> ImageContent:
+    def _content_after(self, leaf: LeafFormat) -> ImageContent:
         is_layout = bool(self._layout_to_set) and not leaf.content.is_encoded
         letters = self._layout_to_set if is_layout else ""
         is_image = len({*letters}) == len(letters) > 0

@@ -8,7 +8,7 @@ import inspect
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 import attrs
 import numpy as np
@@ -25,8 +25,7 @@ from ...operators.element_selection import leaf_at
 from ...operators.functions import constant
 from ...operators.image_pixels import pipeline_has_gpu
 from ...operators.image_transform import AxisScaling, Resampler, Resampling, ResizingAnchor, ResizingMode, resizing
-from ...sample_data import FieldPath, LeafFormat, SampleDataGroup
-from ...sample_data.dtypes import NUMPY_TYPES
+from ...sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ...sample_data.formats import DECODED_IMAGE, ENCODED_IMAGE
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name
@@ -42,6 +41,7 @@ from ..image_use import (
 )
 from ..named_fields import FieldSearch, Key, Names, as_names, fields_of_elements, find_paths
 from ..pipeline_step_base import PipelineStepBase, PixelChanges, naming_field
+from ..pixel_step import Parameters, PixelStep
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -682,12 +682,11 @@ class HorizontalFlipper(ImageTransformStep):
         return flipped
 
 
-_PADDED = {"padded_hw": _DT.INT32}
 _RULE = "an image has height, width, channels"
 _SIZE_TYPES = [_DT.INT32, _DT.INT64, _DT.UINT32, _DT.UINT64, _DT.INT16, _DT.UINT16, _DT.FLOAT, _DT.FLOAT64]
 
 
-class ImageToTileSizePadder(PipelineStepBase):
+class ImageToTileSizePadder(PixelStep):
     """Pads every image of a name, anywhere in the sample, at the bottom and on the right, to multiples of a tile.
 
     Input: decoded, ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, of any numbers,
@@ -703,7 +702,8 @@ class ImageToTileSizePadder(PipelineStepBase):
         ImageToTileSizePadder(image_name='image', tile_size_xy=(64, 32), hw_names=(), fill_value=0.0)
     """
 
-    treats_elements_alike = True
+    _needs = staticmethod(with_height_and_width)
+    _parameter_types: ClassVar = {"padded_hw": _DT.INT32}
 
     def __init__(
         self,
@@ -731,56 +731,39 @@ class ImageToTileSizePadder(PipelineStepBase):
         self._hw_names = as_names(hw_names, "hw_names")
         self._fill_value = number(fill_value, "fill_value")
 
-    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
-        """Declare that images stay as they are, whatever their layout."""
-        return [ImageUse(self._image_name, with_height_and_width, as_array)]
+    def _content_after(self, leaf: LeafFormat) -> ImageContent:
+        return as_array(leaf)
 
-    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges:
-        """Declare the size of each image after the step."""
-        return dict.fromkeys(data_empty.find_all_occurrences(self._image_name), _PADDED)
+    def _parameters(self) -> Parameters:
+        return self._padded_hw
 
-    def change_pixels(
-        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
-    ) -> DataNode:
-        """See `PipelineStepBase.change_pixels`."""
+    def _padded_hw(self, image: Any, leaf: LeafFormat) -> list[Any]:
+        if not functions.is_node(image) and image.ndim < 3:
+            raise FieldValueError(f"{_RULE[0].upper()}{_RULE[1:]}; got {image.shape}.")
+        height = axis_of_height(leaf)
+        image_hw = functions.shape_of(image, _DT.INT32)[height : height + 2 or None]
+        return [functions.failing_with(_RULE, self._padded, image_hw)]  # fails where there are fewer axes
+
+    def _in_graph(self, image: DataNode, leaf: LeafFormat, padded_hw: Any) -> DataNode:
         is_bool, height = leaf.dtype == _DT.BOOL, axis_of_height(leaf)
         padded: DataNode = fn.slice(
             fn.reinterpret(image, dtype=_DT.UINT8) if is_bool else image,  # `fn.slice` refuses bool
             start=[0, 0],
-            shape=parameters["padded_hw"],
+            shape=padded_hw,
             axes=[height, height + 1],
             out_of_bounds_policy="pad",
             fill_values=[self._fill_value],
         )
         return fn.reinterpret(padded, dtype=_DT.BOOL) if is_bool else padded
 
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        for path in data.find_all_occurrences(self._image_name):
-            image, leaf = data.get_item_in_path(path), leaf_at(data, path)
-            height = axis_of_height(leaf)
-            image_hw = image.shape(dtype=_DT.INT32)[height : height + 2 or None]
-            # Fails where there are fewer axes.
-            padded_hw = functions.failing_with(_RULE, self._padded, image_hw)
-            data.set_item_in_path(path, self.change_pixels(image, leaf, {"padded_hw": padded_hw}, path[-1]))
-        self._pad_sizes(data)
-        return data
+    def _on_array(self, image: Any, leaf: LeafFormat, padded_hw: Any) -> Any:
+        return image_arrays.padded(image, image.ndim + axis_of_height(leaf), padded_hw.tolist(), self._fill_value)
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        for path in data.find_all_occurrences(self._image_name):
-            image = data.get_item_in_path(path)
-            height = axis_of_height(leaf_at(data, path)) % max(image.ndim, 1)
-            if image.ndim < 3:
-                raise FieldValueError(f"{_RULE[0].upper()}{_RULE[1:]}; got {image.shape}.")
-            padded_hw = self._padded(np.array(image.shape[height : height + 2], np.int32))
-            if isinstance(image, DeferredImage):
-                shape = (*image.shape[:height], *padded_hw.tolist(), *image.shape[height + 2 :])
-                data.set_item_in_path(path, image.changed(padded_hw, shape=shape))
-                continue
-            data.set_item_in_path(path, image_arrays.padded(image, height, padded_hw.tolist(), self._fill_value))
-        self._pad_sizes(data)
-        return data
+    def _shape_after(self, shape: tuple[int, ...], leaf: LeafFormat, padded_hw: Any) -> tuple[int, ...]:
+        height = len(shape) + axis_of_height(leaf)
+        return (*shape[:height], *padded_hw.tolist(), *shape[height + 2 :])
 
-    def _pad_sizes(self, data: SampleDataGroup) -> None:
+    def _change_others(self, data: SampleDataGroup) -> None:
         for path in find_paths(data, self._hw_names):
             size_hw = data.get_item_in_path(path)
             padded_hw = self._padded(functions.cast(size_hw, _DT.INT32))
@@ -794,12 +777,11 @@ class ImageToTileSizePadder(PipelineStepBase):
         size: Any = width if width == height else functions.constant(tile_hw, size_hw, np.int32)
         return (size_hw + (tile_hw - 1)) // size * size
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        search = FieldSearch(data_empty, self)
-        images = search.find(self._image_name, "an image", [*NUMPY_TYPES], group_of="images")
+    def _check_others(self, search: FieldSearch) -> None:
         search.find(self._hw_names, "a height and a width", _SIZE_TYPES, group_of="image sizes")
-        check_fill_value(search, images, [self._fill_value])
-        return search.result()
+
+    def _check_image(self, search: FieldSearch, path: FieldPath, leaf: LeafFormat) -> None:
+        check_fill_value(search, [path], [self._fill_value])
 
 
 def _checked_tile(tile: object) -> tuple[int, int]:
