@@ -30,6 +30,7 @@ from ...sample_data.formats import DECODED_IMAGE, ENCODED_IMAGE
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name
 from ...unknown_arguments import has_settings
+from ..field_steps import Parameters, PixelStep
 from ..image_use import (
     PIXELS,
     ImageUse,
@@ -41,7 +42,6 @@ from ..image_use import (
 )
 from ..named_fields import FieldSearch, Key, Names, as_names, fields_of_elements, find_paths
 from ..pipeline_step_base import PipelineStepBase, PixelChanges, naming_field
-from ..pixel_step import Parameters, PixelStep
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -777,10 +777,12 @@ class ImageToTileSizePadder(PixelStep):
         size: Any = width if width == height else functions.constant(tile_hw, size_hw, np.int32)
         return (size_hw + (tile_hw - 1)) // size * size
 
-    def _check_others(self, search: FieldSearch) -> None:
+    def _find(self, search: FieldSearch) -> list[FieldPath]:
+        images = super()._find(search)
         search.find(self._hw_names, "a height and a width", _SIZE_TYPES, group_of="image sizes")
+        return images
 
-    def _check_image(self, search: FieldSearch, path: FieldPath, leaf: LeafFormat) -> None:
+    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
         check_fill_value(search, [path], [self._fill_value])
 
 

@@ -26,9 +26,9 @@ from ...operators.image_pixels import Image, looked_up, recolored, scaled, scali
 from ...sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name
+from ..field_steps import Parameters, PixelStep
 from ..image_use import as_pixels, white_at_full_scale
 from ..named_fields import FieldSearch, Key, Names, required_names
-from ..pixel_step import Parameters, PixelStep
 
 IMAGE_TYPES = (DALIImageType.RGB, DALIImageType.BGR, DALIImageType.YCbCr, DALIImageType.GRAY)
 _RGB, _BGR, _YCBCR, _GRAY = IMAGE_TYPES
@@ -295,7 +295,8 @@ class PhotoMetricDistorter(PixelStep):
         weights = f.stack(f.constant(1.0, done), saturation * f.cos(angle_rad), saturation * f.sin(angle_rad))
         return [f.reductions.sum(of_permutation * f.reshape(weights, shape=[3, 1]), axes=[0])]
 
-    def _check_image(self, search: FieldSearch, path: FieldPath, leaf: LeafFormat) -> None:
+    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
+        leaf = search.leaf(path)
         if leaf.dtype not in (_DT.UINT8, _DT.FLOAT):
             problem = f"must be UINT8 (an image in [0, 255]) or FLOAT (in [0, 1]), got {leaf.dtype.name}"
             search.add(problem, path, AssertionError)  # the class that callers of the published API catch

@@ -23,10 +23,10 @@ from ...operators.image_pixels import decoded_in_graph
 from ...sample_data import FieldPath, GroupFormat, ImageContent, LeafFormat, SampleDataGroup, formats
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name
+from ..field_steps import PixelStep
 from ..image_use import no_images
 from ..named_fields import FieldSearch, Names, find_paths, required_names
 from ..pipeline_step_base import PipelineStepBase
-from ..pixel_step import PixelStep
 from .image_colors import IMAGE_TYPES
 
 
@@ -73,7 +73,7 @@ class ImageDecoder(PixelStep):
     def _content_after(self, leaf: LeafFormat) -> ImageContent:
         return formats.DECODED_IMAGE
 
-    def _set_type(self, data: SampleDataGroup, path: FieldPath) -> None:
+    def _adjust_format(self, data: SampleDataGroup, path: FieldPath) -> None:
         data.change_type_of_data_and_remove_data(path, types.DALIDataType.UINT8, new_ndim=3)
 
     def _in_graph(self, image: DataNode, leaf: LeafFormat) -> DataNode:

@@ -21,9 +21,9 @@ from ...sample_data import FieldPath, ImageContent, LeafFormat
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.formats import describe_range
 from ...sample_data.names import Name
+from ..field_steps import PixelStep
 from ..image_use import ARRAY, as_array, as_pixels, is_far_outside, range_before
 from ..named_fields import FieldSearch
-from ..pixel_step import PixelStep
 
 _ACCEPTED_INPUTS = (
     DALIDataType.UINT8,
@@ -144,7 +144,8 @@ class ImageMeanStdDevNormalizer(PixelStep):
             raise FieldValueError(f"an image of shape {image.shape} cannot get the layout {layout}")
         return image
 
-    def _check_image(self, search: FieldSearch, path: FieldPath, leaf: LeafFormat) -> None:
+    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
+        leaf = search.leaf(path)
         content = leaf.content
         unfit = fractions_problem(self._mean, self._std_dev, range_before(leaf))
         if unfit:

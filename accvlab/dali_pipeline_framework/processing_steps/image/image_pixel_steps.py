@@ -23,9 +23,9 @@ from ...operators.image_pixels import Image, by_frame, checked_image, scaled, wi
 from ...operators.image_transform import image_hw
 from ...sample_data import FieldPath, LeafFormat, SampleDataGroup
 from .. import image_use
+from ..field_steps import Parameters, PixelStep
 from ..image_use import white_at_full_scale
 from ..named_fields import FieldSearch, Key, Names, required_names
-from ..pixel_step import Parameters, PixelStep
 
 _DT = types.DALIDataType
 
@@ -397,7 +397,7 @@ class RandomEraser(ImagePixelStep):
 
         return rectangles
 
-    def _check_image(self, search: FieldSearch, path: FieldPath, leaf: LeafFormat) -> None:
+    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
         image_use.check_fill_value(search, [path], self._fill_value)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The common form of steps that change the pixels of single images."""
+"""The common forms of steps that do the same to each field of some names, and of those that change pixels."""
 
 from __future__ import annotations
 
@@ -17,15 +17,67 @@ from ..sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import Name
-from .image_use import PIXELS, ContentRule, ImageUse, as_pixels, is_overridden
+from .image_use import PIXELS, ContentRule, ImageUse, as_pixels, is_overridden, no_images
 from .named_fields import FieldSearch, change_type, find_paths
-from .pipeline_step_base import PipelineStepBase, PixelChanges, naming_field
+from .pipeline_step_base import PipelineStepBase, PixelChanges, naming_field, no_pixels
 
 Parameters: TypeAlias = Callable[[Any, LeafFormat], Sequence[Any]]
 """Gives the parameters of the change of an image: a node, an array or a `DeferredImage`, and its format."""
 
 
-class PixelStep(PipelineStepBase):
+class FieldStep(PipelineStepBase):
+    """Does the same to each field of some names, anywhere in the sample, in a graph or on arrays."""
+
+    treats_elements_alike = True
+
+    _cannot = "be applied"
+    _what = ""
+    _plural = ""  # for `_what`, if that is another one
+    _holds = ""
+    _dtypes: Sequence[types.DALIDataType] | None = (*NUMPY_TYPES,)
+
+    declare_images = no_images
+    declare_pixel_changes = no_pixels
+
+    @abstractmethod
+    def _names(self) -> Sequence[Name]:
+        """Names of the fields."""
+
+    def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
+        """Do what the step does to one of them."""
+        raise NotImplementedError
+
+    def _find(self, search: FieldSearch) -> list[FieldPath]:
+        """Find the fields, and add problems of those that are none, and of other fields."""
+        group_of = self._plural or self._what
+        return search.find(self._names(), self._what, self._dtypes, group_of=group_of, holds=self._holds)
+
+    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
+        """Add problems of a field, and fields beside it."""
+
+    def _adjust_format(self, data: SampleDataGroup, path: FieldPath) -> None:
+        """Adjust the format to what the step does to a field, where nothing has a problem."""
+
+    @do_not_convert
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        for path in find_paths(data, self._names()):
+            self._change_field(data, path)
+        return data
+
+    _process_arrays = _process
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self, self._cannot)
+        paths = self._find(search)
+        for path in paths:
+            self._check_field(search, path)
+        search.raise_problems()
+        for path in paths:
+            self._adjust_format(data_empty, path)
+        return data_empty
+
+
+class PixelStep(FieldStep):
     """Changes each image of some names, anywhere in the sample, by parameters that are computed first.
 
     The parameters are nodes or arrays. By them an image is changed as a node (``_in_graph``), or as an array
@@ -33,15 +85,9 @@ class PixelStep(PipelineStepBase):
     ``_image_names``, and what follows here where it is otherwise.
     """
 
-    treats_elements_alike = True
-
     _image_name: Name | None = None
     _image_names: Sequence[Name] = ()
-    _cannot = "be applied"
-    _what = "an image"
-    _plural = "images"
-    _holds = ""
-    _dtypes: Sequence[types.DALIDataType] | None = (*NUMPY_TYPES,)
+    _what, _plural = "an image", "images"
     _needs: ContentRule = PIXELS
     _output_type: types.DALIDataType | None = None
 
@@ -70,16 +116,9 @@ class PixelStep(PipelineStepBase):
         """What is known of an image after its change."""
         return as_pixels(leaf)
 
-    def _set_type(self, data: SampleDataGroup, path: FieldPath) -> None:
-        """Set the type of an image after its change."""
+    def _adjust_format(self, data: SampleDataGroup, path: FieldPath) -> None:
         if self._output_type is not None:
             change_type(data, path, self._output_type)
-
-    def _check_image(self, search: FieldSearch, path: FieldPath, leaf: LeafFormat) -> None:
-        """Add problems of an image."""
-
-    def _check_others(self, search: FieldSearch) -> None:
-        """Add problems of other fields."""
 
     def _change_others(self, data: SampleDataGroup) -> None:
         """Change other fields."""
@@ -120,7 +159,7 @@ class PixelStep(PipelineStepBase):
         for path in paths:
             with naming_field(path):
                 changed = self._changed(data.get_item_in_path(path), leaf_at(data, path), parameters)
-            self._set_type(data, path)
+            self._adjust_format(data, path)
             data.set_item_in_path(path, changed)
         self._change_others(data)
         return data
@@ -138,14 +177,3 @@ class PixelStep(PipelineStepBase):
         return image.changed(
             *parameters, find_shape=lambda: self._shape_after(image.shape, leaf, *parameters), dtype=dtype
         )
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        search = FieldSearch(data_empty, self, self._cannot)
-        paths = search.find(self._names(), self._what, self._dtypes, group_of=self._plural, holds=self._holds)
-        self._check_others(search)
-        for path in paths:
-            self._check_image(search, path, leaf_at(data_empty, path))
-        search.raise_problems()
-        for path in paths:
-            self._set_type(data_empty, path)
-        return data_empty
