@@ -212,56 +212,52 @@ class ImageTransformStep(PipelineStepBase):
         return self._in_graph(image, "mixed" if is_on_gpu else "cpu", fill_value, is_mask, parameters)
 
     @do_not_convert
+    @np.errstate(all="ignore")  # which DALI does
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         images, masks, sizes = (self._values(data, kind) for kind in ("image", "mask", "hw"))
-        hw = self._size_of_all([*images.values()], [*masks.values()], [*sizes.values()])
+        is_graph = functions.is_node(*images.values(), *sizes.values())
+        hw = (self._size_of_nodes if is_graph else self._size_of_arrays)(images, masks, sizes)
         change = self._change_of(hw)
         for path, image in (images | masks).items():
             leaf = leaf_at(data, path)
             if self._is_encoded and path in images:
                 self._note_decoded(data, path)
-            data.set_item_in_path(path, self.change_pixels(image, leaf, change.parameters, path[-1]))
+            with naming_field(path):
+                data.set_item_in_path(path, self._changed(image, leaf, change, path[-1]))
         self._set_sizes(data, sizes, hw, change.output_hw)
         self._change_geometry(data, change.matrix)
         return data
 
-    @np.errstate(all="ignore")  # which DALI does
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        images, masks, sizes = (self._values(data, kind) for kind in ("image", "mask", "hw"))
-        files: dict[FieldPath, image_arrays.ImageFile] = {}
+    _process_arrays = _process
+
+    def _size_of_arrays(
+        self, images: dict[FieldPath, Any], masks: dict[FieldPath, Any], sizes: dict[FieldPath, Any]
+    ) -> Any:
+        """Height and width of all, ``(2,)``; files are opened in place of their bytes."""
         of_images = []
         for path, image in images.items() if self._is_encoded else ():
             with naming_field(path):
                 if isinstance(image, DeferredImage):
                     of_images.append(image.hw_of_file)
                 else:
-                    files[path] = image_arrays.ImageFile.opened(image)
-                    of_images.append(files[path].hw)
-        of_images += [image_transform.image_hw(image) for image in images.values() if not self._is_encoded]
-        of_images += [image_transform.image_hw(mask) for mask in masks.values()]
+                    images[path] = image_arrays.ImageFile.opened(image)
+                    of_images.append(images[path].hw)
+        decoded = masks if self._is_encoded else images | masks
+        of_images += map(image_transform.image_hw, decoded.values())
         if sizes:
-            hw = image_transform.one_size_of_fields([*of_images, *sizes.values()])
-        else:
-            hw = image_transform.one_size_of_all(functions.stack(*of_images), len(of_images))
-        change = self._change_of(hw)
-        for path, image in (images | masks).items():
-            if isinstance(image, DeferredImage):
-                if image.ndim == 1:
-                    self._note_decoded(data, path)
-                data.set_item_in_path(path, self._deferred(image, change))
-            elif path in masks:
-                data.set_item_in_path(path, change.changed(image, 0.0, True))
-            elif path in files:
-                self._note_decoded(data, path)
-                least_scale = change.least_scale if self._reduced_decoding else 1.0
-                with naming_field(path):
-                    decoded = files[path].decoded(least_scale)
-                data.set_item_in_path(path, change.changed(decoded.image, self._fill_value, False, decoded))
-            else:
-                data.set_item_in_path(path, change.changed(image, self._fill_value, False))
-        self._set_sizes(data, sizes, hw, change.output_hw)
-        self._change_geometry(data, change.matrix)
-        return data
+            return image_transform.one_size_of_fields([*of_images, *sizes.values()])
+        return image_transform.one_size_of_all(functions.stack(*of_images), len(of_images))
+
+    def _changed(self, image: Any, leaf: LeafFormat, change: ImagePlaneChange, name: Name) -> Any:
+        if functions.is_node(image):
+            return self.change_pixels(image, leaf, change.parameters, name)
+        if isinstance(image, DeferredImage):
+            return self._deferred(image, change)
+        if isinstance(image, image_arrays.ImageFile):
+            decoded = image.decoded(change.least_scale if self._reduced_decoding else 1.0)
+            return change.changed(decoded.image, self._fill_value, False, decoded)
+        is_mask = name in self._fields["mask"]
+        return change.changed(image, 0.0 if is_mask else self._fill_value, is_mask)
 
     def _deferred(self, image: DeferredImage, change: ImagePlaneChange) -> DeferredImage:
         """Note the change of an image whose pixels the graph changes."""
@@ -272,18 +268,22 @@ class ImageTransformStep(PipelineStepBase):
         frames, channels = ((), 3) if is_file else (image.shape[:-3], image.shape[-1])
         return image.changed(*parameters, shape=(*frames, *change.output_hw, channels))
 
-    def _size_of_all(self, images: list[Any], masks: list[Any], sizes: list[Any]) -> Any:
-        """The one size of images, masks and size fields, ``(2,)`` float32, or int32."""
-        decoded = masks if self._is_encoded else images + masks
-        of_decoded = [image_transform.image_hw(image) for image in decoded]
+    def _size_of_nodes(
+        self, images: dict[FieldPath, Any], masks: dict[FieldPath, Any], sizes: dict[FieldPath, Any]
+    ) -> Any:
+        """Height and width of all, ``(2,)``, in a graph."""
+        decoded = masks if self._is_encoded else images | masks
+        of_decoded = [image_transform.image_hw(image) for image in decoded.values()]
         if not sizes and (not self._is_encoded or not masks):
-            num_sizes = len(images + masks)
-            of_all = image_transform.sizes_of_encoded(images) if self._is_encoded else of_decoded[0]
+            num_sizes = len(images | masks)
+            of_all = image_transform.sizes_of_encoded([*images.values()]) if self._is_encoded else of_decoded[0]
             if not self._is_encoded and num_sizes > 1:
                 of_all = functions.stack(*of_decoded)
             return image_transform.one_size_of_all(of_all, num_sizes)
-        of_encoded = [image_transform.sizes_of_encoded([image]) for image in images] if self._is_encoded else []
-        return image_transform.one_size_of_fields([*of_encoded, *of_decoded, *sizes])
+        of_encoded = (
+            [image_transform.sizes_of_encoded([image]) for image in images.values()] if self._is_encoded else []
+        )
+        return image_transform.one_size_of_fields([*of_encoded, *of_decoded, *sizes.values()])
 
     def _values(self, data: SampleDataGroup, kind: str) -> dict[FieldPath, Any]:
         return {path: data.get_item_in_path(path) for path in find_paths(data, self._fields[kind])}
