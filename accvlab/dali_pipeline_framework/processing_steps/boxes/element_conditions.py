@@ -78,12 +78,11 @@ class ConditionalElementRemover(FieldStep):
         self._remove_mask_field = flag(remove_mask_field, "remove_mask_field")
         self._check_settings()
 
+    def _settings_of_fields(self) -> tuple[Sequence[Name], Sequence[int], Sequence[int]]:
+        return self._field_names_to_process, self._field_dims_to_process, self._fields_to_process_num_dims
+
     def _check_settings(self) -> None:
-        names, axes, counts = (
-            self._field_names_to_process,
-            self._field_dims_to_process,
-            self._fields_to_process_num_dims,
-        )
+        names, axes, counts = self._settings_of_fields()
         if not len(names) == len(axes) == len(counts):
             raise SettingError(
                 "`field_names_to_process`, `field_dims_to_process` and `fields_to_process_num_dims` must have the "
@@ -102,8 +101,8 @@ class ConditionalElementRemover(FieldStep):
         return (self._annotation_field_name,)
 
     def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
-        settings = (self._field_names_to_process, self._field_dims_to_process, self._fields_to_process_num_dims)
-        fields = [(name, axis % count, count) for name, axis, count in zip(*settings, strict=True)]
+        settings = zip(*self._settings_of_fields(), strict=True)
+        fields = [(name, axis % count, count) for name, axis, count in settings]
         annotation = data.get_item_in_path(path)
         mask = annotation[self._mask_field_name]
         for name, axis, _ in fields:

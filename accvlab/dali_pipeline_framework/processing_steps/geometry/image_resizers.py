@@ -8,7 +8,7 @@ import inspect
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict
 
 import attrs
 import numpy as np
@@ -50,6 +50,9 @@ _DT = types.DALIDataType
 _REALS = (_DT.FLOAT, _DT.FLOAT64, _DT.FLOAT16)
 _INTEGERS = (_DT.INT32, _DT.INT64, _DT.INT16, _DT.INT8, _DT.UINT8, _DT.UINT16, _DT.UINT32, _DT.UINT64)
 _PIXELS = (_DT.UINT8, _DT.INT16, _DT.FLOAT)
+
+_Values: TypeAlias = dict[FieldPath, Any]
+_Nodes: TypeAlias = Mapping[str, DataNode]
 
 
 class PixelFields(TypedDict, total=False):
@@ -163,9 +166,7 @@ class ImageTransformStep(PipelineStepBase):
         """Names and types of the parameters of the change of pixels."""
 
     @abstractmethod
-    def _in_graph(
-        self, image: DataNode, device: str, fill_value: float, is_mask: bool, parameters: Mapping[str, DataNode]
-    ) -> DataNode:
+    def _in_graph(self, image: Any, device: str, fill_value: float, is_mask: bool, parameters: _Nodes) -> Any:
         """Change an image, or a mask, in the graph; ``device`` is where an image file is decoded."""
 
     @property
@@ -201,15 +202,14 @@ class ImageTransformStep(PipelineStepBase):
         images = [path for kind in ("image", "mask") for path in find_paths(data_empty, self._fields[kind])]
         return dict.fromkeys(images, self._parameter_types()) if self.has_graph_form else None
 
-    def change_pixels(
-        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
-    ) -> DataNode:
+    def change_pixels(self, image: DataNode, leaf: LeafFormat, parameters: _Nodes, name: Name) -> DataNode:
         """See `PipelineStepBase.change_pixels`."""
         is_mask, is_on_gpu = name in self._fields["mask"], self._on_gpu and pipeline_has_gpu()
         if is_on_gpu and (is_mask or not self._is_encoded):
             image = image.gpu()
         fill_value = 0.0 if is_mask else self._fill_value
-        return self._in_graph(image, "mixed" if is_on_gpu else "cpu", fill_value, is_mask, parameters)
+        changed: DataNode = self._in_graph(image, "mixed" if is_on_gpu else "cpu", fill_value, is_mask, parameters)
+        return changed
 
     @do_not_convert
     @np.errstate(all="ignore")  # which DALI does
@@ -230,9 +230,7 @@ class ImageTransformStep(PipelineStepBase):
 
     _process_arrays = _process
 
-    def _size_of_arrays(
-        self, images: dict[FieldPath, Any], masks: dict[FieldPath, Any], sizes: dict[FieldPath, Any]
-    ) -> Any:
+    def _size_of_arrays(self, images: _Values, masks: _Values, sizes: _Values) -> Any:
         """Height and width of all, ``(2,)``; files are opened in place of their bytes."""
         of_images = []
         for path, image in images.items() if self._is_encoded else ():
@@ -252,25 +250,18 @@ class ImageTransformStep(PipelineStepBase):
         if functions.is_node(image):
             return self.change_pixels(image, leaf, change.parameters, name)
         if isinstance(image, DeferredImage):
-            return self._deferred(image, change)
+            parameters = change.parameters.values()
+            if change.output_hw is None:
+                return image.changed(*parameters)
+            frames, channels = ((), 3) if image.ndim == 1 else (image.shape[:-3], image.shape[-1])
+            return image.changed(*parameters, shape=(*frames, *change.output_hw, channels))
         if isinstance(image, image_arrays.ImageFile):
             decoded = image.decoded(change.least_scale if self._reduced_decoding else 1.0)
             return change.changed(decoded.image, self._fill_value, False, decoded)
         is_mask = name in self._fields["mask"]
         return change.changed(image, 0.0 if is_mask else self._fill_value, is_mask)
 
-    def _deferred(self, image: DeferredImage, change: ImagePlaneChange) -> DeferredImage:
-        """Note the change of an image whose pixels the graph changes."""
-        parameters = change.parameters.values()
-        if change.output_hw is None:
-            return image.changed(*parameters)
-        is_file = image.ndim == 1
-        frames, channels = ((), 3) if is_file else (image.shape[:-3], image.shape[-1])
-        return image.changed(*parameters, shape=(*frames, *change.output_hw, channels))
-
-    def _size_of_nodes(
-        self, images: dict[FieldPath, Any], masks: dict[FieldPath, Any], sizes: dict[FieldPath, Any]
-    ) -> Any:
+    def _size_of_nodes(self, images: _Values, masks: _Values, sizes: _Values) -> Any:
         """Height and width of all, ``(2,)``, in a graph."""
         decoded = masks if self._is_encoded else images | masks
         of_decoded = [image_transform.image_hw(image) for image in decoded.values()]
@@ -280,36 +271,33 @@ class ImageTransformStep(PipelineStepBase):
             if not self._is_encoded and num_sizes > 1:
                 of_all = functions.stack(*of_decoded)
             return image_transform.one_size_of_all(of_all, num_sizes)
-        of_encoded = (
-            [image_transform.sizes_of_encoded([image]) for image in images.values()] if self._is_encoded else []
-        )
-        return image_transform.one_size_of_fields([*of_encoded, *of_decoded, *sizes.values()])
+        files = images.values() if self._is_encoded else ()
+        of_files = [image_transform.sizes_of_encoded([file]) for file in files]
+        return image_transform.one_size_of_fields([*of_files, *of_decoded, *sizes.values()])
 
-    def _values(self, data: SampleDataGroup, kind: str) -> dict[FieldPath, Any]:
+    def _values(self, data: SampleDataGroup, kind: str) -> _Values:
         return {path: data.get_item_in_path(path) for path in find_paths(data, self._fields[kind])}
 
     def _set_sizes(
-        self, data: SampleDataGroup, sizes: dict[FieldPath, Any], hw: Any, output_hw: tuple[int, int] | None
+        self, data: SampleDataGroup, sizes: _Values, hw: Any, output_hw: tuple[int, int] | None
     ) -> None:
         if output_hw is None or not sizes:
             return
         # Computed from the input size, so that its check is not optimized away.
         size = hw * np.float32(0) + np.array(output_hw, np.float32)
         for path in sizes:
-            dtype: Any = data.get_type_of_item_in_path(path)
+            dtype = leaf_at(data, path).dtype
             data.set_item_in_path(path, size if dtype == _DT.FLOAT else functions.cast(size, dtype))
 
     def _change_geometry(self, data: SampleDataGroup, matrix: Any) -> None:
-        changes: dict[str, tuple[Callable[[Any], Any], Callable[..., Any]]] = {
-            "point": (lambda given: given, image_transform.transformed_points),
-            "box": (image_transform.boxes_matrix, image_transform.transformed_boxes),
-        }
-        for kind, (matrix_of, transformed) in changes.items():
+        for kind, transformed in (
+            ("point", image_transform.transformed_points),
+            ("box", image_transform.transformed_boxes),
+        ):
             values = self._values(data, kind)
-            matrix_of_kind = matrix_of(matrix) if values else matrix
+            matrix_of_kind = image_transform.boxes_matrix(matrix) if values and kind == "box" else matrix
             for path, value in values.items():
-                dtype: Any = data.get_type_of_item_in_path(path)
-                data.set_item_in_path(path, transformed(value, matrix_of_kind, dtype))
+                data.set_item_in_path(path, transformed(value, matrix_of_kind, leaf_at(data, path).dtype))
         self._change_projections(data, matrix)
 
     def _change_projections(self, data: SampleDataGroup, matrix: Any) -> None:
@@ -321,7 +309,7 @@ class ImageTransformStep(PipelineStepBase):
         kinds: dict[Any, list[FieldPath]] = {}
         for path, value in values.items():
             device = value.device if functions.is_node(value) else "cpu"
-            kinds.setdefault((data.get_type_of_item_in_path(path), device), []).append(path)
+            kinds.setdefault((leaf_at(data, path).dtype, device), []).append(path)
         for (dtype, _), paths_of_kind in kinds.items():
             for paths in fields_of_elements(paths_of_kind):
                 changed = _changed_projections([values[path] for path in paths], rows, dtype)
@@ -361,17 +349,14 @@ class ResamplingStep(ImageTransformStep):
     def _parameter_types(self) -> Mapping[str, types.DALIDataType]:
         return Resampler.parameter_types(self._resampling(), self._is_encoded)
 
-    def _in_graph(
-        self, image: DataNode, device: str, fill_value: float, is_mask: bool, parameters: Mapping[str, DataNode]
-    ) -> DataNode:
+    def _in_graph(self, image: Any, device: str, fill_value: float, is_mask: bool, parameters: _Nodes) -> Any:
         resampler = Resampler.of_parameters(self._resampling(), self._output_hw, parameters)
         if resampler.decoded_part is not None:
             if is_mask:
                 resampler = resampler.of_whole_image()
             else:
                 image = resampler.decoded(image, device)
-        resampled: DataNode = resampler(image, fill_value, is_mask)
-        return resampled
+        return resampler(image, fill_value, is_mask)
 
     def _change_by(self, resampler: Resampler, matrix: Any, hw: Any, least_scale: float = 1.0) -> ImagePlaneChange:
         """The change by a resampler, which works on decoded images of a size."""
@@ -675,11 +660,8 @@ class HorizontalFlipper(ImageTransformStep):
     def _parameter_types(self) -> Mapping[str, types.DALIDataType]:
         return {"is_flipped": _DT.INT32}
 
-    def _in_graph(
-        self, image: DataNode, device: str, fill_value: float, is_mask: bool, parameters: Mapping[str, DataNode]
-    ) -> DataNode:
-        flipped: DataNode = fn.flip(image, horizontal=parameters["is_flipped"])
-        return flipped
+    def _in_graph(self, image: Any, device: str, fill_value: float, is_mask: bool, parameters: _Nodes) -> Any:
+        return fn.flip(image, horizontal=parameters["is_flipped"])
 
 
 _RULE = "an image has height, width, channels"

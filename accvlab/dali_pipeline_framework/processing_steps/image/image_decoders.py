@@ -182,10 +182,9 @@ class FrameSequenceDecoder(PipelineStepBase):
     def _adjusted(self, data: SampleDataGroup, paths: Sequence[FieldPath]) -> SampleDataGroup:
         """The output format: a field at each of the paths, where a group was."""
         adjusted = data.format
+        clip = formats.leaf_format(types.DALIDataType.UINT8, ndim=4, content=formats.DECODED_CLIP)
         for path in paths:
-            adjusted = _with_leaf(
-                adjusted, path, formats.leaf_format(types.DALIDataType.UINT8, ndim=4, content=formats.DECODED_CLIP)
-            )
+            adjusted = _with_leaf(adjusted, path, clip)
         return data._with_own_switches(SampleDataGroup.from_format(adjusted))
 
 

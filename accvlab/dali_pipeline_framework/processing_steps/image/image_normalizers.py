@@ -25,15 +25,9 @@ from ..field_steps import PixelStep
 from ..image_use import ARRAY, as_array, as_pixels, is_far_outside, range_before
 from ..named_fields import FieldSearch
 
-_ACCEPTED_INPUTS = (
-    DALIDataType.UINT8,
-    DALIDataType.INT16,
-    DALIDataType.UINT16,
-    DALIDataType.INT32,
-    DALIDataType.FLOAT16,
-    DALIDataType.FLOAT,
-)
-_DIRECT_OUTPUTS = (DALIDataType.FLOAT, DALIDataType.FLOAT16, DALIDataType.UINT8, DALIDataType.INT8)
+_DT = DALIDataType
+_ACCEPTED_INPUTS = (_DT.UINT8, _DT.INT16, _DT.UINT16, _DT.INT32, _DT.FLOAT16, _DT.FLOAT)
+_DIRECT_OUTPUTS = (_DT.FLOAT, _DT.FLOAT16, _DT.UINT8, _DT.INT8)
 _LAYOUTS = ("", "HWC", "CHW", "FHWC", "FCHW")
 _FAR_MORE_THAN_1 = 10  # extent of a range
 
@@ -60,7 +54,7 @@ class ImageMeanStdDevNormalizer(PixelStep):
 
     Example:
         >>> step = ImageMeanStdDevNormalizer("image", [123.675, 116.28, 103.53], [58.395, 57.12, 57.375])
-        >>> step = ImageMeanStdDevNormalizer("image", 0.0, 255.0, DALIDataType.FLOAT16)  # all channels alike
+        >>> step = ImageMeanStdDevNormalizer("image", 0.0, 255.0, _DT.FLOAT16)  # all channels alike
     """
 
     array_form_needs = ("cv2",)
@@ -71,7 +65,7 @@ class ImageMeanStdDevNormalizer(PixelStep):
         image_name: Name,
         mean: float | Sequence[float] | NDArray[np.generic],
         std_dev: float | Sequence[float] | NDArray[np.generic],
-        output_type: DALIDataType = DALIDataType.FLOAT,
+        output_type: DALIDataType = _DT.FLOAT,
         *,
         output_layout: str = "",
     ) -> None:
@@ -107,17 +101,18 @@ class ImageMeanStdDevNormalizer(PixelStep):
         num_channels = max(len(self._mean), len(self._std_dev))
         is_direct = self._output_type in _DIRECT_OUTPUTS
         normalized = fn.crop_mirror_normalize(
-            image if leaf.dtype in _ACCEPTED_INPUTS else fn.cast(image, dtype=DALIDataType.FLOAT),
+            image if leaf.dtype in _ACCEPTED_INPUTS else fn.cast(image, dtype=_DT.FLOAT),
             mean=[*self._mean],
             std=[*self._std_dev],
-            dtype=self._output_type if is_direct else DALIDataType.FLOAT,
+            dtype=self._output_type if is_direct else _DT.FLOAT,
             output_layout=self._output_layout,
             mirror=pixels.zero_where_channels_fit(image, num_channels) if num_channels > 1 else 0,
         )
         return normalized if is_direct else fn.cast(normalized, dtype=self._output_type)
 
     def _on_array(self, image: NDArray[Any], leaf: LeafFormat) -> NDArray[Any]:
-        num_channels = self._checked(image).shape[-1]
+        self._check_array(image)
+        num_channels = image.shape[-1]
         mean = np.broadcast_to(np.array(self._mean, np.float32), num_channels)
         factor = np.broadcast_to(np.float32(1) / np.array(self._std_dev, np.float32), num_channels)
         is_transposed = self._output_layout.endswith("CHW")
@@ -132,7 +127,7 @@ class ImageMeanStdDevNormalizer(PixelStep):
         *frames, height, width, channels = shape
         return (*frames, channels, height, width) if self._output_layout.endswith("CHW") else shape
 
-    def _checked(self, image: NDArray[Any]) -> NDArray[Any]:
+    def _check_array(self, image: NDArray[Any]) -> None:
         pixels.checked_image(image, needs_pixels=False)
         layout, num_means = self._output_layout, max(len(self._mean), len(self._std_dev))
         if num_means not in (1, image.shape[-1]):
@@ -142,7 +137,6 @@ class ImageMeanStdDevNormalizer(PixelStep):
             )
         if layout and len(layout) != image.ndim:
             raise FieldValueError(f"an image of shape {image.shape} cannot get the layout {layout}")
-        return image
 
     def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
         leaf = search.leaf(path)
@@ -162,26 +156,17 @@ class ImageMeanStdDevNormalizer(PixelStep):
             search.add(f"has the layout {layout}, which cannot become `output_layout` {wanted}", path)
 
     def _content_after(self, leaf: LeafFormat) -> ImageContent:
-        content = as_pixels(leaf)
-        value_range = _normalized(range_before(leaf), self._mean, self._std_dev, self._output_type)
+        content, value_range = as_pixels(leaf), range_before(leaf)
+        if value_range is not None:
+            values = (np.array(value_range)[:, None] - np.array(self._mean)) / np.array(
+                self._std_dev
+            )  # (2, channels)
+            dtype = np.dtype(NUMPY_TYPES[self._output_type])
+            if dtype.kind in "iu":
+                values = np.clip(np.round(values), np.iinfo(dtype).min, np.iinfo(dtype).max)
+            low, high = float(values.min()), float(values.max())
+            value_range = (low, high) if low < high else None
         return attrs.evolve(content, layout=self._output_layout or content.layout, value_range=value_range)
-
-
-def _normalized(
-    value_range: tuple[float, float] | None,
-    means: Sequence[float],
-    std_devs: Sequence[float],
-    output_type: DALIDataType,
-) -> tuple[float, float] | None:
-    """Values of black and white in the output: the least and the greatest over the channels."""
-    if value_range is None:
-        return None
-    values = (np.array(value_range)[:, None] - np.array(means)) / np.array(std_devs)  # (2, channels)
-    dtype = np.dtype(NUMPY_TYPES[output_type])
-    if dtype.kind in "iu":
-        values = np.clip(np.round(values), np.iinfo(dtype).min, np.iinfo(dtype).max)
-    low, high = float(values.min()), float(values.max())
-    return (low, high) if low < high else None
 
 
 def fractions_problem(
@@ -212,7 +197,7 @@ def per_channel(values: object, argument: str) -> tuple[float, ...]:
 
 
 _PER_LEVEL = np.float32(1 / 255)
-_CAST_FIRST = (DALIDataType.FLOAT16, DALIDataType.FLOAT64)  # DALI's product is no float32
+_CAST_FIRST = (_DT.FLOAT16, _DT.FLOAT64)  # DALI's product is no float32
 
 
 class ImageRange01Normalizer(PixelStep):
@@ -233,7 +218,7 @@ class ImageRange01Normalizer(PixelStep):
     """
 
     _needs = attrs.evolve(ARRAY, value_range=(0, 255))
-    _output_type = DALIDataType.FLOAT
+    _output_type = _DT.FLOAT
 
     def __init__(self, image_name: Name) -> None:
         """Create the step.
@@ -244,7 +229,7 @@ class ImageRange01Normalizer(PixelStep):
         self._image_name = field_name(image_name, "image_name")
 
     def _in_graph(self, image: Any, leaf: LeafFormat) -> Any:
-        return (fn.cast(image, dtype=DALIDataType.FLOAT) if leaf.dtype in _CAST_FIRST else image) * _PER_LEVEL
+        return (fn.cast(image, dtype=_DT.FLOAT) if leaf.dtype in _CAST_FIRST else image) * _PER_LEVEL
 
     def _on_array(self, image: NDArray[Any], leaf: LeafFormat) -> NDArray[Any]:
         result = np.empty(image.shape, np.float32)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -353,8 +353,21 @@ class RandomEraser(ImagePixelStep):
     _parameter_types: ClassVar = {"anchors": _DT.FLOAT, "shapes": _DT.FLOAT}
 
     def _parameters(self) -> Parameters:
-        rectangles, flat = self._rectangles(), [2 * self._num_rectangles]
-        return lambda image, leaf: [f.reshape(each, flat) for each in rectangles(image_hw(image))]
+        drawn: dict[str, Any] = {draw.name: self.draw(draw.name) for draw in self._draws}
+        order = np.arange(_NUM_ATTEMPTS, 0, -1, dtype=np.float32)  # the greatest for the first attempt
+        preferences = self._is_changed() * order
+        # Heights and widths of all attempts for an area of 1, (num_rectangles, attempts, 2).
+        root_area, root_aspect = f.sqrt(drawn["area"]), f.exp(drawn["log_aspect"] * np.float32(0.5))
+        sides = f.stack(root_area * root_aspect, root_area / root_aspect, axis=2)
+
+        def rectangles(image: Any, leaf: LeafFormat) -> Sequence[Any]:
+            size = image_hw(image)
+            shapes = _first_that_fits(sides, preferences, size)
+            room = size - shapes
+            anchors = f.minimum(f.floor(drawn["place"] * (room + np.float32(1.0))), room)
+            return [f.reshape(each, [2 * self._num_rectangles]) for each in (anchors, shapes)]
+
+        return rectangles
 
     def _in_graph(self, image: DataNode, leaf: LeafFormat, anchors: Any, shapes: Any) -> DataNode:
         image = with_layout(with_pixels(image), leaf.content.layout)
@@ -374,28 +387,6 @@ class RandomEraser(ImagePixelStep):
         for (top, left), (height, width) in rectangles.swapaxes(0, 1).tolist():
             result[..., top : top + height, left : left + width, :] = value
         return result
-
-    def _rectangles(self) -> Callable[[Any], tuple[Any, Any]]:
-        """Define what does not depend on the image, and return what finds its rectangles.
-
-        Returns:
-            Called with height and width, ``(2,)``, a node or float32; gives the first pixels ``(top, left)`` of
-            rectangles and their sizes ``(height, width)``, each ``(num_rectangles, 2)``, whole numbers as float32.
-        """
-        drawn: dict[str, Any] = {draw.name: self.draw(draw.name) for draw in self._draws}
-        order = np.arange(_NUM_ATTEMPTS, 0, -1, dtype=np.float32)  # the greatest for the first attempt
-        preferences = self._is_changed() * order
-        # Heights and widths of all attempts for an area of 1, (num_rectangles, attempts, 2).
-        root_area, root_aspect = f.sqrt(drawn["area"]), f.exp(drawn["log_aspect"] * np.float32(0.5))
-        sides = f.stack(root_area * root_aspect, root_area / root_aspect, axis=2)
-
-        def rectangles(size: Any) -> tuple[Any, Any]:
-            shapes = _first_that_fits(sides, preferences, size)
-            room = size - shapes
-            anchors = f.minimum(f.floor(drawn["place"] * (room + np.float32(1.0))), room)
-            return anchors, shapes
-
-        return rectangles
 
     def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
         image_use.check_fill_value(search, [path], self._fill_value)
@@ -508,7 +499,7 @@ class GridMasker(ImagePixelStep):
         return np.asarray(image * factors)
 
 
-def _masked_clip(clip: Any, one: DataNode, *grid: DataNode) -> DataNode:
+def _masked_clip(clip: Any, one: DataNode, *grid: DataNode) -> Any:
     """Mask all frames.
 
     ``fn.grid_mask`` leaves all frames of a clip but the first undefined: it masks one plane of ones, by which the
@@ -516,13 +507,11 @@ def _masked_clip(clip: Any, one: DataNode, *grid: DataNode) -> DataNode:
     """
     size = clip.shape(dtype=_DT.INT32)[-3:-1]
     ones = fn.slice(one, start=[0, 0], shape=size, axes=[0, 1], out_of_bounds_policy="pad", fill_values=[1.0])
-    masked: DataNode = clip * _masked(ones, *grid)
-    return masked
+    return clip * _masked(ones, *grid)
 
 
 def _masked(image: DataNode, tile: Any, ratio: Any, angle: Any, shift_x: Any, shift_y: Any) -> DataNode:
-    masked: DataNode = fn.grid_mask(image, tile=tile, ratio=ratio, angle=angle, shift_x=shift_x, shift_y=shift_y)
-    return masked
+    return fn.grid_mask(image, tile=tile, ratio=ratio, angle=angle, shift_x=shift_x, shift_y=shift_y)
 
 
 def _kept(size_hw: tuple[int, ...], *grid: np.float32) -> npt.NDArray[np.uint8]:
