@@ -312,31 +312,26 @@ class reductions:  # noqa: N801 (DALI's name)
     @staticmethod
     def min(values: Any, axes: Sequence[int] | None = None, keep_dims: bool = False) -> Any:
         """The least; NaN does not count."""
-        if isinstance(values, DataNode):
-            return fn.reductions.min(values, keep_dims=keep_dims, **_axes(axes))
-        return _reduced(np.fmin, values, axes, keep_dims, initial=_limit(values, "max"))
+        return _reduced(fn.reductions.min, np.fmin, values, axes, keep_dims, "max")
 
     @staticmethod
     def max(values: Any, axes: Sequence[int] | None = None, keep_dims: bool = False) -> Any:
         """The greatest; NaN does not count."""
-        if isinstance(values, DataNode):
-            return fn.reductions.max(values, keep_dims=keep_dims, **_axes(axes))
-        return _reduced(np.fmax, values, axes, keep_dims, initial=_limit(values, "min"))
+        return _reduced(fn.reductions.max, np.fmax, values, axes, keep_dims, "min")
 
     @staticmethod
     def sum(values: Any, axes: Sequence[int] | None = None, keep_dims: bool = False) -> Any:
         """The sum: of float32 as float32, of whole numbers as 64 bits. Of more than 7 reals, bits may differ."""
-        if isinstance(values, DataNode):
-            return fn.reductions.sum(values, keep_dims=keep_dims, **_axes(axes))
-        return _reduced(np.add, values, axes, keep_dims)
+        return _reduced(fn.reductions.sum, np.add, values, axes, keep_dims)
 
 
-def _axes(axes: Sequence[int] | None) -> dict[str, Any]:
-    return {} if axes is None else {"axes": [*axes]}
-
-
-def _reduced(function: Any, values: Any, axes: Sequence[int] | None, keep_dims: bool, **settings: Any) -> Any:
-    return function.reduce(values, axis=None if axes is None else tuple(axes), keepdims=keep_dims, **settings)
+def _reduced(
+    of_nodes: Any, of_arrays: Any, values: Any, axes: Sequence[int] | None, keep_dims: bool, initial: str = ""
+) -> Any:
+    if isinstance(values, DataNode):
+        return of_nodes(values, keep_dims=keep_dims, **({} if axes is None else {"axes": [*axes]}))
+    limit = {"initial": _limit(values, initial)} if initial else {}
+    return of_arrays.reduce(values, axis=None if axes is None else tuple(axes), keepdims=keep_dims, **limit)
 
 
 def _limit(values: Any, side: str) -> Any:

@@ -124,10 +124,7 @@ class _Tiling:
     def of(cls, hw: tuple[int, int], num_maps: int) -> _Tiling:
         """Cut maps into tiles that end at their borders, if a size near the usual one does: this saves copies."""
         height, width = (
-            min(
-                range(usual * 3 // 4, usual * 3 // 2 + 1),
-                key=lambda size: (length % size > 0, abs(size - usual)),
-            )
+            min(range(usual * 3 // 4, usual * 3 // 2 + 1), key=lambda size: (length % size > 0, abs(size - usual)))
             for length, usual in zip(hw, _TILE_HW, strict=True)
         )
         return cls(hw, num_maps, (min(height, hw[0]), min(width, hw[1])))

@@ -372,12 +372,7 @@ def _places(row: _Image, hw: Sequence[int]) -> npt.NDArray[np.float32]:
 
 
 def resample_region(
-    image: _Image,
-    start: _Image,
-    end: _Image,
-    output: _Image,
-    is_mask: bool,
-    is_cubic: bool = False,
+    image: _Image, start: _Image, end: _Image, output: _Image, is_mask: bool, is_cubic: bool = False
 ) -> None:
     """Resample a region of ``(..., H, W, C)`` to all of an output, as ``fn.resize`` does without antialiasing.
 

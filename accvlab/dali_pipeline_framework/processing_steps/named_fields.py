@@ -12,7 +12,7 @@ from ..checks import did_you_mean, field_name, field_names, listed
 from ..draws.random_draws import FieldKey
 from ..errors import SettingError
 from ..operators.element_selection import leaf_at
-from ..sample_data import FieldPath, FormatProblem, GroupFormat, SampleDataGroup, format_error
+from ..sample_data import FieldPath, FormatProblem, GroupFormat, LeafFormat, SampleDataGroup, format_error
 from ..sample_data.formats import why_no_frames
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import Name, Path, format_path, normalized_path
@@ -144,6 +144,10 @@ class FieldSearch:
             self.add(problem, path)
         return path if problem is None else None
 
+    def leaf(self, path: FieldPath) -> LeafFormat:
+        """Get the format of a data field."""
+        return leaf_at(self._data_empty, path)
+
     def find_groups(
         self,
         name: Name,
@@ -214,7 +218,7 @@ class FieldSearch:
         """Check that there are fields beside one, which can have a row for each of its rows: all but texts."""
         for name in names:
             found = self.find_at((*path[:-1], name), f"a row for each of {path[-1]!r}")
-            if found is not None and self._data_empty.get_type_of_item_in_path(found) == types.DALIDataType.STRING:
+            if found is not None and self.leaf(found).dtype == types.DALIDataType.STRING:
                 self.add("must not be text", found)
 
     def raise_problems(self) -> None:

@@ -296,6 +296,7 @@ def no_pixels(step: object, data_empty: SampleDataGroup) -> PixelChanges:
 RunWhere: TypeAlias = Literal["auto", "workers", "graph"]
 RUN_CHOICES: tuple[RunWhere, ...] = ("auto", "workers", "graph")
 
+_KnownImages: TypeAlias = Mapping[FieldPath, tuple[FieldValue, ImageContent]]
 _Step = TypeVar("_Step", bound="PipelineStepBase")
 
 
@@ -565,19 +566,14 @@ class PipelineStepBase(ABC):
         return processed
 
     @do_not_convert
-    def _known_images(self, data: SampleDataGroup) -> dict[FieldPath, tuple[FieldValue, ImageContent]]:
+    def _known_images(self, data: SampleDataGroup) -> _KnownImages:
         """Nodes and contents of the images of which something is known."""
         leaves = zip(data.format.flat_paths, data.format.flat_leaves, strict=True)
         contents = {path: leaf.content for path, leaf in leaves if leaf.content.is_known}
         return {path: (data.get_item_in_path(path), content) for path, content in contents.items()}
 
     @do_not_convert
-    def _take_contents(
-        self,
-        processed: SampleDataGroup,
-        declared: GroupFormat,
-        known: Mapping[FieldPath, tuple[FieldValue, ImageContent]],
-    ) -> None:
+    def _take_contents(self, processed: SampleDataGroup, declared: GroupFormat, known: _KnownImages) -> None:
         contents: dict[FieldPath, ImageContent] = {}
         for path, leaf in zip(declared.flat_paths, declared.flat_leaves, strict=True):
             node, before = known.get(path, (None, leaf.content))

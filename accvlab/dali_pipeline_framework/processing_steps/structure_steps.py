@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -16,17 +16,18 @@ from ..checks import choice, did_you_mean, field_name, number, text
 from ..engine.dali.graph_definition import branched
 from ..errors import FieldValueError, SettingError
 from ..operators import functions
-from ..operators.deferred_images import DeferredImage
 from ..operators.element_selection import NUMBER_TYPES, exact_constant_like, leaf_at, reinterpret
-from ..sample_data import FieldPath, GroupFormat, ImageContent, LeafFormat, SampleDataGroup
+from ..sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
+from ..sample_data.formats import UNKNOWN_CONTENT
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import Name, Path, format_path, normalized_path
+from .field_steps import FieldStep, Parameters, PixelStep
 from .image_use import ImageUse, axis_of_height, known_ndim, no_images, with_height_and_width
 from .named_fields import FieldSearch, Names, as_names, find_paths, put_beside, required_names
-from .pipeline_step_base import PipelineStepBase, PixelChanges, full_path, no_pixels
+from .pipeline_step_base import PipelineStepBase, no_pixels
 
 
-class TensorSizeAdder(PipelineStepBase):
+class TensorSizeAdder(FieldStep):
     """Adds next to every data field of a name its height and width: the third and second last extent of its shape.
 
     For images, ``(height, width, channels)`` or ``(num_frames, height, width, channels)``, that is ``[height,
@@ -45,7 +46,8 @@ class TensorSizeAdder(PipelineStepBase):
         ('image', 'image_hw')
     """
 
-    treats_elements_alike = True
+    _what, _plural = "a tensor", "tensors"
+    _dtypes = None
 
     def __init__(
         self,
@@ -78,29 +80,25 @@ class TensorSizeAdder(PipelineStepBase):
 
     declare_pixel_changes = no_pixels  # a shape is all that is needed
 
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        for path in data.find_all_occurrences(self._tensor_name):
-            shape = functions.shape_of(data.get_item_in_path(path))
-            first = axis_of_height(leaf_at(data, path))
-            # The range is cut where there are fewer axes; then there are no two numbers, and the graph fails.
-            height_width = shape[first : first + 2 or None]
-            rule = "an image is (..., height, width, channels)"
-            size = functions.failing_with(rule, functions.reshape, height_width, shape=[2])
-            size = functions.cast(size, self._store_size_as_type)
-            put_beside(data, path, self._tensor_name + self._size_postfix, self._store_size_as_type, size)
-        return data
+    def _names(self) -> Sequence[Name]:
+        return (self._tensor_name,)
 
-    _process_arrays = _process
+    def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
+        shape = functions.shape_of(data.get_item_in_path(path))
+        first = axis_of_height(leaf_at(data, path))
+        # The range is cut where there are fewer axes; then there are no two numbers, and the graph fails.
+        height_width = shape[first : first + 2 or None]
+        rule = "an image is (..., height, width, channels)"
+        size = functions.failing_with(rule, functions.reshape, height_width, shape=[2])
+        size = functions.cast(size, self._store_size_as_type)
+        put_beside(data, path, self._tensor_name + self._size_postfix, self._store_size_as_type, size)
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        search = FieldSearch(data_empty, self)
+    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
         new_name = self._tensor_name + self._size_postfix
-        for path in search.find(self._tensor_name, "a tensor", group_of="tensors"):
-            search.add_beside(path, [(new_name, self._store_size_as_type, None)], "the size", KeyError)
-        return search.result()
+        search.add_beside(path, [(new_name, self._store_size_as_type, None)], "the size", KeyError)
 
 
-class AxesLayoutSetter(PipelineStepBase):
+class AxesLayoutSetter(PixelStep):
     """Sets the layout of every data field of some names, anywhere in the sample: one letter per axis.
 
     Data, shape and type stay as they are, on the CPU or the GPU; nothing is copied. The layout stays with the
@@ -114,7 +112,9 @@ class AxesLayoutSetter(PipelineStepBase):
         AxesLayoutSetter(["clip", "depth"], "FHWC")
     """
 
-    treats_elements_alike = True
+    _what, _plural = "axes", "fields to set the layout of"
+    _dtypes = None
+    _needs = UNKNOWN_CONTENT
 
     def __init__(self, names_fields_to_set: Name | Sequence[Name], layout_to_set: str) -> None:
         """Create the step.
@@ -129,46 +129,26 @@ class AxesLayoutSetter(PipelineStepBase):
         self._names_fields_to_set = required_names(names_fields_to_set, "names_fields_to_set")
         self._layout_to_set = text(layout_to_set, "layout_to_set", may_be_empty=True)
 
-    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
-        """Declare the layout."""
-        return [ImageUse(self._names_fields_to_set, leaves=self._with_layout)]
+    def _names(self) -> Sequence[Name]:
+        return self._names_fields_to_set
 
-    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges:
-        """Declare that fields get their layout in the graph."""
-        return {path: {} for path in find_paths(data_empty, self._names_fields_to_set)}
+    def _in_graph(self, image: DataNode, leaf: LeafFormat) -> DataNode:
+        return fn.reshape(image, layout=self._layout_to_set)
 
-    def change_pixels(
-        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
-    ) -> DataNode:
-        """See `PipelineStepBase.change_pixels`."""
-        with_layout: DataNode = fn.reshape(image, layout=self._layout_to_set)
-        return with_layout
-
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        for path in find_paths(data, self._names_fields_to_set):
-            data.set_item_in_path(path, fn.reshape(data.get_item_in_path(path), layout=self._layout_to_set))
-        return data
-
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def _on_array(self, image: Any, leaf: LeafFormat) -> Any:
         """Leave arrays as they are: only the format says what their axes mean."""
-        layout = self._layout_to_set
-        for path in find_paths(data, self._names_fields_to_set):
-            value = data.get_item_in_path(path)
-            if layout and value.ndim != len(layout):
-                raise FieldValueError(
-                    f"{full_path(path)}: has the shape {value.shape}, so it cannot have the layout {layout}"
-                )
-            if isinstance(value, DeferredImage):
-                data.set_item_in_path(path, value.changed())
-        return data
+        return image
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        search = FieldSearch(data_empty, self)
-        for path in search.find(self._names_fields_to_set, "axes", group_of="fields to set the layout of"):
-            problem = self._problem_of(leaf_at(data_empty, path))
-            if problem:
-                search.add(problem, path)
-        return search.result()
+    def _changed(self, image: Any, leaf: LeafFormat, parameters: Parameters) -> Any:
+        layout = self._layout_to_set
+        if layout and not functions.is_node(image) and image.ndim != len(layout):
+            raise FieldValueError(f"has the shape {image.shape}, so it cannot have the layout {layout}")
+        return super()._changed(image, leaf, parameters)
+
+    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
+        problem = self._problem_of(search.leaf(path))
+        if problem:
+            search.add(problem, path)
 
     def _problem_of(self, leaf: LeafFormat) -> str | None:
         wanted, known, ndim = self._layout_to_set, leaf.content.layout, known_ndim(leaf)
@@ -187,7 +167,7 @@ class AxesLayoutSetter(PipelineStepBase):
             )
         return None
 
-    def _with_layout(self, leaf: LeafFormat) -> ImageContent:
+    def _content_after(self, leaf: LeafFormat) -> ImageContent:
         is_layout = bool(self._layout_to_set) and not leaf.content.is_encoded
         letters = self._layout_to_set if is_layout else ""
         is_image = len({*letters}) == len(letters) > 0
@@ -277,7 +257,7 @@ _DT = types.DALIDataType
 _TIME_TYPES = (_DT.INT64, _DT.UINT64, _DT.INT32, _DT.UINT32, _DT.FLOAT64)
 
 
-class TimeDifferenceAdder(PipelineStepBase):
+class TimeDifferenceAdder(FieldStep):
     """Adds next to every time stamp of a name, anywhere in the sample, its difference to a reference.
 
     Time stamps: any shape, int64, uint64, int32, uint32 or float64 (float32 cannot hold a time of day), e.g. one
@@ -301,6 +281,10 @@ class TimeDifferenceAdder(PipelineStepBase):
         >>> step.check_input_data_format_and_set_output_data_format(sample).field_names_flat[1:3]
         ('sweeps.[0].sweep_time_ns', 'sweeps.[0].age_s')
     """
+
+    treats_elements_alike = False
+    _what, _plural = "a time stamp", "time stamps"
+    _dtypes = _TIME_TYPES
 
     def __init__(
         self,
@@ -336,44 +320,37 @@ class TimeDifferenceAdder(PipelineStepBase):
         self._unit = unit
         self._output_type = output_type
 
-    declare_images = no_images
-    declare_pixel_changes = no_pixels
+    def _names(self) -> Sequence[Name]:
+        return self._timestamp_names
 
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+    def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
+        time, dtype = data.get_item_in_path(path), leaf_at(data, path).dtype
         reference = data.get_item_in_path(self._reference_path)
-        is_integer = leaf_at(data, self._reference_path).dtype != _DT.FLOAT64
-        for path in find_paths(data, self._timestamp_names):
-            time = data.get_item_in_path(path)
-            if is_integer:  # in uint64, the bits of the difference are right also where it is negative
-                if leaf_at(data, path).dtype == _DT.UINT64:
-                    difference = reinterpret(_difference(time, reference), _DT.INT64)
-                else:
-                    difference = _difference(functions.cast(time, _DT.INT64), functions.cast(reference, _DT.INT64))
-            else:
-                difference = _difference(time, reference)
-            if self._output_type != _DT.INT64:
-                unit = exact_constant_like(np.array(self._unit, np.float64), time)
-                difference = functions.cast(functions.cast(difference, _DT.FLOAT64) * unit, self._output_type)
-            put_beside(data, path, self._difference_name, self._output_type, difference)
-        return data
+        if dtype in (_DT.UINT64, _DT.FLOAT64):
+            difference = _difference(time, reference)
+            if dtype == _DT.UINT64:  # the bits of the difference are right also where it is negative
+                difference = reinterpret(difference, _DT.INT64)
+        else:
+            difference = _difference(functions.cast(time, _DT.INT64), functions.cast(reference, _DT.INT64))
+        if self._output_type != _DT.INT64:
+            unit = exact_constant_like(np.array(self._unit, np.float64), time)
+            difference = functions.cast(functions.cast(difference, _DT.FLOAT64) * unit, self._output_type)
+        put_beside(data, path, self._difference_name, self._output_type, difference)
 
-    _process_arrays = _process
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        search = FieldSearch(data_empty, self)
-        reference = data_empty.format.get(self._reference_path)
-        if reference is None or isinstance(reference, GroupFormat):
+    def _find(self, search: FieldSearch) -> list[FieldPath]:
+        reference = search.format.get(self._reference_path)
+        if not isinstance(reference, LeafFormat):
             search.add("there is no such data field for the reference", self._reference_path, KeyError)
         elif self._output_type == _DT.INT64 and reference.dtype == _DT.FLOAT64:
             search.add("must be of an integer type for an output of INT64, got FLOAT64", self._reference_path)
-        paths = search.find(self._timestamp_names, "a time stamp", _TIME_TYPES, group_of="time stamps")
-        for path in paths:
-            dtype = leaf_at(data_empty, path).dtype
-            if reference is not None and not isinstance(reference, GroupFormat) and dtype != reference.dtype:
-                wanted = f"{format_path(self._reference_path)}, {reference.dtype.name}"
-                search.add(f"must be of the type of the reference {wanted}, got {dtype.name}", path)
-            search.add_beside(path, [(self._difference_name, self._output_type, None)], "the difference")
-        return search.result()
+        return super()._find(search)
+
+    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
+        reference, dtype = search.format.get(self._reference_path), search.leaf(path).dtype
+        if isinstance(reference, LeafFormat) and dtype != reference.dtype:
+            wanted = f"{format_path(self._reference_path)}, {reference.dtype.name}"
+            search.add(f"must be of the type of the reference {wanted}, got {dtype.name}", path)
+        search.add_beside(path, [(self._difference_name, self._output_type, None)], "the difference")
 
 
 @do_not_convert

@@ -281,19 +281,19 @@ def test_what_is_not_changed_is_not_copied() -> None:
 
 def test_a_class_that_changes_images_in_another_way_has_no_array_form() -> None:
     class Other(ImageGaussianBlurrer):
-        def _in_graph(self, image: Any, dtype: Any, *parameters: Any) -> Any:
+        def _in_graph(self, image: Any, leaf: Any, sigma: Any) -> Any:
             return image
 
     class Own(Other):
-        def _array_change(self) -> Any:
-            return lambda image: image + 1
+        def _on_array(self, image: Any, leaf: Any, sigma: Any) -> Any:
+            return image + 1
 
         _in_graph = ImageGaussianBlurrer._in_graph
 
     assert not Other("image").has_array_form
     with pytest.raises(NotSupportedError):
         Other("image")(sample_of(IMAGE))
-    assert (Own("image")(sample_of(IMAGE))["image"] == 10).all()
+    assert (Own("image", prob=1)(sample_of(IMAGE))["image"] == 10).all()
 
 
 @pytest.mark.parametrize("step", [ImageGaussianBlurrer("image"), AxesLayoutSetter("image", "HWC")])

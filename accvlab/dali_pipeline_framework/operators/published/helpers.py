@@ -80,7 +80,7 @@ def print_tensor_size_op(tensor_list: DataNode, name: str) -> None:
         tensor_list: Node whose shapes to show, on the CPU or GPU.
         name: Name to show it under.
     """
-    _add_writer(tensor_list, name, _shape_text)
+    _add_writer(tensor_list, name, lambda sample: str(sample.shape))
 
 
 def _add_writer(node: DataNode, name: str, text_of: Callable[[np.ndarray[Any, Any]], str]) -> None:
@@ -99,10 +99,6 @@ def _write_batch(
     lines += [f"{name}[{i}]: {text_of(sample)}" for i, sample in enumerate(samples)]
     lines.append("-" * _RULE_WIDTH)
     sys.stdout.write("\n".join(lines) + "\n")
-
-
-def _shape_text(sample: np.ndarray[Any, Any]) -> str:
-    return str(sample.shape)
 
 
 def get_mapped(val: object, mapping: Mapping[Any, Any], encapsulate: bool = False) -> Any:

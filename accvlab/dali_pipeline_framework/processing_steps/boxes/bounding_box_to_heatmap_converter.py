@@ -18,12 +18,11 @@ from ...operators.functions import failing_with
 from ...operators.gaussian_heatmaps import DrawnObjects, heatmaps
 from ...sample_data import FieldPath, SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES
-from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name
+from ..field_steps import FieldStep
 from ..geometry.image_resizers import checked_hw
-from ..image_use import no_images
 from ..named_fields import FieldSearch, optional_name
-from ..pipeline_step_base import PipelineStepBase, naming_field, no_pixels
+from ..pipeline_step_base import naming_field
 
 _DT = types.DALIDataType
 _INTEGERS = [dtype for dtype, numpy_type in NUMPY_TYPES.items() if issubclass(numpy_type, np.integer)]
@@ -31,7 +30,7 @@ _SWAP = np.array([[0, 1], [1, 0]], np.float32)
 _NUMBERS = [dtype for dtype in NUMPY_TYPES if dtype not in (_DT.BOOL, _DT.FLOAT16)]
 
 
-class BoundingBoxToHeatmapConverter(PipelineStepBase):
+class BoundingBoxToHeatmapConverter(FieldStep):
     """Draws a Gaussian for each bounding box of an annotation, and adds what a detector of centers learns.
 
     Works on every group with the name of the annotation, anywhere in the sample. Input, in the group, of ``N``
@@ -70,8 +69,6 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
         ...     categories_in_name="categories", num_categories=6, is_active_opt_out_name="is_active",
         ... )
     """
-
-    treats_elements_alike = True
 
     def __init__(
         self,
@@ -175,19 +172,13 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
         self._radius_factor = unlimited(radius_scaling_factor, "radius_scaling_factor", at_least=0)
         self._sigma_of_radius = unlimited(radius_to_sigma_factor, "radius_to_sigma_factor", above=0)
 
-    declare_images = no_images
-    declare_pixel_changes = no_pixels
+    def _names(self) -> Sequence[Name]:
+        return (self._annotation_name,)
 
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        with np.errstate(all="ignore"):  # which DALI does
-            for path in data.find_all_occurrences(self._annotation_name):
-                with naming_field(path):
-                    self._convert(data, path)
-        return data
+    def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
+        with naming_field(path), np.errstate(all="ignore"):  # which DALI does
+            self._convert(data, path)
 
-    _process_arrays = _process
-
-    @do_not_convert
     def _convert(self, data: SampleDataGroup, path: FieldPath) -> None:
         group = data.get_item_in_path(path)
         beside = data.get_parent_of_path(path)
@@ -293,16 +284,10 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
         is_of = functions.cast(functions.expand_dims(categories, [1, 2]) == numbers, _DT.FLOAT)  # (N, C, 1)
         return functions.reductions.max(is_of * least_hw[None], axes=[1])
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        search = FieldSearch(data_empty, self)
-        paths = search.find_groups(self._annotation_name, "must be the group of an annotation, is a data field")
-        for path in paths:
-            self._check_annotation(search, path)
-            outputs = [(name, dtype, None) for name, dtype in self._outputs if name is not None]
-            search.add_beside((*path, self._boxes_name), outputs, "it", KeyError)
-        return search.result()
+    def _find(self, search: FieldSearch) -> list[FieldPath]:
+        return search.find_groups(self._annotation_name, "must be the group of an annotation, is a data field")
 
-    def _check_annotation(self, search: FieldSearch, path: FieldPath) -> None:
+    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
         needed: list[tuple[FieldPath, Name | None, str, Sequence[types.DALIDataType]]] = [
             (path[:-1], self._image_name, "an image", [*NUMPY_TYPES]),
             (path[:-1], self._image_hw_name, "the height and width of the image", _NUMBERS),
@@ -314,6 +299,8 @@ class BoundingBoxToHeatmapConverter(PipelineStepBase):
         for parent, name, what, dtypes in needed:
             if name is not None:
                 search.find_at((*parent, name), what, dtypes)
+        outputs = [(name, dtype, None) for name, dtype in self._outputs if name is not None]
+        search.add_beside((*path, self._boxes_name), outputs, "it", KeyError)
 
 
 def _checked(rule: str, values: Any, shape: Any) -> Any:

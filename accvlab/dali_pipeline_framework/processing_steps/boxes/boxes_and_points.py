@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import functools
 import math
-from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,57 +28,18 @@ from ...operators.element_selection import (
 )
 from ...operators.point_limits import PointLimits
 from ...sample_data import FieldPath, GroupFormat, SampleDataGroup
-from ...sample_data.dtypes import NUMPY_TYPES, get_numpy_type_for_dali_type
+from ...sample_data.dtypes import get_numpy_type_for_dali_type
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name, Path, format_path, normalized_path
+from ..field_steps import FieldStep
 from ..image_use import no_images
-from ..named_fields import FieldSearch, Names, as_names, find_paths, optional_name, put_beside, required_names
+from ..named_fields import FieldSearch, Names, as_names, optional_name, put_beside, required_names
 from ..pipeline_step_base import PipelineStepBase, no_pixels
 
 _FORMATS = ("xyxy", "xywh", "cxcywh")
 
 
-_Fields: TypeAlias = tuple[Sequence[Name], str, Sequence[types.DALIDataType]]
-"""Names of fields, what they hold, and the types that they may have."""
-
-
-class _FieldStep(PipelineStepBase):
-    """Changes each of the fields of some names, anywhere in the sample, by itself."""
-
-    treats_elements_alike = True
-    _cannot = "be applied"
-
-    declare_images = no_images
-    declare_pixel_changes = no_pixels
-
-    @abstractmethod
-    def _fields(self) -> _Fields:
-        """Name the fields."""
-
-    @abstractmethod
-    def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
-        """Change the field at a path: a node, or an array."""
-
-    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
-        """Add problems of a field to a search, and the fields that come beside it."""
-
-    @do_not_convert
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        for path in find_paths(data, self._fields()[0]):
-            self._change_field(data, path)
-        return data
-
-    _process_arrays = _process
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        search = FieldSearch(data_empty, self, cannot=self._cannot)
-        names, what, dtypes = self._fields()
-        for path in search.find(names, what, dtypes, group_of=what):
-            self._check_field(search, path)
-        return search.result()
-
-
-class BoxAreaFilter(_FieldStep):
+class BoxAreaFilter(FieldStep):
     """Keeps the boxes whose area lies in a range, and the elements of other fields that belong to them.
 
     Every field of boxes of the name, anywhere in the sample: ``(N, 4)`` of any number type, with any N in each
@@ -99,6 +59,7 @@ class BoxAreaFilter(_FieldStep):
     """
 
     _cannot = "filter"
+    _what, _dtypes = "boxes", NUMBER_TYPES
 
     def __init__(
         self,
@@ -141,8 +102,8 @@ class BoxAreaFilter(_FieldStep):
         least, most = (float(np.float32(limit)) for limit in self._area_range)  # as DALI takes them
         return (area >= least) & (area <= most)
 
-    def _fields(self) -> _Fields:
-        return self._box_names, "boxes", NUMBER_TYPES
+    def _names(self) -> Sequence[Name]:
+        return self._box_names
 
     def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
         search.check_rows_beside(path, self._further_names)
@@ -162,7 +123,7 @@ def _conversion(from_format: str, to_format: str) -> npt.NDArray[np.float32]:
     return np.kron(of_axis, np.eye(2)).astype(np.float32)  # the numbers of x and y take turns
 
 
-class BoxFormatConverter(_FieldStep):
+class BoxFormatConverter(FieldStep):
     """Converts every field of boxes of some names, anywhere in the sample, from one format to another.
 
     Input and output: ``(N, 4)`` float32, with any N in each sample, also 0, on the CPU or the GPU. The formats:
@@ -181,6 +142,7 @@ class BoxFormatConverter(_FieldStep):
     """
 
     _cannot = "convert"
+    _what, _dtypes = "boxes", (types.DALIDataType.FLOAT,)
 
     def __init__(self, box_names: Names, *, from_format: str, to_format: str) -> None:
         """Create the step.
@@ -205,8 +167,8 @@ class BoxFormatConverter(_FieldStep):
         # Of a batch without any boxes, DALI forgets the number of columns.
         data.set_item_in_path(path, functions.reshape(converted, functions.shape_of(boxes)))
 
-    def _fields(self) -> _Fields:
-        return self._box_names, "boxes", [types.DALIDataType.FLOAT]
+    def _names(self) -> Sequence[Name]:
+        return self._box_names
 
 
 @do_not_convert
@@ -380,7 +342,7 @@ def _only_path(data: SampleDataGroup, name: Name | None) -> FieldPath:
     return path
 
 
-class PointsPadder(_FieldStep):
+class PointsPadder(FieldStep):
     """Brings every field of a name, anywhere in the sample, to a fixed number of elements along the first axis.
 
     Input: ``(N, ...)`` of any number type or bool, with any N in each sample, also 0. Output: ``(num_points,
@@ -399,6 +361,7 @@ class PointsPadder(_FieldStep):
     """
 
     _cannot = "pad"
+    _what = "points"
 
     def __init__(
         self, point_names: Names, *, num_points: int, mask_name: Name | None = None, fill_value: int | float = 0
@@ -446,8 +409,8 @@ class PointsPadder(_FieldStep):
         )
         return reinterpret(padded, types.DALIDataType.BOOL) if is_bool else padded
 
-    def _fields(self) -> _Fields:
-        return self._point_names, "points", list(NUMPY_TYPES)
+    def _names(self) -> Sequence[Name]:
+        return self._point_names
 
     def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
         if self._mask_name is not None:
@@ -467,7 +430,7 @@ def _as_processors_convert(value: float, dtype: np.dtype[Any]) -> Any:
     return np.array(whole, np.int64).astype(dtype)
 
 
-class PointCloudRangeFilter(_FieldStep):
+class PointCloudRangeFilter(FieldStep):
     """Keeps the points of every point cloud of a name, anywhere in the sample, that lie in a box.
 
     Points: ``(N, C)`` of any number type, with any N in each sample, also 0. The first D columns are coordinates,
@@ -484,6 +447,7 @@ class PointCloudRangeFilter(_FieldStep):
     """
 
     _cannot = "filter"
+    _what, _dtypes = "points", NUMBER_TYPES
 
     def __init__(
         self,
@@ -513,14 +477,14 @@ class PointCloudRangeFilter(_FieldStep):
         mask = self._limits.contain(coordinates, leaf_at(data, path).dtype)
         filter_fields(data.get_parent_of_path(path), [path[-1], *self._further_names], mask)
 
-    def _fields(self) -> _Fields:
-        return self._point_names, "points", NUMBER_TYPES
+    def _names(self) -> Sequence[Name]:
+        return self._point_names
 
     def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
         search.check_rows_beside(path, self._further_names)
 
 
-class PointsInRangeCheck(_FieldStep):
+class PointsInRangeCheck(FieldStep):
     """Adds next to every field of points of a name, anywhere in the sample, which of them lie in a box.
 
     Input: ``(N, D)`` of any number type, on the CPU or the GPU, with any N in each sample, also 0. Added as the
@@ -539,6 +503,8 @@ class PointsInRangeCheck(_FieldStep):
         >>> step.check_input_data_format_and_set_output_data_format(sample).field_names_flat
         ('centers', 'is_inside')
     """
+
+    _what, _dtypes = "points", NUMBER_TYPES
 
     def __init__(
         self,
@@ -566,8 +532,8 @@ class PointsInRangeCheck(_FieldStep):
         is_inside = self._limits.contain(data.get_item_in_path(path), leaf_at(data, path).dtype)
         put_beside(data, path, self._is_inside_field_name, types.DALIDataType.BOOL, is_inside)
 
-    def _fields(self) -> _Fields:
-        return [self._points_fields_name], "points", NUMBER_TYPES
+    def _names(self) -> Sequence[Name]:
+        return (self._points_fields_name,)
 
     def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
         search.add_beside(path, [(self._is_inside_field_name, types.DALIDataType.BOOL, None)], "the result")
@@ -576,7 +542,7 @@ class PointsInRangeCheck(_FieldStep):
 _FLOAT16 = types.DALIDataType.FLOAT16
 
 
-class CoordinateCropper(_FieldStep):
+class CoordinateCropper(FieldStep):
     """Clamps the coordinates of every field of a name, anywhere in the sample, to a range per column.
 
     Input and output: ``(N, D)`` of any number type, on the CPU or the GPU, with any N in each sample, also 0::
@@ -593,6 +559,7 @@ class CoordinateCropper(_FieldStep):
     """
 
     _cannot = "crop"
+    _what, _dtypes = "points", NUMBER_TYPES
 
     def __init__(
         self, points_fields_name: Name, minimum_point: Sequence[float], maximum_point: Sequence[float]
@@ -617,5 +584,5 @@ class CoordinateCropper(_FieldStep):
         cropped = functions.clamp(points, low, high)
         data.set_item_in_path(path, functions.cast(cropped, dtype) if dtype == _FLOAT16 else cropped)
 
-    def _fields(self) -> _Fields:
-        return [self._points_fields_name], "points", NUMBER_TYPES
+    def _names(self) -> Sequence[Name]:
+        return (self._points_fields_name,)

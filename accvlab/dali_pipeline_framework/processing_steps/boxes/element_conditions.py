@@ -16,14 +16,12 @@ from ...operators.conditions import ConditionEvaluation, Parser, TypedNode, vari
 from ...operators.element_selection import ElementSelection, computable, leaf_at, with_length_of
 from ...sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES
-from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name, available_names_hint
-from ..image_use import no_images
+from ..field_steps import FieldStep
 from ..named_fields import FieldSearch, as_names
-from ..pipeline_step_base import PipelineStepBase, no_pixels
 
 
-class ConditionalElementRemover(PipelineStepBase):
+class ConditionalElementRemover(FieldStep):
     """Keeps, of several fields of an annotation, the elements for which a mask is true.
 
     In every group of a name, anywhere in the sample: the mask is ``(N,)`` bool; each processed field has N
@@ -47,7 +45,7 @@ class ConditionalElementRemover(PipelineStepBase):
         ('annotation.boxes',)
     """
 
-    treats_elements_alike = True
+    _cannot = "remove elements"
 
     def __init__(
         self,
@@ -80,12 +78,11 @@ class ConditionalElementRemover(PipelineStepBase):
         self._remove_mask_field = flag(remove_mask_field, "remove_mask_field")
         self._check_settings()
 
+    def _settings_of_fields(self) -> tuple[Sequence[Name], Sequence[int], Sequence[int]]:
+        return self._field_names_to_process, self._field_dims_to_process, self._fields_to_process_num_dims
+
     def _check_settings(self) -> None:
-        names, axes, counts = (
-            self._field_names_to_process,
-            self._field_dims_to_process,
-            self._fields_to_process_num_dims,
-        )
+        names, axes, counts = self._settings_of_fields()
         if not len(names) == len(axes) == len(counts):
             raise SettingError(
                 "`field_names_to_process`, `field_dims_to_process` and `fields_to_process_num_dims` must have the "
@@ -100,44 +97,34 @@ class ConditionalElementRemover(PipelineStepBase):
                     f"[-n, n), where n is the number of axes ({count!r} in `fields_to_process_num_dims`)."
                 )
 
-    declare_images = no_images
-    declare_pixel_changes = no_pixels
+    def _names(self) -> Sequence[Name]:
+        return (self._annotation_field_name,)
 
-    @do_not_convert
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        settings = (self._field_names_to_process, self._field_dims_to_process, self._fields_to_process_num_dims)
-        fields = [(name, axis % count, count) for name, axis, count in zip(*settings, strict=True)]
-        for path in data.find_all_occurrences(self._annotation_field_name):
-            annotation = data.get_item_in_path(path)
-            mask = annotation[self._mask_field_name]
-            for name, axis, _ in fields:
-                mask = with_length_of(mask, annotation[name], axis)
-            selection = ElementSelection.by_mask(mask)
-            for name, axis, count in fields:
-                annotation[name] = selection.of(annotation[name], leaf_at(annotation, name).dtype, axis, count)
-            if self._remove_mask_field:
-                annotation.remove_field(self._mask_field_name)
-        return data
+    def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
+        settings = zip(*self._settings_of_fields(), strict=True)
+        fields = [(name, axis % count, count) for name, axis, count in settings]
+        annotation = data.get_item_in_path(path)
+        mask = annotation[self._mask_field_name]
+        for name, axis, _ in fields:
+            mask = with_length_of(mask, annotation[name], axis)
+        selection = ElementSelection.by_mask(mask)
+        for name, axis, count in fields:
+            annotation[name] = selection.of(annotation[name], leaf_at(annotation, name).dtype, axis, count)
+        self._adjust_format(data, path)
 
-    _process_arrays = _process
+    def _find(self, search: FieldSearch) -> list[FieldPath]:
+        return search.find_groups(self._annotation_field_name)
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        search = FieldSearch(data_empty, self, cannot="remove elements")
-        paths = search.find_groups(self._annotation_field_name)
-        for path in paths:
-            self._check_annotation(data_empty.get_item_in_path(path).format, path, search)
-        search.raise_problems()
-        if self._remove_mask_field:
-            for path in paths:
-                data_empty.get_item_in_path(path).remove_field(self._mask_field_name)
-        return data_empty
-
-    def _check_annotation(self, annotation: GroupFormat, path: FieldPath, search: FieldSearch) -> None:
+    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
         for name in (self._mask_field_name, *self._field_names_to_process):
             search.find_at((*path, name), "elements")
-        mask = annotation.get((self._mask_field_name,))
+        mask = search.format.get((*path, self._mask_field_name))
         if isinstance(mask, LeafFormat) and mask.dtype != types.DALIDataType.BOOL:
             search.add(f"must be BOOL (a mask), got {mask.dtype.name}", (*path, self._mask_field_name))
+
+    def _adjust_format(self, data: SampleDataGroup, path: FieldPath) -> None:
+        if self._remove_mask_field:
+            data.get_item_in_path(path).remove_field(self._mask_field_name)
 
 
 def _whole_numbers(values: object, argument: str) -> tuple[int, ...]:
@@ -146,7 +133,7 @@ def _whole_numbers(values: object, argument: str) -> tuple[int, ...]:
     return tuple(whole_number(value, argument) for value in values)
 
 
-class AnnotationElementConditionEval(PipelineStepBase):
+class AnnotationElementConditionEval(FieldStep):
     """Evaluates a condition for each element of every group of a name, and adds the result to the group.
 
     A condition is ``"<result> = <expression>"``::
@@ -181,7 +168,7 @@ class AnnotationElementConditionEval(PipelineStepBase):
         ('annotation.category', 'annotation.area', 'annotation.is_kept')
     """
 
-    treats_elements_alike = True
+    _cannot = "evaluate the condition"
 
     def __init__(
         self, annotation_field_name: Name, condition: str, remove_data_fields_used_in_condition: bool
@@ -205,57 +192,41 @@ class AnnotationElementConditionEval(PipelineStepBase):
         if not variables_of(statement):
             raise SettingError(f"`condition` needs at least one field, got {condition!r}.")
 
-    declare_images = no_images
-    declare_pixel_changes = no_pixels
+    def _names(self) -> Sequence[Name]:
+        return (self._annotation_field_name,)
 
-    @do_not_convert
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+    def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
         statement = Parser(self._condition).parse()
-        names = variables_of(statement)
-        for path in data.find_all_occurrences(self._annotation_field_name):
-            annotation = data.get_item_in_path(path)
-            result = ConditionEvaluation(_variables(annotation, names)).condition(statement.expression)
-            annotation.add_data_field(statement.variable, types.DALIDataType.BOOL)
-            annotation[statement.variable] = result
-            self._remove_variables(annotation, names)
-        return data
+        annotation = data.get_item_in_path(path)
+        variables = _variables(annotation, variables_of(statement))
+        result = ConditionEvaluation(variables).condition(statement.expression)
+        self._adjust_format(data, path)
+        annotation[statement.variable] = result
 
-    def _remove_variables(self, annotation: SampleDataGroup, names: list[str]) -> None:
-        if self._remove_data_fields_used_in_condition:
-            for name in names:
-                annotation.remove_field(name)
+    def _find(self, search: FieldSearch) -> list[FieldPath]:
+        return search.find_groups(self._annotation_field_name, error_type=ValueError)
 
-    _process_arrays = _process
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        search = FieldSearch(data_empty, self, cannot="evaluate the condition")
-        paths = search.find_groups(self._annotation_field_name, error_type=ValueError)
+    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
         statement = Parser(self._condition).parse()
-        names = variables_of(statement)
-        for path in paths:
-            _check_annotation(search, data_empty.get_item_in_path(path).format, path, statement.variable, names)
-        search.raise_problems()
-        for path in paths:
-            annotation = data_empty.get_item_in_path(path)
-            annotation.add_data_field(statement.variable, types.DALIDataType.BOOL)
-            self._remove_variables(annotation, names)
-        return data_empty
+        annotation: Any = search.format.at(path)
+        if statement.variable in annotation.index:
+            search.add("exists already, so the result cannot be added", (*path, statement.variable), KeyError)
+        for name in variables_of(statement):
+            child = annotation.get((name,))
+            if child is None:
+                hint = available_names_hint(name, annotation.names)
+                search.add(f"does not have child `{name}`, which the condition uses.{hint}", path)
+            elif isinstance(child, GroupFormat):
+                search.add("is not a data field, but the condition uses it", (*path, name))
+            elif child.dtype not in NUMPY_TYPES:
+                search.add(f"must be a number or bool for the condition, got {child.dtype.name}", (*path, name))
 
-
-def _check_annotation(
-    search: FieldSearch, annotation: GroupFormat, path: FieldPath, result: str, names: list[str]
-) -> None:
-    if result in annotation.index:
-        search.add("exists already, so the result cannot be added", (*path, result), KeyError)
-    for name in names:
-        child = annotation.get((name,))
-        if child is None:
-            hint = available_names_hint(name, annotation.names)
-            search.add(f"does not have child `{name}`, which the condition uses.{hint}", path)
-        elif isinstance(child, GroupFormat):
-            search.add("is not a data field, but the condition uses it", (*path, name))
-        elif child.dtype not in NUMPY_TYPES:
-            search.add(f"must be a number or bool for the condition, got {child.dtype.name}", (*path, name))
+    def _adjust_format(self, data: SampleDataGroup, path: FieldPath) -> None:
+        statement = Parser(self._condition).parse()
+        annotation = data.get_item_in_path(path)
+        annotation.add_data_field(statement.variable, types.DALIDataType.BOOL)
+        for name in variables_of(statement) if self._remove_data_fields_used_in_condition else ():
+            annotation.remove_field(name)
 
 
 def _variables(annotation: SampleDataGroup, names: list[str]) -> dict[str, TypedNode]:

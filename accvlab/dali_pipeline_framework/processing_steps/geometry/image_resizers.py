@@ -8,7 +8,7 @@ import inspect
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict
 
 import attrs
 import numpy as np
@@ -25,12 +25,12 @@ from ...operators.element_selection import leaf_at
 from ...operators.functions import constant
 from ...operators.image_pixels import pipeline_has_gpu
 from ...operators.image_transform import AxisScaling, Resampler, Resampling, ResizingAnchor, ResizingMode, resizing
-from ...sample_data import FieldPath, LeafFormat, SampleDataGroup
-from ...sample_data.dtypes import NUMPY_TYPES
+from ...sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ...sample_data.formats import DECODED_IMAGE, ENCODED_IMAGE
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name
 from ...unknown_arguments import has_settings
+from ..field_steps import Parameters, PixelStep
 from ..image_use import (
     PIXELS,
     ImageUse,
@@ -50,6 +50,9 @@ _DT = types.DALIDataType
 _REALS = (_DT.FLOAT, _DT.FLOAT64, _DT.FLOAT16)
 _INTEGERS = (_DT.INT32, _DT.INT64, _DT.INT16, _DT.INT8, _DT.UINT8, _DT.UINT16, _DT.UINT32, _DT.UINT64)
 _PIXELS = (_DT.UINT8, _DT.INT16, _DT.FLOAT)
+
+_Values: TypeAlias = dict[FieldPath, Any]
+_Nodes: TypeAlias = Mapping[str, DataNode]
 
 
 class PixelFields(TypedDict, total=False):
@@ -163,9 +166,7 @@ class ImageTransformStep(PipelineStepBase):
         """Names and types of the parameters of the change of pixels."""
 
     @abstractmethod
-    def _in_graph(
-        self, image: DataNode, device: str, fill_value: float, is_mask: bool, parameters: Mapping[str, DataNode]
-    ) -> DataNode:
+    def _in_graph(self, image: Any, device: str, fill_value: float, is_mask: bool, parameters: _Nodes) -> Any:
         """Change an image, or a mask, in the graph; ``device`` is where an image file is decoded."""
 
     @property
@@ -201,115 +202,102 @@ class ImageTransformStep(PipelineStepBase):
         images = [path for kind in ("image", "mask") for path in find_paths(data_empty, self._fields[kind])]
         return dict.fromkeys(images, self._parameter_types()) if self.has_graph_form else None
 
-    def change_pixels(
-        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
-    ) -> DataNode:
+    def change_pixels(self, image: DataNode, leaf: LeafFormat, parameters: _Nodes, name: Name) -> DataNode:
         """See `PipelineStepBase.change_pixels`."""
         is_mask, is_on_gpu = name in self._fields["mask"], self._on_gpu and pipeline_has_gpu()
         if is_on_gpu and (is_mask or not self._is_encoded):
             image = image.gpu()
         fill_value = 0.0 if is_mask else self._fill_value
-        return self._in_graph(image, "mixed" if is_on_gpu else "cpu", fill_value, is_mask, parameters)
+        changed: DataNode = self._in_graph(image, "mixed" if is_on_gpu else "cpu", fill_value, is_mask, parameters)
+        return changed
 
     @do_not_convert
+    @np.errstate(all="ignore")  # which DALI does
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         images, masks, sizes = (self._values(data, kind) for kind in ("image", "mask", "hw"))
-        hw = self._size_of_all([*images.values()], [*masks.values()], [*sizes.values()])
+        is_graph = functions.is_node(*images.values(), *sizes.values())
+        hw = (self._size_of_nodes if is_graph else self._size_of_arrays)(images, masks, sizes)
         change = self._change_of(hw)
         for path, image in (images | masks).items():
             leaf = leaf_at(data, path)
             if self._is_encoded and path in images:
                 self._note_decoded(data, path)
-            data.set_item_in_path(path, self.change_pixels(image, leaf, change.parameters, path[-1]))
+            with naming_field(path):
+                data.set_item_in_path(path, self._changed(image, leaf, change, path[-1]))
         self._set_sizes(data, sizes, hw, change.output_hw)
         self._change_geometry(data, change.matrix)
         return data
 
-    @np.errstate(all="ignore")  # which DALI does
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        images, masks, sizes = (self._values(data, kind) for kind in ("image", "mask", "hw"))
-        files: dict[FieldPath, image_arrays.ImageFile] = {}
+    _process_arrays = _process
+
+    def _size_of_arrays(self, images: _Values, masks: _Values, sizes: _Values) -> Any:
+        """Height and width of all, ``(2,)``; files are opened in place of their bytes."""
         of_images = []
         for path, image in images.items() if self._is_encoded else ():
             with naming_field(path):
                 if isinstance(image, DeferredImage):
                     of_images.append(image.hw_of_file)
                 else:
-                    files[path] = image_arrays.ImageFile.opened(image)
-                    of_images.append(files[path].hw)
-        of_images += [image_transform.image_hw(image) for image in images.values() if not self._is_encoded]
-        of_images += [image_transform.image_hw(mask) for mask in masks.values()]
+                    images[path] = image_arrays.ImageFile.opened(image)
+                    of_images.append(images[path].hw)
+        decoded = masks if self._is_encoded else images | masks
+        of_images += map(image_transform.image_hw, decoded.values())
         if sizes:
-            hw = image_transform.one_size_of_fields([*of_images, *sizes.values()])
-        else:
-            hw = image_transform.one_size_of_all(functions.stack(*of_images), len(of_images))
-        change = self._change_of(hw)
-        for path, image in (images | masks).items():
-            if isinstance(image, DeferredImage):
-                if image.ndim == 1:
-                    self._note_decoded(data, path)
-                data.set_item_in_path(path, self._deferred(image, change))
-            elif path in masks:
-                data.set_item_in_path(path, change.changed(image, 0.0, True))
-            elif path in files:
-                self._note_decoded(data, path)
-                least_scale = change.least_scale if self._reduced_decoding else 1.0
-                with naming_field(path):
-                    decoded = files[path].decoded(least_scale)
-                data.set_item_in_path(path, change.changed(decoded.image, self._fill_value, False, decoded))
-            else:
-                data.set_item_in_path(path, change.changed(image, self._fill_value, False))
-        self._set_sizes(data, sizes, hw, change.output_hw)
-        self._change_geometry(data, change.matrix)
-        return data
+            return image_transform.one_size_of_fields([*of_images, *sizes.values()])
+        return image_transform.one_size_of_all(functions.stack(*of_images), len(of_images))
 
-    def _deferred(self, image: DeferredImage, change: ImagePlaneChange) -> DeferredImage:
-        """Note the change of an image whose pixels the graph changes."""
-        parameters = change.parameters.values()
-        if change.output_hw is None:
-            return image.changed(*parameters)
-        is_file = image.ndim == 1
-        frames, channels = ((), 3) if is_file else (image.shape[:-3], image.shape[-1])
-        return image.changed(*parameters, shape=(*frames, *change.output_hw, channels))
+    def _changed(self, image: Any, leaf: LeafFormat, change: ImagePlaneChange, name: Name) -> Any:
+        if functions.is_node(image):
+            return self.change_pixels(image, leaf, change.parameters, name)
+        if isinstance(image, DeferredImage):
+            parameters = change.parameters.values()
+            if change.output_hw is None:
+                return image.changed(*parameters)
+            frames, channels = ((), 3) if image.ndim == 1 else (image.shape[:-3], image.shape[-1])
+            return image.changed(*parameters, shape=(*frames, *change.output_hw, channels))
+        if isinstance(image, image_arrays.ImageFile):
+            decoded = image.decoded(change.least_scale if self._reduced_decoding else 1.0)
+            return change.changed(decoded.image, self._fill_value, False, decoded)
+        is_mask = name in self._fields["mask"]
+        return change.changed(image, 0.0 if is_mask else self._fill_value, is_mask)
 
-    def _size_of_all(self, images: list[Any], masks: list[Any], sizes: list[Any]) -> Any:
-        """The one size of images, masks and size fields, ``(2,)`` float32, or int32."""
-        decoded = masks if self._is_encoded else images + masks
-        of_decoded = [image_transform.image_hw(image) for image in decoded]
+    def _size_of_nodes(self, images: _Values, masks: _Values, sizes: _Values) -> Any:
+        """Height and width of all, ``(2,)``, in a graph."""
+        decoded = masks if self._is_encoded else images | masks
+        of_decoded = [image_transform.image_hw(image) for image in decoded.values()]
         if not sizes and (not self._is_encoded or not masks):
-            num_sizes = len(images + masks)
-            of_all = image_transform.sizes_of_encoded(images) if self._is_encoded else of_decoded[0]
+            num_sizes = len(images | masks)
+            of_all = image_transform.sizes_of_encoded([*images.values()]) if self._is_encoded else of_decoded[0]
             if not self._is_encoded and num_sizes > 1:
                 of_all = functions.stack(*of_decoded)
             return image_transform.one_size_of_all(of_all, num_sizes)
-        of_encoded = [image_transform.sizes_of_encoded([image]) for image in images] if self._is_encoded else []
-        return image_transform.one_size_of_fields([*of_encoded, *of_decoded, *sizes])
+        files = images.values() if self._is_encoded else ()
+        of_files = [image_transform.sizes_of_encoded([file]) for file in files]
+        return image_transform.one_size_of_fields([*of_files, *of_decoded, *sizes.values()])
 
-    def _values(self, data: SampleDataGroup, kind: str) -> dict[FieldPath, Any]:
+    def _values(self, data: SampleDataGroup, kind: str) -> _Values:
         return {path: data.get_item_in_path(path) for path in find_paths(data, self._fields[kind])}
 
     def _set_sizes(
-        self, data: SampleDataGroup, sizes: dict[FieldPath, Any], hw: Any, output_hw: tuple[int, int] | None
+        self, data: SampleDataGroup, sizes: _Values, hw: Any, output_hw: tuple[int, int] | None
     ) -> None:
         if output_hw is None or not sizes:
             return
         # Computed from the input size, so that its check is not optimized away.
         size = hw * np.float32(0) + np.array(output_hw, np.float32)
         for path in sizes:
-            dtype: Any = data.get_type_of_item_in_path(path)
+            dtype = leaf_at(data, path).dtype
             data.set_item_in_path(path, size if dtype == _DT.FLOAT else functions.cast(size, dtype))
 
     def _change_geometry(self, data: SampleDataGroup, matrix: Any) -> None:
-        changes: dict[str, tuple[Callable[[Any], Any], Callable[..., Any]]] = {
-            "point": (lambda given: given, image_transform.transformed_points),
-            "box": (image_transform.boxes_matrix, image_transform.transformed_boxes),
-        }
-        for kind, (matrix_of, transformed) in changes.items():
+        for kind, transformed in (
+            ("point", image_transform.transformed_points),
+            ("box", image_transform.transformed_boxes),
+        ):
             values = self._values(data, kind)
-            matrix_of_kind = matrix_of(matrix) if values else matrix
+            matrix_of_kind = image_transform.boxes_matrix(matrix) if values and kind == "box" else matrix
             for path, value in values.items():
-                dtype: Any = data.get_type_of_item_in_path(path)
-                data.set_item_in_path(path, transformed(value, matrix_of_kind, dtype))
+                data.set_item_in_path(path, transformed(value, matrix_of_kind, leaf_at(data, path).dtype))
         self._change_projections(data, matrix)
 
     def _change_projections(self, data: SampleDataGroup, matrix: Any) -> None:
@@ -321,7 +309,7 @@ class ImageTransformStep(PipelineStepBase):
         kinds: dict[Any, list[FieldPath]] = {}
         for path, value in values.items():
             device = value.device if functions.is_node(value) else "cpu"
-            kinds.setdefault((data.get_type_of_item_in_path(path), device), []).append(path)
+            kinds.setdefault((leaf_at(data, path).dtype, device), []).append(path)
         for (dtype, _), paths_of_kind in kinds.items():
             for paths in fields_of_elements(paths_of_kind):
                 changed = _changed_projections([values[path] for path in paths], rows, dtype)
@@ -361,17 +349,14 @@ class ResamplingStep(ImageTransformStep):
     def _parameter_types(self) -> Mapping[str, types.DALIDataType]:
         return Resampler.parameter_types(self._resampling(), self._is_encoded)
 
-    def _in_graph(
-        self, image: DataNode, device: str, fill_value: float, is_mask: bool, parameters: Mapping[str, DataNode]
-    ) -> DataNode:
+    def _in_graph(self, image: Any, device: str, fill_value: float, is_mask: bool, parameters: _Nodes) -> Any:
         resampler = Resampler.of_parameters(self._resampling(), self._output_hw, parameters)
         if resampler.decoded_part is not None:
             if is_mask:
                 resampler = resampler.of_whole_image()
             else:
                 image = resampler.decoded(image, device)
-        resampled: DataNode = resampler(image, fill_value, is_mask)
-        return resampled
+        return resampler(image, fill_value, is_mask)
 
     def _change_by(self, resampler: Resampler, matrix: Any, hw: Any, least_scale: float = 1.0) -> ImagePlaneChange:
         """The change by a resampler, which works on decoded images of a size."""
@@ -675,19 +660,15 @@ class HorizontalFlipper(ImageTransformStep):
     def _parameter_types(self) -> Mapping[str, types.DALIDataType]:
         return {"is_flipped": _DT.INT32}
 
-    def _in_graph(
-        self, image: DataNode, device: str, fill_value: float, is_mask: bool, parameters: Mapping[str, DataNode]
-    ) -> DataNode:
-        flipped: DataNode = fn.flip(image, horizontal=parameters["is_flipped"])
-        return flipped
+    def _in_graph(self, image: Any, device: str, fill_value: float, is_mask: bool, parameters: _Nodes) -> Any:
+        return fn.flip(image, horizontal=parameters["is_flipped"])
 
 
-_PADDED = {"padded_hw": _DT.INT32}
 _RULE = "an image has height, width, channels"
 _SIZE_TYPES = [_DT.INT32, _DT.INT64, _DT.UINT32, _DT.UINT64, _DT.INT16, _DT.UINT16, _DT.FLOAT, _DT.FLOAT64]
 
 
-class ImageToTileSizePadder(PipelineStepBase):
+class ImageToTileSizePadder(PixelStep):
     """Pads every image of a name, anywhere in the sample, at the bottom and on the right, to multiples of a tile.
 
     Input: decoded, ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, of any numbers,
@@ -703,7 +684,8 @@ class ImageToTileSizePadder(PipelineStepBase):
         ImageToTileSizePadder(image_name='image', tile_size_xy=(64, 32), hw_names=(), fill_value=0.0)
     """
 
-    treats_elements_alike = True
+    _needs = staticmethod(with_height_and_width)
+    _parameter_types: ClassVar = {"padded_hw": _DT.INT32}
 
     def __init__(
         self,
@@ -731,56 +713,39 @@ class ImageToTileSizePadder(PipelineStepBase):
         self._hw_names = as_names(hw_names, "hw_names")
         self._fill_value = number(fill_value, "fill_value")
 
-    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
-        """Declare that images stay as they are, whatever their layout."""
-        return [ImageUse(self._image_name, with_height_and_width, as_array)]
+    def _content_after(self, leaf: LeafFormat) -> ImageContent:
+        return as_array(leaf)
 
-    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges:
-        """Declare the size of each image after the step."""
-        return dict.fromkeys(data_empty.find_all_occurrences(self._image_name), _PADDED)
+    def _parameters(self) -> Parameters:
+        return self._padded_hw
 
-    def change_pixels(
-        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
-    ) -> DataNode:
-        """See `PipelineStepBase.change_pixels`."""
+    def _padded_hw(self, image: Any, leaf: LeafFormat) -> list[Any]:
+        if not functions.is_node(image) and image.ndim < 3:
+            raise FieldValueError(f"{_RULE[0].upper()}{_RULE[1:]}; got {image.shape}.")
+        height = axis_of_height(leaf)
+        image_hw = functions.shape_of(image, _DT.INT32)[height : height + 2 or None]
+        return [functions.failing_with(_RULE, self._padded, image_hw)]  # fails where there are fewer axes
+
+    def _in_graph(self, image: DataNode, leaf: LeafFormat, padded_hw: Any) -> DataNode:
         is_bool, height = leaf.dtype == _DT.BOOL, axis_of_height(leaf)
         padded: DataNode = fn.slice(
             fn.reinterpret(image, dtype=_DT.UINT8) if is_bool else image,  # `fn.slice` refuses bool
             start=[0, 0],
-            shape=parameters["padded_hw"],
+            shape=padded_hw,
             axes=[height, height + 1],
             out_of_bounds_policy="pad",
             fill_values=[self._fill_value],
         )
         return fn.reinterpret(padded, dtype=_DT.BOOL) if is_bool else padded
 
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        for path in data.find_all_occurrences(self._image_name):
-            image, leaf = data.get_item_in_path(path), leaf_at(data, path)
-            height = axis_of_height(leaf)
-            image_hw = image.shape(dtype=_DT.INT32)[height : height + 2 or None]
-            # Fails where there are fewer axes.
-            padded_hw = functions.failing_with(_RULE, self._padded, image_hw)
-            data.set_item_in_path(path, self.change_pixels(image, leaf, {"padded_hw": padded_hw}, path[-1]))
-        self._pad_sizes(data)
-        return data
+    def _on_array(self, image: Any, leaf: LeafFormat, padded_hw: Any) -> Any:
+        return image_arrays.padded(image, image.ndim + axis_of_height(leaf), padded_hw.tolist(), self._fill_value)
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        for path in data.find_all_occurrences(self._image_name):
-            image = data.get_item_in_path(path)
-            height = axis_of_height(leaf_at(data, path)) % max(image.ndim, 1)
-            if image.ndim < 3:
-                raise FieldValueError(f"{_RULE[0].upper()}{_RULE[1:]}; got {image.shape}.")
-            padded_hw = self._padded(np.array(image.shape[height : height + 2], np.int32))
-            if isinstance(image, DeferredImage):
-                shape = (*image.shape[:height], *padded_hw.tolist(), *image.shape[height + 2 :])
-                data.set_item_in_path(path, image.changed(padded_hw, shape=shape))
-                continue
-            data.set_item_in_path(path, image_arrays.padded(image, height, padded_hw.tolist(), self._fill_value))
-        self._pad_sizes(data)
-        return data
+    def _shape_after(self, shape: tuple[int, ...], leaf: LeafFormat, padded_hw: Any) -> tuple[int, ...]:
+        height = len(shape) + axis_of_height(leaf)
+        return (*shape[:height], *padded_hw.tolist(), *shape[height + 2 :])
 
-    def _pad_sizes(self, data: SampleDataGroup) -> None:
+    def _change_others(self, data: SampleDataGroup) -> None:
         for path in find_paths(data, self._hw_names):
             size_hw = data.get_item_in_path(path)
             padded_hw = self._padded(functions.cast(size_hw, _DT.INT32))
@@ -794,12 +759,13 @@ class ImageToTileSizePadder(PipelineStepBase):
         size: Any = width if width == height else functions.constant(tile_hw, size_hw, np.int32)
         return (size_hw + (tile_hw - 1)) // size * size
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        search = FieldSearch(data_empty, self)
-        images = search.find(self._image_name, "an image", [*NUMPY_TYPES], group_of="images")
+    def _find(self, search: FieldSearch) -> list[FieldPath]:
+        images = super()._find(search)
         search.find(self._hw_names, "a height and a width", _SIZE_TYPES, group_of="image sizes")
-        check_fill_value(search, images, [self._fill_value])
-        return search.result()
+        return images
+
+    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
+        check_fill_value(search, [path], [self._fill_value])
 
 
 def _checked_tile(tile: object) -> tuple[int, int]:

@@ -22,22 +22,13 @@ from ...draws.random_draws import IntegerDraw, RandomDraw, UniformDraw
 from ...operators import functions as f
 from ...operators import image_pixels as pixels
 from ...operators.array_packages import needed_package
-from ...operators.deferred_images import DeferredImage
-from ...operators.element_selection import leaf_at
-from ...operators.image_pixels import (
-    Image,
-    looked_up,
-    recolored,
-    scaled,
-    scaling_table,
-)
+from ...operators.image_pixels import Image, looked_up, recolored, scaled, scaling_table
 from ...sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name
-from ..image_use import ImageUse, as_pixels, white_at_full_scale
-from ..named_fields import FieldSearch, Key, Names
-from ..pipeline_step_base import PipelineStepBase, PixelChanges
-from .image_pixel_steps import ArrayChange, ImagePixelStep, Parameters, change_images
+from ..field_steps import Parameters, PixelStep
+from ..image_use import as_pixels, white_at_full_scale
+from ..named_fields import FieldSearch, Key, Names, required_names
 
 IMAGE_TYPES = (DALIImageType.RGB, DALIImageType.BGR, DALIImageType.YCbCr, DALIImageType.GRAY)
 _RGB, _BGR, _YCBCR, _GRAY = IMAGE_TYPES
@@ -73,7 +64,7 @@ _OPENCV_CODES: Mapping[tuple[DALIImageType, DALIImageType], str] = {
 }
 
 
-class ImageColorSpaceConverter(ImagePixelStep):
+class ImageColorSpaceConverter(PixelStep):
     """Converts every image of a name, anywhere in the sample, to another color space.
 
     Input: decoded, ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, uint8 in
@@ -91,6 +82,7 @@ class ImageColorSpaceConverter(ImagePixelStep):
     _dtypes = (DALIDataType.UINT8,)
     _needs = staticmethod(white_at_full_scale)
 
+    array_form_needs = ("cv2",)
     image_tolerance = 1 / 255  # one level, from and to YCbCr
 
     def __init__(
@@ -106,30 +98,23 @@ class ImageColorSpaceConverter(ImagePixelStep):
         Raises:
             SettingError: A color space is none of these.
         """
-        super().__init__(image_names)
-        self._draws = ()
+        self._image_names = required_names(image_names, "image_names")
         self._from_image_type = choice(from_image_type, "from_image_type", IMAGE_TYPES)
         self._to_image_type = choice(to_image_type, "to_image_type", IMAGE_TYPES)
 
-    def _in_graph(self, image: DataNode, dtype: DALIDataType, *parameters: Any) -> DataNode:
+    def _in_graph(self, image: DataNode, leaf: LeafFormat) -> DataNode:
         before, after = self._from_image_type, self._to_image_type
         if before == after:  # which DALI refuses
             return image
-        converted: DataNode = fn.color_space_conversion(
-            pixels.with_pixels(image), image_type=before, output_type=after
-        )
-        return converted
+        return fn.color_space_conversion(pixels.with_pixels(image), image_type=before, output_type=after)
 
-    def _deferred(self, parameters: Parameters, image: Any) -> Any:
-        num_channels = 1 if self._to_image_type == _GRAY else 3
-        return image.changed(find_shape=lambda: (*image.shape[:-1], num_channels))
+    def _shape_after(self, shape: tuple[int, ...], leaf: LeafFormat) -> tuple[int, ...]:
+        return (*shape[:-1], 1 if self._to_image_type == _GRAY else 3)
 
-    def _array_change(self) -> ArrayChange | None:
-        before, after = self._from_image_type, self._to_image_type
-        return None if before == after else self._converted
-
-    def _converted(self, image: Image) -> Image:
+    def _on_array(self, image: Image, leaf: LeafFormat) -> Image:
         spaces = self._from_image_type, self._to_image_type
+        if spaces[0] == spaces[1]:
+            return pixels.checked_image(image, needs_pixels=False)
         pixels.checked_image(image, needs_pixels=True, num_channels=[1 if spaces[0] == _GRAY else 3])
         if spaces in _MATRICES:
             return recolored(image, _MATRICES[spaces])
@@ -151,7 +136,7 @@ _VALUES = ("brightness", "contrast", "hue", "saturation")  # in the order in whi
 _NO_CHANGE = {"brightness": 0.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.0, "swap": 0.0}
 _PERMUTATIONS = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (2, 1, 0), (2, 0, 1), (1, 2, 0))
 
-_NUMBERS = ("delta", "alpha", "gain", "gain_after")  # of a `_Change`
+_NUMBERS = ("delta", "alpha", "gain", "gain_after")
 
 _NO_COLOR_CHANGE = 1e-5  # of a matrix: changes no level
 
@@ -159,7 +144,7 @@ _NO_COLOR_CHANGE = 1e-5  # of a matrix: changes no level
 _YIQ_FROM_RGB = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.523, 0.311]])
 
 
-class PhotoMetricDistorter(PipelineStepBase):
+class PhotoMetricDistorter(PixelStep):
     """Changes brightness, contrast, saturation, hue and the order of channels of every image of a name at random.
 
     Input and output: ``(height, width, 3)`` or a clip ``(frames, height, width, 3)``, with or without a layout,
@@ -192,7 +177,9 @@ class PhotoMetricDistorter(PipelineStepBase):
         >>> step = PhotoMetricDistorter("image", [-32, 32], [-18, 18], [0.5, 1.5], [0.5, 1.5], key="rig")
     """
 
-    treats_elements_alike = True
+    _dtypes = None
+    _needs = staticmethod(white_at_full_scale)
+
     array_form_needs = ("cv2",)
     image_tolerance = 1 / 255  # of uint8: one level, as soon as saturation, hue or swap may occur
 
@@ -260,95 +247,59 @@ class PhotoMetricDistorter(PipelineStepBase):
 
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
         """Declare the decisions, the values, and the order of channels; nothing if nothing can change."""
-        return self._draws if any(map(self._may, _PARTS)) else ()
+        return self._draws if self._may(*_PARTS) else ()
 
-    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
-        """Declare that images must have their full range."""
-        return [ImageUse(self._image_name, white_at_full_scale, _clamped)]
+    def _content_after(self, leaf: LeafFormat) -> ImageContent:
+        return attrs.evolve(as_pixels(leaf), value_range=white_at_full_scale(leaf).value_range)
 
-    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges:
-        """Declare the parameters of the change of each image."""
-        may_recolor = any(map(self._may, _PARTS[2:]))
-        names = (*_NUMBERS, *["matrix"] * may_recolor) if any(map(self._may, _PARTS)) else ()
-        parameters = dict.fromkeys(names, _DT.FLOAT)
-        return dict.fromkeys(data_empty.find_all_occurrences(self._image_name), parameters) if names else {}
+    def _image_paths(self, data: SampleDataGroup) -> list[FieldPath]:
+        return super()._image_paths(data) if self._may(*_PARTS) else []
 
-    def change_pixels(
-        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
-    ) -> DataNode:
-        """See `PipelineStepBase.change_pixels`."""
-        if self._enforce_process_on_gpu and pixels.pipeline_has_gpu():
-            image = image.gpu()
-        return _changed(image, self._change_of(parameters), leaf.dtype == _DT.UINT8)
-
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        if not any(map(self._may, _PARTS)):
-            return data
-        parameters = self._parameters()
-        for path in data.find_all_occurrences(self._image_name):
-            image = data.get_item_in_path(path)
-            data.set_item_in_path(path, self.change_pixels(image, leaf_at(data, path), parameters, path[-1]))
-        return data
+    @property
+    def _parameter_types(self) -> dict[str, types.DALIDataType]:
+        return dict.fromkeys((*_NUMBERS, *["matrix"] * self._may(*_PARTS[2:])), _DT.FLOAT)
 
     @do_not_convert
-    def _parameters(self) -> dict[str, Any]:
-        """Compute the numbers of a `_Change`, as nodes or arrays."""
+    def _parameters(self) -> Parameters:
+        """Compute `_NUMBERS`: delta, contrast, its part before the matrix and that after it; and the matrix."""
         drawn = {draw.name: self.draw(draw.name) for draw in self._draws}  # in the order of the declaration
         values = f.stack(*[drawn[part] for part in _PARTS[:4]], f.cast(drawn["permutation"], _DT.FLOAT))
         decisions = f.stack(*[drawn[f"{part}_decision"] for part in _PARTS])
         probabilities = np.array([self._probabilities[part] for part in _PARTS], np.float32)
         no_change = f.constant([_NO_CHANGE[part] for part in _PARTS], values)
         done = (values - no_change) * (decisions < probabilities) + no_change  # (5,)
-
         alpha = done[1]
         early = (alpha - 1.0) * f.cast(drawn["contrast_is_early"], _DT.FLOAT) + 1.0
         # A gain above 1 must be clamped before the matrix; one below 1 needs no clamp and may be part of it.
         gain = f.maximum(early, np.float32(1.0))
-        parameters = dict(zip(_NUMBERS, (done[0], alpha, gain, alpha / gain), strict=True))
-        return {**parameters, "matrix": self._matrix(done)} if any(map(self._may, _PARTS[2:])) else parameters
+        numbers = [done[0], alpha, gain, alpha / gain, *self._matrix(done)]
+        return lambda image, leaf: numbers
 
-    def _change_of(self, parameters: Mapping[str, Any]) -> _Change:
-        may_recolor = "matrix" in parameters
-        is_two_stages = (any if may_recolor else all)(map(self._may, ("brightness", "contrast")))
-        return _Change(**{"matrix": None, **parameters}, is_two_stages=is_two_stages)
+    def _is_two_stages(self, may_recolor: bool) -> bool:
+        """Whether ``clamp(gain (x + delta))`` is computed before the rest."""
+        return (any if may_recolor else all)(map(self._may, ("brightness", "contrast")))
 
-    def _may(self, part: str) -> bool:
-        """Whether a part has a probability and a range with which it changes anything."""
-        limits = self._ranges.get(part)
-        return self._probabilities[part] > 0 and limits != (_NO_CHANGE[part],) * 2
+    def _may(self, *parts: str) -> bool:
+        """Whether one of some parts has a probability and a range with which it changes anything."""
+        return any(
+            self._probabilities[part] > 0 and self._ranges.get(part) != (_NO_CHANGE[part],) * 2 for part in parts
+        )
 
-    def _matrix(self, done: Any) -> Any:
-        """The matrix of saturation, hue and swap, ``(9,)`` float32."""
+    def _matrix(self, done: Any) -> list[Any]:
+        """The matrix of saturation, hue and swap, ``(9,)`` float32; none where there is none of these."""
+        if not self._may(*_PARTS[2:]):
+            return []
         table = f.constant(_matrix_table(self._is_bgr), done)  # (permutation, 3, 9)
         of_permutation = table[f.cast(done[4], _DT.INT32)]
         saturation, angle_rad = done[2], done[3] * np.float32(math.pi / 180)
         weights = f.stack(f.constant(1.0, done), saturation * f.cos(angle_rad), saturation * f.sin(angle_rad))
-        return f.reductions.sum(of_permutation * f.reshape(weights, shape=[3, 1]), axes=[0])
+        return [f.reductions.sum(of_permutation * f.reshape(weights, shape=[3, 1]), axes=[0])]
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        if not any(map(self._may, _PARTS)):
-            return data
-        parameters = self._parameters()
-        paths = data.find_all_occurrences(self._image_name)
-        change_images(data, paths, lambda image: self._changed_array(image, parameters))
-        return data
-
-    def _changed_array(self, image: Any, parameters: Mapping[str, Any]) -> Any:
-        if isinstance(image, DeferredImage):
-            return image.changed(*parameters.values())
-        return _changed_array(image, self._change_of(parameters))
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        search = FieldSearch(data_empty, self)
-        for path in search.find(self._image_name, "an image", group_of="images"):
-            dtype = leaf_at(data_empty, path).dtype
-            if dtype not in (_DT.UINT8, _DT.FLOAT):
-                problem = f"must be UINT8 (an image in [0, 255]) or FLOAT (in [0, 1]), got {dtype.name}"
-                search.add(problem, path, AssertionError)  # the class that callers of the published API catch
-            self._check_brightness(search, path, leaf_at(data_empty, path))
-        return search.result()
-
-    def _check_brightness(self, search: FieldSearch, path: FieldPath, leaf: LeafFormat) -> None:
+    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
+        leaf = search.leaf(path)
+        if leaf.dtype not in (_DT.UINT8, _DT.FLOAT):
+            problem = f"must be UINT8 (an image in [0, 255]) or FLOAT (in [0, 1]), got {leaf.dtype.name}"
+            search.add(problem, path, AssertionError)  # the class that callers of the published API catch
         delta = max(map(abs, self._ranges["brightness"]))
         is_unit = leaf.dtype == _DT.FLOAT and leaf.content.value_range is not None
         if is_unit and delta > 1 and self._may("brightness"):
@@ -360,58 +311,52 @@ class PhotoMetricDistorter(PipelineStepBase):
                 path,
             )
 
+    def _on_array(
+        self, image: Image, leaf: LeafFormat, delta: Any, alpha: Any, gain: Any, gain_after: Any, turn: Any = None
+    ) -> Image:
+        """Change an image, as in the graph; what a sample leaves as it is costs nothing."""
+        pixels.checked_image(image, needs_pixels=False, num_channels=() if turn is None else (3,))
+        is_uint8, is_two_stages = image.dtype == np.uint8, self._is_two_stages(turn is not None)
+        white = np.float32(255.0 if is_uint8 else 1.0)
+        offset = delta * (1 / white)
+        stages: list[tuple[np.float32, np.float32]] = []
+        if is_two_stages:
+            stages.append((gain, gain * offset * white))
+        elif turn is None:
+            stages.append((alpha, alpha * offset * white))
+        matrix = None if turn is None else (turn * gain_after).reshape(3, 3)
+        if matrix is not None and np.abs(matrix - gain_after * np.eye(3)).max() < _NO_COLOR_CHANGE:
+            matrix = None
+        if matrix is None and (turn is not None or is_two_stages):
+            stages.append((gain_after, np.float32(0)))
+        stages = [(gain, shift) for gain, shift in stages if gain != 1 or shift != 0]
+        if is_uint8:
+            image = _scaled_levels(image, stages)
+            return image if matrix is None else recolored(image, matrix, is_own=bool(stages))
+        for gain, shift in stages:
+            image = scaled(image, gain, shift)
+            np.clip(image, 0, 1, out=image)
+        if matrix is not None:
+            image = recolored(image, matrix, is_own=bool(stages))
+        return np.clip(image, 0, 1)
 
-def _clamped(leaf: LeafFormat) -> ImageContent:
-    return attrs.evolve(as_pixels(leaf), value_range=white_at_full_scale(leaf).value_range)
-
-
-@attrs.frozen
-class _Change:
-    """What is done to the images of a sample: ``clamp(gain_after * matrix * clamp(gain * (x + delta)))``.
-
-    Attributes:
-        delta: What is added.
-        alpha: Contrast.
-        gain: The part of ``alpha`` before the matrix, at least 1.
-        gain_after: The other part, at least 0.
-        matrix: ``(9,)``; None for the unit matrix.
-        is_two_stages: Whether values are clamped before the last change.
-    """
-
-    delta: Any
-    alpha: Any
-    gain: Any
-    gain_after: Any
-    matrix: Any
-    is_two_stages: bool
-
-
-def _changed_array(image: Image, change: _Change) -> Image:
-    """Change an image, as `_changed` does; what a sample leaves as it is costs nothing."""
-    pixels.checked_image(image, needs_pixels=False, num_channels=() if change.matrix is None else (3,))
-    is_uint8 = image.dtype == np.uint8
-    white = np.float32(255.0 if is_uint8 else 1.0)
-    offset = change.delta * (1 / white)
-    stages: list[tuple[np.float32, np.float32]] = []
-    if change.matrix is None and not change.is_two_stages:
-        stages.append((change.alpha, change.alpha * offset * white))
-    if change.is_two_stages:
-        stages.append((change.gain, change.gain * offset * white))
-    matrix = None if change.matrix is None else (change.matrix * change.gain_after).reshape(3, 3)
-    if matrix is not None and np.abs(matrix - change.gain_after * np.eye(3)).max() < _NO_COLOR_CHANGE:
-        matrix = None
-    if matrix is None and (change.matrix is not None or change.is_two_stages):
-        stages.append((change.gain_after, np.float32(0)))
-    stages = [(gain, shift) for gain, shift in stages if gain != 1 or shift != 0]
-    if is_uint8:
-        image = _scaled_levels(image, stages)
-        return image if matrix is None else recolored(image, matrix, is_own=bool(stages))
-    for gain, shift in stages:
-        image = scaled(image, gain, shift)
-        np.clip(image, 0, 1, out=image)
-    if matrix is not None:
-        image = recolored(image, matrix, is_own=bool(stages))
-    return np.clip(image, 0, 1)
+    def _in_graph(
+        self, image: Any, leaf: LeafFormat, delta: Any, alpha: Any, gain: Any, gain_after: Any, turn: Any = None
+    ) -> Any:
+        if self._enforce_process_on_gpu and pixels.pipeline_has_gpu():
+            image = image.gpu()
+        is_uint8, is_two_stages = leaf.dtype == _DT.UINT8, self._is_two_stages(turn is not None)
+        white = 255.0 if is_uint8 else 1.0
+        offset = delta * (1 / white)
+        if is_two_stages:
+            image = _scaled(image, gain, gain * offset, leaf.dtype)
+        if turn is None:
+            gain, offset = (gain_after, 0.0) if is_two_stages else (alpha, alpha * offset)
+            return _scaled(image, gain, offset, leaf.dtype)
+        matrix = fn.reshape(turn * gain_after, shape=[3, 3])
+        recolored = fn.coord_transform(image, M=matrix, T=[0.0, 0.0, 0.0], dtype=leaf.dtype)
+        # In a batch without any pixels it loses the channels.
+        return _clamped(fn.reshape(recolored, shape=image.shape()), leaf.dtype)
 
 
 def _scaled_levels(image: Image, stages: Sequence[tuple[np.float32, np.float32]]) -> Image:
@@ -422,33 +367,17 @@ def _scaled_levels(image: Image, stages: Sequence[tuple[np.float32, np.float32]]
     return looked_up(image, second[first])
 
 
-@do_not_convert
-def _changed(image: DataNode, change: _Change, is_uint8: bool) -> DataNode:
-    """Change images; uint8 needs no clamp of its own, since DALI saturates where it converts."""
-    dtype, white, clamped = (_DT.UINT8, 255.0, _as_it_is) if is_uint8 else (_DT.FLOAT, 1.0, dali_math.clamp)
-    offset = change.delta * (1 / white)
-    if change.matrix is None and not change.is_two_stages:
-        return clamped(_scaled(image, change.alpha, change.alpha * offset, dtype), 0.0, 1.0)
-    if change.is_two_stages:
-        image = clamped(_scaled(image, change.gain, change.gain * offset, dtype), 0.0, 1.0)
-    if change.matrix is None:
-        return clamped(_scaled(image, change.gain_after, 0.0, dtype), 0.0, 1.0)
-    matrix = fn.reshape(change.matrix * change.gain_after, shape=[3, 3])
-    recolored = fn.coord_transform(image, M=matrix, T=[0.0, 0.0, 0.0], dtype=dtype)
-    # In a batch without any pixels it loses the channels.
-    return clamped(fn.reshape(recolored, shape=image.shape()), 0.0, 1.0)
-
-
-def _as_it_is(image: DataNode, low: float, high: float) -> DataNode:
-    return image
+def _clamped(image: DataNode, dtype: types.DALIDataType) -> DataNode:
+    """Limit to [0, 1]; uint8 needs no clamp of its own, since DALI saturates where it converts."""
+    return image if dtype == _DT.UINT8 else dali_math.clamp(image, 0.0, 1.0)
 
 
 def _scaled(image: DataNode, gain: DataNode, offset: DataNode | float, dtype: types.DALIDataType) -> DataNode:
-    """Compute ``gain * image + offset * range of dtype``, saturated."""
+    """Multiply by a gain and add an offset, which is a fraction of the full range, and limit to that."""
     scaled: DataNode = fn.brightness_contrast(
         image, brightness=gain, brightness_shift=offset, contrast=1.0, contrast_center=0.0, dtype=dtype
     )
-    return scaled
+    return _clamped(scaled, dtype)
 
 
 @functools.cache

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
@@ -16,19 +17,20 @@ from nvidia.dali.data_node import DataNode
 from ...checks import choice, field_name, flag, probability
 from ...engine.dali.graph_definition import branched, decoded_in_one_batch
 from ...engine.dali.texts import failing_with
-from ...operators import functions, image_arrays
+from ...operators import image_arrays
 from ...operators.deferred_images import DeferredImage
 from ...operators.image_pixels import decoded_in_graph
-from ...sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup, formats
+from ...sample_data import FieldPath, GroupFormat, ImageContent, LeafFormat, SampleDataGroup, formats
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name
-from ..image_use import ImageUse, no_images
+from ..field_steps import PixelStep
+from ..image_use import no_images
 from ..named_fields import FieldSearch, Names, find_paths, required_names
-from ..pipeline_step_base import PipelineStepBase, PixelChanges, naming_field
+from ..pipeline_step_base import PipelineStepBase
 from .image_colors import IMAGE_TYPES
 
 
-class ImageDecoder(PipelineStepBase):
+class ImageDecoder(PixelStep):
     """Decodes every image field of a name, anywhere in the sample.
 
     Input: the bytes of an image file, ``(num_bytes,)`` uint8 (JPEG, PNG, WebP, BMP, TIFF, JPEG 2000, ...). A field
@@ -40,8 +42,10 @@ class ImageDecoder(PipelineStepBase):
     only that in a graph.
     """
 
-    treats_elements_alike = True
     array_form_needs = image_arrays.DECODING_NEEDS
+    _cannot, _what, _holds = "decode", "an encoded image", "the bytes of an image file"
+    _dtypes = (types.DALIDataType.UINT8,)
+    _needs = formats.ENCODED_IMAGE
 
     def __init__(
         self, image_name: Name, use_device_mixed: bool, hw_decoder_load: float = 0.65, as_bgr: bool = False
@@ -66,53 +70,21 @@ class ImageDecoder(PipelineStepBase):
         self._hw_decoder_load = probability(hw_decoder_load, "hw_decoder_load")
         self._as_bgr = flag(as_bgr, "as_bgr")
 
-    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
-        """Declare that image files become images."""
-        return [ImageUse(self._image_name, formats.ENCODED_IMAGE, formats.DECODED_IMAGE)]
+    def _content_after(self, leaf: LeafFormat) -> ImageContent:
+        return formats.DECODED_IMAGE
 
-    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges:
-        """Declare that images are decoded."""
-        return {path: {} for path in data_empty.find_all_occurrences(self._image_name)}
+    def _adjust_format(self, data: SampleDataGroup, path: FieldPath) -> None:
+        data.change_type_of_data_and_remove_data(path, types.DALIDataType.UINT8, new_ndim=3)
 
-    def change_pixels(
-        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
-    ) -> DataNode:
-        """See `PipelineStepBase.change_pixels`."""
-        decoded: DataNode = self._decoded(image)
-        return decoded
-
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        for path in data.find_all_occurrences(self._image_name):
-            encoded = data.get_item_in_path(path)
-            data.change_type_of_data_and_remove_data(path, types.DALIDataType.UINT8, new_ndim=3)
-            with naming_field(path):
-                data.set_item_in_path(path, self._decoded(encoded))
-        return data
-
-    _process_arrays = _process
-
-    @do_not_convert
-    def _decoded(self, encoded: Any) -> Any:
-        if isinstance(encoded, DeferredImage):
-            return encoded.decoded()
-        if not functions.is_node(encoded):
-            return image_arrays.decoded_image(encoded, as_bgr=self._as_bgr)
+    def _in_graph(self, image: DataNode, leaf: LeafFormat) -> DataNode:
         output_type = types.DALIImageType.BGR if self._as_bgr else types.DALIImageType.RGB
-        return decoded_in_graph(encoded, self._use_device_mixed, output_type, self._hw_decoder_load)
+        return decoded_in_graph(image, self._use_device_mixed, output_type, self._hw_decoder_load)
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        search = FieldSearch(data_empty, self, cannot="decode")
-        paths = search.find(
-            self._image_name,
-            "an encoded image",
-            [types.DALIDataType.UINT8],
-            group_of="images",
-            holds="the bytes of an image file",
-        )
-        search.raise_problems()
-        for path in paths:
-            data_empty.change_type_of_data_and_remove_data(path, types.DALIDataType.UINT8, new_ndim=3)
-        return data_empty
+    def _on_array(self, image: npt.NDArray[np.uint8], leaf: LeafFormat) -> npt.NDArray[np.uint8]:
+        return image_arrays.decoded_image(image, as_bgr=self._as_bgr)
+
+    def _deferred(self, image: DeferredImage, leaf: LeafFormat) -> DeferredImage:
+        return image.decoded()
 
 
 _SAME_SIZE = "the frames of a sequence must have the same size, and these have not"
@@ -210,10 +182,9 @@ class FrameSequenceDecoder(PipelineStepBase):
     def _adjusted(self, data: SampleDataGroup, paths: Sequence[FieldPath]) -> SampleDataGroup:
         """The output format: a field at each of the paths, where a group was."""
         adjusted = data.format
+        clip = formats.leaf_format(types.DALIDataType.UINT8, ndim=4, content=formats.DECODED_CLIP)
         for path in paths:
-            adjusted = _with_leaf(
-                adjusted, path, formats.leaf_format(types.DALIDataType.UINT8, ndim=4, content=formats.DECODED_CLIP)
-            )
+            adjusted = _with_leaf(adjusted, path, clip)
         return data._with_own_switches(SampleDataGroup.from_format(adjusted))
 
 

@@ -3,112 +3,36 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
 import numpy as np
 import nvidia.dali.fn as fn
 from numpy.typing import NDArray
-from nvidia.dali.data_node import DataNode
 from nvidia.dali.types import DALIDataType
 
 from ...checks import choice, field_name, number_list
 from ...errors import FieldValueError, SettingError
 from ...operators import image_pixels as pixels
-from ...operators.deferred_images import DeferredImage
-from ...operators.element_selection import NUMBER_TYPES, leaf_at
+from ...operators.element_selection import NUMBER_TYPES
 from ...operators.functions import cast_array
-from ...sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
+from ...sample_data import FieldPath, ImageContent, LeafFormat
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.formats import describe_range
-from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name
-from ..image_use import ARRAY, PIXELS, ImageUse, as_pixels, is_far_outside, range_before
-from ..named_fields import FieldSearch, change_type
-from ..pipeline_step_base import PipelineStepBase, PixelChanges
-from .image_pixel_steps import change_images
+from ..field_steps import PixelStep
+from ..image_use import ARRAY, as_array, as_pixels, is_far_outside, range_before
+from ..named_fields import FieldSearch
 
-_ACCEPTED_INPUTS = (
-    DALIDataType.UINT8,
-    DALIDataType.INT16,
-    DALIDataType.UINT16,
-    DALIDataType.INT32,
-    DALIDataType.FLOAT16,
-    DALIDataType.FLOAT,
-)
-_DIRECT_OUTPUTS = (DALIDataType.FLOAT, DALIDataType.FLOAT16, DALIDataType.UINT8, DALIDataType.INT8)
+_DT = DALIDataType
+_ACCEPTED_INPUTS = (_DT.UINT8, _DT.INT16, _DT.UINT16, _DT.INT32, _DT.FLOAT16, _DT.FLOAT)
+_DIRECT_OUTPUTS = (_DT.FLOAT, _DT.FLOAT16, _DT.UINT8, _DT.INT8)
 _LAYOUTS = ("", "HWC", "CHW", "FHWC", "FCHW")
 _FAR_MORE_THAN_1 = 10  # extent of a range
 
 
-class _ImageConverter(PipelineStepBase):
-    """Changes all images of a name, and gives them another type."""
-
-    treats_elements_alike = True
-
-    _image_name: Name
-    _output_type = DALIDataType.FLOAT
-
-    @abstractmethod
-    def _in_graph(self, images: list[Any], dtypes: list[DALIDataType]) -> list[Any]:
-        """Get the nodes after the change, for nodes and their types."""
-
-    @abstractmethod
-    def _on_array(self, image: NDArray[Any]) -> NDArray[Any]:
-        """Get the array after the change."""
-
-    def _check_against(self, search: FieldSearch, path: FieldPath, leaf: LeafFormat) -> None:
-        """Add problems of an image."""
-
-    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges:
-        """Declare that images are changed by settings alone."""
-        return {path: {} for path in data_empty.find_all_occurrences(self._image_name)}
-
-    def change_pixels(
-        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
-    ) -> DataNode:
-        """See `PipelineStepBase.change_pixels`."""
-        (changed,) = self._in_graph([image], [leaf.dtype])
-        return changed  # type: ignore[no-any-return]
-
-    @do_not_convert
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        paths = data.find_all_occurrences(self._image_name)
-        images = [data.get_item_in_path(path) for path in paths]
-        changed = self._in_graph(images, [leaf_at(data, path).dtype for path in paths])
-        for path, image in zip(paths, changed, strict=True):
-            change_type(data, path, self._output_type)
-            data.set_item_in_path(path, image)
-        return data
-
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        change_images(data, data.find_all_occurrences(self._image_name), self._changed, self._output_type)
-        return data
-
-    def _changed(self, image: Any) -> Any:
-        if isinstance(image, DeferredImage):
-            dtype = NUMPY_TYPES[self._output_type]
-            return image.changed(find_shape=lambda: self._shape_after(image.shape), dtype=dtype)
-        return self._on_array(image)
-
-    def _shape_after(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Get the shape of the output."""
-        return shape
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        search = FieldSearch(data_empty, self)
-        paths = search.find(self._image_name, "an image", [*NUMPY_TYPES], group_of="images")
-        for path in paths:
-            self._check_against(search, path, leaf_at(data_empty, path))
-        search.raise_problems()
-        for path in paths:
-            change_type(data_empty, path, self._output_type)
-        return data_empty
-
-
-class ImageMeanStdDevNormalizer(_ImageConverter):
+class ImageMeanStdDevNormalizer(PixelStep):
     """Normalizes every image of a name, anywhere in the sample, by a mean and a standard deviation.
 
     Input: decoded, ``(height, width, channels)``, layout ``HWC`` or none, or a clip
@@ -130,17 +54,18 @@ class ImageMeanStdDevNormalizer(_ImageConverter):
 
     Example:
         >>> step = ImageMeanStdDevNormalizer("image", [123.675, 116.28, 103.53], [58.395, 57.12, 57.375])
-        >>> step = ImageMeanStdDevNormalizer("image", 0.0, 255.0, DALIDataType.FLOAT16)  # all channels alike
+        >>> step = ImageMeanStdDevNormalizer("image", 0.0, 255.0, _DT.FLOAT16)  # all channels alike
     """
 
     array_form_needs = ("cv2",)
+    _output_type: DALIDataType
 
     def __init__(
         self,
         image_name: Name,
         mean: float | Sequence[float] | NDArray[np.generic],
         std_dev: float | Sequence[float] | NDArray[np.generic],
-        output_type: DALIDataType = DALIDataType.FLOAT,
+        output_type: DALIDataType = _DT.FLOAT,
         *,
         output_layout: str = "",
     ) -> None:
@@ -172,28 +97,22 @@ class ImageMeanStdDevNormalizer(_ImageConverter):
                 f"{len(self._std_dev)} numbers."
             )
 
-    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
-        """Declare which values and which layout images get."""
-        return [ImageUse(self._image_name, PIXELS, self._content_after)]
-
-    def _in_graph(self, images: list[Any], dtypes: list[DALIDataType]) -> list[Any]:
+    def _in_graph(self, image: Any, leaf: LeafFormat) -> Any:
         num_channels = max(len(self._mean), len(self._std_dev))
         is_direct = self._output_type in _DIRECT_OUTPUTS
-        normalized = [
-            fn.crop_mirror_normalize(
-                image if dtype in _ACCEPTED_INPUTS else fn.cast(image, dtype=DALIDataType.FLOAT),
-                mean=[*self._mean],
-                std=[*self._std_dev],
-                dtype=self._output_type if is_direct else DALIDataType.FLOAT,
-                output_layout=self._output_layout,
-                mirror=pixels.zero_where_channels_fit(image, num_channels) if num_channels > 1 else 0,
-            )
-            for image, dtype in zip(images, dtypes, strict=True)
-        ]
-        return normalized if is_direct else [fn.cast(image, dtype=self._output_type) for image in normalized]
+        normalized = fn.crop_mirror_normalize(
+            image if leaf.dtype in _ACCEPTED_INPUTS else fn.cast(image, dtype=_DT.FLOAT),
+            mean=[*self._mean],
+            std=[*self._std_dev],
+            dtype=self._output_type if is_direct else _DT.FLOAT,
+            output_layout=self._output_layout,
+            mirror=pixels.zero_where_channels_fit(image, num_channels) if num_channels > 1 else 0,
+        )
+        return normalized if is_direct else fn.cast(normalized, dtype=self._output_type)
 
-    def _on_array(self, image: NDArray[Any]) -> NDArray[Any]:
-        num_channels = self._checked(image).shape[-1]
+    def _on_array(self, image: NDArray[Any], leaf: LeafFormat) -> NDArray[Any]:
+        self._check_array(image)
+        num_channels = image.shape[-1]
         mean = np.broadcast_to(np.array(self._mean, np.float32), num_channels)
         factor = np.broadcast_to(np.float32(1) / np.array(self._std_dev, np.float32), num_channels)
         is_transposed = self._output_layout.endswith("CHW")
@@ -204,12 +123,11 @@ class ImageMeanStdDevNormalizer(_ImageConverter):
         converted: NDArray[Any] = cast_array(pixels.scaled_channels(image, mean, factor, is_transposed), dtype)
         return converted
 
-    def _shape_after(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+    def _shape_after(self, shape: tuple[int, ...], leaf: LeafFormat) -> tuple[int, ...]:
         *frames, height, width, channels = shape
-        is_transposed = self._output_layout.endswith("CHW")
-        return (*frames, channels, height, width) if is_transposed else shape
+        return (*frames, channels, height, width) if self._output_layout.endswith("CHW") else shape
 
-    def _checked(self, image: NDArray[Any]) -> NDArray[Any]:
+    def _check_array(self, image: NDArray[Any]) -> None:
         pixels.checked_image(image, needs_pixels=False)
         layout, num_means = self._output_layout, max(len(self._mean), len(self._std_dev))
         if num_means not in (1, image.shape[-1]):
@@ -219,9 +137,9 @@ class ImageMeanStdDevNormalizer(_ImageConverter):
             )
         if layout and len(layout) != image.ndim:
             raise FieldValueError(f"an image of shape {image.shape} cannot get the layout {layout}")
-        return image
 
-    def _check_against(self, search: FieldSearch, path: FieldPath, leaf: LeafFormat) -> None:
+    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
+        leaf = search.leaf(path)
         content = leaf.content
         unfit = fractions_problem(self._mean, self._std_dev, range_before(leaf))
         if unfit:
@@ -238,26 +156,17 @@ class ImageMeanStdDevNormalizer(_ImageConverter):
             search.add(f"has the layout {layout}, which cannot become `output_layout` {wanted}", path)
 
     def _content_after(self, leaf: LeafFormat) -> ImageContent:
-        content = as_pixels(leaf)
-        value_range = _normalized(range_before(leaf), self._mean, self._std_dev, self._output_type)
+        content, value_range = as_pixels(leaf), range_before(leaf)
+        if value_range is not None:
+            values = (np.array(value_range)[:, None] - np.array(self._mean)) / np.array(
+                self._std_dev
+            )  # (2, channels)
+            dtype = np.dtype(NUMPY_TYPES[self._output_type])
+            if dtype.kind in "iu":
+                values = np.clip(np.round(values), np.iinfo(dtype).min, np.iinfo(dtype).max)
+            low, high = float(values.min()), float(values.max())
+            value_range = (low, high) if low < high else None
         return attrs.evolve(content, layout=self._output_layout or content.layout, value_range=value_range)
-
-
-def _normalized(
-    value_range: tuple[float, float] | None,
-    means: Sequence[float],
-    std_devs: Sequence[float],
-    output_type: DALIDataType,
-) -> tuple[float, float] | None:
-    """Values of black and white in the output: the least and the greatest over the channels."""
-    if value_range is None:
-        return None
-    values = (np.array(value_range)[:, None] - np.array(means)) / np.array(std_devs)  # (2, channels)
-    dtype = np.dtype(NUMPY_TYPES[output_type])
-    if dtype.kind in "iu":
-        values = np.clip(np.round(values), np.iinfo(dtype).min, np.iinfo(dtype).max)
-    low, high = float(values.min()), float(values.max())
-    return (low, high) if low < high else None
 
 
 def fractions_problem(
@@ -288,10 +197,10 @@ def per_channel(values: object, argument: str) -> tuple[float, ...]:
 
 
 _PER_LEVEL = np.float32(1 / 255)
-_CAST_FIRST = (DALIDataType.FLOAT16, DALIDataType.FLOAT64)  # DALI's product is no float32
+_CAST_FIRST = (_DT.FLOAT16, _DT.FLOAT64)  # DALI's product is no float32
 
 
-class ImageRange01Normalizer(_ImageConverter):
+class ImageRange01Normalizer(PixelStep):
     """Divides every image of a name, anywhere in the sample, by 255.
 
     Input: decoded images or clips of any shape and layout, on the CPU or the GPU: uint8 in [0, 255], or another
@@ -308,6 +217,9 @@ class ImageRange01Normalizer(_ImageConverter):
         ImageRange01Normalizer(image_name='image')
     """
 
+    _needs = attrs.evolve(ARRAY, value_range=(0, 255))
+    _output_type = _DT.FLOAT
+
     def __init__(self, image_name: Name) -> None:
         """Create the step.
 
@@ -316,25 +228,15 @@ class ImageRange01Normalizer(_ImageConverter):
         """
         self._image_name = field_name(image_name, "image_name")
 
-    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
-        """Declare that images in [0, 255] come to [0, 1]."""
-        return [ImageUse(self._image_name, attrs.evolve(ARRAY, value_range=(0, 255)), _divided)]
+    def _in_graph(self, image: Any, leaf: LeafFormat) -> Any:
+        return (fn.cast(image, dtype=_DT.FLOAT) if leaf.dtype in _CAST_FIRST else image) * _PER_LEVEL
 
-    def _in_graph(self, images: list[Any], dtypes: list[DALIDataType]) -> list[Any]:
-        reals = [
-            fn.cast(image, dtype=DALIDataType.FLOAT) if dtype in _CAST_FIRST else image
-            for image, dtype in zip(images, dtypes, strict=True)
-        ]
-        return [image * _PER_LEVEL for image in reals]
-
-    def _on_array(self, image: NDArray[Any]) -> NDArray[Any]:
+    def _on_array(self, image: NDArray[Any], leaf: LeafFormat) -> NDArray[Any]:
         result = np.empty(image.shape, np.float32)
         rows = (-1, image.shape[-1] if image.ndim else 1)
         if image.size:
             pixels.fill_with_scaled(result.reshape(rows), image.reshape(rows), None, _PER_LEVEL)
         return result
 
-
-def _divided(leaf: LeafFormat) -> ImageContent:
-    value_range = None if range_before(leaf) is None else (0, 1)
-    return attrs.evolve(leaf.content, is_encoded=False, value_range=value_range)
+    def _content_after(self, leaf: LeafFormat) -> ImageContent:
+        return attrs.evolve(as_array(leaf), value_range=None if range_before(leaf) is None else (0, 1))

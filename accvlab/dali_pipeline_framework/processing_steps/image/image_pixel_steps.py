@@ -3,16 +3,13 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, TypeAlias
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import nvidia.dali.fn as fn
-from numpy.typing import NDArray
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
@@ -22,39 +19,27 @@ from ...engine.dali.graph_definition import branched
 from ...errors import FieldValueError, SettingError
 from ...operators import functions as f
 from ...operators.array_packages import needed_package
-from ...operators.deferred_images import DeferredImage
-from ...operators.element_selection import leaf_at
 from ...operators.image_pixels import Image, by_frame, checked_image, scaled, with_layout, with_pixels
+from ...operators.image_transform import image_hw
 from ...sample_data import FieldPath, LeafFormat, SampleDataGroup
-from ...sample_data.graph_mode import do_not_convert
-from ...sample_data.names import Name
 from .. import image_use
-from ..image_use import PIXELS, ContentRule, ImageUse, as_pixels, white_at_full_scale
-from ..named_fields import FieldSearch, Key, Names, change_type, find_paths, required_names
-from ..pipeline_step_base import PipelineStepBase, PixelChanges, naming_field
+from ..field_steps import Parameters, PixelStep
+from ..image_use import white_at_full_scale
+from ..named_fields import FieldSearch, Key, Names, required_names
 
 _DT = types.DALIDataType
 
-Parameters: TypeAlias = Callable[[Callable[[], Any]], Sequence[Any]]
-"""Gives the parameters of the change of an image; what it is called with gives height and width, ``(2,)``."""
 
-ArrayChange: TypeAlias = Callable[[Image], Image]
-"""Gives the output image for an image."""
-
-
-class ImagePixelStep(PipelineStepBase):
+class ImagePixelStep(PixelStep):
     """Changes all images of some names, anywhere in the sample, and all frames of clips, in the same way."""
 
-    treats_elements_alike = True
     array_form_needs: tuple[str, ...] = ("cv2",)
 
     _dtypes: Sequence[types.DALIDataType] = (_DT.UINT8, _DT.FLOAT)
-    _needs: ContentRule = PIXELS
     _needs_pixels = False
-    _needs_layout = False
     _num_channels: Sequence[int] = ()
 
-    def __init__(self, image_names: Names, prob: float = 1.0, key: Key = "sample") -> None:
+    def __init__(self, image_names: Names, prob: float, key: Key) -> None:
         """Set up with the names of the images, and the probability that a sample is changed."""
         self._image_names = required_names(image_names, "image_names")
         self._prob = probability(prob, "prob")
@@ -62,110 +47,19 @@ class ImagePixelStep(PipelineStepBase):
         decision = UniformDraw("decision", 0.0, 1.0 if 0 < self._prob < 1 else 0.0, key=key)
         self._draws: tuple[RandomDraw, ...] = (decision,)
 
-    # Names and types of what `_parameters` gives.
-    _parameter_types: ClassVar[Mapping[str, types.DALIDataType]] = {}
-
-    def _parameters(self) -> Parameters:
-        """Compute what all images of a sample share, as nodes or arrays, and return what gives the parameters."""
-        return lambda _: ()
-
-    @abstractmethod
-    def _in_graph(self, image: DataNode, dtype: types.DALIDataType, *parameters: Any) -> DataNode:
-        """Change an image of a type by its parameters."""
-
-    @abstractmethod
-    def _array_change(self) -> ArrayChange | None:
-        """Define what all images of a sample of arrays share, and return the change of an image; None for none."""
-
-    @property
-    def has_array_form(self) -> bool:
-        """Whether the change of arrays is that of the graph."""
-        own = ["_in_graph", "_parameters"]
-        return super().has_array_form and not image_use.is_overridden(type(self), "_array_change", own)
-
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
         """Declare whether a sample is changed, and how."""
         return self._draws
 
-    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
-        """Declare that images must have channels last, and for some steps their full range."""
-        return [ImageUse(self._image_names, self._needs, as_pixels)]
-
     def _is_changed(self) -> Any:
         return self.draw("decision") < np.float32(self._prob)
 
-    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges:
-        """Declare the parameters of the change of each image."""
-        return dict.fromkeys(find_paths(data_empty, self._image_names), self._parameter_types)
-
-    def change_pixels(
-        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
-    ) -> DataNode:
-        """See `PipelineStepBase.change_pixels`."""
-        return self._in_graph(self._prepared(image, leaf), leaf.dtype, *parameters.values())
-
-    @do_not_convert
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        parameters = self._parameters()
-        for path in find_paths(data, self._image_names):
-            image, leaf = data.get_item_in_path(path), leaf_at(data, path)
-            of_image = parameters(functools.partial(_size_of_node, image))
-            data.set_item_in_path(path, self._in_graph(self._prepared(image, leaf), leaf.dtype, *of_image))
-        return data
-
-    def _prepared(self, image: DataNode, leaf: LeafFormat) -> DataNode:
-        """An image in the graph as the change needs it."""
-        image = with_pixels(image) if self._needs_pixels else image
-        return with_layout(image, leaf.content.layout) if self._needs_layout else image
-
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        paths = find_paths(data, self._image_names)
-        if any(isinstance(data.get_item_in_path(path), DeferredImage) for path in paths):
-            change_images(data, paths, functools.partial(self._deferred, self._parameters()))
-            return data
-        change = self._array_change()
-
-        def changed(image: Image) -> Image:
+    def _changed(self, image: Any, leaf: LeafFormat, parameters: Parameters) -> Any:
+        if isinstance(image, np.ndarray):
             checked_image(image, needs_pixels=self._needs_pixels, num_channels=self._num_channels)
-            return image if change is None else change(image)
-
-        change_images(data, paths, changed)
-        return data
-
-    def _deferred(self, parameters: Parameters, image: Any) -> Any:
-        """Note the change of an image whose pixels the graph changes."""
-        return image.changed(*parameters(lambda: np.array(image.shape[-3:-1], np.float32)))
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        search = FieldSearch(data_empty, self)
-        self._check_images(search, search.find(self._image_names, "an image", self._dtypes, group_of="images"))
-        return search.result()
-
-    def _check_images(self, search: FieldSearch, paths: Sequence[FieldPath]) -> None:
-        """Add problems of the images."""
-
-
-def _size_of_node(image: DataNode) -> Any:
-    return image.shape(dtype=_DT.INT32)[-3:-1]
-
-
-def change_images(
-    data: SampleDataGroup,
-    paths: Iterable[FieldPath],
-    change: Callable[[Image], npt.NDArray[Any]],
-    dtype: types.DALIDataType | None = None,
-) -> None:
-    """Set images, arrays, to what a function makes of them, and their type if it changes.
-
-    Raises:
-        FieldValueError: The function raised it; this one names the image.
-    """
-    for path in paths:
-        with naming_field(path):
-            changed = change(data.get_item_in_path(path))
-        if dtype is not None:
-            change_type(data, path, dtype)
-        data.set_item_in_path(path, changed)
+            if not self._is_changed():
+                return image
+        return super()._changed(image, leaf, parameters)
 
 
 def whole_range(value: object, name: str, *, at_least: int, at_most: float = math.inf) -> tuple[int, int]:
@@ -235,26 +129,15 @@ class ImageBrightnessContrastJitter(ImagePixelStep):
         if self._prob < 1:
             is_changed = self._is_changed()
             factors = [factor * is_changed + (is_changed ^ True) for factor in factors]
-        return lambda _: factors
+        return lambda image, leaf: factors
 
-    def _in_graph(self, image: DataNode, dtype: types.DALIDataType, *parameters: Any) -> DataNode:
-        brightness, contrast = parameters
-        center = _CENTER_OF_UINT8 if dtype == _DT.UINT8 else _CENTER_OF_FLOAT
-        changed: DataNode = fn.brightness_contrast(
-            image, brightness=brightness, contrast=contrast, contrast_center=float(center)
-        )
-        return changed
+    def _in_graph(self, image: DataNode, leaf: LeafFormat, brightness: Any, contrast: Any) -> DataNode:
+        center = float(_CENTER_OF_UINT8 if leaf.dtype == _DT.UINT8 else _CENTER_OF_FLOAT)
+        return fn.brightness_contrast(image, brightness=brightness, contrast=contrast, contrast_center=center)
 
-    def _array_change(self) -> ArrayChange | None:
-        brightness, contrast = self.draw("brightness"), self.draw("contrast")
-        if not self._is_changed():
-            return None
-
-        def changed(image: Image) -> Image:
-            center = _CENTER_OF_UINT8 if image.dtype == np.uint8 else _CENTER_OF_FLOAT
-            return scaled(image, brightness * contrast, brightness * (center - contrast * center))
-
-        return changed
+    def _on_array(self, image: Image, leaf: LeafFormat, brightness: Any, contrast: Any) -> Image:
+        center = _CENTER_OF_UINT8 if image.dtype == np.uint8 else _CENTER_OF_FLOAT
+        return scaled(image, brightness * contrast, brightness * (center - contrast * center))
 
 
 _REACH = 4  # standard deviations to each side, beyond which no weight changes a level
@@ -281,7 +164,6 @@ class ImageGaussianBlurrer(ImagePixelStep):
 
     image_tolerance = 1 / 255
     _needs_pixels = True
-    _needs_layout = True  # without one, `fn.gaussian_blur` blurs across channels as well
 
     def __init__(
         self,
@@ -312,22 +194,20 @@ class ImageGaussianBlurrer(ImagePixelStep):
 
     def _parameters(self) -> Parameters:
         sigma = (self.draw("sigma") - _NO_BLUR) * self._is_changed() + _NO_BLUR
-        return lambda _: [sigma]
+        return lambda image, leaf: [sigma]
 
-    def _in_graph(self, image: DataNode, dtype: types.DALIDataType, *parameters: Any) -> DataNode:
-        (sigma,) = parameters
-        blurred: DataNode = fn.gaussian_blur(image, sigma=sigma, window_size=self._window_size)
-        return blurred
+    def _in_graph(self, image: DataNode, leaf: LeafFormat, sigma: Any) -> DataNode:
+        # Without a layout, `fn.gaussian_blur` blurs across channels as well.
+        image = with_layout(with_pixels(image), leaf.content.layout)
+        return fn.gaussian_blur(image, sigma=sigma, window_size=self._window_size)
 
-    def _array_change(self) -> ArrayChange | None:
+    def _on_array(self, image: Image, leaf: LeafFormat, sigma: Any) -> Image:
         sigma = float(self.draw("sigma"))
-        if not self._is_changed():
-            return None
         reach = min(self._window_size // 2, math.ceil(_REACH * sigma))
         weights = np.exp(np.arange(-reach, reach + 1) ** 2 / (-2 * sigma**2))
         kernel = (weights / weights.sum()).astype(np.float32)
         blurred = needed_package("cv2").sepFilter2D
-        return lambda image: by_frame(image, lambda frame: blurred(frame, -1, kernel, kernel))
+        return by_frame(image, lambda frame: blurred(frame, -1, kernel, kernel))
 
 
 class ImageJpegDistorter(ImagePixelStep):
@@ -368,7 +248,6 @@ class ImageJpegDistorter(ImagePixelStep):
             SettingError: An argument is not of this form.
         """
         super().__init__(image_names, prob, key)
-        self._needs_layout = self._prob < 1  # the images of both branches have the same
         least, most = whole_range(quality_range, "quality_range", at_least=1, at_most=100)
         self._draws += (IntegerDraw("quality", least, most + 1, key=key),)
 
@@ -376,19 +255,17 @@ class ImageJpegDistorter(ImagePixelStep):
 
     def _parameters(self) -> Parameters:
         is_changed, quality = self._is_changed(), self.draw("quality")
-        return lambda _: [is_changed, quality]
+        return lambda image, leaf: [is_changed, quality]
 
-    def _in_graph(self, image: DataNode, dtype: types.DALIDataType, *parameters: Any) -> DataNode:
-        is_changed, quality = parameters
+    def _in_graph(self, image: DataNode, leaf: LeafFormat, is_changed: Any, quality: Any) -> Any:
+        image = with_pixels(image)
         if self._prob == 1:
             return _distorted(image, quality)
+        image = with_layout(image, leaf.content.layout)  # the images of both branches have the same
         return branched(is_changed, [image, quality], _distorted, lambda same, _: same)
 
-    def _array_change(self) -> ArrayChange | None:
-        if not self._is_changed():
-            return None
-        quality = int(self.draw("quality"))
-        return lambda image: by_frame(image, lambda frame: _distorted_frame(frame, quality))
+    def _on_array(self, image: Image, leaf: LeafFormat, is_changed: Any, quality: Any) -> Image:
+        return by_frame(image, lambda frame: _distorted_frame(frame, int(quality)))
 
 
 def _distorted(image: DataNode, quality: DataNode) -> DataNode:
@@ -432,7 +309,6 @@ class RandomEraser(ImagePixelStep):
 
     array_form_needs = ()
     _needs_pixels = True
-    _needs_layout = True
 
     def __init__(
         self,
@@ -477,49 +353,6 @@ class RandomEraser(ImagePixelStep):
     _parameter_types: ClassVar = {"anchors": _DT.FLOAT, "shapes": _DT.FLOAT}
 
     def _parameters(self) -> Parameters:
-        rectangles, flat = self._rectangles(), [2 * self._num_rectangles]
-        return lambda size: [f.reshape(each, flat) for each in rectangles(size())]
-
-    def _in_graph(self, image: DataNode, dtype: types.DALIDataType, *parameters: Any) -> DataNode:
-        anchors, shapes = parameters
-        erased: DataNode = fn.erase(
-            image, anchor=anchors, shape=shapes, axis_names="HW", fill_value=self._fill_value
-        )
-        return erased
-
-    def _array_change(self) -> ArrayChange | None:
-        if not self._is_changed():
-            return None
-        rectangles = self._rectangles()
-
-        def erased(image: Image) -> Image:
-            anchors, shapes = rectangles(np.array(image.shape[-3:-1], np.float32))
-            return self._filled(image, np.stack([anchors, shapes], 1).astype(int).tolist())
-
-        return erased
-
-    def _filled(self, image: Image, rectangles: Sequence[Any]) -> Image:
-        """Fill rectangles ``((top, left), (height, width))``."""
-        if len(self._fill_value) not in (1, image.shape[-1]):
-            raise FieldValueError(
-                f"an image has another number of channels than `fill_value`: shape {image.shape}, "
-                f"{len(self._fill_value)} values"
-            )
-        result = image.copy()
-        value: NDArray[Any] = np.array(self._fill_value, np.float32)
-        if image.dtype == np.uint8:  # as `fn.erase` does: it cuts decimals off
-            value = value.astype(np.int64).astype(np.uint8)
-        for (top, left), (height, width) in rectangles:
-            result[..., top : top + height, left : left + width, :] = value
-        return result
-
-    def _rectangles(self) -> Callable[[Any], tuple[Any, Any]]:
-        """Define what does not depend on the image, and return what finds its rectangles.
-
-        Returns:
-            Called with height and width, ``(2,)``, a node or float32; gives the first pixels ``(top, left)`` of
-            rectangles and their sizes ``(height, width)``, each ``(num_rectangles, 2)``, whole numbers as float32.
-        """
         drawn: dict[str, Any] = {draw.name: self.draw(draw.name) for draw in self._draws}
         order = np.arange(_NUM_ATTEMPTS, 0, -1, dtype=np.float32)  # the greatest for the first attempt
         preferences = self._is_changed() * order
@@ -527,16 +360,36 @@ class RandomEraser(ImagePixelStep):
         root_area, root_aspect = f.sqrt(drawn["area"]), f.exp(drawn["log_aspect"] * np.float32(0.5))
         sides = f.stack(root_area * root_aspect, root_area / root_aspect, axis=2)
 
-        def rectangles(size: Any) -> tuple[Any, Any]:
+        def rectangles(image: Any, leaf: LeafFormat) -> Sequence[Any]:
+            size = image_hw(image)
             shapes = _first_that_fits(sides, preferences, size)
             room = size - shapes
             anchors = f.minimum(f.floor(drawn["place"] * (room + np.float32(1.0))), room)
-            return anchors, shapes
+            return [f.reshape(each, [2 * self._num_rectangles]) for each in (anchors, shapes)]
 
         return rectangles
 
-    def _check_images(self, search: FieldSearch, paths: Sequence[FieldPath]) -> None:
-        image_use.check_fill_value(search, paths, self._fill_value)
+    def _in_graph(self, image: DataNode, leaf: LeafFormat, anchors: Any, shapes: Any) -> DataNode:
+        image = with_layout(with_pixels(image), leaf.content.layout)
+        return fn.erase(image, anchor=anchors, shape=shapes, axis_names="HW", fill_value=self._fill_value)
+
+    def _on_array(self, image: Image, leaf: LeafFormat, anchors: Any, shapes: Any) -> Image:
+        if len(self._fill_value) not in (1, image.shape[-1]):
+            raise FieldValueError(
+                f"an image has another number of channels than `fill_value`: shape {image.shape}, "
+                f"{len(self._fill_value)} values"
+            )
+        result = image.copy()
+        value: npt.NDArray[Any] = np.array(self._fill_value, np.float32)
+        if image.dtype == np.uint8:  # as `fn.erase` does: it cuts decimals off
+            value = value.astype(np.int64).astype(np.uint8)
+        rectangles = np.reshape([anchors, shapes], (2, -1, 2)).astype(int)
+        for (top, left), (height, width) in rectangles.swapaxes(0, 1).tolist():
+            result[..., top : top + height, left : left + width, :] = value
+        return result
+
+    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
+        image_use.check_fill_value(search, [path], self._fill_value)
 
 
 def _first_that_fits(sides: Any, preferences: Any, size: Any) -> Any:
@@ -581,8 +434,6 @@ class GridMasker(ImagePixelStep):
         >>> step = GridMasker("image", tile_range=(96, 224), ratio_range=(0.4, 0.6), key="rig")
     """
 
-    _needs_layout = True
-
     def __init__(
         self,
         image_names: Names,
@@ -621,44 +472,34 @@ class GridMasker(ImagePixelStep):
 
     _parameter_types: ClassVar = {
         "tile": _DT.INT32,
-        "ratio": _DT.FLOAT,
-        "angle": _DT.FLOAT,
-        "shift_x": _DT.FLOAT,
-        "shift_y": _DT.FLOAT,
+        **dict.fromkeys(("ratio", "angle", "shift_x", "shift_y"), _DT.FLOAT),
     }
 
     def _parameters(self) -> Parameters:
         is_masked = f.cast(self._is_changed(), _DT.FLOAT)
         tile, ratio, angle, x, y = (self.draw(draw.name) for draw in self._draws[1:])
         size = f.cast(tile, _DT.FLOAT)
-        return lambda _: [tile, ratio * is_masked, angle, x * size, y * size]
+        return lambda image, leaf: [tile, ratio * is_masked, angle, x * size, y * size]
 
-    def _in_graph(self, image: DataNode, dtype: types.DALIDataType, *parameters: Any) -> DataNode:
+    def _in_graph(self, image: DataNode, leaf: LeafFormat, *grid: Any) -> Any:
+        image = with_layout(image, leaf.content.layout)
         one = types.Constant(np.ones((1, 1, 1), np.uint8), device=image.device)
         is_image = fn.reshape(image.shape().shape(), shape=[]) == 3
-        nodes = [image, one, *parameters]
-        return branched(is_image, nodes, lambda same, _, *grid: _masked(same, *grid), _masked_clip)
+        return branched(is_image, [image, one, *grid], lambda same, _, *grid: _masked(same, *grid), _masked_clip)
 
-    def _array_change(self) -> ArrayChange | None:
-        tile, ratio, angle, x, y = (np.float32(self.draw(draw.name)) for draw in self._draws[1:])
-        if not self._is_changed():
-            return None
+    def _on_array(self, image: Image, leaf: LeafFormat, *grid: Any) -> Image:
+        if not image.size:
+            return image
         cv2 = needed_package("cv2")
-
-        def masked(image: Image) -> Image:
-            if not image.size:
-                return image
-            keep = _kept(image.shape[-3:-1], tile, ratio, angle, x * tile, y * tile)
-            if image.dtype == np.uint8:
-                return by_frame(image, lambda frame: cv2.copyTo(frame, keep, np.zeros_like(frame)))
-            # As DALI does, which matters for the signs of zeros.
-            factors = cv2.merge([keep.astype(image.dtype)] * image.shape[-1]).reshape(image.shape[-3:])
-            return np.asarray(image * factors)
-
-        return masked
+        keep = _kept(image.shape[-3:-1], *map(np.float32, grid))
+        if image.dtype == np.uint8:
+            return by_frame(image, lambda frame: cv2.copyTo(frame, keep, np.zeros_like(frame)))
+        # As DALI does, which matters for the signs of zeros.
+        factors = cv2.merge([keep.astype(image.dtype)] * image.shape[-1]).reshape(image.shape[-3:])
+        return np.asarray(image * factors)
 
 
-def _masked_clip(clip: Any, one: DataNode, *grid: DataNode) -> DataNode:
+def _masked_clip(clip: Any, one: DataNode, *grid: DataNode) -> Any:
     """Mask all frames.
 
     ``fn.grid_mask`` leaves all frames of a clip but the first undefined: it masks one plane of ones, by which the
@@ -666,13 +507,11 @@ def _masked_clip(clip: Any, one: DataNode, *grid: DataNode) -> DataNode:
     """
     size = clip.shape(dtype=_DT.INT32)[-3:-1]
     ones = fn.slice(one, start=[0, 0], shape=size, axes=[0, 1], out_of_bounds_policy="pad", fill_values=[1.0])
-    masked: DataNode = clip * _masked(ones, *grid)
-    return masked
+    return clip * _masked(ones, *grid)
 
 
 def _masked(image: DataNode, tile: Any, ratio: Any, angle: Any, shift_x: Any, shift_y: Any) -> DataNode:
-    masked: DataNode = fn.grid_mask(image, tile=tile, ratio=ratio, angle=angle, shift_x=shift_x, shift_y=shift_y)
-    return masked
+    return fn.grid_mask(image, tile=tile, ratio=ratio, angle=angle, shift_x=shift_x, shift_y=shift_y)
 
 
 def _kept(size_hw: tuple[int, ...], *grid: np.float32) -> npt.NDArray[np.uint8]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import difflib
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import attrs
 
@@ -17,6 +18,11 @@ from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name, Path, normalized_path
 from ..image_use import no_images
 from ..pipeline_step_base import PipelineStepBase, no_pixels
+
+
+def _of_wrapped(name: str) -> Any:
+    """What holds for a step that applies another one, if it holds for that one."""
+    return property(lambda self: getattr(self._processing_step_to_apply, name))
 
 
 class GroupToApplyToSelectedStepBase(PipelineStepBase):
@@ -38,35 +44,17 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
             )
         self._processing_step_to_apply: PipelineStepBase = processing_step_to_apply
 
-    @property
-    def treats_elements_alike(self) -> bool:  # type: ignore[override]
-        """Whether the step that it applies does. A class that selects single elements by number must say no."""
-        return self._processing_step_to_apply.treats_elements_alike
+    # A class that selects single elements by number must say no to the first one.
+    treats_elements_alike = _of_wrapped("treats_elements_alike")
+    has_graph_form = _of_wrapped("has_graph_form")
+    array_form_needs = _of_wrapped("array_form_needs")
+    prefers_arrays = _of_wrapped("prefers_arrays")
+    image_tolerance = _of_wrapped("image_tolerance")
 
     @property
     def has_array_form(self) -> bool:
         """Whether the step that it applies has one."""
         return super().has_array_form and self._processing_step_to_apply.has_array_form
-
-    @property
-    def has_graph_form(self) -> bool:
-        """Whether the step that it applies has one."""
-        return self._processing_step_to_apply.has_graph_form
-
-    @property
-    def array_form_needs(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What the step that it applies needs."""
-        return self._processing_step_to_apply.array_form_needs
-
-    @property
-    def prefers_arrays(self) -> bool:  # type: ignore[override]
-        """Whether the step that it applies does."""
-        return self._processing_step_to_apply.prefers_arrays
-
-    @property
-    def image_tolerance(self) -> float:  # type: ignore[override]
-        """That of the step that it applies."""
-        return self._processing_step_to_apply.image_tolerance
 
     @abstractmethod
     def _check_and_get_paths_to_apply_to(self, data: SampleDataGroup) -> Sequence[FieldPath]:
@@ -75,6 +63,10 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
         Raises:
             ValueError: The selection does not fit the format.
         """
+
+    def _refuse(self, problems: Sequence[FormatProblem], what: str = "groups") -> None:
+        if problems:
+            raise format_error(problems, f"{type(self).__name__} cannot select its {what}:")
 
     @do_not_convert
     def _selected_paths(self, data: SampleDataGroup) -> list[FieldPath]:
@@ -100,11 +92,10 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
         problems: list[FormatProblem] = []
         for path in self._selected_paths(data_empty):
             selected = data_empty.get_item_in_path(path)
+            step = self._processing_step_to_apply
             try:
                 with ApplyingToGroup(path):
-                    processed = self._processing_step_to_apply.check_input_data_format_and_set_output_data_format(
-                        selected
-                    )
+                    processed = step.check_input_data_format_and_set_output_data_format(selected)
             except Exception as error:
                 problems += _problems_below(path, error)
                 continue
@@ -112,8 +103,7 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
                 return processed
             data_empty.change_type_of_data_and_remove_data(path, processed)
         if problems:
-            step = type(self._processing_step_to_apply).__name__
-            raise format_error(problems, f"{step} cannot be applied to the selected groups:")
+            raise format_error(problems, f"{type(step).__name__} cannot be applied to the selected groups:")
         return data_empty
 
 
@@ -159,10 +149,8 @@ class DataGroupArrayInPathElementsAppliedStep(GroupToApplyToSelectedStepBase):
         path = self._path_to_array_to_apply_to
         if not is_group_array(data, path):
             found = "is not one" if data.path_exists(path) else "does not exist"
-            problem = FormatProblem(
-                f"must be a data group field array to apply a step to its elements, but {found}", path
-            )
-            raise format_error([problem], f"{type(self).__name__} cannot select its groups:")
+            message = f"must be a data group field array to apply a step to its elements, but {found}"
+            self._refuse([FormatProblem(message, path)])
         return [(*path, index) for index in range(len(data.get_item_in_path(path)))]
 
 
@@ -216,8 +204,7 @@ class DataGroupArrayWithNameElementsAppliedStep(GroupToApplyToSelectedStepBase):
         if not arrays and self._check_minimum_one_name_match:
             hint = group_names_hint([name], data)
             problems.append(FormatProblem(f"No data group field array with the name {name!r} exists.{hint}"))
-        if problems:
-            raise format_error(problems, f"{type(self).__name__} cannot select its groups:")
+        self._refuse(problems)
         return [(*path, index) for path in arrays for index in range(len(data.get_item_in_path(path)))]
 
 
@@ -247,8 +234,8 @@ class DataGroupInPathAppliedStep(GroupToApplyToSelectedStepBase):
         path = self._path_to_apply_to
         if not data.path_exists_and_is_data_group_field(path):
             found = "is a data field" if data.path_exists(path) else "does not exist"
-            problem = FormatProblem(f"must be a data group field to apply a step to, but {found}", path)
-            raise format_error([problem], f"{type(self).__name__} cannot select its group:")
+            message = f"must be a data group field to apply a step to, but {found}"
+            self._refuse([FormatProblem(message, path)], "group")
         return [path]
 
 
@@ -287,6 +274,5 @@ class DataGroupsWithNameAppliedStep(GroupToApplyToSelectedStepBase):
             sought = listed(map(repr, names))
             hint = group_names_hint(names, data)
             problems.append(FormatProblem(f"No group with one of the names {sought} exists.{hint}"))
-        if problems:
-            raise format_error(problems, f"{type(self).__name__} cannot select its groups:")
+        self._refuse(problems)
         return paths

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The common forms of steps that do the same to each field of some names, and of those that change pixels."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from nvidia.dali import types
+from nvidia.dali.data_node import DataNode
+
+from ..operators.deferred_images import DeferredImage
+from ..operators.element_selection import leaf_at
+from ..operators.functions import is_node
+from ..sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
+from ..sample_data.dtypes import NUMPY_TYPES
+from ..sample_data.graph_mode import do_not_convert
+from ..sample_data.names import Name
+from .image_use import PIXELS, ContentRule, ImageUse, as_pixels, is_overridden, no_images
+from .named_fields import FieldSearch, change_type, find_paths
+from .pipeline_step_base import PipelineStepBase, PixelChanges, naming_field, no_pixels
+
+Parameters: TypeAlias = Callable[[Any, LeafFormat], Sequence[Any]]
+"""Gives the parameters of the change of an image: a node, an array or a `DeferredImage`, and its format."""
+
+
+class FieldStep(PipelineStepBase):
+    """Does the same to each field of some names, anywhere in the sample, in a graph or on arrays."""
+
+    treats_elements_alike = True
+
+    _cannot = "be applied"
+    _what = ""
+    _plural = ""  # for `_what`, if that is another one
+    _holds = ""
+    _dtypes: Sequence[types.DALIDataType] | None = (*NUMPY_TYPES,)
+
+    declare_images = no_images
+    declare_pixel_changes = no_pixels
+
+    @abstractmethod
+    def _names(self) -> Sequence[Name]:
+        """Names of the fields."""
+
+    def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
+        """Do what the step does to one of them."""
+        raise NotImplementedError
+
+    def _find(self, search: FieldSearch) -> list[FieldPath]:
+        """Find the fields, and add problems of those that are none, and of other fields."""
+        group_of = self._plural or self._what
+        return search.find(self._names(), self._what, self._dtypes, group_of=group_of, holds=self._holds)
+
+    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
+        """Add problems of a field, and fields beside it."""
+
+    def _adjust_format(self, data: SampleDataGroup, path: FieldPath) -> None:
+        """Adjust the format to what the step does to a field, where nothing has a problem."""
+
+    @do_not_convert
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        for path in find_paths(data, self._names()):
+            self._change_field(data, path)
+        return data
+
+    _process_arrays = _process
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        search = FieldSearch(data_empty, self, self._cannot)
+        paths = self._find(search)
+        for path in paths:
+            self._check_field(search, path)
+        search.raise_problems()
+        for path in paths:
+            self._adjust_format(data_empty, path)
+        return data_empty
+
+
+class PixelStep(FieldStep):
+    """Changes each image of some names, anywhere in the sample, by parameters that are computed first.
+
+    The parameters are nodes or arrays. By them an image is changed as a node (``_in_graph``), or as an array
+    (``_on_array``), or its change is noted for the graph (``_deferred``). A class below sets ``_image_name`` or
+    ``_image_names``, and what follows here where it is otherwise.
+    """
+
+    _image_name: Name | None = None
+    _image_names: Sequence[Name] = ()
+    _what, _plural = "an image", "images"
+    _needs: ContentRule = PIXELS
+    _output_type: types.DALIDataType | None = None
+
+    @property
+    def _parameter_types(self) -> Mapping[str, types.DALIDataType]:
+        """Names and types of what `_parameters` gives."""
+        return {}
+
+    def _parameters(self) -> Parameters:
+        """Compute what all images of a sample share, and return what gives the parameters."""
+        return lambda image, leaf: ()
+
+    @abstractmethod
+    def _in_graph(self, image: Any, leaf: LeafFormat, *args: Any, **kwargs: Any) -> Any:
+        """Change a node by its parameters; the format is that before the step."""
+
+    @abstractmethod
+    def _on_array(self, image: Any, leaf: LeafFormat, *args: Any, **kwargs: Any) -> Any:
+        """Change an array by its parameters."""
+
+    def _shape_after(self, shape: tuple[int, ...], leaf: LeafFormat, *args: Any, **kwargs: Any) -> tuple[int, ...]:
+        """Shape of an image after its change by its parameters."""
+        return shape
+
+    def _content_after(self, leaf: LeafFormat) -> ImageContent:
+        """What is known of an image after its change."""
+        return as_pixels(leaf)
+
+    def _adjust_format(self, data: SampleDataGroup, path: FieldPath) -> None:
+        if self._output_type is not None:
+            change_type(data, path, self._output_type)
+
+    def _change_others(self, data: SampleDataGroup) -> None:
+        """Change other fields."""
+
+    @property
+    def has_array_form(self) -> bool:
+        """Whether the change of arrays is that of the graph."""
+        return super().has_array_form and not is_overridden(type(self), "_on_array", ["_in_graph", "_parameters"])
+
+    def _names(self) -> Sequence[Name]:
+        return self._image_names if self._image_name is None else (self._image_name,)
+
+    def _image_paths(self, data: SampleDataGroup) -> list[FieldPath]:
+        """Paths of the images that are changed."""
+        return find_paths(data, self._names())
+
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        """Declare what the images must be, and what they are after the step."""
+        return [ImageUse(self._names(), self._needs, self._content_after)]
+
+    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges:
+        """Declare the parameters of the change of each image."""
+        return dict.fromkeys(self._image_paths(data_empty), self._parameter_types)
+
+    def change_pixels(
+        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
+    ) -> DataNode:
+        """See `PipelineStepBase.change_pixels`."""
+        changed: DataNode = self._in_graph(image, leaf, *parameters.values())
+        return changed
+
+    @do_not_convert
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        paths = self._image_paths(data)
+        if not paths:
+            return data
+        parameters = self._parameters()
+        for path in paths:
+            with naming_field(path):
+                changed = self._changed(data.get_item_in_path(path), leaf_at(data, path), parameters)
+            self._adjust_format(data, path)
+            data.set_item_in_path(path, changed)
+        self._change_others(data)
+        return data
+
+    _process_arrays = _process
+
+    def _changed(self, image: Any, leaf: LeafFormat, parameters: Parameters) -> Any:
+        is_deferred = isinstance(image, DeferredImage)
+        change = self._in_graph if is_node(image) else self._deferred if is_deferred else self._on_array
+        return change(image, leaf, *parameters(image, leaf))
+
+    def _deferred(self, image: DeferredImage, leaf: LeafFormat, *parameters: Any) -> DeferredImage:
+        """Note the change of an image whose pixels the graph changes."""
+        dtype = None if self._output_type is None else NUMPY_TYPES[self._output_type]
+        return image.changed(
+            *parameters, find_shape=lambda: self._shape_after(image.shape, leaf, *parameters), dtype=dtype
+        )
