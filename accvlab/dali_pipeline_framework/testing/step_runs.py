@@ -227,8 +227,6 @@ def run_step(
     if where == "workers" or (where == "auto" and needs_arrays):
         runs = _runs_on_arrays(steps, GivenSamples(several, records), seed)
         return runs[0] if isinstance(samples, SampleDataGroup) else runs
-    if where != "pixels":
-        steps = [each.with_run("graph") if each.has_graph_form else each for each in steps]
     definition = PipelineDefinition(
         GivenSamples(several, records),
         steps,
