@@ -201,7 +201,7 @@ class Folding:
             node = pending.pop()
             if node.name not in reached:
                 reached[node.name] = node
-                pending += _inputs_of(node)
+                pending += inputs_of(node)
         return reached
 
     # --- folded form and elements -----------------------------------------------------------------
@@ -381,7 +381,7 @@ class Folding:
             if last.name in self._levels:
                 pending.pop()
                 continue
-            inputs = _inputs_of(last)
+            inputs = inputs_of(last)
             unknown = [each for each in inputs if each.name not in self._levels]
             if unknown:
                 pending += unknown
@@ -425,7 +425,8 @@ def _packed_together(
                 yield member, attrs.evolve(place, element=element)
 
 
-def _inputs_of(node: DataNode) -> list[DataNode]:
+def inputs_of(node: DataNode) -> list[DataNode]:
+    """Get the nodes that a node is computed from."""
     flat: Iterable[Any] = itertools.chain.from_iterable(
         each if isinstance(each, list) else [each] for each in node.source.inputs
     )

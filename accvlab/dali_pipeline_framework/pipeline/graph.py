@@ -223,13 +223,13 @@ class Graph:
 
     @property
     def stages(self) -> Sequence[int]:
-        """Numbers of the steps that have operators: those whose pixels are changed here, then whole ones."""
+        """Positions of the steps that have operators: those whose pixels are changed here, then whole ones."""
         of_pixels = dict.fromkeys(change.position for change in self.placement.pixels)
         return [*of_pixels, *range(self.first_step, len(self.chain.steps))]
 
     def stage_name(self, number: int) -> str:
-        """Name of the step of a stage."""
-        return f"step {number} ({type(self.chain.steps[number]).__name__})"
+        """Name of the step at a position, for people."""
+        return f"step {self.chain.number_of(number)} ({type(self.chain.steps[number]).__name__})"
 
     @do_not_convert
     def define(self) -> tuple[DataNode, ...]:

@@ -67,6 +67,10 @@ def make_pipeline(
     control = ControlBlock(batch_size, max_in_flight(arguments, num_ahead), num_workers)
     lacks_gpu = arguments["device_id"] is not None and num_usable_gpus() == 0
     has_gpu = arguments["device_id"] is not None and not lacks_gpu
+    ordered = chain.with_graph_steps_last(has_gpu)
+    if ordered is not chain:
+        chain = ordered
+        output, plan, copier = chain.output()
     placement = chain.placement(has_gpu)
     array_steps = chain.array_steps(placement)
     blueprint = chain.blueprint_of_steps()
@@ -138,7 +142,7 @@ def make_pipeline(
             output.format,
             graph.delivery,
             functools.partial(define_pipeline_of_given, in_graph, arguments),
-            [f"{number}: {step_name(chain.steps[number])}" for number in graph.stages],
+            [f"{chain.number_of(each)}: {step_name(chain.steps[each])}" for each in graph.stages],
         )
     return StructuredPipeline.adopt(
         pipeline,
@@ -214,8 +218,8 @@ def _lines_of_placement(chain: Chain, placement: Placement) -> list[str]:
     return [
         f"in the workers: {count} of {len(chain.steps)} steps ({placement.reason})",
         *(
-            f"step {number} ({step_name(step)}): on arrays, in the workers"
-            + (", but for pixels" if number in in_graph else "")
-            for number, step in enumerate(chain.steps[:count])
+            f"step {chain.number_of(position)} ({step_name(step)}): on arrays, in the workers"
+            + (", but for pixels" if position in in_graph else "")
+            for position, step in enumerate(chain.steps[:count])
         ),
     ]

@@ -230,16 +230,14 @@ def run_step(
         return runs[0] if isinstance(samples, SampleDataGroup) else runs
     definition = PipelineDefinition(
         GivenSamples(several, records),
-        steps
-        if where == "pixels"
-        else [each.with_run("graph") if each.has_graph_form else each for each in steps],
+        steps,
         use_parallel_external_source=False,
         record_draws=_RECORDED,
         replay_draws=None if records is None else REPLAYED,
         fold_arrays=fold_arrays,
-    )._with(
-        divides_steps=where == "pixels", must_declare_draws=False
-    )  # `check_step` reports draws that are not declared
+    )
+    # Draws that are not declared are reported by `check_step`.
+    definition = definition._with(divides_steps=where == "pixels", must_declare_draws=False)
     pipeline = definition.get_dali_pipeline(
         num_threads=1,
         py_num_workers=0,

@@ -716,7 +716,7 @@ class TestSettings:
             loader.close()
 
     def test_nothing_can_stand_beside_it(self) -> None:
-        reader = FileReader(files=["a.jpg"])
+        reader = FileReader(files=[__file__])
         for inputs in (
             {"a": VideoStreamInput(5), "b": reader},
             {"a": VideoStreamInput(5), "b": VideoStreamInput(5)},
