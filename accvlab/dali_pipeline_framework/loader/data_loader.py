@@ -131,9 +131,10 @@ class DataLoader(TorchInterface):
                 package; a function of the epoch that returns the sample indices of all shards in order; or a
                 sampler of PyTorch, which gives those of its own rank. The latter two are run in this process when
                 a loop begins, ``set_epoch`` is called before, and a last batch may be smaller.
-            run: Where steps run that have a form for arrays: in the ``"workers"``, in the ``"graph"``, or by the
-                rule of ``"auto"`` (see `PipelineDefinition`). None: ``"auto"``; with a `PipelineDefinition`, what
-                it says.
+            run: Where steps run that have a form for arrays: in the ``"workers"``; with pixels in the ``"graph"``,
+                and all else in the workers; or by the rule of ``"auto"``: with a GPU like ``"graph"``, without one
+                on arrays where that costs less (see `PipelineDefinition`). None: ``"auto"``; with a
+                `PipelineDefinition`, what it says.
             num_workers: Worker processes that load samples; 0 to load in this process. None: as many as this rank
                 has usable cores, at most 8; 1 for an iterable. What is delivered does not depend on the number.
             num_threads: Threads of the pipeline; None for the usable cores, divided by the ranks on this machine.

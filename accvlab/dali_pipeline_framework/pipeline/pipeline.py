@@ -90,12 +90,14 @@ class PipelineDefinition:
                 `ReplayedDrawsProvider`). They are taken instead of drawing; the steps do not see the group.
             fold_arrays: Whether steps that treat elements alike are applied once to all elements of an array (e.g.
                 all cameras), instead of once to each. The results are the same, and there sooner.
-            run: Where steps run that have a form for arrays (see `PipelineStepBase`). ``"graph"``: in the graph,
-                as far as no step behind them works on arrays only. ``"workers"``: in the workers, up to the first
-                step that has a form for the graph only. ``"auto"``: with a GPU, in the graph. Without one, the
-                steps before the first that has no form for arrays or converts images to floating point run in
-                the workers, if one of them does more to images than decode them. Pixels may differ between the
-                forms, within the tolerance that each step states (``image_tolerance``).
+            run: Where steps run that have a form for arrays (see `PipelineStepBase`). ``"graph"``: pixels are
+                changed in the graph, and all else is computed in the workers, as far as steps can be divided
+                (see `PipelineStepBase.declare_pixel_changes`) and no step behind them works on arrays only.
+                ``"workers"``: in the workers, pixels too, up to the first step that has a form for the graph
+                only. ``"auto"``: with a GPU like ``"graph"``. Without one, the steps before the first that has no
+                form for arrays or converts images to floating point run in the workers, if one of them does more
+                to images than decode them. Pixels may differ between the forms, within the tolerance that each
+                step states (``image_tolerance``).
 
         Raises:
             SettingError: An argument breaks a rule, or a step that must run in the workers stands behind one that

@@ -305,7 +305,8 @@ class PipelineStepBase(ABC):
 
     It may also say what it does to *one sample of NumPy arrays* (``_process_arrays``, its *array form*): then it
     can run in the worker processes, before the graph, and ``step(sample)`` applies it to a sample of arrays.
-    A step that has nothing but an array form is an `ArrayStep`.
+    A step that has nothing but an array form is an `ArrayStep`. A step with both that says how it changes pixels
+    (`declare_pixel_changes`, `change_pixels`) can be divided: pixels in the graph, all else in the workers.
 
     A step answers two questions. *Given this format, which format comes out?* is asked before anything is
     built, and is the place to refuse a format, with an error for each problem. *Do it* is asked once, while
@@ -338,7 +339,8 @@ class PipelineStepBase(ABC):
             many samples a batch has. Then it may be applied to all elements at once: it sees an array of one
             element whose nodes hold a batch of ``samples x elements``. `check_step` finds a step that says so
             wrongly. A class that overrides ``_process`` or the format method has to say so itself.
-        run: Where the step is to run: ``"workers"``, ``"graph"``, or ``"auto"`` for where the chain says.
+        run: Where the step is to run as a whole: in the ``"workers"``, in the ``"graph"``, or ``"auto"`` for where
+            the chain says, divided or not.
         image_tolerance: Largest difference of a pixel between the two forms, as a share of the range of the image
             (from black to white). All else is the same in both forms.
         array_form_needs: Packages that the array form imports.
@@ -392,7 +394,7 @@ class PipelineStepBase(ABC):
         return True
 
     def with_run(self: _Step, run: RunWhere) -> _Step:
-        """Get the same step, to run ``"workers"``, in the ``"graph"``, or where the chain says (``"auto"``).
+        """Get the same step, to run as a whole in ``"workers"`` or ``"graph"``, or as the chain says (``"auto"``).
 
         Raises:
             SettingError: It is something else, or the step has no such form.
