@@ -10,6 +10,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from ..sample_data import FieldPath
 from . import image_arrays
 
 
@@ -25,6 +26,7 @@ class DeferredImage:
         dtype: Type after the changes that were noted.
         ndim: Number of axes after them.
         find_shape: Gives the shape after them; not called where no step asks for it.
+        path: Path of the image in the sample.
         parameters: For each change its numbers, in the order in which the step declares them.
     """
 
@@ -32,12 +34,21 @@ class DeferredImage:
     dtype: np.dtype[Any]
     ndim: int
     find_shape: Callable[[], tuple[int, ...]]
+    path: FieldPath
     parameters: tuple[tuple[Any, ...], ...] = ()
 
     @classmethod
-    def of(cls, array: npt.NDArray[Any]) -> DeferredImage:
-        """Defer the changes of an array."""
-        return cls(array, array.dtype, array.ndim, lambda: array.shape)
+    def of(cls, array: npt.NDArray[Any], path: FieldPath) -> DeferredImage:
+        """Defer the changes of an array, at a path of the sample."""
+        return cls(array, array.dtype, array.ndim, lambda: array.shape, path)
+
+    def __array__(self, *arguments: Any, **options: Any) -> npt.NDArray[Any]:
+        """Refuse to be read, also by NumPy.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("a DeferredImage has no pixels")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -79,5 +90,6 @@ class DeferredImage:
             self.dtype if dtype is None else np.dtype(dtype),
             self.ndim if shape is None else len(shape),
             find_shape or self.find_shape if shape is None else lambda: shape,
+            self.path,
             (*self.parameters, parameters),
         )

@@ -230,9 +230,7 @@ def run_step(
         return runs[0] if isinstance(samples, SampleDataGroup) else runs
     definition = PipelineDefinition(
         GivenSamples(several, records),
-        steps
-        if where == "pixels"
-        else [each.with_run("graph") if each.has_graph_form else each for each in steps],
+        steps,
         use_parallel_external_source=False,
         record_draws=_RECORDED,
         replay_draws=None if records is None else REPLAYED,
