@@ -10,7 +10,9 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import FieldValueError
 from ..sample_data import FieldPath
+from ..sample_data.names import format_path
 from . import image_arrays
 
 
@@ -62,8 +64,15 @@ class DeferredImage:
 
     @property
     def hw_of_file(self) -> npt.NDArray[np.float32]:
-        """Height and width of the image in the file, from its header, ``(2,)``."""
-        return np.array(image_arrays.image_size(self.source), np.float32)
+        """Height and width of the image in the file, from its header, ``(2,)``.
+
+        Raises:
+            FieldValueError: It is no image; names the field.
+        """
+        try:
+            return np.array(image_arrays.image_size(self.source), np.float32)
+        except FieldValueError as error:  # maybe in a step that has not decoded it
+            raise FieldValueError(f"{format_path(self.path)}: {error}") from error
 
     def decoded(self) -> DeferredImage:
         """Note that a file is decoded as a whole, to RGB."""

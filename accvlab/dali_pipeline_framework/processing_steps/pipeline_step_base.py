@@ -206,6 +206,8 @@ def naming_field(path: FieldPath) -> Iterator[None]:
     try:
         yield
     except FieldValueError as error:
+        if str(error).startswith(f"{full_path(path)}: "):
+            raise
         raise FieldValueError(f"{full_path(path)}: {error}") from error
 
 
