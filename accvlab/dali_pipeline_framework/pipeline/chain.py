@@ -539,7 +539,9 @@ class ArraySteps:
 def _fit(parameters: Sequence[Any], dtypes: Sequence[np.dtype[Any]]) -> bool:
     """Whether the parameters of a change are as many as declared, and of such types."""
     found = [np.asarray(each).dtype for each in parameters]
-    return len(found) == len(dtypes) and all(map(functools.partial(np.can_cast, casting="same_kind"), found, dtypes))
+    return len(found) == len(dtypes) and all(
+        map(functools.partial(np.can_cast, casting="same_kind"), found, dtypes)
+    )
 
 
 DEFAULT_DEPTH = 2

@@ -130,7 +130,7 @@ STEPS: dict[str, Callable[[set[Any]], PipelineStepBase]] = {
         lambda image: fn.cast(image, dtype=DT.FLOAT), input_names="image", output_types={"image": DT.FLOAT}
     ),
 }
-CHANGE_SIZES = {"affine", "resize", "resize, crop", "pad"}
+CHANGE_SIZES = {"affine", "resize", "resize, crop"}
 NEED_ONE_SIZE = {"affine", "flip", "resize", "resize, crop", "decode a region"}
 DECODERS: dict[str, Callable[[set[Any]], PipelineStepBase]] = {
     "decode": lambda _: ImageDecoder("image", False),
@@ -185,10 +185,14 @@ def chains(
     decoder, where = draw(st.sampled_from([*DECODERS])), draw(st.sampled_from(["", "cameras", "each"]))
     places = [*range(num_cameras)] if where == "each" else [where]
     steps: list[PipelineStepBase] = []
-    group = samples[0].get_empty_like_self()
+    group, is_padded = samples[0].get_empty_like_self(), False
     for name, wrap in [*((decoder, place) for place in places if kind != "array"), *wanted]:
         fields = {part for path in group.format.flat_paths for part in path}
         make = DECODERS.get(name) or STEPS[name]
+        if name in NEED_ONE_SIZE and is_padded:
+            continue  # sizes and masks are no longer those of the images
+        if name == "map" and not all(each.has_array_form for each in steps):
+            continue
         if wrap == "" and name in NEED_ONE_SIZE and not has_one_size:
             wrap = "cameras"
         step = make(fields)
@@ -199,6 +203,7 @@ def chains(
         except FormatError:
             continue  # it does not fit those before
         steps.append(step)
+        is_padded = is_padded or name == "pad"
         has_one_size = has_one_size and not (name in CHANGE_SIZES and wrap == 0)
     event(", ".join(type(step._processing_step_to_apply or step).__name__ for step in steps[:2]))
     return steps, samples
