@@ -84,7 +84,7 @@ class DeferredImage:
         *parameters: Any,
         shape: tuple[int, ...] | None = None,
         find_shape: Callable[[], tuple[int, ...]] | None = None,
-        dtype: npt.DTypeLike = None,
+        dtype: npt.DTypeLike | None = None,
     ) -> DeferredImage:
         """Note a change.
 

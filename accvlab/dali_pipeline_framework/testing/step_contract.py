@@ -237,8 +237,8 @@ class _StepCheck(RuleCheck):
                 if self.compare(rule, [pair], tolerance=tolerance, in_found="on arrays"):
                     return
             steps = [_ImagesDeferred(self.samples[0]), self.step]
-            in_graph = self._run(self.samples, runs, run="pixels", step=steps)
-            self._compare(rule, runs, in_graph, "with pixels alone in the graph")
+            divided = self._run(self.samples, runs, run="pixels", step=steps)
+            self._compare(rule, runs, divided, "with pixels alone in the graph")
 
     def unknown_field_rule(self, runs: Sequence[StepRun]) -> None:
         rule = "fields that the step does not know must pass unchanged"

@@ -533,7 +533,9 @@ def test_the_error_in_a_pipeline_names_the_sample() -> None:
     sizes = [np.array([4, 5], np.int32), np.array([5, 4], np.int32)]
     source = shuffled(ArrayProvider({"image": (DT.UINT8, [gradient(4, 5)] * 2), "hw": (DT.INT32, sizes)}), 2)
     with (
-        make_iterator(source, [A([8, 8], Mode.STRETCH, None, "image", "hw")], py_num_workers=0) as iterator,
+        make_iterator(
+            source, [A([8, 8], Mode.STRETCH, None, "image", "hw")], py_num_workers=0, in_graph=True
+        ) as iterator,
         pytest.raises(GraphError, match="the images or size fields of a sample differ in size"),
     ):
         next(iter(iterator))

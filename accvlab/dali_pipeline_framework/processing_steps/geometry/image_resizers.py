@@ -243,10 +243,10 @@ class ImageTransformStep(PipelineStepBase):
                 else:
                     files[path] = image_arrays.ImageFile.opened(image)
                     of_images.append(files[path].hw)
-        decoded = [*(() if self._is_encoded else images.values()), *masks.values()]
+        of_arrays = [*(() if self._is_encoded else images.values()), *masks.values()]
         needs_size = self._needs_size
-        is_found = [needs_size or not isinstance(image, DeferredImage) for image in decoded]
-        of_images += map(image_transform.image_hw, itertools.compress(decoded, is_found))
+        is_found = [needs_size or not isinstance(image, DeferredImage) for image in of_arrays]
+        of_images += map(image_transform.image_hw, itertools.compress(of_arrays, is_found))
         if not needs_size:
             hw = np.ones(2, np.float32)
         elif sizes:
