@@ -10,6 +10,9 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import FieldValueError
+from ..sample_data import FieldPath
+from ..sample_data.names import format_path
 from . import image_arrays
 
 
@@ -25,6 +28,7 @@ class DeferredImage:
         dtype: Type after the changes that were noted.
         ndim: Number of axes after them.
         find_shape: Gives the shape after them; not called where no step asks for it.
+        path: Path of the image in the sample.
         parameters: For each change its numbers, in the order in which the step declares them.
     """
 
@@ -32,12 +36,21 @@ class DeferredImage:
     dtype: np.dtype[Any]
     ndim: int
     find_shape: Callable[[], tuple[int, ...]]
+    path: FieldPath
     parameters: tuple[tuple[Any, ...], ...] = ()
 
     @classmethod
-    def of(cls, array: npt.NDArray[Any]) -> DeferredImage:
-        """Defer the changes of an array."""
-        return cls(array, array.dtype, array.ndim, lambda: array.shape)
+    def of(cls, array: npt.NDArray[Any], path: FieldPath) -> DeferredImage:
+        """Defer the changes of an array, at a path of the sample."""
+        return cls(array, array.dtype, array.ndim, lambda: array.shape, path)
+
+    def __array__(self, *arguments: Any, **options: Any) -> npt.NDArray[Any]:
+        """Refuse to be read, also by NumPy.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("a DeferredImage has no pixels")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -51,8 +64,15 @@ class DeferredImage:
 
     @property
     def hw_of_file(self) -> npt.NDArray[np.float32]:
-        """Height and width of the image in the file, from its header, ``(2,)``."""
-        return np.array(image_arrays.image_size(self.source), np.float32)
+        """Height and width of the image in the file, from its header, ``(2,)``.
+
+        Raises:
+            FieldValueError: It is no image; names the field.
+        """
+        try:
+            return np.array(image_arrays.image_size(self.source), np.float32)
+        except FieldValueError as error:  # maybe in a step that has not decoded it
+            raise FieldValueError(f"{format_path(self.path)}: {error}") from error
 
     def decoded(self) -> DeferredImage:
         """Note that a file is decoded as a whole, to RGB."""
@@ -79,5 +99,6 @@ class DeferredImage:
             self.dtype if dtype is None else np.dtype(dtype),
             self.ndim if shape is None else len(shape),
             find_shape or self.find_shape if shape is None else lambda: shape,
+            self.path,
             (*self.parameters, parameters),
         )

@@ -257,7 +257,7 @@ def transformed_points(points: Any, matrix: Any, dtype: types.DALIDataType) -> A
     """
     shape: Any = functions.shape_of(points, _INT32)
     in_pairs = functions.cat(shape[:-1], shape[-1:] // 2, _TWO)
-    pairs = failing_with("points must be x, y pairs", functions.reshape, points, shape=in_pairs)
+    pairs = failing_with("points must be x, y pairs", functions.reshape, points, shape=in_pairs, layout="")
     moved = functions.coord_transform(_as_float(pairs, dtype), MT=matrix)
     return _as_type(functions.reshape(moved, shape=shape), dtype)
 

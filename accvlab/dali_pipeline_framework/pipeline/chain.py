@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import attrs
 import numpy as np
@@ -349,7 +349,11 @@ def _with_deferred_pixels(
         end, pixels = first, list[PlannedPixels]()
         while end < most:
             step, own = steps[end], [each for each in declared.pixels if each.position == end]
-            if end in declared.pixel_readers and (pixels or end >= at_least):
+            may_read = end in declared.pixel_readers or any(
+                not _is_image(formats[end], each.path) and each.path not in {its.path for its in own}
+                for each in pixels
+            )
+            if may_read and (pixels or own or end >= at_least):
                 break
             if own and wish_of(step) == "workers":
                 break
@@ -361,6 +365,12 @@ def _with_deferred_pixels(
         if end >= at_least:
             return Placement(end, reason, first, tuple(pixels))
     raise AssertionError("the last try leaves no pixels to the graph")
+
+
+def _is_image(group: GroupFormat, path: FieldPath) -> bool:
+    """Whether a field is known to be an image: only of images steps say that they look at no pixels."""
+    content = cast(LeafFormat, group.at(path)).content
+    return content.is_encoded is not None or "HW" in (content.layout or "")
 
 
 def _num_before_floats(steps: Sequence[PipelineStepBase], blueprint: SampleDataGroup) -> int:
@@ -393,6 +403,7 @@ class _Prepared(NamedTuple):
     draws: ArrayDraws
     apply: ArrayApplication
     deferred: Sequence[int]
+    planned: Sequence[Mapping[FieldPath, Sequence[Sequence[np.dtype[Any]]]]]  # after each step
 
 
 @attrs.define
@@ -403,14 +414,15 @@ class ArraySteps:
         input_format: Format of the samples.
         steps: The steps.
         first_deferred: Number of the first step whose changes of pixels are left to the graph; None for none.
-        deferred: For each of these changes, in their order, the path of the image and the types of the parameters.
+        deferred: For each of these changes, in their order, the position of the step, the path of the image and
+            the types of the parameters.
         numbers: Numbers of the steps, for people; None: as they are counted.
     """
 
     input_format: GroupFormat
     steps: Sequence[PipelineStepBase]
     first_deferred: int | None = None
-    deferred: Sequence[tuple[FieldPath, Sequence[np.dtype[Any]]]] = ()
+    deferred: Sequence[tuple[int, FieldPath, Sequence[np.dtype[Any]]]] = ()
     numbers: Sequence[int] | None = None
     _prepared: _Prepared | None = attrs.field(default=None, init=False)
 
@@ -439,9 +451,18 @@ class ArraySteps:
             blueprint.set_apply_mapping(False)
             output_format = chain_format(blueprint, self.steps, draws=plan).format
             draws = ArrayDraws(plan)
-            deferred = [output_format.flat_paths.index(path) for path, _ in self.deferred]
-            self._prepared = _Prepared(plan, output_format, draws, ArrayApplication(draws), deferred)
+            deferred = [output_format.flat_paths.index(path) for _, path, _ in self.deferred]
+            planned = [self._planned_up_to(number) for number in range(len(self.steps))]
+            self._prepared = _Prepared(plan, output_format, draws, ArrayApplication(draws), deferred, planned)
         return self._prepared
+
+    def _planned_up_to(self, position: int) -> dict[FieldPath, list[Sequence[np.dtype[Any]]]]:
+        """For each image, the types of the parameters of the changes by the steps up to one."""
+        planned: dict[FieldPath, list[Sequence[np.dtype[Any]]]] = {}
+        for number, path, dtypes in self.deferred:
+            if number <= position:
+                planned.setdefault(path, []).append(dtypes)
+        return planned
 
     def __call__(self, flat: Sequence[Any], numbers: Callable[[int], Any]) -> Sequence[Any]:
         """Apply the steps to a sample.
@@ -457,32 +478,42 @@ class ArraySteps:
         Raises:
             SampleStepError: A step failed.
         """
-        *_, (name, sample) = self.walk(flat, numbers)
+        *_, (_, sample) = self.walk(flat, numbers)
         if not self.deferred:
             return sample.get_data()
         values = [*sample.get_data()]
-        parameters = [*self._sent_for_pixels(values, name)]
+        parameters = self._sent_for_pixels(values)
         return values + parameters
 
-    def _sent_for_pixels(self, values: list[Any], name: str) -> Iterator[Any]:
-        """Put the sources of deferred images into the values; yield the parameters of the changes, in order."""
-        prepared = self._prepare()
-        planned, pending = Counter(prepared.deferred), dict[int, Iterator[tuple[Any, ...]]]()
-        for index, value in enumerate(values):
-            changes = value.parameters if isinstance(value, DeferredImage) else ()
-            if len(changes) != planned[index]:
-                path = format_path(prepared.output_format.flat_paths[index])
-                error = StepOutputError(
-                    f"{path}: the graph is to change its pixels {planned[index]} times, but steps have noted "
-                    f"{len(changes)} changes. A step that moves images to other fields must not declare that it "
-                    f"looks at no pixels (`declare_pixel_changes`)."
-                )
-                raise SampleStepError(name) from error
-            if isinstance(value, DeferredImage):
-                values[index], pending[index] = value.source, iter(changes)
-        for index, (_, dtypes) in zip(prepared.deferred, self.deferred, strict=True):
-            for number, dtype in zip(next(pending[index]), dtypes, strict=True):
-                yield np.asarray(number).astype(dtype, casting="same_kind", copy=False)
+    def _sent_for_pixels(self, values: list[Any]) -> list[Any]:
+        """Put the sources of deferred images into the values; return the parameters of the changes, in order."""
+        pending: dict[int, Iterator[tuple[Any, ...]]] = {}
+        for index in dict.fromkeys(self._prepare().deferred):
+            values[index], pending[index] = values[index].source, iter(values[index].parameters)
+        return [
+            np.asarray(number).astype(dtype, copy=False)
+            for index, (_, _, dtypes) in zip(self._prepare().deferred, self.deferred, strict=True)
+            for number, dtype in zip(next(pending[index]), dtypes, strict=True)
+        ]
+
+    def _require_noted_changes(self, position: int, sample: SampleDataGroup) -> None:
+        """Refuse the result of a step that has not noted the changes of pixels that are planned up to it.
+
+        Raises:
+            StepOutputError: It has not.
+        """
+        for path, expected in self._prepare().planned[position].items():
+            image = sample.get_item_in_path(path)
+            noted = image.parameters if isinstance(image, DeferredImage) else ()
+            if len(noted) == len(expected) and _fit(noted[-1], expected[-1]):
+                continue
+            raise StepOutputError(
+                f"{format_path(path)}: the graph is to change its pixels by parameters of the types "
+                f"{[list(map(str, each)) for each in expected]}, up to this step; noted was {[*noted]}. For each "
+                f"image that a step names in `declare_pixel_changes`, its `_process_arrays` must set "
+                f"`image.changed(...)` with the declared parameters, in their order. A step that sets, moves or "
+                f"copies images otherwise must return None there."
+            )
 
     def try_on(self, flat: Sequence[Any]) -> Sequence[Any]:
         """Apply the steps to a sample with some numbers that could be drawn."""
@@ -509,11 +540,21 @@ class ArraySteps:
             prepared.apply.defers_pixels = self.first_deferred is not None and position >= self.first_deferred
             try:
                 sample = prepared.apply(step, sample)
+                if self.deferred:
+                    self._require_noted_changes(position, sample)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # e.g. a panic of an extension written in Rust
                 raise SampleStepError(name) from error
             yield name, sample
+
+
+def _fit(parameters: Sequence[Any], dtypes: Sequence[np.dtype[Any]]) -> bool:
+    """Whether the parameters of a change are as many as declared, and of such types."""
+    found = [np.asarray(each).dtype for each in parameters]
+    return len(found) == len(dtypes) and all(
+        map(functools.partial(np.can_cast, casting="same_kind"), found, dtypes)
+    )
 
 
 DEFAULT_DEPTH = 2
@@ -662,7 +703,11 @@ class Chain:
         if count == 0:
             return None
         deferred = [
-            (change.path, [np.dtype(get_numpy_type_for_dali_type(each)) for each in change.parameters.values()])
+            (
+                change.position,
+                change.path,
+                [np.dtype(get_numpy_type_for_dali_type(each)) for each in change.parameters.values()],
+            )
             for change in placement.pixels
         ]
         numbers = [*map(self.number_of, range(count))]

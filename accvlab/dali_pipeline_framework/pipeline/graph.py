@@ -299,8 +299,10 @@ class Graph:
             below = [path for path in paths if path[: len(part.path)] == part.path]
             given.update(zip(below, part.source.define(part.operator_name, self.seed), strict=True))
         self._supply = GraphDraws(self.plan, self._supply_of_draws(), self.first_step)
-        format = FoldedFormat.of(data.format, self.num_slots)
         sources = {change.path: change.leaf for change in reversed(self.placement.pixels)}
+        # Elements that are alike after the steps may be sent in different forms: some changed, some still to be.
+        sent_alike = FoldedFormat.of(data.format.with_replaced(sources), self.num_slots).lengths
+        format = FoldedFormat.of(data.format, self.num_slots, only=sent_alike)
         fields = []
         for leaf in format.leaves:
             of_members = [format.full.flat_paths[member] for member in leaf.members]

@@ -97,12 +97,20 @@ class ArrayApplication:
         for path in declared.deferred if self.defers_pixels else ():
             image = given.get_item_in_path(path)
             if not isinstance(image, DeferredImage):
-                given.set_item_in_path(path, DeferredImage.of(image))
+                given.set_item_in_path(path, DeferredImage.of(image, (*current_group(), *path)))
         token = _current.set(self)
         try:
             with RunningStep(step, declared.draws, self._draws):
                 result = step._process_arrays(given)
         except Exception as error:
+            # OpenCV says no more than that it is no array.
+            is_about_pixels = "DeferredImage" in str(error) or "not a numpy array" in str(error)
+            if self.defers_pixels and is_about_pixels and not isinstance(error, StepOutputError):
+                raise StepOutputError(
+                    f"{step!r} reads the pixels of an image that the graph makes, though it declares by "
+                    f"`declare_pixel_changes` that it does not. Return None there, or run it with "
+                    f"`.with_run('graph')`. ({type(error).__name__}: {error})"
+                ) from error
             if isinstance(error, StepOutputError) or not _is_about_read_only(error):
                 raise
             raise StepOutputError(
@@ -143,7 +151,7 @@ class ArrayApplication:
         for index, (leaf, value) in enumerate(zip(leaves, values, strict=True)):
             if type(value) is np.ndarray and value.dtype is leaf.numpy_dtype and leaf.ndim in (None, value.ndim):
                 continue  # the usual case
-            array, problem = _as_declared(value, leaf)
+            array, problem = _as_declared(value, leaf, declared.after.flat_paths[index])
             values[index] = array
             if problem:
                 path = declared.after.flat_paths[index]
@@ -198,6 +206,8 @@ def naming_field(path: FieldPath) -> Iterator[None]:
     try:
         yield
     except FieldValueError as error:
+        if str(error).startswith(f"{full_path(path)}: "):
+            raise
         raise FieldValueError(f"{full_path(path)}: {error}") from error
 
 
@@ -259,12 +269,15 @@ def _type_of(value: Any) -> types.DALIDataType | None:
         return None
 
 
-def _as_declared(value: Any, leaf: LeafFormat) -> tuple[Any, str]:
-    """Get a value as an array of the declared type, or a problem."""
+def _as_declared(value: Any, leaf: LeafFormat, path: FieldPath) -> tuple[Any, str]:
+    """Get a value as an array of the declared type, or a problem; ``path`` is that of its field."""
     dtype = leaf.numpy_dtype
     if value is None:
         return value, "is not set"
     if isinstance(value, DeferredImage):
+        if value.path != (*current_group(), *path):
+            of = format_path(value.path)
+            return value, f"holds the image of {of}: `declare_pixel_changes` of what moves images must return None"
         if value.dtype != dtype or leaf.ndim not in (None, value.ndim):
             return value, f"is declared as {dtype} (ndim={leaf.ndim}), got {value.dtype} (shape {value.shape})"
         return value, ""

@@ -93,12 +93,15 @@ class FoldedFormat:
     lengths: Mapping[FieldPath, int]
 
     @staticmethod
-    def of(full: GroupFormat, most: int, least: int = 2) -> FoldedFormat:
+    def of(
+        full: GroupFormat, most: int, least: int = 2, only: Mapping[FieldPath, int] | None = None
+    ) -> FoldedFormat:
         """Fold all arrays whose elements have the same format, but those of fewer elements than ``least``.
 
         Arrays in arrays are folded as long as a field does not stand for more than ``most`` elements.
+        With ``only``, no arrays are folded but those at its paths.
         """
-        return _Fold(most, least).apply(full)
+        return _Fold(most, least, only).apply(full)
 
     @staticmethod
     def of_folded(folded: GroupFormat, lengths: Mapping[FieldPath, int]) -> FoldedFormat | None:

@@ -509,16 +509,22 @@ class GroupFormat(Immutable):
 
     def with_contents(self, contents: Mapping[FieldPath, ImageContent]) -> GroupFormat:
         """Return this format with other contents of some data fields."""
-        return self._with_contents((), contents) if contents else self
+        found = {path: self.get(path) for path in contents}
+        leaves = {path: leaf for path, leaf in found.items() if isinstance(leaf, LeafFormat)}
+        return self.with_replaced({path: leaf.with_content(contents[path]) for path, leaf in leaves.items()})
 
-    def _with_contents(self, prefix: FieldPath, contents: Mapping[FieldPath, ImageContent]) -> GroupFormat:
+    def with_replaced(self, replaced: Mapping[FieldPath, ChildFormat]) -> GroupFormat:
+        """Return this format with other formats at the given paths."""
+        return self._with_replaced((), replaced) if replaced else self
+
+    def _with_replaced(self, prefix: FieldPath, replaced: Mapping[FieldPath, ChildFormat]) -> GroupFormat:
         children: list[ChildFormat] = []
         for name, child in zip(self.names, self.children, strict=True):
             path = (*prefix, name)
-            if isinstance(child, GroupFormat):
-                children.append(child._with_contents(path, contents))
+            if path not in replaced and isinstance(child, GroupFormat):
+                children.append(child._with_replaced(path, replaced))
             else:
-                children.append(child.with_content(contents.get(path, child.content)))
+                children.append(replaced.get(path, child))
         is_same = all(map(operator.is_, children, self.children))
         return self if is_same else self.with_children(children)
 

@@ -20,12 +20,13 @@ from ..draws.draw_scope import DrawPlan, GraphDraws
 from ..engine.dali.graph_definition import GraphInspection
 from ..errors import FormatError, OutputError, StepOutputError
 from ..pipeline.chain import ArraySteps, chain_format
-from ..processing_steps.pipeline_step_base import PipelineStepBase, filled
+from ..processing_steps.image_use import ImageUse, as_array
+from ..processing_steps.pipeline_step_base import PipelineStepBase, PixelChanges, filled
 from ..processing_steps.wrappers.group_steps import DataGroupArrayInPathElementsAppliedStep
 from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.formats import describe_difference, described_together
 from ..sample_data.graph_mode import do_not_convert
-from ..sample_data.names import Path, alike_paths, format_path, format_paths, normalized_path
+from ..sample_data.names import Name, Path, alike_paths, format_path, format_paths, normalized_path
 from .rule_check import RuleCheck, field_differences, sample_differences
 from .step_runs import GivenSamples, StepRun, run_step
 
@@ -235,9 +236,9 @@ class _StepCheck(RuleCheck):
                 pair = (number, in_graph.output, found.output)
                 if self.compare(rule, [pair], tolerance=tolerance, in_found="on arrays"):
                     return
-            self._compare(
-                rule, runs, self._run(self.samples, runs, run="pixels"), "with pixels alone in the graph"
-            )
+            steps = [_ImagesDeferred(self.samples[0]), self.step]
+            divided = self._run(self.samples, runs, run="pixels", step=steps)
+            self._compare(rule, runs, divided, "with pixels alone in the graph")
 
     def unknown_field_rule(self, runs: Sequence[StepRun]) -> None:
         rule = "fields that the step does not know must pass unchanged"
@@ -301,7 +302,7 @@ class _StepCheck(RuleCheck):
         samples: Sequence[SampleDataGroup],
         draws_of: Sequence[StepRun] | None = None,
         *,
-        step: PipelineStepBase | None = None,
+        step: PipelineStepBase | Sequence[PipelineStepBase] | None = None,
         **how: Any,
     ) -> list[StepRun]:
         draws = None if draws_of is None else [run.draws for run in draws_of]
@@ -313,6 +314,34 @@ class _StepCheck(RuleCheck):
     ) -> None:
         outputs = zip(itertools.count(), (run.output for run in expected), (run.output for run in found))
         self.compare(rule, outputs, tolerance=self.tolerance, in_found=in_found)
+
+
+class _ImagesDeferred(PipelineStepBase):
+    """Leaves the images of samples as they are, and to the graph: all arrays of three axes or more."""
+
+    def __init__(self, sample: SampleDataGroup) -> None:
+        values = zip(sample.format.flat_paths, sample.get_data(), strict=True)
+        self._paths = [path for path, value in values if np.ndim(value) >= len("HWC")]
+
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        return [ImageUse(path=path, leaves=as_array) for path in self._paths]
+
+    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges:
+        return {path: {} for path in self._paths}
+
+    def change_pixels(self, image: Any, leaf: LeafFormat, parameters: Mapping[str, Any], name: Name) -> Any:
+        return image
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        return data
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        for path in self._paths:
+            data.set_item_in_path(path, data.get_item_in_path(path).changed())
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        return data_empty
 
 
 def _fields_of(runs: Sequence[StepRun]) -> tuple[Sequence[FieldPath], Sequence[LeafFormat]]:

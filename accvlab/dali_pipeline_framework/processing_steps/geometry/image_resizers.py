@@ -170,6 +170,11 @@ class ImageTransformStep(PipelineStepBase):
         """Change an image, or a mask, in the graph; ``device`` is where an image file is decoded."""
 
     @property
+    def _needs_size(self) -> bool:
+        """Whether what the step does depends on the size of the images."""
+        return True
+
+    @property
     def has_graph_form(self) -> bool:
         """Not with ``reduced_decoding``, which DALI cannot do."""
         return not self._reduced_decoding
@@ -240,8 +245,12 @@ class ImageTransformStep(PipelineStepBase):
                 else:
                     images[path] = image_arrays.ImageFile.opened(image)
                     of_images.append(images[path].hw)
-        decoded = masks if self._is_encoded else images | masks
-        of_images += map(image_transform.image_hw, decoded.values())
+        arrays = [*(() if self._is_encoded else images.values()), *masks.values()]
+        if not self._needs_size:
+            arrays = [each for each in arrays if not isinstance(each, DeferredImage)]
+        of_images += map(image_transform.image_hw, arrays)
+        if not self._needs_size:
+            return np.ones(2, np.float32)
         if sizes:
             return image_transform.one_size_of_fields([*of_images, *sizes.values()])
         return image_transform.one_size_of_all(functions.stack(*of_images), len(of_images))
@@ -607,9 +616,9 @@ class HorizontalFlipper(ImageTransformStep):
     So a point in space is projected to where its mirrored picture is. (It is the picture that is mirrored, not the
     scene: the focal length along x becomes negative.) Size fields stay as they are.
 
-    Fields, shapes and types are those of `AffineTransformer`, and so is what is refused; pixels are copied. The
-    images and size fields of a sample must have one size; for cameras of different sizes, apply the step to each
-    camera by a wrapper.
+    Fields, shapes and types are those of `AffineTransformer`, and so is what is refused; pixels are copied. Where
+    anything is given in their pixels, the images and size fields of a sample must have one size; for cameras of
+    different sizes, apply the step to each camera by a wrapper.
 
     Example:
         >>> step = HorizontalFlipper("image", point_names="keypoints", box_names="boxes", key="rig")
@@ -642,6 +651,11 @@ class HorizontalFlipper(ImageTransformStep):
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
         """Declare whether a sample is mirrored."""
         return self._draws
+
+    @property
+    def _needs_size(self) -> bool:
+        """Only for what is given in the pixels of the images."""
+        return any(self._fields[kind] for kind in ("projection", "point", "box"))
 
     def _change_of(self, hw: Any) -> ImagePlaneChange:
         width: Any = hw[1]

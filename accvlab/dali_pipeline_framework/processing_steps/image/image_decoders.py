@@ -179,21 +179,12 @@ class FrameSequenceDecoder(PipelineStepBase):
         search.raise_problems()
         return self._adjusted(data_empty, paths)
 
+    @do_not_convert
     def _adjusted(self, data: SampleDataGroup, paths: Sequence[FieldPath]) -> SampleDataGroup:
         """The output format: a field at each of the paths, where a group was."""
-        adjusted = data.format
         clip = formats.leaf_format(types.DALIDataType.UINT8, ndim=4, content=formats.DECODED_CLIP)
-        for path in paths:
-            adjusted = _with_leaf(adjusted, path, clip)
+        adjusted = data.format.with_replaced(dict.fromkeys(paths, clip))
         return data._with_own_switches(SampleDataGroup.from_format(adjusted))
-
-
-def _with_leaf(group: GroupFormat, path: FieldPath, leaf: LeafFormat) -> GroupFormat:
-    position = group.index[path[0]]
-    child = group.children[position]
-    if len(path) == 1 or not isinstance(child, GroupFormat):
-        return group.with_child(position, leaf)
-    return group.with_child(position, _with_leaf(child, path[1:], leaf))
 
 
 # --- the graph ------------------------------------------------------------------------------------------

@@ -1,0 +1,564 @@
+"""Divided steps, with pixels in the graph and all else on arrays, give what whole steps give in the graph."""
+
+from __future__ import annotations
+
+import functools
+import io
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from nvidia.dali import fn, types
+from PIL import Image
+from support.array_samples import sample_of
+from support.arrays import ArrayProvider, encoded_image, gradient
+from support.graphs import untraced
+from support.laws import examples
+from support.random_steps import each_camera, filled
+
+from accvlab.dali_pipeline_framework.draws import records_of_batch
+from accvlab.dali_pipeline_framework.errors import ContractError, FormatError, FrameworkError, SourceError
+from accvlab.dali_pipeline_framework.faults import FaultPolicy
+from accvlab.dali_pipeline_framework.inputs import IterableBase
+from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.dali_pipeline_framework.pipeline import (
+    DALIStructuredOutputIterator,
+    PipelineDefinition,
+    SampleDataGroup,
+)
+from accvlab.dali_pipeline_framework.pipeline.chain import chain_format
+from accvlab.dali_pipeline_framework.processing_steps import (
+    AffineTransformer,
+    AnnotationElementConditionEval,
+    ArrayStep,
+    AxesLayoutSetter,
+    BoundingBoxToHeatmapConverter,
+    BoxAreaFilter,
+    CoordinateCropper,
+    DataGroupInPathAppliedStep,
+    GridMasker,
+    HorizontalFlipper,
+    ImageBrightnessContrastJitter,
+    ImageColorSpaceConverter,
+    ImageDecoder,
+    ImageGaussianBlurrer,
+    ImageJpegDistorter,
+    ImageMeanStdDevNormalizer,
+    ImageRange01Normalizer,
+    ImageResizeCropFlipper,
+    ImageResizer,
+    ImageToTileSizePadder,
+    LambdaStep,
+    MapStep,
+    PhotoMetricDistorter,
+    PipelineStepBase,
+    PointsInRangeCheck,
+    PointsPadder,
+    RandomEraser,
+    TensorSizeAdder,
+    UnneededFieldRemover,
+)
+from accvlab.dali_pipeline_framework.processing_steps.image_use import ImageUse
+from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import PixelChanges
+from accvlab.dali_pipeline_framework.testing import StepRun, check_step, run_step
+
+DT = types.DALIDataType
+_RGB, _BGR = types.DALIImageType.RGB, types.DALIImageType.BGR
+_FIELDS = {"hw": "hw_names", "matrix": "projection_names", "points": "point_names", "boxes": "box_names"}
+
+
+def _named(fields: set[Any]) -> dict[str, Any]:
+    """The arguments for what is given in the pixels of images, and is there."""
+    names = {argument: name for name, argument in _FIELDS.items() if name in fields}
+    return {**names, "mask_names": "mask"} if "mask" in fields else names
+
+
+def _affine(fields: set[Any]) -> PipelineStepBase:
+    kinds = AffineTransformer
+    return AffineTransformer(
+        [20, 30], kinds.ResizingMode.STRETCH, None, "image", **{
+            {"hw_names": "image_hw_field_names", "projection_names": "projection_matrix_field_names",
+             "point_names": "point_field_names"}.get(argument, argument): name
+            for argument, name in _named(fields).items()
+        },
+        transformation_steps=[kinds.Rotation(0.7, -0.3, 0.3), kinds.UniformScaling(0.5, 0.8, 1.2)],
+    )  # fmt: skip
+
+
+def _sized(name: str, fields: set[Any]) -> PipelineStepBase:
+    return TensorSizeAdder(name, f"_size{len(fields)}")
+
+
+# For each step what makes it for the names of the fields that there are.
+STEPS: dict[str, Callable[[set[Any]], PipelineStepBase]] = {
+    "affine": _affine,
+    "area": lambda _: BoxAreaFilter("boxes", area_range=(20.0, 500.0)),
+    "bgr": lambda _: ImageColorSpaceConverter("image", from_image_type=_RGB, to_image_type=_BGR),
+    "blur": lambda _: ImageGaussianBlurrer("image", prob=0.7, sigma_range=(0.3, 1.0)),
+    "brightness": lambda _: ImageBrightnessContrastJitter("image", prob=0.7, key="rig"),
+    "condition": lambda _: AnnotationElementConditionEval("annotation", "is_far = depths > 4", False),
+    "crop": lambda _: CoordinateCropper("points", [0, 0], [20, 15]),
+    "erase": lambda _: RandomEraser("image", prob=0.7, num_rectangles=2),
+    "flip": lambda fields: HorizontalFlipper("image", **_named(fields)),
+    "grid": lambda _: GridMasker("image", prob=0.7, tile_range=(6, 12), angle_range=(0.0, 0.5)),
+    "heatmap": lambda _: BoundingBoxToHeatmapConverter(
+        "annotation", "boxes", "heatmap", [6, 9], image_hw_field_name="image_hw", use_per_category_heatmap=False
+    ),
+    "jpeg": lambda _: ImageJpegDistorter("image", quality_range=(5, 60)),
+    "layout": lambda _: AxesLayoutSetter("image", "HWC"),
+    "layout of points": lambda _: AxesLayoutSetter("points", "NC"),
+    "mean": lambda _: ImageMeanStdDevNormalizer("image", [90, 100, 110], 50.0, output_layout="CHW"),
+    "pad": lambda _: ImageToTileSizePadder("image", 16),
+    "points": lambda _: PointsPadder("points", num_points=3, mask_name="is_point"),
+    "range": lambda _: PointsInRangeCheck("points", "is_inside", [0, 0], [20, 15]),
+    "range 0..1": lambda _: ImageRange01Normalizer("image"),
+    "recolor": lambda _: PhotoMetricDistorter("image", [-30, 30], [-18, 18], [0.5, 1.5], [0.5, 1.5]),
+    "remove image": lambda _: UnneededFieldRemover(["image"]),
+    "remove": lambda _: UnneededFieldRemover(["boxes", "mask"]),
+    "resize": lambda fields: ImageResizer("image", output_hw=[18, 24], mode="crop", **_named(fields)),
+    "resize, crop": lambda fields: ImageResizeCropFlipper(
+        "image", output_hw=[16, 24], scale_range=(0.6, 1.2), bottom_crop_range=(0.0, 0.3), **_named(fields)
+    ),
+    "size": lambda fields: _sized("image", fields),
+    "size of mask": lambda fields: _sized("mask", fields),
+    "map": lambda _: MapStep(np.negative, input_names="matrix", output_types={"matrix": DT.FLOAT}),
+    "lambda": lambda _: LambdaStep(
+        lambda image: fn.cast(image, dtype=DT.FLOAT), input_names="image", output_types={"image": DT.FLOAT}
+    ),
+}
+CHANGE_SIZES = {"affine", "resize", "resize, crop"}
+NEED_ONE_SIZE = {"affine", "flip", "resize", "resize, crop", "decode a region"}
+DECODERS: dict[str, Callable[[set[Any]], PipelineStepBase]] = {
+    "decode": lambda _: ImageDecoder("image", False),
+    "decode a region": lambda fields: ImageResizer(
+        "image", output_hw=[18, 26], mode="crop", is_encoded=True, **_named(fields)
+    ),
+}
+
+
+def _rig(number: int, sizes: Sequence[tuple[int, int]], kind: str, has_mask: bool) -> SampleDataGroup:
+    random = np.random.default_rng(number)
+    cameras = []
+    for camera, (height, width) in enumerate(sizes):
+        image = gradient(height, width, camera + number)
+        image[height // 3 :, width // 2 :] = random.integers(0, 256, (3,))
+        corners = random.uniform(0, 10, (random.integers(0, 4), 2))
+        fields = {
+            "image": (DT.UINT8, image if kind == "array" else encoded_image(image, kind)),
+            "hw": (DT.INT32, [height, width]),
+            "matrix": (DT.FLOAT, random.uniform(-1, 1, (3, 3)).astype(np.float32)),
+            "points": (DT.FLOAT, random.uniform(0, 20, (random.integers(0, 4), 2))),
+            "boxes": (DT.FLOAT, np.concatenate([corners, corners + random.uniform(1, 15, corners.shape)], 1)),
+        }
+        if has_mask:
+            fields["mask"] = (DT.UINT8, random.integers(0, 9, (height, width, 1)).astype(np.uint8))
+        cameras.append(filled(fields))
+    boxes = np.array([[1, 2, 9, 8], [5, 5, 20, 18]][: number % 3], np.float32).reshape(-1, 4)
+    annotation = filled({"boxes": (DT.FLOAT, boxes), "depths": (DT.FLOAT, np.arange(len(boxes)) + 3.5)})
+    sample = filled({"image_hw": (DT.INT32, [24, 36]), "index": (DT.INT64, number)})
+    sample.add_data_group_field("annotation", annotation)
+    sample["annotation"] = annotation
+    sample.add_data_group_field_array("cameras", cameras[0], len(cameras))
+    for index, each in enumerate(cameras):
+        sample["cameras"][index] = each
+    return sample
+
+
+@st.composite
+def chains(
+    draw: st.DrawFn, names: Sequence[str] = (*STEPS,)
+) -> tuple[list[PipelineStepBase], list[SampleDataGroup]]:
+    """Steps that fit each other, and samples of a rig of cameras for them."""
+    num_cameras, has_one_size = draw(st.integers(1, 3)), draw(st.booleans())
+    kind, has_mask = draw(st.sampled_from(["JPEG", "PNG", "array"])), draw(st.booleans())
+    sizes = [(24, 36) if has_one_size else (24 + 2 * index, 36 - 3 * index) for index in range(num_cameras)]
+    num_samples = draw(st.integers(1, 4))
+    samples = [
+        _rig(number, [*sizes[number % 2 :], *sizes][:num_cameras], kind, has_mask) for number in range(num_samples)
+    ]
+    wraps = st.sampled_from(["", "cameras", 0])
+    wanted = draw(st.lists(st.tuples(st.sampled_from(names), wraps), max_size=5))
+    decoder, where = draw(st.sampled_from([*DECODERS])), draw(st.sampled_from(["", "cameras", "each"]))
+    places = [*range(num_cameras)] if where == "each" else [where]
+    steps: list[PipelineStepBase] = []
+    group, is_padded = samples[0].get_empty_like_self(), False
+    for name, wrap in [*((decoder, place) for place in places if kind != "array"), *wanted]:
+        fields = {part for path in group.format.flat_paths for part in path}
+        make = DECODERS.get(name) or STEPS[name]
+        if name in NEED_ONE_SIZE and is_padded:
+            continue  # sizes and masks are no longer those of the images
+        if name == "map" and not all(each.has_array_form for each in steps):
+            continue
+        if wrap == "" and name in NEED_ONE_SIZE and not has_one_size:
+            wrap = "cameras"
+        step = make(fields)
+        if wrap != "":
+            step = each_camera(step) if wrap == "cameras" else DataGroupInPathAppliedStep(step, ("cameras", wrap))
+        try:
+            group = chain_format(group, [step])
+        except FormatError:
+            continue  # it does not fit those before
+        steps.append(step)
+        is_padded = is_padded or name == "pad"
+        has_one_size = has_one_size and not (name in CHANGE_SIZES and wrap == 0)
+    event(", ".join(type(step._processing_step_to_apply or step).__name__ for step in steps[:2]))
+    return steps, samples
+
+
+def require_same(found: Sequence[StepRun], expected: Sequence[StepRun], tolerance: float = 0.0) -> None:
+    """Compare outputs; images may differ by a share of their range, but for a few pixels at edges."""
+    for one, other in zip(found, expected, strict=True):
+        assert one.output.format.flat_paths == other.output.format.flat_paths
+        for path, leaf in zip(one.output.format.flat_paths, one.output.format.flat_leaves, strict=True):
+            value, wanted = one.output.get_item_in_path(path), other.output.get_item_in_path(path)
+            if not tolerance or path[-1] != "image":
+                np.testing.assert_array_equal(value, wanted, err_msg=str(path), strict=True)
+                continue
+            assert (value.shape, value.dtype) == (wanted.shape, wanted.dtype)
+            low, high = leaf.content.value_range or (0, 255)
+            difference = np.abs(value.astype(float) - wanted) / (high - low)
+            assert not value.size or np.quantile(difference, 0.9) <= tolerance, path
+
+
+@settings(deadline=None, max_examples=examples(25, 400))
+@given(case=chains(), folds=st.booleans(), has_conditionals=st.booleans(), seed=st.integers(0, 9))
+def test_divided_steps_give_what_whole_steps_give(
+    case: tuple[list[PipelineStepBase], list[SampleDataGroup]], folds: bool, has_conditionals: bool, seed: int
+) -> None:
+    steps, samples = case
+    how: dict[str, Any] = {"seed": seed, "fold_arrays": folds, "enable_conditionals": has_conditionals}
+    with untraced():
+        divided = run_step(steps, samples, run="pixels", **how)
+        whole = run_step(steps, samples, run="graph", **how)
+        require_same(divided, whole)
+        assert [run.layouts for run in divided] == [run.layouts for run in whole]
+        assert [run.draws.keys() for run in divided] == [run.draws.keys() for run in whole]
+        replayed = run_step(steps, samples, run="pixels", draws=[run.draws for run in whole], **how | {"seed": 77})
+        require_same(replayed, whole)
+        if all(step.has_array_form for step in steps):
+            tolerances = [step.image_tolerance for step in steps]
+            on_arrays = run_step(steps, samples, run="workers", seed=seed)
+            require_same(on_arrays, divided, 2 * sum(tolerances) + 0.02)
+
+
+class Batches(IterableBase):
+    """Samples of several cameras in batches, without anything that could supply draws."""
+
+    def __init__(self, samples: Sequence[SampleDataGroup]) -> None:
+        self.samples = samples
+        self.batch_size = len(samples)
+        self.rest = 0
+
+    @property
+    def used_sample_data_structure(self) -> SampleDataGroup:
+        return self.samples[0].get_empty_like_self()
+
+    @property
+    def length(self) -> int:
+        return 2
+
+    def __iter__(self) -> Batches:
+        self.rest = 2
+        return self
+
+    def __next__(self) -> list[list[Any]]:
+        if self.rest == 0:
+            raise StopIteration
+        self.rest -= 1
+        return [list(values) for values in zip(*(sample.get_data() for sample in self.samples), strict=True)]
+
+
+@settings(deadline=None, max_examples=examples(3, 40))
+@given(case=chains([name for name in STEPS if name not in ("lambda", "remove image")]))
+def test_recorded_draws_of_an_iterable_give_the_same_in_whole_steps(
+    case: tuple[list[PipelineStepBase], list[SampleDataGroup]],
+) -> None:
+    steps, samples = case
+    with untraced():
+        definition = PipelineDefinition(
+            Batches(samples), steps, use_parallel_external_source=False, record_draws="drawn"
+        )
+        pipeline = definition.get_dali_pipeline(num_threads=1, py_num_workers=0, seed=3)
+        for batch in DALIStructuredOutputIterator(None, pipeline, output_type="numpy", ragged="list"):
+            drawn = records_of_batch({name: np.stack(values) for name, values in batch["drawn"].items()})
+            whole = run_step(steps, samples, run="graph", draws=drawn or None)
+            for number, run in enumerate(whole):
+                for path in run.output.format.flat_paths:
+                    value = batch
+                    for name in path:
+                        value = value[name]
+                    np.testing.assert_array_equal(value[number], run.output.get_item_in_path(path), str(path))
+
+
+# --- cases by hand ---------------------------------------------------------------------------------------
+
+_DECODER = ImageDecoder("image", False)
+_RANGE_01 = ImageRange01Normalizer("image")
+
+
+def rigs(kind: str = "JPEG", sizes: Sequence[tuple[int, int]] = ((8, 12), (8, 12))) -> list[SampleDataGroup]:
+    return [_rig(number, sizes, kind, False) for number in range(2)]
+
+
+def images(*pixels: np.ndarray) -> list[SampleDataGroup]:
+    return [sample_of({"image": encoded_image(each), "other": encoded_image(each)}) for each in pixels]
+
+
+def pair(steps: list[PipelineStepBase], samples: list[SampleDataGroup]) -> list[StepRun]:
+    """Run divided and whole steps, compare, and return the result."""
+    divided = run_step(steps, samples, run="pixels")
+    require_same(divided, run_step(steps, samples, run="graph"))
+    return divided
+
+
+def in_camera(step: PipelineStepBase, number: int) -> PipelineStepBase:
+    return DataGroupInPathAppliedStep(step, ("cameras", number))
+
+
+def where(steps: list[PipelineStepBase], samples: list[SampleDataGroup]) -> tuple[int, int | None]:
+    """How many steps run in the workers, and the first that leaves its pixels to the graph."""
+    array_steps = PipelineDefinition(Batches(samples), steps).array_steps(has_gpu=False)
+    return (0, None) if array_steps is None else (len(array_steps.steps), array_steps.first_deferred)
+
+
+@pytest.mark.parametrize(("kind", "step"), [("JPEG", _DECODER), ("array", _RANGE_01)])
+@pytest.mark.parametrize("first", [0, 1])
+def test_elements_of_an_array_may_be_sent_in_different_forms(
+    kind: str, step: PipelineStepBase, first: int
+) -> None:
+    steps = [in_camera(step.with_run("workers"), first), in_camera(step, 1 - first)]
+    assert where(steps, rigs(kind)) == (2, 1)
+    pair(steps, rigs(kind))
+
+
+@pytest.mark.parametrize("next_step", ["range", "crop", "points"])
+def test_points_that_get_a_layout_can_be_read_behind(next_step: str) -> None:
+    steps = [STEPS["layout of points"](set()), STEPS[next_step](set())]
+    assert where(steps, rigs()) == (1, 0)
+    assert pair(steps, rigs())[0].layouts["cameras[0].points"] == {"points": "NC"}.get(next_step, "NC")
+
+
+class Inverter(ArrayStep):
+    """Decodes by a public step, and reads the pixels."""
+
+    def __init__(self) -> None:
+        self.decoder = ImageDecoder("image", False)
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        data = self.decoder(data)
+        data["image"] = 255 - data["image"]
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        return self.decoder.check_input_data_format_and_set_output_data_format(data_empty)
+
+
+def test_what_applies_another_step_as_it_likes_is_not_divided() -> None:
+    steps = [Inverter(), HorizontalFlipper("image", prob=1.0)]
+    samples = images(gradient(8, 12))
+    assert where(steps, samples) == (2, 1)
+    expected = 255 - run_step(ImageDecoder("image", False), samples[0]).output["image"][:, ::-1]
+    np.testing.assert_array_equal(pair(steps, samples)[0].output["image"], expected)
+
+
+def inverted(image: np.ndarray) -> np.ndarray:
+    return 255 - image
+
+
+class ReadsArrays(HorizontalFlipper):
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        data["image"] = data["image"][:, ::-1]
+        return data
+
+
+class ChecksMore(HorizontalFlipper):
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        return super()._check_and_adjust_data_format_input_to_output(data_empty)
+
+
+class InGraph(HorizontalFlipper):
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        data["image"] = fn.flip(data["image"], horizontal=1)
+        return data
+
+
+class NamesImages(HorizontalFlipper):
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        return super().declare_images(data_empty)
+
+
+_HALVED = LambdaStep(
+    lambda image: fn.cast(image, dtype=DT.FLOAT), input_names="image", output_types={"image": DT.FLOAT}
+)
+_INVERTED = MapStep(inverted, input_names="image")
+_FLIPPER = HorizontalFlipper("image", prob=1.0)
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([_DECODER, ReadsArrays("image", prob=1.0), _FLIPPER], (1, 0)),
+        ([_DECODER, ChecksMore("image", prob=1.0), _FLIPPER], (1, 0)),
+        ([_DECODER, InGraph("image", prob=1.0), _FLIPPER], (1, 0)),
+        ([_DECODER, NamesImages("image", prob=1.0), _FLIPPER], (3, 0)),
+        ([_DECODER, _HALVED, _FLIPPER], (1, 0)),
+        ([_DECODER, _INVERTED, _FLIPPER], (3, 1)),
+        ([_DECODER, _FLIPPER, _INVERTED], (3, 2)),
+        ([_DECODER, _FLIPPER, UnneededFieldRemover(["image"])], (3, 0)),
+        ([_DECODER, _FLIPPER.with_run("workers"), _RANGE_01], (3, 2)),
+    ],
+    ids=lambda value: ", ".join(type(step).__name__ for step in value) if isinstance(value, list) else None,
+)
+def test_where_a_chain_is_cut(steps: list[PipelineStepBase], expected: tuple[int, int]) -> None:
+    samples = images(gradient(8, 12), gradient(10, 14, 1))
+    assert where(steps, samples) == expected
+    pair(steps, samples)
+
+
+def test_cameras_of_different_sizes_are_mirrored_where_nothing_is_given_in_their_pixels() -> None:
+    found = pair([_FLIPPER], rigs("array", [(8, 12), (10, 14)]))
+    np.testing.assert_array_equal(
+        found[0].output["cameras"][1]["image"],
+        rigs("array", [(8, 12), (10, 14)])[0]["cameras"][1]["image"][:, ::-1],
+    )
+
+
+class Declared(PipelineStepBase):
+    """Changes no pixels; says and notes what it is given."""
+
+    def __init__(self, change: Callable[[SampleDataGroup], None], types: PixelChanges | None = None) -> None:
+        self.change, self.types = change, types or {}
+
+    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges:
+        return self.types
+
+    def change_pixels(self, image: Any, *others: Any) -> Any:
+        return image
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        return data
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        self.change(data)
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        return data_empty
+
+
+def set_to(name: str, value: Callable[[SampleDataGroup], Any]) -> Callable[[SampleDataGroup], None]:
+    return lambda data: data.set_item_in_path((name,), value(data))
+
+
+_FLOAT, _INT = {("image",): {"gain": DT.FLOAT}}, {("image",): {"gain": DT.INT32}}
+_READS = "reads the pixels of an image that the graph makes.*Return None there"
+_NOTED = r"image: the graph is to change its pixels .*\[\[\], \['{}'\]\].*noted was {}.*must set `image.changed"
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (Declared(lambda data: data["image"].mean()), _READS),
+        (Declared(lambda data: data["image"][0]), _READS),
+        (Declared(lambda data: np.asarray(data["image"])), _READS),
+        (Declared(lambda data: cv2.flip(data["image"], 1)), _READS),
+        (Declared(lambda data: None, _FLOAT), _NOTED.format("float32", r"\[\(\)\]")),
+        (
+            Declared(set_to("image", lambda data: data["image"].changed()), _FLOAT),
+            _NOTED.format("float32", r"\[\(\), \(\)\]"),
+        ),
+        (
+            Declared(set_to("image", lambda data: data["image"].changed(1.0, 2.0)), _FLOAT),
+            _NOTED.format("float32", r"\[\(\), \(1.0, 2.0\)\]"),
+        ),
+        (
+            Declared(set_to("image", lambda data: data["image"].changed(1.5)), _INT),
+            _NOTED.format("int32", r"\[\(\), \(1.5,\)\]"),
+        ),
+        (
+            Declared(set_to("image", lambda data: np.zeros((3, 3, 3), np.uint8))),
+            "image: the graph is to change its pixels",
+        ),
+        (
+            Declared(set_to("other", lambda data: data["image"])),
+            "other: holds the image of image: .* must return None",
+        ),
+    ],
+)
+def test_a_step_that_declares_otherwise_than_it_does_is_named(step: PipelineStepBase, message: str) -> None:
+    with pytest.raises(SourceError, match=rf"(?s)Step 1 \(Declared\) on sample 0 failed.*{message}"):
+        run_step([_DECODER, step], images(gradient(8, 12)), run="pixels")
+
+
+def test_the_check_of_steps_finds_one_that_reads_pixels() -> None:
+    sample = sample_of({"image": gradient(8, 12)})
+    with pytest.raises(ContractError, match=r"both forms of the step must give the same: .*reads the pixels"):
+        check_step(Declared(lambda data: data["image"].mean()), sample)
+
+
+@pytest.mark.parametrize("policy", ["raise", "skip", "replace"])
+@pytest.mark.parametrize("num_bytes", [15, 300])  # without a size in the header, and with one
+def test_a_damaged_file_is_named_or_left_out(num_bytes: int, policy: Any) -> None:
+    files = [encoded_image(gradient(24, 36, number)) for number in range(4)]
+    files[1] = files[1][:num_bytes]
+    provider = ArrayProvider({"cameras": {0: {"image": (DT.UINT8, files)}}})
+    steps = [_DECODER, TensorSizeAdder("image", "_hw")]
+    loader = DataLoader(
+        provider,
+        4,
+        steps=steps,
+        run="graph",
+        num_workers=0,
+        output_type="numpy",
+        faults=FaultPolicy(samples=policy),
+    )
+    with loader:
+        if policy == "raise":
+            with pytest.raises(FrameworkError, match=r"(?s)sample 1.*cameras\[0\]\.image"):
+                list(loader)
+            return
+        (batch,) = loader
+        assert len(batch["cameras"][0]["image"]) == (3 if policy == "skip" else 4)
+
+
+def jpeg(mode: str = "RGB", orientation: int = 1) -> np.ndarray:
+    file, image = io.BytesIO(), Image.fromarray(gradient(8, 12)).convert(mode)
+    exif = image.getexif()
+    exif[0x0112] = orientation
+    image.save(file, "JPEG", quality=100, exif=exif)
+    return np.frombuffer(file.getvalue(), np.uint8)
+
+
+FILES = {
+    **{f"turned {orientation}": jpeg(orientation=orientation) for orientation in range(1, 9)},
+    "grey": jpeg("L"),
+    "CMYK": jpeg("CMYK"),
+    "alpha": encoded_image(np.dstack([gradient(8, 12), gradient(8, 12)[..., 0]]), "PNG"),
+    "16 bit": cv2.imencode(".png", gradient(8, 12).astype(np.uint16) * 257)[1].ravel(),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_of_all_kinds(name: str) -> None:
+    samples = [
+        sample_of({"image": file, "points": np.array([[1, 2], [5, 7]], np.float32)})
+        for file in (FILES[name], FILES["grey"])
+    ]
+    sized = [_DECODER, HorizontalFlipper("image", prob=1.0, point_names="points"), TensorSizeAdder("image", "_hw")]
+    for run in pair(sized, samples):
+        assert run.output["image_hw"].tolist() == list(run.output["image"].shape[:2])
+    pair([ImageResizer("image", output_hw=[6, 20], mode="crop", is_encoded=True, point_names="points")], samples)
+
+
+@pytest.mark.parametrize("mode", ["stretch", "pad", "crop"])
+def test_the_region_of_a_mask_is_that_of_the_decoded_image(mode: str) -> None:
+    mask = (np.arange(41 * 63).reshape(41, 63, 1) % 7).astype(np.uint8)
+    sample = sample_of({"image": encoded_image(gradient(41, 63)), "mask": mask})
+    resizer = functools.partial(ImageResizer, "image", output_hw=[16, 20], mode=mode, mask_names="mask")
+    (of_file,) = pair([resizer(is_encoded=True)], [sample])
+    of_array = run_step([_DECODER, resizer()], sample)
+    np.testing.assert_array_equal(of_file.output["mask"], of_array.output["mask"])
