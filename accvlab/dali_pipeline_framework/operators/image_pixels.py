@@ -168,8 +168,7 @@ def looked_up(image: Image, table: npt.NDArray[Any], is_transposed: bool = False
 
 def scaling_table(gain: np.floating[Any], offset: np.floating[Any]) -> npt.NDArray[np.uint8]:
     """``gain * level + offset`` for each level, float32, rounded and saturated."""
-    table: npt.NDArray[np.uint8] = cast_array(_LEVELS * gain + offset, np.uint8)
-    return table
+    return np.asarray(cast_array(_LEVELS * gain + offset, np.uint8))
 
 
 def scaled(image: Image, gain: np.float32, offset: np.float32) -> Image:

@@ -450,7 +450,7 @@ class Resampler:
         smooth = types.DALIInterpType.INTERP_CUBIC if is_antialiased else types.DALIInterpType.INTERP_LINEAR
         interpolation = types.DALIInterpType.INTERP_NN if is_mask else smooth
         if self.resampling == Resampling.WARP:
-            warped: DataNode = fn.warp_affine(
+            return fn.warp_affine(
                 image,
                 **self.arguments,
                 size=[*self.output_hw],
@@ -458,7 +458,6 @@ class Resampler:
                 fill_value=fill_value,
                 inverse_map=False,
             )
-            return warped
         region = dict(self.arguments)
         start = region.pop("start", None)
         size = region.pop("size", [*self.output_hw])
@@ -472,8 +471,7 @@ class Resampler:
                 out_of_bounds_policy="pad",
                 fill_values=fill_value,
             )
-        resized_image: DataNode = part
-        return resized_image
+        return part
 
     def _of_array(
         self, image: npt.NDArray[Any], fill_value: float, is_mask: bool, decoded: image_arrays.DecodedFile | None

@@ -26,6 +26,8 @@ from .image_use import ImageUse, axis_of_height, known_ndim, no_images, with_hei
 from .named_fields import FieldSearch, Names, as_names, find_paths, put_beside, required_names
 from .pipeline_step_base import PipelineStepBase, no_pixels
 
+_DT = types.DALIDataType
+
 
 class TensorSizeAdder(FieldStep):
     """Adds next to every data field of a name its height and width: the third and second last extent of its shape.
@@ -50,10 +52,7 @@ class TensorSizeAdder(FieldStep):
     _dtypes = None
 
     def __init__(
-        self,
-        tensor_name: Name,
-        size_postfix: str,
-        store_size_as_type: types.DALIDataType = types.DALIDataType.INT32,
+        self, tensor_name: Name, size_postfix: str, store_size_as_type: types.DALIDataType = _DT.INT32
     ) -> None:
         """Create the step.
 
@@ -227,15 +226,15 @@ class PaddingToUniform(PipelineStepBase):
         return branched(has_no_axes, [value], lambda same: same, lambda axes: self._padded_axes(axes, leaf.dtype))
 
     def _padded_axes(self, value: DataNode, dtype: types.DALIDataType) -> DataNode:
-        if dtype != types.DALIDataType.FLOAT64:
+        if dtype != _DT.FLOAT64:
             return fn.pad(value, fill_value=self._fill_value)
         # `fn.pad` refuses float64, so its bits are padded with those of 0.0.
-        bits = fn.pad(fn.reinterpret(value, dtype=types.DALIDataType.INT64), fill_value=0)
+        bits = fn.pad(fn.reinterpret(value, dtype=_DT.INT64), fill_value=0)
         if self._fill_value != 0:
-            zeros = fn.zeros_like(value, dtype=types.DALIDataType.FLOAT)
-            fill = fn.cast(fn.pad(zeros, fill_value=self._fill_value), dtype=types.DALIDataType.FLOAT64)
-            bits = bits + fn.reinterpret(fill, dtype=types.DALIDataType.INT64)
-        return fn.reinterpret(bits, dtype=types.DALIDataType.FLOAT64)
+            zeros = fn.zeros_like(value, dtype=_DT.FLOAT)
+            fill = fn.cast(fn.pad(zeros, fill_value=self._fill_value), dtype=_DT.FLOAT64)
+            bits = bits + fn.reinterpret(fill, dtype=_DT.INT64)
+        return fn.reinterpret(bits, dtype=_DT.FLOAT64)
 
     def _paths(self, data: SampleDataGroup) -> list[FieldPath]:
         if self._field_names is None:
@@ -253,7 +252,6 @@ class PaddingToUniform(PipelineStepBase):
         return search.result()
 
 
-_DT = types.DALIDataType
 _TIME_TYPES = (_DT.INT64, _DT.UINT64, _DT.INT32, _DT.UINT32, _DT.FLOAT64)
 
 
@@ -293,7 +291,7 @@ class TimeDifferenceAdder(FieldStep):
         reference_path: Path,
         difference_name: Name,
         unit: float = 1e-9,
-        output_type: types.DALIDataType = types.DALIDataType.FLOAT,
+        output_type: types.DALIDataType = _DT.FLOAT,
     ) -> None:
         """Create the step.
 

@@ -15,17 +15,9 @@ from nvidia.dali import types
 
 from ...checks import choice, field_name, flag, number, number_list, number_range, whole_number
 from ...errors import SettingError
-from ...operators import functions
+from ...operators import element_selection, functions
 from ...operators.bbox_visibility import boxes_of_minimum_size, visible_boxes
-from ...operators.element_selection import (
-    NUMBER_TYPES,
-    computable,
-    exact_constant,
-    exact_constant_like,
-    filter_fields,
-    leaf_at,
-    reinterpret,
-)
+from ...operators.element_selection import NUMBER_TYPES, computable, filter_fields, leaf_at, reinterpret
 from ...operators.point_limits import PointLimits
 from ...sample_data import FieldPath, GroupFormat, SampleDataGroup
 from ...sample_data.dtypes import get_numpy_type_for_dali_type
@@ -36,6 +28,7 @@ from ..image_use import no_images
 from ..named_fields import FieldSearch, Names, as_names, optional_name, put_beside, required_names
 from ..pipeline_step_base import PipelineStepBase, no_pixels
 
+_DT = types.DALIDataType
 _FORMATS = ("xyxy", "xywh", "cxcywh")
 
 
@@ -86,8 +79,7 @@ class BoxAreaFilter(FieldStep):
         self._box_format = choice(box_format, "box_format", _FORMATS)
 
     def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
-        is_double = leaf_at(data, path).dtype == types.DALIDataType.FLOAT64
-        dtype = types.DALIDataType.FLOAT64 if is_double else types.DALIDataType.FLOAT
+        dtype = _DT.FLOAT64 if leaf_at(data, path).dtype == _DT.FLOAT64 else _DT.FLOAT
         mask = self._mask(functions.cast(data.get_item_in_path(path), dtype))
         filter_fields(data.get_parent_of_path(path), [path[-1], *self._further_names], mask)
 
@@ -142,7 +134,7 @@ class BoxFormatConverter(FieldStep):
     """
 
     _cannot = "convert"
-    _what, _dtypes = "boxes", (types.DALIDataType.FLOAT,)
+    _what, _dtypes = "boxes", (_DT.FLOAT,)
 
     def __init__(self, box_names: Names, *, from_format: str, to_format: str) -> None:
         """Create the step.
@@ -201,8 +193,8 @@ class VisibleBboxSelector(PipelineStepBase):
 
     Example:
         >>> sample = SampleDataGroup()
-        >>> sample.add_data_field("boxes", types.DALIDataType.FLOAT)
-        >>> sample.add_data_field("depths", types.DALIDataType.FLOAT)
+        >>> sample.add_data_field("boxes", _DT.FLOAT)
+        >>> sample.add_data_field("depths", _DT.FLOAT)
         >>> step = VisibleBboxSelector(
         ...     "boxes", "is_visible", image_hw=(900, 1600), depths_field_name="depths", minimum_bbox_size=4
         ... )
@@ -282,8 +274,7 @@ class VisibleBboxSelector(PipelineStepBase):
     @do_not_convert
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         boxes_path = _only_path(data, self._bboxes_field_name)
-        is_double = leaf_at(data, boxes_path).dtype == types.DALIDataType.FLOAT64
-        dtype = types.DALIDataType.FLOAT64 if is_double else types.DALIDataType.FLOAT
+        dtype = _DT.FLOAT64 if leaf_at(data, boxes_path).dtype == _DT.FLOAT64 else _DT.FLOAT
         boxes = functions.cast(functions.on_cpu(data.get_item_in_path(boxes_path)), dtype)
         image_hw = self._size_of_image(data, dtype, boxes)
         masks = []
@@ -296,14 +287,15 @@ class VisibleBboxSelector(PipelineStepBase):
             masks.append(boxes_of_minimum_size(boxes, num_boxes, image_hw, self._minimum_bbox_size or 0.0))
         mask = masks[0] & masks[1] if len(masks) == 2 else masks[0]
         path = self._resulting_mask_field_path
-        put_beside(data, path, path[-1], types.DALIDataType.BOOL, mask)
+        put_beside(data, path, path[-1], _DT.BOOL, mask)
         return data
 
     _process_arrays = _process
 
     def _size_of_image(self, data: SampleDataGroup, dtype: types.DALIDataType, like: Any) -> Any:
         if self._image_hw is not None:
-            return exact_constant_like(np.array(self._image_hw, get_numpy_type_for_dali_type(dtype)), like)
+            size = np.array(self._image_hw, get_numpy_type_for_dali_type(dtype))
+            return element_selection.exact_constant_like(size, like)
         if self._image_hw_field_name is not None:
             size = functions.on_cpu(data.get_item_in_path(_only_path(data, self._image_hw_field_name)))
             # Of NaN and another number, `max` returns the second one: an image of no size.
@@ -331,7 +323,7 @@ class VisibleBboxSelector(PipelineStepBase):
                 )
         path = self._resulting_mask_field_path
         if isinstance(data_empty.format.get(path[:-1]), GroupFormat):
-            search.add_beside(path, [(path[-1], types.DALIDataType.BOOL, None)], "the mask")
+            search.add_beside(path, [(path[-1], _DT.BOOL, None)], "the mask")
         else:
             search.add("there is no such group to add the mask to", path[:-1])
         return search.result()
@@ -354,7 +346,7 @@ class PointsPadder(FieldStep):
 
     Example:
         >>> sample = SampleDataGroup()
-        >>> sample.add_data_field("points", types.DALIDataType.FLOAT)
+        >>> sample.add_data_field("points", _DT.FLOAT)
         >>> step = PointsPadder("points", num_points=30000, mask_name="is_point")
         >>> step.check_input_data_format_and_set_output_data_format(sample).field_names_flat
         ('points', 'is_point')
@@ -386,35 +378,33 @@ class PointsPadder(FieldStep):
         points = data.get_item_in_path(path)
         data.set_item_in_path(path, self._padded(points, leaf_at(data, path).dtype))
         if self._mask_name is not None:
-            is_point = self._places(points) < functions.shape_of(points)[0]
-            put_beside(data, path, self._mask_name, types.DALIDataType.BOOL, is_point)
-
-    @do_not_convert
-    def _places(self, points: Any) -> Any:
-        places = np.arange(self._num_points)
-        return exact_constant(places) if functions.is_node(points) else places
+            places: Any = np.arange(self._num_points)
+            if functions.is_node(points):
+                places = element_selection.exact_constant(places)
+            is_point = places < functions.shape_of(points)[0]
+            put_beside(data, path, self._mask_name, _DT.BOOL, is_point)
 
     def _padded(self, points: Any, dtype: types.DALIDataType) -> Any:
-        is_bool = dtype == types.DALIDataType.BOOL  # `fn.slice` refuses it
+        is_bool = dtype == _DT.BOOL  # `fn.slice` refuses it
         fill = float(bool(self._fill_value)) if is_bool else self._fill_value
         if not is_bool and not functions.is_node(points):
             fill = _as_processors_convert(fill, points.dtype)
         padded = functions.slice(
-            reinterpret(points, types.DALIDataType.UINT8) if is_bool else points,
+            reinterpret(points, _DT.UINT8) if is_bool else points,
             start=[0],
             shape=[self._num_points],
             axes=[0],
             out_of_bounds_policy="pad",
             fill_values=[fill],
         )
-        return reinterpret(padded, types.DALIDataType.BOOL) if is_bool else padded
+        return reinterpret(padded, _DT.BOOL) if is_bool else padded
 
     def _names(self) -> Sequence[Name]:
         return self._point_names
 
     def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
         if self._mask_name is not None:
-            search.add_beside(path, [(self._mask_name, types.DALIDataType.BOOL, None)], "the mask")
+            search.add_beside(path, [(self._mask_name, _DT.BOOL, None)], "the mask")
 
 
 def _as_processors_convert(value: float, dtype: np.dtype[Any]) -> Any:
@@ -498,7 +488,7 @@ class PointsInRangeCheck(FieldStep):
 
     Example:
         >>> sample = SampleDataGroup()
-        >>> sample.add_data_field("centers", types.DALIDataType.FLOAT)
+        >>> sample.add_data_field("centers", _DT.FLOAT)
         >>> step = PointsInRangeCheck("centers", "is_inside", [-50, -50, -5], [50, 50, 3])
         >>> step.check_input_data_format_and_set_output_data_format(sample).field_names_flat
         ('centers', 'is_inside')
@@ -530,16 +520,13 @@ class PointsInRangeCheck(FieldStep):
 
     def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
         is_inside = self._limits.contain(data.get_item_in_path(path), leaf_at(data, path).dtype)
-        put_beside(data, path, self._is_inside_field_name, types.DALIDataType.BOOL, is_inside)
+        put_beside(data, path, self._is_inside_field_name, _DT.BOOL, is_inside)
 
     def _names(self) -> Sequence[Name]:
         return (self._points_fields_name,)
 
     def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
-        search.add_beside(path, [(self._is_inside_field_name, types.DALIDataType.BOOL, None)], "the result")
-
-
-_FLOAT16 = types.DALIDataType.FLOAT16
+        search.add_beside(path, [(self._is_inside_field_name, _DT.BOOL, None)], "the result")
 
 
 class CoordinateCropper(FieldStep):
@@ -582,7 +569,7 @@ class CoordinateCropper(FieldStep):
         points = computable(data.get_item_in_path(path), dtype)
         low, high = self._limits.nodes(points, dtype, inner=False)
         cropped = functions.clamp(points, low, high)
-        data.set_item_in_path(path, functions.cast(cropped, dtype) if dtype == _FLOAT16 else cropped)
+        data.set_item_in_path(path, functions.cast(cropped, dtype) if dtype == _DT.FLOAT16 else cropped)
 
     def _names(self) -> Sequence[Name]:
         return (self._points_fields_name,)

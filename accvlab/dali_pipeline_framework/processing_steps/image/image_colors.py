@@ -394,6 +394,5 @@ def _matrix_table(is_bgr: bool) -> np.ndarray[Any, np.dtype[np.float32]]:
     parts = rgb_from_yiq @ in_yiq @ _YIQ_FROM_RGB
     if is_bgr:
         parts = parts[:, ::-1, ::-1]
-    return (
-        np.stack([parts[:, permutation, :] for permutation in _PERMUTATIONS]).reshape(6, 3, 9).astype(np.float32)
-    )
+    stacked = np.stack([parts[:, permutation, :] for permutation in _PERMUTATIONS])
+    return stacked.reshape(6, 3, 9).astype(np.float32)

@@ -158,9 +158,8 @@ class ImageMeanStdDevNormalizer(PixelStep):
     def _content_after(self, leaf: LeafFormat) -> ImageContent:
         content, value_range = as_pixels(leaf), range_before(leaf)
         if value_range is not None:
-            values = (np.array(value_range)[:, None] - np.array(self._mean)) / np.array(
-                self._std_dev
-            )  # (2, channels)
+            centered = np.array(value_range)[:, None] - np.array(self._mean)
+            values = centered / np.array(self._std_dev)  # (2, channels)
             dtype = np.dtype(NUMPY_TYPES[self._output_type])
             if dtype.kind in "iu":
                 values = np.clip(np.round(values), np.iinfo(dtype).min, np.iinfo(dtype).max)

@@ -278,8 +278,7 @@ def _distorted_frame(frame: npt.NDArray[np.uint8], quality: int) -> npt.NDArray[
     bgr = cv2.cvtColor(frame, cv2.COLOR_RGB2BGR)
     _, file = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, quality])
     decoded = cv2.imdecode(file, cv2.IMREAD_COLOR)
-    rgb: npt.NDArray[np.uint8] = cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB, decoded)
-    return rgb
+    return np.asarray(cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB, decoded))
 
 
 _NUM_ATTEMPTS = 10  # as torchvision
@@ -470,10 +469,8 @@ class GridMasker(ImagePixelStep):
             UniformDraw("shift_y", 0.0, 1.0, key=key),
         )
 
-    _parameter_types: ClassVar = {
-        "tile": _DT.INT32,
-        **dict.fromkeys(("ratio", "angle", "shift_x", "shift_y"), _DT.FLOAT),
-    }
+    _reals = ("ratio", "angle", "shift_x", "shift_y")
+    _parameter_types: ClassVar = {"tile": _DT.INT32, **dict.fromkeys(_reals, _DT.FLOAT)}
 
     def _parameters(self) -> Parameters:
         is_masked = f.cast(self._is_changed(), _DT.FLOAT)
@@ -537,5 +534,4 @@ def _kept(size_hw: tuple[int, ...], *grid: np.float32) -> npt.NDArray[np.uint8]:
 
 
 def _is_beyond(places: npt.NDArray[np.float32], ratio: np.float32) -> npt.NDArray[np.bool_]:
-    beyond: npt.NDArray[np.bool_] = places - np.floor(places) >= ratio
-    return beyond
+    return np.asarray(places - np.floor(places) >= ratio)
