@@ -40,6 +40,7 @@ from ..processing_steps.named_fields import put_beside as put_beside
 from ..processing_steps.named_fields import required_names as required_names
 from ..processing_steps.pipeline_step_base import PixelChanges as PixelChanges
 from ..processing_steps.pipeline_step_base import naming_field as naming_field
+from ..processing_steps.pipeline_step_base import no_pixels as no_pixels
 from ..providers.files.columns import making as making
 from ..providers.files.storage import StoragePath as StoragePath
 from ..providers.files.storage import checked_path as checked_path

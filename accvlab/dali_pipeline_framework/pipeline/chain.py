@@ -236,7 +236,7 @@ def place_steps(
         return Placement.of(0, obstacle)
     if blueprint is None:
         return Placement.of(at_least, asker)
-    if run == "graph" or has_gpu:
+    if run == "graph" or (run == "auto" and has_gpu):
         why = "run='graph'" if run == "graph" else "the graph has a GPU"
         placement = _with_deferred_pixels(steps, at_least, most, asker if at_least else why, blueprint())
     elif run == "workers":

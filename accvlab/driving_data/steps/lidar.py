@@ -27,6 +27,7 @@ from accvlab.dali_pipeline_framework.extension import (
     moved,
     naming_field,
     no_images,
+    no_pixels,
     normalized_path,
     path_in_group,
     put_beside,
@@ -115,6 +116,7 @@ class LidarSweepAggregator(ArrayStep):
         self._key = UniformDraw("order", key=key).key
 
     declare_images = no_images
+    declare_pixel_changes = no_pixels
 
     def declare_draws(self, data_empty: SampleDataGroup) -> list[RandomDraw]:
         """Declare a number for each sweep: those with the least numbers are used."""
@@ -265,6 +267,7 @@ class LidarDepthMapAdder(ArrayStep):
         self._matrix_path = None if matrix_path is None else normalized_path(matrix_path)
 
     declare_images = no_images
+    declare_pixel_changes = no_pixels
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         with naming_field(self._point_path):

@@ -23,6 +23,7 @@ from accvlab.dali_pipeline_framework.extension import (
     find_paths,
     naming_field,
     no_images,
+    no_pixels,
     normalized_path,
     path_in_group,
     put_beside,
@@ -100,6 +101,7 @@ class MapLineVectorizer(ArrayStep):
         self._closing_distance = checks.number(closing_distance, "closing_distance", at_least=0)
 
     declare_images = no_images
+    declare_pixel_changes = no_pixels
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in find_paths(data, self._point_names):
@@ -233,6 +235,7 @@ class BEVMaskAdder(ArrayStep):
             raise SettingError("One of `lines`, `areas` and `boxes` must name a category.")
 
     declare_images = no_images
+    declare_pixel_changes = no_pixels
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         masks: list[_Mask] = []
@@ -423,6 +426,7 @@ class FutureTrajectoryAdder(ArrayStep):
             raise SettingError("`command_name` is for the vehicle: it does not go with `present_name`.")
 
     declare_images = no_images
+    declare_pixel_changes = no_pixels
 
     def _added(self) -> list[tuple[Name, types.DALIDataType, int]]:
         """Name, type and number of axes of what is added."""

@@ -244,6 +244,14 @@ class TestByDefault:
             assert array_steps is not None
             assert (array_steps.first_deferred, len(array_steps.steps)) == (0, len(decoded_first()))
 
+    def test_with_a_gpu_workers_change_pixels_where_that_is_asked_for(self) -> None:
+        source = SamplerInputCallable(Cameras(), SequentialSampler(4, 2))
+        definition = PipelineDefinition(source, decoded_first(), run="workers")
+        with_gpu, without = (definition.array_steps(has_gpu=has_gpu) for has_gpu in (True, False))
+        assert with_gpu is not None
+        assert without is not None
+        assert (with_gpu.deferred, len(with_gpu.steps)) == ([], len(without.steps))
+
     def test_is_that_of_loaders_not_of_definitions(self) -> None:
         with DataLoader(Cameras(), 2, steps=encoded_first(), num_workers=0, ragged={"boxes": "list"}) as loader:
             assert loader.plan.startswith("in the workers: 6 of 8 steps (there is no GPU; ")
