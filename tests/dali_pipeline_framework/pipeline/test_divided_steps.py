@@ -335,11 +335,13 @@ def test_elements_of_an_array_may_be_sent_in_different_forms(
     pair(steps, rigs(kind))
 
 
-@pytest.mark.parametrize("next_step", ["range", "crop", "points"])
-def test_points_that_get_a_layout_can_be_read_behind(next_step: str) -> None:
-    steps = [STEPS["layout of points"](set()), STEPS[next_step](set())]
+@pytest.mark.parametrize(
+    ("next_step", "layout"), [("range", "NC"), ("crop", "NC"), ("points", "NC"), ("decode a region", "")]
+)
+def test_points_that_get_a_layout_can_be_read_behind(next_step: str, layout: str) -> None:
+    steps = [STEPS["layout of points"](set()), {**STEPS, **DECODERS}[next_step]({"points"})]
     assert where(steps, rigs()) == (1, 0)
-    assert pair(steps, rigs())[0].layouts["cameras[0].points"] == {"points": "NC"}.get(next_step, "NC")
+    assert pair(steps, rigs())[0].layouts["cameras[0].points"] == layout
 
 
 class Inverter(ArrayStep):
