@@ -225,8 +225,8 @@ def for_each(name_of_arrays_to_apply_to: Name, processing_step_to_apply: Pipelin
     """Apply a step to each element of each array of a name: short for `DataGroupArrayWithNameElementsAppliedStep`.
 
     Example:
-        >>> from accvlab.dali_pipeline_framework import HorizontalFlipper, ImageDecoder, for_each
-        >>> steps = [ImageDecoder("image"), for_each("cameras", HorizontalFlipper("image", prob=0.5))]
+        >>> from accvlab.dali_pipeline_framework import HorizontalFlipper, for_each
+        >>> steps = [for_each("cameras", HorizontalFlipper("image", prob=0.5))]
     """
     return DataGroupArrayWithNameElementsAppliedStep(processing_step_to_apply, name_of_arrays_to_apply_to)
 
