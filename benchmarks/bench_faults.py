@@ -76,7 +76,7 @@ class Files(DataProvider):
         return self.num_samples
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
-        sample = self.sample_data_structure
+        sample = self.new_sample()
         sample["numbers"] = np.full((8, 4), sample_index, np.float32)
         if self.has_images:
             sample["image"] = np.fromfile(self.paths[sample_index % len(self.paths)], np.uint8)

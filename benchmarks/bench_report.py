@@ -61,7 +61,7 @@ class Numbers(DataProvider):
         return blueprint
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
-        sample = self.sample_data_structure
+        sample = self.new_sample()
         sample["index"] = sample_index
         return sample
 
@@ -93,7 +93,7 @@ class Images(DataProvider):
         return blueprint
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
-        sample = self.sample_data_structure
+        sample = self.new_sample()
         sample["image"] = self.encoded
         return sample
 

@@ -40,7 +40,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     BoundingBoxToHeatmapConverter,
     BoxFormatConverter,
     CoordinateCropper,
-    DataGroupArrayWithNameElementsAppliedStep,
     HorizontalFlipper,
     ImageBrightnessContrastJitter,
     ImageColorSpaceConverter,
@@ -53,6 +52,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     PipelineStepBase,
     PointsInRangeCheck,
     TensorSizeAdder,
+    for_each,
 )
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
@@ -299,7 +299,7 @@ def twenty_steps() -> list[PipelineStepBase]:
         normalizer(),
         ImageToTileSizePadder("image", settings.TILE),
         TensorSizeAdder("image", "_size"),
-        DataGroupArrayWithNameElementsAppliedStep(heatmaps, "cameras"),
+        for_each("cameras", heatmaps),
         CoordinateCropper("boxes", [0.0, 0.0, 0.0, 0.0], [704.0, 256.0, 704.0, 256.0]),
         BoxFormatConverter("boxes", from_format="xyxy", to_format="cxcywh"),
         bev_transformer(),

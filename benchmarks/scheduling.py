@@ -57,7 +57,7 @@ class SleepingProvider(DataProvider):
     def get_data(self, sample_index: int) -> SampleDataGroup:
         if self.sleeps:
             time.sleep(seconds_of(sample_index))
-        sample = self.sample_data_structure
+        sample = self.new_sample()
         sample["index"] = np.array(sample_index)
         sample["ready"] = np.array(self.ready)
         return sample

@@ -154,7 +154,7 @@ class MultiCameraProvider(DataProvider):
         return sample
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
-        sample = self.sample_data_structure
+        sample = self.new_sample()
         sample.set_data(self.samples.load(sample_index, MULTI_CAMERA_FIELDS))
         return sample
 
@@ -191,7 +191,7 @@ class DetectionProvider(DataProvider):
         return sample
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
-        sample = self.sample_data_structure
+        sample = self.new_sample()
         sample.set_data(self.samples.load(sample_index, DETECTION_FIELDS))
         return sample
 
@@ -212,7 +212,7 @@ class FrontCameraProvider(DataProvider):
         return sample
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
-        sample = self.sample_data_structure
+        sample = self.new_sample()
         sample.set_data(self.samples.load(sample_index, FRONT_CAMERA_FIELDS))
         return sample
 
@@ -224,6 +224,6 @@ class ImageProvider(FrontCameraProvider):
         self.image = image
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
-        sample = self.sample_data_structure
+        sample = self.new_sample()
         sample["image"] = self.image
         return sample

@@ -112,7 +112,7 @@ class DrivingSceneProvider(DataProvider):
         """Load one frame; see the class for its fields."""
         scenes = self._scenes
         frame = scenes.frame(sample_index)
-        sample = self.sample_data_structure
+        sample = self.new_sample()
         for index, name in enumerate(scenes.camera_names):
             camera = sample["cameras"][index]
             camera["image"] = frame.jpegs[index]

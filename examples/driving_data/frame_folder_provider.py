@@ -138,7 +138,7 @@ class FrameFolderProvider(DataProvider):
     def get_data(self, sample_index: int) -> SampleDataGroup:
         """Load one frame; see the class for its fields."""
         sequence, frame = self._locate(sample_index)
-        sample = self.sample_data_structure
+        sample = self.new_sample()
         sample["cameras"][0]["image"] = np.fromfile(self.image_path(sample_index), dtype=np.uint8)
         sample["cameras"][0]["name"] = "camera"
         sample["is_first_of_sequence"] = frame == 0

@@ -135,7 +135,7 @@ class VideoFolderProvider(DataProvider):
     def _completed(self, sample_index: int, decoded: SampleDataGroup) -> SampleDataGroup:
         sequence = int(np.searchsorted(self._ends, sample_index, side="right"))
         frame = sample_index - int(self._ends[sequence]) + self.sequence_lengths[sequence]
-        sample = self.sample_data_structure
+        sample = self.new_sample()
         for number, name in enumerate(self.camera_names):
             camera = sample["cameras"][number]
             camera["image"] = (decoded if len(self.camera_names) == 1 else decoded[name])["image"]

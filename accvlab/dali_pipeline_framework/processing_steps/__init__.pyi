@@ -46,3 +46,4 @@ from .wrappers.group_steps import (
 from .wrappers.group_steps import DataGroupInPathAppliedStep as DataGroupInPathAppliedStep
 from .wrappers.group_steps import DataGroupsWithNameAppliedStep as DataGroupsWithNameAppliedStep
 from .wrappers.group_steps import GroupToApplyToSelectedStepBase as GroupToApplyToSelectedStepBase
+from .wrappers.group_steps import for_each as for_each

@@ -3,16 +3,29 @@
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NotSupportedError, SettingError
+from ..errors import FieldValueError, NotSupportedError, SettingError
 from ..sample_data import SampleDataGroup
+from ..sample_data.formats import describe_difference
 from ..sampling.random_access_sampler import SamplerBase
 
 if TYPE_CHECKING:
     from ..testing.rule_check import Finding
+
+
+class _ReadBlueprint:
+    """The blueprint that `new_sample` has read for one provider, not for copies of it; pickled, it is None."""
+
+    def __init__(self, provider: DataProvider) -> None:
+        self.provider = weakref.ref(provider)
+        self.blueprint = blueprint_of(provider).get_empty_like_self()  # the provider may change its own
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()
 
 
 class DataProvider(ABC):
@@ -24,6 +37,8 @@ class DataProvider(ABC):
     Each worker process has a copy. With spawned workers the provider is pickled, so keep what it holds
     small (a path instead of a table), and open files, memory maps and databases on first use.
     """
+
+    _read_blueprint: _ReadBlueprint | None = None
 
     @abstractmethod
     def get_data(self, sample_index: int) -> SampleDataGroup:
@@ -71,6 +86,22 @@ class DataProvider(ABC):
     def sample_data_structure(self) -> SampleDataGroup:
         """Blueprint of the samples: the format, without values."""
 
+    def new_sample(self) -> SampleDataGroup:
+        """Make an empty sample of the blueprint, for `get_data` to fill.
+
+        The blueprint is read once, by the first call; copies of the provider, also those in spawned workers, read
+        their own. So all that it depends on must be set before the first sample.
+
+        Raises:
+            FieldValueError: The blueprint is not a `SampleDataGroup`. A loader made after a change of the
+                blueprint raises it, too.
+        """
+        read = self._read_blueprint
+        if read is None or read.provider() is not self:
+            read = _ReadBlueprint(self)
+            vars(self)["_read_blueprint"] = read  # a frozen class refuses an assignment
+        return read.blueprint.get_empty_like_self()
+
     def describe_sample(self, sample_index: int) -> str:
         """Say where a sample comes from, e.g. its files, for messages about it; may be empty."""
         return ""
@@ -112,6 +143,21 @@ class DataProvider(ABC):
             carries the attribute ``sample_index_in_data_set``.
         """
         return map(self.get_data, sample_indices)
+
+
+def blueprint_of(provider: DataProvider) -> SampleDataGroup:
+    """Read a blueprint; a `FieldValueError` where it is none, or not the one that `new_sample` has read."""
+    blueprint, name = provider.sample_data_structure, f"{type(provider).__name__}.sample_data_structure"
+    if not isinstance(blueprint, SampleDataGroup):
+        raise FieldValueError(f"{name} must be a SampleDataGroup, got {type(blueprint).__name__}.")
+    read = getattr(provider, "_read_blueprint", None)
+    if read is not None and read.provider() is provider and read.blueprint.format != blueprint.format:
+        raise FieldValueError(
+            f"{name} must not change after the first `new_sample()`, which has read it for all samples. Set what "
+            f"it depends on before, or in a copy (`copy.copy`) of the provider. What has changed:\n"
+            f"{describe_difference(read.blueprint.format, blueprint.format)}"
+        )
+    return blueprint
 
 
 _LONGEST = 400

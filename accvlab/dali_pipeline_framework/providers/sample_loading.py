@@ -9,7 +9,7 @@ from typing import Any, NoReturn, cast
 from ..errors import FieldValueError
 from ..sample_data import GroupFormat, SampleDataGroup
 from ..sample_data.formats import describe_difference
-from .data_provider import DataProvider
+from .data_provider import DataProvider, blueprint_of
 
 
 def input_blueprint(provider: DataProvider) -> SampleDataGroup:
@@ -18,11 +18,7 @@ def input_blueprint(provider: DataProvider) -> SampleDataGroup:
     In the graph the values of mapped fields are numbers already. The copy keeps a provider that hands out
     the same blueprint object each time from losing its mappings.
     """
-    blueprint = provider.sample_data_structure
-    if not isinstance(blueprint, SampleDataGroup):
-        rule, got = "must be a SampleDataGroup", type(blueprint).__name__
-        raise FieldValueError(f"{type(provider).__name__}.sample_data_structure {rule}, got {got}.")
-    blueprint = blueprint.get_empty_like_self()
+    blueprint = blueprint_of(provider).get_empty_like_self()
     blueprint.set_apply_mapping(False)
     return blueprint
 
@@ -86,13 +82,14 @@ class SampleLoader:
             got = sample if sample is None else type(sample).__name__
             raise FieldValueError(f"{provider}.{call} must return a filled SampleDataGroup, got {got}.")
         if self._format is None:
-            self._format = self.provider.sample_data_structure.format
+            self._format = blueprint_of(self.provider).format
         if not sample.format.matches(self._format):
             raise FieldValueError(
                 f"{provider}.{call} returned a sample of another format than "
                 f"{provider}.sample_data_structure, which must declare all fields:\n"
                 f"{describe_difference(self._format, sample.format)}"
             )
+        self._format = sample.format  # one object for all samples of `new_sample`: `_flat` need not compare them
 
 
 def next_sample(samples: Iterator[SampleDataGroup], provider: DataProvider, what: str) -> SampleDataGroup:

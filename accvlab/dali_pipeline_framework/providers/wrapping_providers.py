@@ -21,7 +21,7 @@ from ..sample_data.names import Name
 from ..sample_data.sample_data_group import replace_contents
 from ..sampling.arithmetic.last_batch import checked_lengths
 from ..sampling.plans.clips import BoolArray, Clips, Int64Array
-from .data_provider import DataProvider, check_number_of_samples
+from .data_provider import DataProvider, blueprint_of, check_number_of_samples
 from .sample_loading import SampleLoader, add_note, next_sample, rename_sample
 
 _MOST_LABELS_PER_FIELD = 3
@@ -65,7 +65,7 @@ class ConcatDataProvider(DataProvider):
         ...         blueprint.add_data_field("frame", DALIDataType.STRING)
         ...         return blueprint
         ...     def get_data(self, sample_index):
-        ...         sample = self.sample_data_structure
+        ...         sample = self.new_sample()
         ...         sample["frame"] = f"{self.name} {sample_index}"
         ...         return sample
         >>> provider = ConcatDataProvider([Frames("day", 4), Frames("night", 2), Frames("rain", 3)])
@@ -111,7 +111,7 @@ class ConcatDataProvider(DataProvider):
     @property
     def sample_data_structure(self) -> SampleDataGroup:
         """Blueprint of the first provider, with what all of them declare of images."""
-        blueprint, *others = (provider.sample_data_structure for provider in self.providers)
+        blueprint, *others = map(blueprint_of, self.providers)
         own, contents = _contents(blueprint.format), [_contents(other.format) for other in others]
         common = {
             path: content if all(content == other[path] for other in contents) else ImageContent()
@@ -224,10 +224,10 @@ def _parts(providers: Sequence[DataProvider], prefix: str = "") -> Iterator[tupl
         if isinstance(provider, ConcatDataProvider):
             yield from _parts(provider.providers, f"{name}.")
             continue
-        blueprint = provider.sample_data_structure
-        if not isinstance(blueprint, SampleDataGroup):
-            rule = f"{type(provider).__name__}.sample_data_structure must be a SampleDataGroup"
-            raise FieldValueError(f"`{name}`: {rule}, got {type(blueprint).__name__}.")
+        try:
+            blueprint = blueprint_of(provider)
+        except FieldValueError as error:
+            raise FieldValueError(f"`{name}`: {error}") from error
         yield f"{name} ({type(provider).__name__})", blueprint.format
 
 
@@ -351,9 +351,7 @@ class ClipDataProvider(DataProvider):
         self.clips = clips
         self._has_padding_field = padding_name is not None
         blueprint = SampleDataGroup()
-        blueprint.add_data_group_field_array(
-            frames_name, data_provider.sample_data_structure, clips.sequence_length
-        )
+        blueprint.add_data_group_field_array(frames_name, blueprint_of(data_provider), clips.sequence_length)
         if padding_name is not None:
             blueprint.add_data_field(padding_name, types.DALIDataType.BOOL, ndim=1)
         self._blueprint = blueprint
@@ -432,7 +430,7 @@ class ClipDataProvider(DataProvider):
     def _clip(self, flat: list[Any], is_padding: BoolArray) -> SampleDataGroup:
         if self._has_padding_field:
             flat.append(is_padding)
-        clip = self.sample_data_structure
+        clip = self.new_sample()
         clip.set_data(flat)
         return clip
 

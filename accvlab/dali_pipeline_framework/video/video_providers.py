@@ -339,7 +339,7 @@ class VideoProviderBase(rigs.RigProviderBase, ABC):
         """
         track, positions = self._locate(sample_index)
         tracks = self._tracks
-        sample = self.sample_data_structure
+        sample = self.new_sample()
         for camera, name in enumerate(tracks.camera_names or (None,)):
             self._fill(sample if name is None else sample[name], track, camera, positions)
         if self._label_name is not None and tracks.labels is not None:

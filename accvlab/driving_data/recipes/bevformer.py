@@ -16,7 +16,6 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from accvlab.dali_pipeline_framework import (
-    DataGroupArrayWithNameElementsAppliedStep,
     DataLoader,
     DataProvider,
     ImageContent,
@@ -27,6 +26,7 @@ from accvlab.dali_pipeline_framework import (
     SampleDataGroup,
     ShuffledSampler,
     checks,
+    for_each,
 )
 from accvlab.dali_pipeline_framework.extension import (
     PIXELS,
@@ -344,7 +344,7 @@ def bevformer_steps(
     steps.append(
         ScaledImagePreparer(settings.scale, settings.size_divisor, mean=settings.mean, std_dev=settings.std_dev)
     )
-    return [DataGroupArrayWithNameElementsAppliedStep(step, "images") for step in steps]
+    return [for_each("images", step) for step in steps]
 
 
 class BEVFormerQueues(DataProvider):
@@ -463,7 +463,7 @@ class BEVFormerQueues(DataProvider):
                 z="bottom",
                 point_cloud_range=self._settings.point_cloud_range,
             )
-        sample = self.sample_data_structure
+        sample = self.new_sample()
         sample.set_data(flat)
         return sample
 

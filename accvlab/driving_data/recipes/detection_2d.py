@@ -13,7 +13,6 @@ import numpy.typing as npt
 from accvlab.dali_pipeline_framework import (
     ArrayStep,
     BoundingBoxToHeatmapConverter,
-    DataGroupArrayWithNameElementsAppliedStep,
     DataLoader,
     DataProvider,
     ImageResizeCropFlipper,
@@ -28,6 +27,7 @@ from accvlab.dali_pipeline_framework import (
     UnneededFieldRemover,
     VisibleBboxSelector,
     checks,
+    for_each,
 )
 from accvlab.dali_pipeline_framework.draws import DrawKey
 from accvlab.dali_pipeline_framework.errors import SettingError
@@ -193,7 +193,7 @@ def detection_2d_steps(
     of_camera.append(settings.normalizer())
     return [
         Detection2DFormatter(names, settings.classes, is_training, settings.images),
-        *(DataGroupArrayWithNameElementsAppliedStep(step, "cameras") for step in of_camera),
+        *(for_each("cameras", step) for step in of_camera),
     ]
 
 

@@ -11,7 +11,6 @@ import attrs
 import numpy as np
 
 from accvlab.dali_pipeline_framework import (
-    DataGroupArrayWithNameElementsAppliedStep,
     DataGroupInPathAppliedStep,
     DataLoader,
     DataProvider,
@@ -21,6 +20,7 @@ from accvlab.dali_pipeline_framework import (
     UniformDraw,
     UnneededFieldRemover,
     checks,
+    for_each,
 )
 from accvlab.dali_pipeline_framework.checks import valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, RandomDraw
@@ -274,7 +274,7 @@ def sparsedrive_steps(
         )
         steps += [depth_maps, UnneededFieldRemover(["depth_projection", "lidar"])]
     changes = [UnclippedPhotometricDistorter("image")] if is_training and settings.distorts else []
-    of_cameras = [DataGroupArrayWithNameElementsAppliedStep(change, "cameras") for change in changes]
+    of_cameras = [for_each("cameras", change) for change in changes]
     return [*steps, *formatter.image_steps(reduced_decoding, *of_cameras)]
 
 

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import (
-    DataGroupArrayWithNameElementsAppliedStep,
     DataLoader,
     DataProvider,
     PipelineStepBase,
@@ -22,6 +21,7 @@ from accvlab.dali_pipeline_framework import (
     ShuffledSampler,
     UniformDraw,
     checks,
+    for_each,
 )
 from accvlab.dali_pipeline_framework.draws import DrawKey, NormalDraw, RandomDraw
 from accvlab.dali_pipeline_framework.errors import SettingError
@@ -146,7 +146,7 @@ class QueueProvider(DataProvider):
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         """Load a window; each frame once, also where it is repeated."""
-        window = self.sample_data_structure
+        window = self.new_sample()
         loaded: dict[int, SampleDataGroup] = {}
         scene_before: Any = None
         for position, frame in enumerate(self.frames_of(sample_index)):
@@ -337,7 +337,7 @@ def streampetr_steps(
     driving = parts.provider_for(frames, "StreamPETR", settings.provider_fields(is_training), classes)
     formatter = StreamPETRFormatter(settings, driving.class_names if is_training else (), is_training)
     parts.require_filled_output(driving, formatter.images)
-    applied = DataGroupArrayWithNameElementsAppliedStep(formatter, FRAMES) if is_queue else formatter
+    applied = for_each(FRAMES, formatter) if is_queue else formatter
     return [applied, *formatter.image_steps(reduced_decoding)]
 
 

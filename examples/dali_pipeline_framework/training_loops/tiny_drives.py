@@ -69,7 +69,7 @@ class TinyDrives(DataProvider):
     def get_data(self, sample_index: int) -> SampleDataGroup:
         """Draw a frame: a road that bends by as much as the steering says, below a sky with noise."""
         random = np.random.default_rng(sample_index)
-        frame = self.sample_data_structure
+        frame = self.new_sample()
         frame["steering"] = steering = int(random.integers(-8, 9)) / 8
         for number in range(_NUM_CAMERAS):
             pixels = random.integers(90, 166, (_HEIGHT_PX, _WIDTH_PX, 3), np.uint8)

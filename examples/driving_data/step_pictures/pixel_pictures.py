@@ -9,7 +9,6 @@ from nvidia.dali.types import DALIDataType, DALIImageType
 from PIL import Image
 
 from accvlab.dali_pipeline_framework import (
-    DataGroupArrayWithNameElementsAppliedStep,
     DataLoader,
     FrameSequenceDataProvider,
     FrameSequenceDecoder,
@@ -24,6 +23,7 @@ from accvlab.dali_pipeline_framework import (
     LambdaStep,
     PhotoMetricDistorter,
     RandomEraser,
+    for_each,
 )
 from step_pictures.drawing import Tile, enlarged, histogram, side_by_side
 from step_pictures.pipelines import decoded, draws_of, processed
@@ -186,7 +186,7 @@ def wrappers(scene: Scene) -> Image.Image:
     for label, steps in (
         ("before", [decode]),
         ("step", [decode, step]),
-        ("wrapped step", [decode, DataGroupArrayWithNameElementsAppliedStep(step, "cameras")]),
+        ("wrapped step", [decode, for_each("cameras", step)]),
     ):
         [tree] = processed([sample], steps, seed=4)
         for place in range(len(numbers)):

@@ -19,12 +19,31 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupsWithNameAppliedStep,
     GroupToApplyToSelectedStepBase,
     PipelineStepBase,
+    for_each,
 )
 
 InPath = DataGroupInPathAppliedStep
 WithName = DataGroupsWithNameAppliedStep
 ArrayInPath = DataGroupArrayInPathElementsAppliedStep
 ArrayWithName = DataGroupArrayWithNameElementsAppliedStep
+
+
+def test_for_each_is_the_step_with_the_long_name() -> None:
+    step = Doubler("value")
+    short, long = for_each("cameras", step), ArrayWithName(step, "cameras")
+    assert type(short) is ArrayWithName
+    assert repr(short) == repr(long)
+    expected = {"rig/cameras/0/value": [8, 80], "rig/cameras/1/value": [12, 120], "cameras/0/value": [16, 160]}
+    found = run(short)
+    assert found == run(long)
+    assert {path: found[path] for path in expected} == expected
+    assert found["value"] == [1, 10]
+
+
+def test_for_each_names_arguments_that_are_swapped() -> None:
+    message = r"^`processing_step_to_apply` must be a PipelineStepBase, got 'cameras'\.$"
+    with pytest.raises(SettingError, match=message):
+        for_each(Doubler("value"), "cameras")  # type: ignore[arg-type]
 
 
 def leaf(value: int) -> tuple[DT, list[int]]:

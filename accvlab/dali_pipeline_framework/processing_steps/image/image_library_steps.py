@@ -292,7 +292,7 @@ def _check_sizes(step: object, arrays: Mapping[FieldPath, Array]) -> None:
         found = ", ".join(f"{full_path(path)} {height} x {width}" for (height, width), path in sizes.items())
         raise FieldValueError(
             f"All images and masks must have one size (height x width), got {found}. Apply "
-            f"{type(step).__name__} to each camera by a wrapper, e.g. DataGroupArrayWithNameElementsAppliedStep."
+            f'{type(step).__name__} to each camera by a wrapper, e.g. `for_each("cameras", step)`.'
         )
 
 

@@ -88,8 +88,8 @@ class ImageBrightnessContrastJitter(ImagePixelStep):
         output = brightness * (center + contrast * (input - center))      center = 128 (uint8), 0.5 (float32)
 
     All images of the group that the step is applied to get the same factors. For factors of their own, apply the
-    step to each camera by a wrapper, e.g. `DataGroupArrayWithNameElementsAppliedStep`, with a ``key`` that differs
-    between groups. What is not changed stays bit-identical.
+    step to each camera by a wrapper, e.g. `for_each`, with a ``key`` that differs between groups. What is
+    not changed stays bit-identical.
     """
 
     _needs = staticmethod(white_at_full_scale)

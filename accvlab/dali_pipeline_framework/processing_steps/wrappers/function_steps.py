@@ -207,8 +207,7 @@ class LambdaStep(FunctionStep):
 
     The function is called once, while the graph is defined, with one node per input, and returns one node per
     output (a single node, or a tuple or list). Fields are named by their name in the group that the step is
-    applied to, or by their path in it; to do the same in many groups, wrap the step, e.g. in
-    `DataGroupArrayWithNameElementsAppliedStep`.
+    applied to, or by their path in it; to do the same in many groups, wrap the step, e.g. by `for_each`.
 
     An output that exists gets the declared type and stays at its place; a new one is added at the end of its
     group, which must exist. That the nodes have the declared types cannot be known before a batch has run;
@@ -277,9 +276,9 @@ class MapStep(FunctionStep, ArrayStep):
     do where a field is a number. The arrays that it gets are read-only; text is its bytes, uint8.
 
     Fields are named by their name in the group that the step is applied to, or by their path in it; to do the same
-    in many groups, wrap the step, e.g. in `DataGroupArrayWithNameElementsAppliedStep`. As every `ArrayStep`, it
-    cannot follow a step that has a form for the graph only. To spawned workers functions of modules go by name,
-    lambdas and local functions with what they hold, which must be picklable.
+    in many groups, wrap the step, e.g. by `for_each`. As every `ArrayStep`, it cannot follow a step that has a
+    form for the graph only. To spawned workers functions of modules go by name, lambdas and local functions with
+    what they hold, which must be picklable.
 
     Without ``input_names`` the function gets the whole group, as nested dicts of arrays (with text as ``str``),
     and returns such dicts. They may be the ones that it got, changed, and must have the fields of the input, and

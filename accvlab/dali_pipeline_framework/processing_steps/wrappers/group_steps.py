@@ -208,6 +208,16 @@ class DataGroupArrayWithNameElementsAppliedStep(GroupToApplyToSelectedStepBase):
         return [(*path, index) for path in arrays for index in range(len(data.get_item_in_path(path)))]
 
 
+def for_each(name_of_arrays_to_apply_to: Name, processing_step_to_apply: PipelineStepBase) -> PipelineStepBase:
+    """Apply a step to each element of each array of a name: short for `DataGroupArrayWithNameElementsAppliedStep`.
+
+    Example:
+        >>> from accvlab.dali_pipeline_framework import HorizontalFlipper, for_each
+        >>> steps = [for_each("cameras", HorizontalFlipper("image", prob=0.5))]
+    """
+    return DataGroupArrayWithNameElementsAppliedStep(processing_step_to_apply, name_of_arrays_to_apply_to)
+
+
 class DataGroupInPathAppliedStep(GroupToApplyToSelectedStepBase):
     """Applies a step to the group at a path.
 

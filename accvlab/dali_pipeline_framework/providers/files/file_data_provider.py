@@ -168,7 +168,7 @@ class FileDataProvider(DataProvider):
         """
         name = self._name(sample_index)
         data_name, label_name, path_name, index_name = self._field_names
-        sample = self.sample_data_structure
+        sample = self.new_sample()
         if data_name is not None:
             sample[data_name] = self._load(name, sample_index)
         if label_name is not None:

@@ -138,7 +138,7 @@ class FrameDataProvider(FrameProviderBase):
                 flat.append(index.encoded_path(frame, camera))
             if self._has_timestamp and index.timestamps is not None:
                 flat.append(index.timestamps[frame, camera])
-        sample = self.sample_data_structure
+        sample = self.new_sample()
         sample.set_data([*flat, *index.places(frame, self._has_places)])
         return sample
 
@@ -453,7 +453,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
                 flat += [self._index.encoded_path(frame, camera) for frame in frames.tolist()]
         if self._has_padding:
             flat.append(is_padding)
-        sample = self.sample_data_structure
+        sample = self.new_sample()
         sample.set_data([*flat, *self._index.places(int(frames[0]), self._has_places)])
         return sample
 

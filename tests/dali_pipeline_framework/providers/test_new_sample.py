@@ -1,0 +1,202 @@
+"""Empty samples of a provider, of a blueprint that is read once."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import attrs
+import pytest
+from support.arrays import DT
+
+from accvlab.dali_pipeline_framework import DataLoader
+from accvlab.dali_pipeline_framework.errors import FieldValueError
+from accvlab.dali_pipeline_framework.providers import ClipDataProvider, ConcatDataProvider, DataProvider
+from accvlab.dali_pipeline_framework.providers.sample_loading import SampleLoader
+from accvlab.dali_pipeline_framework.sample_data import GroupFormat, SampleDataGroup
+from accvlab.dali_pipeline_framework.sampling import Clips
+
+
+class Rig(DataProvider):
+    """Counts how often its blueprint is read."""
+
+    def __init__(self, num_cameras: int = 2, label: int = 1) -> None:
+        self.num_cameras, self.label = num_cameras, label
+        self.num_reads = 0
+
+    def get_number_of_samples(self) -> int:
+        return 4
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        self.num_reads += 1
+        camera, blueprint = SampleDataGroup(), SampleDataGroup()
+        camera.add_data_field("label", DT.INT32, {"car": self.label})
+        blueprint.add_data_group_field_array("cameras", camera, self.num_cameras)
+        blueprint.add_data_field("index", DT.INT64)
+        return blueprint
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        sample = self.new_sample()
+        for camera in sample["cameras"].values():
+            camera["label"] = ["car"]
+        sample["index"] = sample_index
+        return sample
+
+
+class OldIdiom(Rig):
+    """As code written for accvlab."""
+
+    def new_sample(self) -> SampleDataGroup:
+        return self.sample_data_structure
+
+
+def test_blueprint_is_read_once_and_samples_are_apart() -> None:
+    rig = Rig()
+    samples = [rig.get_data(index) for index in range(3)]
+    assert rig.num_reads == 1
+    assert [int(sample["index"]) for sample in samples] == [0, 1, 2]
+    assert samples[0].format is samples[2].format
+    assert samples[0].format == rig.sample_data_structure.format
+    assert rig.new_sample().get_data() == (None, None, None)
+    samples[0].remove_field("cameras")
+    assert rig.new_sample().field_names_flat == ("cameras.[0].label", "cameras.[1].label", "index")
+
+
+def test_switches_are_those_of_the_blueprint_and_its_values_are_left_out() -> None:
+    class Own(Rig):
+        blueprint = Rig().get_data(3)
+        sample_data_structure = property(lambda self: self.blueprint)  # the same object each time
+
+    Own.blueprint.set_apply_mapping(False)
+    own = Own()
+    sample = own.new_sample()
+    assert sample.get_data() == (None, None, None)
+    sample["cameras"][0]["label"] = [7]
+    Own.blueprint.remove_field("index")  # it was not handed out, nor is it kept
+    assert sample["cameras"][0]["label"].tolist() == [7]
+    assert own.new_sample().get_data() == (None, None, None)
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda rig: pickle.loads(pickle.dumps(rig))])
+def test_a_copy_reads_its_own_blueprint(duplicate: Any) -> None:
+    rig = Rig()
+    rig.new_sample()
+    other = duplicate(rig)
+    other.num_cameras = 3
+    assert [len(each.new_sample()["cameras"]) for each in (rig, other, rig, other)] == [2, 3, 2, 3]
+    assert (rig.num_reads, other.num_reads) == (1, 2)
+
+
+def test_a_copy_of_a_copy_never_has_the_blueprint_of_the_first() -> None:
+    for _ in range(20):  # CPython gives the place of the first, which is gone, to the last
+        rig = Rig()
+        rig.new_sample()
+        rig = copy.copy(rig)
+        rig.num_cameras = 3
+        rig = copy.copy(rig)
+        assert len(rig.new_sample()["cameras"]) == 3
+
+
+def test_nothing_of_it_is_pickled() -> None:
+    rig = Rig()
+    before = len(pickle.dumps(rig))
+    rig.new_sample()
+    rig.num_reads = 0
+    assert len(pickle.dumps(rig)) - before < 100
+    assert pickle.loads(pickle.dumps(rig)).__dict__["_read_blueprint"] is None
+
+
+def test_frozen_providers_have_it() -> None:
+    @attrs.frozen
+    class Frozen(DataProvider):
+        num_reads: list[int] = attrs.field(factory=list)
+
+        def get_number_of_samples(self) -> int:
+            return 1
+
+        @property
+        def sample_data_structure(self) -> SampleDataGroup:
+            self.num_reads.append(1)
+            return Rig().sample_data_structure
+
+        def get_data(self, sample_index: int) -> SampleDataGroup:
+            return self.new_sample()
+
+    frozen = Frozen()
+    assert frozen.get_data(0).type_matches(frozen.get_data(0))
+    assert frozen.num_reads == [1]
+
+
+def test_threads_get_samples_of_their_own() -> None:
+    rig, barrier = Rig(), threading.Barrier(8)
+
+    def load(index: int) -> int:
+        barrier.wait()
+        return int(rig.get_data(index)["index"])
+
+    with ThreadPoolExecutor(8) as pool:
+        assert [*pool.map(load, range(8))] == [*range(8)]
+
+
+def test_wrong_blueprint_is_named() -> None:
+    class NoBlueprint(Rig):
+        sample_data_structure = property(lambda self: {})  # type: ignore[assignment]
+
+    message = r"^NoBlueprint\.sample_data_structure must be a SampleDataGroup, got dict\.$"
+    with pytest.raises(FieldValueError, match=message):
+        NoBlueprint().get_data(0)
+
+
+@pytest.mark.parametrize("attribute", ["num_cameras", "label"])
+class TestBlueprintThatChanges:
+    RULE = re.escape(
+        "Rig.sample_data_structure must not change after the first `new_sample()`, which has read it for all "
+        "samples. Set what it depends on before, or in a copy (`copy.copy`) of the provider. What has changed:\n"
+    )
+
+    def test_is_refused_once_samples_were_made(self, attribute: str) -> None:
+        rig = Rig()
+        setattr(rig, attribute, 5)  # nothing was read yet
+        DataLoader(rig, batch_size=2, num_workers=0).close()
+        clips = ClipDataProvider(rig, Clips([4], 2))
+        pair = ConcatDataProvider([Rig(**{attribute: 5}), rig])
+        rig.get_data(0)
+        setattr(rig, attribute, 3)
+        with pytest.raises(FieldValueError, match=f"^{self.RULE}"):
+            DataLoader(rig, batch_size=2, num_workers=0)
+        with pytest.raises(FieldValueError, match=f"^{self.RULE}"):
+            ClipDataProvider(rig, Clips([4], 2))
+        with pytest.raises(FieldValueError, match=f"^{self.RULE}"):
+            clips.get_data(0)
+        with pytest.raises(FieldValueError, match=f"^{re.escape('`providers[1]`: ')}{self.RULE}"):
+            ConcatDataProvider([Rig(), rig])
+        with pytest.raises(FieldValueError, match=f"^{self.RULE}"):
+            pair.sample_data_structure  # noqa: B018
+
+    def test_is_no_error_in_a_copy_or_without_new_sample(self, attribute: str) -> None:
+        rig = Rig()
+        rig.get_data(0)
+        for other in (copy.copy(rig), OldIdiom()):
+            other.get_data(0)
+            changed = copy.copy(other)
+            setattr(changed, attribute, 3)
+            with DataLoader(changed, batch_size=2, num_workers=0, output_type="numpy") as loader:
+                batch = next(iter(loader))
+            assert len(batch["cameras"]) == changed.num_cameras
+            assert batch["cameras"][1]["label"].tolist() == [[changed.label]] * 2
+
+
+def test_loaders_compare_the_format_of_the_first_sample_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[object] = []
+    matches = GroupFormat.matches
+    monkeypatch.setattr(GroupFormat, "matches", lambda self, other: compared.append(other) or matches(self, other))
+    for provider, number in ((Rig(), 1), (OldIdiom(), 4)):
+        compared.clear()
+        loader = SampleLoader(provider)
+        assert [int(loader.load(index)[-1]) for index in range(4)] == [0, 1, 2, 3]
+        assert len(compared) == number
