@@ -506,6 +506,17 @@ class PipelineStepBase(ABC):
         """
         return RunningStep.draw(self, name)
 
+    def new_output(self, data: SampleDataGroup) -> SampleDataGroup:
+        """Create an empty sample of the output format, in ``_process_arrays``.
+
+        The format method runs once per input format, not once per sample.
+
+        Args:
+            data: The sample that ``_process_arrays`` was given, before its format is changed.
+        """
+        application = _current.get() or ArrayApplication()
+        return SampleDataGroup.from_format(application._declaration(self, data).after)
+
     @do_not_convert
     def check_input_data_format_and_set_output_data_format(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         """Get the format that comes out for an input format. The argument is left as it is.

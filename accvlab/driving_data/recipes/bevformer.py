@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -53,8 +52,9 @@ from accvlab.dali_pipeline_framework.sampling import LastBatch, SampleCounts
 from ..datasets.driving import poses
 from . import recipe_parts as parts
 from .image_augmentation import UnclippedPhotometricDistorter, on_gpu_if_any
+from .recipe import FrameQueues, Recipe
 from .recipe_parts import DT, NAMES, PLACE
-from .reference_orders import SceneSampler
+from .reference_orders import scene_order
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -205,7 +205,6 @@ class QueueSampler(RandomAccessSampler):
         return {**self._frames.describe(), **own, "queue_seed": self._frames.seed, "num_samples": self.num_samples}
 
 
-_LISTED = ("gt_bboxes_3d", "gt_labels_3d")
 _OF_IMAGES = ("lidar2img", "lidar2cam")
 
 
@@ -239,6 +238,7 @@ class BEVFormerSettings(parts.RecipeSettings):
             [-180, 180).
     """
 
+    model = "BEVFormer"
     queue_length: int = parts.setting(3, checks.whole_number, at_least=1)
     scale: float = parts.setting(0.5, checks.number, above=0)
     size_divisor: int = parts.setting(32, checks.whole_number, at_least=1)
@@ -264,7 +264,7 @@ def bevformer_training(
     settings: BEVFormerSettings | None = None,
     *,
     seed: int = 0,
-    **loader_arguments: Any,
+    **options: Any,
 ) -> DataLoader:
     """Make the loader for training BEVFormer.
 
@@ -294,22 +294,16 @@ def bevformer_training(
         batch_size: Samples per batch, on this rank.
         settings: The settings; None for the defaults.
         seed: Seed of the order and the draws.
-        **loader_arguments: Other arguments of `DataLoader`.
+        **options: Other arguments of `Recipe.loader`.
 
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings = parts.checked_settings(settings, BEVFormerSettings)
-    queues = BEVFormerQueues(provider, settings)
-    sampler = QueueSampler(queues.num_frames, queue_length=settings.queue_length, seed=seed)
-    steps = bevformer_steps(queues, settings)
-    of_batch = functools.partial(_batch, queue=(settings.queue_length, queues.num_cameras))
-    arguments = {"seed": seed, **loader_arguments}
-    return parts.recipe_loader(settings, queues, sampler, steps, batch_size, of_batch, _LISTED, **arguments)
+    return BEVFORMER.loader(provider, batch_size, settings, seed=seed, **options)
 
 
 def bevformer_evaluation(
-    provider: DataProvider, batch_size: int = 1, settings: BEVFormerSettings | None = None, **loader_arguments: Any
+    provider: DataProvider, batch_size: int = 1, settings: BEVFormerSettings | None = None, **options: Any
 ) -> DataLoader:
     """Make the loader for evaluating BEVFormer: single frames, each once, in the order of time, scene by scene.
 
@@ -322,32 +316,41 @@ def bevformer_evaluation(
         provider: A `DrivingProvider` with cameras and ``can_bus=True``.
         batch_size: Number of scenes that are played side by side, on this rank.
         settings: The settings; None for the defaults. ``queue_length`` does not count.
-        **loader_arguments: Other arguments of `DataLoader`.
+        **options: Other arguments of `Recipe.loader`.
 
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings = attrs.evolve(parts.checked_settings(settings, BEVFormerSettings), queue_length=1)
-    queues = BEVFormerQueues(provider, settings, is_training=False)
-    sampler, steps = SceneSampler(queues.sequence_lengths), bevformer_steps(queues, settings, is_training=False)
-    return parts.recipe_loader(settings, queues, sampler, steps, batch_size, _batch, **loader_arguments)
+    return BEVFORMER.loader(provider, batch_size, settings, is_training=False, **options)
 
 
 def bevformer_steps(
-    queues: BEVFormerQueues, settings: BEVFormerSettings | None = None, *, is_training: bool = True
+    queues: BEVFormerQueues, settings: BEVFormerSettings | None = None, *, is_training: bool = True, **options: Any
 ) -> list[PipelineStepBase]:
-    """Steps for samples of `BEVFormerQueues`: images are decoded, distorted in training, scaled and normalized."""
-    settings = parts.checked_settings(settings, BEVFormerSettings)
-    steps: list[PipelineStepBase] = [] if queues.has_decoded_images else [ImageDecoder("image", True)]
-    if is_training and settings.distorts_colors:
-        steps.append(UnclippedPhotometricDistorter("image"))
-    steps.append(
-        ScaledImagePreparer(settings.scale, settings.size_divisor, mean=settings.mean, std_dev=settings.std_dev)
+    """Steps for samples of `BEVFormerQueues`: images are decoded, distorted in training, scaled and normalized.
+
+    ``extra_steps`` are as for `Recipe.steps`; without settings, those of the queues are taken.
+    """
+    return BEVFORMER.steps(queues, settings or queues.settings, is_training=is_training, **options)
+
+
+def _chain(request: parts.Request) -> parts.Chain:
+    settings, image = request.settings, _image_format(request.frames)
+    images: list[PipelineStepBase] = [] if image.content.is_encoded is False else [ImageDecoder("image", True)]
+    if request.is_training and settings.distorts_colors:
+        images.append(UnclippedPhotometricDistorter("image"))
+    preparer = ScaledImagePreparer(
+        settings.scale, settings.size_divisor, mean=settings.mean, std_dev=settings.std_dev
     )
-    return [for_each("images", step) for step in steps]
+    of_images, last = ([for_each("images", step) for step in steps] for steps in (images, [preparer]))
+    return parts.Chain([], of_images, last)
 
 
-class BEVFormerQueues(DataProvider):
+def _image_format(frames: DataProvider) -> LeafFormat:
+    return leaf_at(frames.sample_data_structure, ("cameras", 0, "image"))
+
+
+class BEVFormerQueues(FrameQueues):
     """Sample ``frame * queue_length + left_out`` is the queue that leads to a frame.
 
     ``left_out``, from 0 for the oldest, is the one of the ``queue_length`` frames before that is not in it.
@@ -355,22 +358,24 @@ class BEVFormerQueues(DataProvider):
     """
 
     def __init__(
-        self, provider: DataProvider, settings: BEVFormerSettings | None = None, *, is_training: bool = True
+        self,
+        provider: DataProvider,
+        settings: BEVFormerSettings | None = None,
+        *,
+        is_training: bool = True,
+        extra_fields: Sequence[str] = (),
     ) -> None:
-        """Wrap a `DrivingProvider`.
+        """Wrap a `DrivingProvider`; ``extra_fields`` are those of the last frame that the queue has as well.
 
         Raises:
             SettingError: It lacks something.
         """
-        settings = parts.checked_settings(settings, BEVFormerSettings)
-        wanted = {"boxes": True} if is_training else {}
-        if not settings.zero_can_bus:
-            wanted = {"can_bus": True, **wanted}
-        driving = parts.provider_for(provider, "BEVFormer", wanted, settings.classes if is_training else ())
-        self._provider = driving
-        self._settings = settings if is_training else attrs.evolve(settings, queue_length=1)
+        settings = BEVFORMER.checked_settings(settings)
+        super().__init__(BEVFORMER.checked_frames(provider, settings, is_training))
+        self.settings = settings if is_training else attrs.evolve(settings, queue_length=1)
         self._is_training = is_training
-        lengths = driving.sequence_lengths
+        self._extra_fields = tuple(extra_fields)
+        lengths = self._provider.sequence_lengths
         self._first_frame = np.repeat(np.cumsum([0, *lengths[:-1]]), lengths)
 
     @property
@@ -391,40 +396,35 @@ class BEVFormerQueues(DataProvider):
     @property
     def has_decoded_images(self) -> bool:
         """Whether the images are pixels."""
-        return self._image_format.content.is_encoded is False
-
-    @property
-    def _image_format(self) -> LeafFormat:
-        return leaf_at(self._provider.sample_data_structure, ("cameras", 0, "image"))
+        return _image_format(self._provider).content.is_encoded is False
 
     def get_number_of_samples(self) -> int:
         """Get the number of frames, times the ways to leave one out."""
-        return self._provider.get_number_of_samples() * self._settings.queue_length
+        return self._provider.get_number_of_samples() * self.settings.queue_length
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
         """Blueprint of a queue."""
-        given = self._image_format
-        image, sample = SampleDataGroup(), SampleDataGroup()
-        image.add_data_field("image", DT.UINT8, ndim=given.ndim, content=given.content)
-        parts.add_fields(image, dict.fromkeys(_OF_IMAGES, (DT.FLOAT64, 2)))
-        for name in NAMES:
-            sample.add_data_field(name, DT.STRING)
+        given, camera, sample = self._provider.sample_data_structure.format, SampleDataGroup(), SampleDataGroup()
+        image = given.at(("cameras", 0, "image"))
+        parts.add_fields(camera, {"image": image, **dict.fromkeys(_OF_IMAGES, (DT.FLOAT64, 2))})
+        parts.add_fields(sample, {name: given.at((name,)) for name in NAMES})
         parts.add_fields(
             sample, {"timestamp": (DT.FLOAT64, 1), "can_bus": (DT.FLOAT64, 2), "prev_bev_exists": (DT.BOOL, 1)}
         )
-        sample.add_data_group_field_array("images", image, self._settings.queue_length * self.num_cameras)
+        sample.add_data_group_field_array("images", camera, self.settings.queue_length * self.num_cameras)
         if self._is_training:
             parts.add_fields(sample, {"gt_bboxes_3d": (DT.FLOAT, 2), "gt_labels_3d": (DT.INT64, 1)})
+        parts.add_fields(sample, {name: given.at((name,)) for name in self._extra_fields})
         return sample
 
     def frames_of(self, sample_index: int) -> list[int]:
         """Frames of a queue, the oldest first."""
-        length = self._settings.queue_length
+        length = self.settings.queue_length
         frame, left_out = divmod(
             checks.index_in(sample_index, "sample_index", self.get_number_of_samples()), length
         )
-        first = 0 if self._settings.emulates_reference else int(self._first_frame[frame])
+        first = 0 if self.settings.emulates_reference else int(self._first_frame[frame])
         return queue_frames(frame, left_out, length, first)
 
     def describe_sample(self, sample_index: int) -> str:
@@ -435,7 +435,7 @@ class BEVFormerQueues(DataProvider):
     def get_data(self, sample_index: int) -> SampleDataGroup:
         """Load a queue."""
         frames = self.frames_of(sample_index)
-        loaded = {frame: self._provider.get_data(frame) for frame in dict.fromkeys(frames)}
+        loaded = self._loaded(frames)
         if not self.has_decoded_images:
             sizes: dict[tuple[int, int], str] = {}
             for frame, sample in loaded.items():
@@ -458,11 +458,14 @@ class BEVFormerQueues(DataProvider):
         if self._is_training:
             flat += parts.mmdet_boxes(
                 last["boxes"],
-                parts.labels_of(self._provider.class_names, self._settings.classes),
-                layout=self._settings.box_layout,
+                parts.labels_of(self._provider.class_names, self.settings.classes),
+                layout=self.settings.box_layout,
                 z="bottom",
-                point_cloud_range=self._settings.point_cloud_range,
+                point_cloud_range=self.settings.point_cloud_range,
             )
+        for name in self._extra_fields:
+            value = last[name]
+            flat += value.get_data() if isinstance(value, SampleDataGroup) else [value]
         sample = self.new_sample()
         sample.set_data(flat)
         return sample
@@ -470,7 +473,7 @@ class BEVFormerQueues(DataProvider):
     def states_of(self, sample_index: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
         """``can_bus`` and ``prev_bev_exists`` of a queue."""
         frames = self.frames_of(sample_index)
-        return self._states(frames, {frame: self._provider.get_data(frame) for frame in dict.fromkeys(frames)})
+        return self._states(frames, self._loaded(frames))
 
     def _states(
         self, frames: list[int], loaded: Mapping[int, SampleDataGroup]
@@ -479,24 +482,24 @@ class BEVFormerQueues(DataProvider):
         if not self._is_training:
             return can_bus, np.zeros(1, bool)
         scenes = [int(self._first_frame[frame]) for frame in frames]
-        return queue_states(can_bus, frames, scenes, emulates_reference=self._settings.emulates_reference)
+        return queue_states(can_bus, frames, scenes, emulates_reference=self.settings.emulates_reference)
 
     def _can_bus(self, frame: SampleDataGroup) -> npt.NDArray[np.float64]:
         """``(18,)``: what was measured, and place, orientation and heading of the vehicle in the world."""
         ego = frame["ego"]
-        can_bus = np.zeros(18) if self._settings.zero_can_bus and "can_bus" not in ego else ego["can_bus"].copy()
+        can_bus = np.zeros(18) if self.settings.zero_can_bus and "can_bus" not in ego else ego["can_bus"].copy()
         world_from_ego = ego["world_from_ego"]
         orientation = poses.quaternion_of_rotation(world_from_ego[:3, :3])
         heading_deg = np.degrees(np.arctan2(world_from_ego[1, 0], world_from_ego[0, 0]))
         heading_deg += 360 if heading_deg < 0 else 0
         can_bus[:3] = world_from_ego[:3, 3]
-        can_bus[3:7] = orientation[0] if self._settings.emulates_reference else orientation
+        can_bus[3:7] = orientation[0] if self.settings.emulates_reference else orientation
         can_bus[-2:] = np.radians(heading_deg), heading_deg
         return np.asarray(can_bus)
 
     def _image(self, camera: SampleDataGroup) -> list[Any]:
         lidar2cam = camera["camera_from_reference"]
-        scaling = np.diag([self._settings.scale, self._settings.scale, 1.0, 1.0])
+        scaling = np.diag([self.settings.scale, self.settings.scale, 1.0, 1.0])
         return [camera["image"], scaling @ parts.four_by_four(camera["intrinsics"]) @ lidar2cam, lidar2cam]
 
 
@@ -609,16 +612,40 @@ class ScaledImagePreparer(PipelineStepBase):
         return search.result()
 
 
-def _batch(batch: dict[str, Any], queue: tuple[int, int] | None = None) -> dict[str, Any]:
+def _batch(batch: dict[str, Any]) -> dict[str, Any]:
     """Bring a batch into the form of `bevformer_training`, with queues of frames and cameras, or of evaluation."""
     images = batch["images"]
     result = {"img": images["image"]}
     result |= {name: batch[name] for name in ("can_bus", "prev_bev_exists", "timestamp")}
     result |= {name: images[name] for name in _OF_IMAGES}
-    if queue is None:
+    if "gt_bboxes_3d" not in batch:
         result |= {name: result[name][:, 0] for name in ("can_bus", "timestamp")}
         result["prev_bev_exists"] = ~batch[PLACE]["is_first"]
     else:  # (B, Q * C, ...) as (B, Q, C, ...)
         for name in ("img", *_OF_IMAGES):
-            result[name] = result[name].reshape(len(result[name]), *queue, *result[name].shape[2:])
+            result[name] = result[name].reshape(*batch["timestamp"].shape, -1, *result[name].shape[2:])
     return {**result, **{name: value for name, value in batch.items() if name not in (*result, "images")}}
+
+
+def _queues(
+    frames: DataProvider, settings: BEVFormerSettings, is_training: bool, extra_fields: Sequence[str]
+) -> BEVFormerQueues:
+    return BEVFormerQueues(frames, settings, is_training=is_training, extra_fields=extra_fields)
+
+
+def _training_order(settings: BEVFormerSettings, queues: Any, *, seed: int) -> RandomAccessSampler:
+    return QueueSampler(queues.num_frames, queue_length=queues.settings.queue_length, seed=seed)
+
+
+BEVFORMER = Recipe(
+    settings=BEVFormerSettings,
+    chain=_chain,
+    as_batch=_batch,
+    listed=("gt_bboxes_3d", "gt_labels_3d"),
+    unchecked=("classes", "min_points", "reference"),
+    can_reduce=False,
+    source=_queues,
+    training_order=_training_order,
+    evaluation_order=scene_order,
+)
+"""The recipe of BEVFormer."""

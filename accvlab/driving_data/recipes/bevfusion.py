@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -16,24 +16,24 @@ from accvlab.dali_pipeline_framework import (
     PipelineStepBase,
     RandomAccessSampler,
     SampleDataGroup,
-    SequentialSampler,
-    ShuffledSampler,
     UniformDraw,
     UnneededFieldRemover,
     checks,
 )
 from accvlab.dali_pipeline_framework.draws import DrawKey, IntegerDraw, NormalDraw, RandomDraw
 from accvlab.dali_pipeline_framework.extension import moved
+from accvlab.dali_pipeline_framework.sample_data import GroupFormat
 
 from ..steps.lidar import LidarSweepAggregator
 from ..steps.vectors import BEVMaskAdder, Classes
 from . import recipe_parts as parts
 from .image_augmentation import ImageAugmentation
+from .recipe import Recipe
 from .recipe_parts import DT, PLACE
 
 Float64Array = npt.NDArray[np.float64]
 
-_LISTED = ("points", "gt_bboxes_3d", "gt_labels_3d")
+_IMAGES = ImageAugmentation(scale_range=(0.38, 0.55), rotation_range_deg=(-5.4, 5.4))
 _OF_CAMERAS = ("camera_intrinsics", "camera2ego", "lidar2camera", "camera2lidar", "lidar2image", "img_aug_matrix")
 
 
@@ -65,11 +65,12 @@ class BEVMasks:
 
 
 @attrs.frozen(kw_only=True)
-class BEVFusionSettings(parts.RecipeSettings):
+class BEVFusionSettings(parts.AugmentedSettings):
     """What the configuration of BEVFusion says; the defaults are those of its camera and lidar detector.
 
     Attributes:
         images: ``augment2d``, drawn for each image; in evaluation the mean of each range.
+        output_hw: Another height and width than those of ``images``, see `ImageAugmentation.with_output`.
         num_sweeps: ``sweeps_num``.
         num_loaded_sweeps: In training, ``num_sweeps`` are drawn among so many; the newest ones in evaluation.
         age_column: Which column of the points becomes the age of the sweep; None for a new one.
@@ -93,9 +94,8 @@ class BEVFusionSettings(parts.RecipeSettings):
         key: What the draws are held constant over.
     """
 
-    images: ImageAugmentation = attrs.field(
-        factory=lambda: ImageAugmentation(scale_range=(0.38, 0.55), rotation_range_deg=(-5.4, 5.4))
-    )
+    model = "BEVFusion"
+    images: ImageAugmentation = _IMAGES
     num_sweeps: int = parts.setting(9, checks.whole_number, at_least=0)
     num_loaded_sweeps: int = parts.setting(10, checks.whole_number, at_least=0)
     age_column: int | None = 4
@@ -128,7 +128,7 @@ class BEVFusionSettings(parts.RecipeSettings):
         return {**fields, "boxes": False}
 
 
-class BEVFusionFormatter(parts.FrameFormatter):
+class BEVFusionFormatter(parts.AugmentedFrameFormatter):
     """Makes what BEVFusion takes of a frame of a `DrivingProvider`: all but the images, which stay files.
 
     In training it draws the augmentation of each image, and that of the scene, which moves points, boxes, and
@@ -167,28 +167,23 @@ class BEVFusionFormatter(parts.FrameFormatter):
                     scene[axis] *= -1
         return scene
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        fields = {"points": (DT.FLOAT, 2), "lidar2ego": (DT.FLOAT, 2), "lidar_aug_matrix": (DT.FLOAT, 2)}
-        names = data_empty.contained_top_level_field_names
-        if "boxes" in names:
+    def _fields(self, given: GroupFormat) -> tuple[parts.Fields, parts.Fields]:
+        fields: dict[str, Any] = dict.fromkeys(("points", "lidar2ego", "lidar_aug_matrix"), (DT.FLOAT, 2))
+        if "boxes" in given.index:
             fields |= {"gt_bboxes_3d": (DT.FLOAT, 2), "gt_labels_3d": (DT.INT64, 1)}
-        sample = parts.sample_format(data_empty, fields, dict.fromkeys(_OF_CAMERAS, (DT.FLOAT, 2)))
-        for name in self._kept_groups(data_empty):
-            sample.add_data_group_field(name, data_empty[name].get_empty_like_self())
-        return sample
+        fields |= {name: given.at((name,)) for name in self._masked(given)}
+        return fields, {**parts.IMAGE_PLAN, **dict.fromkeys(_OF_CAMERAS, (DT.FLOAT, 2))}
 
-    def _kept_groups(self, data: SampleDataGroup) -> list[str]:
+    def _masked(self, given: GroupFormat) -> list[str]:
         """Names of the groups that masks are made of."""
-        names = data.contained_top_level_field_names
-        return [name for name in ("boxes", "map_lines") if name in names and self._settings.masks is not None]
+        has_masks = self._settings.masks is not None
+        return [name for name in ("boxes", "map_lines") if has_masks and name in given.index]
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        format = self._check_and_adjust_data_format_input_to_output(data)
-        cameras = [*data["cameras"].values()]
-        hw = parts.one_image_size(cameras)
-        plans = [self.images.plan(hw, self._drawer(number)) for number in range(len(cameras))]
+    def _values(
+        self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]
+    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         of_cameras = []
-        for camera, plan in zip(cameras, plans, strict=True):
+        for camera, plan in zip(cameras, self._plans(cameras), strict=True):
             matrix = np.eye(4)
             matrix[:2, :2], matrix[:2, 3] = plan.matrix[:2, :2], plan.matrix[:2, 2]
             intrinsics = parts.four_by_four(camera["intrinsics"])
@@ -202,7 +197,7 @@ class BEVFusionFormatter(parts.FrameFormatter):
             "lidar2ego": data["ego"]["ego_from_reference"],
             "lidar_aug_matrix": scene,
         }
-        kept = self._kept_groups(data)
+        masked = self._masked(data.format)
         if "boxes" in data.contained_top_level_field_names:
             boxes = _moved_boxes(data["boxes"], scene)
             values["gt_bboxes_3d"], values["gt_labels_3d"] = parts.mmdet_boxes(
@@ -212,11 +207,11 @@ class BEVFusionFormatter(parts.FrameFormatter):
                 z="center" if self._settings.emulates_reference else "bottom",
                 point_cloud_range=self._settings.point_cloud_range,
             )
-            if "boxes" in kept:
-                format["boxes"] = self._with_labels(data["boxes"], boxes)
-        if "map_lines" in kept:
-            format["map_lines"] = _moved_lines(data["map_lines"], scene)
-        return parts.sample_of(data, format, values, of_cameras, plans[0])
+            if "boxes" in masked:
+                values["boxes"] = self._with_labels(data["boxes"], boxes)
+        if "map_lines" in masked:
+            values["map_lines"] = _moved_lines(data["map_lines"], scene)
+        return values, of_cameras
 
     def _with_labels(self, group: SampleDataGroup, boxes: Mapping[str, npt.NDArray[Any]]) -> SampleDataGroup:
         """A group of boxes where they are moved to, with labels as categories."""
@@ -225,9 +220,6 @@ class BEVFusionFormatter(parts.FrameFormatter):
             changed[name] = boxes[name].astype(np.float32)
         changed["categories"] = np.append(self._label_of, -1)[boxes["categories"]].astype(np.int32)
         return changed
-
-    def _drawer(self, camera: int) -> Callable[[str], Any]:
-        return lambda name: self.draw(name)[camera]
 
     def _points(self, points: npt.NDArray[np.float32], scene: Float64Array) -> npt.NDArray[np.float32]:
         """Move points, keep those in range, and shuffle them."""
@@ -268,7 +260,7 @@ def bevfusion_steps(
     settings: BEVFusionSettings | None = None,
     *,
     is_training: bool = True,
-    reduced_decoding: bool = False,
+    **options: Any,
 ) -> list[PipelineStepBase]:
     """Steps for samples of a `DrivingProvider`.
 
@@ -276,35 +268,31 @@ def bevfusion_steps(
         provider: The provider.
         settings: The settings; None for the defaults.
         is_training: Whether there are random changes.
-        reduced_decoding: As for `PlannedImageAugmenter`: quicker, not the same pixels.
+        **options: ``reduced_decoding``, ``extra_fields``, ``extra_steps``: as for `Recipe.steps`.
 
     Raises:
         SettingError: The provider lacks what is needed; all of it is told.
     """
-    settings = parts.checked_settings(settings, BEVFusionSettings)
-    wanted = settings.provider_fields(is_training)
-    needed = {name: value for name, value in wanted.items() if name not in ("classes", "min_points")}
-    has_boxes = bool(parts.driving_provider(provider).fields.boxes)
-    driving = parts.provider_for(provider, "BEVFusion", needed, settings.classes if has_boxes else ())
-    steps: list[PipelineStepBase] = []
+    return BEVFUSION.steps(provider, settings, is_training=is_training, **options)
+
+
+def _chain(request: parts.Request) -> parts.Chain:
+    settings = request.settings
+    before, after = [], []
     if settings.num_sweeps:
-        steps.append(
-            LidarSweepAggregator(
-                "lidar",
-                num_sweeps=settings.num_sweeps,
-                age_column=settings.age_column,
-                close_distance=settings.close_distance,
-                fills_up=settings.fills_up,
-                selection="drawn" if is_training else "newest",
-                key=settings.key,
-            )
+        sweeps = LidarSweepAggregator(
+            "lidar",
+            num_sweeps=settings.num_sweeps,
+            age_column=settings.age_column,
+            close_distance=settings.close_distance,
+            fills_up=settings.fills_up,
+            selection="drawn" if request.is_training else "newest",
+            key=settings.key,
         )
-    formatter = BEVFusionFormatter(settings, driving.class_names if has_boxes else (), is_training)
-    steps.append(formatter)
+        before = [sweeps]
     if settings.masks is not None:
-        steps += [settings.masks.step(), UnneededFieldRemover(["boxes", "map_lines"]).with_run("workers")]
-    parts.require_filled_output(driving, settings.images)
-    return [*steps, *formatter.image_steps(reduced_decoding), UnneededFieldRemover(["image_plan"])]
+        after = [settings.masks.step(), UnneededFieldRemover(["boxes", "map_lines"]).with_run("workers")]
+    return BEVFusionFormatter.chain(request, before=before, after=after)
 
 
 def bevfusion_training(
@@ -314,8 +302,7 @@ def bevfusion_training(
     *,
     sampler: RandomAccessSampler | None = None,
     seed: int = 0,
-    reduced_decoding: bool = False,
-    **loader_arguments: Any,
+    **options: Any,
 ) -> DataLoader:
     """Make the loader for training BEVFusion.
 
@@ -341,26 +328,19 @@ def bevfusion_training(
         sampler: Another order than each frame once per epoch, shuffled; e.g. a `WeightedSampler` of
             `class_balanced_weights`, for the classes that are rare (``CBGSDataset`` there).
         seed: Seed of the order and the draws.
-        reduced_decoding: As for `bevfusion_steps`.
-        **loader_arguments: Other arguments of `DataLoader`.
+        **options: Other arguments of `Recipe.loader`.
 
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings = parts.checked_settings(settings, BEVFusionSettings)
-    steps = bevfusion_steps(provider, settings, reduced_decoding=reduced_decoding)
-    sampler = sampler or ShuffledSampler(provider.get_number_of_samples(), seed=seed)
-    arguments = {"seed": seed, **loader_arguments}
-    return parts.recipe_loader(settings, provider, sampler, steps, batch_size, _batch, _LISTED, **arguments)
+    return BEVFUSION.loader(provider, batch_size, settings, sampler=sampler, seed=seed, **options)
 
 
 def bevfusion_evaluation(
     provider: DataProvider,
     batch_size: int = 1,
     settings: BEVFusionSettings | None = None,
-    *,
-    reduced_decoding: bool = False,
-    **loader_arguments: Any,
+    **options: Any,
 ) -> DataLoader:
     """Make the loader for evaluating BEVFusion: each frame once, in the order of the provider, without chance.
 
@@ -372,17 +352,12 @@ def bevfusion_evaluation(
         provider: A `DrivingProvider` with the fields that ``BEVFusionSettings.provider_fields(False)`` tells.
         batch_size: Samples per batch, on this rank.
         settings: The settings; None for the defaults.
-        reduced_decoding: As for `bevfusion_steps`.
-        **loader_arguments: Other arguments of `DataLoader`.
+        **options: Other arguments of `Recipe.loader`.
 
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings = parts.checked_settings(settings, BEVFusionSettings)
-    steps = bevfusion_steps(provider, settings, is_training=False, reduced_decoding=reduced_decoding)
-    sampler = SequentialSampler(provider.get_number_of_samples(), last_batch="pad")
-    listed = _LISTED if parts.driving_provider(provider).fields.boxes else _LISTED[:1]
-    return parts.recipe_loader(settings, provider, sampler, steps, batch_size, _batch, listed, **loader_arguments)
+    return BEVFUSION.loader(provider, batch_size, settings, is_training=False, **options)
 
 
 def _batch(batch: dict[str, Any]) -> dict[str, Any]:
@@ -394,3 +369,14 @@ def _batch(batch: dict[str, Any]) -> dict[str, Any]:
         masks = result["gt_masks_bev"]
         result["gt_masks_bev"] = masks.astype(np.int64) if isinstance(masks, np.ndarray) else masks.long()
     return {**result, PLACE: batch[PLACE]}
+
+
+BEVFUSION = Recipe(
+    settings=BEVFusionSettings,
+    chain=_chain,
+    as_batch=_batch,
+    listed=("points", "gt_bboxes_3d", "gt_labels_3d"),
+    unchecked=("classes", "min_points"),
+    labels_any_boxes=True,
+)
+"""The recipe of BEVFusion."""

@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import (
-    ArrayStep,
     BoundingBoxToHeatmapConverter,
     DataLoader,
     DataProvider,
@@ -22,8 +20,6 @@ from accvlab.dali_pipeline_framework import (
     PointsPadder,
     RandomAccessSampler,
     SampleDataGroup,
-    SequentialSampler,
-    ShuffledSampler,
     UnneededFieldRemover,
     VisibleBboxSelector,
     checks,
@@ -31,11 +27,13 @@ from accvlab.dali_pipeline_framework import (
 )
 from accvlab.dali_pipeline_framework.draws import DrawKey
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.extension import image_size, leaf_at, no_images
+from accvlab.dali_pipeline_framework.extension import image_size, leaf_at
+from accvlab.dali_pipeline_framework.sample_data import GroupFormat
 
 from . import recipe_parts as parts
 from .image_augmentation import ImageAugmentation
-from .recipe_parts import DT, NAMES, PLACE
+from .recipe import Recipe
+from .recipe_parts import DT
 
 _OBJECTS = "objects"
 _OF_OBJECTS = ("center", "offset", "height_width", "is_active")
@@ -64,6 +62,7 @@ class Detection2DSettings(parts.RecipeSettings):
         key: What the draws are held constant over; ``"rig"``: all cameras of a frame are changed alike.
     """
 
+    model = "2D detection"
     output_hw: Sequence[int] = parts.setting(
         (256, 704), checks.whole_number_list, what="[height, width]", count=2, at_least=1
     )
@@ -109,65 +108,41 @@ class Detection2DSettings(parts.RecipeSettings):
         return {"boxes_2d": True, "classes": tuple(self.classes)}
 
 
-class Detection2DFormatter(ArrayStep):
+class Detection2DFormatter(parts.FrameFormatter):
     """Keeps of a frame of a `DrivingProvider` what a detector in images takes: images, and their objects.
 
     Each camera has ``image``, ``output_from_image`` ``(3, 3)``, an identity that later steps change, and in
     training ``objects`` with ``boxes``, ``depths`` and ``labels``, -1 for objects of no class.
     """
 
-    def __init__(
-        self,
-        class_names: Sequence[str],
-        classes: Sequence[str],
-        is_training: bool,
-        images: ImageAugmentation | None = None,
-    ) -> None:
-        """Create the step.
+    _settings: Detection2DSettings
 
-        Args:
-            class_names: Names of the categories of the provider.
-            classes: The order of labels.
-            is_training: Whether there are objects.
-            images: How images are augmented later: those that do not fit are refused in training.
-        """
-        self._label_of: npt.NDArray[np.int64] = np.append(parts.labels_of(class_names, classes), -1)
-        self._images = images if is_training else None
-        self._is_training = is_training
-
-    declare_images = no_images
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        image = leaf_at(data_empty, ("cameras", 0, "image"))
-        camera = SampleDataGroup()
-        camera.add_data_field("image", DT.UINT8, ndim=image.ndim, content=image.content)
-        camera.add_data_field("output_from_image", DT.FLOAT, ndim=2)
+    def _fields(self, given: GroupFormat) -> tuple[parts.Fields, parts.Fields]:
+        of_camera: dict[str, Any] = {"output_from_image": (DT.FLOAT, 2)}
         if self._is_training:
             objects = SampleDataGroup()
             parts.add_fields(objects, {"boxes": (DT.FLOAT, 2), "depths": (DT.FLOAT, 1), "labels": (DT.INT32, 1)})
-            camera.add_data_group_field(_OBJECTS, objects)
-        return parts.frame_format(data_empty, {}, camera)
+            of_camera[_OBJECTS] = objects.format
+        return {}, of_camera
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        sample = self._check_and_adjust_data_format_input_to_output(data.get_empty_like_self())
-        for name in (*NAMES, *([PLACE] if parts.has_place(data) else [])):
-            sample[name] = data[name]
-        for number_of_camera, given in data["cameras"].items():
-            camera = sample["cameras"][number_of_camera]
-            camera["output_from_image"] = np.eye(3, dtype=np.float32)
-            camera["image"] = image = given["image"]
-            if self._images is not None:
-                self._images.require_fit(image_size(image) if image.ndim == 1 else image.shape[-3:-1])
-            if self._is_training:
-                boxes = given["boxes_2d"]
-                camera[_OBJECTS]["boxes"] = boxes["boxes"]
-                camera[_OBJECTS]["depths"] = boxes["depths"]
-                camera[_OBJECTS]["labels"] = self._label_of[boxes["categories"]].astype(np.int32)
-        return sample
+    def _values(
+        self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]
+    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        of_cameras: list[dict[str, Any]] = [{"output_from_image": np.eye(3)} for _ in cameras]
+        for camera, values in zip(cameras, of_cameras if self._is_training else (), strict=False):
+            image, boxes = camera["image"], camera["boxes_2d"]
+            self._settings.images.require_fit(image_size(image) if image.ndim == 1 else image.shape[-3:-1])
+            labels = np.append(self._label_of, -1)[boxes["categories"]].astype(np.int32)
+            values[_OBJECTS] = {"boxes": boxes["boxes"], "depths": boxes["depths"], "labels": labels}
+        return {}, of_cameras
 
 
 def detection_2d_steps(
-    provider: DataProvider, settings: Detection2DSettings | None = None, *, is_training: bool = True
+    provider: DataProvider,
+    settings: Detection2DSettings | None = None,
+    *,
+    is_training: bool = True,
+    **options: Any,
 ) -> list[PipelineStepBase]:
     """Steps for samples of a `DrivingProvider`.
 
@@ -175,45 +150,50 @@ def detection_2d_steps(
         provider: The provider.
         settings: The settings; None for the defaults.
         is_training: Whether there are heatmaps and random changes.
+        **options: ``extra_fields``, ``extra_steps``: as for `Recipe.steps`.
 
     Raises:
         SettingError: The provider lacks what is needed; all of it is told.
     """
-    settings = parts.checked_settings(settings, Detection2DSettings)
-    needed = {"boxes_2d": True} if is_training else {}
-    driving = parts.provider_for(provider, "2D detection", needed, settings.classes if is_training else ())
-    names = driving.class_names if is_training else ()
-    image = leaf_at(driving.sample_data_structure, ("cameras", 0, "image"))
+    return DETECTION_2D.steps(provider, settings, is_training=is_training, **options)
+
+
+def _chain(request: parts.Request) -> parts.Chain:
+    settings, is_training = request.settings, request.is_training
+    image = leaf_at(request.frames.sample_data_structure, ("cameras", 0, "image"))
     pixels: dict[str, Any] = {"output_hw": settings.output_hw, "is_encoded": image.content.is_encoded is not False}
+    images: list[PipelineStepBase]
+    labels: list[PipelineStepBase] = []
     if is_training:
-        parts.require_filled_output(driving, settings.images)
-        of_camera = _steps_of_training(settings, pixels)
+        parts.require_filled_output(request.frames, settings.images)
+        images = [
+            ImageResizeCropFlipper(
+                "image",
+                scale_range=settings.scale_range,
+                bottom_crop_range=settings.bottom_crop_range,
+                flip_prob=settings.flip_prob,
+                box_names="boxes",
+                projection_names="output_from_image",
+                key=settings.key,
+                **pixels,
+            )
+        ]
+        if settings.distorts_colors:
+            ranges = ([-32, 32], [-18, 18], [0.5, 1.5], [0.5, 1.5])
+            images.append(PhotoMetricDistorter("image", *ranges, key=settings.key))
+        labels = _label_steps(settings)
     else:
-        of_camera = [ImageResizer("image", mode="pad", projection_names="output_from_image", **pixels)]
-    of_camera.append(settings.normalizer())
-    return [
-        Detection2DFormatter(names, settings.classes, is_training, settings.images),
-        *(for_each("cameras", step) for step in of_camera),
-    ]
+        images = [ImageResizer("image", mode="pad", projection_names="output_from_image", **pixels)]
+    of_images, last = (
+        [for_each("cameras", step) for step in steps] for steps in (images, [*labels, settings.normalizer()])
+    )
+    formatter = Detection2DFormatter(settings, request.class_names, is_training, request.extra_fields)
+    return parts.Chain([formatter], of_images, last)
 
 
-def _steps_of_training(settings: Detection2DSettings, pixels: Mapping[str, Any]) -> list[PipelineStepBase]:
-    steps: list[PipelineStepBase] = [
-        ImageResizeCropFlipper(
-            "image",
-            scale_range=settings.scale_range,
-            bottom_crop_range=settings.bottom_crop_range,
-            flip_prob=settings.flip_prob,
-            box_names="boxes",
-            projection_names="output_from_image",
-            key=settings.key,
-            **pixels,
-        )
-    ]
-    if settings.distorts_colors:
-        steps.append(PhotoMetricDistorter("image", [-32, 32], [-18, 18], [0.5, 1.5], [0.5, 1.5], key=settings.key))
+def _label_steps(settings: Detection2DSettings) -> list[PipelineStepBase]:
+    """What makes heatmaps of the objects that are seen."""
     return [
-        *steps,
         VisibleBboxSelector(
             "boxes",
             (_OBJECTS, "is_visible"),
@@ -249,7 +229,7 @@ def detection_2d_training(
     *,
     sampler: RandomAccessSampler | None = None,
     seed: int = 0,
-    **loader_arguments: Any,
+    **options: Any,
 ) -> DataLoader:
     """Make the loader for training a detector of objects in images.
 
@@ -272,23 +252,19 @@ def detection_2d_training(
         settings: The settings; None for the defaults.
         sampler: Another order than each frame once per epoch, shuffled.
         seed: Seed of the order and the draws.
-        **loader_arguments: Other arguments of `DataLoader`.
+        **options: Other arguments of `Recipe.loader`.
 
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings = parts.checked_settings(settings, Detection2DSettings)
-    sampler = sampler or ShuffledSampler(provider.get_number_of_samples(), seed=seed)
-    steps = detection_2d_steps(provider, settings)
-    arguments = {"seed": seed, **loader_arguments}
-    return parts.recipe_loader(settings, provider, sampler, steps, batch_size, _batch, **arguments)
+    return DETECTION_2D.loader(provider, batch_size, settings, sampler=sampler, seed=seed, **options)
 
 
 def detection_2d_evaluation(
     provider: DataProvider,
     batch_size: int = 1,
     settings: Detection2DSettings | None = None,
-    **loader_arguments: Any,
+    **options: Any,
 ) -> DataLoader:
     """Make the loader for evaluating a detector of objects in images: each frame once, in order, without chance.
 
@@ -301,15 +277,12 @@ def detection_2d_evaluation(
         provider: A `DrivingProvider` with cameras.
         batch_size: Frames per batch, on this rank.
         settings: The settings; None for the defaults.
-        **loader_arguments: Other arguments of `DataLoader`.
+        **options: Other arguments of `Recipe.loader`.
 
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings = parts.checked_settings(settings, Detection2DSettings)
-    sampler = SequentialSampler(provider.get_number_of_samples(), last_batch="pad")
-    steps = detection_2d_steps(provider, settings, is_training=False)
-    return parts.recipe_loader(settings, provider, sampler, steps, batch_size, _batch, **loader_arguments)
+    return DETECTION_2D.loader(provider, batch_size, settings, is_training=False, **options)
 
 
 def _batch(batch: dict[str, Any]) -> dict[str, Any]:
@@ -335,3 +308,9 @@ def _batch(batch: dict[str, Any]) -> dict[str, Any]:
 def _flat(values: Any) -> Any:
     """``(B, C, ...)`` as ``(B * C, ...)``."""
     return values.reshape(-1, *values.shape[2:])
+
+
+DETECTION_2D = Recipe(
+    settings=Detection2DSettings, chain=_chain, as_batch=_batch, unchecked=("classes",), can_reduce=False
+)
+"""The recipe of a detector of objects in images."""

@@ -166,6 +166,16 @@ class ImageAugmentation:
             allows_black=self.allows_black,
         )
 
+    def with_output(self, output_hw: Sequence[int]) -> ImageAugmentation:
+        """Get the same for another size of the output, which shows as much of the images.
+
+        Factors grow with the output: with its width, or with its height where that grows more.
+        """
+        height, width = _hw(output_hw)
+        factor = max(height / self.output_hw[0], width / self.output_hw[1])
+        scales = None if self.scale_range is None else tuple(scale * factor for scale in self.scale_range)
+        return attrs.evolve(self, output_hw=(height, width), scale_range=scales)
+
     def misfit(self, hw: tuple[int, int]) -> str | None:
         """Say how much of the output images of a size leave black, and which setting fits; None where they fit."""
         share = self._black_share(hw)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What recipes have in common: what they need of a provider, the format of samples, boxes, and loaders."""
+"""What the models of recipes have in common: settings, the format of samples, images, and boxes."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import attrs
 import numpy as np
@@ -14,27 +14,15 @@ from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework import (
     ArrayStep,
-    DataLoader,
-    DataProvider,
     ImageMeanStdDevNormalizer,
-    PipelineDefinition,
     PipelineStepBase,
-    RandomAccessSampler,
     SampleDataGroup,
-    SamplerInputCallable,
 )
-from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, listed, number_list, shown, valid
+from accvlab.dali_pipeline_framework.checks import number_list, valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, RandomDraw
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FrameworkError, SettingError
-from accvlab.dali_pipeline_framework.extension import (
-    DECODED_IMAGE,
-    fractions_problem,
-    get_numpy_type_for_dali_type,
-    image_size,
-    no_images,
-    per_channel,
-)
-from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
+from accvlab.dali_pipeline_framework.extension import get_numpy_type_for_dali_type, image_size, no_images
+from accvlab.dali_pipeline_framework.sample_data import GroupFormat, LeafFormat
 
 from ..datasets import DrivingProvider
 from ..datasets.infos.info_forms import CATEGORIES
@@ -43,8 +31,6 @@ from .image_augmentation import ImageAugmentation, ImagePlan, PlannedImageAugmen
 
 DT = types.DALIDataType
 Float64Array = npt.NDArray[np.float64]
-
-_Settings = TypeVar("_Settings", bound="RecipeSettings")
 
 CAMERAS = ("CAM_FRONT", "CAM_FRONT_RIGHT", "CAM_FRONT_LEFT", "CAM_BACK", "CAM_BACK_LEFT", "CAM_BACK_RIGHT")
 """Cameras of nuScenes, in the order of the published code."""
@@ -82,6 +68,9 @@ class RecipeSettings(ABC):
         std_dev: Of red, green, blue.
     """
 
+    model: ClassVar[str]
+    """Name of the model, for messages."""
+
     classes: Sequence[str] = CLASSES
     mean: Sequence[float] = MEAN
     std_dev: Sequence[float] = STD_DEV
@@ -95,75 +84,23 @@ class RecipeSettings(ABC):
         return ImageMeanStdDevNormalizer("image", self.mean, self.std_dev, output_layout="CHW")
 
 
-def driving_provider(provider: DataProvider) -> DrivingProvider:
-    """The `DrivingProvider` that a recipe was given.
+@attrs.frozen(kw_only=True)
+class AugmentedSettings(RecipeSettings):
+    """Base of the settings of recipes that augment images as an `ImageAugmentation` says.
 
-    Raises:
-        SettingError: It is none.
+    Attributes:
+        images: How images are augmented in training.
+        output_hw: Another height and width of the output than that of ``images``, see
+            `ImageAugmentation.with_output`.
     """
-    if not isinstance(provider, DrivingProvider):
-        raise SettingError(
-            f"A recipe takes a DrivingProvider, got {type(provider).__name__}. Open the data with one, or write a "
-            "reader that makes a DrivingIndex."
-        )
-    return provider
 
+    images: ImageAugmentation
+    output_hw: Sequence[int] | None = None
 
-def checked_settings(settings: _Settings | None, of_recipe: type[_Settings]) -> _Settings:
-    """The settings of a recipe, or their defaults.
-
-    Raises:
-        SettingError: They are those of another recipe, or mean and deviation are not for images in [0, 255].
-    """
-    if settings is None:
-        return of_recipe()
-    if not isinstance(settings, of_recipe):
-        raise SettingError(f"`settings` must be {of_recipe.__name__}, got {type(settings).__name__}.")
-    mean, std_dev = (per_channel(getattr(settings, name), name) for name in ("mean", "std_dev"))
-    unfit = fractions_problem(mean, std_dev, DECODED_IMAGE.value_range)
-    if unfit:
-        raise SettingError(f"{of_recipe.__name__}: {unfit}.")
-    return settings
-
-
-def provider_for(
-    given: DataProvider, model: str, wanted: Mapping[str, Any], classes: Sequence[str] = ()
-) -> DrivingProvider:
-    """The `DrivingProvider` that a recipe was given, if its samples hold what a model needs.
-
-    Args:
-        given: The provider.
-        model: Name of the model, for the message.
-        wanted: Settings of `DrivingFields` that must be so: False for what is not needed; ``min_points`` and
-            ``num_sweeps`` at least.
-        classes: Classes that the labels are numbered by.
-
-    Raises:
-        SettingError: It is another provider, or something is missing; all of it is told.
-    """
-    provider, problems = driving_provider(given), []
-    for name, value in wanted.items():
-        has = getattr(provider.fields, name)
-        if name in ("min_points", "num_sweeps"):
-            if has < value:
-                problems.append(f"{name}: must be at least {value}, is {has}")
-        elif name != "classes" and value is not False and has != value:
-            problems.append(f"{name}: must be {value!r}, is {has!r}")
-    if not provider.camera_names:
-        problems.append("cameras: there must be at least one")
-    unknown = [name for name in provider.class_names if name not in classes] if classes else []
-    problems += [
-        f"classes: {model} has no class {shown(name)}.{did_you_mean(name, classes)} It has: {listed(classes)}. "
-        "Give the provider `classes`, or the recipe its own"
-        for name in unknown
-    ]
-    if problems:
-        settings = ", ".join(f"{name}={value!r}" for name, value in wanted.items())
-        raise SettingError(
-            f"{model} needs other samples than {provider!r} delivers:\n{bullets(problems)}\n"
-            f"Create the provider with: {settings}"
-        )
-    return provider
+    @property
+    def augmentation(self) -> ImageAugmentation:
+        """How images are augmented in training, with the size of the output."""
+        return self.images if self.output_hw is None else self.images.with_output(self.output_hw)
 
 
 def one_image_size(cameras: Iterable[SampleDataGroup]) -> tuple[int, int]:
@@ -230,63 +167,30 @@ def turn_about_z(angle_rad: float) -> Float64Array:
     return turn
 
 
-Fields = Mapping[str, tuple[types.DALIDataType, int]]
-"""Type and number of axes of data fields, by name."""
+Fields: TypeAlias = Mapping[str, tuple[types.DALIDataType, int] | LeafFormat | GroupFormat]
+"""Type and number of axes of data fields, by name; or the format of a field or group."""
 
 
 def add_fields(group: SampleDataGroup, fields: Fields) -> None:
-    """Add data fields to a format."""
-    for name, (dtype, ndim) in fields.items():
-        group.add_data_field(name, dtype, ndim=ndim)
-
-
-def has_place(sample: SampleDataGroup) -> bool:
-    """Whether a sample tells where it stands."""
-    return PLACE in sample.contained_top_level_field_names
-
-
-def frame_format(given: SampleDataGroup, fields: Fields, camera: SampleDataGroup) -> SampleDataGroup:
-    """Format of a frame: names, fields, the format of each camera, and where it stands."""
-    sample = SampleDataGroup()
-    for name in NAMES:
-        sample.add_data_field(name, DT.STRING)
-    add_fields(sample, fields)
-    sample.add_data_group_field_array("cameras", camera, len(given["cameras"].contained_top_level_field_names))
-    if has_place(given):
-        sample.add_data_group_field(PLACE, given[PLACE])
-    return sample
-
-
-def sample_format(given: SampleDataGroup, fields: Fields, of_camera: Fields) -> SampleDataGroup:
-    """Format of a frame whose cameras have a file, what is done to it, and further fields."""
-    camera = SampleDataGroup()
-    camera.add_data_field("image", DT.UINT8, ndim=1, content=ENCODED_IMAGE)
-    add_fields(camera, {"image_plan": (DT.FLOAT, 1), **of_camera})
-    return frame_format(given, fields, camera)
-
-
-def sample_of(
-    given: SampleDataGroup,
-    format: SampleDataGroup,
-    values: Mapping[str, Any],
-    cameras: Sequence[Mapping[str, Any]],
-    plan: ImagePlan,
-) -> SampleDataGroup:
-    """Fill a format of `sample_format`, in the types that its fields have."""
-    _put(format, {**{name: given[name] for name in NAMES}, **values})
-    for number, camera in enumerate(cameras):
-        file = {"image": given["cameras"][number]["image"], "image_plan": plan.values}
-        _put(format["cameras"][number], {**file, **camera})
-    if has_place(given):
-        format[PLACE] = given[PLACE]
-    return format
+    """Add fields to a format."""
+    for name, field in fields.items():
+        if isinstance(field, GroupFormat):
+            group.add_data_group_field(name, SampleDataGroup.from_format(field))
+        elif isinstance(field, LeafFormat):
+            group.add_data_field(name, field.dtype, ndim=field.ndim, content=field.content)
+        else:
+            group.add_data_field(name, field[0], ndim=field[1])
 
 
 def _put(group: SampleDataGroup, values: Mapping[str, Any]) -> None:
+    """Set fields, in the types that they have; groups, and what is kept, as they are."""
     for name, value in values.items():
-        dtype: Any = group.get_type_of_field(name)
-        is_text = dtype == DT.STRING
-        group[name] = value if is_text else np.asarray(value, get_numpy_type_for_dali_type(dtype))
+        if isinstance(value, Mapping):
+            _put(group[name], value)
+        else:
+            is_group = isinstance(value, SampleDataGroup)
+            dtype: Any = DT.STRING if is_group else group.get_type_of_field(name)
+            group[name] = value if dtype == DT.STRING else np.asarray(value, get_numpy_type_for_dali_type(dtype))
 
 
 def text_of(value: str | npt.NDArray[np.uint8]) -> str:
@@ -294,31 +198,111 @@ def text_of(value: str | npt.NDArray[np.uint8]) -> str:
     return value if isinstance(value, str) else bytes(value).decode(errors="replace")
 
 
-class FrameFormatter(ArrayStep):
-    """Base of the steps that make what a model takes of a frame of a `DrivingProvider`; images stay files.
+@attrs.frozen
+class Request:
+    """What steps are made for.
 
     Attributes:
-        images: How images are augmented.
+        settings: The settings of the recipe.
+        frames: The frames that the samples are made of.
+        class_names: Names of the categories of their boxes; none where boxes are not used.
+        is_training: Whether there are labels and random changes.
+        extra_fields: Fields of the frames that batches have as well.
+        reduced_decoding: As for `PlannedImageAugmenter`.
     """
 
-    draws_for_each_camera = False
-    _settings: Any
+    settings: Any
+    frames: DrivingProvider
+    class_names: Sequence[str]
+    is_training: bool
+    extra_fields: Sequence[str]
+    reduced_decoding: bool
 
-    def __init__(self, settings: Any, class_names: Sequence[str], is_training: bool) -> None:
+
+class Chain(NamedTuple):
+    """The steps of a recipe: on each frame; what decodes and augments images; and what follows."""
+
+    frames: Sequence[PipelineStepBase]
+    images: Sequence[PipelineStepBase]
+    last: Sequence[PipelineStepBase]
+
+
+class FrameFormatter(ArrayStep):
+    """Base of the steps that make what a model takes of a frame of a `DrivingProvider`, but its images."""
+
+    _settings: Any
+    declare_images = no_images
+
+    def __init__(
+        self, settings: Any, class_names: Sequence[str], is_training: bool, extra_fields: Sequence[str] = ()
+    ) -> None:
         """Create the step.
 
         Args:
             settings: The settings of the recipe.
             class_names: Names of the categories of the provider.
             is_training: Whether there are labels and random changes.
+            extra_fields: Fields and groups that stay as they are.
         """
         self._settings = settings
         self._is_training = is_training
-        self.images: ImageAugmentation = settings.images if is_training else self._without_chance(settings.images)
         self._label_of = labels_of(class_names, settings.classes)
+        self._extra_fields = tuple(extra_fields)
 
-    declare_images = no_images
+    @abstractmethod
+    def _fields(self, given: GroupFormat) -> tuple[Fields, Fields]:
+        """Fields that are made of a frame, and of each of its cameras."""
+
+    @abstractmethod
+    def _values(
+        self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]
+    ) -> tuple[dict[str, Any], Iterable[Mapping[str, Any]]]:
+        """Values of these fields, of the frame and of each camera."""
+
+    def _kept(self, given: SampleDataGroup) -> list[str]:
+        place = [PLACE] if PLACE in given.contained_top_level_field_names else []
+        return [*NAMES, *place, *self._extra_fields]
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        given = data_empty.format
+        fields, of_camera = self._fields(given)
+        sample, camera = SampleDataGroup(), SampleDataGroup()
+        add_fields(camera, {"image": given.at(("cameras", 0, "image")), **of_camera})
+        add_fields(sample, fields)
+        sample.add_data_group_field_array("cameras", camera, len(data_empty["cameras"]))
+        add_fields(sample, {name: given.at((name,)) for name in self._kept(data_empty)})
+        return sample
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        cameras = [*data["cameras"].values()]
+        values, of_cameras = self._values(data, cameras)
+        sample = self.new_output(data)
+        _put(sample, {**values, **{name: data[name] for name in self._kept(data)}})
+        for number, (camera, of_camera) in enumerate(zip(cameras, of_cameras, strict=True)):
+            _put(sample["cameras"][number], {"image": camera["image"], **of_camera})
+        return sample
+
+
+IMAGE_PLAN: Fields = {"image_plan": (DT.FLOAT, 1)}
+
+
+class AugmentedFrameFormatter(FrameFormatter):
+    """Base of those that also draw how images, files, are augmented.
+
+    Attributes:
+        images: How images are augmented.
+    """
+
+    draws_for_each_camera = False
     _without_chance = staticmethod(ImageAugmentation.for_evaluation)
+
+    def __init__(
+        self, settings: Any, class_names: Sequence[str], is_training: bool, extra_fields: Sequence[str] = ()
+    ) -> None:
+        """Create the step, see `FrameFormatter`."""
+        super().__init__(settings, class_names, is_training, extra_fields)
+        images = settings.augmentation
+        self.images: ImageAugmentation = images if is_training else self._without_chance(images)
 
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
         """Declare the change of the images, and in training that of the scene."""
@@ -331,37 +315,37 @@ class FrameFormatter(ArrayStep):
     def _draws_of_scene(self, key: DrawKey) -> list[RandomDraw]:
         """Draws of the change of the scene, in training."""
 
-    def image_steps(self, reduced_decoding: bool, *changes: PipelineStepBase) -> list[PipelineStepBase]:
-        """Steps that follow: from the files to normalized images, with further changes of the pixels before."""
-        images = self.images
+    def _plans(self, cameras: Sequence[SampleDataGroup]) -> list[ImagePlan]:
+        """What is done to the images of each camera."""
+        hw = one_image_size(cameras)
+        if not self.draws_for_each_camera:
+            return [self.images.plan(hw, self.draw)] * len(cameras)
+        draws = {draw.name: self.draw(draw.name) for draw in self.images.draws(self._settings.key)}
+        drawn = [{name: values[number] for name, values in draws.items()} for number in range(len(cameras))]
+        return [self.images.plan(hw, of_camera.__getitem__) for of_camera in drawn]
+
+    @classmethod
+    def chain(
+        cls,
+        request: Request,
+        *,
+        before: Sequence[PipelineStepBase] = (),
+        after: Sequence[PipelineStepBase] = (),
+        changes: Sequence[PipelineStepBase] = (),
+    ) -> Chain:
+        """Create the step, and those before and after it; images get further changes before they are normalized.
+
+        Raises:
+            SettingError: Images leave much of the output black, by the first one.
+        """
+        settings, reduced_decoding = request.settings, request.reduced_decoding
+        formatter = cls(settings, request.class_names, request.is_training, request.extra_fields)
+        images = formatter.images
+        require_filled_output(request.frames, images)
         augmenter = PlannedImageAugmenter(
             "image", "image_plan", images.output_hw, rotates=images.rotates, reduced_decoding=reduced_decoding
         )
-        return [augmenter, *changes, self._settings.normalizer()]
-
-
-def recipe_loader(
-    settings: RecipeSettings,
-    provider: DataProvider,
-    sampler: RandomAccessSampler,
-    steps: Sequence[PipelineStepBase],
-    batch_size: int,
-    of_batch: Callable[[dict[str, Any]], dict[str, Any]],
-    listed_fields: Sequence[str] = (),
-    /,
-    **arguments: Any,
-) -> DataLoader:
-    """Make a loader of a recipe; ``of_batch`` gives a batch its names, with stacked cameras.
-
-    ``listed_fields`` come as lists, since samples differ in shape.
-    """
-    given = {"run": "auto", "ragged": dict.fromkeys(listed_fields, "list") or "raise", **arguments}
-    definition = PipelineDefinition(
-        SamplerInputCallable(provider, sampler, context_name=PLACE), steps, run=given.pop("run")
-    )
-    loader = DataLoader(definition, batch_size, stack_arrays=True, post_process_func=of_batch, **given)
-    loader.recipe_settings = settings
-    return loader
+        return Chain([*before, formatter, *after], [augmenter, *changes], [settings.normalizer()])
 
 
 Boxes: TypeAlias = SampleDataGroup | Mapping[str, npt.NDArray[Any]]

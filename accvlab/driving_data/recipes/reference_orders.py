@@ -596,14 +596,18 @@ def is_published(order: Order) -> bool:
     return checks.choice(order, "order", ("epochs", "published")) == "published"
 
 
-def order_of_training(lengths: Lengths, split: int | str, order: Order, seed: int) -> RandomAccessSampler:
+def streaming_order(
+    settings: Any, source: Any, *, seed: int, split: int | str, order: Order
+) -> RandomAccessSampler:
     """One frame per slot and step, in the order of time, of scenes that are cut into pieces."""
-    pieces = split_lengths(lengths, split, may_be_uneven=not is_published(order))
+    pieces = split_lengths(source.sequence_lengths, split, may_be_uneven=not is_published(order))
     return (EndlessGroupSampler if is_published(order) else StreamingSequenceSampler)(pieces, seed=seed)
 
 
-def order_of_evaluation(lengths: Sequence[int], order: Order, *, whole_sequences: bool) -> RandomAccessSampler:
+def scene_order(
+    settings: Any, source: Any, *, seed: int, order: Order = "epochs", whole_sequences: bool = True
+) -> RandomAccessSampler:
     """Each frame once, scene by scene; or as `ChunkSampler` deals them."""
     if is_published(order):
-        return ChunkSampler(lengths, whole_sequences=whole_sequences)
-    return SceneSampler(lengths)
+        return ChunkSampler(source.sequence_lengths, whole_sequences=whole_sequences)
+    return SceneSampler(source.sequence_lengths)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,34 +23,34 @@ from accvlab.dali_pipeline_framework import (
 )
 from accvlab.dali_pipeline_framework.checks import valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, RandomDraw
+from accvlab.dali_pipeline_framework.sample_data import GroupFormat
 
 from ..steps.lidar import LidarDepthMapAdder
 from ..steps.vectors import FutureTrajectoryAdder, MapLineVectorizer
 from . import recipe_parts as parts
 from .image_augmentation import ImageAugmentation, UnclippedPhotometricDistorter
+from .recipe import Recipe
 from .recipe_parts import DT, PLACE
 from .reference_orders import (
     AugmentationRanges,
     Order,
     SkippingGroupSampler,
     is_published,
-    order_of_evaluation,
-    order_of_training,
+    scene_order,
     split_lengths,
+    streaming_order,
 )
 
 _IMAGES = ImageAugmentation(scale_range=(0.40, 0.47), rotation_range_deg=(-5.4, 5.4))
 
-_LISTED = ("gt_bboxes_3d", "gt_labels_3d", "instance_id")
-_LISTED_OF_PLANNING = ("gt_agent_fut_trajs", "gt_agent_fut_masks", "gt_map_labels", "gt_map_pts")
-
 
 @attrs.frozen(kw_only=True)
-class SparseDriveSettings(parts.RecipeSettings):
+class SparseDriveSettings(parts.AugmentedSettings):
     """What the configuration of SparseDrive says; the defaults are those of ``sparsedrive_small_stage2``.
 
     Attributes:
         images: ``data_aug_conf``, of images.
+        output_hw: Another height and width than those of ``images``, see `ImageAugmentation.with_output`.
         rotation_3d_range: ``rot3d_range`` of it, radians.
         has_planning: Whether there are map lines, futures and the state of the vehicle; Sparse4D has none.
         has_map: Whether the data set has map lines; without, samples have none of them.
@@ -96,7 +95,7 @@ class SparseDriveSettings(parts.RecipeSettings):
         return cls(**{**of_model, "flip_prob": 0.1, **changes})
 
     @property
-    def model(self) -> str:
+    def model(self) -> str:  # type: ignore[override]
         """Name of the model, for messages."""
         return "SparseDrive" if self.has_planning else "Sparse4D"
 
@@ -114,7 +113,7 @@ class SparseDriveSettings(parts.RecipeSettings):
         return fields
 
 
-class SparseDriveFormatter(parts.FrameFormatter):
+class SparseDriveFormatter(parts.AugmentedFrameFormatter):
     """Makes what SparseDrive and Sparse4D take of a frame of a `DrivingProvider`: all but images and depth maps.
 
     In training it draws the augmentation of the images, and the rotation of the scene. It runs behind the steps
@@ -130,20 +129,19 @@ class SparseDriveFormatter(parts.FrameFormatter):
     def _draws_of_scene(self, key: DrawKey) -> list[RandomDraw]:
         return [UniformDraw("rotation_3d", *self._settings.rotation_3d_range, key=key)]
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        has_planning = self._settings.has_planning
-        fields = {**_FIELDS, **(_FIELDS_OF_EGO if has_planning else {})}
+    def _fields(self, given: GroupFormat) -> tuple[parts.Fields, parts.Fields]:
+        fields: dict[str, Any] = {**_FIELDS, **(_FIELDS_OF_EGO if self._settings.has_planning else {})}
         if self._is_training:
-            fields |= {**_FIELDS_OF_TRAINING, **(_FIELDS_OF_PLANNING if has_planning else {})}
-        of_camera = {"depth_projection": (DT.FLOAT64, 2)} if self._has_depth else {}
-        format = parts.sample_format(data_empty, fields, of_camera)
-        if self._has_depth:
-            format.add_data_group_field("lidar", data_empty["lidar"])
-        return format
+            fields |= {**_FIELDS_OF_TRAINING, **(_FIELDS_OF_PLANNING if self._settings.has_planning else {})}
+        if not self._has_depth:
+            return fields, parts.IMAGE_PLAN
+        fields["lidar"] = given.at(("lidar",))
+        return fields, {**parts.IMAGE_PLAN, "depth_projection": (DT.FLOAT64, 2)}
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        cameras = [*data["cameras"].values()]
-        plan = self.images.plan(parts.one_image_size(cameras), self.draw)
+    def _values(
+        self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]
+    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        plan = self._plans(cameras)[0]
         angle = float(self.draw("rotation_3d")) if self._is_training else 0.0
         scene = parts.turn_about_z(angle)
         reference_from_scene = np.linalg.inv(scene)
@@ -171,11 +169,10 @@ class SparseDriveFormatter(parts.FrameFormatter):
                 values["gt_ego_fut_trajs"] = data["ego"]["offsets"]
                 values["gt_ego_fut_masks"] = data["ego"]["mask"]
                 values |= self._lines(data)
-        format = self._check_and_adjust_data_format_input_to_output(data)
-        if self._has_depth:
-            format["lidar"] = data["lidar"]
-        of_cameras = [{"depth_projection": matrix} if self._has_depth else {} for matrix in projections]
-        return parts.sample_of(data, format, values, of_cameras, plan)
+        if not self._has_depth:
+            return values, [{"image_plan": plan.values}] * len(cameras)
+        values["lidar"] = data["lidar"]
+        return values, [{"image_plan": plan.values, "depth_projection": matrix} for matrix in projections]
 
     def _lines(self, data: SampleDataGroup) -> dict[str, Any]:
         if self._settings.has_map:
@@ -234,7 +231,7 @@ def sparsedrive_steps(
     settings: SparseDriveSettings | None = None,
     *,
     is_training: bool = True,
-    reduced_decoding: bool = False,
+    **options: Any,
 ) -> list[PipelineStepBase]:
     """Steps for samples of a `DrivingProvider`.
 
@@ -242,40 +239,40 @@ def sparsedrive_steps(
         provider: The provider.
         settings: The settings; None for the defaults.
         is_training: Whether there are labels and random changes.
-        reduced_decoding: As for `PlannedImageAugmenter`: quicker, not the same pixels.
+        **options: ``reduced_decoding``, ``extra_fields``, ``extra_steps``: as for `Recipe.steps`.
 
     Raises:
         SettingError: The provider lacks what is needed; all of it is told.
     """
-    settings = parts.checked_settings(settings, SparseDriveSettings)
-    classes = settings.classes if is_training else ()
-    driving = parts.provider_for(provider, settings.model, settings.provider_fields(is_training), classes)
+    return SPARSEDRIVE.steps(provider, settings, is_training=is_training, **options)
+
+
+def _chain(request: parts.Request) -> parts.Chain:
+    settings, is_training = request.settings, request.is_training
     added: dict[str, Any] = {"known_name": "is_future_known", "offset_name": "offsets", "mask_name": "mask"}
-    steps: list[PipelineStepBase] = []
+    before: list[PipelineStepBase] = []
     if settings.has_planning:
-        steps.append(FutureTrajectoryAdder("future_positions", command_name="command", **added))
+        before.append(FutureTrajectoryAdder("future_positions", command_name="command", **added))
         if is_training:
-            steps.append(FutureTrajectoryAdder("future_centers", present_name="centers", **added))
+            before.append(FutureTrajectoryAdder("future_centers", present_name="centers", **added))
         if is_training and settings.has_map:
             vectorizer = MapLineVectorizer(
                 "points", count_name="num_points", vector_name="vectors", num_points=settings.num_line_points
             )
-            steps.append(DataGroupInPathAppliedStep(vectorizer, "map_lines"))
-    formatter = SparseDriveFormatter(settings, driving.class_names if is_training else (), is_training)
-    steps.append(formatter)
-    parts.require_filled_output(driving, formatter.images)
+            before.append(DataGroupInPathAppliedStep(vectorizer, "map_lines"))
+    after: list[PipelineStepBase] = []
     if is_training and settings.depth_strides:
         depth_maps = LidarDepthMapAdder(
             "depth_projection",
             point_path=("lidar", "points"),
             matrix_path=("lidar", "reference_from_lidar"),
-            image_hw=formatter.images.output_hw,
+            image_hw=settings.augmentation.output_hw,
             strides={f"depth_{place}": size for place, size in enumerate(settings.depth_strides)},
         )
-        steps += [depth_maps, UnneededFieldRemover(["depth_projection", "lidar"])]
-    changes = [UnclippedPhotometricDistorter("image")] if is_training and settings.distorts else []
-    of_cameras = [for_each("cameras", change) for change in changes]
-    return [*steps, *formatter.image_steps(reduced_decoding, *of_cameras)]
+        after = [depth_maps, UnneededFieldRemover(["depth_projection", "lidar"])]
+    distorters = [UnclippedPhotometricDistorter("image")] if is_training and settings.distorts else []
+    changes = [for_each("cameras", step) for step in distorters]
+    return SparseDriveFormatter.chain(request, before=before, after=after, changes=changes)
 
 
 def sparsedrive_training(
@@ -286,8 +283,7 @@ def sparsedrive_training(
     split: int | str = 2,
     order: Order = "epochs",
     seed: int = 0,
-    reduced_decoding: bool = False,
-    **loader_arguments: Any,
+    **options: Any,
 ) -> DataLoader:
     """Make the loader for training SparseDrive, or Sparse4D (``SparseDriveSettings.sparse4d()``).
 
@@ -303,42 +299,38 @@ def sparsedrive_training(
         order: ``"epochs"``: each frame once per epoch. ``"published"``: the endless order of the published code,
             index by index, see the page on recipes; the loader needs ``steps_per_epoch`` then.
         seed: Seed of the order and the draws.
-        reduced_decoding: As for `sparsedrive_steps`.
-        **loader_arguments: Other arguments of `DataLoader`.
+        **options: Other arguments of `Recipe.loader`.
 
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings, frames = parts.checked_settings(settings, SparseDriveSettings), parts.driving_provider(provider)
-    steps = sparsedrive_steps(frames, settings, reduced_decoding=reduced_decoding)
-    if is_published(order) and (settings.skip_prob or settings.flip_prob):
-        sampler: RandomAccessSampler = SkippingGroupSampler(
-            split_lengths(frames.sequence_lengths, split),
-            seed=seed,
-            numpy_seed=seed,
-            skip_prob=settings.skip_prob,
-            flip_prob=settings.flip_prob,
-            augmentation=_ranges(frames, settings),
-        )
-    else:
-        sampler = order_of_training(frames.sequence_lengths, split, order, seed)
-    listed = [*_LISTED, *(_LISTED_OF_PLANNING if settings.has_planning else ())]
-    of_batch = functools.partial(_as_published, num_depth_maps=len(settings.depth_strides))
-    arguments = {"seed": seed, **loader_arguments}
-    return parts.recipe_loader(settings, frames, sampler, steps, batch_size, of_batch, listed, **arguments)
+    ordering = {"split": split, "order": order}
+    return SPARSEDRIVE.loader(provider, batch_size, settings, ordering, seed=seed, **options)
 
 
-def _ranges(provider: Any, settings: SparseDriveSettings) -> AugmentationRanges:
-    """Ranges of the numbers that the published sampler draws beside the order."""
-    images = settings.images
-    return AugmentationRanges(
-        image_hw=parts.one_image_size(provider.get_data(0)["cameras"].values()),
+def _training_order(
+    settings: Any, frames: Any, *, seed: int, split: int | str, order: Order
+) -> RandomAccessSampler:
+    if not (is_published(order) and (settings.skip_prob or settings.flip_prob)):
+        return streaming_order(settings, frames, seed=seed, split=split, order=order)
+    images = settings.augmentation
+    # The published sampler draws these numbers as well as the order.
+    augmentation = AugmentationRanges(
+        image_hw=parts.one_image_size(frames.get_data(0)["cameras"].values()),
         output_hw=images.output_hw,
         scale_range=images.scale_range or (1.0, 1.0),
         bottom_crop_range=images.bottom_crop_range,
         rotation_range_deg=images.rotation_range_deg,
         is_flipped_at_random=images.flip_prob > 0,
         rotation_3d_range=settings.rotation_3d_range,
+    )
+    return SkippingGroupSampler(
+        split_lengths(frames.sequence_lengths, split),
+        seed=seed,
+        numpy_seed=seed,
+        skip_prob=settings.skip_prob,
+        flip_prob=settings.flip_prob,
+        augmentation=augmentation,
     )
 
 
@@ -348,8 +340,7 @@ def sparsedrive_evaluation(
     settings: SparseDriveSettings | None = None,
     *,
     order: Order = "epochs",
-    reduced_decoding: bool = False,
-    **loader_arguments: Any,
+    **options: Any,
 ) -> DataLoader:
     """Make the loader for evaluating SparseDrive or Sparse4D: each frame once, by time, scene by scene.
 
@@ -363,22 +354,32 @@ def sparsedrive_evaluation(
         settings: The settings; None for the defaults.
         order: ``"epochs"``: each scene is played by one slot. ``"published"``: as the published code deals scenes
             to ranks, which can lose some, see `ChunkSampler`.
-        reduced_decoding: As for `sparsedrive_steps`.
-        **loader_arguments: Other arguments of `DataLoader`.
+        **options: Other arguments of `Recipe.loader`.
 
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings, frames = parts.checked_settings(settings, SparseDriveSettings), parts.driving_provider(provider)
-    sampler = order_of_evaluation(frames.sequence_lengths, order, whole_sequences=True)
-    steps = sparsedrive_steps(frames, settings, is_training=False, reduced_decoding=reduced_decoding)
-    return parts.recipe_loader(settings, frames, sampler, steps, batch_size, _as_published, **loader_arguments)
+    return SPARSEDRIVE.loader(provider, batch_size, settings, {"order": order}, is_training=False, **options)
 
 
-def _as_published(batch: dict[str, Any], num_depth_maps: int = 0) -> dict[str, Any]:
+def _as_published(batch: dict[str, Any]) -> dict[str, Any]:
     """Give a batch the names of the published code."""
     cameras, place = batch.pop("cameras"), batch.pop(PLACE)
     result = {"img": cameras["image"], **batch}
-    if num_depth_maps:
-        result["gt_depth"] = [cameras[f"depth_{number}"] for number in range(num_depth_maps)]
+    if "depth_0" in cameras:
+        result["gt_depth"] = [depth for name, depth in cameras.items() if name.startswith("depth_")]
     return {**result, PLACE: place}
+
+
+SPARSEDRIVE = Recipe(
+    settings=SparseDriveSettings,
+    chain=_chain,
+    as_batch=_as_published,
+    listed=(
+        *("gt_bboxes_3d", "gt_labels_3d", "instance_id"),
+        *("gt_agent_fut_trajs", "gt_agent_fut_masks", "gt_map_labels", "gt_map_pts"),
+    ),
+    training_order=_training_order,
+    evaluation_order=scene_order,
+)
+"""The recipe of SparseDrive and Sparse4D."""

@@ -16,21 +16,21 @@ from accvlab.dali_pipeline_framework import (
     DataLoader,
     DataProvider,
     PipelineStepBase,
-    RandomAccessSampler,
     SampleDataGroup,
     ShuffledSampler,
     UniformDraw,
     checks,
-    for_each,
 )
 from accvlab.dali_pipeline_framework.draws import DrawKey, NormalDraw, RandomDraw
 from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.sample_data import GroupFormat
 
 from ..datasets import DrivingProvider
 from . import recipe_parts as parts
 from .image_augmentation import ImageAugmentation, ImagePlan
+from .recipe import FrameQueues, Recipe, driving_provider
 from .recipe_parts import DT, NAMES, PLACE
-from .reference_orders import Order, is_published, order_of_evaluation, order_of_training
+from .reference_orders import Order, is_published, scene_order, streaming_order
 
 Float64Array = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
@@ -91,7 +91,7 @@ FRAMES = "frames"
 """Name of the array of the frames of a window."""
 
 
-class QueueProvider(DataProvider):
+class QueueProvider(FrameQueues):
     """Sample ``i`` is the window of frames that ends at frame ``i`` of a `DrivingProvider`, as in StreamPETR.
 
     A window has ``length`` of the last ``length + num_random_frames`` frames: always the last one, and the others
@@ -116,15 +116,10 @@ class QueueProvider(DataProvider):
         Raises:
             SettingError: An argument is out of its range.
         """
-        self._provider = provider
+        super().__init__(provider)
         self._length = checks.whole_number(length, "length", at_least=1)
         self._num_random = checks.whole_number(num_random_frames, "num_random_frames", at_least=0)
         self._seed = checks.whole_number(seed, "seed", at_least=0)
-
-    @property
-    def provider(self) -> DrivingProvider:
-        """The frames."""
-        return self._provider
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
@@ -146,12 +141,10 @@ class QueueProvider(DataProvider):
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         """Load a window; each frame once, also where it is repeated."""
-        window = self.new_sample()
-        loaded: dict[int, SampleDataGroup] = {}
+        window, frames = self.new_sample(), self.frames_of(sample_index)
+        loaded = self._loaded(frames)
         scene_before: Any = None
-        for position, frame in enumerate(self.frames_of(sample_index)):
-            if frame not in loaded:
-                loaded[frame] = self._provider.get_data(frame)
+        for position, frame in enumerate(frames):
             sample = loaded[frame].get_copy()
             scene = str(sample["scene"])
             sample["is_first"] = scene != scene_before
@@ -163,18 +156,21 @@ class QueueProvider(DataProvider):
         """Say where the frames of a window come from."""
         return ", ".join(self._provider.describe_sample(frame) for frame in self.frames_of(sample_index))
 
+    def for_frames(self, step: PipelineStepBase) -> PipelineStepBase:
+        """Apply a step to each frame."""
+        return for_each(FRAMES, step)
+
 
 _IMAGES = ImageAugmentation(scale_range=(0.38, 0.55))
 
-_LISTED = ("gt_bboxes_3d", "gt_labels_3d", "gt_bboxes", "gt_labels", "centers2d", "depths")
-
 
 @attrs.frozen(kw_only=True)
-class StreamPETRSettings(parts.RecipeSettings):
+class StreamPETRSettings(parts.AugmentedSettings):
     """What the configuration of StreamPETR says; the defaults are those of ``stream_petr_r50_flash_704``.
 
     Attributes:
         images: ``ida_aug_conf``.
+        output_hw: Another height and width than those of ``images``, see `ImageAugmentation.with_output`.
         bev_rotation_range: ``rot_range`` of ``GlobalRotScaleTransImage``, radians.
         bev_scale_range: ``scale_ratio_range``.
         bev_translation_std: ``translation_std``, meters, along x, y, z.
@@ -187,6 +183,7 @@ class StreamPETRSettings(parts.RecipeSettings):
         key: What the draws are held constant over; ``"sample"`` as there: each frame has its own.
     """
 
+    model = "StreamPETR"
     images: ImageAugmentation = _IMAGES
     bev_rotation_range: Sequence[float] = parts.setting((-0.3925, 0.3925), checks.number_range)
     bev_scale_range: Sequence[float] = parts.setting((0.95, 1.05), checks.number_range, above=0)
@@ -214,7 +211,7 @@ class StreamPETRSettings(parts.RecipeSettings):
         return fields
 
 
-class StreamPETRFormatter(parts.FrameFormatter):
+class StreamPETRFormatter(parts.AugmentedFrameFormatter):
     """Makes what StreamPETR takes of a frame of a `DrivingProvider`: all but the images, which stay files.
 
     In training it draws the augmentation of the images, and that of the scene: boxes, matrices and poses are
@@ -222,17 +219,6 @@ class StreamPETRFormatter(parts.FrameFormatter):
     """
 
     _settings: StreamPETRSettings
-
-    def __init__(self, settings: StreamPETRSettings, class_names: Sequence[str], is_training: bool) -> None:
-        """Create the step.
-
-        Args:
-            settings: The settings.
-            class_names: Names of the categories of the provider.
-            is_training: Whether there are boxes and random changes.
-        """
-        super().__init__(settings, class_names, is_training)
-        self._image_label_of = parts.labels_of(class_names, settings.image_classes)
 
     def _draws_of_scene(self, key: DrawKey) -> list[RandomDraw]:
         settings = self._settings
@@ -243,14 +229,15 @@ class StreamPETRFormatter(parts.FrameFormatter):
             *(NormalDraw(f"bev_translation_{axis}", 0.0, std_dev, key=key) for axis, std_dev in shifts),
         ]
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def _fields(self, given: GroupFormat) -> tuple[parts.Fields, parts.Fields]:
         if self._is_training:
-            return parts.sample_format(data_empty, {**_FIELDS, **_FIELDS_OF_TRAINING}, _FIELDS_OF_CAMERAS)
-        return parts.sample_format(data_empty, _FIELDS, {})
+            return {**_FIELDS, **_FIELDS_OF_TRAINING}, {**parts.IMAGE_PLAN, **_FIELDS_OF_CAMERAS}
+        return _FIELDS, parts.IMAGE_PLAN
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        cameras = [*data["cameras"].values()]
-        plan = self.images.plan(parts.one_image_size(cameras), self.draw)
+    def _values(
+        self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]
+    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        plan = self._plans(cameras)[0]
         scene, angle, scale = np.eye(4), 0.0, 1.0
         if self._is_training:
             # The published code turns by the negative angle (``reverse_angle=True``).
@@ -272,15 +259,18 @@ class StreamPETRFormatter(parts.FrameFormatter):
             "ego_pose_inv": np.linalg.inv(ego_pose),
         }
         if self._is_training:
-            is_first = data[PLACE]["is_first"] if parts.has_place(data) else data["is_first"]
+            is_first = (data[PLACE] if PLACE in data.contained_top_level_field_names else data)["is_first"]
             values["prev_exists"] = 1.0 - np.float32(is_first)
             boxes, limits = data["boxes"], self._settings.point_cloud_range
             kept = parts.is_in_range(boxes["centers"], limits) & (boxes["categories"] >= 0)
             values["gt_bboxes_3d"] = parts.scene_boxes(boxes, kept, scene, angle, scale=scale, z="bottom")
             values["gt_labels_3d"] = self._label_of[boxes["categories"][kept]]
-        of_cameras = [self._labels(camera, plan) if self._is_training else {} for camera in cameras]
-        format = self._check_and_adjust_data_format_input_to_output(data)
-        return parts.sample_of(data, format, values, of_cameras, plan)
+        labels = [self._labels(camera, plan) if self._is_training else {} for camera in cameras]
+        return values, [{"image_plan": plan.values, **of_camera} for of_camera in labels]
+
+    @functools.cached_property
+    def _image_label_of(self) -> Int64Array:
+        return parts.labels_of(self._settings.classes, self._settings.image_classes)[self._label_of]
 
     def _labels(self, camera: SampleDataGroup, plan: ImagePlan) -> dict[str, Any]:
         given = camera["boxes_2d"]
@@ -317,7 +307,7 @@ def streampetr_steps(
     settings: StreamPETRSettings | None = None,
     *,
     is_training: bool = True,
-    reduced_decoding: bool = False,
+    **options: Any,
 ) -> list[PipelineStepBase]:
     """Steps for samples of a `DrivingProvider`, or of a `QueueProvider` of one.
 
@@ -325,20 +315,12 @@ def streampetr_steps(
         provider: The provider.
         settings: The settings; None for the defaults.
         is_training: Whether there are labels and random changes.
-        reduced_decoding: As for `PlannedImageAugmenter`: quicker, not the same pixels.
+        **options: ``reduced_decoding``, ``extra_fields``, ``extra_steps``: as for `Recipe.steps`.
 
     Raises:
         SettingError: The provider lacks what is needed; all of it is told.
     """
-    settings = parts.checked_settings(settings, StreamPETRSettings)
-    is_queue = isinstance(provider, QueueProvider)
-    frames = provider.provider if isinstance(provider, QueueProvider) else provider
-    classes = settings.classes if is_training else ()
-    driving = parts.provider_for(frames, "StreamPETR", settings.provider_fields(is_training), classes)
-    formatter = StreamPETRFormatter(settings, driving.class_names if is_training else (), is_training)
-    parts.require_filled_output(driving, formatter.images)
-    applied = for_each(FRAMES, formatter) if is_queue else formatter
-    return [applied, *formatter.image_steps(reduced_decoding)]
+    return STREAMPETR.steps(provider, settings, is_training=is_training, **options)
 
 
 def streampetr_training(
@@ -351,8 +333,7 @@ def streampetr_training(
     split: int | str = 2,
     order: Order = "epochs",
     seed: int = 0,
-    reduced_decoding: bool = False,
-    **loader_arguments: Any,
+    **options: Any,
 ) -> DataLoader:
     """Make the loader for training StreamPETR.
 
@@ -372,33 +353,28 @@ def streampetr_training(
         order: ``"epochs"``: each frame once per epoch. ``"published"``: the endless order of the published code,
             index by index, see the page on recipes; the loader needs ``steps_per_epoch`` then.
         seed: Seed of the order and the draws.
-        reduced_decoding: As for `streampetr_steps`.
-        **loader_arguments: Other arguments of `DataLoader`.
+        **options: Other arguments of `Recipe.loader`.
 
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings, frames = parts.checked_settings(settings, StreamPETRSettings), parts.driving_provider(provider)
-    source: DataProvider = frames
+    frames = driving_provider(provider)
     if queue_length is not None:
-        source = QueueProvider(frames, queue_length, num_random_frames=num_random_frames, seed=seed)
+        provider = QueueProvider(frames, queue_length, num_random_frames=num_random_frames, seed=seed)
         if is_published(order):
             raise SettingError(
                 "`order='published'` is for one frame per step. For windows use ShuffledGroupSampler in a "
                 "PipelineDefinition of your own, with `streampetr_steps`."
             )
-        sampler: RandomAccessSampler = ShuffledSampler(frames.get_number_of_samples(), seed=seed)
+        options = {"sampler": ShuffledSampler(len(frames), seed=seed), **options}
     elif num_random_frames:
         raise SettingError(
             f"`num_random_frames` is for windows of frames, and without `queue_length` there are none, got "
             f"{num_random_frames!r}. Pass `queue_length`, the number of frames of a window, as well."
         )
-    else:
-        sampler = order_of_training(frames.sequence_lengths, split, order, seed)
-    steps = streampetr_steps(source, settings, reduced_decoding=reduced_decoding)
-    of_batch = functools.partial(_as_published, is_training=True, is_queue=queue_length is not None)
-    arguments = {"seed": seed, **loader_arguments}
-    return parts.recipe_loader(settings, source, sampler, steps, batch_size, of_batch, _LISTED, **arguments)
+    return STREAMPETR.loader(
+        provider, batch_size, settings, {"split": split, "order": order}, seed=seed, **options
+    )
 
 
 def streampetr_evaluation(
@@ -407,8 +383,7 @@ def streampetr_evaluation(
     settings: StreamPETRSettings | None = None,
     *,
     order: Order = "epochs",
-    reduced_decoding: bool = False,
-    **loader_arguments: Any,
+    **options: Any,
 ) -> DataLoader:
     """Make the loader for evaluating StreamPETR: each frame once, in the order of time, scene by scene.
 
@@ -422,31 +397,35 @@ def streampetr_evaluation(
         settings: The settings; None for the defaults.
         order: ``"epochs"``: each scene is played by one slot. ``"published"``: each rank gets a chunk of the data
             set, see `ChunkSampler`: scenes are cut, and some frames come twice.
-        reduced_decoding: As for `streampetr_steps`.
-        **loader_arguments: Other arguments of `DataLoader`.
+        **options: Other arguments of `Recipe.loader`.
 
     Raises:
         SettingError: The provider lacks what is needed, or an argument is out of its range.
     """
-    settings, frames = parts.checked_settings(settings, StreamPETRSettings), parts.driving_provider(provider)
-    sampler = order_of_evaluation(frames.sequence_lengths, order, whole_sequences=False)
-    steps = streampetr_steps(frames, settings, is_training=False, reduced_decoding=reduced_decoding)
-    return parts.recipe_loader(settings, frames, sampler, steps, batch_size, _as_published, **loader_arguments)
+    return STREAMPETR.loader(provider, batch_size, settings, {"order": order}, is_training=False, **options)
 
 
-def _as_published(batch: dict[str, Any], is_training: bool = False, is_queue: bool = False) -> dict[str, Any]:
-    """Give a batch the names and axes of the published code: in training, labels and an axis of frames."""
-    frames = batch[FRAMES] if is_queue else batch
-    cameras = frames["cameras"]
-    result = {"img": cameras["image"], **{name: frames[name] for name in _FIELDS}}
-    if is_training:
-        result |= {name: frames[name] for name in _FIELDS_OF_TRAINING}
-        result |= {name: cameras[name] for name in _FIELDS_OF_CAMERAS}
-        if not is_queue:
-            result = {name: _with_frames(value) for name, value in result.items()}
+def _as_published(batch: dict[str, Any]) -> dict[str, Any]:
+    """Give a batch the names and axes of the published code: in training, an axis of frames."""
+    frames = batch.get(FRAMES, batch)
+    values = {name: value for name, value in frames.items() if name not in (*NAMES, "cameras", PLACE)}
+    result = {"img": frames["cameras"].pop("image"), **values, **frames["cameras"]}
+    if "prev_exists" in frames and FRAMES not in batch:
+        result = {name: _with_frames(value) for name, value in result.items()}
     return {**result, **{name: frames[name] for name in NAMES}, PLACE: batch[PLACE]}
 
 
 def _with_frames(value: Any) -> Any:
     """Put an axis of one frame behind that of the samples."""
     return [[each] for each in value] if isinstance(value, list) else value[:, None]
+
+
+STREAMPETR = Recipe(
+    settings=StreamPETRSettings,
+    chain=StreamPETRFormatter.chain,
+    as_batch=_as_published,
+    listed=("gt_bboxes_3d", "gt_labels_3d", *_FIELDS_OF_CAMERAS),
+    training_order=streaming_order,
+    evaluation_order=functools.partial(scene_order, whole_sequences=False),
+)
+"""The recipe of StreamPETR."""

@@ -62,7 +62,7 @@ def run_of(data: Any, frame: int, settings: BEVFusionSettings = SETTINGS, **valu
     provider = provider_of(data, map_lines=settings.masks is not None)
     steps = bevfusion_steps(provider, settings)
     draws = {**STILL, **values, **({"order": [0.1, 0.2]} if settings.num_sweeps else {})}
-    run = run_step(steps[:-3], provider.get_data(frame), run="workers", draws=draws)
+    run = run_step(steps[:-2], provider.get_data(frame), run="workers", draws=draws)
     return provider.get_data(frame), run.output
 
 

@@ -306,7 +306,7 @@ class DrivingProvider(DataProvider):
             flat += self._boxes(index.boxes, frame, following)
         if fields.map_lines and index.lines is not None:
             flat += self._lines(index.lines, frame)
-        sample = self.new_sample()
+        sample = self._blueprint.get_empty_like_self()  # without what a subclass adds to it
         sample.set_data([_as_array(value, dtype) for value, dtype in zip(flat, self._dtypes, strict=True)])
         return sample
 

@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the loader of a model is made: a `Recipe` says what one model has in place of another."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from accvlab.dali_pipeline_framework import (
+    DataLoader,
+    DataProvider,
+    PipelineDefinition,
+    PipelineStepBase,
+    RandomAccessSampler,
+    SampleDataGroup,
+    SamplerInputCallable,
+    SequentialSampler,
+    ShuffledSampler,
+)
+from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, listed, shown
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.extension import DECODED_IMAGE, fractions_problem, per_channel
+
+from ..datasets import DrivingProvider
+from .recipe_parts import PLACE, Chain, RecipeSettings, Request
+
+
+def driving_provider(provider: DataProvider) -> DrivingProvider:
+    """The `DrivingProvider` that a recipe was given.
+
+    Raises:
+        SettingError: It is none.
+    """
+    if not isinstance(provider, DrivingProvider):
+        raise SettingError(
+            f"A recipe takes a DrivingProvider, got {type(provider).__name__}. Open the data with one, or write a "
+            "reader that makes a DrivingIndex."
+        )
+    return provider
+
+
+class FrameQueues(DataProvider):
+    """Base of providers whose samples are made of several frames."""
+
+    def __init__(self, provider: DrivingProvider) -> None:
+        """Wrap the provider of the frames."""
+        self._provider = provider
+
+    @property
+    def provider(self) -> DrivingProvider:
+        """The frames."""
+        return self._provider
+
+    @abstractmethod
+    def frames_of(self, sample_index: int) -> list[int]:
+        """Numbers of the frames of a sample, the oldest first."""
+
+    def _loaded(self, frames: Sequence[int]) -> dict[int, SampleDataGroup]:
+        """Load frames, each once, also where it is repeated."""
+        return {frame: self._provider.get_data(frame) for frame in dict.fromkeys(frames)}
+
+    def for_frames(self, step: PipelineStepBase) -> PipelineStepBase:
+        """Get a step for single frames as one for samples."""
+        return step
+
+
+@attrs.frozen(kw_only=True)
+class ExtraSteps:
+    """Steps of your own in a recipe.
+
+    Attributes:
+        before: The first steps of all, on each frame as the provider delivers it. They may add fields, which
+            ``extra_fields`` passes to the batch. Of BEVFormer, on samples of `BEVFormerQueues`.
+        after: Behind the augmentation of the images, before they are normalized: on images of RGB, channels last.
+    """
+
+    before: Sequence[PipelineStepBase] = ()
+    after: Sequence[PipelineStepBase] = ()
+
+
+def _shuffled(settings: Any, source: DataProvider, *, seed: int) -> RandomAccessSampler:
+    return ShuffledSampler(source.get_number_of_samples(), seed=seed)
+
+
+def _sequential(settings: Any, source: DataProvider, *, seed: int) -> RandomAccessSampler:
+    return SequentialSampler(source.get_number_of_samples(), last_batch="pad")
+
+
+def _frames(
+    frames: DrivingProvider, settings: Any, is_training: bool, extra_fields: Sequence[str]
+) -> DataProvider:
+    return frames
+
+
+@attrs.frozen(kw_only=True)
+class Recipe:
+    """What the loader of a model is made of; one builder for all models. Change one with ``attrs.evolve``.
+
+    Attributes:
+        settings: Class of the settings.
+        chain: Makes the steps.
+        as_batch: Gives a batch, with stacked cameras, the names and axes of the model.
+        listed: Fields that come as lists, since samples differ in shape; those that are there.
+        unchecked: Settings among ``provider_fields`` that a provider may have otherwise.
+        labels_any_boxes: Whether there are labels wherever the provider has boxes, also in evaluation.
+        can_reduce: Whether JPEGs can be decoded at less than their size (``reduced_decoding``).
+        source: Makes the provider of the samples of that of the frames.
+        training_order: Makes the sampler for training.
+        evaluation_order: Makes the sampler for evaluation.
+    """
+
+    settings: type[Any]
+    chain: Callable[[Request], Chain]
+    as_batch: Callable[[dict[str, Any]], dict[str, Any]]
+    listed: Collection[str] = ()
+    unchecked: Collection[str] = ()
+    labels_any_boxes: bool = False
+    can_reduce: bool = True
+    source: Callable[[DrivingProvider, Any, bool, Sequence[str]], DataProvider] = _frames
+    training_order: Callable[..., RandomAccessSampler] = _shuffled
+    evaluation_order: Callable[..., RandomAccessSampler] = _sequential
+
+    def checked_settings(self, settings: Any) -> Any:
+        """The settings, or their defaults.
+
+        Raises:
+            SettingError: They are those of another recipe, or mean and deviation are not for images in [0, 255].
+        """
+        if settings is None:
+            return self.settings()
+        name = self.settings.__name__
+        if not isinstance(settings, self.settings):
+            raise SettingError(f"`settings` must be {name}, got {type(settings).__name__}.")
+        mean, std_dev = (per_channel(getattr(settings, name), name) for name in ("mean", "std_dev"))
+        unfit = fractions_problem(mean, std_dev, DECODED_IMAGE.value_range)
+        if unfit:
+            raise SettingError(f"{name}: {unfit}.")
+        return settings
+
+    def _has_labels(self, frames: DrivingProvider, is_training: bool) -> bool:
+        return bool(frames.fields.boxes) if self.labels_any_boxes else is_training
+
+    def checked_frames(self, given: DataProvider, settings: RecipeSettings, is_training: bool) -> DrivingProvider:
+        """The `DrivingProvider` that a recipe was given, if its samples hold what the model needs.
+
+        Raises:
+            SettingError: It is another provider, or something is missing; all of it is told.
+        """
+        provider, model = driving_provider(given), settings.model
+        fields = settings.provider_fields(is_training)
+        wanted = {name: value for name, value in fields.items() if name not in self.unchecked}
+        problems = []
+        for name, value in wanted.items():
+            has = getattr(provider.fields, name)
+            if name in ("min_points", "num_sweeps"):
+                if has < value:
+                    problems.append(f"{name}: must be at least {value}, is {has}")
+            elif name != "classes" and value is not False and has != value:
+                problems.append(f"{name}: must be {value!r}, is {has!r}")
+        if not provider.camera_names:
+            problems.append("cameras: there must be at least one")
+        classes = settings.classes
+        problems += [
+            f"classes: {model} has no class {shown(name)}.{did_you_mean(name, classes)} It has: "
+            f"{listed(classes)}. Give the provider `classes`, or the recipe its own"
+            for name in provider.class_names
+            if self._has_labels(provider, is_training) and name not in classes
+        ]
+        if problems:
+            advice = ", ".join(f"{name}={value!r}" for name, value in wanted.items())
+            raise SettingError(
+                f"{model} needs other samples than {provider!r} delivers:\n{bullets(problems)}\n"
+                f"Create the provider with: {advice}"
+            )
+        return provider
+
+    def steps(
+        self,
+        provider: DataProvider,
+        settings: Any = None,
+        *,
+        is_training: bool = True,
+        reduced_decoding: bool = False,
+        extra_fields: Sequence[str] = (),
+        extra_steps: ExtraSteps | None = None,
+    ) -> list[PipelineStepBase]:
+        """Make the steps for samples of a `DrivingProvider`, or of queues of its frames.
+
+        Args:
+            provider: The provider.
+            settings: The settings; None for the defaults.
+            is_training: Whether there are labels and random changes.
+            reduced_decoding: As for `PlannedImageAugmenter`: quicker, not the same pixels.
+            extra_fields: Fields and groups of the frames that batches have as well.
+            extra_steps: Steps of your own.
+
+        Raises:
+            SettingError: The provider lacks what is needed; all of it is told.
+        """
+        settings, extra = self.checked_settings(settings), extra_steps or ExtraSteps()
+        if reduced_decoding and not self.can_reduce:
+            raise SettingError(f"{settings.model} takes no `reduced_decoding`: leave it out.")
+        queues = provider if isinstance(provider, FrameQueues) else None
+        frames = self.checked_frames(queues.provider if queues else provider, settings, is_training)
+        class_names = frames.class_names if self._has_labels(frames, is_training) else ()
+        chain = self.chain(Request(settings, frames, class_names, is_training, extra_fields, reduced_decoding))
+        of_frames = [*extra.before, *chain.frames]
+        if queues:
+            of_frames = [queues.for_frames(step) for step in of_frames]
+        return [*of_frames, *chain.images, *extra.after, *chain.last]
+
+    def _source(
+        self, provider: DataProvider, settings: Any, is_training: bool, extra_fields: Sequence[str]
+    ) -> DataProvider:
+        if isinstance(provider, FrameQueues):
+            return provider
+        return self.source(driving_provider(provider), settings, is_training, extra_fields)
+
+    def format(
+        self,
+        provider: DataProvider,
+        settings: Any = None,
+        *,
+        is_training: bool = True,
+        extra_fields: Sequence[str] = (),
+        extra_steps: ExtraSteps | None = None,
+    ) -> SampleDataGroup:
+        """Get the format of the samples that the model expects, before `as_batch` gives a batch its names.
+
+        Arguments and errors are those of `steps`.
+
+        Example::
+
+            print(STREAMPETR.format(provider, settings, is_training=False))
+        """
+        settings = self.checked_settings(settings)
+        source = self._source(provider, settings, is_training, extra_fields)
+        format = source.sample_data_structure
+        arguments = {"is_training": is_training, "extra_fields": extra_fields, "extra_steps": extra_steps}
+        for step in self.steps(source, settings, **arguments):
+            format = step.check_input_data_format_and_set_output_data_format(format)
+        return format
+
+    def loader(
+        self,
+        provider: DataProvider,
+        batch_size: int,
+        settings: Any = None,
+        ordering: Mapping[str, Any] | None = None,
+        *,
+        is_training: bool = True,
+        sampler: RandomAccessSampler | None = None,
+        seed: int = 0,
+        run: Any = "auto",
+        reduced_decoding: bool = False,
+        extra_fields: Sequence[str] = (),
+        extra_steps: ExtraSteps | None = None,
+        ragged: Any = None,
+        **arguments: Any,
+    ) -> DataLoader:
+        """Make the loader.
+
+        Args:
+            provider: The provider of the frames, or of queues of them.
+            batch_size: Samples per batch, on this rank.
+            settings: The settings; None for the defaults.
+            ordering: Arguments of ``training_order`` or ``evaluation_order``.
+            is_training: Whether there are labels and random changes.
+            sampler: Another order.
+            seed: Seed of the order and the draws.
+            run: Where steps run, see `PipelineDefinition`.
+            reduced_decoding: As for `steps`.
+            extra_fields: As for `steps`.
+            extra_steps: As for `steps`.
+            ragged: As for `DataLoader`; a dict is about further fields than those of the recipe.
+            **arguments: Other arguments of `DataLoader`.
+
+        Raises:
+            SettingError: The provider lacks what is needed, or an argument is out of its range.
+        """
+        settings = self.checked_settings(settings)
+        source = self._source(provider, settings, is_training, extra_fields)
+        steps = self.steps(
+            source,
+            settings,
+            is_training=is_training,
+            reduced_decoding=reduced_decoding,
+            extra_fields=extra_fields,
+            extra_steps=extra_steps,
+        )
+        order = self.training_order if is_training else self.evaluation_order
+        sampler = sampler or order(settings, source, seed=seed, **(ordering or {}))
+        definition = PipelineDefinition(SamplerInputCallable(source, sampler, context_name=PLACE), steps, run=run)
+        if ragged is None or isinstance(ragged, Mapping):
+            paths = definition.check_and_get_output_data_structure().format.flat_paths
+            listed = {name for path in paths for name in path if name in self.listed}
+            ragged = {**dict.fromkeys(listed, "list"), **(ragged or {})} or "raise"
+        given = {"post_process_func": self.as_batch, **arguments}
+        loader = DataLoader(definition, batch_size, stack_arrays=True, seed=seed, ragged=ragged, **given)
+        loader.recipe_settings = settings
+        return loader
