@@ -220,13 +220,7 @@ class Recipe:
         return self.source(driving_provider(provider), settings, is_training, extra_fields)
 
     def format(
-        self,
-        provider: DataProvider,
-        settings: Any = None,
-        *,
-        is_training: bool = True,
-        extra_fields: Sequence[str] = (),
-        extra_steps: ExtraSteps | None = None,
+        self, provider: DataProvider, settings: Any = None, *, is_training: bool = True, **of_steps: Any
     ) -> SampleDataGroup:
         """Get the format of the samples that the model expects, before `as_batch` gives a batch its names.
 
@@ -237,10 +231,9 @@ class Recipe:
             print(STREAMPETR.format(provider, settings, is_training=False))
         """
         settings = self.checked_settings(settings)
-        source = self._source(provider, settings, is_training, extra_fields)
+        source = self._source(provider, settings, is_training, of_steps.get("extra_fields", ()))
         format = source.sample_data_structure
-        arguments = {"is_training": is_training, "extra_fields": extra_fields, "extra_steps": extra_steps}
-        for step in self.steps(source, settings, **arguments):
+        for step in self.steps(source, settings, is_training=is_training, **of_steps):
             format = step.check_input_data_format_and_set_output_data_format(format)
         return format
 

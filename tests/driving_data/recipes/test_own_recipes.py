@@ -1,0 +1,185 @@
+"""Recipes that a user changes: fields and steps of one's own, other cameras and sizes, the format of a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+from driving_support.driving_data import write_driving_data
+from nvidia.dali.types import DALIDataType
+from support.arrays import encoded_image, gradient
+
+from accvlab.dali_pipeline_framework import ArrayStep, SampleDataGroup
+from accvlab.dali_pipeline_framework.errors import FieldNotFoundError, SettingError
+from accvlab.driving_data.datasets import DrivingIndex, DrivingProvider
+from accvlab.driving_data.recipes import (
+    BEVFORMER,
+    BEVFUSION,
+    DETECTION_2D,
+    SPARSEDRIVE,
+    STREAMPETR,
+    BEVFormerSettings,
+    BEVFusionSettings,
+    Detection2DSettings,
+    ExtraSteps,
+    ImageAugmentation,
+    Recipe,
+    SparseDriveSettings,
+    StreamPETRSettings,
+    streampetr_training,
+)
+
+CLASSES = ("car", "pedestrian", "barrier")
+IMAGES = ImageAugmentation(output_hw=(8, 16), scale_range=(0.4, 0.6))
+CASES: dict[str, tuple[Recipe, Any]] = {
+    "streampetr": (STREAMPETR, StreamPETRSettings(images=IMAGES, classes=CLASSES)),
+    "sparsedrive": (SPARSEDRIVE, SparseDriveSettings.sparse4d(images=IMAGES, classes=CLASSES)),
+    "bevformer": (BEVFORMER, BEVFormerSettings(classes=CLASSES, queue_length=2)),
+    "bevfusion": (BEVFUSION, BEVFusionSettings(images=IMAGES, classes=CLASSES, num_sweeps=0, num_loaded_sweeps=0)),
+    "detection_2d": (DETECTION_2D, Detection2DSettings(output_hw=(8, 16), classes=CLASSES)),
+}
+WEATHER = [3, 1, 4, 1, 5]
+
+
+class WeatherProvider(DrivingProvider):
+    """A provider with one more field."""
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        blueprint = super().sample_data_structure
+        blueprint.add_data_field("weather", DALIDataType.INT32, ndim=0)
+        return blueprint
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        sample = super().get_data(sample_index)
+        sample.add_data_field("weather", DALIDataType.INT32, ndim=0)
+        sample["weather"] = WEATHER[sample_index]
+        return sample
+
+
+class Blackener(ArrayStep):
+    """Makes the images black."""
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        return data_empty
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        for path in data.find_all_occurrences("image"):
+            data.set_item_in_path(path, np.zeros_like(data.get_item_in_path(path)))
+        return data
+
+
+class SceneNumberer(ArrayStep):
+    """Adds the length of the name of the scene."""
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        data_empty.add_data_field("scene_length", DALIDataType.INT32, ndim=0)
+        return data_empty
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        sample = self.new_output(data)
+        for name in data.contained_top_level_field_names:
+            sample[name] = data[name]
+        sample["scene_length"] = np.int32(len(data["scene"]))
+        return sample
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[DrivingIndex, Path]:
+    root = tmp_path_factory.mktemp("driving") / "data"
+    index = write_driving_data(root)
+    names = [[f"images/{frame}_{camera}.jpg" for camera in range(2)] for frame in range(5)]
+    for number, name in enumerate(np.ravel(names)):
+        (root / name).write_bytes(bytes(encoded_image(gradient(24, 40, number), "JPEG")))
+    return attrs.evolve(index, cameras=attrs.evolve(index.cameras, file=np.array(names, np.bytes_))), root
+
+
+def provider_of(data: Any, settings: Any, is_training: bool = True, **arguments: Any) -> WeatherProvider:
+    return WeatherProvider(*data, **settings.provider_fields(is_training), **arguments)
+
+
+def evaluated(data: Any, name: str, **options: Any) -> list[dict[str, Any]]:
+    recipe, settings = CASES[name]
+    provider = provider_of(data, settings, is_training=False)
+    options = {"is_training": False, "num_workers": 0, "output_type": "numpy", **options}
+    with recipe.loader(provider, 1, settings, **options) as loader:
+        return [batch for batch in loader if not batch["place"]["is_padding"][0]]
+
+
+def test_a_provider_may_have_one_more_field(data: Any) -> None:
+    provider = provider_of(data, CASES["streampetr"][1])
+    assert [int(provider.get_data(frame)["weather"]) for frame in range(5)] == WEATHER
+    assert provider.get_data(2).format.matches(provider.sample_data_structure.format)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_extra_fields_are_in_the_batch(data: Any, name: str) -> None:
+    assert [batch["weather"].tolist() for batch in evaluated(data, name, extra_fields=["weather"])] == [
+        [value] for value in WEATHER
+    ]
+    assert "weather" not in evaluated(data, name)[0]
+
+
+def test_extra_fields_of_windows_have_an_axis_of_frames(data: Any) -> None:
+    settings = CASES["streampetr"][1]
+    options: dict[str, Any] = {"extra_fields": ["weather"], "num_workers": 0, "last_batch": "drop"}
+    with streampetr_training(provider_of(data, settings), 1, settings, queue_length=2, **options) as loader:
+        found = {int(batch["place"]["sample_index"][0]): batch["weather"].tolist() for batch in loader}
+    assert found == {0: [[3, 3]], 1: [[3, 1]], 2: [[1, 4]], 3: [[4, 1]], 4: [[1, 5]]}
+
+
+def test_an_extra_field_that_is_not_there(data: Any) -> None:
+    recipe, settings = CASES["streampetr"]
+    with pytest.raises(FieldNotFoundError, match="wether"):
+        recipe.format(provider_of(data, settings), settings, extra_fields=["wether"])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_steps_behind_the_image_augmentation(data: Any, name: str) -> None:
+    [batch, *_] = evaluated(data, name, extra_steps=ExtraSteps(after=[Blackener()]))
+    images, settings = batch["input" if name == "detection_2d" else "img"], CASES[name][1]
+    black = (-np.array(settings.mean) / np.array(settings.std_dev)).astype(np.float32)
+    # BEVFormer fills images of 12 x 20 pixels up with zeros.
+    shown = images[..., :12, :20] if name == "bevformer" else images
+    np.testing.assert_allclose(shown, np.broadcast_to(black[:, None, None], shown.shape), rtol=1e-6)
+
+
+def test_steps_before_the_image_augmentation_add_fields(data: Any) -> None:
+    extra = ExtraSteps(before=[SceneNumberer()])
+    for name in ("streampetr", "bevformer"):
+        batches = evaluated(data, name, extra_steps=extra, **_passed(name))
+        assert [batch["scene_length"].tolist() for batch in batches] == [[7]] * 5
+
+
+def _passed(name: str) -> dict[str, Any]:
+    """BEVFormer's steps are on its queues, which the batch has all other fields of."""
+    return {} if name == "bevformer" else {"extra_fields": ["scene_length"]}
+
+
+def test_other_cameras_and_sizes(data: Any) -> None:
+    settings = StreamPETRSettings(images=IMAGES, classes=CLASSES, output_hw=(4, 8))
+    assert settings.augmentation == attrs.evolve(IMAGES, output_hw=(4, 8), scale_range=(0.2, 0.3))
+    provider = provider_of(data, settings, cameras=["LEFT"])
+    with streampetr_training(provider, 1, settings, split=1, num_workers=0) as loader:
+        assert [tuple(batch["img"].shape) for batch in loader] == [(1, 1, 1, 3, 4, 8)] * 5
+    assert StreamPETRSettings(output_hw=(128, 352)).augmentation.scale_range == (0.19, 0.275)
+
+
+def test_the_format_of_a_model(data: Any) -> None:
+    recipe, settings = CASES["streampetr"]
+    format = recipe.format(provider_of(data, settings, False), settings, is_training=False).format
+    assert format.names == (
+        *("lidar2img", "intrinsics", "extrinsics", "timestamp", "img_timestamp", "ego_pose", "ego_pose_inv"),
+        *("cameras", "token", "scene"),
+    )
+    image = format.at(("cameras", 1, "image"))
+    assert (image.dtype, image.ndim, image.content.layout) == (DALIDataType.FLOAT, 3, "CHW")
+
+
+def test_reduced_decoding_is_refused_where_there_is_none(data: Any) -> None:
+    recipe, settings = CASES["bevformer"]
+    with pytest.raises(SettingError, match="BEVFormer takes no `reduced_decoding`"):
+        recipe.loader(provider_of(data, settings), 1, settings, reduced_decoding=True)
