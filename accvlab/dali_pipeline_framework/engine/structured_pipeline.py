@@ -632,10 +632,9 @@ class StructuredPipeline(Pipeline):
 
     def _require_open(self) -> None:
         if self.is_closed:
-            raise ClosedError(
-                "The pipeline was closed, either by close() or together with the last iterator over it. Get a "
-                "new one from PipelineDefinition.get_dali_pipeline()."
-            )
+            problem = "The pipeline was closed"
+            advice = "Get a new one from PipelineDefinition.get_dali_pipeline()."
+            raise ClosedError(f"{problem}, either by close() or together with the last iterator over it. {advice}")
 
     # --- failures ---------------------------------------------------------------------------------
 

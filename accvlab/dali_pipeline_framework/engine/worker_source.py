@@ -234,10 +234,8 @@ class _WorkerSource(ABC):
                         "\nIts classes must be importable there, where the main script is imported without what "
                         f"is below its main guard: define them above it, or in a module, {PICKLING_ADVICE}."
                     )
-                raise RuntimeError(
-                    f"The input ({self._source_name}) could not be unpickled in the worker process: "
-                    f"{type(error).__name__}: {error}{advice}"
-                ) from error
+                problem = f"The input ({self._source_name}) could not be unpickled in the worker process"
+                raise RuntimeError(f"{problem}: {type(error).__name__}: {error}{advice}") from error
             self._pickled_source = None
         return self._source
 

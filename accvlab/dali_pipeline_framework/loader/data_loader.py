@@ -313,10 +313,8 @@ class DataLoader(TorchInterface):
         if self._run.is_closed:
             self._run.require_open()
         if loop is not self._loop():
-            raise ClosedError(
-                "This loop over the loader has ended: another loop has begun, or a state was loaded. Start a new "
-                "loop."
-            )
+            problem = "This loop over the loader has ended"
+            raise ClosedError(f"{problem}: another loop has begun, or a state was loaded. Start a new loop.")
         if progress.made is not None:
             return progress.made
         if self._keeps_checkpoints:
@@ -373,10 +371,8 @@ class DataLoader(TorchInterface):
         """
         num_batches = self._run.num_batches_here(self.epoch)
         if num_batches is None:
-            raise TypeError(
-                "The number of batches per epoch is not known: the input is endless, or does not tell it. "
-                "Pass `steps_per_epoch` for loops of a fixed length."
-            )
+            problem = "The number of batches per epoch is not known: the input is endless"
+            raise TypeError(f"{problem}, or does not tell it. Pass `steps_per_epoch` for loops of a fixed length.")
         return num_batches
 
     @property
@@ -408,10 +404,8 @@ class DataLoader(TorchInterface):
                 f"{next_epoch}, and cannot run in epoch {epoch}. Use a data provider with a sampler."
             )
         if not self._bound.is_callable and not has_readers:
-            raise NotSupportedError(
-                f"{self._bound.kind}, which delivers its epochs one after the other. Use a callable, e.g. "
-                f"SamplerInputCallable."
-            )
+            advice = "Use a callable, e.g. SamplerInputCallable."
+            raise NotSupportedError(f"{self._bound.kind}, which delivers its epochs one after the other. {advice}")
         if self._progress.is_stream:
             raise NotSupportedError(
                 "An endless input has no epochs. Pass `steps_per_epoch` to count its batches as epochs."

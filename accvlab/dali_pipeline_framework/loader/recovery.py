@@ -135,10 +135,9 @@ class LoaderPipeline:
         num_samples = source.provider.get_number_of_samples() if self.failed.num_excluded else 0
         foreign = max(self.failed.not_tried, default=-1)
         if self.failed.num_excluded and foreign >= num_samples:
-            raise QuarantineError(
-                f"`exclude` lists sample {foreign}, but the data set has the samples 0 .. {num_samples - 1}. Was "
-                f"the list made of other data?"
-            )
+            problem = f"`exclude` lists sample {foreign}"
+            advice = "Was the list made of other data?"
+            raise QuarantineError(f"{problem}, but the data set has the samples 0 .. {num_samples - 1}. {advice}")
 
     def _continue_readers(self, pipeline: StructuredPipeline, reader: ReaderState) -> Position:
         try:
@@ -609,7 +608,6 @@ def check_sample_policy(bound: LoaderInput, policy: FaultPolicy) -> None:
             f"next to it)."
         )
     if not source.delivers_partial_batches:
-        raise SettingError(
-            f"samples='skip' makes batches smaller, which last_batch={sampler.last_batch!r} does not allow. Use "
-            f"last_batch='partial', or 'replace'."
-        )
+        problem = "samples='skip' makes batches smaller"
+        advice = "Use last_batch='partial', or 'replace'."
+        raise SettingError(f"{problem}, which last_batch={sampler.last_batch!r} does not allow. {advice}")

@@ -216,11 +216,9 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
         raise StateError(f"The state must be a dict (or JSON text of one), got {type(state).__name__}.")
     version = state.get("version")
     if version is None:
-        raise StateError(
-            f"This is no state of this loader: it has no version, but the entries "
-            f"{', '.join(map(_short_repr, [*state][:5]))}. Of a checkpoint, pass only what `loader.state_dict()` "
-            f"has returned."
-        )
+        problem = "This is no state of this loader: it has no version"
+        advice = "Of a checkpoint, pass only what `loader.state_dict()` has returned."
+        raise StateError(f"{problem}, but the entries {', '.join(map(_short_repr, [*state][:5]))}. {advice}")
     if type(version) is not int or version != _VERSION:
         raise StateError(
             f"The state has version {_short_repr(version)}, this release of the package reads version {_VERSION}."

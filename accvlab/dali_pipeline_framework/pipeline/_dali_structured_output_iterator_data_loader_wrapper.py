@@ -64,7 +64,5 @@ class _Unsupported:
         self._mask_name = mask_name
 
     def __get__(self, instance: Any, owner: type[Any]) -> Any:
-        raise NotSupportedError(
-            f"`{self._name}` of {self._mask_name} is not available: the batches come from a DALI pipeline, "
-            f"which is only presented as a {self._mask_name}."
-        )
+        problem = f"`{self._name}` of {self._mask_name} is not available: the batches come from a DALI pipeline"
+        raise NotSupportedError(f"{problem}, which is only presented as a {self._mask_name}.")

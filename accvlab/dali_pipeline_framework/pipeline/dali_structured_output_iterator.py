@@ -127,10 +127,8 @@ class DALIStructuredOutputIterator:
             ClosedError: The pipeline was closed.
         """
         if isinstance(num_batches_in_epoch, Pipeline):
-            raise SettingError(
-                "The first argument is `num_batches_in_epoch`, got a pipeline. Write "
-                "DALIStructuredOutputIterator(pipeline=...), or pass None as the first argument."
-            )
+            advice = "Write DALIStructuredOutputIterator(pipeline=...), or pass None as the first argument."
+            raise SettingError(f"The first argument is `num_batches_in_epoch`, got a pipeline. {advice}")
         if pipeline is None:
             raise SettingError("`pipeline` must be given.")
         self._pipeline = pipeline
@@ -289,10 +287,9 @@ class DALIStructuredOutputIterator:
 
     def _require_fields(self, num_fields: int) -> None:
         if num_fields != self._format.num_leaves:
-            raise SettingError(
-                f"The pipeline has {num_fields} outputs, but the blueprint has {self._format.num_leaves} data "
-                f"fields. Use the blueprint of PipelineDefinition.check_and_get_output_data_structure()."
-            )
+            problem = f"The pipeline has {num_fields} outputs"
+            advice = "Use the blueprint of PipelineDefinition.check_and_get_output_data_structure()."
+            raise SettingError(f"{problem}, but the blueprint has {self._format.num_leaves} data fields. {advice}")
 
     def __len__(self) -> int:
         """Number of batches per epoch.
@@ -307,10 +304,9 @@ class DALIStructuredOutputIterator:
                 return epochs.num_batches(self._structured.reader_position[0])
             num_batches = InputAdapter(self._structured.data_input).num_batches_here(0)
         if num_batches is None:
-            raise TypeError(
-                "The number of batches per epoch is not known: the input does not tell it (it may be endless). "
-                "Pass `num_batches_in_epoch`."
-            )
+            problem = "The number of batches per epoch is not known"
+            advice = "Pass `num_batches_in_epoch`."
+            raise TypeError(f"{problem}: the input does not tell it (it may be endless). {advice}")
         return num_batches
 
     # --- closing ----------------------------------------------------------------------------------
@@ -374,10 +370,9 @@ class DALIStructuredOutputIterator:
         try:
             from torch.utils.data import DataLoader
         except ImportError as error:
-            raise SettingError(
-                "To count as a DataLoader of PyTorch needs PyTorch, which is not installed. Install the extra "
-                "`torch`, or use DALIStructuredOutputIterator itself."
-            ) from error
+            problem = "To count as a DataLoader of PyTorch needs PyTorch"
+            advice = "Install the extra `torch`, or use DALIStructuredOutputIterator itself."
+            raise SettingError(f"{problem}, which is not installed. {advice}") from error
 
         from ._dali_structured_output_iterator_data_loader_wrapper import get_masked_as_type
 

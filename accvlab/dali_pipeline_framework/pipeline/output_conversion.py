@@ -346,10 +346,9 @@ class _TorchArrays:
         try:
             import torch
         except ImportError as error:
-            raise SettingError(
-                "The output as PyTorch tensors needs PyTorch, which is not installed. Install the extra `torch`, "
-                "or pass output_type='numpy'."
-            ) from error
+            problem = "The output as PyTorch tensors needs PyTorch"
+            advice = "Install the extra `torch`, or pass output_type='numpy'."
+            raise SettingError(f"{problem}, which is not installed. {advice}") from error
         self._torch: Any = torch
         self.current_stream: Callable[[int], Any] = torch.cuda.current_stream
         self.stacked = functools.partial(torch.stack, dim=1)

@@ -243,10 +243,8 @@ class PipelineDefinition:
 
         chain, data_input = self._chain, self._chain.data_input
         if not callable(data_input) or chain.replay_path is not None:
-            raise SettingError(
-                f"`step_by_step` needs a callable input, which loads a sample at any position, and draws that are "
-                f"not replayed; the input is {summary(data_input)}."
-            )
+            problem = "`step_by_step` needs a callable input, which loads a sample at any position"
+            raise SettingError(f"{problem}, and draws that are not replayed; the input is {summary(data_input)}.")
         steps = ArraySteps(self.input_data_structure.format, chain.steps)
         batch_size = InputAdapter(data_input).batch_size or 1
         batch, slot = divmod(whole_number(position, "position", at_least=0), batch_size)

@@ -165,10 +165,9 @@ def complete_arguments(arguments: PipelineArguments, data_input: Any, is_paralle
     if not callable(data_input):
         arguments["py_num_workers"] = 1  # an iterable has a state, so DALI runs it in one worker
     if arguments.get("exec_pipelined") is False:
-        raise SettingError(
-            "`exec_pipelined=False` does not work with worker processes: DALI then never asks them for data. "
-            "Leave it out, or use `use_parallel_external_source=False`."
-        )
+        problem = "`exec_pipelined=False` does not work with worker processes"
+        advice = "Leave it out, or use `use_parallel_external_source=False`."
+        raise SettingError(f"{problem}: DALI then never asks them for data. {advice}")
     if start_method == "fork" and arguments.get("py_callback_pickler") is not None:
         raise SettingError("`py_callback_pickler` has no use with forked workers; use py_start_method='spawn'.")
 
@@ -197,15 +196,13 @@ def checked_device(device: Device) -> int | None:
     if number is None or kind == "cpu" or (isinstance(number, int) and number in _CPU_NUMBERS):
         return None
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < _MOST_DEVICES:
-        raise SettingError(
-            f"`device_id` must be None (the CPU) or the number of a GPU, got {shown(device)}. 'cuda:1', a "
-            f"torch.device with a number, and 'auto' (the local rank) are taken as well."
-        )
+        rule = "`device_id` must be None (the CPU) or the number of a GPU"
+        advice = "'cuda:1', a torch.device with a number, and 'auto' (the local rank) are taken as well."
+        raise SettingError(f"{rule}, got {shown(device)}. {advice}")
     if 0 < count <= number:
-        raise DeviceError(
-            f"device_id={device!r} asks for GPU {number} (counted from 0), but only {count} can be used here. "
-            f"Start no more ranks on this machine than it has GPUs, and look at CUDA_VISIBLE_DEVICES."
-        )
+        problem = f"device_id={device!r} asks for GPU {number} (counted from 0)"
+        advice = "Start no more ranks on this machine than it has GPUs, and look at CUDA_VISIBLE_DEVICES."
+        raise DeviceError(f"{problem}, but only {count} can be used here. {advice}")
     return number
 
 
@@ -222,10 +219,8 @@ def check_input(data_input: Any) -> None:
             check_input(data_input.main)
         return
     if isinstance(data_input, DataProvider):
-        raise SettingError(
-            f"{type(data_input).__name__} is a data provider, which knows no order. Wrap it in an input, e.g. "
-            f"ShuffledShardedInputCallable(provider, batch_size)."
-        )
+        advice = "Wrap it in an input, e.g. ShuffledShardedInputCallable(provider, batch_size)."
+        raise SettingError(f"{type(data_input).__name__} is a data provider, which knows no order. {advice}")
     if not callable(data_input) and not (hasattr(data_input, "__iter__") and hasattr(data_input, "__next__")):
         raise SettingError(
             f"The input must be a callable (see CallableBase), an iterable (see IterableBase), a native reader "
@@ -233,10 +228,9 @@ def check_input(data_input: Any) -> None:
         )
     name = "used_sample_data_structure"
     if not hasattr(type(data_input), name) and not hasattr(data_input, name):  # else its errors are its own
-        raise SettingError(
-            f"The input must have the property `used_sample_data_structure`, the blueprint of its samples; "
-            f"{type(data_input).__name__} has none. Derive it from CallableBase or IterableBase."
-        )
+        problem = "The input must have the property `used_sample_data_structure`, the blueprint of its samples"
+        advice = "Derive it from CallableBase or IterableBase."
+        raise SettingError(f"{problem}; {type(data_input).__name__} has none. {advice}")
 
 
 def checked_steps(steps: Sequence[PipelineStepBase | None] | None) -> tuple[PipelineStepBase, ...]:
@@ -249,10 +243,8 @@ def checked_steps(steps: Sequence[PipelineStepBase | None] | None) -> tuple[Pipe
     if given is None:
         single = "a single one: " if isinstance(steps, PipelineStepBase) else ""
         hint = _hint_at_class(steps)
-        raise SettingError(
-            f"`steps` (of a definition: `preprocess_functors`) must be a sequence of steps, got "
-            f"{single}{shown(steps)}{hint}."
-        )
+        rule = "`steps` (of a definition: `preprocess_functors`) must be a sequence of steps"
+        raise SettingError(f"{rule}, got {single}{shown(steps)}{hint}.")
     kept = tuple(step for step in given if step is not None)
     for index, step in enumerate(kept):
         if not isinstance(step, PipelineStepBase):

@@ -195,7 +195,6 @@ def check_sampler_fits(sampler: SamplerBase, num_samples: int) -> None:
     """Raise a `SettingError` where a sampler is known to choose from more samples than the data set has."""
     expected = getattr(sampler, "num_samples", None)
     if isinstance(expected, int) and expected > num_samples:
-        raise SettingError(
-            f"The {type(sampler).__name__} is set up for {expected} samples, but the data set has only "
-            f"{num_samples}. Its sequence lengths, weights, or number of samples must be those of this data set."
-        )
+        problem = f"The {type(sampler).__name__} is set up for {expected} samples"
+        advice = "Its sequence lengths, weights, or number of samples must be those of this data set."
+        raise SettingError(f"{problem}, but the data set has only {num_samples}. {advice}")

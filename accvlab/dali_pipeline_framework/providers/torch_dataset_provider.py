@@ -243,10 +243,9 @@ def _fill(sample: SampleDataGroup, group: SampleDataGroup, value: Any, path: Fie
         raise FieldValueError(f"{_place(path)}: must be a dict or a list of {len(group)}, got {shown(value)}.")
     is_array = group.is_array()
     if is_array and len(children) != len(group):
-        raise FieldValueError(
-            f"{_place(path)}: must have {len(group)} elements, as the format has, got {len(children)}. Put lists "
-            f"of varying length into one array, or pad them."
-        )
+        rule = f"{_place(path)}: must have {len(group)} elements, as the format has"
+        advice = "Put lists of varying length into one array, or pad them."
+        raise FieldValueError(f"{rule}, got {len(children)}. {advice}")
     missing = [(*path, name) for name in group if name not in children]
     if missing:
         have = listed(map(repr, children))
@@ -270,10 +269,9 @@ def _require_same_kind(value: Any, format: LeafFormat, path: FieldPath) -> None:
         raise FieldValueError(f"{_place(path)}: is None. Deliver an empty array in place of it.")
     ndim = getattr(value, "ndim", None)
     if ndim is not None and format.ndim is not None and ndim != format.ndim:
-        raise FieldValueError(
-            f"{_place(path)}: must have {format.ndim} dimension(s), got shape {tuple(value.shape)}. An array "
-            f"without rows has the others too, e.g. np.zeros((0, 4))."
-        )
+        rule = f"{_place(path)}: must have {format.ndim} dimension(s)"
+        advice = "An array without rows has the others too, e.g. np.zeros((0, 4))."
+        raise FieldValueError(f"{rule}, got shape {tuple(value.shape)}. {advice}")
 
 
 def _as_value(value: Any) -> Any:

@@ -58,10 +58,8 @@ def _check_group(current: SampleDataGroup, value: FieldValue, path: FieldPath) -
 
 def _as_list(data: FieldValue) -> list[FieldValue]:
     if isinstance(data, str | bytes | Mapping | set | frozenset | DataNode) or not hasattr(data, "__iter__"):
-        raise FieldValueError(
-            "the data must be a list or tuple with one value per data field, got a value of type "
-            f"{type(data).__name__}"
-        )
+        rule = "the data must be a list or tuple with one value per data field"
+        raise FieldValueError(f"{rule}, got a value of type {type(data).__name__}")
     return list(data)
 
 
@@ -943,10 +941,8 @@ def _leaf(
 ) -> LeafFormat:
     where = f"{format_path(path)}: " if path else ""
     if isinstance(dtype, SampleDataGroup) or dtype is SampleDataGroup:
-        raise FieldKindError(
-            f"{where}the type of a data field must be a DALIDataType, got a SampleDataGroup. To add a group, "
-            "use add_data_group_field"
-        )
+        rule = f"{where}the type of a data field must be a DALIDataType"
+        raise FieldKindError(f"{rule}, got a SampleDataGroup. To add a group, use add_data_group_field")
     try:
         if mapping is not None and not isinstance(mapping, ValueMapping):
             mapping = ValueMapping(mapping)
@@ -957,10 +953,9 @@ def _leaf(
 
 def _checked_blueprint(blueprint: object) -> SampleDataGroup:
     if not isinstance(blueprint, SampleDataGroup):
-        raise FieldKindError(
-            f"a SampleDataGroup is needed, got {blueprint!r} of type {type(blueprint).__name__}. To add a "
-            "data field, use add_data_field"
-        )
+        rule = "a SampleDataGroup is needed"
+        advice = "To add a data field, use add_data_field"
+        raise FieldKindError(f"{rule}, got {blueprint!r} of type {type(blueprint).__name__}. {advice}")
     return blueprint
 
 

@@ -269,10 +269,8 @@ async def part(file_system: Any, url: str, start: int, end: int) -> HttpAnswer:
         _require_success(answer, url)
         begins_there = answer.headers.get("Content-Range", "").startswith(f"bytes {start}-")
         if answer.status != _PART or not begins_there:
-            raise io.UnsupportedOperation(
-                f"its server answers with the status {answer.status} where a part of the file is asked for, so "
-                f"that it can only be read as a whole"
-            )
+            problem = f"its server answers with the status {answer.status} where a part of the file is asked for"
+            raise io.UnsupportedOperation(f"{problem}, so that it can only be read as a whole")
         return HttpAnswer(_size_of(answer), _marks(answer), await _content(answer, end - start))
 
 
