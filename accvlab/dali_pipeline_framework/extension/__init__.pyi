@@ -26,6 +26,7 @@ from ..operators.point_limits import Float64Array as Float64Array
 from ..operators.point_limits import affine as affine
 from ..operators.point_limits import coordinates as coordinates
 from ..operators.point_limits import moved as moved
+from ..processing_steps.field_steps import PixelStep as PixelStep
 from ..processing_steps.image.image_normalizers import fractions_problem as fractions_problem
 from ..processing_steps.image.image_normalizers import per_channel as per_channel
 from ..processing_steps.image_use import PIXELS as PIXELS

@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 import nvidia.dali.fn as fn
 from nvidia.dali import types
-from nvidia.dali.data_node import DataNode
 
 from accvlab.dali_pipeline_framework import (
     DataLoader,
@@ -28,16 +27,10 @@ from accvlab.dali_pipeline_framework import (
     for_each,
 )
 from accvlab.dali_pipeline_framework.extension import (
-    PIXELS,
-    DeferredImage,
     Description,
-    FieldSearch,
-    Name,
-    PixelChanges,
+    PixelStep,
     derive_key,
-    do_not_convert,
     exact_constant_like,
-    find_paths,
     functions,
     image_size,
     leaf_at,
@@ -45,7 +38,6 @@ from accvlab.dali_pipeline_framework.extension import (
     random_bits,
     zero_where_channels_fit,
 )
-from accvlab.dali_pipeline_framework.processing_steps import ImageUse
 from accvlab.dali_pipeline_framework.sample_data import LeafFormat
 from accvlab.dali_pipeline_framework.sampling import LastBatch, SampleCounts
 
@@ -503,19 +495,20 @@ class BEVFormerQueues(FrameQueues):
         return [camera["image"], scaling @ parts.four_by_four(camera["intrinsics"]) @ lidar2cam, lidar2cam]
 
 
-_SIZES = {"scaled_hw": DT.FLOAT, "filled_hw": DT.FLOAT}
-
-
-class ScaledImagePreparer(PipelineStepBase):
+class ScaledImagePreparer(PixelStep):
     """Scales images by one factor (bilinear), normalizes them, and fills them up with 0 on the right and below.
 
     Input: ``(height, width, 3)`` uint8 or float32, RGB. Output: ``(3, H, W)`` float32. In a graph, two operators.
     """
 
-    treats_elements_alike = True
     array_form_needs = ("cv2",)
     image_tolerance = 2e-4  # places are float32; the same numbers, but for rounding, with a scale of 0.5
     prefers_arrays = True
+
+    _image_name = "image"
+    _dtypes = (DT.UINT8, DT.FLOAT)
+    _output_type = DT.FLOAT
+    _parameter_types: ClassVar = {"scaled_hw": DT.FLOAT, "filled_hw": DT.FLOAT}
 
     def __init__(
         self, scale: float, size_divisor: int, *, mean: Sequence[float], std_dev: Sequence[float]
@@ -526,36 +519,33 @@ class ScaledImagePreparer(PipelineStepBase):
         self._mean = tuple(mean)
         self._std_dev = tuple(std_dev)
 
-    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
-        """Declare that images must be decoded."""
-        return [ImageUse("image", PIXELS, ImageContent(is_encoded=False, layout="CHW"))]
+    def _content_after(self, leaf: LeafFormat) -> ImageContent:
+        return ImageContent(is_encoded=False, layout="CHW")
 
-    def _sizes(self, hw: Any) -> dict[str, Any]:
-        """Height and width after scaling and after filling up, ``(2,)`` float32, of nodes or arrays, float64."""
-        scale = exact_constant_like(np.array(self._scale, np.float64), hw)
-        scaled = functions.cast(functions.floor(hw * scale), DT.FLOAT)
-        divisor = np.float32(self._size_divisor)
-        return {"scaled_hw": scaled, "filled_hw": functions.ceil(scaled / divisor) * divisor}
+    def _parameters(self) -> Callable[[Any, LeafFormat], Sequence[Any]]:
+        """Get height and width after scaling, and after filling up, ``(2,)`` float32."""
 
-    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges:
-        """Declare the sizes of each image."""
-        return dict.fromkeys(find_paths(data_empty, ("image",)), _SIZES)
+        def sizes(image: Any, leaf: LeafFormat) -> Sequence[Any]:
+            hw = functions.shape_of(image, DT.FLOAT64)[0:2]
+            scaled = functions.cast(
+                functions.floor(hw * exact_constant_like(np.array(self._scale, np.float64), hw)), DT.FLOAT
+            )
+            divisor = np.float32(self._size_divisor)
+            return scaled, functions.ceil(scaled / divisor) * divisor
 
-    def change_pixels(
-        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
-    ) -> DataNode:
-        """See `PipelineStepBase.change_pixels`."""
+        return sizes
+
+    def _shape_after(self, shape: tuple[int, ...], leaf: LeafFormat, *args: Any, **_: Any) -> tuple[int, ...]:
+        return (3, *args[1].astype(int).tolist())
+
+    def _in_graph(self, image: Any, leaf: LeafFormat, *args: Any, **_: Any) -> Any:
+        scaled_hw, filled_hw = args
         image = on_gpu_if_any(image)
-        scaled: Any = fn.resize(
-            image,
-            size=parameters["scaled_hw"],
-            interp_type=types.DALIInterpType.INTERP_LINEAR,
-            antialias=False,
-            dtype=DT.FLOAT,
-        )
-        prepared: DataNode = fn.crop_mirror_normalize(
+        linear = types.DALIInterpType.INTERP_LINEAR
+        scaled = fn.resize(image, size=scaled_hw, interp_type=linear, antialias=False, dtype=DT.FLOAT)
+        return fn.crop_mirror_normalize(
             scaled,
-            crop=parameters["filled_hw"],
+            crop=filled_hw,
             crop_pos_x=0.0,
             crop_pos_y=0.0,
             out_of_bounds_policy="pad",
@@ -564,36 +554,10 @@ class ScaledImagePreparer(PipelineStepBase):
             mirror=zero_where_channels_fit(image, 3),
             output_layout="CHW",
         )
-        return prepared
 
-    @do_not_convert
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        for path in find_paths(data, ("image",)):
-            image, leaf = data.get_item_in_path(path), leaf_at(data, path)
-            sizes = self._sizes(functions.shape_of(image, DT.FLOAT64)[0:2])
-            prepared = self.change_pixels(image, leaf, sizes, path[-1])
-            data.change_type_of_data_and_remove_data(path, DT.FLOAT, new_ndim=3)
-            data.set_item_in_path(path, prepared)
-        return data
-
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        for path in find_paths(data, ("image",)):
-            image = data.get_item_in_path(path)
-            sizes = self._sizes(functions.shape_of(image, DT.FLOAT64)[:2])
-            shape = (3, *sizes["filled_hw"].astype(int).tolist())
-            if isinstance(image, DeferredImage):
-                prepared: Any = image.changed(*sizes.values(), shape=shape, dtype=np.float32)
-            else:
-                prepared = self._prepared(image, sizes["scaled_hw"].astype(int).tolist(), shape)
-            data.change_type_of_data_and_remove_data(path, DT.FLOAT, new_ndim=3)
-            data.set_item_in_path(path, prepared)
-        return data
-
-    def _prepared(
-        self, image: npt.NDArray[Any], scaled_hw: tuple[int, int], shape: tuple[int, ...]
-    ) -> npt.NDArray[np.float32]:
+    def _on_array(self, image: Any, leaf: LeafFormat, *args: Any, **_: Any) -> Any:
         cv2 = needed_package("cv2")
-        height, width = scaled_hw
+        (height, width), shape = args[0].astype(int).tolist(), self._shape_after(image.shape, leaf, *args)
         # Both are linear, so the order does not count; it is quicker to normalize fewer pixels.
         scaled = cv2.resize(np.asarray(image, np.float32), (width, height), interpolation=cv2.INTER_LINEAR)
         padded = np.zeros(shape, np.float32)
@@ -604,12 +568,6 @@ class ScaledImagePreparer(PipelineStepBase):
             part += np.float32(offset)
             padded[channel, :height, :width] = part
         return padded
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        search = FieldSearch(data_empty, self)
-        for path in search.find("image", "an image", (DT.UINT8, DT.FLOAT), group_of="images"):
-            data_empty.change_type_of_data_and_remove_data(path, DT.FLOAT, new_ndim=3)
-        return search.result()
 
 
 def _batch(batch: dict[str, Any]) -> dict[str, Any]:

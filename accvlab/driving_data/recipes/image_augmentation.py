@@ -12,7 +12,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import attrs
 import numpy as np
@@ -33,12 +33,12 @@ from accvlab.dali_pipeline_framework.draws import DrawKey, IntegerDraw, RandomDr
 from accvlab.dali_pipeline_framework.errors import FieldValueError
 from accvlab.dali_pipeline_framework.extension import (
     DECODED_IMAGE,
-    PIXELS,
     AxisScaling,
     DeferredImage,
     FieldSearch,
     Name,
     PixelChanges,
+    PixelStep,
     Resampler,
     Resampling,
     as_pixels,
@@ -565,11 +565,7 @@ _DEGREES_PER_SEXTANT = 60
 _EPSILON = 2.0**-23  # that of float32, which OpenCV adds to the greatest channel before it divides by it
 
 
-def _unlimited(leaf: LeafFormat) -> ImageContent:
-    return attrs.evolve(as_pixels(leaf), value_range=None)
-
-
-class UnclippedPhotometricDistorter(PipelineStepBase):
+class UnclippedPhotometricDistorter(PixelStep):
     """Changes brightness, contrast, saturation, hue and the order of channels, as ``PhotoMetricDistortion``.
 
     That is ``PhotoMetricDistortionMultiViewImage`` of BEVFormer, SparseDrive and Sparse4D. Each part happens with
@@ -584,10 +580,13 @@ class UnclippedPhotometricDistorter(PipelineStepBase):
     turns of more than 60 degrees. It is for GPUs: on a CPU, it takes eight times as long as on arrays.
     """
 
-    treats_elements_alike = True
     array_form_needs = ("cv2",)
     image_tolerance = 1e-5
     prefers_arrays = True
+
+    _dtypes = (_DT.UINT8, _DT.FLOAT)
+    _output_type = _DT.FLOAT
+    _parameter_types: ClassVar = dict.fromkeys(_DISTORTION_PARAMETERS, _DT.FLOAT)
 
     def __init__(
         self,
@@ -643,53 +642,32 @@ class UnclippedPhotometricDistorter(PipelineStepBase):
         """
         return self._draws
 
-    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
-        """Declare that images must have channels last, and are without limits then."""
-        return [ImageUse(self._image_name, PIXELS, _unlimited)]
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        search = FieldSearch(data_empty, self)
-        paths = search.find(self._image_name, "an image", (_DT.UINT8, _DT.FLOAT), group_of="images")
-        search.raise_problems()
-        for path in paths:
-            data_empty.change_type_of_data_and_remove_data(path, _DT.FLOAT, new_ndim=3)
-        return data_empty
+    def _content_after(self, leaf: LeafFormat) -> ImageContent:
+        return attrs.evolve(as_pixels(leaf), value_range=None)
 
     def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges | None:
         """Declare the parameters of the change of each image."""
-        parameters = dict.fromkeys(_DISTORTION_PARAMETERS, _DT.FLOAT)
-        paths = data_empty.find_all_occurrences(self._image_name)
-        return dict.fromkeys(paths, parameters) if self.has_graph_form else None
+        return super().declare_pixel_changes(data_empty) if self.has_graph_form else None
 
-    def change_pixels(
-        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
-    ) -> DataNode:
-        """See `PipelineStepBase.change_pixels`."""
-        return distorted_in_graph(on_gpu_if_any(image), parameters)
+    def _parameters(self) -> Callable[[Any, LeafFormat], Sequence[Any]]:
+        parameters: dict[str, Any] = {}
 
-    @do_not_convert
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        parameters = distortion_parameters(self.draw)
-        return self._replaced(data, lambda image: distorted_in_graph(on_gpu_if_any(image), parameters))
+        def of_image(image: Any, leaf: LeafFormat) -> Sequence[Any]:
+            if isinstance(image, np.ndarray):
+                return ()
+            parameters.update(parameters or distortion_parameters(self.draw))
+            return [*parameters.values()]
 
-    def _replaced(self, data: SampleDataGroup, change: Callable[[Any], Any]) -> SampleDataGroup:
-        for path in data.find_all_occurrences(self._image_name):
-            image = data.get_item_in_path(path)
-            with naming_field(path):
-                changed = change(image)
-            data.change_type_of_data_and_remove_data(path, _DT.FLOAT, new_ndim=3)
-            data.set_item_in_path(path, changed)
-        return data
+        return of_image
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        images = map(data.get_item_in_path, data.find_all_occurrences(self._image_name))
-        if any(isinstance(image, DeferredImage) for image in images):
-            parameters = distortion_parameters(self.draw).values()
-            return self._replaced(data, lambda image: image.changed(*parameters, dtype=np.float32))
+    def _in_graph(self, image: Any, leaf: LeafFormat, *args: Any, **_: Any) -> Any:
+        return distorted_in_graph(on_gpu_if_any(image), dict(zip(_DISTORTION_PARAMETERS, args, strict=True)))
+
+    def _on_array(self, image: Any, leaf: LeafFormat, *args: Any, **_: Any) -> Any:
         happens = dict(zip(_PARTS, (self.draw("decisions") < np.float32(0.5)).tolist(), strict=True))
         numbers = {name: self.draw(name) for name in ("brightness", "contrast", "saturation", "hue")}
         order = _PERMUTATIONS[int(self.draw("permutation"))] if happens["permutation"] else None
-        return self._replaced(data, lambda image: distorted(image, happens, numbers, order))
+        return distorted(image, happens, numbers, order)
 
 
 def distorted(

@@ -20,6 +20,7 @@ from accvlab.dali_pipeline_framework import (
     ShuffledSampler,
     UniformDraw,
     checks,
+    for_each,
 )
 from accvlab.dali_pipeline_framework.draws import DrawKey, NormalDraw, RandomDraw
 from accvlab.dali_pipeline_framework.errors import SettingError
