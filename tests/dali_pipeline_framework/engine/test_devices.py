@@ -180,9 +180,8 @@ class TestWithoutGpu:
         steps = [OnGpu("index", "drawn"), ImageDecoder("image", use_device_mixed=True)]
         with pytest.raises(DeviceError) as caught:
             PipelineDefinition(shuffled(image_provider()), steps).get_dali_pipeline(device_id=0)
-        assert "\n  - step 0 (OnGpu): fn.random.uniform\n  - step 1 (ImageDecoder): fn.decoders.image\n" in str(
-            caught.value
-        )
+        lines = str(caught.value).splitlines()
+        assert {"  - step 0 (OnGpu): fn.random.uniform", "  - step 1 (ImageDecoder): fn.decoders.image"} <= {*lines}
 
     def test_a_step_that_is_wrapped_is_named_by_its_wrapper(self) -> None:
         provider = ArrayProvider({"front": {"image": (DT.UINT8, [[1]])}, "index": (DT.INT64, [0])})
