@@ -139,7 +139,7 @@ def _points() -> list[SampleDataGroup]:
 def untried_steps(room: ModuleType, cases: dict[str, StepCase]) -> set[str]:
     """Names of the steps of a package that have no case, and of cases that are no steps of it."""
     steps = {name: getattr(room, name) for name in room.__all__}
-    made = {name for name, step in steps.items() if issubclass(step, PipelineStepBase)}
+    made = {name for name, it in steps.items() if isinstance(it, type) and issubclass(it, PipelineStepBase)}
     return {name for name in made if not inspect.isabstract(steps[name])} ^ cases.keys()
 
 
