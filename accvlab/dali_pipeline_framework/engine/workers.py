@@ -79,10 +79,7 @@ class StartWatch:
             has_ended.set()
 
     def _watch(
-        self,
-        limits: list[_Limit],
-        find_workers: Callable[[], set[int]],
-        has_ended: threading.Event,
+        self, limits: list[_Limit], find_workers: Callable[[], set[int]], has_ended: threading.Event
     ) -> None:
         began = time.monotonic()
         while limits:
