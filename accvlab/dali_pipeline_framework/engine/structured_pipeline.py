@@ -265,11 +265,9 @@ class StructuredPipeline(Pipeline):
     def _require_equal_epochs(self) -> None:
         """Refuse native inputs beside each other whose epochs have different batches."""
         if not self.has_workers and len({run.epochs for run in self._runs}) > 1:
-            sizes = (f"{name}: {run.epochs}" for name, run in zip(self.native, self._runs, strict=True))
-            raise SettingError(
-                "Readers beside each other must have the same number of samples, shards and policy, so that their "
-                "epochs have the same batches:\n" + "\n".join(f"  - {each}" for each in sizes)
-            )
+            sizes = [f"\n  - {name}: {run.epochs}" for name, run in zip(self.native, self._runs, strict=True)]
+            rule = "Readers beside each other must have the same number of samples, shards and policy"
+            raise SettingError(f"{rule}, so that their epochs have the same batches:{''.join(sizes)}")
 
     def describe_loading(self, pid: int) -> str:
         """Say what a process is at: "loading sample 7 (...)"; empty where that is not known."""

@@ -251,10 +251,7 @@ class _WorkerSource(ABC):
         return SampleChecker(self._steps.output_format, "The steps that run in the workers")
 
     def _made(
-        self,
-        batch: LoadingBatch,
-        get_index: _GetIndex,
-        note: Callable[[int], None] | None = None,
+        self, batch: LoadingBatch, get_index: _GetIndex, note: Callable[[int], None] | None = None
     ) -> list[Any]:
         """Draw for the samples of a batch, apply the steps, and put them together.
 

@@ -79,10 +79,7 @@ class StartWatch:
             has_ended.set()
 
     def _watch(
-        self,
-        limits: list[_Limit],
-        find_workers: Callable[[], set[int]],
-        has_ended: threading.Event,
+        self, limits: list[_Limit], find_workers: Callable[[], set[int]], has_ended: threading.Event
     ) -> None:
         began = time.monotonic()
         while limits:
@@ -206,15 +203,13 @@ def starting_workers(
     except (RuntimeError, EOFError, OSError) as error:
         reason = control.read_start_report()
         if start_watch.waited_s is not None:
-            raise WorkerStartError(
-                f"The worker processes had not started after {start_watch.waited_s:g} s, and were ended. Does the "
-                f"main script, which a spawned worker imports first, wait for something when it is imported?"
-            ) from error
+            problem = f"The worker processes had not started after {start_watch.waited_s:g} s, and were ended."
+            question = "Does the main script, which a spawned worker imports first, wait for something when it is"
+            raise WorkerStartError(f"{problem} {question} imported?") from error
         if NO_SHARED_MEMORY in str(error):
-            raise WorkerStartError(
-                f"The memory in which workers hand over batches could not be had: {error} A limit of the system "
-                f"may be too small (`ulimit -f`, `ulimit -v`). {REMEDY}."
-            ) from error
+            problem = f"The memory in which workers hand over batches could not be had: {error}"
+            cause = "A limit of the system may be too small (`ulimit -f`, `ulimit -v`)."
+            raise WorkerStartError(f"{problem} {cause} {REMEDY}.") from error
         if not reason and WORKERS_NOT_STARTED not in str(error) and isinstance(error, RuntimeError):
             raise  # not about a worker, e.g. DALI's refusal to fork after CUDA was initialised
         what = "The worker processes could not be started. "
@@ -224,8 +219,9 @@ def starting_workers(
         ended = [f"process {pid} {describe_exit_code(code, watch.kernel_counts)}" for pid, code in codes.items()]
         was_killed = any(code < 0 for code in codes.values())
         advice = "" if was_killed else f" {_ADVICE}"
-        text = f"{what}A worker ended while it was set up: {'; '.join(ended) or error}.{advice}"
-        explained = WorkerStartError(text)
+        explained = WorkerStartError(
+            f"{what}A worker ended while it was set up: {'; '.join(ended) or error}.{advice}"
+        )
         explained.was_killed = was_killed
         raise explained from error
 

@@ -209,14 +209,9 @@ class DataLoader(TorchInterface):
         make_iterator = functools.partial(
             DALIStructuredOutputIterator, **outputs, stack_arrays=stack_arrays, post_process_func=post_process
         )
+        arguments, failed = with_own_arguments(own_arguments, pipeline_arguments), FailedSamples(self._faults)
         self._run = LoaderPipeline(
-            definition,
-            bound,
-            with_own_arguments(own_arguments, pipeline_arguments),
-            make_iterator,
-            self._steps,
-            FailedSamples(self._faults),
-            self._ledger.is_on,
+            definition, bound, arguments, make_iterator, self._steps, failed, self._ledger.is_on
         )
         pipeline = self._run.pipeline
         # It complains about unknown values now.
@@ -399,17 +394,15 @@ class DataLoader(TorchInterface):
             raise SettingError(f"`epoch` must be less than 2**31, got {shown(epoch)}.")
         has_readers, next_epoch = bool(self._bound.parts.native), self._progress.next_start.epoch
         if has_readers and epoch != next_epoch and not self._bound.is_endless:
-            raise NotSupportedError(
-                f"Native readers deliver their epochs one after the other: the next loop runs in epoch "
-                f"{next_epoch}, and cannot run in epoch {epoch}. Use a data provider with a sampler."
-            )
+            rule = "Native readers deliver their epochs one after the other"
+            got = f"the next loop runs in epoch {next_epoch}, and cannot run in epoch {epoch}"
+            raise NotSupportedError(f"{rule}: {got}. Use a data provider with a sampler.")
         if not self._bound.is_callable and not has_readers:
             advice = "Use a callable, e.g. SamplerInputCallable."
             raise NotSupportedError(f"{self._bound.kind}, which delivers its epochs one after the other. {advice}")
         if self._progress.is_stream:
-            raise NotSupportedError(
-                "An endless input has no epochs. Pass `steps_per_epoch` to count its batches as epochs."
-            )
+            advice = "Pass `steps_per_epoch` to count its batches as epochs."
+            raise NotSupportedError(f"An endless input has no epochs. {advice}")
         loop, is_new = self._loop(), epoch != next_epoch
         has_begun = loop is not None and loop.has_begun and not loop.has_ended
         self._progress.set_epoch(epoch, has_begun)
@@ -488,17 +481,11 @@ class DataLoader(TorchInterface):
 
     def _state(self, position: Position) -> LoaderState:
         epoch, segments = self._run.segments
-        return LoaderState(
-            position.epoch,
-            position.batch,
-            self.shard.num_shards,
-            self._total_batch_size,
-            segments if epoch == position.epoch and position.batch > 0 else (),
-            self._seed,
-            with_forms(self._bound.description, self._run.pipeline.steps_in_workers),
-            self._fields_for_state,
-            self._progress.reader or self._run.reader_state(position),
-        )
+        place = position.epoch, position.batch, self.shard.num_shards, self._total_batch_size
+        begun = segments if epoch == position.epoch and position.batch > 0 else ()
+        plan = with_forms(self._bound.description, self._run.pipeline.steps_in_workers)
+        reader = self._progress.reader or self._run.reader_state(position)
+        return LoaderState(*place, begun, self._seed, plan, self._fields_for_state, reader)
 
     @functools.cached_property
     def _fields_for_state(self) -> str:

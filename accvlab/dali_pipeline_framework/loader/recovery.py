@@ -192,9 +192,8 @@ class LoaderPipeline:
             try:
                 self.loaded_reader = self.reader_state(position)
             except RuntimeError as error:
-                raise StateError(
-                    f"Where the native readers stood cannot be told after the failure: {error}"
-                ) from error
+                problem = "Where the native readers stood cannot be told after the failure"
+                raise StateError(f"{problem}: {error}") from error
         self.is_lost = True
         self._close_pipeline()
         self._use(self.segments, self.loaded_reader, self._make(self.segments, self.loaded_reader))
@@ -335,9 +334,9 @@ def checked_num_workers(
     if value is None:
         return min(num_cores_of_rank(), _MOST_BY_DEFAULT) if bound.is_callable and definition.uses_workers else 1
     if isinstance(value, str):
+        default = f"None for as many as this rank has usable cores, at most {_MOST_BY_DEFAULT}"
         raise SettingError(
-            f"`num_workers` must be a whole number of at least 0, or None for as many as this rank has usable "
-            f"cores, at most {_MOST_BY_DEFAULT}; got {shown(value)}."
+            f"`num_workers` must be a whole number of at least 0, or {default}; got {shown(value)}."
         )
     count = checked_worker_count(value, "num_workers", start_method)
     if definition.uses_workers and not bound.is_read_natively:
@@ -364,11 +363,9 @@ def with_own_arguments(own: Mapping[str, Any], others: Mapping[str, Any] | None)
         raise SettingError(f"`start_method` must be 'spawn', 'fork' or 'forkserver', got {shown(method)}.")
     own["py_start_method"] = str.__str__(method)
     if own["py_start_method"] == "fork" and own["device_id"] is not None and own["py_num_workers"]:
-        raise SettingError(
-            f"start_method='fork' does not go with device_id={own['device_id']}: the pipeline initialises CUDA, "
-            f"and after that DALI forks no workers any more, e.g. for a second loader, after a fault, or to go on "
-            f"at a state. Use 'forkserver' or 'spawn'."
-        )
+        rule = "the pipeline initialises CUDA, and after that DALI forks no workers any more"
+        advice = "e.g. for a second loader, after a fault, or to go on at a state. Use 'forkserver' or 'spawn'."
+        raise SettingError(f"start_method='fork' does not go with device_id={own['device_id']}: {rule}, {advice}")
     for name in others or {}:
         if not isinstance(name, str):
             raise SettingError(f"`pipeline_arguments` must be a dict of names, got the name {shown(name)}.")
@@ -494,10 +491,8 @@ class Recovery:
         else:
             advice = "The loader can go on behind its batch; with `faults`, another one can take its place"
         epoch, batch, slot = deadly[0]
-        twice = WorkerDiedError(
-            f"{name} (epoch {epoch}, batch {batch}, slot {slot}) has ended two workers that loaded it. {advice}. "
-            f"The second time: {error}"
-        )
+        problem = f"{name} (epoch {epoch}, batch {batch}, slot {slot}) has ended two workers that loaded it"
+        twice = WorkerDiedError(f"{problem}. {advice}. The second time: {error}")
         twice.loading = {place: index for place, index in error.loading.items() if place in deadly}
         self._left_out = None if run.bound.parts.native else twice
         if self._goes_on_before(twice):
@@ -588,25 +583,22 @@ def check_sample_policy(bound: LoaderInput, policy: FaultPolicy) -> None:
     what = f"samples={policy.samples!r}"
     source = bound.data_input
     if not isinstance(source, PlannedInput) or bound.parts.whole is not source:
-        raise SettingError(
-            f"{what} of a FaultPolicy needs to know which samples form a batch: a data provider with a sampler of "
-            f"this package (DataLoader(provider, ...) or SamplerInputCallable), got "
-            f"{type(bound.parts.whole).__name__}."
+        rule = f"{what} of a FaultPolicy needs to know which samples form a batch"
+        needed = (
+            "a data provider with a sampler of this package (DataLoader(provider, ...) or SamplerInputCallable)"
         )
+        raise SettingError(f"{rule}: {needed}, got {type(bound.parts.whole).__name__}.")
     if type(source).__call__ is not PlannedInput.__call__:
-        raise SettingError(
-            f"{what} of a FaultPolicy cannot load another sample in the place of one: {type(source).__name__} "
-            f"loads samples in a way of its own (it defines `__call__`)."
-        )
+        rule = f"{what} of a FaultPolicy cannot load another sample in the place of one"
+        got = f"{type(source).__name__} loads samples in a way of its own (it defines `__call__`)"
+        raise SettingError(f"{rule}: {got}.")
     sampler = source.sampler
     if policy.samples != "skip":
         return
     if sampler.has_slots or sampler.knows_sequences or not sampler.is_epoch_based:
-        raise SettingError(
-            f"samples='skip' leaves samples out of batches, but {type(sampler).__name__} delivers sequences, "
-            f"clips or an endless stream, where each slot goes on from batch to batch. Use 'replace' (by a frame "
-            f"next to it)."
-        )
+        got = f"{type(sampler).__name__} delivers sequences, clips or an endless stream"
+        advice = "where each slot goes on from batch to batch. Use 'replace' (by a frame next to it)."
+        raise SettingError(f"samples='skip' leaves samples out of batches, but {got}, {advice}")
     if not source.delivers_partial_batches:
         problem = "samples='skip' makes batches smaller"
         advice = "Use last_batch='partial', or 'replace'."

@@ -120,12 +120,10 @@ class LoopTimes:
         if pipeline is None:
             return None
         if clocks.at_ns != at_ns:
-            self._clocks = clocks = _interpolated(
-                clocks, _read_clocks(time.perf_counter_ns(), pipeline, self._graph_threads), at_ns
-            )
-        self._queued_ns = self._queued_ns | {
-            pid: queued_ns for pid in clocks.work if (queued_ns := queued_time(pid))
-        }
+            after = _read_clocks(time.perf_counter_ns(), pipeline, self._graph_threads)
+            self._clocks = clocks = _interpolated(clocks, after, at_ns)
+        queued_now = {pid: queued_ns for pid in clocks.work if (queued_ns := queued_time(pid))}
+        self._queued_ns = self._queued_ns | queued_now
         counted = self._loop, at_ns, self.num_batches, self.next_ns, self.between_ns
         return Counts(*counted, attrs.evolve(pipeline.times), clocks, self._queued_ns)
 
@@ -133,13 +131,8 @@ class LoopTimes:
 def _read_clocks(at_ns: int, pipeline: StructuredPipeline, graph_threads: Set[int]) -> Clocks:
     work = {each.pid: each for each in pipeline.work()}
     times = {pid: processor_time_of_process(pid) for pid in work if pid != os.getpid()}
-    return Clocks(
-        at_ns,
-        work,
-        {pid: spent for pid, spent in times.items() if spent is not None},
-        processor_time_of_threads(graph_threads),
-        time.process_time_ns(),
-    )
+    workers_ns = {pid: spent for pid, spent in times.items() if spent is not None}
+    return Clocks(at_ns, work, workers_ns, processor_time_of_threads(graph_threads), time.process_time_ns())
 
 
 def _interpolated(before: Clocks, after: Clocks, at_ns: int) -> Clocks:
@@ -165,12 +158,8 @@ def make_report(
     start, end = times.start, times.now()
     if since is not None and since._until is not None and end is not None and since._until.loop == end.loop:
         start = since._until
-    about = LoaderReport(
-        first_batch_s=None if times.first_ns is None else times.first_ns * 1e-9,
-        num_threads=num_threads,
-        rank=rank,
-        until=end,
-    )
+    first_s = None if times.first_ns is None else times.first_ns * 1e-9
+    about = LoaderReport(first_batch_s=first_s, num_threads=num_threads, rank=rank, until=end)
     if start is None or end is None or end.num_batches == start.num_batches:
         return about
     num_batches = end.num_batches - start.num_batches
@@ -434,25 +423,19 @@ class LoaderReport:
         if not self.loop:
             yield self.verdict
             return
-        yield (
-            f"{self.num_batches} batches, {self.num_samples} samples in {self.seconds:.2f} s: "
-            f"{self.samples_per_s:.1f} samples/s, {self.mb_per_s:.1f} MB/s"
-        )
+        rates = f"{self.samples_per_s:.1f} samples/s, {self.mb_per_s:.1f} MB/s"
+        yield f"{self.num_batches} batches, {self.num_samples} samples in {self.seconds:.2f} s: {rates}"
         yield self.verdict
         yield ""
         yield from _table("the loop", self.loop)
         if self.workers:
             yield from _table(f"{len(self.worker_uses)} worker{'s' * (len(self.worker_uses) != 1)}", self.workers)
         if self.queue is not None:
-            yield (
-                f"loaded ahead: {self.queue.mean:.1f} of up to {self.queue.depth} batches; "
-                f"none {self.queue.empty_share:.0%} of the times".replace("%", " %")
-            )
+            ahead = f"loaded ahead: {self.queue.mean:.1f} of up to {self.queue.depth} batches"
+            yield f"{ahead}; none {_percent(self.queue.empty_share)} of the times"
         cores = self.cores
-        yield (
-            f"busy cores: {cores.total:.2f} of {cores.usable} (workers {cores.workers:.2f}, "
-            f"graph {cores.graph:.2f}, the rest of this process {cores.rest:.2f})"
-        )
+        parts = f"workers {cores.workers:.2f}, graph {cores.graph:.2f}, the rest of this process {cores.rest:.2f}"
+        yield f"busy cores: {cores.total:.2f} of {cores.usable} ({parts})"
         if self.first_batch_s is not None:
             yield f"the first batch has taken {self.first_batch_s:.2f} s, and is not counted"
 
@@ -522,18 +505,13 @@ def _of_workers(report: LoaderReport, waiting: Stage) -> tuple[Bottleneck, str]:
         return "reading", "no worker has delivered a batch in that time. Look at a longer time."
     slowest = max(found, key=lambda stage: stage.seconds)
     if 1 - idle.share < _BUSY_FROM and report.queue is not None and len(report.worker_uses) > 1:
-        return "order", (
-            f"the workers, too, are idle {_percent(idle.share)} of theirs, since a few slow samples hold up the "
-            f"batches that are loaded already. Make these quicker, or load more than {report.queue.depth} batches "
-            f"ahead."
-        )
+        reason = "since a few slow samples hold up the batches that are loaded already"
+        advice = f"Make these quicker, or load more than {report.queue.depth} batches ahead."
+        return "order", f"the workers, too, are idle {_percent(idle.share)} of theirs, {reason}. {advice}"
     waits = not _computes(report)
+    read = f"the workers read too slowly, and mostly {'wait for it' if waits else 'compute'}"
     names: dict[str, tuple[Bottleneck, str, str]] = {
-        "reading": (
-            "reading",
-            f"the workers read too slowly, and mostly {'wait for it' if waits else 'compute'}",
-            "a local copy of the data" if waits else "a quicker get_data",
-        ),
+        "reading": ("reading", read, "a local copy of the data" if waits else "a quicker get_data"),
         "steps on arrays": (
             "worker steps",
             "the steps in the workers take too long",
@@ -574,10 +552,8 @@ def _about_graph(report: LoaderReport) -> str:
     cores, threads = report.cores, report.num_threads
     what = "the graph is the bottleneck"
     if cores.total >= _FULL_FROM * cores.usable:
-        return (
-            f"{what}, and all {cores.usable} cores are busy. Cheaper or fewer steps, smaller images early in the "
-            f"chain, a GPU, or more cores."
-        )
+        advice = "Cheaper or fewer steps, smaller images early in the chain, a GPU, or more cores."
+        return f"{what}, and all {cores.usable} cores are busy. {advice}"
     if cores.graph >= _BUSY_FROM * threads and threads < cores.usable:
         return f"{what}: its {threads} thread{'s' * (threads > 1)} are busy. Raise num_threads."
     free = cores.usable - cores.total

@@ -220,9 +220,8 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
         advice = "Of a checkpoint, pass only what `loader.state_dict()` has returned."
         raise StateError(f"{problem}, but the entries {', '.join(map(_short_repr, [*state][:5]))}. {advice}")
     if type(version) is not int or version != _VERSION:
-        raise StateError(
-            f"The state has version {_short_repr(version)}, this release of the package reads version {_VERSION}."
-        )
+        rule = f"this release of the package reads version {_VERSION}"
+        raise StateError(f"The state has version {_short_repr(version)}, {rule}.")
     has_reader = state.get("reader") is not None
     rules = {name: rule for name, rule in _RULES.items() if name != "reader" or has_reader}
     found = ((name, rule(state[name]) if name in state else "is missing") for name, rule in rules.items())
@@ -369,10 +368,9 @@ def require_within_epoch(saved: LoaderState, steps: int | None, planned: Planned
             raise damaged(str(error)) from error
         told = sum(each.num_batches for each in segments[: number + 1])
         if num_batches is not None and told > num_batches:
-            raise damaged(
-                f"{told} batches of epoch {saved.epoch} are told of, which has only {num_batches} (with batches "
-                f"of {segment.total_batch_size} on {segment.num_shards} shards)"
-            )
+            dealt = f"with batches of {segment.total_batch_size} on {segment.num_shards} shards"
+            problem = f"{told} batches of epoch {saved.epoch} are told of"
+            raise damaged(f"{problem}, which has only {num_batches} ({dealt})")
 
 
 def with_forms(plan: Description, steps_in_workers: int) -> dict[str, Any]:
@@ -412,15 +410,17 @@ def _shown(plan: Description, name: str) -> str:
     return "nothing" if plan.get(name) is None else _short_repr(plan[name])
 
 
+def _compared(saved: LoaderState, own: LoaderState) -> str:
+    there = f"batches of {saved.total_batch_size} in all on {saved.num_shards} shard(s)"
+    return f"{there}, here they are {own.total_batch_size} on {own.num_shards}"
+
+
 def require_same_batches(saved: LoaderState, own: LoaderState) -> None:
     """Raise a `StateError` where native readers are to go on with other batches, or on other shards."""
     if (saved.total_batch_size, saved.num_shards) != (own.total_batch_size, own.num_shards) or saved.segments:
-        raise StateError(
-            f"Native readers can be continued only with the same batch size and number of shards, which is what "
-            f"DALI's checkpoints tell: the state was saved with batches of {saved.total_batch_size} in all on "
-            f"{saved.num_shards} shard(s), here they are {own.total_batch_size} on {own.num_shards}. A data "
-            f"provider with a sampler can be continued with others."
-        )
+        rule = "Native readers can be continued only with the same batch size and number of shards"
+        got = f"which is what DALI's checkpoints tell: the state was saved with {_compared(saved, own)}"
+        raise StateError(f"{rule}, {got}. A data provider with a sampler can be continued with others.")
     if saved.reader is None and (saved.epoch, saved.batch) != (0, 0):
         raise damaged("`reader` is missing, which tells where the native readers stand")
 
@@ -445,12 +445,9 @@ def continued_segments(saved: LoaderState, own: LoaderState, data_input: Any) ->
     if not segments:
         return NO_SEGMENTS
     if planned is None:
-        raise StateError(
-            f"{type(data_input).__name__} knows only its own order: a begun epoch can be continued only with "
-            f"the same batch size and number of shards. The state was saved with batches of "
-            f"{saved.total_batch_size} in all on {saved.num_shards} shard(s), here they are "
-            f"{own.total_batch_size} on {own.num_shards}."
-        )
+        rule = "a begun epoch can be continued only with the same batch size and number of shards"
+        got = f"The state was saved with {_compared(saved, own)}."
+        raise StateError(f"{type(data_input).__name__} knows only its own order: {rule}. {got}")
     try:
         planned.continued(saved.epoch, segments)
     except SettingError as error:

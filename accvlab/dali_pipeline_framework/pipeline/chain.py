@@ -110,9 +110,7 @@ def chain_description(blueprint: SampleDataGroup, steps: Sequence[PipelineStepBa
         removed = {path: leaf for path, leaf in before.items() if path not in after}
         added = {path: leaf for path, leaf in after.items() if path not in before}
         changed = {
-            path: f"{before[path]} -> {leaf}"
-            for path, leaf in after.items()
-            if path in before and leaf != before[path]
+            path: f"{before[path]} -> {leaf}" for path, leaf in after.items() if before.get(path, leaf) != leaf
         }
         for mark, fields in (("-", removed), ("~", changed), ("+", added)):
             lines += [f"  {mark} {path}: {leaf}" for path, leaf in _joined_leaves(fields)]
@@ -231,7 +229,7 @@ def place_steps(
         SettingError: A step must run in the workers, and cannot, or one before it can run in the graph only.
         FormatError: The format was needed, and the steps do not fit the data.
     """
-    at_least, asker, most, obstacle = _limits(steps, refusal)
+    limits = at_least, asker, most, obstacle = _limits(steps, refusal)
     if most == 0:
         return Placement.of(0, obstacle)
     if blueprint is None:
@@ -242,7 +240,7 @@ def place_steps(
     elif run == "workers":
         placement = Placement.of(most, "run='workers'" + (f"; {obstacle}" if most < len(steps) else ""))
     else:
-        placement = _without_gpu(steps, at_least, asker, most, obstacle, blueprint())
+        placement = _without_gpu(steps, limits, blueprint())
     in_graph = {each.position for each in placement.pixels}
     for number, step in enumerate(steps[: placement.num_in_workers]):
         for name in step.array_form_needs if number not in in_graph else ():
@@ -304,13 +302,9 @@ def wish_of(step: PipelineStepBase) -> RunWhere:
 
 
 def _without_gpu(
-    steps: Sequence[PipelineStepBase],
-    at_least: int,
-    asker: str,
-    most: int,
-    obstacle: str,
-    blueprint: SampleDataGroup,
+    steps: Sequence[PipelineStepBase], limits: tuple[int, str, int, str], blueprint: SampleDataGroup
 ) -> Placement:
+    at_least, asker, most, obstacle = limits
     preferred = max((number + 1 for number in range(most) if steps[number].prefers_arrays), default=0)
     num_on_bytes = _num_before_floats(steps[:most], blueprint)
     wanted = max(at_least, preferred, num_on_bytes)
@@ -426,13 +420,9 @@ class ArraySteps:
     numbers: Sequence[int] | None = None
     _prepared: _Prepared | None = attrs.field(default=None, init=False)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __reduce__(self) -> tuple[Any, ...]:
         # Draws are found again by the identity of the step, which is another one in another process.
-        names = ("input_format", "steps", "first_deferred", "deferred", "numbers")
-        return {name: getattr(self, name) for name in names}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+        return ArraySteps, (self.input_format, self.steps, self.first_deferred, self.deferred, self.numbers)
 
     @property
     def draws(self) -> Sequence[PlannedDraw]:
@@ -552,9 +542,8 @@ class ArraySteps:
 def _fit(parameters: Sequence[Any], dtypes: Sequence[np.dtype[Any]]) -> bool:
     """Whether the parameters of a change are as many as declared, and of such types."""
     found = [np.asarray(each).dtype for each in parameters]
-    return len(found) == len(dtypes) and all(
-        map(functools.partial(np.can_cast, casting="same_kind"), found, dtypes)
-    )
+    can_cast = functools.partial(np.can_cast, casting="same_kind")
+    return len(found) == len(dtypes) and all(map(can_cast, found, dtypes))
 
 
 DEFAULT_DEPTH = 2
@@ -618,8 +607,7 @@ class Chain:
     @property
     def input_data_structure(self) -> SampleDataGroup:
         """Blueprint of the input."""
-        blueprint: SampleDataGroup = self.data_input.used_sample_data_structure
-        return blueprint
+        return cast(SampleDataGroup, self.data_input.used_sample_data_structure)
 
     def blueprint_of_steps(self) -> SampleDataGroup:
         """Blueprint of the samples, as the first step gets them."""
@@ -662,9 +650,8 @@ class Chain:
         try:
             return _InsertCopyForPassthrough(output, **self.copy_selection, removed_names=known_names)
         except SettingError as error:
-            raise SettingError(
-                f"Invalid pass-through output copy configuration for final output format: {error}"
-            ) from error
+            what = "Invalid pass-through output copy configuration for final output format"
+            raise SettingError(f"{what}: {error}") from error
 
     def placement(self, has_gpu: bool) -> Placement:
         """Decide where the steps run."""
@@ -702,18 +689,12 @@ class Chain:
         count = placement.num_in_workers
         if count == 0:
             return None
-        deferred = [
-            (
-                change.position,
-                change.path,
-                [np.dtype(get_numpy_type_for_dali_type(each)) for each in change.parameters.values()],
-            )
-            for change in placement.pixels
-        ]
-        numbers = [*map(self.number_of, range(count))]
-        return ArraySteps(
-            self.blueprint_of_steps().format, self.steps[:count], placement.first_deferred, deferred, numbers
-        )
+        deferred = []
+        for change in placement.pixels:
+            dtypes = [np.dtype(get_numpy_type_for_dali_type(each)) for each in change.parameters.values()]
+            deferred.append((change.position, change.path, dtypes))
+        format, numbers = self.blueprint_of_steps().format, [*map(self.number_of, range(count))]
+        return ArraySteps(format, self.steps[:count], placement.first_deferred, deferred, numbers)
 
     def keyed_draws(
         self, plan: DrawPlan, seed: int, batch_size: int, array_steps: ArraySteps | None
@@ -773,26 +754,20 @@ def require_keys(draws: Sequence[PlannedDraw], data_input: Any, field_paths: Seq
     """
     name = type(data_input).__name__
     problems: list[str] = []
-    needs_sequences = any(planned.draw.key in SEQUENCE_KEYS for planned in draws)
-    tells_sequences = needs_sequences and _tells_sequences(data_input)
+    tells_sequences = any(planned.draw.key in SEQUENCE_KEYS for planned in draws) and _tells_sequences(data_input)
     for planned in draws:
         key = planned.draw.key
         if isinstance(key, FieldKey) and not callable(data_input):
-            problems.append(
-                f"  - the {planned} is keyed by {key}, which only callable inputs support (see CallableBase); "
-                f"{name} is none"
-            )
+            reason = f"which only callable inputs support (see CallableBase); {name} is none"
+            problems.append(f"  - the {planned} is keyed by {key}, {reason}")
         elif isinstance(key, FieldKey) and key.path not in field_paths:
-            problems.append(
-                f"  - the {planned} is keyed by {key}, which a native reader delivers; only fields of "
-                f"{name} can be keys"
-            )
+            reason = f"which a native reader delivers; only fields of {name} can be keys"
+            problems.append(f"  - the {planned} is keyed by {key}, {reason}")
         elif key in SEQUENCE_KEYS and not tells_sequences:
             problems.append(f"  - the {planned} {NEEDS_SEQUENCES.format(name)}")
     if problems:
-        raise SettingError(
-            "The input cannot supply the keys of all random draws:\n" + "\n".join(dict.fromkeys(problems))
-        )
+        lines = "\n".join(dict.fromkeys(problems))
+        raise SettingError(f"The input cannot supply the keys of all random draws:\n{lines}")
 
 
 def _tells_sequences(data_input: Any) -> bool:

@@ -135,10 +135,11 @@ class DALIStructuredOutputIterator:
         self._structured = pipeline if isinstance(pipeline, StructuredPipeline) else None
         if sample_data_structure_blueprint is None:
             if self._structured is None:
-                raise SettingError(
-                    "`sample_data_structure_blueprint` must be given for a pipeline that does not know its "
-                    "format: one that was not made by a PipelineDefinition, or was made with debug=True."
+                rule = (
+                    "`sample_data_structure_blueprint` must be given for a pipeline that does not know its format"
                 )
+                unknown = "one that was not made by a PipelineDefinition, or was made with debug=True"
+                raise SettingError(f"{rule}: {unknown}.")
             sample_data_structure_blueprint = self._structured.output_blueprint
         self._blueprint = sample_data_structure_blueprint.get_empty_like_self()
         self._format = self._blueprint.format

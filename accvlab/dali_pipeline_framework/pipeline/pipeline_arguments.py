@@ -142,11 +142,9 @@ def complete_arguments(arguments: PipelineArguments, data_input: Any, is_paralle
             f"has batch_size={batch_size}: batches have {expected} samples."
         )
     elif expected is not None and batch_size != expected:
-        raise SettingError(
-            f"The batch sizes of input and pipeline must be equal: {type(data_input).__name__} is set up for "
-            f"{expected} samples per batch (on this shard), the pipeline for batch_size={batch_size}. Leave "
-            f"`batch_size` out here to use the input's."
-        )
+        got = f"{type(data_input).__name__} is set up for {expected} samples per batch (on this shard)"
+        advice = f"the pipeline for batch_size={batch_size}. Leave `batch_size` out here to use the input's."
+        raise SettingError(f"The batch sizes of input and pipeline must be equal: {got}, {advice}")
     arguments.setdefault("num_threads", num_cores_of_rank())
     arguments["device_id"] = checked_device(arguments.get("device_id"))
     depth = arguments.get("prefetch_queue_depth", 2)
@@ -222,10 +220,8 @@ def check_input(data_input: Any) -> None:
         advice = "Wrap it in an input, e.g. ShuffledShardedInputCallable(provider, batch_size)."
         raise SettingError(f"{type(data_input).__name__} is a data provider, which knows no order. {advice}")
     if not callable(data_input) and not (hasattr(data_input, "__iter__") and hasattr(data_input, "__next__")):
-        raise SettingError(
-            f"The input must be a callable (see CallableBase), an iterable (see IterableBase), a native reader "
-            f"(see ReaderInput) or a JoinedInput, got {type(data_input).__name__}."
-        )
+        kinds = "a callable (see CallableBase), an iterable (see IterableBase), a native reader (see ReaderInput)"
+        raise SettingError(f"The input must be {kinds} or a JoinedInput, got {type(data_input).__name__}.")
     name = "used_sample_data_structure"
     if not hasattr(type(data_input), name) and not hasattr(data_input, name):  # else its errors are its own
         problem = "The input must have the property `used_sample_data_structure`, the blueprint of its samples"

@@ -162,10 +162,9 @@ def _checked_records(records: Sequence[Mapping[str, Any]], group: Name) -> list[
             arrays[name] = np.array(value)
             like = checked[0][name] if checked else arrays[name]
             if (like.shape, like.dtype) != (value.shape, value.dtype):
-                raise FieldValueError(
-                    f"{format_path((group, name))}: all records must hold the same shape and dtype, got "
-                    f"{like.shape} {like.dtype} in record 0 and {value.shape} {value.dtype} in record {number}."
-                )
+                rule = "all records must hold the same shape and dtype"
+                got = f"{like.shape} {like.dtype} in record 0 and {value.shape} {value.dtype} in record {number}"
+                raise FieldValueError(f"{format_path((group, name))}: {rule}, got {got}.")
         checked.append(arrays)
     return checked
 

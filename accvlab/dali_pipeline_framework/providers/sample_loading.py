@@ -98,9 +98,8 @@ def next_sample(samples: Iterator[SampleDataGroup], provider: DataProvider, what
         return next(samples)
     except StopIteration as error:
         rule = "it must deliver as many samples as are requested"
-        raise RuntimeError(
-            f"{type(provider).__name__}.load_batch delivered no sample for {what}: {rule}."
-        ) from error
+        problem = f"{type(provider).__name__}.load_batch delivered no sample for {what}"
+        raise RuntimeError(f"{problem}: {rule}.") from error
 
 
 def name_sample(error: BaseException, sample_index: int) -> None:

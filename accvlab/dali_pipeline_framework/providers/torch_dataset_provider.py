@@ -230,11 +230,10 @@ def _type_of(value: Any, path: FieldPath) -> tuple[types.DALIDataType, int | Non
         array = np.asarray(_as_value(value))
         return get_dali_type_for_numpy_type(array.dtype), array.ndim
     except Exception as error:
-        raise FieldValueError(
-            f"{_place(path)}: {type(value).__name__} {shown(value)} cannot be a field: {error}. Items are made of "
-            f"dicts, lists, arrays, tensors, numbers and text; convert it in the data set, or leave it out of a "
-            f"`blueprint`."
-        ) from error
+        problem = f"{_place(path)}: {type(value).__name__} {shown(value)} cannot be a field: {error}"
+        rule = "Items are made of dicts, lists, arrays, tensors, numbers and text"
+        advice = "convert it in the data set, or leave it out of a `blueprint`"
+        raise FieldValueError(f"{problem}. {rule}; {advice}.") from error
 
 
 def _fill(sample: SampleDataGroup, group: SampleDataGroup, value: Any, path: FieldPath, is_found: bool) -> None:

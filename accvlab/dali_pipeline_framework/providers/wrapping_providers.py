@@ -286,10 +286,8 @@ def _sequence_lengths(provider: DataProvider, position: int, num_samples: int) -
         ) from error
     lengths = checked_lengths(given, f"providers[{position}].sequence_lengths")
     if int(lengths.sum()) != num_samples:
-        raise SettingError(
-            f"The sequences of {name} must cover its samples one after the other, but `sequence_lengths` add up "
-            f"to {int(lengths.sum())} and it has {num_samples} samples."
-        )
+        got = f"`sequence_lengths` add up to {int(lengths.sum())} and it has {num_samples} samples"
+        raise SettingError(f"The sequences of {name} must cover its samples one after the other, but {got}.")
     return lengths
 
 
@@ -342,11 +340,9 @@ class ClipDataProvider(DataProvider):
             raise SettingError(f"`clips` must be Clips, got {type(clips).__name__}.")
         num_frames = check_number_of_samples(data_provider)
         if num_frames != clips.num_frames:
-            raise SettingError(
-                f"The sequences of `clips` must have as many frames as the data set has samples, got "
-                f"{clips.num_frames} frames in {clips.num_sequences} sequence(s) for {num_frames} samples. The "
-                f"lengths must be those of the sequences of this data set."
-            )
+            rule = "The sequences of `clips` must have as many frames as the data set has samples"
+            got = f"{clips.num_frames} frames in {clips.num_sequences} sequence(s) for {num_frames} samples"
+            raise SettingError(f"{rule}, got {got}. The lengths must be those of the sequences of this data set.")
         self._loader = SampleLoader(data_provider)
         self.clips = clips
         self._has_padding_field = padding_name is not None

@@ -46,11 +46,9 @@ _DECLARE = (
 
 def _check_group(current: SampleDataGroup, value: FieldValue, path: FieldPath) -> None:
     if not isinstance(value, SampleDataGroup):
-        raise FieldKindError(
-            f"{format_path(path)}: is a data group field, so it can only be set to a SampleDataGroup of the "
-            f"same format, got a value of type {type(value).__name__}. To set its data fields, name them in "
-            "the path"
-        )
+        rule = "is a data group field, so it can only be set to a SampleDataGroup of the same format"
+        got = f"got a value of type {type(value).__name__}. To set its data fields, name them in the path"
+        raise FieldKindError(f"{format_path(path)}: {rule}, {got}")
     wanted, got = current.format, value.format
     if not wanted.matches(got):
         raise group_mismatch_error(wanted, got, path)
@@ -745,10 +743,8 @@ class SampleDataGroup:
         names = self.format.flat_names
         missing = [name for name in names if name not in outputs]
         if missing:
-            raise FieldNotFoundError(
-                f"the iterator's output has no entry for {', '.join(missing)}."
-                f"{available_names_hint(missing[0], list(outputs))}"
-            )
+            hint = available_names_hint(missing[0], list(outputs))
+            raise FieldNotFoundError(f"the iterator's output has no entry for {', '.join(missing)}.{hint}")
         self._fill([outputs[name] for name in names], 0)
 
     # --- assignment -------------------------------------------------------------------------------------
@@ -865,18 +861,16 @@ class SampleDataGroup:
         position = group._position(names[-1], names[:-1])
         is_group = isinstance(group._format.children[position], GroupFormat)
         if is_group != isinstance(new_type, SampleDataGroup):
-            raise FieldKindError(
-                f"{format_path(names)}: is a data {'group ' if is_group else ''}field and must stay one, so "
-                f"the new type must be a {'SampleDataGroup' if is_group else 'DALIDataType'}, got "
-                f"{new_type!r}. To change the kind, remove the field and add it again"
-            )
+            rule = f"is a data {'group ' if is_group else ''}field and must stay one, so the new type must be a"
+            got = f"{'SampleDataGroup' if is_group else 'DALIDataType'}, got {new_type!r}"
+            advice = "To change the kind, remove the field and add it again"
+            raise FieldKindError(f"{format_path(names)}: {rule} {got}. {advice}")
         value: SampleDataGroup | None = None
         child: ChildFormat
         if isinstance(new_type, SampleDataGroup):
             if new_mapping is not None or new_ndim is not None or new_content is not UNKNOWN_CONTENT:
-                raise SettingError(
-                    f"{format_path(names)}: a group can have neither a mapping nor an ndim nor a content"
-                )
+                rule = "a group can have neither a mapping nor an ndim nor a content"
+                raise SettingError(f"{format_path(names)}: {rule}")
             child = new_type.format
             value = group._with_own_switches(new_type._empty_copy())
         else:
@@ -913,9 +907,8 @@ class SampleDataGroup:
                 value._pad(path, fill_value, only_strings=only_strings)
             elif child.is_string or not only_strings:
                 if value is None:
-                    raise FieldValueError(
-                        f"{format_path(path)}: is not set, so it cannot be padded. Set all fields first"
-                    )
+                    problem = "is not set, so it cannot be padded. Set all fields first"
+                    raise FieldValueError(f"{format_path(path)}: {problem}")
                 self._values[position] = fn.pad(value, fill_value=fill_value)
 
 

@@ -145,9 +145,7 @@ def exact(value: float | Fraction) -> Fraction:
     return Fraction(repr(float(value))) if isinstance(value, float) else Fraction(value)
 
 
-def in_common_unit(
-    cameras: Sequence[CameraTimes],
-) -> tuple[list[TimeArray], Fraction]:
+def in_common_unit(cameras: Sequence[CameraTimes]) -> tuple[list[TimeArray], Fraction]:
     """Make the times of cameras comparable without rounding: whole numbers of one unit.
 
     Args:
