@@ -85,6 +85,8 @@ class PixelStep(FieldStep):
     ``_image_names``, and what follows here where it is otherwise.
     """
 
+    treats_elements_alike = True
+
     _image_name: Name | None = None
     _image_names: Sequence[Name] = ()
     _what, _plural = "an image", "images"

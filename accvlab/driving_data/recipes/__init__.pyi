@@ -25,6 +25,8 @@ from .mmdet_batches import LidarBoxes as LidarBoxes
 from .mmdet_batches import as_mmdet as as_mmdet
 from .recipe import ExtraSteps as ExtraSteps
 from .recipe import Recipe as Recipe
+from .recipe_parts import Chain as Chain
+from .recipe_parts import Request as Request
 from .reference_orders import AugmentationRanges as AugmentationRanges
 from .reference_orders import ChunkSampler as ChunkSampler
 from .reference_orders import EndlessGroupSampler as EndlessGroupSampler

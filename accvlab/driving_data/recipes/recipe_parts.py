@@ -299,7 +299,7 @@ class AugmentedFrameFormatter(FrameFormatter):
     def __init__(
         self, settings: Any, class_names: Sequence[str], is_training: bool, extra_fields: Sequence[str] = ()
     ) -> None:
-        """Create the step, see `FrameFormatter`."""
+        """Create the step; see the base class."""
         super().__init__(settings, class_names, is_training, extra_fields)
         images = settings.augmentation
         self.images: ImageAugmentation = images if is_training else self._without_chance(images)

@@ -181,7 +181,9 @@ class TestWithoutGpu:
         with pytest.raises(DeviceError) as caught:
             PipelineDefinition(shuffled(image_provider()), steps).get_dali_pipeline(device_id=0)
         lines = str(caught.value).splitlines()
-        assert {"  - step 0 (OnGpu): fn.random.uniform", "  - step 1 (ImageDecoder): fn.decoders.image"} <= {*lines}
+        assert {"  - step 0 (OnGpu): fn.random.uniform", "  - step 1 (ImageDecoder): fn.decoders.image"} <= {
+            *lines
+        }
 
     def test_a_step_that_is_wrapped_is_named_by_its_wrapper(self) -> None:
         provider = ArrayProvider({"front": {"image": (DT.UINT8, [[1]])}, "index": (DT.INT64, [0])})
