@@ -47,8 +47,8 @@ _DECLARE = (
 def _check_group(current: SampleDataGroup, value: FieldValue, path: FieldPath) -> None:
     if not isinstance(value, SampleDataGroup):
         rule = "is a data group field, so it can only be set to a SampleDataGroup of the same format"
-        got = f"got a value of type {type(value).__name__}. To set its data fields, name them in the path"
-        raise FieldKindError(f"{format_path(path)}: {rule}, {got}")
+        advice = "To set its data fields, name them in the path"
+        raise FieldKindError(f"{format_path(path)}: {rule}, got a value of type {type(value).__name__}. {advice}")
     wanted, got = current.format, value.format
     if not wanted.matches(got):
         raise group_mismatch_error(wanted, got, path)
