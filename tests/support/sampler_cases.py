@@ -92,7 +92,7 @@ def each_clip_once(clips: Clips, as_one: bool) -> Callable[[int], Counter[Delive
     first_frames = clips.first_frames(numbers)
     frames = first_frames[:, None] if as_one else clips.frames(first_frames)[0]
     sequences = clips.sequence_of(numbers).tolist()
-    starts = clips.sequence_of_frames(np.arange(clips.num_frames)).searchsorted(sequences).tolist()
+    starts = clips.locate_frames(np.arange(clips.num_frames))[0].searchsorted(sequences).tolist()
     return lambda epoch: Counter(
         (index, sequence, index - start, clip)
         for clip, sequence, start in zip(numbers.tolist(), sequences, starts, strict=True)

@@ -128,10 +128,6 @@ class LoopProgress:
         if not self.is_epoch_set:
             self.next_start = self.pipeline if self.is_stream else Position(at.epoch + 1)
 
-    def go_back(self, to: LoopProgress) -> None:
-        """Have the next loop start as if what the pipeline has delivered since then had not been received."""
-        self.delivered, self.next_start, self.is_epoch_set = to.delivered, to.next_start, to.is_epoch_set
-
     def end_loop(self) -> None:
         """End a loop that was not left by ``break``."""
         if self.is_stream:  # it was limited, and is used up

@@ -141,9 +141,10 @@ class PixelStep(FieldStep):
         """Declare what the images must be, and what they are after the step."""
         return [ImageUse(self._names(), self._needs, self._content_after)]
 
-    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges:
-        """Declare the parameters of the change of each image."""
-        return dict.fromkeys(self._image_paths(data_empty), self._parameter_types)
+    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges | None:
+        """Declare the parameters of the change of each image; none without a form in the graph."""
+        images = self._image_paths(data_empty)
+        return dict.fromkeys(images, self._parameter_types) if self.has_graph_form else None
 
     def change_pixels(
         self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name

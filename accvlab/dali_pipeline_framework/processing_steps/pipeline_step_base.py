@@ -301,7 +301,7 @@ PixelChanges: TypeAlias = Mapping[FieldPath, Mapping[str, types.DALIDataType]]
 """By the path of an image: names and types of the parameters of its change."""
 
 
-def no_pixels(step: object, data_empty: SampleDataGroup) -> PixelChanges:
+def no_pixels(step: object, data_empty: SampleDataGroup) -> PixelChanges | None:
     """Serve as `PipelineStepBase.declare_pixel_changes` of a step that looks at no pixels."""
     return {}
 

@@ -22,14 +22,7 @@ from accvlab.dali_pipeline_framework.extension import read_table
 
 from .driving import poses
 from .driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
-from .driving.driving_index import (
-    Box2dColumns,
-    DrivingIndex,
-    Float64,
-    cached_index,
-    first_column,
-    numbers_column,
-)
+from .driving.driving_index import Box2dColumns, DrivingIndex, Float64, cached_index, first_column, numbers_column
 from .driving.driving_provider import DrivingProvider
 from .driving.poses import require_ascending
 from .driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes

@@ -542,7 +542,7 @@ class ScaledImagePreparer(PixelStep):
         scaled_hw, filled_hw = args
         image = on_gpu_if_any(image)
         linear = types.DALIInterpType.INTERP_LINEAR
-        scaled = fn.resize(image, size=scaled_hw, interp_type=linear, antialias=False, dtype=DT.FLOAT)
+        scaled: Any = fn.resize(image, size=scaled_hw, interp_type=linear, antialias=False, dtype=DT.FLOAT)
         return fn.crop_mirror_normalize(
             scaled,
             crop=filled_hw,

@@ -256,11 +256,7 @@ def _moved_lines(lines: SampleDataGroup, scene: Float64Array) -> SampleDataGroup
 
 
 def bevfusion_steps(
-    provider: DataProvider,
-    settings: BEVFusionSettings | None = None,
-    *,
-    is_training: bool = True,
-    **options: Any,
+    provider: DataProvider, settings: BEVFusionSettings | None = None, *, is_training: bool = True, **options: Any
 ) -> list[PipelineStepBase]:
     """Steps for samples of a `DrivingProvider`.
 
@@ -337,10 +333,7 @@ def bevfusion_training(
 
 
 def bevfusion_evaluation(
-    provider: DataProvider,
-    batch_size: int = 1,
-    settings: BEVFusionSettings | None = None,
-    **options: Any,
+    provider: DataProvider, batch_size: int = 1, settings: BEVFusionSettings | None = None, **options: Any
 ) -> DataLoader:
     """Make the loader for evaluating BEVFusion: each frame once, in the order of the provider, without chance.
 

@@ -261,10 +261,7 @@ def detection_2d_training(
 
 
 def detection_2d_evaluation(
-    provider: DataProvider,
-    batch_size: int = 1,
-    settings: Detection2DSettings | None = None,
-    **options: Any,
+    provider: DataProvider, batch_size: int = 1, settings: Detection2DSettings | None = None, **options: Any
 ) -> DataLoader:
     """Make the loader for evaluating a detector of objects in images: each frame once, in order, without chance.
 

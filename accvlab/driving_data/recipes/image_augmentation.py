@@ -21,13 +21,7 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from accvlab.dali_pipeline_framework import (
-    ImageContent,
-    PipelineStepBase,
-    SampleDataGroup,
-    UniformDraw,
-    checks,
-)
+from accvlab.dali_pipeline_framework import ImageContent, PipelineStepBase, SampleDataGroup, UniformDraw, checks
 from accvlab.dali_pipeline_framework.checks import valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, IntegerDraw, RandomDraw
 from accvlab.dali_pipeline_framework.errors import FieldValueError
@@ -644,10 +638,6 @@ class UnclippedPhotometricDistorter(PixelStep):
 
     def _content_after(self, leaf: LeafFormat) -> ImageContent:
         return attrs.evolve(as_pixels(leaf), value_range=None)
-
-    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges | None:
-        """Declare the parameters of the change of each image."""
-        return super().declare_pixel_changes(data_empty) if self.has_graph_form else None
 
     def _parameters(self) -> Callable[[Any, LeafFormat], Sequence[Any]]:
         parameters: dict[str, Any] = {}

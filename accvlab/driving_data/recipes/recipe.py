@@ -276,14 +276,8 @@ class Recipe:
         """
         settings = self.checked_settings(settings)
         source = self._source(provider, settings, is_training, extra_fields)
-        steps = self.steps(
-            source,
-            settings,
-            is_training=is_training,
-            reduced_decoding=reduced_decoding,
-            extra_fields=extra_fields,
-            extra_steps=extra_steps,
-        )
+        extra = {"extra_fields": extra_fields, "extra_steps": extra_steps, "reduced_decoding": reduced_decoding}
+        steps = self.steps(source, settings, is_training=is_training, **extra)  # type: ignore[arg-type]
         order = self.training_order if is_training else self.evaluation_order
         sampler = sampler or order(settings, source, seed=seed, **(ordering or {}))
         definition = PipelineDefinition(SamplerInputCallable(source, sampler, context_name=PLACE), steps, run=run)

@@ -12,12 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework import (
-    ArrayStep,
-    ImageMeanStdDevNormalizer,
-    PipelineStepBase,
-    SampleDataGroup,
-)
+from accvlab.dali_pipeline_framework import ArrayStep, ImageMeanStdDevNormalizer, PipelineStepBase, SampleDataGroup
 from accvlab.dali_pipeline_framework.checks import number_list, valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, RandomDraw
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FrameworkError, SettingError

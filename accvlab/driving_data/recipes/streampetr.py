@@ -304,11 +304,7 @@ _FIELDS_OF_CAMERAS = {
 
 
 def streampetr_steps(
-    provider: DataProvider,
-    settings: StreamPETRSettings | None = None,
-    *,
-    is_training: bool = True,
-    **options: Any,
+    provider: DataProvider, settings: StreamPETRSettings | None = None, *, is_training: bool = True, **options: Any
 ) -> list[PipelineStepBase]:
     """Steps for samples of a `DrivingProvider`, or of a `QueueProvider` of one.
 

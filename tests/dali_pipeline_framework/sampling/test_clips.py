@@ -106,7 +106,6 @@ def check(clips: Clips, expected: Expected) -> None:
     assert clips.first_frames(numbers).tolist() == firsts
     per_sequence = [len(expected.clips_of(sequence)) for sequence in expected.sequences]
     assert clips.clips_per_sequence.tolist() == per_sequence
-    assert clips.first_clip_of_sequence.tolist() == [sum(per_sequence[:s]) for s in range(len(per_sequence))]
     assert clips.num_sequences_without_clip == per_sequence.count(0)
     owner = [s for s, sequence in enumerate(expected.sequences) for _ in sequence]
     assert clips.sequence_of(numbers).tolist() == [owner[first] for first in firsts]
@@ -114,7 +113,6 @@ def check(clips: Clips, expected: Expected) -> None:
     assert clips.num_frames == len(owner)
     # Any frame can be the first of a clip.
     all_frames = np.arange(len(owner))
-    assert clips.sequence_of_frames(all_frames).tolist() == owner
     in_sequence = [frame - sequence[0] for sequence in expected.sequences for frame in sequence]
     assert [each.tolist() for each in clips.locate_frames(all_frames)] == [owner, in_sequence]
     frames, is_padding = clips.frames(all_frames)
@@ -448,7 +446,6 @@ class TestDescription:
 
     def test_what_is_handed_out_can_be_changed(self) -> None:
         clips = Clips([4, 4], 2)
-        clips.first_clip_of_sequence[:] = 7
         clips.clips_per_sequence[:] = 7
         check(clips, Expected([4, 4], 2))
 
@@ -513,7 +510,7 @@ class TestRefusals:
             with pytest.raises(SettingError, match=f"There is no clip {number}: clips are numbered 0 to 7"):
                 method(np.array([0, number]))
         number = 10 if number > 0 else -1
-        for method in (clips.frames, clips.sequence_of_frames, clips.locate_frames):
+        for method in (clips.frames, clips.locate_frames):
             with pytest.raises(SettingError, match=f"There is no frame {number}: frames are numbered 0 to 9"):
                 method(np.array([0, number]))
 

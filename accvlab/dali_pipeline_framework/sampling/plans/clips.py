@@ -535,20 +535,11 @@ class Clips:
         """Number of clips of each sequence, ``(S,)`` int64."""
         return np.diff(self._starts.first_clips)
 
-    @property
-    def first_clip_of_sequence(self) -> Int64Array:
-        """First clip of each sequence, ``(S,)`` int64; where it has none, that of the next one which has."""
-        return self._starts.first_clips[:-1].copy()
-
     # --- arithmetic -------------------------------------------------------------------------------------
 
     def sequence_of(self, clips: npt.ArrayLike) -> Int64Array:
         """Get the ``(n,)`` int64 sequences of ``(n,)`` clips; a `SettingError` where there is no such clip."""
         return self._starts.sequence_of(_checked_numbers(clips, self.num_clips, "clip"))
-
-    def sequence_of_frames(self, sample_indices: npt.ArrayLike) -> Int64Array:
-        """Get the ``(n,)`` int64 sequences of ``(n,)`` frames of the data set, see `locate_frames`."""
-        return self.locate_frames(sample_indices)[0]
 
     def locate_frames(self, sample_indices: npt.ArrayLike) -> tuple[Int64Array, Int64Array]:
         """Get the ``(n,)`` int64 sequences of ``(n,)`` frames of the data set, and their numbers in these, from 0.
