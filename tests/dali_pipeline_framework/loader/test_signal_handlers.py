@@ -33,6 +33,14 @@ class RungError(Exception):
     """Raised by a handler."""
 
 
+@pytest.fixture(autouse=True)
+def _python_handles_interrupts() -> Iterator[None]:
+    """A process that a shell has started in the background ignores them."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def alarm() -> Iterator[Callable[[float], None]]:
     """Sets a timer, whose signal raises."""

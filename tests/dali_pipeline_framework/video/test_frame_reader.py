@@ -284,6 +284,7 @@ class TestPool:
 
     def test_pickle_has_no_decoders(self, video: Callable[[str], Path]) -> None:
         provider = VideoDataProvider(video("h264_b.mp4"), sequence_length=4)
+        provider.new_sample()  # keeps its blueprint
         size = len(pickle.dumps(provider))
         frames = provider.get_data(3)["frames"]
         assert len(pickle.dumps(provider)) == size < 4000
