@@ -298,7 +298,9 @@ def test_workers_that_end_by_themselves_are_not_waited_for() -> None:
 
 
 # A worker that stops right after it was woken has DALI's own thread fail, as it wakes the others.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.filterwarnings(
+    r"ignore:Exception in thread .*_observer_thread:pytest.PytestUnhandledThreadExceptionWarning"
+)
 @pytest.mark.parametrize("method", START_METHODS)
 def test_stopped_workers_are_ended(method: str) -> None:
     iterator = make_iterator(shuffled(IndexProvider()), py_num_workers=3, py_start_method=method)
