@@ -114,14 +114,8 @@ def sequences(
     ]
     torch_sequences = ImageSequences(listed, decode_by_pillow)
     steps = [FrameSequenceDecoder("frames", on_gpu=True)]
-    inputs: dict[str, Any] = {"provider": sampled(provider)}
-    if provider.loads_batches:
-        alone = FrameSequenceDataProvider(root, SEQUENCE_LENGTH, step=step, share_frames=False)
-        inputs["provider, nothing shared"] = sampled(alone)
-    racing = {
-        name: of_framework(resources, data_input, steps, batch_size, frames_per_batch, num_workers=num_workers)
-        for name, data_input in inputs.items()
-    }
+    ours = of_framework(resources, sampled(provider), steps, batch_size, frames_per_batch, num_workers=num_workers)
+    racing = {"provider": ours}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # DALI says that this reader is to go
         racing["native"] = of_framework(resources, native, [], batch_size, frames_per_batch, num_workers=0)

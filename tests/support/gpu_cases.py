@@ -117,12 +117,9 @@ def _frames(folder: Path) -> Path:
     )
 
 
-def _clips(share_frames: bool) -> Callable[[Path], dict[str, Any]]:
-    return lambda folder: {
-        "source": FrameSequenceDataProvider(_frames(folder), 4, share_frames=share_frames),
-        "batch_size": 3,
-        "steps": [FrameSequenceDecoder(on_gpu=True)],
-    }
+def _clips(folder: Path) -> dict[str, Any]:
+    source = FrameSequenceDataProvider(_frames(folder), 4)
+    return {"source": source, "batch_size": 3, "steps": [FrameSequenceDecoder(on_gpu=True)]}
 
 
 def _photos_on_disk(folder: Path) -> dict[str, Any]:
@@ -219,8 +216,7 @@ CASES: dict[str, GpuCase] = {
     ),
     "pad different sizes": GpuCase(_rig(decoder, lambda: PaddingToUniform("image", 0), ragged="list")),
     "different sizes": GpuCase(_rig(decoder, ragged="list")),
-    "frame sequences, shared": GpuCase(_clips(True), "frames", mean=0.0, share=0.0),
-    "frame sequences": GpuCase(_clips(False), "frames", mean=0.0, share=0.0),
+    "frame sequences": GpuCase(_clips, "frames", mean=0.0, share=0.0),
     "files of a reader": GpuCase(_photos_on_disk, levels=NORMALIZED),
     "frames of a reader": GpuCase(_frames_on_disk, "frames", levels=1 / 255, mean=0.01),
     "videos": GpuCase(_videos(True), "frames", levels=1 / 255, mean=3.0, share=0.05),

@@ -1,4 +1,4 @@
-"""Sequences of frames, decoded in the graph: those of DALI's reader, and each frame only once."""
+"""Sequences of frames, decoded in the graph: those of DALI's reader."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     ImageDecoder,
     PipelineStepBase,
 )
-from accvlab.dali_pipeline_framework.processing_steps.image import image_decoders
 from accvlab.dali_pipeline_framework.providers import (
     ConcatDataProvider,
     DataProvider,
@@ -77,8 +76,8 @@ trees = st.dictionaries(folders, st.sets(names, max_size=9), min_size=1, max_siz
 
 
 @settings(max_examples=examples(7, 40), deadline=None)
-@given(trees, st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.integers(1, 5), st.booleans())
-def test_sequences_are_those_of_dali(tree, length, step, stride, batch_size, share_frames):
+@given(trees, st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.integers(1, 5))
+def test_sequences_are_those_of_dali(tree, length, step, stride, batch_size):
     with tempfile.TemporaryDirectory() as folder:
         root = write_frames(Path(folder), tree)
         expected = by_dali(root, length, step=step, stride=stride)
@@ -86,7 +85,7 @@ def test_sequences_are_those_of_dali(tree, length, step, stride, batch_size, sha
             with pytest.raises(SettingError, match="There must be at least one complete clip"):
                 FrameSequenceDataProvider(root, length, step=step, stride=stride)
             return
-        provider = FrameSequenceDataProvider(root, length, step=step, stride=stride, share_frames=share_frames)
+        provider = FrameSequenceDataProvider(root, length, step=step, stride=stride)
         assert provider.get_number_of_samples() == len(expected)
         found = sequences(provider, batch_size)
     assert len(found) == len(expected)
@@ -95,10 +94,9 @@ def test_sequences_are_those_of_dali(tree, length, step, stride, batch_size, sha
 
 
 @pytest.mark.parametrize("image_type", [types.RGB, types.BGR, types.GRAY])
-@pytest.mark.parametrize("share_frames", [False, True])
-def test_image_types(tmp_path, image_type, share_frames):
+def test_image_types(tmp_path, image_type):
     write_frames(tmp_path, {"a": 6})
-    provider = FrameSequenceDataProvider(tmp_path, 3, share_frames=share_frames)
+    provider = FrameSequenceDataProvider(tmp_path, 3)
     found = sequences(provider, steps=[FrameSequenceDecoder(image_type=image_type)])
     expected = by_dali(tmp_path, 3, image_type=image_type)
     for sample, sequence in zip(found, expected, strict=True):
@@ -118,7 +116,7 @@ def test_the_output_has_a_layout(tmp_path):
     assert output.shape() == [(3, 4, 5, 3)] * 3
 
 
-# --- sharing ---------------------------------------------------------------------------------------------
+# --- samplers, wrappers and rigs --------------------------------------------------------------------------
 
 
 PLACES = {"paths_name": "paths", "recording_name": "recording", "first_frame_number_name": "first"}
@@ -157,7 +155,6 @@ def test_streams_of_different_sizes_in_any_order(length, stride, step, batch_siz
             stride=stride,
             step=step,
             tail=tail,
-            share_frames=True,
             padding_name="padding",
             **PLACES,
         )
@@ -172,62 +169,21 @@ def test_streams_of_different_sizes_in_any_order(length, stride, step, batch_siz
             assert not any(sample["padding"].any() for sample in samples)
 
 
-@pytest.fixture
-def read_names(monkeypatch):
-    """Names of the files that are read in this process."""
-    from accvlab.dali_pipeline_framework.providers.files.storage import Storage
-
-    names = []
-    read = Storage.read_bytes
-    monkeypatch.setattr(Storage, "read_bytes", lambda self, name: names.append(name) or read(self, name))
-    return names
-
-
-def num_sent(provider, indices):
-    """Number of encoded frames in the samples of a batch that are no placeholders."""
-    samples = provider.load_batch(indices, range(len(indices)))
-    return sum(image.size > 20 for sample in samples for image in sample["frames"]["encoded"].values())
-
-
-def test_each_frame_of_a_batch_is_read_and_sent_once(tmp_path, read_names):
-    write_frames(tmp_path, {"a": 12})
-    provider = FrameSequenceDataProvider(tmp_path, 4)
-    assert provider.loads_batches
-    assert num_sent(provider, [0, 1, 2, 5]) == 9
-    assert sorted(read_names) == [f"a/{number:05}.png" for number in range(9)]
-    read_names.clear()
-    assert num_sent(provider, [5, 3, 5]) == 6
-    assert len(read_names) == 6
-    alone = FrameSequenceDataProvider(tmp_path, 4, share_frames=False)
-    assert not alone.loads_batches
-    assert num_sent(alone, [0, 1, 2, 5]) == 16
-
-
-@pytest.mark.parametrize(("step", "stride", "shares"), [(1, 1, True), (3, 1, True), (4, 1, False), (2, 4, True)])
-def test_frames_are_shared_where_sequences_can_overlap(tmp_path, step, stride, shares):
-    write_frames(tmp_path, {"a": 20})
-    provider = FrameSequenceDataProvider(tmp_path, 4, step=step, stride=stride)
-    assert provider.loads_batches == shares
-    assert ("frames.places" in provider.sample_data_structure.field_names_flat) == shares
-    assert repr(provider).endswith("1 recording(s), frames are shared)") == shares
-
-
 def test_samples_of_get_data_are_good_in_any_batch(tmp_path):
     sizes = mixed_tree(tmp_path)
-    parts = [FrameSequenceDataProvider(tmp_path, 3, share_frames=True, **PLACES) for _ in range(2)]
+    parts = [FrameSequenceDataProvider(tmp_path, 3, **PLACES) for _ in range(2)]
     whole = ConcatDataProvider(parts)
     samples = check(sequences(whole, 5, shuffle=True, seed=2), 3, sizes)
     assert len(samples) == 2 * parts[0].get_number_of_samples()
 
 
-def test_an_iterable_input_shares_too(tmp_path, read_names):
+def test_an_iterable_input(tmp_path):
     write_frames(tmp_path, {"a": 11})
     provider = FrameSequenceDataProvider(tmp_path, 4, **PLACES)
     data_input = SamplerInputIterable(provider, ShuffledSampler(8, 4, shuffle=False))
     with make_loader(data_input, 4, steps=[FrameSequenceDecoder()]) as loader:
         samples = [sample for batch in loader for sample in samples_of(batch)]
     assert [sample["first"] for sample in check(samples, 4)] == [*range(8)]
-    assert len(read_names) == 7 + 7
 
 
 def test_conditionals_and_one_sample_per_batch(tmp_path):
@@ -248,12 +204,9 @@ def test_conditionals_and_one_sample_per_batch(tmp_path):
 
 def test_long_sequences(tmp_path):
     write_frames(tmp_path, {"a": 70})
-    for length, shares in ((64, True), (65, False)):
+    for length in (64, 65):
         provider = FrameSequenceDataProvider(tmp_path, length, **PLACES)
-        assert provider.loads_batches == shares
         assert len(check(sequences(provider), length)) == 70 - length + 1
-    with pytest.raises(SettingError, match="more than 64 frames cannot share them, got `sequence_length=65`"):
-        FrameSequenceDataProvider(tmp_path, 65, share_frames=True)
 
 
 def test_rigs(tmp_path):
@@ -275,13 +228,11 @@ def test_rigs(tmp_path):
 # --- operators -------------------------------------------------------------------------------------------
 
 
-def rig_of_frames(root, num_cameras=3, length=4, share_frames=True):
+def rig_of_frames(root, num_cameras=3, length=4):
     cameras = [f"{number}" for number in range(num_cameras)]
     for camera in cameras:
         write_frames(root, {f"s/{camera}": length + 3})
-    return FrameSequenceDataProvider(
-        FrameFolders(root, cameras=cameras), length, share_frames=share_frames, **PLACES
-    )
+    return FrameSequenceDataProvider(FrameFolders(root, cameras=cameras), length, **PLACES)
 
 
 def defined(provider, steps, device_id=None):
@@ -290,16 +241,15 @@ def defined(provider, steps, device_id=None):
     return definition.get_dali_pipeline(num_threads=1, py_num_workers=0, device_id=device_id)
 
 
-@pytest.mark.parametrize(("share_frames", "on_cpu", "on_gpu"), [(True, 201, 48), (False, 57, 18)])
-def test_one_operator_decodes_the_frames_of_all_cameras(tmp_path, share_frames, on_cpu, on_gpu, monkeypatch):
-    provider = rig_of_frames(tmp_path, share_frames=share_frames)
+def test_one_operator_decodes_the_frames_of_all_cameras(tmp_path, monkeypatch):
+    provider = rig_of_frames(tmp_path)
     on_the_cpu = counts_of(defined(provider, [FrameSequenceDecoder(on_gpu=True)]))
     assert on_the_cpu.num_decoders == 1
     pretend_gpus(monkeypatch)
     counts = checked_by_dali(defined(provider, [FrameSequenceDecoder(on_gpu=True)], device_id=0))
     assert counts.num_decoders == 1
     assert counts.names["mixed", "decoders__Image"] == 1
-    assert (counts.computing_on_cpu, counts.on("gpu", "mixed")) == (on_cpu, on_gpu)
+    assert (counts.computing_on_cpu, counts.on("gpu", "mixed")) == (11, 18)
 
 
 def test_more_frames_than_entries_of_the_batch_are_decoded_in_parts(tmp_path):
@@ -373,37 +323,13 @@ def test_cameras_in_an_array_in_a_wrapper(tmp_path):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("share_frames", [True, False])
-def test_with_a_gpu_as_without(tmp_path, share_frames):
-    provider = rig_of_frames(tmp_path, share_frames=share_frames)
+def test_with_a_gpu_as_without(tmp_path):
+    provider = rig_of_frames(tmp_path)
     steps = [FrameSequenceDecoder(on_gpu=True)]
     found, expected = (sequences(provider, steps=steps, device_id=device_id) for device_id in (0, None))
     for sample, other in zip(found, expected, strict=True):
         for camera in range(3):  # PNG files, which have the same pixels
             assert np.array_equal(sample[f"{camera}"]["frames"], other[f"{camera}"]["frames"])
-
-
-def test_no_region_without_pixels_is_pasted(tmp_path, monkeypatch):
-    """The GPU would copy all of a strip from the image of such a region."""
-    regions = []
-    paste = fn.multi_paste
-    monkeypatch.setattr(
-        image_decoders.fn,
-        "multi_paste",
-        lambda *images, **settings: regions.append(settings.get("shapes")) or paste(*images, **settings),
-    )
-    sent = np.array([[1, 1, 0, 0], [0, 0, 0, 0], [0, 1, 1, 0]], np.int32)
-    images = [np.full((2, 3, 3), value, np.uint8) for value in (5, 7)] + [np.zeros((1, 1, 3), np.uint8)] * 2
-
-    @pipeline_def(batch_size=1, num_threads=1, device_id=None)
-    def joined():
-        nodes = [fn.reshape(types.Constant(image, device="cpu"), layout="HWC") for image in images]
-        clip = image_decoders._joined(nodes, types.Constant(sent, device="cpu"), 3)
-        return clip, *(region for region in regions[:1] + regions[3:])
-
-    clip, *shapes = [np.array(output[0]) for output in joined().run()]
-    assert clip[:, 0, 0, 0].tolist() == [5, 7, 7, 5]
-    assert [shape.tolist() for shape in shapes] == [[[1, 1], [1, 1], [2, 3], [2, 3]], [[2, 3]] * 4]
 
 
 # --- with samplers and loaders -----------------------------------------------------------------------------
@@ -475,14 +401,13 @@ def test_too_few_frames(tmp_path):
         FrameSequenceDataProvider(tmp_path, 3, stride=3)
 
 
-@pytest.mark.parametrize("share_frames", [False, True])
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
-def test_frames_of_different_sizes(tmp_path, share_frames, kind):
+def test_frames_of_different_sizes(tmp_path, kind):
     write_frames(tmp_path, {"a": 5})
     Image.fromarray(np.zeros((4, 6, 3), np.uint8)).save(tmp_path / "a" / "00003.png", kind)
     for number in (0, 1, 2, 4):
         Image.fromarray(np.zeros((4, 5, 3), np.uint8)).save(tmp_path / "a" / f"{number:05}.png", kind)
-    provider = FrameSequenceDataProvider(tmp_path, 2, share_frames=share_frames)
+    provider = FrameSequenceDataProvider(tmp_path, 2)
     message = r"in recording 'a' '.*00002.png' has 5 x 4 and '.*00003.png' has 6 x 4 pixels"
     with pytest.raises(SourceError, match=message):
         loaded(provider)
@@ -491,25 +416,24 @@ def test_frames_of_different_sizes(tmp_path, share_frames, kind):
     assert provider.get_data(1) is not None
 
 
-@each_value(orientation=[5, 6, 7, 8], share_frames=[False, True])
-def test_frames_of_different_sizes_that_only_the_decoder_knows(tmp_path, share_frames, orientation):
+@each_value(orientation=[5, 6, 7, 8])
+def test_frames_of_different_sizes_that_only_the_decoder_knows(tmp_path, orientation):
     write_frames(tmp_path, {"a": 6})
     for number in range(6):
         exif = Image.Exif()
         exif[ExifTags.Base.Orientation] = orientation if number == 3 else 1  # the decoder turns it by 90 degrees
         image = Image.fromarray(np.zeros((4, 5, 3), np.uint8))
         image.save(tmp_path / "a" / f"{number:05}.png", "JPEG", exif=exif)
-    provider = FrameSequenceDataProvider(tmp_path, 2, share_frames=share_frames)
+    provider = FrameSequenceDataProvider(tmp_path, 2)
     with pytest.raises(GraphError, match=r"sample 2 \(.*\), field frames") as caught:
         loaded(provider, 5)
     assert caught.value.sample_indices == (2, 3)
 
 
-@pytest.mark.parametrize("share_frames", [False, True])
-def test_unreadable_frames_are_named(tmp_path, share_frames):
+def test_unreadable_frames_are_named(tmp_path):
     write_frames(tmp_path, {"a": 9})
     (tmp_path / "a" / "00004.png").write_bytes(b"no image")
-    provider = FrameSequenceDataProvider(tmp_path, 3, share_frames=share_frames)
+    provider = FrameSequenceDataProvider(tmp_path, 3)
     with pytest.raises(GraphError) as caught:
         loaded(provider, 7)
     assert caught.value.sample_indices == (2, 3, 4)
@@ -527,8 +451,6 @@ def test_sample_indices(tmp_path):
     for index in (-1, 3):
         with pytest.raises(SettingError, match=rf"must be in \[0, 2\], got {index}"):
             provider.get_data(index)
-        with pytest.raises(SettingError, match=rf"must be in \[0, 2\], got {index}"):
-            list(provider.load_batch([0, index], [0, 1]))
 
 
 # --- the format ---------------------------------------------------------------------------------------------
@@ -570,12 +492,6 @@ def test_a_group_that_is_no_sequence_of_frames_is_just_a_group():
         (
             group_of(frames=group_of(encoded=SampleDataGroup.create_data_field_array(DT.FLOAT, 2))),
             "its 'encoded' must be UINT8 .*got FLOAT, FLOAT",
-        ),
-        (
-            group_of(
-                frames=group_of(encoded=SampleDataGroup.create_data_field_array(DT.UINT8, 2), places=DT.UINT8)
-            ),
-            "its 'places' must be an INT32 field",
         ),
         (
             group_of(other=group_of(a=DT.UINT8)),

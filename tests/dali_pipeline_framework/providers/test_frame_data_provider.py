@@ -389,14 +389,11 @@ def test_images_that_cannot_be_decoded_are_named(tmp_path):
             list(loader)
 
 
-@pytest.mark.parametrize("share_frames", [True, False])
 @pytest.mark.parametrize("name", ["1.bmp", "1.png"])  # whose header is not read; one that could be turned
-def test_other_sizes_that_only_decoding_tells(tmp_path, name, share_frames):
+def test_other_sizes_that_only_decoding_tells(tmp_path, name):
     write_frames(tmp_path, {"a": ["0.png", "2.png"]}, height=4, width=5)
     Image.fromarray(np.zeros((5, 4, 3), np.uint8)).save(tmp_path / "a" / name)
-    data_input = SamplerInputCallable(
-        FrameSequenceDataProvider(tmp_path, 2, share_frames=share_frames), ShuffledSampler(2, shuffle=False)
-    )
+    data_input = SamplerInputCallable(FrameSequenceDataProvider(tmp_path, 2), ShuffledSampler(2, shuffle=False))
     message = rf"sample 0 \(.*0.png, .*{name}\).*: the frames of a sequence must have the same size"
     with (
         make_loader(data_input, 1, steps=[FrameSequenceDecoder()]) as loader,

@@ -11,19 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import types
-from support.frame_trees import sequences, write_frames
-from support.laws import each_value, examples
+from support.frame_trees import write_frames
+from support.laws import examples
 from support.loaders import make_loader
 from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework.errors import GraphError, SourceError
 from accvlab.dali_pipeline_framework.inputs import DataProvider, SamplerInputCallable
-from accvlab.dali_pipeline_framework.processing_steps import FrameSequenceDecoder, ImageDecoder
+from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
 from accvlab.dali_pipeline_framework.providers import (
     ClipDataProvider,
     ConcatDataProvider,
     FileDataProvider,
-    FrameSequenceDataProvider,
     ReplayedDrawsProvider,
 )
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
@@ -231,47 +230,3 @@ def test_a_file_that_cannot_be_decoded_is_named(tmp_path: Any, as_clips: bool) -
         list(loader)
     assert caught.value.sample_indices == ((3, 4) if as_clips else (4,))
     assert str(bad) in str(caught.value)
-
-
-class TestSharedFrames:
-    """Frames that sequences of a batch share are shared behind wrappers too."""
-
-    @pytest.fixture
-    def folders(self, tmp_path: Any) -> list[Any]:
-        return [write_frames(tmp_path / name, {name: number}) for name, number in (("a", 9), ("b", 7), ("c", 8))]
-
-    @each_value(batch_size=[1, 3, 5, 8], shuffle=[False, True])
-    def test_of_several_data_sets_in_a_batch(self, folders: list[Any], batch_size: int, shuffle: bool) -> None:
-        def joined(share_frames: bool) -> ConcatDataProvider:
-            return ConcatDataProvider(
-                [
-                    FrameSequenceDataProvider(folder, 3, share_frames=share_frames, paths_name="paths")
-                    for folder in folders
-                ]
-            )
-
-        assert joined(True).loads_batches
-        shared, alone = (sequences(joined(shares), batch_size, shuffle=shuffle) for shares in (True, False))
-        assert len(shared) == len(alone) == 18
-        for sample, expected in zip(shared, alone, strict=True):
-            assert sample["paths"] == expected["paths"]
-            np.testing.assert_array_equal(sample["frames"], expected["frames"])
-
-    def test_each_frame_is_sent_once(self, folders: list[Any]) -> None:
-        whole = ConcatDataProvider([FrameSequenceDataProvider(folder, 3) for folder in folders[:2]])
-        samples = whole.load_batch([0, 7, 1, 8, 2], range(5))  # frames 0 to 4 of a, 0 to 3 of b
-        sizes = [image.size for sample in samples for image in sample["frames"]["encoded"].values()]
-        assert sum(size > 20 for size in sizes) == 5 + 4
-
-    def test_in_clips_of_sequences(self, folders: list[Any]) -> None:
-        def clips(share_frames: bool) -> ClipDataProvider:
-            provider = FrameSequenceDataProvider(folders[0], 3, share_frames=share_frames)
-            return ClipDataProvider(provider, Clips([7], 2, tail="repeat"), "steps")
-
-        assert clips(True).loads_batches
-        shared, alone = (sequences(clips(shares), 3, steps=[FrameSequenceDecoder()]) for shares in (True, False))
-        for sample, expected in zip(shared, alone, strict=True):
-            for position in range(2):
-                np.testing.assert_array_equal(
-                    sample["steps"][position]["frames"], expected["steps"][position]["frames"]
-                )

@@ -340,8 +340,9 @@ class TestTables:
         with pytest.raises(FileError, match=pattern):
             opened(copy, tmp_path)
 
-    def test_must_have_tokens_once(self, copy, tmp_path):
-        with changed_table(copy, "sample") as records_:
+    @pytest.mark.parametrize("table", ["sample", "sample_data"])
+    def test_must_have_tokens_once(self, copy, tmp_path, table):
+        with changed_table(copy, table) as records_:
             records_[1]["token"] = token = records_[0]["token"]
         with pytest.raises(FileError, match=f"each token once, but has '{token}' several times"):
             opened(copy, tmp_path)

@@ -3,25 +3,24 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, SupportsIndex, TypeAlias, get_args
+from typing import Any, SupportsIndex, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ...checks import choice, flag, whole_number
+from ...checks import choice, whole_number
 from ...errors import FileError, SettingError
 from ...limits.image_limits import claimed_size
 from ...sample_data import SampleDataGroup
-from ...sample_data.formats import ENCODED_IMAGE, ENCODED_NAME, MOST_FRAMES_TO_SHARE, PLACES_NAME
+from ...sample_data.formats import ENCODED_IMAGE, ENCODED_NAME
 from ...sample_data.names import Name
 from ...sampling.plans.clips import Clips, ClipTail, PlayedClips
 from ...unknown_arguments import explains_unknown_arguments, in_settings
 from ..files.storage import StoragePath
-from ..sample_loading import add_note, name_sample
+from ..sample_loading import add_note
 from .camera_rigs import Int64Array, OptionalField, RigProviderBase, TimeArray
 from .frame_folders import FrameFolders, FrameIndex, frame_folders, index_frames
 
@@ -166,89 +165,8 @@ class FrameDataProvider(FrameProviderBase):
         return f"{type(self).__name__}({found}, {len(self._index.recordings)} sequence(s))"
 
 
-Int32Array = npt.NDArray[np.int32]
-
-
-class FrameLayout(NamedTuple):
-    """Which frames the samples of a batch carry, and where each window finds its own.
-
-    Attributes:
-        carried: ``(n, F)`` int64, the frame in each field of a window's sample, -1 for none.
-        places: ``(n, 3, F)`` int32. Row 0: whether each field carries a frame (1 or 0). Row 1, 2: the slot of the
-            window that carries each frame of the window, in the order of play, and the field in which it does. In
-            windows that do not share, row 1 is -1: they carry their own frames, in that order.
-        complete_with: ``(n,)`` int64, the last of the windows that carry a frame of each window.
-    """
-
-    carried: Int64Array
-    places: Int32Array
-    complete_with: Int64Array
-
-
-def lay_out_frames(frames: Int64Array, sequences: Int64Array, slots: Int64Array) -> FrameLayout:
-    """Lay out the frames of the windows of one batch.
-
-    Windows share if a frame of theirs occurs more than once in the batch. The distinct frames of all of them in a
-    sequence, in order, are assigned to these windows in turns: a field is decoded for all samples at once, by
-    several threads, so the first fields should be full. With four windows, of which the third does not share::
-
-        window    frames               fields carry         places
-          0       10  11  12  13       10  13   -   -       0.0 1.0 3.0 0.1
-          1       11  12  13  14       11  14   -   -       1.0 3.0 0.1 1.1
-          2       40  41  42  43       40  41  42  43
-          3       12  13  14  15       12  15   -   -       3.0 0.1 1.1 3.1
-
-    Args:
-        frames: ``(n, F)`` int64, the frames of each window.
-        sequences: ``(n,)`` int64, the sequence of each window. Windows borrow only within their sequence, so that
-            frames of different sizes do not meet.
-        slots: ``(n,)`` int64, the position of each window in the whole batch.
-    """
-    length = frames.shape[1]
-    layout = lay_out_alone(frames)
-    _, inverse, counts = np.unique(frames, return_inverse=True, return_counts=True)
-    is_sharing = (counts[inverse.reshape(frames.shape)] > 1).any(axis=1)
-    for sequence in np.unique(sequences[is_sharing]):
-        windows = np.flatnonzero(is_sharing & (sequences == sequence))
-        distinct, positions = np.unique(frames[windows], return_inverse=True)
-        positions = positions.reshape(-1, length)  # (windows, F), in `distinct`
-        dealt = np.full((length, len(windows)), -1, np.int64)
-        dealt.flat[: len(distinct)] = distinct
-        carriers = windows[positions % len(windows)]  # (windows, F)
-        layout.carried[windows] = dealt.T
-        layout.places[windows, 0] = layout.carried[windows] >= 0
-        layout.places[windows, 1] = slots[carriers]
-        layout.places[windows, 2] = positions // len(windows)
-        layout.complete_with[windows] = carriers.max(axis=1)
-    return layout
-
-
-def lay_out_alone(frames: Int64Array) -> FrameLayout:
-    """Lay out windows, ``(n, F)`` frames, each of which carries its own frames."""
-    num_windows, length = frames.shape
-    places = np.empty((num_windows, 3, length), np.int32)
-    places[:, 0], places[:, 1], places[:, 2] = 1, -1, np.arange(length)
-    return FrameLayout(frames.copy(), places, np.arange(num_windows))
-
-
-def can_overlap(sequence_length: int, stride: int, step: int) -> bool:
-    """Whether two windows of a data set can have a frame in common."""
-    # Starts that differ by d frames share some iff d is a multiple of both, and smaller than the span.
-    return math.lcm(stride, step) <= (sequence_length - 1) * stride
-
-
 UInt8Array = npt.NDArray[np.uint8]
 Sizes: TypeAlias = dict[tuple[int, int], tuple[int, int]]  # (frame, camera) -> (height, width)
-
-# An image of one pixel (a PPM file), for fields that carry no frame.
-_NO_FRAME: UInt8Array = np.frombuffer(b"P6\n1 1\n255\n\0\0\0", np.uint8)
-
-
-class _UnreadableFrame(Exception):  # noqa: N818
-    def __init__(self, frame: int, error: FileError) -> None:
-        super().__init__(frame)
-        self.frame = frame
-        self.error = error
 
 
 class FrameSequenceDataProvider(FrameProviderBase):
@@ -263,19 +181,12 @@ class FrameSequenceDataProvider(FrameProviderBase):
 
         one camera                             cameras={"front": ..., "rear": ...}
           frames                                 front
-            encoded: [0], [1], ...: UINT8          frames
-            places: INT32, with sharing              encoded, places
+            encoded: [0], [1], ...: UINT8          frames: encoded
           [paths: [0], [1], ...: STRING]           [paths]
           [padding: BOOL, (F,)]                  rear: as front
           [recording: STRING]                    [padding, recording, recording number, first frame number]
           [recording number: INT32]
           [first frame number: INT32]
-
-    **Sharing.** With ``share_frames``, sequences of a batch that overlap share their frames: each frame is read,
-    sent and decoded once per batch. The fields ``encoded`` then hold the frames of the batch in any order, and
-    ``places`` says where those of each sequence are. The inputs of this package load such samples by
-    `load_batch`, also behind the providers of this package that wrap others. A sample of `get_data` has all of its
-    frames.
 
     Attributes:
         clips: Which frames the sequences have.
@@ -296,7 +207,6 @@ class FrameSequenceDataProvider(FrameProviderBase):
         step: SupportsIndex = 1,
         stride: SupportsIndex = 1,
         tail: ClipTail = "drop",
-        share_frames: bool | None = None,
         frames_name: Name = "frames",
         paths_name: Name | None = None,
         padding_name: Name | None = None,
@@ -312,8 +222,6 @@ class FrameSequenceDataProvider(FrameProviderBase):
             step: Frames from the start of a sequence to the start of the next one of the recording.
             stride: Frames from one frame of a sequence to the next.
             tail: What happens to sequences that are not complete at the end of a recording, see `Clips`.
-            share_frames: Whether sequences of a batch share frames; they have at most 64 frames then. None: if
-                two sequences of the data set can have a frame in common.
             frames_name: Name of the group of frames.
             paths_name: Name for the array of the full paths or URLs.
             padding_name: Name for which frames are padding, ``(F,)``; some are only with ``tail="mark"``.
@@ -330,13 +238,6 @@ class FrameSequenceDataProvider(FrameProviderBase):
         advice = "It counts forward; with `sequence_length * stride` sequences lie one behind the other."
         step = whole_number(step, "step", at_least=1, advice=advice)
         choice(tail, "tail", get_args(ClipTail))
-        is_too_long = length > MOST_FRAMES_TO_SHARE
-        if share_frames and is_too_long:
-            rule = f"Sequences of more than {MOST_FRAMES_TO_SHARE} frames cannot share them"
-            raise SettingError(f"{rule}, got `sequence_length={length}` and `share_frames={share_frames!r}`.")
-        if share_frames is None:
-            share_frames = not is_too_long and can_overlap(length, stride, step)
-        self._shares = flag(share_frames, "share_frames")
         self._index = index = index_frames(frame_folders(folders))
         try:
             self.clips = Clips(index.sequence_lengths, length, stride=stride, step=step, tail=tail)
@@ -345,8 +246,6 @@ class FrameSequenceDataProvider(FrameProviderBase):
         self._has_paths, self._has_padding = paths_name is not None, padding_name is not None
         frames = SampleDataGroup()
         frames.add_data_field_array(ENCODED_NAME, types.DALIDataType.UINT8, length, ndim=1, content=ENCODED_IMAGE)
-        if self._shares:
-            frames.add_data_field(PLACES_NAME, types.DALIDataType.INT32, ndim=2)
         of_camera = SampleDataGroup()
         of_camera.add_data_group_field(frames_name, frames)
         if paths_name is not None:
@@ -361,111 +260,55 @@ class FrameSequenceDataProvider(FrameProviderBase):
         """Get the number of sequences."""
         return self.clips.num_clips
 
-    @property
-    def loads_batches(self) -> bool:
-        """Whether sequences of a batch share frames."""
-        return self._shares
-
     # --- loading ----------------------------------------------------------------------------------------
 
     def describe_sample(self, sample_index: int) -> str:
         """The paths of the frames of a sequence."""
-        return self._index.describe(self._play([sample_index]).frames[0].tolist())
+        return self._index.describe(self._play(sample_index).frames[0].tolist())
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
-        """Read one sequence, which shares frames with no other.
+        """Read one sequence.
 
         Raises:
             SettingError: Also an IndexError; there is no such sequence.
             FileError: A file cannot be read, or two frames of a camera have different sizes.
         """
-        played = self._play([sample_index])
-        return next(self._load([sample_index], played, lay_out_alone(played.frames)))
-
-    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
-        """Read the sequences of a batch, each frame once if they share frames, see `get_data`."""
-        if not self._shares:
-            return map(self.get_data, sample_indices)
-        played = self._play(sample_indices)
-        layout = lay_out_frames(played.frames, played.sequences, np.asarray(slots, np.int64))
-        return self._load(sample_indices, played, layout)
-
-    def _load(
-        self, sample_indices: Sequence[int], played: PlayedClips, layout: FrameLayout
-    ) -> Iterator[SampleDataGroup]:
-        sizes: Sizes = {}
-        for window in range(len(played.frames)):
-            try:
-                files = self._read_all(layout.carried[window].tolist(), sizes)
-            except _UnreadableFrame as unreadable:
-                # The frame may be carried for other sequences than this one.
-                users = np.flatnonzero((played.frames == unreadable.frame).any(axis=1))
-                name_sample(unreadable.error, sample_indices[users[0]])
-                raise unreadable.error from unreadable.error.__cause__
-            for complete in np.flatnonzero(layout.complete_with == window).tolist():
-                try:
-                    self._check_sizes(played.frames[complete], sizes)
-                except FileError as error:
-                    name_sample(error, sample_indices[complete])
-                    raise
-            yield self._make_sample(files, layout.places[window], played.frames[window], played.is_padding[window])
-
-    def _play(self, sample_indices: Sequence[int]) -> PlayedClips:
-        return self.clips.play(np.array([self._checked(sample) for sample in sample_indices], np.int64))
-
-    def _read_all(self, frames: list[int], sizes: Sizes) -> list[list[UInt8Array]]:
-        """Read the files of frames for each camera, a repeated one once; -1 is none."""
-        files: list[list[UInt8Array]] = []
+        played = self._play(sample_index)
+        frames = played.frames[0].tolist()
+        flat: list[Any] = []
         for camera in range(self._index.num_cameras):
-            read: dict[int, UInt8Array] = {-1: _NO_FRAME}
-            for frame in frames:
-                if frame not in read:
-                    read[frame] = self._read(frame, camera, sizes)
-            files.append([read[frame] for frame in frames])
-        return files
+            files = {frame: self._read(frame, camera) for frame in dict.fromkeys(frames)}
+            self._check_sizes(files, camera)
+            flat += [files[frame] for frame in frames]
+            if self._has_paths:
+                flat += [self._index.encoded_path(frame, camera) for frame in frames]
+        if self._has_padding:
+            flat.append(played.is_padding[0])
+        sample = self.new_sample()
+        sample.set_data([*flat, *self._index.places(frames[0], self._has_places)])
+        return sample
 
-    def _read(self, frame: int, camera: int, sizes: Sizes) -> UInt8Array:
+    def _play(self, sample_index: int) -> PlayedClips:
+        return self.clips.play(np.array([self._checked(sample_index)], np.int64))
+
+    def _read(self, frame: int, camera: int) -> UInt8Array:
         index = self._index
         try:
-            content = index.read(frame, camera)
+            return index.read(frame, camera)
         except FileError as error:
             recording = index.recording_names[index.recording_of(frame)]
             add_note(error, f"which is frame {index.numbers[frame]} of recording {recording!r}")
-            raise _UnreadableFrame(frame, error) from error
-        size = claimed_size(content)
-        if size is not None:
-            sizes[frame, camera] = size
-        return content
+            raise
 
-    def _make_sample(
-        self,
-        files: list[list[UInt8Array]],
-        places: Int32Array,
-        frames: Int64Array,
-        is_padding: npt.NDArray[np.bool_],
-    ) -> SampleDataGroup:
-        flat: list[Any] = []
-        for camera, of_camera in enumerate(files):
-            flat += of_camera
-            if self._shares:
-                flat.append(places)
-            if self._has_paths:
-                flat += [self._index.encoded_path(frame, camera) for frame in frames.tolist()]
-        if self._has_padding:
-            flat.append(is_padding)
-        sample = self.new_sample()
-        sample.set_data([*flat, *self._index.places(int(frames[0]), self._has_places)])
-        return sample
-
-    def _check_sizes(self, frames: Int64Array, sizes: Sizes) -> None:
+    def _check_sizes(self, files: Mapping[int, UInt8Array], camera: int) -> None:
         """Raise for frames of different sizes, where they are known here: errors in the graph name no files."""
-        for camera in range(self._index.num_cameras):
-            known = {frame: sizes[frame, camera] for frame in frames.tolist() if (frame, camera) in sizes}
-            # Sorted, since decoders may rotate an image by its EXIF orientation.
-            if len({(min(size), max(size)) for size in known.values()}) > 1:
-                raise FileError(self._describe_sizes(camera, known))
+        sizes = {frame: claimed_size(content) for frame, content in files.items()}
+        known = {frame: size for frame, size in sizes.items() if size is not None}
+        # Sorted, since decoders may rotate an image by its EXIF orientation.
+        if len({(min(size), max(size)) for size in known.values()}) > 1:
+            raise FileError(self._describe_sizes(camera, known))
 
-    def _describe_sizes(self, camera: int, known: dict[int, tuple[int, int]]) -> str:
+    def _describe_sizes(self, camera: int, known: Mapping[int, tuple[int, int]]) -> str:
         index = self._index
         first = next(iter(known))
         other = next(frame for frame in known if sorted(known[frame]) != sorted(known[first]))
@@ -489,7 +332,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
         """Summarise what was found."""
         clips = self.clips
         found = self._index.summary(f"{clips.num_clips} sequences of {clips.sequence_length} frames")
-        return f"{type(self).__name__}({found}{', frames are shared' if self._shares else ''})"
+        return f"{type(self).__name__}({found})"
 
 
 def _describe_longest(index: FrameIndex) -> str:

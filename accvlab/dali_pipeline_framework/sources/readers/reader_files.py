@@ -101,19 +101,21 @@ def require_openable(operator: str, paths: Iterable[str], *, are_named: bool = F
     try:
         for path in paths:
             if not is_file_or_missing(path):
-                why = "it is no regular file, but a pipe, a socket or a device"
-                raise SettingError(f"fn.{operator} cannot read {path!r}: {why}.")
-            if are_named and not is_url(path) and not os.access(path, os.R_OK):
+                unreadable.append(f"{path!r} is no regular file, but a pipe, a socket or a device")
+            elif are_named and not is_url(path) and not os.access(path, os.R_OK):
                 why = "must not be read (permissions)" if os.path.exists(path) else "does not exist"
                 unreadable.append(f"{path!r} {why}")
     except OSError as error:  # from listing them
         message = f"fn.{operator} cannot read {error.filename!r}: {error.strerror}."
         raise error_that_is_also(FileError, [type(error)], message) from error
     if unreadable:
-        raise SettingError(
-            f"fn.{operator} cannot read {len(unreadable)} of its files: {listed(unreadable, 5)}. Leave them out, "
-            f"or give paths that are absolute, or relative to `file_root` (else to the folder of `file_list`)."
-        )
+        advice = "Leave them out"
+        if are_named:
+            advice += (
+                ", or give paths that are absolute, or relative to `file_root` (else to the folder of `file_list`)"
+            )
+        listing = listed(unreadable, 5)
+        raise SettingError(f"fn.{operator} cannot read {len(unreadable)} of its files: {listing}. {advice}.")
 
 
 def is_on_s3(path: Any) -> bool:

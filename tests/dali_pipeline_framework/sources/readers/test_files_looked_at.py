@@ -89,8 +89,14 @@ def test_sockets_and_devices_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("socket")
         for path in ("socket", "/dev/zero"):
-            with pytest.raises(SettingError, match=f"'{path}': it is no regular file, but a pipe, a socket or a"):
+            with pytest.raises(SettingError, match=f"1 of its files: '{path}' is no regular file, but a pipe, a"):
                 FileReader(files=[path])
+
+
+def test_all_files_that_cannot_be_read_are_named_together() -> None:
+    both = "2 of its files: 'gone.jpg' does not exist, '/dev/zero' is no regular file, but a pipe, a socket or"
+    with pytest.raises(SettingError, match=both):
+        FileReader(files=["gone.jpg", "/dev/zero"])
 
 
 def test_folders_and_lists_that_cannot_be_read_are_named(tmp_path: Path) -> None:
