@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from .installation import explained, warn_of_two_wheels
+
 
 def public_names(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Make ``__getattr__`` and ``__dir__`` (PEP 562) of a package out of its stub; they know ``__all__``, too.
@@ -40,8 +42,13 @@ def public_names(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
         if module_of()[name] == package:
             value = importlib.import_module(f"{package}.{name}")
         else:
-            # As `from ... import name` does: the name may be that of a module.
-            value = getattr(__import__(module_of()[name], fromlist=[name]), name)
+            try:
+                # As `from ... import name` does: the name may be that of a module.
+                value = getattr(__import__(module_of()[name], fromlist=[name]), name)
+            except ImportError as error:
+                raise explained(error) from None
+            if "nvidia.dali" in sys.modules:
+                warn_of_two_wheels()
         setattr(sys.modules[package], name, value)  # the next time it is found without this function
         return value
 

@@ -34,7 +34,8 @@ NAME = "accvlab.dali_pipeline_framework"
 BELOW = {
     "url_secrets": "",
     "errors": "url_secrets",
-    "public_names": "",
+    "installation": "user_warnings",
+    "public_names": "installation",
     "engine.dali": "errors",
     "checks": "errors",
     "user_warnings": "url_secrets",
