@@ -17,10 +17,10 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
-from ..engine.dali.graph_definition import branched, decoder_options
+from ..engine.dali.graph_definition import branched
 from ..engine.dali.texts import failing_with
 from ..errors import FieldValueError
-from ..sample_data.graph_mode import do_not_convert
+from ..sample_data.graph_mode import Decoding, do_not_convert, graph_context
 from .array_packages import needed_package
 from .element_selection import with_row_before
 from .functions import cast_array
@@ -42,9 +42,16 @@ def decoded_in_graph(
     """Decode an image file on the GPU, in a pipeline that has one, or on the CPU; see `ImageDecoder`."""
     if on_gpu and pipeline_has_gpu():
         own = {} if hw_decoder_load == _DEFAULT_LOAD else {"hw_decoder_load": hw_decoder_load}
-        settings = {**decoder_options.get(), **own}
+        settings = {**graph_context.get().decoder_options, **own}
         return fn.decoders.image(encoded, device="mixed", output_type=image_type, **settings)
     return fn.decoders.image(encoded, device="cpu", output_type=image_type)
+
+
+@do_not_convert
+def decoded_in_one_batch(decode: Decoding, files: Sequence[DataNode]) -> Sequence[DataNode]:
+    """Decode files of a sample, with one operator for all of them where the batch of the pipeline has the room."""
+    decode_together = graph_context.get().decode_together
+    return [*map(decode, files)] if decode_together is None else decode_together(decode, files)
 
 
 @do_not_convert

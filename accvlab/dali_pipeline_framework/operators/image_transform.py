@@ -24,8 +24,8 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from ..engine.dali.graph_definition import decoder_options
 from ..errors import FieldValueError, SettingError
+from ..sample_data.graph_mode import graph_context
 from . import functions, image_arrays
 from .functions import constant, failing_with, is_node, transforms
 
@@ -423,7 +423,7 @@ class Resampler:
     def decoded(self, encoded: DataNode, device: str) -> DataNode:
         """Decode the visible part of an image file, as RGB."""
         corner, size = self.decoded_part or (None, None)
-        options = decoder_options.get() if device == "mixed" else {}
+        options = graph_context.get().decoder_options if device == "mixed" else {}
         image: DataNode = fn.decoders.image_slice(
             encoded, start=corner, shape=size, axis_names="HW", device=device, **options
         )

@@ -15,11 +15,10 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ...checks import choice, field_name, flag, probability
-from ...engine.dali.graph_definition import decoded_in_one_batch
 from ...engine.dali.texts import failing_with
 from ...operators import image_arrays
 from ...operators.deferred_images import DeferredImage
-from ...operators.image_pixels import decoded_in_graph
+from ...operators.image_pixels import decoded_in_graph, decoded_in_one_batch
 from ...sample_data import FieldPath, GroupFormat, ImageContent, LeafFormat, SampleDataGroup, formats
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name

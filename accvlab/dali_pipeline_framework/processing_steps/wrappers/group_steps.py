@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from ...checks import flag, listed
-from ...draws.draw_scope import ApplyingToGroup
+from ...draws.draw_scope import in_group
 from ...errors import FormatError, NameTypeError, SettingError
 from ...sample_data import FieldPath, FormatProblem, SampleDataGroup, format_error
 from ...sample_data.graph_mode import do_not_convert
@@ -78,7 +78,7 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in self._selected_paths(data):
-            with ApplyingToGroup(path):
+            with in_group(path):
                 processed = self._processing_step_to_apply(data.get_item_in_path(path))
             if not path:
                 return processed
@@ -94,7 +94,7 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
             selected = data_empty.get_item_in_path(path)
             step = self._processing_step_to_apply
             try:
-                with ApplyingToGroup(path):
+                with in_group(path):
                     processed = step.check_input_data_format_and_set_output_data_format(selected)
             except Exception as error:
                 problems += _problems_below(path, error)
