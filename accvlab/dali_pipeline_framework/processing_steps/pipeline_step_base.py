@@ -366,9 +366,6 @@ class PipelineStepBase(ABC):
     array_form_needs: tuple[str, ...] = ()
     prefers_arrays: bool = False
 
-    # The step that this one applies to parts of the sample, if it wraps one.
-    _processing_step_to_apply: PipelineStepBase | None = None
-
     def __init_subclass__(cls, **arguments: Any) -> None:
         """Let the error for an argument that a step does not have name a similar one.
 
@@ -392,6 +389,11 @@ class PipelineStepBase(ABC):
         has no array form unless it overrides this method, too.
         """
         raise NotImplementedError
+
+    @property
+    def inner_step(self) -> PipelineStepBase | None:
+        """The step that this one applies to parts of the sample; None for a step that applies no other one."""
+        return None
 
     @property
     def has_array_form(self) -> bool:
@@ -485,8 +487,8 @@ class PipelineStepBase(ABC):
         Args:
             data_empty: Format of the sample.
         """
-        wrapped = self._processing_step_to_apply
-        return 0 if wrapped is None else wrapped.num_in_one_batch(data_empty)
+        inner = self.inner_step
+        return 0 if inner is None else inner.num_in_one_batch(data_empty)
 
     @do_not_convert
     def draw(self, name: str) -> Any:
