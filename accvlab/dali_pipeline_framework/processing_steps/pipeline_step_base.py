@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
@@ -21,6 +20,7 @@ from ..draws.draw_scope import ArrayDraws, declared_draws, draw_of, path_in_samp
 from ..draws.random_draws import RandomDraw
 from ..errors import FieldValueError, FormatError, NotSupportedError, StepOutputError
 from ..operators.deferred_images import DeferredImage
+from ..operators.functions import Array
 from ..sample_data import (
     FieldPath,
     FieldValue,
@@ -61,7 +61,7 @@ class _Declared(NamedTuple):
     deferred: Sequence[FieldPath]
 
 
-_Originals: TypeAlias = dict[int, tuple[npt.NDArray[Any], npt.NDArray[Any]]]
+_Originals: TypeAlias = dict[int, tuple[Array, Array]]
 """By the id of a read-only view: the view, which has this id as long as it is here, and the array it shows."""
 
 

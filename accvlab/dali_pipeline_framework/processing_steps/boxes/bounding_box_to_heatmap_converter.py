@@ -14,7 +14,7 @@ from ...checks import field_name, flag, number, number_list, shown, whole_number
 from ...errors import SettingError
 from ...operators import functions
 from ...operators.element_selection import with_row_before
-from ...operators.functions import failing_with
+from ...operators.functions import Value, failing_with
 from ...operators.gaussian_heatmaps import DrawnObjects, heatmaps
 from ...sample_data import FieldPath, SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES
@@ -192,7 +192,7 @@ class BoundingBoxToHeatmapConverter(FieldStep):
                 group.add_data_field(name, dtype)
                 group[name] = value()
 
-    def _converted(self, group: SampleDataGroup, image_hw: Any) -> tuple[Callable[[], Any], ...]:
+    def _converted(self, group: SampleDataGroup, image_hw: Value) -> tuple[Callable[[], Value], ...]:
         """What gives the outputs, in their order; what is not asked for costs nothing."""
         height, width = self._heatmap_hw
         boxes, categories, is_valid, centers = self._checked_inputs(group)
@@ -245,12 +245,12 @@ class BoundingBoxToHeatmapConverter(FieldStep):
             lambda: _without_first(functions.reshape(clipped[1], [-1, 4])),
         )
 
-    def _checked_inputs(self, group: SampleDataGroup) -> tuple[Any, Any, Any, Any]:
+    def _checked_inputs(self, group: SampleDataGroup) -> tuple[Value, Value, Value, Value]:
         """Boxes, ``(N, 2, 2)``, categories, validity, and centers; in a graph, an inactive object comes first.
 
         Several operators do not work, or lose axes, where no sample of a batch has any objects.
         """
-        given: Any = functions.on_cpu(group[self._boxes_name])
+        given: Value = functions.on_cpu(group[self._boxes_name])
         num_objects = functions.shape_of(given, _DT.INT32)[0:1]
         # One number alone would be taken for all sides, and one value for all objects.
         boxes = _checked("boxes must be (N, 4)", given, _with_twos(num_objects, 3))
@@ -271,7 +271,7 @@ class BoundingBoxToHeatmapConverter(FieldStep):
         categories, centers = (None if each is None else with_row_before(each) for each in (categories, centers))
         return with_row_before(boxes), categories, is_valid, centers
 
-    def _least_hw_of(self, categories: Any) -> Any:
+    def _least_hw_of(self, categories: Value) -> Value:
         """Least height and width: of each object, ``(N, 2)``, of all, ``(1, 2)``, or None."""
         if self._least_hw is not None:
             return np.array([self._least_hw], np.float32)
@@ -303,22 +303,22 @@ class BoundingBoxToHeatmapConverter(FieldStep):
         search.add_beside((*path, self._boxes_name), outputs, "it", KeyError)
 
 
-def _checked(rule: str, values: Any, shape: Any) -> Any:
+def _checked(rule: str, values: Value, shape: Value) -> Value:
     return failing_with(rule, functions.reshape, values, shape=shape, layout="")
 
 
-def _with_twos(num_objects: Any, num_axes: int) -> Any:
+def _with_twos(num_objects: Value, num_axes: int) -> Value:
     """The shape ``(N, 2, ...)``."""
     return functions.slice(
         num_objects, start=[0], shape=[num_axes], axes=[0], out_of_bounds_policy="pad", fill_values=[2]
     )
 
 
-def _without_first(values: Any) -> Any:
+def _without_first(values: Value) -> Value:
     return values[1:] if functions.is_node(values) else values
 
 
-def _swapped(pairs: Any) -> Any:
+def _swapped(pairs: Value) -> Value:
     return functions.coord_transform(pairs, M=_SWAP)
 
 
