@@ -27,6 +27,15 @@ from ..pipeline_step_base import naming_field
 _DT = types.DALIDataType
 _INTEGERS = [dtype for dtype, numpy_type in NUMPY_TYPES.items() if issubclass(numpy_type, np.integer)]
 _SWAP = np.array([[0, 1], [1, 0]], np.float32)
+# Types of the outputs, by the arguments that name them.
+_OUTPUTS = {
+    "heatmap_out_name": _DT.FLOAT,
+    "is_active_opt_out_name": _DT.BOOL,
+    "center_opt_out_name": _DT.INT32,
+    "center_offset_opt_out_name": _DT.FLOAT,
+    "height_width_bboxes_heatmap_opt_out_name": _DT.FLOAT,
+    "bboxes_heatmap_opt_out_name": _DT.FLOAT,
+}
 _NUMBERS = [dtype for dtype in NUMPY_TYPES if dtype not in (_DT.BOOL, _DT.FLOAT16)]
 
 
@@ -129,17 +138,11 @@ class BoundingBoxToHeatmapConverter(FieldStep):
         """
         if (image_field_name is None) == (image_hw_field_name is None):
             raise SettingError("Name the image or its size: one of `image_field_name` and `image_hw_field_name`.")
-        needs_categories = flag(use_per_category_heatmap, "use_per_category_heatmap") or num_categories is not None
-        needs_categories = needs_categories or per_category_min_object_sizes is not None
-        if needs_categories and (categories_in_name is None or num_categories is None):
-            raise SettingError(
-                "`use_per_category_heatmap`, `num_categories` and `per_category_min_object_sizes` need both "
-                f"`categories_in_name` and `num_categories`, got {categories_in_name!r} and {num_categories!r}."
-            )
-        if num_categories is not None:
-            num_categories = whole_number(num_categories, "num_categories", at_least=1)
         if min_object_size is not None and per_category_min_object_sizes is not None:
             raise SettingError("Give one of `min_object_size` and `per_category_min_object_sizes`, not both.")
+        self._has_maps_per_category = flag(use_per_category_heatmap, "use_per_category_heatmap")
+        needs_categories = self._has_maps_per_category or per_category_min_object_sizes is not None
+        self._num_categories = _checked_num_categories(num_categories, categories_in_name, needs_categories)
         self._annotation_name = field_name(annotation_field_name, "annotation_field_name")
         self._image_name = optional_name(image_field_name, "image_field_name")
         self._image_hw_name = optional_name(image_hw_field_name, "image_hw_field_name")
@@ -147,27 +150,27 @@ class BoundingBoxToHeatmapConverter(FieldStep):
         self._categories_name = optional_name(categories_in_name, "categories_in_name")
         self._is_valid_name = optional_name(is_valid_opt_in_name, "is_valid_opt_in_name")
         self._centers_name = optional_name(center_opt_in_name, "center_opt_in_name")
-        outputs = (
-            ("heatmap_out_name", heatmap_out_name, _DT.FLOAT),
-            ("is_active_opt_out_name", is_active_opt_out_name, _DT.BOOL),
-            ("center_opt_out_name", center_opt_out_name, _DT.INT32),
-            ("center_offset_opt_out_name", center_offset_opt_out_name, _DT.FLOAT),
-            ("height_width_bboxes_heatmap_opt_out_name", height_width_bboxes_heatmap_opt_out_name, _DT.FLOAT),
-            ("bboxes_heatmap_opt_out_name", bboxes_heatmap_opt_out_name, _DT.FLOAT),
+        names_of_outputs = (
+            heatmap_out_name,
+            is_active_opt_out_name,
+            center_opt_out_name,
+            center_offset_opt_out_name,
+            height_width_bboxes_heatmap_opt_out_name,
+            bboxes_heatmap_opt_out_name,
         )
-        self._outputs = [(optional_name(name, argument), dtype) for argument, name, dtype in outputs]
+        self._outputs = [
+            (optional_name(name, argument), dtype)
+            for name, (argument, dtype) in zip(names_of_outputs, _OUTPUTS.items(), strict=True)
+        ]
         self._heatmap_hw = checked_hw(heatmap_hw, "heatmap_hw")
-        self._num_categories = num_categories
-        self._has_maps_per_category = flag(use_per_category_heatmap, "use_per_category_heatmap")
         self._least_hw = _checked_sizes(min_object_size, "min_object_size", ())
         self._least_hw_of_category = _checked_sizes(
-            per_category_min_object_sizes, "per_category_min_object_sizes", (num_categories or 0,)
+            per_category_min_object_sizes, "per_category_min_object_sizes", (self._num_categories or 0,)
         )
         unlimited = functools.partial(number, may_be_infinite=True)
         self._least_fraction = unlimited(min_fraction_area_clipping, "min_fraction_area_clipping")
         least = number(min_radius, "min_radius", above=0)
-        advice = "`min_radius` is its limit."
-        most = unlimited(max_radius, "max_radius", at_least=least, advice=advice)
+        most = unlimited(max_radius, "max_radius", at_least=least, advice="`min_radius` is its limit.")
         self._radius_limits = (least, most)
         self._radius_factor = unlimited(radius_scaling_factor, "radius_scaling_factor", at_least=0)
         self._sigma_of_radius = unlimited(radius_to_sigma_factor, "radius_to_sigma_factor", above=0)
@@ -320,6 +323,15 @@ def _without_first(values: Value) -> Value:
 
 def _swapped(pairs: Value) -> Value:
     return functions.coord_transform(pairs, M=_SWAP)
+
+
+def _checked_num_categories(num_categories: object, name: object, are_needed: bool) -> int | None:
+    if (are_needed or num_categories is not None) and (name is None or num_categories is None):
+        raise SettingError(
+            "`use_per_category_heatmap`, `num_categories` and `per_category_min_object_sizes` need both "
+            f"`categories_in_name` and `num_categories`, got {name!r} and {num_categories!r}."
+        )
+    return None if num_categories is None else whole_number(num_categories, "num_categories", at_least=1)
 
 
 def _checked_sizes(sizes: object, argument: str, shape: tuple[int, ...]) -> Any:
