@@ -10,7 +10,7 @@ In a pipeline each draw goes through these::
     ArrayDraws   a step that is applied to a sample of arrays gets the numbers of that sample
 
 A draw is found again by the position of its step in the chain, the step object, the group of the sample that the
-step is applied to, and its name. Wrapping steps set the group with `ApplyingToGroup`. Where steps are called
+step is applied to, and its name. Wrapping steps set the group by `in_group`. Where steps are called
 outside of a `PipelineDefinition`, there is no list, and DALI's random operators draw.
 """
 
@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import contextvars
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -33,7 +34,7 @@ from ..checks import listed
 from ..errors import SettingError, StepOutputError
 from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.folded_formats import WHOLE_SAMPLE, Level
-from ..sample_data.graph_mode import methods_not_converted
+from ..sample_data.graph_mode import do_not_convert, methods_not_converted, within
 from ..sample_data.names import format_path
 from .random_draws import FieldKey, IntegerDraw, NormalDraw, PlannedDraw, RandomDraw, UniformDraw, is_shared
 
@@ -127,12 +128,6 @@ class DrawPlan:
         self._steps: dict[tuple[int, int], tuple[DrawingStep, str, int]] = {}
         self._counts: collections.Counter[str] = collections.Counter()
 
-    def __enter__(self) -> None:
-        self._token = _plan.set(self)
-
-    def __exit__(self, *raised: object) -> None:
-        _plan.reset(self._token)
-
     def collect(self, step: DrawingStep, draws: dict[str, RandomDraw]) -> None:
         """Note the draws that a step declares for the current group.
 
@@ -163,7 +158,7 @@ class DrawPlan:
             self.pixel_readers.add(self.position)
         for path, parameters in (changes or {}).items():
             leaf: Any = before.at(path)
-            self.pixels.append(PlannedPixels(self.position, step, (*_group.get(), *path), leaf, parameters))
+            self.pixels.append(PlannedPixels(self.position, step, path_in_sample(path), leaf, parameters))
 
     def _identity(self, step: DrawingStep) -> tuple[str, int]:
         key = (self.position, id(step))
@@ -216,12 +211,6 @@ class DrawSupply(ABC):
         self._plan = plan
         self._supply_node = supply_node
         self._made: dict[_Place, DataNode] = {}  # for the present level
-
-    def __enter__(self) -> None:
-        self._token = _supply.set(self)
-
-    def __exit__(self, *raised: object) -> None:
-        _supply.reset(self._token)
 
     def node(self, step: DrawingStep, draw: RandomDraw) -> DataNode:
         """Get the node of a draw that a step declares for the current group."""
@@ -356,75 +345,80 @@ class ArrayDraws(DrawSupply):
 
 
 def _place(position: int, step: DrawingStep, draw: RandomDraw) -> _Place:
-    return position, id(step), () if is_shared(draw.key) else _group.get(), draw.name
+    return position, id(step), () if is_shared(draw.key) else step_context.get().group, draw.name
 
 
-_plan: contextvars.ContextVar[DrawPlan | None] = contextvars.ContextVar("_plan", default=None)
-_supply: contextvars.ContextVar[DrawSupply | None] = contextvars.ContextVar("_supply", default=None)
-_group: contextvars.ContextVar[FieldPath] = contextvars.ContextVar("_group", default=())
-_running: contextvars.ContextVar[RunningStep | None] = contextvars.ContextVar("_running", default=None)
+class StepContext(NamedTuple):
+    """Circumstances in which steps are applied, or their formats are checked.
+
+    Attributes:
+        group: Path of the group that steps are applied to; empty for the whole sample.
+        plan: Collects what steps declare; None where no format is checked.
+        supply: Gives steps their draws; None outside of a pipeline of a `PipelineDefinition`.
+        step: The step that is being applied, which may get its draws; None for none.
+        draws: The draws that this step declares for the group.
+        application: Applies the steps that a step on arrays applies; None in a graph.
+    """
+
+    group: FieldPath = ()
+    plan: DrawPlan | None = None
+    supply: DrawSupply | None = None
+    step: DrawingStep | None = None
+    draws: Mapping[str, RandomDraw] = MappingProxyType({})
+    application: object | None = None
 
 
-@methods_not_converted
-class ApplyingToGroup:
-    """Sets the group that steps are applied to within a ``with`` statement; nested ones add to the path."""
+_NO_STEP = StepContext()
 
-    def __init__(self, path: FieldPath) -> None:
-        """Set up for a path from the present group to the one that the step is applied to."""
-        self._path = path
-
-    def __enter__(self) -> None:
-        self._token = _group.set((*_group.get(), *self._path))
-
-    def __exit__(self, *raised: object) -> None:
-        _group.reset(self._token)
+# The published `_process(data)` of steps takes no context, so that it cannot be passed along.
+step_context: ContextVar[StepContext] = ContextVar("step_context", default=_NO_STEP)
 
 
-@methods_not_converted
-class RunningStep:
-    """Lets a step get its draws within a ``with`` statement: while it defines its operators."""
-
-    def __init__(
-        self, step: DrawingStep, draws: Mapping[str, RandomDraw], supply: DrawSupply | None = None
-    ) -> None:
-        """Set up for a step and the draws that it declares for what it is applied to."""
-        outer = _running.get()
-        self._step = step
-        self._draws = draws
-        # In a bare pipeline nobody supplies draws; what the outermost step draws, its groups may share.
-        self._supply: DrawSupply = (supply or _supply.get() or GraphDraws()) if outer is None else outer._supply
-
-    def __enter__(self) -> None:
-        self._token = _running.set(self)
-
-    def __exit__(self, *raised: object) -> None:
-        _running.reset(self._token)
-        if _running.get() is None:
-            self._supply.end_step()
-
-    @staticmethod
-    def draw(step: DrawingStep, name: str) -> DataNode:
-        """Get the node of a draw of the step that runs.
-
-        Raises:
-            SettingError: It did not declare the draw, or another step runs.
-        """
-        running = _running.get()
-        what = f"{type(step).__name__}.draw({name!r})"
-        if running is None or running._step is not step:
-            rule = "works only while the step is applied, i.e. in its _process"
-            raise SettingError(f"{what} {rule}. Apply steps by calling them.")
-        if name not in running._draws:
-            declared = ", ".join(map(repr, running._draws)) or "none"
-            raise SettingError(f"{what}: there is no such draw. Declared by declare_draws: {declared}.")
-        return running._supply.node(step, running._draws[name])
+def path_in_sample(path: FieldPath) -> FieldPath:
+    """Get the path in the sample of a path in the group that steps are applied to."""
+    return (*step_context.get().group, *path)
 
 
-def current_group() -> FieldPath:
-    """Path of the group that steps are applied to; empty for the whole sample."""
-    return _group.get()
+@do_not_convert
+def in_group(path: FieldPath) -> contextlib.AbstractContextManager[None]:
+    """Apply steps to the group at a path of the present group, within a ``with`` statement."""
+    return within(step_context, step_context.get()._replace(group=path_in_sample(path)))
 
 
-def current_plan() -> DrawPlan | None:
-    """The plan that is being filled; None where no format is checked."""
-    return _plan.get()
+@do_not_convert
+@contextlib.contextmanager
+def running_step(
+    step: DrawingStep,
+    draws: Mapping[str, RandomDraw],
+    supply: DrawSupply | None = None,
+    application: object | None = None,
+) -> Iterator[None]:
+    """Let a step get the draws that it declares, within a ``with`` statement."""
+    outer = step_context.get()
+    # In a bare pipeline nobody supplies draws; what the outermost step draws, its groups may share.
+    used = (supply or outer.supply or GraphDraws()) if outer.step is None else outer.supply
+    inner = outer._replace(supply=used, step=step, draws=draws, application=application)
+    try:
+        with within(step_context, inner):
+            yield
+    finally:
+        if outer.step is None and used is not None:
+            used.end_step()
+
+
+@do_not_convert
+def draw_of(step: DrawingStep, name: str) -> DataNode:
+    """Get the node, or the number, of a draw of the step that is being applied.
+
+    Raises:
+        SettingError: It did not declare the draw, or another step is being applied.
+    """
+    context = step_context.get()
+    what = f"{type(step).__name__}.draw({name!r})"
+    if context.step is not step or context.supply is None:
+        rule = "works only while the step is applied, i.e. in its _process"
+        raise SettingError(f"{what} {rule}. Apply steps by calling them.")
+    if name not in context.draws:
+        declared = ", ".join(map(repr, context.draws)) or "none"
+        raise SettingError(f"{what}: there is no such draw. Declared by declare_draws: {declared}.")
+    return context.supply.node(step, context.draws[name])

@@ -10,10 +10,7 @@ arrays, a canvas of the edges is painted.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
-
 import numpy as np
-import numpy.typing as npt
 import nvidia.dali.fn as fn
 from nvidia.dali import math, types
 from nvidia.dali.data_node import DataNode
@@ -21,9 +18,9 @@ from nvidia.dali.data_node import DataNode
 from ..sample_data.graph_mode import do_not_convert
 from . import functions
 from .element_selection import column, computable, exact_constant, row, rows_at, with_row_before
+from .functions import Array, Value
 
 _DT = types.DALIDataType
-_Array: TypeAlias = npt.NDArray[Any]
 _WORD_SIZE = 64
 _MOST_WORDS = 255  # so that their numbers fit into uint8; of more boxes, the result would take terabytes
 # A constant of all numbers would take most of the time in which a pipeline is built.
@@ -31,14 +28,14 @@ _NUMBERS = np.arange(1 << 9, dtype=np.int32)
 _BITS = (np.uint64(1) << np.arange(_WORD_SIZE, dtype=np.uint64)).view(np.int64)
 
 
-def _checked(bboxes: Any, num_boxes: Any) -> Any:
+def _checked(bboxes: Value, num_boxes: Value) -> Value:
     """Return ``(N, 4)``; the graph fails if it has another shape."""
     if not functions.is_node(bboxes):
         return functions.reshape(bboxes, [*num_boxes, 4])
     return fn.reshape(bboxes, shape=fn.cat(num_boxes, exact_constant(np.array([4]))), layout="")
 
 
-def _cut(bboxes: Any, image_hw: Any, rounding: str | None) -> tuple[Any, Any]:
+def _cut(bboxes: Value, image_hw: Value, rounding: str | None) -> tuple[Value, Value]:
     """Get the least and the greatest x and y of boxes, ``(N, 2)`` each, cut to the image.
 
     Args:
@@ -59,8 +56,8 @@ def _cut(bboxes: Any, image_hw: Any, rounding: str | None) -> tuple[Any, Any]:
 
 @do_not_convert
 def visible_boxes(
-    bboxes: Any, depths: Any, depth_type: types.DALIDataType, image_hw: Any, shrink: bool = False
-) -> Any:
+    bboxes: Value, depths: Value, depth_type: types.DALIDataType, image_hw: Value, shrink: bool = False
+) -> Value:
     """Tell of which boxes a pixel is left when they are painted from the farthest to the nearest: ``(N,)`` bool.
 
     Boxes are rounded to whole pixels and cut to the image. Of boxes of equal depth, the last one is the nearest.
@@ -87,7 +84,7 @@ def visible_boxes(
     return is_visible
 
 
-def _visible_on_canvas(low: _Array, high: _Array, depths: _Array) -> _Array:
+def _visible_on_canvas(low: Array, high: Array, depths: Array) -> Array:
     """Tell which boxes are visible: ``(N,)`` bool. The canvas has a cell where the image has several pixels.
 
     ``low`` and ``high`` are the least and the greatest x and y, ``(N, 2)``.
@@ -214,7 +211,7 @@ def _union(bits: DataNode, boxes: DataNode) -> DataNode:
 
 @do_not_convert
 @np.errstate(invalid="ignore")
-def boxes_of_minimum_size(bboxes: Any, num_boxes: Any, image_hw: Any, size: float) -> Any:
+def boxes_of_minimum_size(bboxes: Value, num_boxes: Value, image_hw: Value, size: float) -> Value:
     """Tell which boxes, cut to the image, have both sides of at least ``size`` pixels: ``(N,)`` bool.
 
     Args:

@@ -36,8 +36,9 @@ from ..sample_data.dtypes import NUMPY_TYPES
 from ..sample_data.graph_mode import methods_not_converted
 from . import functions
 from .element_selection import exact_constant_like, reinterpret
+from .functions import Value
 
-_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
+_OPERATORS: Mapping[str, Callable[[Value, Value], Value]] = {
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -403,7 +404,7 @@ class TypedNode:
         dtype: Their type.
     """
 
-    node: Any
+    node: Value
     dtype: types.DALIDataType
 
 
@@ -429,14 +430,14 @@ class ConditionEvaluation:
 
     variables: Mapping[str, TypedNode]
 
-    def condition(self, expression: AST) -> Any:
+    def condition(self, expression: AST) -> Value:
         """Evaluate an expression with at least one variable as a condition: ``(N,)`` bool."""
         value = self._value(expression)
         if isinstance(value, Fraction):  # e.g. `1 or a`: of the length of the variables
             return self._constant(value != 0)
         return value.node if value.dtype == _DT.BOOL else value.node != 0
 
-    def _constant(self, truth: bool) -> Any:
+    def _constant(self, truth: bool) -> Value:
         return _constant_condition(next(iter(self.variables.values())), truth)
 
     def _value(self, expression: AST) -> _Value:
@@ -459,7 +460,7 @@ class ConditionEvaluation:
             raise TypeError(f"no expression: {expression!r}")
         return TypedNode(truth, _DT.BOOL)
 
-    def _compared(self, left: _Value, comparison: str, right: _Value) -> Any:
+    def _compared(self, left: _Value, comparison: str, right: _Value) -> Value:
         if isinstance(left, TypedNode) and isinstance(right, TypedNode):
             return _compared_nodes(_number(left), comparison, _number(right))
         if isinstance(left, TypedNode):
@@ -483,7 +484,7 @@ def _number(value: TypedNode) -> TypedNode:
     return value
 
 
-def _compared_with_literal(value: TypedNode, comparison: str, literal: Fraction) -> Any:
+def _compared_with_literal(value: TypedNode, comparison: str, literal: Fraction) -> Value:
     numpy_type = np.dtype(NUMPY_TYPES[value.dtype])
     if numpy_type.kind == "f":
         with np.errstate(over="ignore"):  # a literal beyond the type is infinite there
@@ -511,7 +512,7 @@ def _as_float(literal: Fraction) -> float:
         return math.inf if literal > 0 else -math.inf
 
 
-def _compared_nodes(left: TypedNode, comparison: str, right: TypedNode) -> Any:
+def _compared_nodes(left: TypedNode, comparison: str, right: TypedNode) -> Value:
     if left.dtype == right.dtype:
         return _OPERATORS[comparison](left.node, right.node)
     both = (left.dtype, right.dtype)
@@ -528,7 +529,7 @@ def _compared_nodes(left: TypedNode, comparison: str, right: TypedNode) -> Any:
     return _OPERATORS[comparison](*(functions.cast(side.node, common) for side in (left, right)))
 
 
-def _unsigned_with_signed(unsigned: Any, comparison: str, signed: Any) -> Any:
+def _unsigned_with_signed(unsigned: Value, comparison: str, signed: Value) -> Value:
     """Compare uint64 with a signed type: a negative number is below all of them."""
     is_negative = signed < 0
     # The bits of a negative number, taken for uint64, do not matter.
@@ -538,7 +539,7 @@ def _unsigned_with_signed(unsigned: Any, comparison: str, signed: Any) -> Any:
     return is_negative | if_not_negative if is_above else if_not_negative & (signed >= 0)
 
 
-def _constant_condition(like: TypedNode, truth: bool) -> Any:
+def _constant_condition(like: TypedNode, truth: bool) -> Value:
     if not functions.is_node(like.node):
         return np.full(np.shape(like.node), truth)
     fill = fn.ones_like if truth else fn.zeros_like

@@ -14,6 +14,7 @@ from ..errors import FieldValueError
 from ..sample_data import FieldPath
 from ..sample_data.names import format_path
 from . import image_arrays
+from .functions import Array, Value
 
 
 @attrs.frozen(eq=False)
@@ -32,19 +33,19 @@ class DeferredImage:
         parameters: For each change its numbers, in the order in which the step declares them.
     """
 
-    source: npt.NDArray[Any]
+    source: Array
     dtype: np.dtype[Any]
     ndim: int
     find_shape: Callable[[], tuple[int, ...]]
     path: FieldPath
-    parameters: tuple[tuple[Any, ...], ...] = ()
+    parameters: tuple[tuple[Value, ...], ...] = ()
 
     @classmethod
-    def of(cls, array: npt.NDArray[Any], path: FieldPath) -> DeferredImage:
+    def of(cls, array: Array, path: FieldPath) -> DeferredImage:
         """Defer the changes of an array, at a path of the sample."""
         return cls(array, array.dtype, array.ndim, lambda: array.shape, path)
 
-    def __array__(self, *arguments: Any, **options: Any) -> npt.NDArray[Any]:
+    def __array__(self, *arguments: Any, **options: Any) -> Array:
         """Refuse to be read, also by NumPy.
 
         Raises:
@@ -81,7 +82,7 @@ class DeferredImage:
 
     def changed(
         self,
-        *parameters: Any,
+        *parameters: Value,
         shape: tuple[int, ...] | None = None,
         find_shape: Callable[[], tuple[int, ...]] | None = None,
         dtype: npt.DTypeLike | None = None,

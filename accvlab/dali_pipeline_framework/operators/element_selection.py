@@ -14,7 +14,6 @@ chance::
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import attrs
 import numpy as np
@@ -28,6 +27,7 @@ from ..sample_data.dtypes import NUMPY_TYPES, get_dali_type_for_numpy_type, get_
 from ..sample_data.graph_mode import do_not_convert, methods_not_converted
 from ..sample_data.names import Name, Path, format_path, normalized_path
 from . import functions
+from .functions import Array, Value
 
 NUMBER_TYPES: tuple[types.DALIDataType, ...] = tuple(
     dtype for dtype in NUMPY_TYPES if dtype != types.DALIDataType.BOOL
@@ -46,14 +46,14 @@ def leaf_at(data: SampleDataGroup, path: Path) -> LeafFormat:
     return leaf
 
 
-def computable(values: Any, dtype: types.DALIDataType) -> Any:
+def computable(values: Value, dtype: types.DALIDataType) -> Value:
     """Return float16 as float32, since DALI does not compute with it, and everything else as it is."""
     is_half = dtype == types.DALIDataType.FLOAT16
     return functions.cast(values, types.DALIDataType.FLOAT) if is_half else values
 
 
 @do_not_convert
-def reinterpret(values: Any, dtype: types.DALIDataType) -> Any:
+def reinterpret(values: Value, dtype: types.DALIDataType) -> Value:
     """Return the same bits as another type of the same size; a node, or an array."""
     if functions.is_node(values):
         return fn.reinterpret(values, dtype=dtype)
@@ -61,13 +61,13 @@ def reinterpret(values: Any, dtype: types.DALIDataType) -> Any:
 
 
 @do_not_convert
-def exact_constant_like(values: np.ndarray[Any, Any], like: Any) -> Any:
+def exact_constant_like(values: Array, like: Value) -> Value:
     """Return an array as it is, or as an exact constant on the device of a node."""
     return exact_constant(values, like.device) if functions.is_node(like) else values
 
 
 @do_not_convert
-def constant_like(values: np.ndarray[Any, Any], like: Any) -> Any:
+def constant_like(values: Array, like: Value) -> Value:
     """Return an array as it is, or as a constant of its type on a node's device; by one operator if it can."""
     if functions.is_node(like) and values.dtype in (np.float32, np.int32):
         return types.Constant(values, device=like.device)
@@ -75,7 +75,7 @@ def constant_like(values: np.ndarray[Any, Any], like: Any) -> Any:
 
 
 @do_not_convert
-def exact_constant(values: np.ndarray[Any, Any], device: str = "cpu") -> DataNode:
+def exact_constant(values: Array, device: str = "cpu") -> DataNode:
     """Make a constant of any number type; DALI's own constants are limited to what int32 and float32 can hold."""
     dtype = get_dali_type_for_numpy_type(values.dtype)
     as_bytes = np.frombuffer(values.tobytes(), np.uint8)
@@ -96,17 +96,17 @@ class ElementSelection:
             ``(num_kept,)``, the index of each kept element.
     """
 
-    positions: Any
+    positions: Value
 
     @classmethod
-    def by_mask(cls, mask: Any) -> ElementSelection:
+    def by_mask(cls, mask: Value) -> ElementSelection:
         """Make the selection for a mask ``(N,)`` bool; N may be 0, and all or none may be kept."""
         if not functions.is_node(mask):
             return cls(np.flatnonzero(mask))
         mask = mask.cpu() if mask.device == "gpu" else mask
         return cls(positions_of_zeros(column(1.0 - mask)))
 
-    def of(self, data: Any, dtype: types.DALIDataType, axis: int = 0, num_axes: int = 1) -> Any:
+    def of(self, data: Value, dtype: types.DALIDataType, axis: int = 0, num_axes: int = 1) -> Value:
         """Return what is kept of ``data``, in order, without a layout.
 
         Args:
@@ -130,7 +130,7 @@ class ElementSelection:
 
 
 @do_not_convert
-def with_length_of(mask: Any, data: Any, axis: int = 0) -> Any:
+def with_length_of(mask: Value, data: Value, axis: int = 0) -> Value:
     """Return the mask as it is; the graph fails if ``data`` has not as many elements along the axis.
 
     Raises:
@@ -197,7 +197,7 @@ def row(values: DataNode) -> DataNode:
 
 
 @do_not_convert
-def filter_fields(group: SampleDataGroup, names: Sequence[Name], mask: Any) -> None:
+def filter_fields(group: SampleDataGroup, names: Sequence[Name], mask: Value) -> None:
     """Keep the elements along the first axis for which a mask ``(N,)`` is true, of several fields of a group."""
     for name in names:
         mask = with_length_of(mask, group[name])

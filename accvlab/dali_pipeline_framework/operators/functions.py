@@ -16,7 +16,7 @@ import builtins
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,15 +27,20 @@ from nvidia.dali.data_node import DataNode
 
 from ..engine.dali.texts import failing_with as failing_in_graph
 from ..errors import FieldValueError
+from ..sample_data import FieldValue
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.graph_mode import do_not_convert
+
+Array: TypeAlias = npt.NDArray[Any]
+Value: TypeAlias = FieldValue
+"""A node while a graph is defined; otherwise an array or a number."""
 
 _DType = types.DALIDataType
 _float32 = np.float32
 _WHOLE_AND_SMALL = _float32(1 << 24)
 
 
-def is_node(*values: Any) -> bool:
+def is_node(*values: object) -> bool:
     """Whether one of them is a node of a graph; otherwise they are arrays or numbers."""
     for value in values:  # noqa: SIM110 (called often: twice as fast as `any`)
         if isinstance(value, DataNode):
@@ -43,7 +48,7 @@ def is_node(*values: Any) -> bool:
     return False
 
 
-def constant(values: npt.ArrayLike, like: Any, dtype: npt.DTypeLike = np.float32) -> Any:
+def constant(values: npt.ArrayLike, like: Value, dtype: npt.DTypeLike = np.float32) -> Value:
     """Numbers as a node on the CPU where ``like`` is one, otherwise as an array.
 
     In a graph, arrays can only stand to the right of a node in an expression.
@@ -53,7 +58,7 @@ def constant(values: npt.ArrayLike, like: Any, dtype: npt.DTypeLike = np.float32
 
 
 @do_not_convert
-def failing_with(rule: str, define: Callable[..., Any], /, *arguments: Any, **settings: Any) -> Any:
+def failing_with(rule: str, define: Callable[..., Value], /, *arguments: Value, **settings: Value) -> Value:
     """Compute something that fails where data break a rule, and name the rule, or what breaks it, in one line.
 
     Raises:
@@ -70,19 +75,19 @@ def failing_with(rule: str, define: Callable[..., Any], /, *arguments: Any, **se
 # --- shapes ---------------------------------------------------------------------------------------------
 
 
-def on_cpu(values: Any) -> Any:
+def on_cpu(values: Value) -> Value:
     """Values that steps need on the CPU: a node there, or an array."""
     return values.cpu() if is_node(values) and values.device == "gpu" else values
 
 
-def shape_of(values: Any, dtype: types.DALIDataType = _DType.INT64) -> Any:
+def shape_of(values: Value, dtype: types.DALIDataType = _DType.INT64) -> Value:
     """The shape, ``(num_axes,)``, on the CPU."""
     if isinstance(values, DataNode):
         return values.shape(dtype=dtype)
     return np.array(np.shape(values), get_numpy_type_for_dali_type(dtype))
 
 
-def stack(*values: Any, axis: int = 0) -> Any:
+def stack(*values: Value, axis: int = 0) -> Value:
     """Join values of one shape along a new axis."""
     if is_node(*values):
         return fn.stack(*values, axis=axis)
@@ -94,24 +99,24 @@ def stack(*values: Any, axis: int = 0) -> Any:
     return np.stack(values, axis)
 
 
-def cat(*values: Any, axis: int = 0) -> Any:
+def cat(*values: Value, axis: int = 0) -> Value:
     """Join values along an axis."""
     return fn.cat(*values, axis=axis) if is_node(*values) else np.concatenate(values, axis)
 
 
-def reshape(values: Any, shape: Any, layout: str | None = None) -> Any:
+def reshape(values: Value, shape: Value, layout: str | None = None) -> Value:
     """Give another shape, which may be a node or an array; -1 is what is left. A layout is for nodes only."""
     if is_node(values, shape):
         return fn.reshape(values, shape=shape, layout=layout)
     return np.reshape(values, shape.tolist() if isinstance(shape, np.ndarray) else shape)
 
 
-def expand_dims(values: Any, axes: Sequence[int]) -> Any:
+def expand_dims(values: Value, axes: Sequence[int]) -> Value:
     """Insert axes of length 1."""
     return fn.expand_dims(values, axes=axes) if is_node(values) else np.expand_dims(values, tuple(axes))
 
 
-def transpose(values: Any, perm: Sequence[int] | None = None) -> Any:
+def transpose(values: Value, perm: Sequence[int] | None = None) -> Value:
     """Reorder axes; by default, the reverse."""
     if is_node(values):
         return fn.transpose(values) if perm is None else fn.transpose(values, perm=perm)
@@ -119,15 +124,15 @@ def transpose(values: Any, perm: Sequence[int] | None = None) -> Any:
 
 
 def slice(
-    values: Any,
+    values: Value,
     *,
-    start: Any,
+    start: Value,
     axes: Sequence[int],
-    shape: Any = None,
-    end: Any = None,
+    shape: Value = None,
+    end: Value = None,
     out_of_bounds_policy: str = "error",
     fill_values: Sequence[float] = (0.0,),
-) -> Any:
+) -> Value:
     """Cut out a part in pixels; ``shape`` or ``end`` has to be given.
 
     Args:
@@ -153,8 +158,8 @@ def slice(
 
 
 def _sliced(
-    values: npt.NDArray[Any], start: Any, extent: dict[str, Any], axes: Sequence[int], policy: str, fill: float
-) -> Any:
+    values: Array, start: Value, extent: dict[str, Value], axes: Sequence[int], policy: str, fill: float
+) -> Value:
     (name, lengths), *_ = extent.items()
     ends = np.atleast_1d(lengths) if name == "end" else start + np.atleast_1d(lengths)
     inner, outer = [builtins.slice(None)] * values.ndim, [builtins.slice(None)] * values.ndim
@@ -179,7 +184,7 @@ def _sliced(
 # --- types ----------------------------------------------------------------------------------------------
 
 
-def cast(values: Any, dtype: types.DALIDataType) -> Any:
+def cast(values: Value, dtype: types.DALIDataType) -> Value:
     """Convert to another type as DALI does: rounded to the nearest, halves away from 0, and limited to its range.
 
     Bool is whether the amount is at least a half, and true of NaN.
@@ -189,14 +194,14 @@ def cast(values: Any, dtype: types.DALIDataType) -> Any:
     return cast_array(values, get_numpy_type_for_dali_type(dtype))
 
 
-def cast_like(values: Any, other: Any) -> Any:
+def cast_like(values: Value, other: Value) -> Value:
     """Convert to the type of something else, as `cast` does."""
     if is_node(values, other):
         return fn.cast_like(values, other)
     return cast_array(values, np.asarray(other).dtype)
 
 
-def cast_array(values: Any, dtype: npt.DTypeLike) -> Any:
+def cast_array(values: Value, dtype: npt.DTypeLike) -> Value:
     """Convert an array or a NumPy number to another type, as `cast` does."""
     values, target = np.asarray(values), np.dtype(dtype)
     if values.dtype == target or values.dtype.kind == "b":
@@ -210,7 +215,7 @@ def cast_array(values: Any, dtype: npt.DTypeLike) -> Any:
     return (_rounded(values, target) if is_real else _limited(values, target))[()]
 
 
-def _rounded(values: npt.NDArray[Any], target: np.dtype[Any]) -> Any:
+def _rounded(values: Array, target: np.dtype[Any]) -> Value:
     limits = np.iinfo(target)
     whole = np.asarray(np.trunc(values))
     if target == np.int32 and (np.abs(values) < _WHOLE_AND_SMALL).all() and (whole == values).all():
@@ -227,7 +232,7 @@ def _rounded(values: npt.NDArray[Any], target: np.dtype[Any]) -> Any:
     return result
 
 
-def _limited(values: npt.NDArray[Any], target: np.dtype[Any]) -> Any:
+def _limited(values: Array, target: np.dtype[Any]) -> Value:
     own, limits = np.iinfo(values.dtype), np.iinfo(target)
     low, high = max(own.min, limits.min), min(own.max, limits.max)
     if (low, high) == (own.min, own.max):
@@ -238,59 +243,63 @@ def _limited(values: npt.NDArray[Any], target: np.dtype[Any]) -> Any:
 # --- numbers --------------------------------------------------------------------------------------------
 
 
-def minimum(one: Any, other: Any) -> Any:
+def _where(condition: Any, one: Any, other: Any) -> Value:
+    return np.where(condition, one, other)[()]
+
+
+def minimum(one: Value, other: Value) -> Value:
     """The lesser of two: ``one if one < other else other``, also of NaN."""
-    return dali_math.min(one, other) if is_node(one, other) else np.where(one < other, one, other)[()]
+    return dali_math.min(one, other) if is_node(one, other) else _where(one < other, one, other)
 
 
-def maximum(one: Any, other: Any) -> Any:
+def maximum(one: Value, other: Value) -> Value:
     """The greater of two: ``one if one > other else other``, also of NaN."""
-    return dali_math.max(one, other) if is_node(one, other) else np.where(one > other, one, other)[()]
+    return dali_math.max(one, other) if is_node(one, other) else _where(one > other, one, other)
 
 
-def clamp(values: Any, low: Any, high: Any) -> Any:
+def clamp(values: Value, low: Value, high: Value) -> Value:
     """Limit to a range; NaN stays."""
     if is_node(values, low, high):
         return dali_math.clamp(values, low, high)
-    return np.where(values < low, low, np.where(values > high, high, values))[()]
+    return _where(values < low, low, _where(values > high, high, values))
 
 
-def floor(values: Any) -> Any:
+def floor(values: Value) -> Value:
     """Round down."""
     return dali_math.floor(values) if is_node(values) else np.floor(values)
 
 
-def ceil(values: Any) -> Any:
+def ceil(values: Value) -> Value:
     """Round up."""
     return dali_math.ceil(values) if is_node(values) else np.ceil(values)
 
 
-def absolute(values: Any) -> Any:
+def absolute(values: Value) -> Value:
     """The amount."""
     return dali_math.abs(values) if is_node(values) else np.abs(values)
 
 
-def sqrt(values: Any) -> Any:
+def sqrt(values: Value) -> Value:
     """Square root of float32."""
     return dali_math.sqrt(values) if is_node(values) else np.sqrt(values)
 
 
-def sin(values: Any) -> Any:
+def sin(values: Value) -> Value:
     """Sine of float32 or float64, of an angle in radians. For few numbers: it costs a call for each."""
     return dali_math.sin(values) if is_node(values) else _as_c_does("sin", values)
 
 
-def cos(values: Any) -> Any:
+def cos(values: Value) -> Value:
     """Cosine of float32 or float64, of an angle in radians. For few numbers: it costs a call for each."""
     return dali_math.cos(values) if is_node(values) else _as_c_does("cos", values)
 
 
-def exp(values: Any) -> Any:
+def exp(values: Value) -> Value:
     """``e ** values`` of float32. For few numbers: it costs a call for each."""
     return dali_math.exp(values) if is_node(values) else _as_c_does("exp", values)
 
 
-def _as_c_does(name: str, values: Any) -> Any:
+def _as_c_does(name: str, values: Value) -> Value:
     """Apply a function of C, which DALI uses; the last bit of NumPy's own ones differs."""
     dtype = np.float64 if np.asarray(values).dtype == np.float64 else _float32
     function = _function_of_c(name if dtype is np.float64 else f"{name}f")
@@ -310,31 +319,36 @@ class reductions:  # noqa: N801 (DALI's name)
     """Reductions along axes, by default along all."""
 
     @staticmethod
-    def min(values: Any, axes: Sequence[int] | None = None, keep_dims: bool = False) -> Any:
+    def min(values: Value, axes: Sequence[int] | None = None, keep_dims: bool = False) -> Value:
         """The least; NaN does not count."""
         return _reduced(fn.reductions.min, np.fmin, values, axes, keep_dims, "max")
 
     @staticmethod
-    def max(values: Any, axes: Sequence[int] | None = None, keep_dims: bool = False) -> Any:
+    def max(values: Value, axes: Sequence[int] | None = None, keep_dims: bool = False) -> Value:
         """The greatest; NaN does not count."""
         return _reduced(fn.reductions.max, np.fmax, values, axes, keep_dims, "min")
 
     @staticmethod
-    def sum(values: Any, axes: Sequence[int] | None = None, keep_dims: bool = False) -> Any:
+    def sum(values: Value, axes: Sequence[int] | None = None, keep_dims: bool = False) -> Value:
         """The sum: of float32 as float32, of whole numbers as 64 bits. Of more than 7 reals, bits may differ."""
         return _reduced(fn.reductions.sum, np.add, values, axes, keep_dims)
 
 
 def _reduced(
-    of_nodes: Any, of_arrays: Any, values: Any, axes: Sequence[int] | None, keep_dims: bool, initial: str = ""
-) -> Any:
+    of_nodes: Callable[..., Value],
+    of_arrays: np.ufunc,
+    values: Value,
+    axes: Sequence[int] | None,
+    keep_dims: bool,
+    initial: str = "",
+) -> Value:
     if isinstance(values, DataNode):
         return of_nodes(values, keep_dims=keep_dims, **({} if axes is None else {"axes": [*axes]}))
     limit = {"initial": _limit(values, initial)} if initial else {}
     return of_arrays.reduce(values, axis=None if axes is None else tuple(axes), keepdims=keep_dims, **limit)
 
 
-def _limit(values: Any, side: str) -> Any:
+def _limit(values: Value, side: str) -> Value:
     dtype = values.dtype
     if dtype.kind == "f":
         return getattr(np.finfo(dtype), side)
@@ -344,7 +358,7 @@ def _limit(values: Any, side: str) -> Any:
 # --- affine transformations -----------------------------------------------------------------------------
 
 
-def coord_transform(points: Any, MT: Any = None, M: Any = None) -> Any:  # noqa: N803 (DALI's names)
+def coord_transform(points: Value, MT: Value = None, M: Value = None) -> Value:  # noqa: N803 (DALI's names)
     """Transform points ``(..., N, n)`` by a matrix, float32.
 
     Args:
@@ -368,21 +382,21 @@ class transforms:  # noqa: N801 (DALI's name)
     """Matrices ``(2, 3)`` float32; where a matrix is given, the transformation follows on that."""
 
     @staticmethod
-    def combine(*matrices: Any) -> Any:
+    def combine(*matrices: Value) -> Value:
         """One transformation after the other: the first is applied first."""
         if is_node(*matrices):
             return fn.transforms.combine(*matrices)
         return functools.reduce(_after, matrices)
 
     @staticmethod
-    def translation(*matrix: Any, offset: Any) -> Any:
+    def translation(*matrix: Value, offset: Value) -> Value:
         """Shift by an offset, ``(2,)``."""
         if is_node(*matrix, offset):
             return fn.transforms.translation(*matrix, offset=offset)
         return _following(matrix, 1, 0, 0, 1, offset[0], offset[1])
 
     @staticmethod
-    def scale(*matrix: Any, scale: Any, center: Any = None) -> Any:
+    def scale(*matrix: Value, scale: Value, center: Value = None) -> Value:
         """Scale each axis by a factor, ``(2,)``, about a center, ``(2,)``."""
         if is_node(*matrix, scale, center):
             return fn.transforms.scale(*matrix, scale=scale, **_center(center))
@@ -390,7 +404,7 @@ class transforms:  # noqa: N801 (DALI's name)
         return _following(matrix, scale[0], 0, 0, scale[1], *shift)
 
     @staticmethod
-    def rotation(*matrix: Any, angle: Any, center: Any = None) -> Any:
+    def rotation(*matrix: Value, angle: Value, center: Value = None) -> Value:
         """Rotate by an angle in degrees, from x to y, about a center, ``(2,)``."""
         if is_node(*matrix, angle, center):
             return fn.transforms.rotation(*matrix, angle=angle, **_center(center))
@@ -399,7 +413,7 @@ class transforms:  # noqa: N801 (DALI's name)
         return _following(matrix, *_about(center, cosine, -sine, sine, cosine))
 
     @staticmethod
-    def shear(*matrix: Any, angles: Any, center: Any = None) -> Any:
+    def shear(*matrix: Value, angles: Value, center: Value = None) -> Value:
         """Shear by two angles in degrees, about a center, ``(2,)``: ``[[1, tan(ax)], [tan(ay), 1]]``."""
         if is_node(*matrix, angles, center):
             return fn.transforms.shear(*matrix, angles=angles, **_center(center))
@@ -408,24 +422,24 @@ class transforms:  # noqa: N801 (DALI's name)
         return _following(matrix, *_about(center, one, along_x, along_y, one))
 
 
-def _center(center: Any) -> dict[str, Any]:
+def _center(center: Value) -> dict[str, Value]:
     return {} if center is None else {"center": center}
 
 
-def _about(center: Any, a: Any, b: Any, c: Any, d: Any) -> tuple[Any, ...]:
+def _about(center: Value, a: Value, b: Value, c: Value, d: Value) -> tuple[Value, ...]:
     if center is None:
         return a, b, c, d, 0, 0
     x, y = center
     return a, b, c, d, x - (a * x + b * y), y - (c * x + d * y)
 
 
-def _following(matrix: Sequence[Any], a: Any, b: Any, c: Any, d: Any, x: Any, y: Any) -> Any:
+def _following(matrix: Sequence[Value], a: Value, b: Value, c: Value, d: Value, x: Value, y: Value) -> Value:
     """``[[a, b, x], [c, d, y]]`` after the given matrix, if any."""
     follows = np.array([[a, b, x], [c, d, y]], _float32)
     return _after(matrix[0], follows) if matrix else follows
 
 
-def _after(first: Any, second: Any) -> Any:
+def _after(first: Value, second: Value) -> Value:
     # Each product and sum is rounded, in this order, as DALI does; `@` may use fused multiply-add.
     product = second[:, 0:1] * first[0] + second[:, 1:2] * first[1]
     product[:, 2] += second[:, 2]

@@ -18,8 +18,6 @@ In arrays, each object is drawn into its window. A Gaussian on a square window i
 
 from __future__ import annotations
 
-from typing import Any
-
 import attrs
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +29,7 @@ from nvidia.dali.data_node import DataNode
 from ..sample_data.graph_mode import do_not_convert
 from . import functions
 from .element_selection import column, inner_boxes, positions_of_zeros, rows_at
-from .functions import is_node
+from .functions import Array, Value, is_node
 
 _DT = types.DALIDataType
 _TILE_HW = (16, 24)  # pixels, about: measured for radii of 10 to 20; wider tiles are put together faster
@@ -49,14 +47,14 @@ class DrawnObjects:
         categories: ``(N,)`` of any integer type; None where all are drawn into one map.
     """
 
-    centers: Any
-    radii: Any
-    is_active: Any
-    categories: Any = None
+    centers: Value
+    radii: Value
+    is_active: Value
+    categories: Value = None
 
 
 @do_not_convert
-def heatmaps(objects: DrawnObjects, hw: tuple[int, int], num_categories: int, sigma_of_radius: float) -> Any:
+def heatmaps(objects: DrawnObjects, hw: tuple[int, int], num_categories: int, sigma_of_radius: float) -> Value:
     """Draw objects.
 
     Args:
@@ -151,7 +149,7 @@ class _Tiling:
         return min(lengths, key=lambda length: self.num_tiles * length + 6 * (self.num_tiles // length) ** 2)
 
     @property
-    def origins(self) -> np.ndarray[Any, Any]:
+    def origins(self) -> Array:
         """x and y of the first pixel of each tile, ``(1 + num_tiles + 1, 1, 2, 1)`` float32.
 
         The first row is of a tile that nothing reaches, and the last one is not used.
@@ -162,13 +160,13 @@ class _Tiling:
         return np.concatenate([[[_FAR] * 2], origins, [[0, 0]]]).astype(np.float32)[:, None, :, None]
 
 
-def _reach_and_factor(radii: Any, sigma_of_radius: float) -> tuple[Any, Any]:
+def _reach_and_factor(radii: Value, sigma_of_radius: float) -> tuple[Value, Value]:
     """How far Gaussians go, and what squared distances are multiplied by; float32."""
     sigma = radii * np.float32(sigma_of_radius)
     return functions.ceil(radii), -0.5 / (sigma * sigma)
 
 
-def _curve(distance: Any, reach: Any, factor: Any) -> Any:
+def _curve(distance: Value, reach: Value, factor: Value) -> Value:
     """The Gaussian along an axis; float32."""
     return functions.exp(distance * distance * factor) * (functions.absolute(distance) <= reach)
 

@@ -20,9 +20,8 @@ import numpy.typing as npt
 from ..errors import FieldValueError
 from ..limits.image_limits import claimed_size, decoded_already, too_large, too_many_pixels
 from .array_packages import needed_package
-from .functions import cast_array
+from .functions import Array, cast_array
 
-_Image = npt.NDArray[Any]
 _Bytes = npt.NDArray[np.uint8]
 
 DECODING_NEEDS = ("cv2", "simplejpeg")
@@ -53,7 +52,7 @@ _LEAST_FOR_FOURTH = 3 * 64 * 64  # numbers of the output
 
 def decoded_image(
     encoded: _Bytes, as_bgr: bool = False, reduction: int = 1, may_have_unused: bool = False
-) -> _Image:
+) -> Array:
     """Decode an image file as ``fn.decoders.image`` does.
 
     Args:
@@ -99,7 +98,7 @@ def decoded_image(
     return np.asarray(image if as_bgr else cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image))
 
 
-def _decoded_jpeg(encoded: _Bytes, as_bgr: bool, reduction: int, may_have_unused: bool) -> _Image:
+def _decoded_jpeg(encoded: _Bytes, as_bgr: bool, reduction: int, may_have_unused: bool) -> Array:
     simplejpeg = needed_package("simplejpeg")
     encoded = np.ascontiguousarray(encoded)
     orientation = _orientation(encoded)
@@ -125,8 +124,8 @@ def _header_of_jpeg(simplejpeg: Any, encoded: _Bytes) -> tuple[int, int, str]:
     return height, width, color_space
 
 
-def _rgb_of_cmyk(cmyk: _Image, as_bgr: bool) -> _Image:
-    rgb: _Image = (cmyk[..., :3].astype(np.uint16) * cmyk[..., 3:] + 127) // 255
+def _rgb_of_cmyk(cmyk: Array, as_bgr: bool) -> Array:
+    rgb: Array = (cmyk[..., :3].astype(np.uint16) * cmyk[..., 3:] + 127) // 255
     return np.ascontiguousarray(rgb[..., ::-1] if as_bgr else rgb, np.uint8)
 
 
@@ -163,7 +162,7 @@ class ImageFile:
 
     hw: npt.NDArray[np.float32]
     encoded: _Bytes
-    image: _Image | None
+    image: Array | None
 
     @classmethod
     def opened(cls, encoded: _Bytes) -> ImageFile:
@@ -192,7 +191,7 @@ class DecodedFile(NamedTuple):
         reduction: By how much it is smaller than the file says.
     """
 
-    image: _Image
+    image: Array
     reduction: int = 1
 
 
@@ -239,7 +238,7 @@ def _orientation(jpeg: _Bytes) -> int:
     return 1
 
 
-def _turned(image: _Image, orientation: int) -> _Image:
+def _turned(image: Array, orientation: int) -> Array:
     """Turn an image upright that is stored with an EXIF orientation."""
     cv2 = needed_package("cv2")
     if orientation > 4:
@@ -257,14 +256,14 @@ def resampling_tolerance() -> float:
     return 1.001 / 255 if is_exact else 9 / 255  # 1 / 255, and the rounding of float32
 
 
-def flipped(image: _Image) -> _Image:
+def flipped(image: Array) -> Array:
     """Mirror ``(..., H, W, C)`` left to right."""
     if image.ndim != 3 or image.shape[2] > 4 or image.size == 0:
         return np.ascontiguousarray(image[..., ::-1, :])
     return np.asarray(needed_package("cv2").flip(image, 1)).reshape(image.shape)
 
 
-def padded(image: _Image, axis: int, hw: list[int], fill_value: float) -> _Image:
+def padded(image: Array, axis: int, hw: list[int], fill_value: float) -> Array:
     """Pad an image at the bottom and on the right.
 
     Args:
@@ -286,7 +285,7 @@ def padded(image: _Image, axis: int, hw: list[int], fill_value: float) -> _Image
     return output
 
 
-def with_fill(shape: tuple[int, ...], dtype: np.dtype[Any], fill_value: float) -> _Image:
+def with_fill(shape: tuple[int, ...], dtype: np.dtype[Any], fill_value: float) -> Array:
     """An image of one value, which is rounded and limited to the type."""
     return np.full(shape, _fill_of_type(fill_value, dtype), dtype)
 
@@ -296,7 +295,7 @@ def _fill_of_type(fill_value: float, dtype: np.dtype[Any]) -> Any:
     return cast_array(np.float32(fill_value), dtype)
 
 
-def warped(image: _Image, matrix: _Image, output_hw: tuple[int, int], fill_value: float, is_mask: bool) -> _Image:
+def warped(image: Array, matrix: Array, output_hw: tuple[int, int], fill_value: float, is_mask: bool) -> Array:
     """Warp ``(..., H, W, C)`` by a transformation from the input to the output, ``(2, 3)``.
 
     Args:
@@ -329,7 +328,7 @@ def warped(image: _Image, matrix: _Image, output_hw: tuple[int, int], fill_value
     return output
 
 
-def inverse_matrix(matrix: _Image) -> npt.NDArray[np.float32] | None:
+def inverse_matrix(matrix: Array) -> npt.NDArray[np.float32] | None:
     """The inverse transformation, ``(2, 3)`` float32; None where there is none."""
     (a, b, x), (c, d, y) = matrix
     determinant = a * d - b * c
@@ -339,14 +338,14 @@ def inverse_matrix(matrix: _Image) -> npt.NDArray[np.float32] | None:
     return np.array([[e, f, -(e * x + f * y)], [g, h, -(g * x + h * y)]], np.float32)
 
 
-def _of_pixel_centers(inverse: _Image) -> npt.NDArray[np.float64]:
+def _of_pixel_centers(inverse: Array) -> npt.NDArray[np.float64]:
     """The same for coordinates in which the center of the first pixel is the origin."""
     shifted = inverse.astype(np.float64)
     shifted[:, 2] += 0.5 * (shifted[:, 0] + shifted[:, 1]) - 0.5
     return shifted
 
 
-def _warp_nearest(image: _Image, inverse: _Image, output: _Image) -> None:
+def _warp_nearest(image: Array, inverse: Array, output: Array) -> None:
     from_x, from_y = (np.floor(_places(row, output.shape[-3:-1])) for row in inverse)
     height, width = image.shape[-3:-1]
     is_inside = (from_x >= 0) & (from_y >= 0) & (from_x < width) & (from_y < height)
@@ -354,7 +353,7 @@ def _warp_nearest(image: _Image, inverse: _Image, output: _Image) -> None:
     output[..., is_inside, :] = image[..., rows, columns, :]
 
 
-def _places(row: _Image, hw: Sequence[int]) -> npt.NDArray[np.float32]:
+def _places(row: Array, hw: Sequence[int]) -> npt.NDArray[np.float32]:
     """A coordinate in the input of the center of each pixel of the output, ``(height, width)``.
 
     It is computed from that of the pixel before, and anew for each tile, as DALI does: centers of pixels often lie
@@ -372,7 +371,7 @@ def _places(row: _Image, hw: Sequence[int]) -> npt.NDArray[np.float32]:
 
 
 def resample_region(
-    image: _Image, start: _Image, end: _Image, output: _Image, is_mask: bool, is_cubic: bool = False
+    image: Array, start: Array, end: Array, output: Array, is_mask: bool, is_cubic: bool = False
 ) -> None:
     """Resample a region of ``(..., H, W, C)`` to all of an output, as ``fn.resize`` does without antialiasing.
 
@@ -425,7 +424,7 @@ def _needed(start: float, end: float, length: int) -> slice:
 
 
 def _nearest(
-    start: _Image, end: _Image, hw: Sequence[int], image_hw: Sequence[int]
+    start: Array, end: Array, hw: Sequence[int], image_hw: Sequence[int]
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Row for each row, and column for each column, of the output.
 
@@ -452,16 +451,16 @@ def _nearest(
     )
 
 
-def _limited(places: _Image, length: int) -> npt.NDArray[np.intp]:
+def _limited(places: Array, length: int) -> npt.NDArray[np.intp]:
     return np.clip(places, 0, length - 1).astype(np.intp)
 
 
-def _gains_by_fourth(image: _Image, output: _Image) -> bool:
+def _gains_by_fourth(image: Array, output: Array) -> bool:
     """Whether adding a channel costs less than OpenCV needs more for pixels of three channels: twice the time."""
     return image.shape[2] == 3 and output.size >= max(_LEAST_FOR_FOURTH, image.size // 16)
 
 
-def _parts(image: _Image, output: _Image) -> Iterator[tuple[_Image, _Image]]:
+def _parts(image: Array, output: Array) -> Iterator[tuple[Array, Array]]:
     """Images of types and numbers of channels that OpenCV resamples exactly, and where results are written to."""
     if output.size == 0 or image.size == 0:
         return

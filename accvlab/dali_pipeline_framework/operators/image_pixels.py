@@ -17,13 +17,13 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
-from ..engine.dali.graph_definition import branched, decoder_options
+from ..engine.dali.graph_definition import branched
 from ..engine.dali.texts import failing_with
 from ..errors import FieldValueError
-from ..sample_data.graph_mode import do_not_convert
+from ..sample_data.graph_mode import Decoding, do_not_convert, graph_context
 from .array_packages import needed_package
 from .element_selection import with_row_before
-from .functions import cast_array
+from .functions import Array, Value, cast_array
 
 _INT32 = types.DALIDataType.INT32
 _DEFAULT_LOAD = 0.65  # of the steps, and of DALI
@@ -42,9 +42,16 @@ def decoded_in_graph(
     """Decode an image file on the GPU, in a pipeline that has one, or on the CPU; see `ImageDecoder`."""
     if on_gpu and pipeline_has_gpu():
         own = {} if hw_decoder_load == _DEFAULT_LOAD else {"hw_decoder_load": hw_decoder_load}
-        settings = {**decoder_options.get(), **own}
+        settings = {**graph_context.get().decoder_options, **own}
         return fn.decoders.image(encoded, device="mixed", output_type=image_type, **settings)
     return fn.decoders.image(encoded, device="cpu", output_type=image_type)
+
+
+@do_not_convert
+def decoded_in_one_batch(decode: Decoding, files: Sequence[DataNode]) -> Sequence[DataNode]:
+    """Decode files of a sample, with one operator for all of them where the batch of the pipeline has the room."""
+    decode_together = graph_context.get().decode_together
+    return [*map(decode, files)] if decode_together is None else decode_together(decode, files)
 
 
 @do_not_convert
@@ -70,7 +77,7 @@ def with_layout(image: DataNode, known: str | None = None) -> DataNode:
         return fn.reshape(image, layout=known)
     if image.device == "gpu":
         return _guessed_layout(image)
-    letters: Any = with_row_before(fn.get_property(image, key="layout"))
+    letters: Value = with_row_before(fn.get_property(image, key="layout"))
     is_known = letters[-1] == ord("C")
     return branched(is_known, [image], lambda known: known, _guessed_layout)
 
@@ -99,7 +106,7 @@ def zero_where_channels_fit(image: DataNode, num_channels: int) -> DataNode:
     return zero
 
 
-Image: TypeAlias = npt.NDArray[Any]
+Image: TypeAlias = Array
 """``(height, width, channels)`` or ``(frames, height, width, channels)``."""
 
 _LEVELS = np.arange(256, dtype=np.uint8)
@@ -134,7 +141,7 @@ def frames_of(image: Image) -> Image:
     return image if image.ndim == 4 else image[None]
 
 
-def by_frame(image: Image, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Image:
+def by_frame(image: Image, change: Callable[[Array], Array]) -> Image:
     """Change each frame; it may come back without an axis for its only channel."""
     changed = [change(frame) for frame in frames_of(image)]
     if image.ndim == 3:
@@ -142,7 +149,7 @@ def by_frame(image: Image, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]
     return np.stack(changed).reshape(*image.shape[:3], -1)
 
 
-def looked_up(image: Image, table: npt.NDArray[Any], is_transposed: bool = False) -> npt.NDArray[Any]:
+def looked_up(image: Image, table: Array, is_transposed: bool = False) -> Array:
     """``table[image]`` of uint8 images.
 
     Args:
@@ -215,10 +222,10 @@ def recolored(image: Image, matrix: npt.NDArray[np.floating[Any]], is_own: bool 
     return rows.reshape(image.shape)
 
 
-def planes_of(frame: npt.NDArray[Any]) -> Sequence[npt.NDArray[Any]]:
+def planes_of(frame: Array) -> Sequence[Array]:
     """The channels of ``(height, width, channels)``, at least one pixel, each ``(height, width)``."""
     if frame.dtype in _SPLIT_BY_OPENCV:
-        planes: Sequence[npt.NDArray[Any]] = needed_package("cv2").split(frame)
+        planes: Sequence[Array] = needed_package("cv2").split(frame)
         return planes
     return [*np.moveaxis(frame, -1, 0)]
 
@@ -246,7 +253,7 @@ def _shape(image: Image, is_transposed: bool) -> tuple[int, ...]:
 
 
 def fill_with_scaled(
-    result: npt.NDArray[np.float32], values: npt.NDArray[Any], mean: Any, factor: npt.NDArray[Any] | np.float32
+    result: npt.NDArray[np.float32], values: Array, mean: Value, factor: Array | np.float32
 ) -> None:
     """Set ``result``, ``(rows, columns)``, to ``(values - mean) * factor``, in float32.
 

@@ -24,10 +24,10 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from ..engine.dali.graph_definition import decoder_options
 from ..errors import FieldValueError, SettingError
+from ..sample_data.graph_mode import graph_context
 from . import functions, image_arrays
-from .functions import constant, failing_with, is_node, transforms
+from .functions import Array, Value, constant, failing_with, is_node, transforms
 
 _FLOAT = types.DALIDataType.FLOAT
 _INT32 = types.DALIDataType.INT32
@@ -76,7 +76,7 @@ class Resampling(Enum):
 # --- sizes ----------------------------------------------------------------------------------------------
 
 
-def image_hw(image: Any) -> Any:
+def image_hw(image: Value) -> Value:
     """Height and width of ``(H, W, C)`` or ``(F, H, W, C)``: ``(2,)`` int32 on the CPU, float32 of an array."""
     if is_node(image):
         return image.shape(dtype=_INT32)[-3:-1]
@@ -87,12 +87,12 @@ def image_hw(image: Any) -> Any:
 
 def sizes_of_encoded(images: Sequence[DataNode]) -> DataNode:
     """Height and width of image files from their headers, ``(num_images, 2)``, or ``(2,)``; int32 on the CPU."""
-    shapes: list[Any] = [fn.peek_image_shape(encoded, dtype=_INT32) for encoded in images]
+    shapes: list[DataNode] = [fn.peek_image_shape(encoded, dtype=_INT32) for encoded in images]
     sizes: DataNode = shapes[0][0:2] if len(shapes) == 1 else fn.stack(*shapes)[:, 0:2]
     return sizes
 
 
-def one_size_of_all(sizes: Any, num_sizes: int) -> Any:
+def one_size_of_all(sizes: Value, num_sizes: int) -> Value:
     """The size that all images of a sample have, ``(2,)`` int32, or float32 of arrays.
 
     A sample where sizes differ, or are not at least one pixel, is an error of the graph.
@@ -103,7 +103,7 @@ def one_size_of_all(sizes: Any, num_sizes: int) -> Any:
     """
     if not is_node(sizes):
         return _one_size_of_arrays(sizes, "an image has no pixels or no channels (is it decoded before?)")
-    least: Any = sizes if num_sizes == 1 else fn.reductions.min(sizes, axes=[0])
+    least: Value = sizes if num_sizes == 1 else fn.reductions.min(sizes, axes=[0])
     most = sizes if num_sizes == 1 else fn.reductions.max(sizes, axes=[0])
     # Two additional axes of length 1 change nothing and cost nothing; any other lengths do not fit the data.
     ones = fn.cat(functions.minimum(least, 1), _TWO)
@@ -117,20 +117,20 @@ def one_size_of_all(sizes: Any, num_sizes: int) -> Any:
     return size
 
 
-def one_size_of_fields(sizes: Sequence[Any]) -> Any:
+def one_size_of_fields(sizes: Sequence[Value]) -> Value:
     """The size that all have, ``(2,)`` float32, where they are not only those of images.
 
     A sample where sizes differ, or are not at least one pixel and finite, is an error of the graph.
     """
     on_cpu = map(functions.on_cpu, sizes)
-    stacked: Any = functions.stack(*[functions.cast(size, _FLOAT) for size in on_cpu])  # (num_sizes, 2)
+    stacked: Value = functions.stack(*[functions.cast(size, _FLOAT) for size in on_cpu])  # (num_sizes, 2)
     if not is_node(stacked):
         return _one_size_of_arrays(
             stacked, "a size is below 1 pixel, or not finite (is the image decoded before?)"
         )
     are_sizes = fn.cast((stacked >= 1) & (stacked < np.float32(np.inf)), dtype=_INT32)
     no_size = (1 - fn.reductions.min(are_sizes)) * _FAR_OUTSIDE
-    size: Any = failing_with(
+    size: Value = failing_with(
         "a size is below 1 pixel, or not finite (is the image decoded before?)", operator.getitem, stacked, no_size
     )
     if len(sizes) > 1:
@@ -149,7 +149,7 @@ def _one_size_of_arrays(sizes: npt.NDArray[np.float32], rule: str) -> npt.NDArra
     return size
 
 
-def swapped(pair: Any) -> Any:
+def swapped(pair: Value) -> Value:
     """Width and height of height and width, or the reverse, ``(2,)`` float32."""
     if not is_node(pair):
         return pair[::-1]
@@ -195,20 +195,20 @@ class AxisScaling:
         output_hw: Height and width of the output.
     """
 
-    scale: Any
-    offset: Any
-    start: Any
-    end: Any
+    scale: Value
+    offset: Value
+    start: Value
+    end: Value
     output_hw: tuple[int, int]
 
     @classmethod
-    def of_matrix(cls, matrix: Any, output_hw: tuple[int, int]) -> AxisScaling:
+    def of_matrix(cls, matrix: Value, output_hw: tuple[int, int]) -> AxisScaling:
         """What a matrix does that does not rotate or shear, ``(2, 3)``."""
-        rows: Any = transforms.combine(matrix, _swapping(matrix))  # of row and column
+        rows: Value = transforms.combine(matrix, _swapping(matrix))  # of row and column
         scale, offset = functions.reductions.sum(rows[:, 0:2], axes=[1]), rows[:, 2]
         return cls(scale, offset, -offset / scale, (constant(output_hw, matrix) - offset) / scale, output_hw)
 
-    def matrix_after(self, matrix: Any = None) -> Any:
+    def matrix_after(self, matrix: Value = None) -> Value:
         """The matrix of another transformation and then this one, ``(2, 3)``."""
         before = () if matrix is None else (matrix,)
         swapping = _swapping(self.scale)
@@ -216,13 +216,13 @@ class AxisScaling:
         return transforms.combine(*before, swapping, scaling, swapping)
 
 
-def _swapping(like: Any) -> Any:
+def _swapping(like: Value) -> Value:
     """The matrix that swaps rows and columns."""
     return constant([[0, 1, 0], [1, 0, 0]], like)
 
 
 def resizing(
-    hw: Any, output_hw: tuple[int, int], mode: ResizingMode, anchor: ResizingAnchor | None
+    hw: Value, output_hw: tuple[int, int], mode: ResizingMode, anchor: ResizingAnchor | None
 ) -> AxisScaling:
     """Scale an image of one size to another size.
 
@@ -250,19 +250,19 @@ def resizing(
 # --- fields given in pixels -----------------------------------------------------------------------------
 
 
-def transformed_points(points: Any, matrix: Any, dtype: types.DALIDataType) -> Any:
+def transformed_points(points: Value, matrix: Value, dtype: types.DALIDataType) -> Value:
     """Transform points, ``(..., 2 * k)``: each two following numbers are ``x, y``.
 
     The arithmetic is float32. Whole numbers are rounded.
     """
-    shape: Any = functions.shape_of(points, _INT32)
+    shape: Value = functions.shape_of(points, _INT32)
     in_pairs = functions.cat(shape[:-1], shape[-1:] // 2, _TWO)
     pairs = failing_with("points must be x, y pairs", functions.reshape, points, shape=in_pairs, layout="")
     moved = functions.coord_transform(_as_float(pairs, dtype), MT=matrix)
     return _as_type(functions.reshape(moved, shape=shape), dtype)
 
 
-def boxes_matrix(matrix: Any) -> Any:
+def boxes_matrix(matrix: Value) -> Value:
     """The ``(4, 5)`` matrix that takes a box ``x1, y1, x2, y2`` to the smallest box around its image.
 
     With the linear part ``A = P + N``, where ``P`` holds what is positive and ``N`` what is negative::
@@ -275,7 +275,7 @@ def boxes_matrix(matrix: Any) -> Any:
     return functions.cat(*rows)
 
 
-def transformed_boxes(boxes: Any, matrix_of_boxes: Any, dtype: types.DALIDataType) -> Any:
+def transformed_boxes(boxes: Value, matrix_of_boxes: Value, dtype: types.DALIDataType) -> Value:
     """Transform boxes, ``(..., 4)`` with ``x1 <= x2`` and ``y1 <= y2``, by a matrix of `boxes_matrix`."""
     shape = functions.shape_of(boxes, _INT32)
     moved = failing_with(
@@ -285,13 +285,13 @@ def transformed_boxes(boxes: Any, matrix_of_boxes: Any, dtype: types.DALIDataTyp
     return _as_type(functions.reshape(moved, shape=shape), dtype)
 
 
-def projections_rows(matrix: Any) -> tuple[Any, Any]:
+def projections_rows(matrix: Value) -> tuple[Value, Value]:
     """The two rows of a matrix as columns, ``(3, 1)`` each, for `transformed_projections`."""
     columns = functions.reshape(matrix, [2, 3, 1])
     return columns[0], columns[1]
 
 
-def transformed_projections(projections: Any, rows: tuple[Any, Any], dtype: types.DALIDataType) -> Any:
+def transformed_projections(projections: Value, rows: tuple[Value, Value], dtype: types.DALIDataType) -> Value:
     """Multiply projections by a transformation from the left, ``(..., 3 or 4, num_columns)``.
 
     The first three rows give ``x * z``, ``y * z`` and ``z``; so the third and a fourth row stay as they are.
@@ -311,11 +311,11 @@ def transformed_projections(projections: Any, rows: tuple[Any, Any], dtype: type
     return _as_type(product, dtype)
 
 
-def _as_float(values: Any, dtype: types.DALIDataType) -> Any:
+def _as_float(values: Value, dtype: types.DALIDataType) -> Value:
     return values if dtype == _FLOAT else functions.cast(values, _FLOAT)
 
 
-def _as_type(values: Any, dtype: types.DALIDataType) -> Any:
+def _as_type(values: Value, dtype: types.DALIDataType) -> Value:
     return values if dtype == _FLOAT else functions.cast(values, dtype)
 
 
@@ -339,7 +339,7 @@ class Resampler:
     resampling: Resampling
     output_hw: tuple[int, int]
     arguments: dict[str, Any]
-    decoded_part: tuple[Any, Any] | None = None
+    decoded_part: tuple[Value, Value] | None = None
     is_antialiased: bool = False
 
     @classmethod
@@ -348,7 +348,7 @@ class Resampler:
         return cls(Resampling.WARP, output_hw, {"matrix": matrix})
 
     @classmethod
-    def resizing(cls, resampling: Resampling, scaling: AxisScaling, hw: Any) -> Resampler:
+    def resizing(cls, resampling: Resampling, scaling: AxisScaling, hw: Value) -> Resampler:
         """Prepare for a transformation without rotation and shearing.
 
         Args:
@@ -376,7 +376,7 @@ class Resampler:
         }
         return cls(resampling, output_hw, part)
 
-    def of_encoded(self, hw: Any) -> Resampler:
+    def of_encoded(self, hw: Value) -> Resampler:
         """The same for image files in a graph, of which only the visible part is decoded; not for `WARP`."""
         start, end = self.arguments["roi_start"], self.arguments["roi_end"]
         zero = np.float32(0)
@@ -400,18 +400,18 @@ class Resampler:
         return {**regions, "decoded_start": _INT32, "decoded_shape": _INT32} if is_encoded else regions
 
     @property
-    def parameters(self) -> list[Any]:
+    def parameters(self) -> list[Value]:
         """These numbers, in the order of `parameter_types`."""
         return [*self.arguments.values(), *(self.decoded_part or ())]
 
     @classmethod
     def of_parameters(
-        cls, resampling: Resampling, output_hw: tuple[int, int], parameters: Mapping[str, Any], **settings: Any
+        cls, resampling: Resampling, output_hw: tuple[int, int], parameters: Mapping[str, Value], **settings: Any
     ) -> Resampler:
         """Make the resampler of numbers that were computed before."""
         arguments = dict(parameters)
         names = ("decoded_start", "decoded_shape")
-        part: Any = tuple([arguments.pop(name) for name in names if name in arguments])
+        part: Value = tuple([arguments.pop(name) for name in names if name in arguments])
         return cls(resampling, output_hw, arguments, part or None, **settings)
 
     def of_whole_image(self) -> Resampler:
@@ -423,7 +423,7 @@ class Resampler:
     def decoded(self, encoded: DataNode, device: str) -> DataNode:
         """Decode the visible part of an image file, as RGB."""
         corner, size = self.decoded_part or (None, None)
-        options = decoder_options.get() if device == "mixed" else {}
+        options = graph_context.get().decoder_options if device == "mixed" else {}
         image: DataNode = fn.decoders.image_slice(
             encoded, start=corner, shape=size, axis_names="HW", device=device, **options
         )
@@ -431,11 +431,11 @@ class Resampler:
 
     def __call__(
         self,
-        image: Any,
+        image: Value,
         fill_value: float = 0,
         is_mask: bool = False,
         decoded: image_arrays.DecodedFile | None = None,
-    ) -> Any:
+    ) -> Value:
         """Resample an image, ``(H, W, C)`` or ``(F, H, W, C)``.
 
         Args:
@@ -461,7 +461,7 @@ class Resampler:
         region = dict(self.arguments)
         start = region.pop("start", None)
         size = region.pop("size", [*self.output_hw])
-        part: Any = fn.resize(image, **region, size=size, interp_type=interpolation, antialias=is_antialiased)
+        part: Value = fn.resize(image, **region, size=size, interp_type=interpolation, antialias=is_antialiased)
         if start is not None:
             part = fn.slice(
                 part,
@@ -474,8 +474,8 @@ class Resampler:
         return part
 
     def _of_array(
-        self, image: npt.NDArray[Any], fill_value: float, is_mask: bool, decoded: image_arrays.DecodedFile | None
-    ) -> npt.NDArray[Any]:
+        self, image: Array, fill_value: float, is_mask: bool, decoded: image_arrays.DecodedFile | None
+    ) -> Array:
         if self.resampling == Resampling.WARP:
             return image_arrays.warped(image, self.arguments["matrix"], self.output_hw, fill_value, is_mask)
         start, end = self.arguments["roi_start"], self.arguments["roi_end"]

@@ -17,6 +17,7 @@ from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.graph_mode import do_not_convert
 from . import functions
 from .element_selection import computable, constant_like
+from .functions import Array, Value
 
 
 @attrs.frozen
@@ -74,7 +75,7 @@ class PointLimits:
         return cls(minimum, maximum)
 
     @do_not_convert
-    def nodes(self, points: Any, dtype: types.DALIDataType, *, inner: bool) -> tuple[Any, Any]:
+    def nodes(self, points: Value, dtype: types.DALIDataType, *, inner: bool) -> tuple[Value, Value]:
         """Make constants of the limits, ``(D,)`` each, for points ``(N, D)``: nodes on their device, or arrays.
 
         If the points of a sample have another number of axes than there are limits, the graph fails.
@@ -86,7 +87,7 @@ class PointLimits:
                 are exact. Otherwise they are cut off.
         """
         numpy_type = np.dtype(get_numpy_type_for_dali_type(dtype))
-        converted: Any = self._converted(numpy_type, inner=inner)
+        converted: Value = self._converted(numpy_type, inner=inner)
         if dtype == types.DALIDataType.FLOAT16:
             converted = converted[0].astype(np.float32), converted[1].astype(np.float32)
         row_shape = functions.shape_of(points)[1:]
@@ -96,16 +97,14 @@ class PointLimits:
         return functions.failing_with(rule, functions.reshape, low, shape=row_shape), high
 
     @do_not_convert
-    def contain(self, points: Any, dtype: types.DALIDataType) -> Any:
+    def contain(self, points: Value, dtype: types.DALIDataType) -> Value:
         """Tell which points ``(N, D)`` lie within the limits: ``(N,)`` bool, on the points' device."""
         points = computable(points, dtype)
         low, high = self.nodes(points, dtype, inner=True)
         is_inside = functions.cast((points >= low) & (points <= high), types.DALIDataType.UINT8)
         return functions.reductions.min(is_inside, axes=[1]) == 1
 
-    def _converted(
-        self, dtype: np.dtype[Any], *, inner: bool
-    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    def _converted(self, dtype: np.dtype[Any], *, inner: bool) -> tuple[Array, Array]:
         low, high = np.array(self.minimum), np.array(self.maximum)
         if dtype.kind == "f":
             return low.astype(dtype), high.astype(dtype)
@@ -113,7 +112,7 @@ class PointLimits:
         return _saturated(low, dtype), _saturated(high, dtype)
 
 
-def _saturated(limits: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def _saturated(limits: Array, dtype: np.dtype[Any]) -> Array:
     info = np.iinfo(dtype)
     # Python integers: float64 cannot hold the greatest int64.
     whole = [info.max if limit == np.inf else info.min if limit == -np.inf else int(limit) for limit in limits]
@@ -123,7 +122,7 @@ def _saturated(limits: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray
 Float64Array = npt.NDArray[np.float64]
 
 
-def coordinates(points: npt.NDArray[Any], count: int = 3) -> Float64Array:
+def coordinates(points: Array, count: int = 3) -> Float64Array:
     """The first columns of points ``(P, K)``: ``(P, count)``.
 
     Raises:
@@ -134,7 +133,7 @@ def coordinates(points: npt.NDArray[Any], count: int = 3) -> Float64Array:
     return np.asarray(points[:, :count], np.float64)
 
 
-def affine(matrix: npt.NDArray[Any]) -> tuple[Float64Array, Float64Array]:
+def affine(matrix: Array) -> tuple[Float64Array, Float64Array]:
     """What a matrix ``(3, 4)`` or ``(4, 4)`` multiplies with, ``(3, 3)``, and adds, ``(3,)``.
 
     Raises:
@@ -146,7 +145,7 @@ def affine(matrix: npt.NDArray[Any]) -> tuple[Float64Array, Float64Array]:
     return whole[:3, :3], whole[:3, 3]
 
 
-def moved(matrix: npt.NDArray[Any], points: Float64Array) -> Float64Array:
+def moved(matrix: Array, points: Float64Array) -> Float64Array:
     """Points ``(P, 3)`` times a matrix ``(3, 4)`` or ``(4, 4)``, without a division.
 
     Raises:

@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 from nvidia.dali import types
 
-from ..draws.draw_scope import ArrayDraws, DrawPlan, PlannedPixels
+from ..draws.draw_scope import ArrayDraws, DrawPlan, PlannedPixels, step_context
 from ..draws.keyed_draws import SampleSeeds
 from ..draws.random_draws import (
     NEEDS_SEQUENCES,
@@ -33,6 +33,7 @@ from ..sample_data import FieldPath, FormatProblem, GroupFormat, SampleDataGroup
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.folded_formats import FoldedFormat
 from ..sample_data.formats import ENCODED_IMAGE, ImageContent, LeafFormat
+from ..sample_data.graph_mode import within
 from ..sample_data.names import Name, alike_paths, format_path, format_paths
 from ..sources.input_bases import CallableBase
 from ..sources.input_parts import InputParts
@@ -77,7 +78,7 @@ def chain_format(
         draws.position = index
         name = f"step {index} ({step_name(step)})"
         try:
-            with draws:
+            with within(step_context, step_context.get()._replace(plan=draws)):
                 blueprint = step.check_input_data_format_and_set_output_data_format(blueprint)
         except Exception as error:
             if first_error is not None:
@@ -151,8 +152,8 @@ def with_image_files(format: GroupFormat, steps: Sequence[PipelineStepBase]) -> 
     blueprint = SampleDataGroup.from_format(format)
     contents = {}
     for step in steps:
-        while step._processing_step_to_apply is not None:
-            step = step._processing_step_to_apply
+        while step.inner_step is not None:
+            step = step.inner_step
         try:
             uses = declared_images(step, blueprint.get_empty_like_self()) or ()
         except Exception:  # it is asked again where it stands in the chain, and then it counts
@@ -167,7 +168,7 @@ def with_image_files(format: GroupFormat, steps: Sequence[PipelineStepBase]) -> 
 
 def step_name(step: PipelineStepBase) -> str:
     """Class of a step, and of the step that it applies, if it applies one."""
-    applied = step._processing_step_to_apply
+    applied = step.inner_step
     return type(step).__name__ + ("" if applied is None else f" of {step_name(applied)}")
 
 
@@ -297,7 +298,7 @@ def _named(number: int, step: PipelineStepBase) -> str:
 
 def wish_of(step: PipelineStepBase) -> RunWhere:
     """Where a step, or the one that it applies, asks to be run."""
-    applied = step._processing_step_to_apply
+    applied = step.inner_step
     return step.run if step.run != "auto" or applied is None else wish_of(applied)
 
 
@@ -382,7 +383,7 @@ def _num_before_floats(steps: Sequence[PipelineStepBase], blueprint: SampleDataG
 
 def _changes_images(step: PipelineStepBase) -> bool:
     """Whether a step, or the one that it applies, declares to do something to images, but to decode them."""
-    applied = step._processing_step_to_apply
+    applied = step.inner_step
     if applied is not None:
         return _changes_images(applied)
     is_of_images = type(step).declare_images not in (PipelineStepBase.declare_images, no_images)

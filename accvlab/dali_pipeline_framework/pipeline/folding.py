@@ -16,7 +16,6 @@ from nvidia.dali.data_node import DataNode
 
 from ..engine.dali.graph_definition import (
     BatchPart,
-    Decoding,
     SourceOutputs,
     is_random,
     merge,
@@ -27,6 +26,7 @@ from ..engine.samples import Items
 from ..engine.transport import Delivery, FieldPlace, TransportLayout
 from ..sample_data import GroupFormat, SampleDataGroup
 from ..sample_data.folded_formats import WHOLE_SAMPLE, FoldedFormat, Level
+from ..sample_data.graph_mode import Decoding
 from ..sample_data.names import format_paths
 
 _DT = types.DALIDataType

@@ -7,7 +7,7 @@ import contextlib
 import dis
 import functools
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import attrs
@@ -17,17 +17,15 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline, pipeline_def
 
-from ..draws.draw_scope import DrawPlan, GraphDraws, PlannedPixels, SupplyNode
+from ..draws.draw_scope import DrawPlan, GraphDraws, PlannedPixels, SupplyNode, step_context
 from ..draws.keyed_draws import derive_key
 from ..draws.random_draws import PlannedDraw, record_blueprint
 from ..engine.dali.graph_definition import (
     INPUT,
     GraphInspection,
     SourceOutputs,
-    decoder_options,
     each_line_looked_up_once,
     is_random,
-    one_batch,
     original_of,
     origins_from_here,
     seed_random_operators,
@@ -43,8 +41,7 @@ from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.sample_loading import add_note
 from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.folded_formats import WHOLE_SAMPLE, FoldedFormat, Level
-from ..sample_data.formats import elements_are_folded
-from ..sample_data.graph_mode import do_not_convert
+from ..sample_data.graph_mode import GraphContext, do_not_convert, graph_context, within
 from ..sample_data.names import Name, format_path
 from ._insert_copy_for_passthrough import _InsertCopyForPassthrough
 from .chain import ArraySteps, Chain, Placement
@@ -236,7 +233,7 @@ class Graph:
         """Define the graph in the current pipeline and return its outputs."""
         with with_ways_to_cpu(), without_conditionals() as self._has_conditionals:
             sample = self._input()
-            with self._supply:
+            with within(step_context, step_context.get()._replace(supply=self._supply)):
                 for done, number in enumerate(self.stages[: self.num_steps]):
                     self._num_steps_done = done
                     change = self._pixels_changed if number < self.first_step else self._applied
@@ -429,7 +426,10 @@ class Graph:
             self._folding.note_given(part, level)
 
         make_sample = self._folding.sample_of_folded if is_folded else self._folding.sample_of
-        with self._supply.at(level), _folded_elements(is_folded, self._folding):
+        has_room = self._folding.num_slots > 1 and not is_folded
+        together = self._folding.in_one_batch if has_room else None
+        context = graph_context.get()._replace(is_folded=is_folded, decode_together=together)
+        with self._supply.at(level), within(graph_context, context):
             with self._folding.part(level).defining(self._has_conditionals, on_part) as to_part:
                 if self._has_conditionals:
                     result = with_conditionals(step)(data)
@@ -490,18 +490,6 @@ class Graph:
         return self._folding.sample_of(data, data.get_data(), sample, "the random draws")
 
 
-@contextlib.contextmanager
-def _folded_elements(is_folded: bool, folding: Folding) -> Iterator[None]:
-    has_room = folding.num_slots > 1 and not is_folded
-    folded = elements_are_folded.set(is_folded)
-    decoding = one_batch.set(folding.in_one_batch if has_room else None)
-    try:
-        yield
-    finally:
-        one_batch.reset(decoding)
-        elements_are_folded.reset(folded)
-
-
 def define_pipeline(graph: Graph, arguments: PipelineArguments) -> Pipeline:
     """Make a pipeline of DALI with the operators of a graph; it is not built yet."""
     decorator: Any = pipeline_def
@@ -512,11 +500,8 @@ def define_pipeline(graph: Graph, arguments: PipelineArguments) -> Pipeline:
     options = arguments.pop("decoder_options", {})
 
     def define_graph() -> tuple[DataNode, ...]:
-        token = decoder_options.set(options)
-        try:
+        with within(graph_context, GraphContext(decoder_options=options)):
             return graph.define()
-        finally:
-            decoder_options.reset(token)
 
     try:
         with each_line_looked_up_once(), no_garbage_collected():  # a tenth of the time or more

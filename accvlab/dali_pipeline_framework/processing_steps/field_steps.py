@@ -12,7 +12,7 @@ from nvidia.dali.data_node import DataNode
 
 from ..operators.deferred_images import DeferredImage
 from ..operators.element_selection import leaf_at
-from ..operators.functions import is_node
+from ..operators.functions import Array, Value, is_node
 from ..sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
 from ..sample_data.graph_mode import do_not_convert
@@ -21,7 +21,7 @@ from .image_use import PIXELS, ContentRule, ImageUse, as_pixels, is_overridden, 
 from .named_fields import FieldSearch, change_type, find_paths
 from .pipeline_step_base import PipelineStepBase, PixelChanges, naming_field, no_pixels
 
-Parameters: TypeAlias = Callable[[Any, LeafFormat], Sequence[Any]]
+Parameters: TypeAlias = Callable[[Value, LeafFormat], Sequence[Value]]
 """Gives the parameters of the change of an image: a node, an array or a `DeferredImage`, and its format."""
 
 
@@ -103,11 +103,11 @@ class PixelStep(FieldStep):
         return lambda image, leaf: ()
 
     @abstractmethod
-    def _in_graph(self, image: Any, leaf: LeafFormat, *args: Any, **kwargs: Any) -> Any:
+    def _in_graph(self, image: DataNode, leaf: LeafFormat, *args: Any, **kwargs: Any) -> DataNode:
         """Change a node by its parameters; the format is that before the step."""
 
     @abstractmethod
-    def _on_array(self, image: Any, leaf: LeafFormat, *args: Any, **kwargs: Any) -> Any:
+    def _on_array(self, image: Array, leaf: LeafFormat, *args: Any, **kwargs: Any) -> Array:
         """Change an array by its parameters."""
 
     def _shape_after(self, shape: tuple[int, ...], leaf: LeafFormat, *args: Any, **kwargs: Any) -> tuple[int, ...]:
@@ -169,12 +169,12 @@ class PixelStep(FieldStep):
 
     _process_arrays = _process
 
-    def _changed(self, image: Any, leaf: LeafFormat, parameters: Parameters) -> Any:
+    def _changed(self, image: Value, leaf: LeafFormat, parameters: Parameters) -> Value:
         is_deferred = isinstance(image, DeferredImage)
         change = self._in_graph if is_node(image) else self._deferred if is_deferred else self._on_array
         return change(image, leaf, *parameters(image, leaf))
 
-    def _deferred(self, image: DeferredImage, leaf: LeafFormat, *parameters: Any) -> DeferredImage:
+    def _deferred(self, image: DeferredImage, leaf: LeafFormat, *parameters: Value) -> DeferredImage:
         """Note the change of an image whose pixels the graph changes."""
         dtype = None if self._output_type is None else NUMPY_TYPES[self._output_type]
         return image.changed(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import attrs
 from nvidia.dali import types
 
-from ..draws.draw_scope import current_plan
+from ..draws.draw_scope import step_context
 from ..errors import SettingError
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, ImageContent, LeafFormat, SampleDataGroup
 from ..sample_data.formats import UNKNOWN_CONTENT, describe_range
@@ -215,7 +215,7 @@ def _content_left(use: ImageUse, leaf: LeafFormat) -> ImageContent:
 
 def name_in_chain(step: object) -> str:
     """Class of a step, with its position where the format of a chain is folded."""
-    plan = current_plan()
+    plan = step_context.get().plan
     name = type(step).__name__
     return name if plan is None else f"step {plan.position} ({name})"
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import copy
 import inspect
 from abc import ABC, abstractmethod
@@ -12,16 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
 from ..checks import choice
-from ..draws.draw_scope import ArrayDraws, RunningStep, current_group, current_plan, declared_draws
+from ..draws.draw_scope import ArrayDraws, declared_draws, draw_of, path_in_sample, running_step, step_context
 from ..draws.random_draws import RandomDraw
 from ..errors import FieldValueError, FormatError, NotSupportedError, StepOutputError
 from ..operators.deferred_images import DeferredImage
+from ..operators.functions import Array
 from ..sample_data import (
     FieldPath,
     FieldValue,
@@ -62,7 +61,7 @@ class _Declared(NamedTuple):
     deferred: Sequence[FieldPath]
 
 
-_Originals: TypeAlias = dict[int, tuple[npt.NDArray[Any], npt.NDArray[Any]]]
+_Originals: TypeAlias = dict[int, tuple[Array, Array]]
 """By the id of a read-only view: the view, which has this id as long as it is here, and the array it shows."""
 
 
@@ -97,10 +96,9 @@ class ArrayApplication:
         for path in declared.deferred if self.defers_pixels else ():
             image = given.get_item_in_path(path)
             if not isinstance(image, DeferredImage):
-                given.set_item_in_path(path, DeferredImage.of(image, (*current_group(), *path)))
-        token = _current.set(self)
+                given.set_item_in_path(path, DeferredImage.of(image, path_in_sample(path)))
         try:
-            with RunningStep(step, declared.draws, self._draws):
+            with running_step(step, declared.draws, self._draws, self):
                 result = step._process_arrays(given)
         except Exception as error:
             # OpenCV says no more than that it is no array.
@@ -117,8 +115,6 @@ class ArrayApplication:
                 f"{step!r} changes an array that it was given in place; others may share it. Change a copy "
                 f"(`array.copy()`), and set the field to it. ({type(error).__name__}: {error})"
             ) from error
-        finally:
-            _current.reset(token)
         return self._checked(step, result, declared, originals)
 
     def _declaration(self, step: PipelineStepBase, data: SampleDataGroup) -> _Declared:
@@ -155,7 +151,7 @@ class ArrayApplication:
             values[index] = array
             if problem:
                 path = declared.after.flat_paths[index]
-                problems.append(((*current_group(), *path), problem))
+                problems.append((path_in_sample(path), problem))
                 wrong[path] = _type_of(array)
         if problems:
             advice = step._advice_on_types(declared.after, wrong)
@@ -164,7 +160,9 @@ class ArrayApplication:
         return filled(SampleDataGroup.from_format(declared.after), values)
 
 
-_current: contextvars.ContextVar[ArrayApplication | None] = contextvars.ContextVar("_current", default=None)
+def _current_application() -> ArrayApplication | None:
+    application = step_context.get().application
+    return application if isinstance(application, ArrayApplication) else None
 
 
 @do_not_convert
@@ -197,7 +195,7 @@ def require_format(step: PipelineStepBase, result: SampleDataGroup, declared: Gr
 
 def full_path(path: FieldPath) -> str:
     """Write the path of a field of the group that a step is being applied to, for messages."""
-    return format_path((*current_group(), *path))
+    return format_path(path_in_sample(path))
 
 
 @contextlib.contextmanager
@@ -214,7 +212,7 @@ def naming_field(path: FieldPath) -> Iterator[None]:
 @do_not_convert
 def holds_arrays(data: SampleDataGroup) -> bool:
     """Whether a step is to be applied to arrays; otherwise a graph is being defined."""
-    if _current.get() is not None:
+    if _current_application() is not None:
         return True
     values = [value for value in data.get_data() if value is not None]
     has_nodes = any(isinstance(value, DataNode) for value in values)
@@ -224,7 +222,7 @@ def holds_arrays(data: SampleDataGroup) -> bool:
 @do_not_convert
 def apply_to_arrays(step: PipelineStepBase, data: SampleDataGroup) -> SampleDataGroup:
     """Apply a step to a sample of arrays: as part of the step that is being applied, or on its own."""
-    running = _current.get()
+    running = _current_application()
     if running is not None:
         return running(step, data)
     missing = [path for path, value in zip(data.format.flat_paths, data.get_data(), strict=True) if value is None]
@@ -275,7 +273,7 @@ def _as_declared(value: Any, leaf: LeafFormat, path: FieldPath) -> tuple[Any, st
     if value is None:
         return value, "is not set"
     if isinstance(value, DeferredImage):
-        if value.path != (*current_group(), *path):
+        if value.path != path_in_sample(path):
             of = format_path(value.path)
             return value, f"holds the image of {of}: `declare_pixel_changes` of what moves images must return None"
         if value.dtype != dtype or leaf.ndim not in (None, value.ndim):
@@ -368,9 +366,6 @@ class PipelineStepBase(ABC):
     array_form_needs: tuple[str, ...] = ()
     prefers_arrays: bool = False
 
-    # The step that this one applies to parts of the sample, if it wraps one.
-    _processing_step_to_apply: PipelineStepBase | None = None
-
     def __init_subclass__(cls, **arguments: Any) -> None:
         """Let the error for an argument that a step does not have name a similar one.
 
@@ -394,6 +389,11 @@ class PipelineStepBase(ABC):
         has no array form unless it overrides this method, too.
         """
         raise NotImplementedError
+
+    @property
+    def inner_step(self) -> PipelineStepBase | None:
+        """The step that this one applies to parts of the sample; None for a step that applies no other one."""
+        return None
 
     @property
     def has_array_form(self) -> bool:
@@ -487,8 +487,8 @@ class PipelineStepBase(ABC):
         Args:
             data_empty: Format of the sample.
         """
-        wrapped = self._processing_step_to_apply
-        return 0 if wrapped is None else wrapped.num_in_one_batch(data_empty)
+        inner = self.inner_step
+        return 0 if inner is None else inner.num_in_one_batch(data_empty)
 
     @do_not_convert
     def draw(self, name: str) -> Any:
@@ -504,7 +504,7 @@ class PipelineStepBase(ABC):
         Raises:
             SettingError: The step did not declare the draw, or is not being applied.
         """
-        return RunningStep.draw(self, name)
+        return draw_of(self, name)
 
     def new_output(self, data: SampleDataGroup) -> SampleDataGroup:
         """Create an empty sample of the output format, in ``_process_arrays``.
@@ -514,7 +514,7 @@ class PipelineStepBase(ABC):
         Args:
             data: The sample that ``_process_arrays`` was given, before its format is changed.
         """
-        application = _current.get() or ArrayApplication()
+        application = _current_application() or ArrayApplication()
         return SampleDataGroup.from_format(application._declaration(self, data).after)
 
     @do_not_convert
@@ -529,7 +529,7 @@ class PipelineStepBase(ABC):
         before, asked = data_empty.format, data_empty.get_empty_like_self()
         uses = declared_images(self, asked)
         output = self._checked_output(data_empty.get_empty_like_self(), image_problems(self, uses, before))
-        plan = current_plan()
+        plan = step_context.get().plan
         if plan is not None:
             plan.collect(self, declared_draws(self, asked))
             plan.collect_pixels(self, self._pixel_changes(asked), before)
@@ -585,7 +585,7 @@ class PipelineStepBase(ABC):
             return apply_to_arrays(self, data)
         known = self._known_images(data)
         declared = self.check_input_data_format_and_set_output_data_format(data)
-        with RunningStep(self, declared_draws(self, data.get_empty_like_self())):
+        with running_step(self, declared_draws(self, data.get_empty_like_self())):
             processed = require_group(self, self._process(data), "_process")
         require_format(self, processed, declared.format, "_process")
         self._take_contents(processed, declared.format, known)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import attrs
 import numpy as np
@@ -17,6 +16,7 @@ from ..engine.dali.graph_definition import branched
 from ..errors import FieldValueError, SettingError
 from ..operators import functions
 from ..operators.element_selection import NUMBER_TYPES, exact_constant_like, leaf_at, reinterpret
+from ..operators.functions import Array, Value
 from ..sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ..sample_data.formats import UNKNOWN_CONTENT
 from ..sample_data.graph_mode import do_not_convert
@@ -134,11 +134,11 @@ class AxesLayoutSetter(PixelStep):
     def _in_graph(self, image: DataNode, leaf: LeafFormat) -> DataNode:
         return fn.reshape(image, layout=self._layout_to_set)
 
-    def _on_array(self, image: Any, leaf: LeafFormat) -> Any:
+    def _on_array(self, image: Array, leaf: LeafFormat) -> Array:
         """Leave arrays as they are: only the format says what their axes mean."""
         return image
 
-    def _changed(self, image: Any, leaf: LeafFormat, parameters: Parameters) -> Any:
+    def _changed(self, image: Value, leaf: LeafFormat, parameters: Parameters) -> Value:
         layout = self._layout_to_set
         if layout and not functions.is_node(image) and image.ndim != len(layout):
             raise FieldValueError(f"has the shape {image.shape}, so it cannot have the layout {layout}")
@@ -352,7 +352,7 @@ class TimeDifferenceAdder(FieldStep):
 
 
 @do_not_convert
-def _difference(time: Any, reference: Any) -> Any:
+def _difference(time: Value, reference: Value) -> Value:
     with np.errstate(over="ignore", invalid="ignore"):  # whole numbers wrap, also single ones
         return time - reference
 

@@ -13,7 +13,6 @@ A format is a tree: `GroupFormat` is an inner node, `LeafFormat` a data field. B
 
 from __future__ import annotations
 
-import contextvars
 import functools
 import itertools
 import operator
@@ -41,6 +40,7 @@ from ..errors import (
 )
 from .conversion import Immutable, ValueMapping
 from .dtypes import DTYPES_BY_CODE, NUMPY_TYPES, get_dali_type_for_numpy_type, transport_dtype
+from .graph_mode import graph_context
 from .names import FieldPath, Name, alike_paths, available_names_hint, flat_name, format_path, format_paths
 
 _ASPECTS = ("is_encoded", "layout", "value_range")
@@ -133,10 +133,6 @@ DECODED_CLIP = ImageContent(is_encoded=False, layout="FHWC", value_range=(0, 255
 def describe_range(value_range: tuple[float, float] | None) -> str:
     """Write a range as ``0..255``; empty for None."""
     return "" if value_range is None else f"{value_range[0]:.3g}..{value_range[1]:.3g}"
-
-
-elements_are_folded: contextvars.ContextVar[bool] = contextvars.ContextVar("elements_are_folded", default=False)
-"""Set while a step is shown a format in which one element of an array stands for all (see `FoldedFormat`)."""
 
 
 def _code(dtype: types.DALIDataType) -> int:
@@ -419,7 +415,7 @@ class GroupFormat(Immutable):
         Raises:
             FieldNotFoundError: If the name is a number, and each field stands for all elements of an array.
         """
-        if elements_are_folded.get() and not isinstance(name, str):
+        if not isinstance(name, str) and graph_context.get().is_folded:
             raise FieldNotFoundError(
                 f"{name!r} names one of the elements of an array, which are folded to one here"
             )

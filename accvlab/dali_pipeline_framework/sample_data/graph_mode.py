@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep DALI's conditionals away from code that only moves values around.
+"""The graph that is being defined: what steps find there, and how to keep DALI's conditionals away.
 
 With ``enable_conditionals=True`` DALI rewrites every function that is called while a graph is defined, so
-that ``if`` works on data. Code of this package needs none of that, and some Python does not survive it.
+that ``if`` works on data. Code of this package that only moves values around needs none of that, and some
+Python does not survive it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import do_not_convert
 
 _Class = TypeVar("_Class", bound=type)
+_T = TypeVar("_T")
 
 
 def methods_not_converted(cls: _Class) -> _Class:
@@ -24,4 +31,38 @@ def methods_not_converted(cls: _Class) -> _Class:
     return cls
 
 
-__all__ = ["do_not_convert", "methods_not_converted"]
+Decoding: TypeAlias = Callable[[DataNode], DataNode]
+
+
+class GraphContext(NamedTuple):
+    """Properties of the graph that is being defined.
+
+    Attributes:
+        is_folded: Whether each field that a step sees stands for all elements of an array (see `FoldedFormat`).
+        decode_together: Decodes files of a sample by one operator; None where the batch has no room for that.
+        decoder_options: Settings of the decoders on a GPU.
+    """
+
+    is_folded: bool = False
+    decode_together: Callable[[Decoding, Sequence[DataNode]], Sequence[DataNode]] | None = None
+    decoder_options: Mapping[str, Any] = MappingProxyType({})
+
+
+_NO_GRAPH = GraphContext()
+
+# The published `_process(data)` of steps takes no context, so that it cannot be passed along.
+graph_context: ContextVar[GraphContext] = ContextVar("graph_context", default=_NO_GRAPH)
+
+
+@do_not_convert
+@contextlib.contextmanager
+def within(variable: ContextVar[_T], value: _T) -> Iterator[None]:
+    """Let a context variable have a value within a ``with`` statement."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+__all__ = ["Decoding", "GraphContext", "do_not_convert", "graph_context", "methods_not_converted", "within"]

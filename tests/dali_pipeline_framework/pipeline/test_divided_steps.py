@@ -205,7 +205,7 @@ def chains(
         steps.append(step)
         is_padded = is_padded or name == "pad"
         has_one_size = has_one_size and not (name in CHANGE_SIZES and wrap == 0)
-    event(", ".join(type(step._processing_step_to_apply or step).__name__ for step in steps[:2]))
+    event(", ".join(type(step.inner_step or step).__name__ for step in steps[:2]))
     return steps, samples
 
 

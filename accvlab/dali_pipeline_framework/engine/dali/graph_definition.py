@@ -9,15 +9,14 @@ way.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import ctypes
 import functools
 import logging
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import CodeType, FrameType, MappingProxyType
-from typing import Any, TypeAlias, cast
+from types import CodeType, FrameType
+from typing import Any, cast
 
 import attrs
 import numpy as np
@@ -384,28 +383,6 @@ def branched(
     """
     true, false = zip(*(split(node, predicate) for node in nodes), strict=True)
     return merge(if_true(*true), if_false(*false), predicate)
-
-
-Decoding: TypeAlias = Callable[[DataNode], DataNode]
-
-# Set while a step defines its operators for single elements.
-one_batch: contextvars.ContextVar[Callable[[Decoding, Sequence[DataNode]], Sequence[DataNode]] | None] = (
-    contextvars.ContextVar("one_batch", default=None)
-)
-
-
-@do_not_convert
-def decoded_in_one_batch(decode: Decoding, files: Sequence[DataNode]) -> Sequence[DataNode]:
-    """Decode files of a sample, with one operator for all of them where the batch of the pipeline has the room."""
-    in_one_batch = one_batch.get()
-    return [*map(decode, files)] if in_one_batch is None else in_one_batch(decode, files)
-
-
-# Settings of the decoders on a GPU; set while a graph is defined.
-decoder_options: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
-    "decoder_options",
-    default=MappingProxyType({}),
-)
 
 
 INPUT = "the input"

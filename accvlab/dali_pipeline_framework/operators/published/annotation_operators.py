@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import nvidia.dali.fn as fn
@@ -18,6 +17,7 @@ from ...sample_data.dtypes import get_numpy_type_for_dali_type
 from ...sample_data.graph_mode import do_not_convert
 from ..bbox_visibility import boxes_of_minimum_size, visible_boxes
 from ..element_selection import ElementSelection, computable, exact_constant, with_length_of
+from ..functions import Array
 from ..point_limits import PointLimits
 
 _DT = types.DALIDataType
@@ -409,9 +409,9 @@ def _product(left: DataNode, right: DataNode) -> DataNode:
     return product
 
 
-def _inverse_of_array(matrix: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _inverse_of_array(matrix: Array) -> Array:
     try:
-        inverse: np.ndarray[Any, Any] = np.linalg.inv(matrix)
+        inverse: Array = np.linalg.inv(matrix)
     except np.linalg.LinAlgError as error:
         raise FieldValueError(f"cannot invert the matrix {matrix.tolist()}: {error}") from error
     return inverse

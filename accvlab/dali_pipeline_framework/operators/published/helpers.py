@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from nvidia.dali import fn, types
@@ -15,6 +15,7 @@ from nvidia.dali.data_node import DataNode
 from ...errors import FieldValueError, error_that_is_also
 from ...sample_data import FieldValue
 from ...sample_data.conversion import is_instance_of_loaded, unknown_label
+from ..functions import Array
 
 
 def check_type(input: DataNode, expected_type_np: type[np.generic], identifier: str) -> DataNode:
@@ -48,9 +49,7 @@ def check_type(input: DataNode, expected_type_np: type[np.generic], identifier: 
     return fn.reinterpret(input, shape=checked_shape)
 
 
-def _checked_shape(
-    expected: np.dtype[Any], identifier: str, data: np.ndarray[Any, Any], shape: np.ndarray[Any, Any]
-) -> np.ndarray[Any, Any]:
+def _checked_shape(expected: np.dtype[Any], identifier: str, data: Array, shape: Array) -> Array:
     if data.dtype != expected:
         raise FieldValueError(
             f"Expected type of {identifier}: {expected}; actual data type is: {data.dtype}. Cast the data "
@@ -83,7 +82,7 @@ def print_tensor_size_op(tensor_list: DataNode, name: str) -> None:
     _add_writer(tensor_list, name, lambda sample: str(sample.shape))
 
 
-def _add_writer(node: DataNode, name: str, text_of: Callable[[np.ndarray[Any, Any]], str]) -> None:
+def _add_writer(node: DataNode, name: str, text_of: Callable[[Array], str]) -> None:
     fn.python_function(
         node.cpu() if node.device == "gpu" else node,
         function=functools.partial(_write_batch, name, text_of),
@@ -92,9 +91,7 @@ def _add_writer(node: DataNode, name: str, text_of: Callable[[np.ndarray[Any, An
     )
 
 
-def _write_batch(
-    name: str, text_of: Callable[[np.ndarray[Any, Any]], str], samples: Sequence[np.ndarray[Any, Any]]
-) -> None:
+def _write_batch(name: str, text_of: Callable[[Array], str], samples: Sequence[Array]) -> None:
     lines = [f" {name} ".center(_RULE_WIDTH, "-"), f"batch size: {len(samples)}"]
     lines += [f"{name}[{i}]: {text_of(sample)}" for i, sample in enumerate(samples)]
     lines.append("-" * _RULE_WIDTH)
@@ -170,10 +167,7 @@ def _constant(dtype: types.DALIDataType, shape: list[int], **data: list[float]) 
     return node
 
 
-_Array: TypeAlias = np.ndarray[Any, Any]
-
-
-def apply_transform_to_points(points: _Array, transform: _Array) -> _Array:
+def apply_transform_to_points(points: Array, transform: Array) -> Array:
     """Apply an affine transformation to points.
 
     Args:
@@ -194,7 +188,7 @@ def apply_transform_to_points(points: _Array, transform: _Array) -> _Array:
     if transform.shape != (2, 3):
         raise FieldValueError(f"`transform` must be (2, 3), got {transform.shape}")
     if points.size == 0:
-        result: _Array = library.zeros_like(points)
+        result: Array = library.zeros_like(points)
         return result
     if points.ndim != 2 or points.shape[1] % 2:
         raise FieldValueError(
@@ -207,7 +201,7 @@ def apply_transform_to_points(points: _Array, transform: _Array) -> _Array:
     return result
 
 
-def add_post_transform_to_projection_matrix(proj_mat: _Array, transform: _Array) -> _Array:
+def add_post_transform_to_projection_matrix(proj_mat: Array, transform: Array) -> Array:
     """Get the projection matrix for an image that was transformed.
 
     Args:
@@ -229,13 +223,13 @@ def add_post_transform_to_projection_matrix(proj_mat: _Array, transform: _Array)
     rows = [transform.astype(dtype)]
     if len(transform) == 2:
         rows.append(library.asarray([[0, 0, 1]], dtype=dtype))
-    product: _Array = library.concatenate(rows) @ proj_mat.astype(dtype)
+    product: Array = library.concatenate(rows) @ proj_mat.astype(dtype)
     return product
 
 
 def apply_clipping_and_get_with_clipping_info(
-    rects: _Array, centers: _Array, scaling_trafo: _Array, image_hw: _Array
-) -> tuple[_Array, _Array, _Array, _Array]:
+    rects: Array, centers: Array, scaling_trafo: Array, image_hw: Array
+) -> tuple[Array, Array, Array, Array]:
     """Transform boxes and centers into an image, and clip them to its pixels.
 
     Args:
@@ -270,14 +264,14 @@ def apply_clipping_and_get_with_clipping_info(
 
 
 def get_is_active(
-    hw: _Array,
-    classes: _Array | None,
-    fraction_areas: _Array,
-    min_object_size: _Array | None,
-    per_class_min_object_sizes: _Array | None,
+    hw: Array,
+    classes: Array | None,
+    fraction_areas: Array,
+    min_object_size: Array | None,
+    per_class_min_object_sizes: Array | None,
     num_classes: int | None,
     min_fraction_area_thresh: float,
-) -> _Array:
+) -> Array:
     """Tell which objects a detector learns: those of a known class that are large enough and inside of the image.
 
     Args:
@@ -298,7 +292,7 @@ def get_is_active(
     library = _library_of(hw, fraction_areas)
     _check_shape(hw, "hw", (None, 2))
     _check_shape(fraction_areas, "fraction_areas", (len(hw),))
-    is_active: _Array = fraction_areas >= min_fraction_area_thresh
+    is_active: Array = fraction_areas >= min_fraction_area_thresh
     if min_object_size is not None:
         least_hw = library.asarray(min_object_size)
         _check_shape(least_hw, "min_object_size", (2,))
@@ -318,7 +312,7 @@ def get_is_active(
     return is_active
 
 
-def pad_to_common_size(*inputs: _Array, fill_value: float) -> tuple[_Array, ...]:
+def pad_to_common_size(*inputs: Array, fill_value: float) -> tuple[Array, ...]:
     """Pad arrays at the end of each axis to the greatest extent among them.
 
     Args:
@@ -355,12 +349,12 @@ def _library_of(*arrays: object) -> Any:
     return sys.modules["cupy"] if is_cupy else np
 
 
-def _float_type(*arrays: _Array) -> np.dtype[Any]:
+def _float_type(*arrays: Array) -> np.dtype[Any]:
     dtype = np.result_type(*(array.dtype for array in arrays))
     return dtype if dtype.kind == "f" else np.dtype(np.float64)
 
 
-def _check_shape(array: _Array, argument: str, shape: tuple[int | None, ...]) -> None:
+def _check_shape(array: Array, argument: str, shape: tuple[int | None, ...]) -> None:
     if array.ndim != len(shape) or any(
         extent not in (None, found) for extent, found in zip(shape, array.shape, strict=True)
     ):

@@ -14,7 +14,7 @@ from ...checks import field_name, flag, number, number_list, shown, whole_number
 from ...errors import SettingError
 from ...operators import functions
 from ...operators.element_selection import with_row_before
-from ...operators.functions import failing_with
+from ...operators.functions import Value, failing_with
 from ...operators.gaussian_heatmaps import DrawnObjects, heatmaps
 from ...sample_data import FieldPath, SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES
@@ -27,6 +27,15 @@ from ..pipeline_step_base import naming_field
 _DT = types.DALIDataType
 _INTEGERS = [dtype for dtype, numpy_type in NUMPY_TYPES.items() if issubclass(numpy_type, np.integer)]
 _SWAP = np.array([[0, 1], [1, 0]], np.float32)
+# Types of the outputs, by the arguments that name them.
+_OUTPUTS = {
+    "heatmap_out_name": _DT.FLOAT,
+    "is_active_opt_out_name": _DT.BOOL,
+    "center_opt_out_name": _DT.INT32,
+    "center_offset_opt_out_name": _DT.FLOAT,
+    "height_width_bboxes_heatmap_opt_out_name": _DT.FLOAT,
+    "bboxes_heatmap_opt_out_name": _DT.FLOAT,
+}
 _NUMBERS = [dtype for dtype in NUMPY_TYPES if dtype not in (_DT.BOOL, _DT.FLOAT16)]
 
 
@@ -129,17 +138,11 @@ class BoundingBoxToHeatmapConverter(FieldStep):
         """
         if (image_field_name is None) == (image_hw_field_name is None):
             raise SettingError("Name the image or its size: one of `image_field_name` and `image_hw_field_name`.")
-        needs_categories = flag(use_per_category_heatmap, "use_per_category_heatmap") or num_categories is not None
-        needs_categories = needs_categories or per_category_min_object_sizes is not None
-        if needs_categories and (categories_in_name is None or num_categories is None):
-            raise SettingError(
-                "`use_per_category_heatmap`, `num_categories` and `per_category_min_object_sizes` need both "
-                f"`categories_in_name` and `num_categories`, got {categories_in_name!r} and {num_categories!r}."
-            )
-        if num_categories is not None:
-            num_categories = whole_number(num_categories, "num_categories", at_least=1)
         if min_object_size is not None and per_category_min_object_sizes is not None:
             raise SettingError("Give one of `min_object_size` and `per_category_min_object_sizes`, not both.")
+        self._has_maps_per_category = flag(use_per_category_heatmap, "use_per_category_heatmap")
+        needs_categories = self._has_maps_per_category or per_category_min_object_sizes is not None
+        self._num_categories = _checked_num_categories(num_categories, categories_in_name, needs_categories)
         self._annotation_name = field_name(annotation_field_name, "annotation_field_name")
         self._image_name = optional_name(image_field_name, "image_field_name")
         self._image_hw_name = optional_name(image_hw_field_name, "image_hw_field_name")
@@ -147,27 +150,27 @@ class BoundingBoxToHeatmapConverter(FieldStep):
         self._categories_name = optional_name(categories_in_name, "categories_in_name")
         self._is_valid_name = optional_name(is_valid_opt_in_name, "is_valid_opt_in_name")
         self._centers_name = optional_name(center_opt_in_name, "center_opt_in_name")
-        outputs = (
-            ("heatmap_out_name", heatmap_out_name, _DT.FLOAT),
-            ("is_active_opt_out_name", is_active_opt_out_name, _DT.BOOL),
-            ("center_opt_out_name", center_opt_out_name, _DT.INT32),
-            ("center_offset_opt_out_name", center_offset_opt_out_name, _DT.FLOAT),
-            ("height_width_bboxes_heatmap_opt_out_name", height_width_bboxes_heatmap_opt_out_name, _DT.FLOAT),
-            ("bboxes_heatmap_opt_out_name", bboxes_heatmap_opt_out_name, _DT.FLOAT),
+        names_of_outputs = (
+            heatmap_out_name,
+            is_active_opt_out_name,
+            center_opt_out_name,
+            center_offset_opt_out_name,
+            height_width_bboxes_heatmap_opt_out_name,
+            bboxes_heatmap_opt_out_name,
         )
-        self._outputs = [(optional_name(name, argument), dtype) for argument, name, dtype in outputs]
+        self._outputs = [
+            (optional_name(name, argument), dtype)
+            for name, (argument, dtype) in zip(names_of_outputs, _OUTPUTS.items(), strict=True)
+        ]
         self._heatmap_hw = checked_hw(heatmap_hw, "heatmap_hw")
-        self._num_categories = num_categories
-        self._has_maps_per_category = flag(use_per_category_heatmap, "use_per_category_heatmap")
         self._least_hw = _checked_sizes(min_object_size, "min_object_size", ())
         self._least_hw_of_category = _checked_sizes(
-            per_category_min_object_sizes, "per_category_min_object_sizes", (num_categories or 0,)
+            per_category_min_object_sizes, "per_category_min_object_sizes", (self._num_categories or 0,)
         )
         unlimited = functools.partial(number, may_be_infinite=True)
         self._least_fraction = unlimited(min_fraction_area_clipping, "min_fraction_area_clipping")
         least = number(min_radius, "min_radius", above=0)
-        advice = "`min_radius` is its limit."
-        most = unlimited(max_radius, "max_radius", at_least=least, advice=advice)
+        most = unlimited(max_radius, "max_radius", at_least=least, advice="`min_radius` is its limit.")
         self._radius_limits = (least, most)
         self._radius_factor = unlimited(radius_scaling_factor, "radius_scaling_factor", at_least=0)
         self._sigma_of_radius = unlimited(radius_to_sigma_factor, "radius_to_sigma_factor", above=0)
@@ -192,7 +195,7 @@ class BoundingBoxToHeatmapConverter(FieldStep):
                 group.add_data_field(name, dtype)
                 group[name] = value()
 
-    def _converted(self, group: SampleDataGroup, image_hw: Any) -> tuple[Callable[[], Any], ...]:
+    def _converted(self, group: SampleDataGroup, image_hw: Value) -> tuple[Callable[[], Value], ...]:
         """What gives the outputs, in their order; what is not asked for costs nothing."""
         height, width = self._heatmap_hw
         boxes, categories, is_valid, centers = self._checked_inputs(group)
@@ -245,12 +248,12 @@ class BoundingBoxToHeatmapConverter(FieldStep):
             lambda: _without_first(functions.reshape(clipped[1], [-1, 4])),
         )
 
-    def _checked_inputs(self, group: SampleDataGroup) -> tuple[Any, Any, Any, Any]:
+    def _checked_inputs(self, group: SampleDataGroup) -> tuple[Value, Value, Value, Value]:
         """Boxes, ``(N, 2, 2)``, categories, validity, and centers; in a graph, an inactive object comes first.
 
         Several operators do not work, or lose axes, where no sample of a batch has any objects.
         """
-        given: Any = functions.on_cpu(group[self._boxes_name])
+        given: Value = functions.on_cpu(group[self._boxes_name])
         num_objects = functions.shape_of(given, _DT.INT32)[0:1]
         # One number alone would be taken for all sides, and one value for all objects.
         boxes = _checked("boxes must be (N, 4)", given, _with_twos(num_objects, 3))
@@ -271,7 +274,7 @@ class BoundingBoxToHeatmapConverter(FieldStep):
         categories, centers = (None if each is None else with_row_before(each) for each in (categories, centers))
         return with_row_before(boxes), categories, is_valid, centers
 
-    def _least_hw_of(self, categories: Any) -> Any:
+    def _least_hw_of(self, categories: Value) -> Value:
         """Least height and width: of each object, ``(N, 2)``, of all, ``(1, 2)``, or None."""
         if self._least_hw is not None:
             return np.array([self._least_hw], np.float32)
@@ -303,23 +306,32 @@ class BoundingBoxToHeatmapConverter(FieldStep):
         search.add_beside((*path, self._boxes_name), outputs, "it", KeyError)
 
 
-def _checked(rule: str, values: Any, shape: Any) -> Any:
+def _checked(rule: str, values: Value, shape: Value) -> Value:
     return failing_with(rule, functions.reshape, values, shape=shape, layout="")
 
 
-def _with_twos(num_objects: Any, num_axes: int) -> Any:
+def _with_twos(num_objects: Value, num_axes: int) -> Value:
     """The shape ``(N, 2, ...)``."""
     return functions.slice(
         num_objects, start=[0], shape=[num_axes], axes=[0], out_of_bounds_policy="pad", fill_values=[2]
     )
 
 
-def _without_first(values: Any) -> Any:
+def _without_first(values: Value) -> Value:
     return values[1:] if functions.is_node(values) else values
 
 
-def _swapped(pairs: Any) -> Any:
+def _swapped(pairs: Value) -> Value:
     return functions.coord_transform(pairs, M=_SWAP)
+
+
+def _checked_num_categories(num_categories: object, name: object, are_needed: bool) -> int | None:
+    if (are_needed or num_categories is not None) and (name is None or num_categories is None):
+        raise SettingError(
+            "`use_per_category_heatmap`, `num_categories` and `per_category_min_object_sizes` need both "
+            f"`categories_in_name` and `num_categories`, got {name!r} and {num_categories!r}."
+        )
+    return None if num_categories is None else whole_number(num_categories, "num_categories", at_least=1)
 
 
 def _checked_sizes(sizes: object, argument: str, shape: tuple[int, ...]) -> Any:

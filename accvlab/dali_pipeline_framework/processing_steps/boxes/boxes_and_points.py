@@ -18,6 +18,7 @@ from ...errors import SettingError
 from ...operators import element_selection, functions
 from ...operators.bbox_visibility import boxes_of_minimum_size, visible_boxes
 from ...operators.element_selection import NUMBER_TYPES, computable, filter_fields, leaf_at, reinterpret
+from ...operators.functions import Value
 from ...operators.point_limits import PointLimits
 from ...sample_data import FieldPath, GroupFormat, SampleDataGroup
 from ...sample_data.dtypes import get_numpy_type_for_dali_type
@@ -85,7 +86,7 @@ class BoxAreaFilter(FieldStep):
 
     @do_not_convert
     @np.errstate(invalid="ignore", over="ignore")
-    def _mask(self, boxes: Any) -> Any:
+    def _mask(self, boxes: Value) -> Value:
         width, height = boxes[:, 2], boxes[:, 3]
         if self._box_format == "xyxy":
             width, height = width - boxes[:, 0], height - boxes[:, 1]
@@ -164,7 +165,7 @@ class BoxFormatConverter(FieldStep):
 
 
 @do_not_convert
-def _transformed(boxes: Any, matrix: npt.NDArray[np.float32]) -> Any:
+def _transformed(boxes: Value, matrix: npt.NDArray[np.float32]) -> Value:
     if functions.is_node(boxes):
         return fn.coord_transform(boxes, M=matrix.ravel().tolist())
     with np.errstate(invalid="ignore", over="ignore"):
@@ -292,7 +293,7 @@ class VisibleBboxSelector(PipelineStepBase):
 
     _process_arrays = _process
 
-    def _size_of_image(self, data: SampleDataGroup, dtype: types.DALIDataType, like: Any) -> Any:
+    def _size_of_image(self, data: SampleDataGroup, dtype: types.DALIDataType, like: Value) -> Value:
         if self._image_hw is not None:
             size = np.array(self._image_hw, get_numpy_type_for_dali_type(dtype))
             return element_selection.exact_constant_like(size, like)
@@ -378,13 +379,13 @@ class PointsPadder(FieldStep):
         points = data.get_item_in_path(path)
         data.set_item_in_path(path, self._padded(points, leaf_at(data, path).dtype))
         if self._mask_name is not None:
-            places: Any = np.arange(self._num_points)
+            places: Value = np.arange(self._num_points)
             if functions.is_node(points):
                 places = element_selection.exact_constant(places)
             is_point = places < functions.shape_of(points)[0]
             put_beside(data, path, self._mask_name, _DT.BOOL, is_point)
 
-    def _padded(self, points: Any, dtype: types.DALIDataType) -> Any:
+    def _padded(self, points: Value, dtype: types.DALIDataType) -> Value:
         is_bool = dtype == _DT.BOOL  # `fn.slice` refuses it
         fill = float(bool(self._fill_value)) if is_bool else self._fill_value
         if not is_bool and not functions.is_node(points):

@@ -14,6 +14,7 @@ from ...errors import SettingError
 from ...operators import functions
 from ...operators.conditions import ConditionEvaluation, Parser, TypedNode, variables_of
 from ...operators.element_selection import ElementSelection, computable, leaf_at, with_length_of
+from ...operators.functions import Value
 from ...sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.names import Name, available_names_hint
@@ -232,7 +233,7 @@ class AnnotationElementConditionEval(FieldStep):
 def _variables(annotation: SampleDataGroup, names: list[str]) -> dict[str, TypedNode]:
     """The variables as vectors of equal length; the graph fails where they are not."""
     variables: dict[str, TypedNode] = {}
-    length: Any | None = None
+    length: Value | None = None
     for name in names:
         leaf = leaf_at(annotation, name)
         node = annotation[name]
@@ -244,7 +245,7 @@ def _variables(annotation: SampleDataGroup, names: list[str]) -> dict[str, Typed
     return variables
 
 
-def _length_of_vector(node: Any) -> Any:
+def _length_of_vector(node: Value) -> Value:
     """The length of ``(N,)``, ``(N, 1)`` or ``(1, N)``, ``(1,)``: the greatest extent, or 0 if there is none."""
     shape, reductions = functions.shape_of(node), functions.reductions
     greatest, least = reductions.max(shape, keep_dims=True), reductions.min(shape, keep_dims=True)

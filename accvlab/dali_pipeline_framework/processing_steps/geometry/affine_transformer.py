@@ -20,6 +20,7 @@ from ...checks import probability as checked_probability
 from ...draws.random_draws import DrawKey, RandomDraw, UniformDraw
 from ...errors import SettingError
 from ...operators import functions, image_transform
+from ...operators.functions import Value
 from ...operators.image_transform import AxisScaling, Resampler, Resampling, ResizingAnchor, ResizingMode, resizing
 from ...sample_data import SampleDataGroup
 from ..named_fields import Key, Names
@@ -57,10 +58,10 @@ class TransformationChain:
         matrix: ``(2, 3)`` float32; None as long as nothing is transformed.
     """
 
-    wh: Any
-    draw: Callable[[str], Any]
-    matrix: Any = None
-    center: Any = attrs.field(init=False)
+    wh: Value
+    draw: Callable[[str], Value]
+    matrix: Value = None
+    center: Value = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         """Prepare what steps share."""
@@ -71,22 +72,22 @@ class TransformationChain:
         """Whether a graph is being defined."""
         return functions.is_node(self.wh)
 
-    def then(self, transform: str, **arguments: Any) -> None:
+    def then(self, transform: str, **arguments: Value) -> None:
         """Let an operator of ``fn.transforms`` follow, given by its name."""
         # In a graph, constant arguments make a node, too.
         transforms: Any = fn.transforms if self.is_in_graph else functions.transforms
         self.matrix = getattr(transforms, transform)(*(() if self.matrix is None else (self.matrix,)), **arguments)
 
-    def bounds(self) -> tuple[Any, Any]:
+    def bounds(self) -> tuple[Value, Value]:
         """Least and greatest ``x, y`` of the transformed image, ``(2,)`` each, as long as nothing is rotated."""
-        corners: Any = functions.stack(np.zeros(2, np.float32), self.wh)
+        corners: Value = functions.stack(np.zeros(2, np.float32), self.wh)
         if self.matrix is not None:
             corners = functions.coord_transform(corners, MT=self.matrix)
         reductions = functions.reductions
         return reductions.min(corners, axes=[0]), reductions.max(corners, axes=[0])
 
 
-def masked(value: Any, is_applied: Any, neutral: float) -> Any:
+def masked(value: Value, is_applied: Value, neutral: float) -> Value:
     """``value`` where the step is applied, else ``neutral``."""
     if is_applied is None:
         return value
@@ -98,7 +99,7 @@ def masked(value: Any, is_applied: Any, neutral: float) -> Any:
 # --- settings -------------------------------------------------------------------------------------------
 
 
-def number(value: Any) -> float:
+def number(value: object) -> float:
     """A finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not math.isfinite(value):
         raise SettingError(f"A transformation step needs finite numbers, got {value!r}.")
@@ -114,7 +115,7 @@ def pair(value: Any) -> tuple[float, float]:
     return number(x), number(y)
 
 
-def probability(value: Any) -> float:
+def probability(value: object) -> float:
     """A number in [0, 1]."""
     return checked_probability(value, "prob")
 
@@ -168,7 +169,7 @@ class TransformationStep(ABC):
             yield UniformDraw(f"{place}.is_applied", key=key)
         yield from self._parameter_draws(place, key)
 
-    def extend(self, chain: TransformationChain, place: str, is_chosen: Any = None) -> None:
+    def extend(self, chain: TransformationChain, place: str, is_chosen: Value = None) -> None:
         """Let the step follow on a chain, for the samples that are chosen; None for all."""
         if self.prob < 1 and not self.is_idle:
             is_drawn = chain.draw(f"{place}.is_applied") < np.float32(self.prob)
@@ -187,7 +188,7 @@ class TransformationStep(ABC):
         """The draws of the parameters."""
 
     @abstractmethod
-    def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
+    def _extend(self, chain: TransformationChain, place: str, is_applied: Value) -> None:
         """Let the step follow, for the samples where the node is true; None for all."""
 
 
@@ -219,7 +220,7 @@ class DrawnStep(TransformationStep):
             if draw.constant is None:
                 yield draw
 
-    def _value(self, chain: TransformationChain, place: str) -> Any:
+    def _value(self, chain: TransformationChain, place: str) -> Value:
         """The parameter, or both, ``(2,)``: float32, a node, or an array where nothing is drawn."""
         drawn = {draw.name for draw in self._parameter_draws(place, "sample")}
         names = [f"{place}.{parameter}" for parameter in self._parameters]
@@ -233,7 +234,7 @@ class DrawnStep(TransformationStep):
 # --- chains of steps ------------------------------------------------------------------------------------
 
 
-def checked_steps(steps: Any, what: str) -> tuple[TransformationStep, ...]:
+def checked_steps(steps: object, what: str) -> tuple[TransformationStep, ...]:
     """Return a step, or a sequence of steps, as a tuple; None is no step.
 
     Raises:
@@ -270,7 +271,7 @@ def draws_of(steps: Sequence[TransformationStep], place: str, key: DrawKey) -> I
 
 
 def extend_by(
-    chain: TransformationChain, steps: Sequence[TransformationStep], place: str, is_chosen: Any = None
+    chain: TransformationChain, steps: Sequence[TransformationStep], place: str, is_chosen: Value = None
 ) -> None:
     """Let some steps follow on a chain, for the samples that are chosen; None for all."""
     for index, step in enumerate(steps):
@@ -293,7 +294,7 @@ class Translation(DrawnStep):
         stays = [least == most == 0 for least, most in zip(*self._limits(), strict=True)]
         return Coverage(before.least_scale, before.is_covered & stays)
 
-    def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
+    def _extend(self, chain: TransformationChain, place: str, is_applied: Value) -> None:
         offset = masked(self._value(chain, place), is_applied, 0)
         chain.then("translation", offset=offset)
 
@@ -308,7 +309,7 @@ class Rotation(DrawnStep):
     min_rot: float = attrs.field(converter=number)
     max_rot: float | None = attrs.field(default=None, converter=optional(number))
 
-    def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
+    def _extend(self, chain: TransformationChain, place: str, is_applied: Value) -> None:
         # DALI's angles are counter-clockwise where y points up.
         angle = masked(-self._value(chain, place), is_applied, 0)
         chain.then("rotation", angle=angle, center=chain.center)
@@ -340,7 +341,7 @@ class UniformScaling(_Scaling):
     min_scaling: float = attrs.field(converter=number)
     max_scaling: float | None = attrs.field(default=None, converter=optional(number))
 
-    def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
+    def _extend(self, chain: TransformationChain, place: str, is_applied: Value) -> None:
         factor = masked(self._value(chain, place), is_applied, 1)
         chain.then("scale", scale=functions.stack(factor, factor), center=chain.center)
 
@@ -352,7 +353,7 @@ class NonUniformScaling(_Scaling):
     min_scaling_xy: tuple[float, float] = attrs.field(converter=pair)
     max_scaling_xy: tuple[float, float] | None = attrs.field(default=None, converter=optional(pair))
 
-    def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
+    def _extend(self, chain: TransformationChain, place: str, is_applied: Value) -> None:
         factors = masked(self._value(chain, place), is_applied, 1)
         chain.then("scale", scale=factors, center=chain.center)
 
@@ -372,7 +373,7 @@ class Shearing(DrawnStep):
         if any(abs(angle) >= 90 for angle in (*self.min_shearing_xy, *(self.max_shearing_xy or ()))):
             raise SettingError("Shearing: angles are in degrees, between -90 and 90 (not included).")
 
-    def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
+    def _extend(self, chain: TransformationChain, place: str, is_applied: Value) -> None:
         angles = masked(self._value(chain, place), is_applied, 0)
         chain.then("shear", angles=angles, center=chain.center)
 
@@ -409,7 +410,7 @@ class ShiftInsideOriginalImage(_Shift):
             if is_shifted:
                 yield UniformDraw(f"{place}.{axis}", key=key)
 
-    def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
+    def _extend(self, chain: TransformationChain, place: str, is_applied: Value) -> None:
         if self.is_idle:
             return
         zero = np.float32(0)
@@ -447,19 +448,19 @@ class ShiftToAlignWithOriginalImageBorder(_Shift):
     def _parameter_draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
         yield from ()
 
-    def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
+    def _extend(self, chain: TransformationChain, place: str, is_applied: Value) -> None:
         low, high = chain.bounds()
         to_border = -low if self.border in (self.Border.TOP, self.Border.LEFT) else chain.wh - high
         along = np.array([0, 1] if self._is_vertical else [1, 0], np.float32)
         chain.then("translation", offset=masked(to_border * along, is_applied, 0))
 
 
-def _option_probs(values: Any) -> tuple[float, ...]:
+def _option_probs(values: object) -> tuple[float, ...]:
     is_empty = isinstance(values, list | tuple) and not values
     return () if is_empty else number_list(values, "option_probs", "a list of numbers")
 
 
-def _options(options: Any) -> tuple[tuple[TransformationStep, ...], ...]:
+def _options(options: object) -> tuple[tuple[TransformationStep, ...], ...]:
     if isinstance(options, str) or not isinstance(options, Sequence):
         raise SettingError(f"`options` must be a list of transformation steps, got {shown(options)}.")
     return tuple(checked_steps(option, "Each of the `options`") for option in options)
@@ -522,7 +523,7 @@ class Selection(TransformationStep):
         for index, option in enumerate(self.options):
             yield from draws_of(option, f"{place}.options[{index}]", key)
 
-    def _extend(self, chain: TransformationChain, place: str, is_applied: Any) -> None:
+    def _extend(self, chain: TransformationChain, place: str, is_applied: Value) -> None:
         # With one option, or options that change nothing, a draw that is not in the graph; see `extend`.
         is_drawn = len(self.options) > 1 and not self.is_idle
         if is_drawn:
@@ -537,7 +538,7 @@ class Selection(TransformationStep):
                 is_chosen = is_chosen & is_applied
             extend_by(chain, option, f"{place}.options[{index}]", is_chosen)
 
-    def _is_chosen(self, drawn: Any, index: int) -> Any:
+    def _is_chosen(self, drawn: Value, index: int) -> Value:
         """Where an option is the first whose cumulative probability is at least the draw; None: everywhere."""
         is_above = drawn > np.float32(sum(self.option_probs[:index])) if index > 0 else None
         is_below = (
@@ -682,7 +683,7 @@ class AffineTransformer(ResamplingStep):
         """Declare for each step whether it is applied, and its parameters, as far as they are random."""
         return self._draws
 
-    def _change_of(self, hw: Any) -> ImagePlaneChange:
+    def _change_of(self, hw: Value) -> ImagePlaneChange:
         chain = TransformationChain(image_transform.swapped(hw), self.draw)
         extend_by(chain, self._steps, _PLACE)
         last = resizing(hw, self._output_hw, self._resizing_mode, self._resizing_anchor)

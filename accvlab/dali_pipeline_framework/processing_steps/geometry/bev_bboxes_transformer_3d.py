@@ -7,7 +7,6 @@ import functools
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import attrs
 import numpy as np
@@ -18,7 +17,7 @@ from ...draws.random_draws import RandomDraw, UniformDraw
 from ...errors import SettingError
 from ...operators import functions
 from ...operators.element_selection import exact_constant_like
-from ...operators.functions import constant, failing_with, is_node
+from ...operators.functions import Value, constant, failing_with, is_node
 from ...sample_data import SampleDataGroup
 from ...sample_data.graph_mode import do_not_convert
 from ..image_use import no_images
@@ -215,21 +214,21 @@ class _Motion:
         signs: For each axis that may be mirrored, "x" or "y": -1 where it is, else 1.
     """
 
-    linear: Any
-    back_columns: Any
-    shift: Any
-    scale: Any
-    angle_rad: Any
-    signs: Mapping[str, Any]
+    linear: Value
+    back_columns: Value
+    shift: Value
+    scale: Value
+    angle_rad: Value
+    signs: Mapping[str, Value]
 
     @functools.cached_property
-    def _matrix(self) -> Any:
+    def _matrix(self) -> Value:
         """``A``, ``(4, 4)`` float64."""
         shift = () if self.shift is None else (functions.transpose(self.shift),)
         return _homogeneous(functions.cat(self.linear, *shift, axis=1) if shift else self.linear)
 
     @functools.cached_property
-    def _inverse_columns(self) -> Any:
+    def _inverse_columns(self) -> Value:
         """The columns of the inverse of ``A``, as rows, ``(4, 4)`` float64; one for all matrices."""
         columns = self.back_columns
         if self.shift is not None:
@@ -238,10 +237,10 @@ class _Motion:
         return _homogeneous(columns)
 
     @functools.cached_property
-    def _inverse_columns_of_float(self) -> Any:
+    def _inverse_columns_of_float(self) -> Value:
         return functions.cast(self._inverse_columns, _DT.FLOAT)
 
-    def applied(self, kind: str, values: Any) -> Any:
+    def applied(self, kind: str, values: Value) -> Value:
         """The values of a field after the transformation."""
         if kind == "sizes":
             return values if self.scale is None else values * _beside(values, self.scale)
@@ -267,7 +266,7 @@ class _Motion:
         rule = "points and velocities must be x, y, z"
         return failing_with(rule, functions.reshape, moved, shape=functions.shape_of(values))
 
-    def _turned(self, angles: Any) -> Any:
+    def _turned(self, angles: Value) -> Value:
         if not self.signs and self.angle_rad is None:
             return angles
         angles = functions.cast(angles, _DT.FLOAT64)
@@ -283,7 +282,7 @@ class _Motion:
         return functions.cast(angles - turns * whole_turn, _DT.FLOAT)
 
 
-def _rotation(angle_rad: Any, axis: int) -> Any:
+def _rotation(angle_rad: Value, axis: int) -> Value:
     """``(3, 3)`` float64, right-handed about an axis."""
     angle_rad = functions.cast(angle_rad, _DT.FLOAT64)
     along, across, cross = (np.zeros((3, 3), np.float32) for _ in range(3))
@@ -293,7 +292,7 @@ def _rotation(angle_rad: Any, axis: int) -> Any:
     return functions.cos(angle_rad) * across + functions.sin(angle_rad) * cross + along
 
 
-def _vectors(values: Any) -> Any:
+def _vectors(values: Value) -> Value:
     """``(N, 3)`` of ``(N, 3)`` or ``(3,)``."""
     # Fails where vectors have fewer columns.
     xyz = failing_with(
@@ -302,19 +301,19 @@ def _vectors(values: Any) -> Any:
     return functions.reshape(xyz, [-1, 3])
 
 
-def _rows_times(rows: Any, columns: Any, num_terms: int) -> Any:
+def _rows_times(rows: Value, columns: Value, num_terms: int) -> Value:
     """``(N, m)`` float64: the products of rows ``(N, num_terms)`` with ``(m, num_terms)``."""
     products = functions.expand_dims(rows, [1]) * functions.expand_dims(columns, [0])
     # DALI has no sum of float64.
     return functools.reduce(operator.add, (products[:, :, place] for place in range(num_terms)))
 
 
-def _homogeneous(matrix: Any) -> Any:
+def _homogeneous(matrix: Value) -> Value:
     """``(4, 4)`` of ``(3, 3)``, ``(3, 4)`` or ``(4, 3)``: what is not given is that of the identity."""
     padded = functions.slice(matrix, start=[0, 0], shape=[4, 4], axes=[0, 1], out_of_bounds_policy="pad")
     return padded + _LAST
 
 
-def _beside(values: Any, computed: Any) -> Any:
+def _beside(values: Value, computed: Value) -> Value:
     """What was computed on the CPU, where the values are."""
     return computed.gpu() if is_node(values) and values.device == "gpu" else computed

@@ -8,7 +8,7 @@ import inspect
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypedDict
 
 import attrs
 import numpy as np
@@ -22,7 +22,7 @@ from ...errors import FieldValueError, SettingError
 from ...operators import functions, image_arrays, image_transform
 from ...operators.deferred_images import DeferredImage
 from ...operators.element_selection import leaf_at
-from ...operators.functions import constant
+from ...operators.functions import Array, Value, constant
 from ...operators.image_pixels import pipeline_has_gpu
 from ...operators.image_transform import AxisScaling, Resampler, Resampling, ResizingAnchor, ResizingMode, resizing
 from ...sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
@@ -44,7 +44,7 @@ _REALS = (_DT.FLOAT, _DT.FLOAT64, _DT.FLOAT16)
 _INTEGERS = (_DT.INT32, _DT.INT64, _DT.INT16, _DT.INT8, _DT.UINT8, _DT.UINT16, _DT.UINT32, _DT.UINT64)
 _PIXELS = (_DT.UINT8, _DT.INT16, _DT.FLOAT)
 
-_Values: TypeAlias = dict[FieldPath, Any]
+_Values: TypeAlias = dict[FieldPath, Value]
 _Nodes: TypeAlias = Mapping[str, DataNode]
 
 
@@ -84,9 +84,9 @@ class ImagePlaneChange:
         least_scale: Least scale of an axis, pixels of the output per pixel of the input. Of arrays only.
     """
 
-    matrix: Any
-    parameters: Mapping[str, Any]
-    changed: Callable[..., Any]
+    matrix: Value
+    parameters: Mapping[str, Value]
+    changed: Callable[..., Array]
     output_hw: tuple[int, int] | None
     least_scale: float = 1.0
 
@@ -151,7 +151,7 @@ class ImageTransformStep(PipelineStepBase):
             )
 
     @abstractmethod
-    def _change_of(self, hw: Any) -> ImagePlaneChange:
+    def _change_of(self, hw: Value) -> ImagePlaneChange:
         """Define the transformation of images of a height and width, ``(2,)``: a node, or float32 of arrays."""
 
     @abstractmethod
@@ -159,7 +159,7 @@ class ImageTransformStep(PipelineStepBase):
         """Names and types of the parameters of the change of pixels."""
 
     @abstractmethod
-    def _in_graph(self, image: Any, device: str, fill_value: float, is_mask: bool, parameters: _Nodes) -> Any:
+    def _in_graph(self, image: Value, device: str, fill_value: float, is_mask: bool, parameters: _Nodes) -> Value:
         """Change an image, or a mask, in the graph; ``device`` is where an image file is decoded."""
 
     @property
@@ -228,7 +228,7 @@ class ImageTransformStep(PipelineStepBase):
 
     _process_arrays = _process
 
-    def _size_of_arrays(self, images: _Values, masks: _Values, sizes: _Values) -> Any:
+    def _size_of_arrays(self, images: _Values, masks: _Values, sizes: _Values) -> Value:
         """Height and width of all, ``(2,)``; files are opened in place of their bytes."""
         of_images = []
         for path, image in images.items() if self._is_encoded else ():
@@ -248,7 +248,7 @@ class ImageTransformStep(PipelineStepBase):
             return image_transform.one_size_of_fields([*of_images, *sizes.values()])
         return image_transform.one_size_of_all(functions.stack(*of_images), len(of_images))
 
-    def _changed(self, image: Any, leaf: LeafFormat, change: ImagePlaneChange, name: Name) -> Any:
+    def _changed(self, image: Value, leaf: LeafFormat, change: ImagePlaneChange, name: Name) -> Value:
         if functions.is_node(image):
             return self.change_pixels(image, leaf, change.parameters, name)
         if isinstance(image, DeferredImage):
@@ -263,7 +263,7 @@ class ImageTransformStep(PipelineStepBase):
         is_mask = name in self._fields["mask"]
         return change.changed(image, 0.0 if is_mask else self._fill_value, is_mask)
 
-    def _size_of_nodes(self, images: _Values, masks: _Values, sizes: _Values) -> Any:
+    def _size_of_nodes(self, images: _Values, masks: _Values, sizes: _Values) -> Value:
         """Height and width of all, ``(2,)``, in a graph."""
         decoded = masks if self._is_encoded else images | masks
         of_decoded = [image_transform.image_hw(image) for image in decoded.values()]
@@ -281,7 +281,7 @@ class ImageTransformStep(PipelineStepBase):
         return {path: data.get_item_in_path(path) for path in find_paths(data, self._fields[kind])}
 
     def _set_sizes(
-        self, data: SampleDataGroup, sizes: _Values, hw: Any, output_hw: tuple[int, int] | None
+        self, data: SampleDataGroup, sizes: _Values, hw: Value, output_hw: tuple[int, int] | None
     ) -> None:
         if output_hw is None or not sizes:
             return
@@ -291,7 +291,7 @@ class ImageTransformStep(PipelineStepBase):
             dtype = leaf_at(data, path).dtype
             data.set_item_in_path(path, size if dtype == _DT.FLOAT else functions.cast(size, dtype))
 
-    def _change_geometry(self, data: SampleDataGroup, matrix: Any) -> None:
+    def _change_geometry(self, data: SampleDataGroup, matrix: Value) -> None:
         for kind, transformed in (
             ("point", image_transform.transformed_points),
             ("box", image_transform.transformed_boxes),
@@ -302,13 +302,13 @@ class ImageTransformStep(PipelineStepBase):
                 data.set_item_in_path(path, transformed(value, matrix_of_kind, leaf_at(data, path).dtype))
         self._change_projections(data, matrix)
 
-    def _change_projections(self, data: SampleDataGroup, matrix: Any) -> None:
+    def _change_projections(self, data: SampleDataGroup, matrix: Value) -> None:
         values = self._values(data, "projection")
         if not values:
             return
         rows = image_transform.projections_rows(matrix)
         # Only matrices of one type on one device can be stacked.
-        kinds: dict[Any, list[FieldPath]] = {}
+        kinds: dict[tuple[types.DALIDataType, str], list[FieldPath]] = {}
         for path, value in values.items():
             device = value.device if functions.is_node(value) else "cpu"
             kinds.setdefault((leaf_at(data, path).dtype, device), []).append(path)
@@ -351,7 +351,7 @@ class ResamplingStep(ImageTransformStep):
     def _parameter_types(self) -> Mapping[str, types.DALIDataType]:
         return Resampler.parameter_types(self._resampling(), self._is_encoded)
 
-    def _in_graph(self, image: Any, device: str, fill_value: float, is_mask: bool, parameters: _Nodes) -> Any:
+    def _in_graph(self, image: Value, device: str, fill_value: float, is_mask: bool, parameters: _Nodes) -> Value:
         resampler = Resampler.of_parameters(self._resampling(), self._output_hw, parameters)
         if resampler.decoded_part is not None:
             if is_mask:
@@ -360,21 +360,23 @@ class ResamplingStep(ImageTransformStep):
                 image = resampler.decoded(image, device)
         return resampler(image, fill_value, is_mask)
 
-    def _change_by(self, resampler: Resampler, matrix: Any, hw: Any, least_scale: float = 1.0) -> ImagePlaneChange:
+    def _change_by(
+        self, resampler: Resampler, matrix: Value, hw: Value, least_scale: float = 1.0
+    ) -> ImagePlaneChange:
         """The change by a resampler, which works on decoded images of a size."""
         for_graph = resampler.of_encoded(hw) if self._is_encoded else resampler
         names = self._parameter_types()
         parameters = dict(zip(names, for_graph.parameters, strict=True))
         return ImagePlaneChange(matrix, parameters, resampler, self._output_hw, least_scale)
 
-    def _resized(self, scaling: AxisScaling, hw: Any) -> ImagePlaneChange:
+    def _resized(self, scaling: AxisScaling, hw: Value) -> ImagePlaneChange:
         """The change for a transformation without rotation and shearing."""
         resampler = Resampler.resizing(self._resampling(), scaling, hw)
         least_scale = 1.0 if functions.is_node(hw) else float(np.abs(scaling.scale).min())
         return self._change_by(resampler, scaling.matrix_after(), hw, least_scale)
 
 
-def checked_hw(value: Any, argument: str) -> tuple[int, int]:
+def checked_hw(value: object, argument: str) -> tuple[int, int]:
     """Return a height and a width of at least 1 pixel.
 
     Raises:
@@ -386,13 +388,13 @@ def checked_hw(value: Any, argument: str) -> tuple[int, int]:
 
 
 def _changed_projections(
-    projections: Sequence[Any], rows: tuple[Any, Any], dtype: types.DALIDataType
-) -> list[Any]:
+    projections: Sequence[Value], rows: tuple[Value, Value], dtype: types.DALIDataType
+) -> list[Value]:
     if len(projections) == 1:
         return [image_transform.transformed_projections(projections[0], rows, dtype)]
     # Stacked, since the overhead of an operator is larger than its work on one matrix. Fails where shapes differ.
     stacked = functions.failing_with("matrices of an array differ in shape", functions.stack, *projections)
-    changed: Any = image_transform.transformed_projections(stacked, rows, dtype)
+    changed: Value = image_transform.transformed_projections(stacked, rows, dtype)
     return [changed[number] for number in range(len(projections))]
 
 
@@ -499,17 +501,17 @@ class ImageResizeCropFlipper(ResamplingStep):
         """Declare scale, part at the bottom, place of the crop, and whether it is mirrored."""
         return tuple(self._draws.values())
 
-    def _change_of(self, hw: Any) -> ImagePlaneChange:
+    def _change_of(self, hw: Value) -> ImagePlaneChange:
         # All in pixels of the input, row and column.
-        output_hw: Any = constant(self._output_hw, hw)
-        scale: Any = self.draw("scale") if "scale" in self._draws else None
+        output_hw: Value = constant(self._output_hw, hw)
+        scale: Value = self.draw("scale") if "scale" in self._draws else None
         bottom, share, drawn = (self.draw(name) for name in ("bottom", "share", "is_flipped"))
         if scale is None or self._is_kept_inside:
             filling = functions.reductions.max(output_hw / hw)
             scale = filling if scale is None else functions.maximum(scale, filling)
         size = output_hw / scale
         least = np.array([0 if self._is_kept_inside else -np.inf, 0], np.float32)
-        corner: Any = functions.maximum(hw - size, least) * functions.stack(constant(1, hw), share)
+        corner: Value = functions.maximum(hw - size, least) * functions.stack(constant(1, hw), share)
         if self._draws["bottom"].constant != 0:
             cut_off = hw * functions.stack(bottom, constant(0, hw))
             corner = functions.maximum(corner - cut_off, least)
@@ -591,7 +593,7 @@ class ImageResizer(ResamplingStep):
         self._mode = choice(mode, "mode", _MODES)
         self._anchor = choice(anchor, "anchor", _ANCHORS)
 
-    def _change_of(self, hw: Any) -> ImagePlaneChange:
+    def _change_of(self, hw: Value) -> ImagePlaneChange:
         return self._resized(resizing(hw, self._output_hw, _MODES[self._mode], _ANCHORS[self._anchor]), hw)
 
     def _resampling(self) -> Resampling:
@@ -650,16 +652,16 @@ class HorizontalFlipper(ImageTransformStep):
         """Only for what is given in the pixels of the images."""
         return any(self._fields[kind] for kind in ("projection", "point", "box"))
 
-    def _change_of(self, hw: Any) -> ImagePlaneChange:
-        width: Any = hw[1]
-        is_flipped: Any = self.draw("is_flipped") < np.float32(self._prob)
+    def _change_of(self, hw: Value) -> ImagePlaneChange:
+        width: Value = hw[1]
+        is_flipped: Value = self.draw("is_flipped") < np.float32(self._prob)
         flag = functions.cast(is_flipped, types.DALIDataType.INT32)
         scale = is_flipped * np.array([-2, 0], np.float32) + np.float32(1)
         offset = width * is_flipped * np.array([1, 0], np.float32)
         transforms = functions.transforms
         matrix = transforms.translation(transforms.scale(scale=scale), offset=offset)
 
-        def flipped(image: Any, fill_value: float, is_mask: bool) -> Any:
+        def flipped(image: Array, fill_value: float, is_mask: bool) -> Array:
             return image_arrays.flipped(image) if is_flipped else image
 
         return ImagePlaneChange(matrix, {"is_flipped": flag}, flipped, None)
@@ -667,7 +669,7 @@ class HorizontalFlipper(ImageTransformStep):
     def _parameter_types(self) -> Mapping[str, types.DALIDataType]:
         return {"is_flipped": _DT.INT32}
 
-    def _in_graph(self, image: Any, device: str, fill_value: float, is_mask: bool, parameters: _Nodes) -> Any:
+    def _in_graph(self, image: Value, device: str, fill_value: float, is_mask: bool, parameters: _Nodes) -> Value:
         return fn.flip(image, horizontal=parameters["is_flipped"])
 
 
@@ -726,14 +728,14 @@ class ImageToTileSizePadder(PixelStep):
     def _parameters(self) -> Parameters:
         return self._padded_hw
 
-    def _padded_hw(self, image: Any, leaf: LeafFormat) -> list[Any]:
+    def _padded_hw(self, image: Value, leaf: LeafFormat) -> list[Value]:
         if not functions.is_node(image) and image.ndim < 3:
             raise FieldValueError(f"{_RULE[0].upper()}{_RULE[1:]}; got {image.shape}.")
         height = axis_of_height(leaf)
         image_hw = functions.shape_of(image, _DT.INT32)[height : height + 2 or None]
         return [functions.failing_with(_RULE, self._padded, image_hw)]  # fails where there are fewer axes
 
-    def _in_graph(self, image: DataNode, leaf: LeafFormat, padded_hw: Any) -> DataNode:
+    def _in_graph(self, image: DataNode, leaf: LeafFormat, padded_hw: DataNode) -> DataNode:
         is_bool, height = leaf.dtype == _DT.BOOL, axis_of_height(leaf)
         padded: DataNode = fn.slice(
             fn.reinterpret(image, dtype=_DT.UINT8) if is_bool else image,  # `fn.slice` refuses bool
@@ -745,10 +747,10 @@ class ImageToTileSizePadder(PixelStep):
         )
         return fn.reinterpret(padded, dtype=_DT.BOOL) if is_bool else padded
 
-    def _on_array(self, image: Any, leaf: LeafFormat, padded_hw: Any) -> Any:
+    def _on_array(self, image: Array, leaf: LeafFormat, padded_hw: Array) -> Array:
         return image_arrays.padded(image, image.ndim + axis_of_height(leaf), padded_hw.tolist(), self._fill_value)
 
-    def _shape_after(self, shape: tuple[int, ...], leaf: LeafFormat, padded_hw: Any) -> tuple[int, ...]:
+    def _shape_after(self, shape: tuple[int, ...], leaf: LeafFormat, padded_hw: Array) -> tuple[int, ...]:
         height = len(shape) + axis_of_height(leaf)
         return (*shape[:height], *padded_hw.tolist(), *shape[height + 2 :])
 
@@ -758,12 +760,12 @@ class ImageToTileSizePadder(PixelStep):
             padded_hw = self._padded(functions.cast(size_hw, _DT.INT32))
             data.set_item_in_path(path, functions.cast_like(padded_hw, size_hw))
 
-    def _padded(self, size_hw: Any) -> Any:
+    def _padded(self, size_hw: Value) -> Value:
         """Height and width, ``(2,)`` int32, rounded up to tiles."""
         width, height = self._tile_size_xy
         tile_hw = np.array([height, width], np.int32)
         # One number needs no operator. The first sum is of two numbers: it fails where there are others.
-        size: Any = width if width == height else functions.constant(tile_hw, size_hw, np.int32)
+        size: Value = width if width == height else functions.constant(tile_hw, size_hw, np.int32)
         return (size_hw + (tile_hw - 1)) // size * size
 
     def _find(self, search: FieldSearch) -> list[FieldPath]:

@@ -22,6 +22,7 @@ from ...draws.random_draws import IntegerDraw, RandomDraw, UniformDraw
 from ...operators import functions as f
 from ...operators import image_pixels as pixels
 from ...operators.array_packages import needed_package
+from ...operators.functions import Value
 from ...operators.image_pixels import Image, looked_up, recolored, scaled, scaling_table
 from ...sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ...sample_data.graph_mode import do_not_convert
@@ -285,7 +286,7 @@ class PhotoMetricDistorter(PixelStep):
             self._probabilities[part] > 0 and self._ranges.get(part) != (_NO_CHANGE[part],) * 2 for part in parts
         )
 
-    def _matrix(self, done: Any) -> list[Any]:
+    def _matrix(self, done: Value) -> list[Value]:
         """The matrix of saturation, hue and swap, ``(9,)`` float32; none where there is none of these."""
         if not self._may(*_PARTS[2:]):
             return []
@@ -342,7 +343,7 @@ class PhotoMetricDistorter(PixelStep):
 
     def _in_graph(
         self, image: Any, leaf: LeafFormat, delta: Any, alpha: Any, gain: Any, gain_after: Any, turn: Any = None
-    ) -> Any:
+    ) -> Value:
         if self._enforce_process_on_gpu and pixels.pipeline_has_gpu():
             image = image.gpu()
         is_uint8, is_two_stages = leaf.dtype == _DT.UINT8, self._is_two_stages(turn is not None)
@@ -381,7 +382,7 @@ def _scaled(image: DataNode, gain: DataNode, offset: DataNode | float, dtype: ty
 
 
 @functools.cache
-def _matrix_table(is_bgr: bool) -> np.ndarray[Any, np.dtype[np.float32]]:
+def _matrix_table(is_bgr: bool) -> npt.NDArray[np.float32]:
     """``table[p] = A, B, C``, ``(6, 3, 9)``: the matrix is ``A + s cos(angle) B + s sin(angle) C``.
 
     ``s`` is the factor of the saturation, ``p`` the permutation.

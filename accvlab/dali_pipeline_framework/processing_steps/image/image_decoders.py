@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +14,11 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ...checks import choice, field_name, flag, probability
-from ...engine.dali.graph_definition import decoded_in_one_batch
 from ...engine.dali.texts import failing_with
 from ...operators import image_arrays
 from ...operators.deferred_images import DeferredImage
-from ...operators.image_pixels import decoded_in_graph
+from ...operators.functions import Value
+from ...operators.image_pixels import decoded_in_graph, decoded_in_one_batch
 from ...sample_data import FieldPath, GroupFormat, ImageContent, LeafFormat, SampleDataGroup, formats
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name
@@ -194,7 +193,7 @@ def _joined(images: Sequence[DataNode], num_channels: int) -> DataNode:
         return fn.reshape(failing_with(_SAME_SIZE, fn.stack, *images), layout="FHWC")
     # On the CPU, `fn.stack` takes four times the processor time of `fn.multi_paste`, which puts the images one
     # below the other on a canvas. Not on a GPU, where its kernel is wrong for some regions.
-    shapes: Any = fn.stack(*[image.shape(dtype=types.DALIDataType.INT32) for image in images])  # (F, 3)
+    shapes: Value = fn.stack(*[image.shape(dtype=types.DALIDataType.INT32) for image in images])  # (F, 3)
     sizes, size = shapes[:, 0:2], shapes[0, 0:2]
     first_rows = np.stack([np.arange(len(images)), np.zeros(len(images))], axis=1).astype(np.int32)
     canvas = failing_with(

@@ -7,17 +7,17 @@ import copy
 import random
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 from nvidia.dali import types
 
 from ...draws.keyed_draws import seeded_global_generators
 from ...draws.random_draws import IntegerDraw, RandomDraw
 from ...errors import FieldValueError, SettingError, StepOutputError
 from ...operators.array_packages import needed_package
+from ...operators.functions import Array
 from ...sample_data import FieldPath, GroupFormat, ImageContent, LeafFormat, SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.names import Name
@@ -30,7 +30,6 @@ _DT = types.DALIDataType
 _PIXELS = (_DT.UINT8, _DT.INT16, _DT.FLOAT)
 _MASKS = (_DT.UINT8, _DT.INT16, _DT.INT32, _DT.INT64, _DT.FLOAT, _DT.BOOL)
 _COORDINATES = (_DT.FLOAT, _DT.FLOAT64, _DT.INT32, _DT.INT64)
-Array: TypeAlias = npt.NDArray[Any]
 
 
 @attrs.frozen

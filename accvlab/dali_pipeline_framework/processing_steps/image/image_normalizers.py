@@ -4,19 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import attrs
 import numpy as np
 import nvidia.dali.fn as fn
 from numpy.typing import NDArray
+from nvidia.dali.data_node import DataNode
 from nvidia.dali.types import DALIDataType
 
 from ...checks import choice, field_name, number_list
 from ...errors import FieldValueError, SettingError
 from ...operators import image_pixels as pixels
 from ...operators.element_selection import NUMBER_TYPES
-from ...operators.functions import cast_array
+from ...operators.functions import Array, cast_array
 from ...sample_data import FieldPath, ImageContent, LeafFormat
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.formats import describe_range
@@ -97,7 +97,7 @@ class ImageMeanStdDevNormalizer(PixelStep):
                 f"{len(self._std_dev)} numbers."
             )
 
-    def _in_graph(self, image: Any, leaf: LeafFormat) -> Any:
+    def _in_graph(self, image: DataNode, leaf: LeafFormat) -> DataNode:
         num_channels = max(len(self._mean), len(self._std_dev))
         is_direct = self._output_type in _DIRECT_OUTPUTS
         normalized = fn.crop_mirror_normalize(
@@ -110,7 +110,7 @@ class ImageMeanStdDevNormalizer(PixelStep):
         )
         return normalized if is_direct else fn.cast(normalized, dtype=self._output_type)
 
-    def _on_array(self, image: NDArray[Any], leaf: LeafFormat) -> NDArray[Any]:
+    def _on_array(self, image: Array, leaf: LeafFormat) -> Array:
         self._check_array(image)
         num_channels = image.shape[-1]
         mean = np.broadcast_to(np.array(self._mean, np.float32), num_channels)
@@ -120,14 +120,14 @@ class ImageMeanStdDevNormalizer(PixelStep):
         if image.dtype == np.uint8 and dtype != np.float32:
             table = cast_array((np.arange(256, dtype=np.float32)[:, None] - mean) * factor, dtype)
             return pixels.looked_up(image, table, is_transposed)
-        converted: NDArray[Any] = cast_array(pixels.scaled_channels(image, mean, factor, is_transposed), dtype)
+        converted: Array = cast_array(pixels.scaled_channels(image, mean, factor, is_transposed), dtype)
         return converted
 
     def _shape_after(self, shape: tuple[int, ...], leaf: LeafFormat) -> tuple[int, ...]:
         *frames, height, width, channels = shape
         return (*frames, channels, height, width) if self._output_layout.endswith("CHW") else shape
 
-    def _check_array(self, image: NDArray[Any]) -> None:
+    def _check_array(self, image: Array) -> None:
         pixels.checked_image(image, needs_pixels=False)
         layout, num_means = self._output_layout, max(len(self._mean), len(self._std_dev))
         if num_means not in (1, image.shape[-1]):
@@ -227,10 +227,10 @@ class ImageRange01Normalizer(PixelStep):
         """
         self._image_name = field_name(image_name, "image_name")
 
-    def _in_graph(self, image: Any, leaf: LeafFormat) -> Any:
+    def _in_graph(self, image: DataNode, leaf: LeafFormat) -> DataNode:
         return (fn.cast(image, dtype=_DT.FLOAT) if leaf.dtype in _CAST_FIRST else image) * _PER_LEVEL
 
-    def _on_array(self, image: NDArray[Any], leaf: LeafFormat) -> NDArray[Any]:
+    def _on_array(self, image: Array, leaf: LeafFormat) -> Array:
         result = np.empty(image.shape, np.float32)
         rows = (-1, image.shape[-1] if image.ndim else 1)
         if image.size:

@@ -19,6 +19,7 @@ from ...engine.dali.graph_definition import branched
 from ...errors import FieldValueError, SettingError
 from ...operators import functions as f
 from ...operators.array_packages import needed_package
+from ...operators.functions import Array, Value
 from ...operators.image_pixels import Image, by_frame, checked_image, scaled, with_layout, with_pixels
 from ...operators.image_transform import image_hw
 from ...sample_data import FieldPath, LeafFormat, SampleDataGroup
@@ -51,10 +52,10 @@ class ImagePixelStep(PixelStep):
         """Declare whether a sample is changed, and how."""
         return self._draws
 
-    def _is_changed(self) -> Any:
+    def _is_changed(self) -> Value:
         return self.draw("decision") < np.float32(self._prob)
 
-    def _changed(self, image: Any, leaf: LeafFormat, parameters: Parameters) -> Any:
+    def _changed(self, image: Value, leaf: LeafFormat, parameters: Parameters) -> Value:
         if isinstance(image, np.ndarray):
             checked_image(image, needs_pixels=self._needs_pixels, num_channels=self._num_channels)
             if not self._is_changed():
@@ -131,11 +132,11 @@ class ImageBrightnessContrastJitter(ImagePixelStep):
             factors = [factor * is_changed + (is_changed ^ True) for factor in factors]
         return lambda image, leaf: factors
 
-    def _in_graph(self, image: DataNode, leaf: LeafFormat, brightness: Any, contrast: Any) -> DataNode:
+    def _in_graph(self, image: DataNode, leaf: LeafFormat, brightness: Value, contrast: Value) -> DataNode:
         center = float(_CENTER_OF_UINT8 if leaf.dtype == _DT.UINT8 else _CENTER_OF_FLOAT)
         return fn.brightness_contrast(image, brightness=brightness, contrast=contrast, contrast_center=center)
 
-    def _on_array(self, image: Image, leaf: LeafFormat, brightness: Any, contrast: Any) -> Image:
+    def _on_array(self, image: Image, leaf: LeafFormat, brightness: Value, contrast: Value) -> Image:
         center = _CENTER_OF_UINT8 if image.dtype == np.uint8 else _CENTER_OF_FLOAT
         return scaled(image, brightness * contrast, brightness * (center - contrast * center))
 
@@ -196,12 +197,12 @@ class ImageGaussianBlurrer(ImagePixelStep):
         sigma = (self.draw("sigma") - _NO_BLUR) * self._is_changed() + _NO_BLUR
         return lambda image, leaf: [sigma]
 
-    def _in_graph(self, image: DataNode, leaf: LeafFormat, sigma: Any) -> DataNode:
+    def _in_graph(self, image: DataNode, leaf: LeafFormat, sigma: Value) -> DataNode:
         # Without a layout, `fn.gaussian_blur` blurs across channels as well.
         image = with_layout(with_pixels(image), leaf.content.layout)
         return fn.gaussian_blur(image, sigma=sigma, window_size=self._window_size)
 
-    def _on_array(self, image: Image, leaf: LeafFormat, sigma: Any) -> Image:
+    def _on_array(self, image: Image, leaf: LeafFormat, sigma: Value) -> Image:
         sigma = float(self.draw("sigma"))
         reach = min(self._window_size // 2, math.ceil(_REACH * sigma))
         weights = np.exp(np.arange(-reach, reach + 1) ** 2 / (-2 * sigma**2))
@@ -257,14 +258,14 @@ class ImageJpegDistorter(ImagePixelStep):
         is_changed, quality = self._is_changed(), self.draw("quality")
         return lambda image, leaf: [is_changed, quality]
 
-    def _in_graph(self, image: DataNode, leaf: LeafFormat, is_changed: Any, quality: Any) -> Any:
+    def _in_graph(self, image: DataNode, leaf: LeafFormat, is_changed: Value, quality: Value) -> Value:
         image = with_pixels(image)
         if self._prob == 1:
             return _distorted(image, quality)
         image = with_layout(image, leaf.content.layout)  # the images of both branches have the same
         return branched(is_changed, [image, quality], _distorted, lambda same, _: same)
 
-    def _on_array(self, image: Image, leaf: LeafFormat, is_changed: Any, quality: Any) -> Image:
+    def _on_array(self, image: Image, leaf: LeafFormat, is_changed: Value, quality: Value) -> Image:
         return by_frame(image, lambda frame: _distorted_frame(frame, int(quality)))
 
 
@@ -359,7 +360,7 @@ class RandomEraser(ImagePixelStep):
         root_area, root_aspect = f.sqrt(drawn["area"]), f.exp(drawn["log_aspect"] * np.float32(0.5))
         sides = f.stack(root_area * root_aspect, root_area / root_aspect, axis=2)
 
-        def rectangles(image: Any, leaf: LeafFormat) -> Sequence[Any]:
+        def rectangles(image: Value, leaf: LeafFormat) -> Sequence[Value]:
             size = image_hw(image)
             shapes = _first_that_fits(sides, preferences, size)
             room = size - shapes
@@ -368,18 +369,18 @@ class RandomEraser(ImagePixelStep):
 
         return rectangles
 
-    def _in_graph(self, image: DataNode, leaf: LeafFormat, anchors: Any, shapes: Any) -> DataNode:
+    def _in_graph(self, image: DataNode, leaf: LeafFormat, anchors: Value, shapes: Value) -> DataNode:
         image = with_layout(with_pixels(image), leaf.content.layout)
         return fn.erase(image, anchor=anchors, shape=shapes, axis_names="HW", fill_value=self._fill_value)
 
-    def _on_array(self, image: Image, leaf: LeafFormat, anchors: Any, shapes: Any) -> Image:
+    def _on_array(self, image: Image, leaf: LeafFormat, anchors: Value, shapes: Value) -> Image:
         if len(self._fill_value) not in (1, image.shape[-1]):
             raise FieldValueError(
                 f"an image has another number of channels than `fill_value`: shape {image.shape}, "
                 f"{len(self._fill_value)} values"
             )
         result = image.copy()
-        value: npt.NDArray[Any] = np.array(self._fill_value, np.float32)
+        value: Array = np.array(self._fill_value, np.float32)
         if image.dtype == np.uint8:  # as `fn.erase` does: it cuts decimals off
             value = value.astype(np.int64).astype(np.uint8)
         rectangles = np.reshape([anchors, shapes], (2, -1, 2)).astype(int)
@@ -391,7 +392,7 @@ class RandomEraser(ImagePixelStep):
         image_use.check_fill_value(search, [path], self._fill_value)
 
 
-def _first_that_fits(sides: Any, preferences: Any, size: Any) -> Any:
+def _first_that_fits(sides: Value, preferences: Value, size: Value) -> Value:
     """Heights and widths of rectangles, ``(num_rectangles, 2)`` float32, pixels; 0 where no attempt fits.
 
     Args:
@@ -478,13 +479,13 @@ class GridMasker(ImagePixelStep):
         size = f.cast(tile, _DT.FLOAT)
         return lambda image, leaf: [tile, ratio * is_masked, angle, x * size, y * size]
 
-    def _in_graph(self, image: DataNode, leaf: LeafFormat, *grid: Any) -> Any:
+    def _in_graph(self, image: DataNode, leaf: LeafFormat, *grid: Value) -> Value:
         image = with_layout(image, leaf.content.layout)
         one = types.Constant(np.ones((1, 1, 1), np.uint8), device=image.device)
         is_image = fn.reshape(image.shape().shape(), shape=[]) == 3
         return branched(is_image, [image, one, *grid], lambda same, _, *grid: _masked(same, *grid), _masked_clip)
 
-    def _on_array(self, image: Image, leaf: LeafFormat, *grid: Any) -> Image:
+    def _on_array(self, image: Image, leaf: LeafFormat, *grid: Value) -> Image:
         if not image.size:
             return image
         cv2 = needed_package("cv2")
@@ -496,7 +497,7 @@ class GridMasker(ImagePixelStep):
         return np.asarray(image * factors)
 
 
-def _masked_clip(clip: Any, one: DataNode, *grid: DataNode) -> Any:
+def _masked_clip(clip: Value, one: DataNode, *grid: DataNode) -> Value:
     """Mask all frames.
 
     ``fn.grid_mask`` leaves all frames of a clip but the first undefined: it masks one plane of ones, by which the
@@ -507,7 +508,7 @@ def _masked_clip(clip: Any, one: DataNode, *grid: DataNode) -> Any:
     return clip * _masked(ones, *grid)
 
 
-def _masked(image: DataNode, tile: Any, ratio: Any, angle: Any, shift_x: Any, shift_y: Any) -> DataNode:
+def _masked(image: DataNode, tile: Value, ratio: Value, angle: Value, shift_x: Value, shift_y: Value) -> DataNode:
     return fn.grid_mask(image, tile=tile, ratio=ratio, angle=angle, shift_x=shift_x, shift_y=shift_y)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from ...checks import flag, listed
-from ...draws.draw_scope import ApplyingToGroup
+from ...draws.draw_scope import in_group
 from ...errors import FormatError, NameTypeError, SettingError
 from ...sample_data import FieldPath, FormatProblem, SampleDataGroup, format_error
 from ...sample_data.graph_mode import do_not_convert
@@ -22,7 +22,7 @@ from ..pipeline_step_base import PipelineStepBase, no_pixels
 
 def _of_wrapped(name: str) -> Any:
     """What holds for a step that applies another one, if it holds for that one."""
-    return property(lambda self: getattr(self._processing_step_to_apply, name))
+    return property(lambda self: getattr(self.inner_step, name))
 
 
 class GroupToApplyToSelectedStepBase(PipelineStepBase):
@@ -42,7 +42,12 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
             raise SettingError(
                 f"`processing_step_to_apply` must be a PipelineStepBase, got {processing_step_to_apply!r}."
             )
-        self._processing_step_to_apply: PipelineStepBase = processing_step_to_apply
+        self._processing_step_to_apply = processing_step_to_apply
+
+    @property
+    def inner_step(self) -> PipelineStepBase:
+        """The step."""
+        return self._processing_step_to_apply
 
     # A class that selects single elements by number must say no to the first one.
     treats_elements_alike = _of_wrapped("treats_elements_alike")
@@ -54,7 +59,7 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
     @property
     def has_array_form(self) -> bool:
         """Whether the step that it applies has one."""
-        return super().has_array_form and self._processing_step_to_apply.has_array_form
+        return super().has_array_form and self.inner_step.has_array_form
 
     @abstractmethod
     def _check_and_get_paths_to_apply_to(self, data: SampleDataGroup) -> Sequence[FieldPath]:
@@ -78,8 +83,8 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in self._selected_paths(data):
-            with ApplyingToGroup(path):
-                processed = self._processing_step_to_apply(data.get_item_in_path(path))
+            with in_group(path):
+                processed = self.inner_step(data.get_item_in_path(path))
             if not path:
                 return processed
             data.change_type_of_data_and_remove_data(path, processed)
@@ -90,11 +95,11 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         problems: list[FormatProblem] = []
+        step = self.inner_step
         for path in self._selected_paths(data_empty):
             selected = data_empty.get_item_in_path(path)
-            step = self._processing_step_to_apply
             try:
-                with ApplyingToGroup(path):
+                with in_group(path):
                     processed = step.check_input_data_format_and_set_output_data_format(selected)
             except Exception as error:
                 problems += _problems_below(path, error)
