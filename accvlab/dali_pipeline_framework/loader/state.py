@@ -1,33 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a loader: its position, and the data and order to which that belongs; in files, too."""
+"""The state of a loader: its position, and the data and order to which that belongs."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
-import os
 import re
 import reprlib
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 
-from ..checks import bullets, file_path
-from ..errors import SettingError, StateError, file_error
-from ..limits.file_limits import UNPACKED_BYTES, open_table
-from ..providers.files.storage import replace_file
+from ..checks import bullets
+from ..errors import SettingError, StateError
+from ..limits.file_limits import UNPACKED_BYTES
 from ..sample_data import FieldPath, GroupFormat
 from ..sample_data.formats import described_together
 from ..sample_data.names import format_path, format_paths
 from ..sampling.random_access_sampler import Description, EpochSegment
 from ..sources.planned_input import PlannedInput
 from ..user_warnings import warn_user
-
-if TYPE_CHECKING:
-    from .data_loader import DataLoader
 
 _MOST_BYTES_OF_FIELDS = 1 << 20
 _MOST_LINES = 10
@@ -453,71 +448,3 @@ def continued_segments(saved: LoaderState, own: LoaderState, data_input: Any) ->
     except SettingError as error:
         raise StateError(str(error)) from error
     return saved.epoch, segments
-
-
-_MOST_BYTES = 1 << 28  # native readers have checkpoints of megabytes; what is larger is something else
-
-
-def save_state(loader: DataLoader, path: str | os.PathLike[str]) -> None:
-    """Write the state of a loader to a file, as JSON.
-
-    The file is replaced as a whole once the new content is on the disk: whatever is killed or switched off, there
-    is the old state or the new one. Several ranks may write to the same file, since they have the same state.
-
-    Args:
-        loader: The loader.
-        path: The file; its folder must be there.
-
-    Raises:
-        NotSupportedError: The input is an iterable, which has no random access.
-        FileError: The file cannot be written. Also the builtin exception of the cause.
-
-    Example::
-
-        load_state(loader, "loader.json")  # where an earlier run has left one
-        for epoch in range(loader.epoch, 10):
-            for batch in loader:
-                train(batch)
-                save_state(loader, "loader.json")
-    """
-    text = os.path.expanduser(file_path(path, "path"))
-    content = json.dumps(loader.state_dict()).encode()
-    try:
-        replace_file(os.path.abspath(text), [content, b"\n"], outlives_machine=True)
-    except OSError as error:
-        raise file_error(f"The state cannot be written to {text!r}", error) from error
-
-
-def load_state(loader: DataLoader, path: str | os.PathLike[str]) -> bool:
-    """Have a loader go on from the state in a file, if the file is there.
-
-    Args:
-        loader: The loader.
-        path: What `save_state` has written.
-
-    Returns:
-        Whether there was a file. If not, nothing has changed.
-
-    Raises:
-        StateError: The state is damaged, of another version, or belongs to other data or another order. The
-            message names the file.
-        FileError: The file cannot be read, or is no regular file. Also the builtin exception of the cause.
-        NotSupportedError: The input is an iterable, which has no random access.
-    """
-    text = os.path.expanduser(file_path(path, "path"))
-    try:
-        with open_table(text) as file:
-            content = file.read(_MOST_BYTES + 1)
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise file_error(f"The state in {text!r} cannot be read", error) from error
-    if len(content) > _MOST_BYTES:
-        raise StateError(f"{text!r} is larger than any state of a loader.")
-    try:
-        loader.load_state_dict(content)
-    except StateError as error:
-        named = StateError(f"{text!r}: {error}")
-        named.differences = error.differences
-        raise named from error
-    return True
