@@ -260,7 +260,9 @@ class LoaderRun:
 
     def _compared_settings(self) -> Mapping[str, Any]:
         lines = self.definition.chain_lines()[1:]
-        return compared_settings(self.bound, self._settings.seed, lines, self._fields, self.progress.next_start)
+        return compared_settings(
+            self.bound, self._settings.seed, lines, self._saved_fields, self.progress.next_start
+        )
 
     def _log_sample_counts(self) -> None:
         if self._has_logged_counts:
@@ -406,10 +408,10 @@ class LoaderRun:
             begun,
             self._settings.seed,
             with_forms(self.bound.description, self.pipeline.steps_in_workers),
-            self._fields,
+            self._saved_fields,
             self.progress.reader or self.pipelines.reader_state(position),
         )
 
     @functools.cached_property
-    def _fields(self) -> str:
+    def _saved_fields(self) -> str:
         return fields_for_state(self.bound.parts.whole.used_sample_data_structure.format)

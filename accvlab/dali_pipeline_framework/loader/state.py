@@ -260,7 +260,7 @@ def _require_none(problems: Sequence[str]) -> None:
 # --- rules of the entries: each returns what is wrong with a value, else an empty text -------------------
 
 
-def _count(least: int, power: int) -> Callable[[Any], str]:
+def _count_rule(least: int, power: int) -> Callable[[Any], str]:
     """The rule for a whole number of at least ``least``, less than 2 to the ``power``."""
 
     def problem(value: Any) -> str:
@@ -311,11 +311,11 @@ def _problem_of_reader(value: Any) -> str:
 
 
 _RULES: dict[str, Callable[[Any], str]] = {
-    "epoch": _count(0, 31),
-    "batch": _count(0, 62),
-    "num_shards": _count(1, 31),
-    "total_batch_size": _count(1, 31),
-    "seed": _count(0, 63),
+    "epoch": _count_rule(0, 31),
+    "batch": _count_rule(0, 62),
+    "num_shards": _count_rule(1, 31),
+    "total_batch_size": _count_rule(1, 31),
+    "seed": _count_rule(0, 63),
     "segments": _problem_of_segments,
     "plan": _problem_of_plan,
     "blueprint": _problem_of_blueprint,

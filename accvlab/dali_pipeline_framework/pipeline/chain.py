@@ -151,8 +151,8 @@ def with_image_files(format: GroupFormat, steps: Sequence[PipelineStepBase]) -> 
     blueprint = SampleDataGroup.from_format(format)
     contents = {}
     for step in steps:
-        while step._processing_step_to_apply is not None:
-            step = step._processing_step_to_apply
+        while (applied := step.applied_step) is not None:
+            step = applied
         try:
             uses = declared_images(step, blueprint.get_empty_like_self()) or ()
         except Exception:  # it is asked again where it stands in the chain, and then it counts
@@ -167,7 +167,7 @@ def with_image_files(format: GroupFormat, steps: Sequence[PipelineStepBase]) -> 
 
 def step_name(step: PipelineStepBase) -> str:
     """Class of a step, and of the step that it applies, if it applies one."""
-    applied = step._processing_step_to_apply
+    applied = step.applied_step
     return type(step).__name__ + ("" if applied is None else f" of {step_name(applied)}")
 
 
@@ -297,7 +297,7 @@ def _named(number: int, step: PipelineStepBase) -> str:
 
 def wish_of(step: PipelineStepBase) -> RunWhere:
     """Where a step, or the one that it applies, asks to be run."""
-    applied = step._processing_step_to_apply
+    applied = step.applied_step
     return step.run if step.run != "auto" or applied is None else wish_of(applied)
 
 
@@ -382,7 +382,7 @@ def _num_before_floats(steps: Sequence[PipelineStepBase], blueprint: SampleDataG
 
 def _changes_images(step: PipelineStepBase) -> bool:
     """Whether a step, or the one that it applies, declares to do something to images, but to decode them."""
-    applied = step._processing_step_to_apply
+    applied = step.applied_step
     if applied is not None:
         return _changes_images(applied)
     is_of_images = type(step).declare_images not in (PipelineStepBase.declare_images, no_images)

@@ -70,7 +70,7 @@ class FieldFlow:
 def _names_of(step: PipelineStepBase | None) -> Iterator[str]:
     while step is not None:
         yield step.random_name or type(step).__name__
-        step = step._processing_step_to_apply
+        step = step.applied_step
 
 
 def _reached(nodes: Sequence[DataNode]) -> Iterator[DataNode]:

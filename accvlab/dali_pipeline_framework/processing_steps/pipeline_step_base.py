@@ -490,6 +490,11 @@ class PipelineStepBase(ABC):
         wrapped = self._processing_step_to_apply
         return 0 if wrapped is None else wrapped.num_in_one_batch(data_empty)
 
+    @property
+    def applied_step(self) -> PipelineStepBase | None:
+        """The step that this one applies to parts of the sample; None of other steps."""
+        return self._processing_step_to_apply
+
     @do_not_convert
     def draw(self, name: str) -> Any:
         """Get a declared draw.
