@@ -229,7 +229,8 @@ def ledger_alone(folder: Path, is_quick: bool) -> dict[str, float]:
         loop = iter(loader)
         next(loop)
         next(loop)
-        recording, position, pipeline = loader._ledger, loader._progress.delivered, loader._run.pipeline
+        run = loader._run
+        recording, position, pipeline = run.ledger, run.progress.delivered, run.pipeline
         source: Any = pipeline.worker_source
         control, data = source._control, source._source
         place = position.epoch, position.batch - 1
@@ -241,7 +242,7 @@ def ledger_alone(folder: Path, is_quick: bool) -> dict[str, float]:
             control.tell_samples(*place, samples_of(data, infos, {}))
 
         return {
-            "loop_us": least_us(lambda: recording.note(position, loader._run), is_quick),
+            "loop_us": least_us(lambda: recording.note(position, run.pipelines), is_quick),
             "worker_us": least_us(tell, is_quick),
         }
 
@@ -263,7 +264,7 @@ def ledger_between(folder: Path, is_quick: bool) -> dict[str, dict[str, float]]:
         loader = payloads(is_quick)[2].make(folder, ledger=ledger)
         endless = batches(loader)
         next(endless)
-        recording: Any = loader._ledger
+        recording: Any = loader._run.ledger
         control: Any = loader._run.pipeline.worker_source._control
         recording.note = timed(recording.note, "loop_us")
         control.tell_samples = timed(control.tell_samples, "tell_samples_us")

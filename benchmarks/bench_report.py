@@ -39,7 +39,7 @@ from results_file import load_average, machine, write_results
 from accvlab.dali_pipeline_framework import DataLoader, DataProvider, ImageDecoder, ImageResizer, SampleDataGroup
 from accvlab.dali_pipeline_framework.engine import control_block, structured_pipeline, worker_source
 from accvlab.dali_pipeline_framework.engine.timing import StageTimes, processor_time_of_process
-from accvlab.dali_pipeline_framework.loader.loop import Loop
+from accvlab.dali_pipeline_framework.loader.loader_run import Loop
 from accvlab.dali_pipeline_framework.pipeline import dali_structured_output_iterator as iterator
 
 BATCH_SIZE = 4
@@ -139,7 +139,7 @@ def without_counters() -> Iterator[None]:
     """Replace all that a loader does in order to report by what does nothing."""
 
     def next_only(loop: Any) -> Any:
-        return loop._loader._next(loop)
+        return loop._run.next_batch(loop)
 
     with contextlib.ExitStack() as stack:
         for module in (worker_source, structured_pipeline, iterator):
@@ -244,7 +244,7 @@ def alone(is_quick: bool) -> dict[str, float]:
         next(batches)
         pipeline = loader._run.pipeline
         reading_s = (
-            min(timeit.repeat(lambda: loader._times.read_clocks(0, pipeline), number=10, repeat=repeat)) / 10
+            min(timeit.repeat(lambda: loader._run.times.read_clocks(0, pipeline), number=10, repeat=repeat)) / 10
         )
     block.close()
     return {"counting_us_per_batch": round(counting_s * 1e6, 2), "reading_clocks_us": round(reading_s * 1e6, 2)}

@@ -3,39 +3,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import attrs
 
 from ..errors import DeviceError, GraphError, SettingError
+from ..sample_data import GroupFormat
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.names import format_path
 from ..sources.input_parts import NativeInput
-from .dali.texts import MERGED_DIFFERENT_DIMENSIONS, dali_cause, dali_message, is_about, is_about_device
-
-if TYPE_CHECKING:
-    from .sample_faults import Culprit
-    from .structured_pipeline import StructuredPipeline
-
-
-def _find_native(pipeline: StructuredPipeline, error: Exception) -> NativeInput | None:
-    """The native input that an error of DALI is about, if it is about one."""
-    return next((each for each in pipeline.native.values() if is_about(error, each.operator_name)), None)
-
-
-def device_error(where: str, error: Exception) -> DeviceError:
-    """Make the error for a GPU that has failed; ``where``: ``"Batch 3 of epoch 0"``."""
-    return DeviceError(
-        f"{where} failed because of the GPU, and not of samples: {dali_cause(error)}\n"
-        f"Where memory ran out: take a smaller `batch_size`, a queue depth of 1 or fewer `num_threads` (each "
-        f"has buffers for decoding). After another error of CUDA: start a new process."
-    )
+from .dali.texts import (
+    MERGED_DIFFERENT_DIMENSIONS,
+    dali_cause,
+    dali_message,
+    device_error,
+    is_about,
+    is_about_device,
+)
+from .failure_diagnosis import Culprit
+from .transport import Delivery
 
 
-def setup_error(pipeline: StructuredPipeline, error: Exception) -> SettingError | DeviceError | None:
+def _find_native(native: Iterable[NativeInput], error: Exception) -> NativeInput | None:
+    """Find the native input that an error of DALI is about; None where it is about none."""
+    return next((each for each in native if is_about(error, each.operator_name)), None)
+
+
+def setup_error(native: Iterable[NativeInput], error: Exception) -> SettingError | DeviceError | None:
     """Make the error for a GPU or a native input that DALI could not set up; None where it is about neither."""
     if is_about_device(error):
         return device_error("Building the pipeline", error)
-    failed = _find_native(pipeline, error)
+    failed = _find_native(native, error)
     if failed is None:
         return None
     reason = dali_cause(error)
@@ -43,15 +42,13 @@ def setup_error(pipeline: StructuredPipeline, error: Exception) -> SettingError 
     return SettingError(f"DALI cannot set up {failed!r}. {advice}{' ' * bool(advice)}DALI reports: {reason}")
 
 
-def dtype_problems(pipeline: StructuredPipeline, batch: Sequence[Any]) -> list[str]:
+def dtype_problems(
+    output_format: GroupFormat, delivery: Delivery, last_changed_by: Sequence[str], batch: Sequence[Any]
+) -> list[str]:
     """Say which outputs of the graph have other types than the format; a line for each field."""
     problems = []
     leaves = zip(
-        pipeline.blueprint.format.flat_paths,
-        pipeline.blueprint.format.flat_leaves,
-        pipeline.delivery.places,
-        pipeline.last_changed_by,
-        strict=True,
+        output_format.flat_paths, output_format.flat_leaves, delivery.places, last_changed_by, strict=True
     )
     for path, leaf, place, changed_by in leaves:
         if place.is_packed:
@@ -66,37 +63,59 @@ def dtype_problems(pipeline: StructuredPipeline, batch: Sequence[Any]) -> list[s
     return problems
 
 
+@attrs.frozen
+class FailedBatch:
+    """A batch that has failed in the graph.
+
+    Attributes:
+        epoch: Its epoch.
+        batch: Its number in the epoch.
+        holds: What native readers know of it; empty where they know nothing.
+        counted: What DALI counts in a batch, for messages.
+        merged_fields: Fields whose elements are put together in the graph.
+    """
+
+    epoch: int
+    batch: int
+    holds: str
+    counted: str
+    merged_fields: Sequence[str]
+
+    def __str__(self) -> str:
+        """Return its numbers."""
+        return f"Batch {self.batch} of epoch {self.epoch}"
+
+
 def graph_error(
-    pipeline: StructuredPipeline, error: Exception, batch_in_all: int, holds: str
+    failed: FailedBatch,
+    error: Exception,
+    native: Iterable[NativeInput],
+    find: Callable[[], tuple[str, list[Culprit]]] | None,
 ) -> GraphError | DeviceError:
-    """Make the error for the batch that failed in the graph; ``holds`` is what native readers tell of it."""
-    epoch, batch = pipeline.failed_batch
+    """Make the error for a batch that failed in the graph; ``find`` gets a description and the culprits."""
     if is_about_device(error):
-        return device_error(f"Batch {batch} of epoch {epoch}", error)
-    reader = _find_native(pipeline, error)
+        return device_error(str(failed), error)
+    reader = _find_native(native, error)
     if reader is not None:
-        return GraphError(f"Batch {batch} of epoch {epoch} failed in {reader!r}: {dali_cause(error)}")
+        return GraphError(f"{failed} failed in {reader!r}: {dali_cause(error)}")
     diagnosis = "Which samples form the batch is not known: native readers of DALI do not tell."
     culprits: list[Culprit] = []
-    if pipeline.diagnosis is not None:
+    if find is not None:
         try:
-            faults = pipeline.sample_faults or pipeline.diagnosis
-            diagnosis, culprits = faults.find(error, epoch, batch, batch_in_all)
-        except DeviceError as failed:
-            return failed
-        except Exception as failed:
-            diagnosis = f"Which sample is to blame could not be found out: {type(failed).__name__}: {failed}"
-    if MERGED_DIFFERENT_DIMENSIONS in str(error) and pipeline.merged_fields:
+            diagnosis, culprits = find()
+        except DeviceError as of_device:
+            return of_device
+        except Exception as unknown:  # whatever it is, the error of DALI is reported
+            diagnosis = f"Which sample is to blame could not be found out: {type(unknown).__name__}: {unknown}"
+    if MERGED_DIFFERENT_DIMENSIONS in str(error) and failed.merged_fields:
         diagnosis += (
             f"\nSteps have given the elements of an array different numbers of dimensions, so that they can "
-            f"not be processed together any more: one of {', '.join(pipeline.merged_fields)}. Give them the same, "
+            f"not be processed together any more: one of {', '.join(failed.merged_fields)}. Give them the same, "
             f"or set `fold_arrays=False` of `PipelineDefinition`."
         )
-    layout = pipeline.delivery.layout
-    counted = "samples" if layout is None or layout.num_slots == 1 else "the elements of all samples"
     explained = GraphError(
-        f"Batch {batch} of epoch {epoch} failed in the graph.{holds}\n{diagnosis}\n\n"
-        f"DALI reports (counting {counted} from 0 within the batch):\n{dali_message(error)}"
+        f"{failed} failed in the graph.{failed.holds}\n{diagnosis}\n\n"
+        f"DALI reports (counting {failed.counted} from 0 within the batch):\n{dali_message(error)}"
     )
     indices = [culprit.member.sample_index for culprit in culprits]
     explained.sample_indices = tuple([index for index in indices if index is not None])

@@ -6,7 +6,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import operator
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -27,7 +26,7 @@ from . import interrupts
 from .control_block import ControlBlock, Work
 from .dali.texts import NO_WORKER_TAKES_TASKS, WORKER_LOST
 from .interrupts import DeferredInterrupt
-from .pipeline_errors import dtype_problems, graph_error, setup_error
+from .pipeline_errors import FailedBatch, dtype_problems, graph_error, setup_error
 from .timing import StageTimes, mark_ranges, threads_of_dali, threads_of_process, time_waits
 from .transport import Delivery
 from .watching.pool import (
@@ -41,7 +40,7 @@ from .watching.pool import (
 from .worker_report import ReportedFailure, WorkerReport
 
 if TYPE_CHECKING:
-    from .sample_faults import FailureDiagnosis, SampleFaults
+    from .failure_diagnosis import BatchFaults, FailureDiagnosis
     from .watching.worker_watch import WorkerWatch
 
 
@@ -68,6 +67,8 @@ def _close_all() -> None:
         pipeline.close()
 
 
+# It does not hold a pipeline of DALI, but is one: DALI's iterators and code written for accvlab check for DALI's
+# class, and failures are noted where DALI's methods call each other (`run`, `schedule_run`, `_iter_setup`).
 class StructuredPipeline(Pipeline):
     """A DALI pipeline with a known sample format.
 
@@ -115,15 +116,13 @@ class StructuredPipeline(Pipeline):
     steps_in_workers: int
     not_folded: Mapping[int, str]
     merged_fields: Sequence[str]
-    num_samples: int
+    num_samples: int = 0  # not known while the graph is defined
     unused_fields: Sequence[str]
     last_changed_by: Sequence[str]
     worker_source: Any
     least_ahead: int
     may_bind_outputs: bool
     diagnosis: FailureDiagnosis | None
-    max_batch_size = property(operator.attrgetter("num_samples"))
-    batch_size = max_batch_size
 
     times: StageTimes
     num_delivered: int = 0  # batches since the start
@@ -141,26 +140,23 @@ class StructuredPipeline(Pipeline):
     watch: WorkerWatch | None = None
     is_of_loader: bool = False  # which warns by itself
     limits: tuple[float | None, float | None] = (None, None)  # of `WorkerWatch.limit`, from the start on
-    sample_faults: SampleFaults | None = None
+    sample_faults: BatchFaults | None = None
     failed_batch: tuple[int, int] = (0, 0)  # epoch and batch in it
     held_back: tuple[tuple[int, int], WorkerDiedError] | None = None  # what `hold_back` was called with
     _delivers_graph_outputs: bool = False
     _num_handed_over: int = 0  # of the batches that workers have loaded
     _threads: Set[int] = frozenset()  # that were started with it
 
-    @classmethod
-    def adopt(cls, pipeline: Pipeline, **attributes: Any) -> StructuredPipeline:
-        """Turn a pipeline whose graph is defined, and which is not built yet, into this class.
+    def complete(self, **attributes: Any) -> None:
+        """Set the attributes of this class that have no default, once the graph is defined."""
+        vars(self).update(attributes, times=StageTimes())
 
-        Conditionals are available only through DALI's ``pipeline_def``, which always makes the base class.
+    @property
+    def max_batch_size(self) -> int:
+        """Samples per batch; while the graph is defined, the batch size of the graph."""
+        return self.num_samples or int(super().max_batch_size)
 
-        Args:
-            pipeline: The pipeline.
-            **attributes: Those of this class that have no default.
-        """
-        pipeline.__class__ = cls
-        vars(pipeline).update(attributes, times=StageTimes())
-        return cast(StructuredPipeline, pipeline)
+    batch_size = max_batch_size
 
     @property
     def output_blueprint(self) -> SampleDataGroup:
@@ -253,7 +249,7 @@ class StructuredPipeline(Pipeline):
         try:
             super().build()
         except RuntimeError as error:
-            explained = setup_error(self, error)
+            explained = setup_error(self.native.values(), error)
             if explained is None:
                 raise
             raise explained from cleaned(error)
@@ -458,7 +454,7 @@ class StructuredPipeline(Pipeline):
         raise StopIteration
 
     def _check_dtypes(self, batch: Sequence[Any]) -> None:
-        problems = dtype_problems(self, batch)
+        problems = dtype_problems(self.blueprint.format, self.delivery, self.last_changed_by, batch)
         if problems:
             self.failure = OutputError(
                 "The data do not have the types of the declared format. Make the step produce the declared "
@@ -675,7 +671,14 @@ class StructuredPipeline(Pipeline):
             return worker_died_error(self._py_pool, watch, self.control, self.data_input, self.num_samples)
         batch_in_all = self.num_delivered + ahead
         holds = "".join(f" {run.describe_batch(batch_in_all)}" for run in self._runs).rstrip()
-        return graph_error(self, error, batch_in_all, holds)
+        layout = self.delivery.layout
+        counted = "samples" if layout is None or layout.num_slots == 1 else "the elements of all samples"
+        failed = FailedBatch(*self.failed_batch, holds, counted, self.merged_fields)
+        find = None
+        if self.diagnosis is not None:
+            faults = self.sample_faults or self.diagnosis
+            find = functools.partial(faults.find, error, *self.failed_batch, batch_in_all)
+        return graph_error(failed, error, self.native.values(), find)
 
 
 def discard_loaded(pool: Any) -> None:

@@ -1,4 +1,4 @@
 from .data_loader import DataLoader as DataLoader
 from .report import LoaderReport as LoaderReport
-from .state import load_state as load_state
-from .state import save_state as save_state
+from .state_files import load_state as load_state
+from .state_files import save_state as save_state

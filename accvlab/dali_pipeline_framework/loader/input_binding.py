@@ -4,30 +4,32 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence, Sized
-from typing import Any, TypeAlias, cast
+from collections.abc import Mapping, Sized
+from typing import Any, cast
 
 import attrs
 
 from ..checks import MOST_IN_BATCH, shown, whole_number
+from ..engine.workers import warn_of_many_workers
 from ..errors import NotSupportedError, SettingError
+from ..faults.fault_policy import FaultPolicy
+from ..limits.file_limits import checked_worker_count
 from ..pipeline.pipeline import PipelineDefinition
-from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
+from ..processing_steps.pipeline_step_base import RunWhere
 from ..providers.data_provider import DataProvider, check_number_of_samples
-from ..sampling.arithmetic.last_batch import LastBatch
 from ..sampling.random_access_sampler import Description, SamplerBase
 from ..sampling.samplers import SequentialSampler, ShuffledSampler
-from ..sources.given_order import GivenOrder, GivenOrderSampler
+from ..sources.given_order import GivenOrderSampler
 from ..sources.input_adapter import InputAdapter
 from ..sources.input_parts import InputPart, InputParts
 from ..sources.planned_input import PlannedInput
 from ..sources.sampler_inputs import SamplerInputCallable, SamplerInputIterable
-from ..sources.shards import Shard, detect_shard, find_shard, is_mesh, shard_of_input
+from ..sources.shards import Shard, detect_shard, num_cores_of_rank, shard_of_input
+from .loader_settings import LoaderSettings
 
 _logger = logging.getLogger(__name__)
 
-# `Any`: a mesh of PyTorch or JAX
-ShardArgument: TypeAlias = Shard | tuple[int, int] | str | Any | None
+_MOST_BY_DEFAULT = 8  # workers
 
 
 @attrs.frozen
@@ -100,36 +102,7 @@ class LoaderInput:
                 )
 
 
-def _shard_of(shard: ShardArgument) -> Shard | None:
-    if shard is None or isinstance(shard, Shard):
-        return shard
-    if isinstance(shard, str) or is_mesh(shard):
-        return find_shard(shard, "shard")
-    if isinstance(shard, tuple | list) and len(shard) == 2:
-        return Shard(*shard)
-    raise SettingError(
-        f"`shard` must be a Shard, a pair (shard id, number of shards), or the name of a source such as 'auto', "
-        f"or a mesh, got {shown(shard)}."
-    )
-
-
-@attrs.frozen
-class AskedSettings:
-    """Settings of the input that were given to a `DataLoader`; None: not given, the input's own value applies."""
-
-    batch_size: int | None
-    shard: Shard | None = attrs.field(converter=_shard_of)
-    last_batch: LastBatch | None
-    context_name: str | None
-    steps_per_epoch: int | None
-
-    @property
-    def described_steps(self) -> Description:
-        """The number of steps, as part of what the order depends on."""
-        return {} if self.steps_per_epoch is None else {"steps_per_epoch": self.steps_per_epoch}
-
-
-def bind_input(source: Any, asked: AskedSettings) -> LoaderInput:
+def bind_input(source: Any, settings: LoaderSettings) -> LoaderInput:
     """Give an input the settings of a loader.
 
     An iterable over a sampler becomes the callable that delivers the same where the sampler has random access, or
@@ -140,10 +113,10 @@ def bind_input(source: Any, asked: AskedSettings) -> LoaderInput:
     """
     parts = InputParts.of(source)
     if not parts.native:
-        return _bind_loaded(source, asked)
+        return _bind_loaded(source, settings)
     if parts.main is None:
-        return _bind_readers(parts, asked)
-    bound = _bind_loaded(parts.main.source, asked)
+        return _bind_readers(parts, settings)
+    bound = _bind_loaded(parts.main.source, settings)
     if InputAdapter(bound.data_input).delivers_partial_batches:
         raise SettingError(
             "With native readers beside it, an input must deliver full batches, since theirs are always full; got "
@@ -155,29 +128,29 @@ def bind_input(source: Any, asked: AskedSettings) -> LoaderInput:
     return attrs.evolve(bound, parts=whole, description=description)
 
 
-def _bind_readers(parts: InputParts, asked: AskedSettings) -> LoaderInput:
+def _bind_readers(parts: InputParts, settings: LoaderSettings) -> LoaderInput:
     source = parts.native[0].source
     kind = type(source).__name__
-    if asked.context_name is not None:
+    if settings.context_name is not None:
         raise SettingError(
             f"`context_name` does not go with a {kind}, which does not tell where a sample stands. "
             f"{source.place_advice}"
         )
-    if asked.steps_per_epoch is not None and all(part.source.has_epochs for part in parts.native):
+    if settings.steps_per_epoch is not None and all(part.source.has_epochs for part in parts.native):
         raise SettingError(
             f"`steps_per_epoch` does not go with a {kind}, which has epochs of its own. Use a data provider with "
             f"a sampler."
         )
-    if asked.batch_size is None:
+    if settings.batch_size is None:
         raise SettingError("`batch_size` must be given: native readers have none of their own.")
-    size = whole_number(asked.batch_size, "batch_size", at_least=1, at_most=MOST_IN_BATCH)
-    settings = {"shard": _pair(asked.shard), "last_batch": asked.last_batch}
-    readers = {part: part.source.with_settings(**settings) for part in parts.native}
+    size = whole_number(settings.batch_size, "batch_size", at_least=1, at_most=MOST_IN_BATCH)
+    shard, last_batch = _pair(settings.shard), settings.last_batch
+    readers = {part: part.source.with_settings(shard=shard, last_batch=last_batch) for part in parts.native}
     shards = {reader.shard for reader in readers.values()}
     if len(shards) > 1:
         raise SettingError(f"Readers beside each other must read the same shard, got {sorted(shards)}.")
     bound = parts.with_sources(readers)
-    return LoaderInput(bound.whole, bound, size, asked.shard or Shard(*shards.pop()), _described(readers))
+    return LoaderInput(bound.whole, bound, size, settings.shard or Shard(*shards.pop()), _described(readers))
 
 
 def _aligned(reader: Any) -> Any:
@@ -197,26 +170,26 @@ def _described(readers: Mapping[InputPart, Any]) -> Description:
     return description
 
 
-def _bind_loaded(source: Any, asked: AskedSettings) -> LoaderInput:
+def _bind_loaded(source: Any, settings: LoaderSettings) -> LoaderInput:
     if isinstance(source, SamplerInputIterable) and (
-        source.has_random_access or asked.last_batch is not None or asked.context_name is not None
+        source.has_random_access or settings.last_batch is not None or settings.context_name is not None
     ):
         source = source.as_callable()
-    if asked.shard is None:
+    if settings.shard is None:
         _warn_if_not_sharded(source)
-    return _bind_planned(source, asked) if isinstance(source, PlannedInput) else _bind_own(source, asked)
+    return _bind_planned(source, settings) if isinstance(source, PlannedInput) else _bind_own(source, settings)
 
 
-def _bind_planned(source: PlannedInput, asked: AskedSettings) -> LoaderInput:
+def _bind_planned(source: PlannedInput, settings: LoaderSettings) -> LoaderInput:
     bound = source.with_settings(
-        batch_size=asked.batch_size,
-        shard=_pair(asked.shard),
-        last_batch=asked.last_batch,
-        context_name=asked.context_name,
+        batch_size=settings.batch_size,
+        shard=_pair(settings.shard),
+        last_batch=settings.last_batch,
+        context_name=settings.context_name,
     )
     if bound.batch_size is None:
         raise SettingError("`batch_size` must be given: neither the input nor its sampler has one.")
-    num_batches = None if asked.steps_per_epoch is None else bound.num_batches_in_epoch(0)
+    num_batches = None if settings.steps_per_epoch is None else bound.num_batches_in_epoch(0)
     if num_batches is not None:
         raise SettingError(
             f"`steps_per_epoch` is for endless samplers; an epoch of this input has {num_batches} batches. Leave "
@@ -224,14 +197,14 @@ def _bind_planned(source: PlannedInput, asked: AskedSettings) -> LoaderInput:
         )
     if bound.delivers_partial_batches and bound.shard[1] > 1:
         _logger.info("With last_batch='partial' the shards can have different numbers of batches per epoch.")
-    description = {**bound.describe(), **asked.described_steps}
-    shard = asked.shard or Shard(*bound.shard)
+    description = {**bound.describe(), **settings.described_steps}
+    shard = settings.shard or Shard(*bound.shard)
     return LoaderInput(bound, InputParts.of(bound), bound.batch_size, shard, description)
 
 
-def _bind_own(source: Any, asked: AskedSettings) -> LoaderInput:
-    _require_own_epochs(source, asked)
-    batch_size, adapter = asked.batch_size, InputAdapter(source)
+def _bind_own(source: Any, settings: LoaderSettings) -> LoaderInput:
+    _require_own_epochs(source, settings)
+    batch_size, adapter = settings.batch_size, InputAdapter(source)
     own = adapter.batch_size
     if own is not None and batch_size is not None and whole_number(batch_size, "batch_size") != own:
         raise SettingError(
@@ -241,14 +214,14 @@ def _bind_own(source: Any, asked: AskedSettings) -> LoaderInput:
     size = own if batch_size is None else whole_number(batch_size, "batch_size", at_least=1, at_most=MOST_IN_BATCH)
     if size is None:
         raise SettingError("`batch_size` must be given, since the input does not tell its batch size.")
-    shard = _shard_of_own(source, asked.shard)
-    description: Description = {"input": type(source).__name__, **adapter.describe(), **asked.described_steps}
+    shard = _shard_of_own(source, settings.shard)
+    description: Description = {"input": type(source).__name__, **adapter.describe(), **settings.described_steps}
     return LoaderInput(source, InputParts.of(source), size, shard, description)
 
 
-def _require_own_epochs(source: Any, asked: AskedSettings) -> None:
+def _require_own_epochs(source: Any, settings: LoaderSettings) -> None:
     """Refuse settings of epochs for an input of one's own, which alone knows which samples form a batch."""
-    given = {"last_batch": asked.last_batch, "context_name": asked.context_name, **asked.described_steps}
+    given = {"last_batch": settings.last_batch, "context_name": settings.context_name, **settings.described_steps}
     for name, value in given.items():
         is_of_stream = name == "steps_per_epoch" and not InputAdapter(source).has_epochs
         if value is not None and not is_of_stream:
@@ -298,6 +271,61 @@ def _warn_if_not_sharded(source: Any) -> None:
         )
 
 
+def checked_num_workers(settings: LoaderSettings, definition: PipelineDefinition, bound: LoaderInput) -> int:
+    """Get the number of workers of a loader, and warn of more than there are cores.
+
+    None was given: as many as this rank has usable cores, at most 8; 1 where one loads all.
+
+    Raises:
+        SettingError: It is no whole number of at least 0, or there is no memory for so many.
+    """
+    value = settings.num_workers
+    if value is None:
+        return min(num_cores_of_rank(), _MOST_BY_DEFAULT) if bound.is_callable and definition.uses_workers else 1
+    if isinstance(value, str):
+        default = f"None for as many as this rank has usable cores, at most {_MOST_BY_DEFAULT}"
+        raise SettingError(
+            f"`num_workers` must be a whole number of at least 0, or {default}; got {shown(value)}."
+        )
+    count = checked_worker_count(value, "num_workers", settings.start_method)
+    if definition.uses_workers and not bound.is_read_natively:
+        warn_of_many_workers(count, "num_workers")
+    return count
+
+
+def check_sample_policy(bound: LoaderInput, policy: FaultPolicy) -> None:
+    """Check that the input of a loader goes with a policy.
+
+    Raises:
+        SettingError: The input, its order, or its last batches do not go with it.
+    """
+    if policy.samples == "raise":
+        return
+    what = f"samples={policy.samples!r}"
+    source = bound.data_input
+    if not isinstance(source, PlannedInput) or bound.parts.whole is not source:
+        rule = f"{what} of a FaultPolicy needs to know which samples form a batch"
+        needed = (
+            "a data provider with a sampler of this package (DataLoader(provider, ...) or SamplerInputCallable)"
+        )
+        raise SettingError(f"{rule}: {needed}, got {type(bound.parts.whole).__name__}.")
+    if type(source).__call__ is not PlannedInput.__call__:
+        rule = f"{what} of a FaultPolicy cannot load another sample in the place of one"
+        got = f"{type(source).__name__} loads samples in a way of its own (it defines `__call__`)"
+        raise SettingError(f"{rule}: {got}.")
+    sampler = source.sampler
+    if policy.samples != "skip":
+        return
+    if sampler.has_slots or sampler.knows_sequences or not sampler.is_epoch_based:
+        got = f"{type(sampler).__name__} delivers sequences, clips or an endless stream"
+        advice = "where each slot goes on from batch to batch. Use 'replace' (by a frame next to it)."
+        raise SettingError(f"samples='skip' leaves samples out of batches, but {got}, {advice}")
+    if not source.delivers_partial_batches:
+        problem = "samples='skip' makes batches smaller"
+        advice = "Use last_batch='partial', or 'replace'."
+        raise SettingError(f"{problem}, which last_batch={sampler.last_batch!r} does not allow. {advice}")
+
+
 # Arguments of PyTorch's loader and of DALI's readers, and those that take their place.
 LOADER_COUNTERPARTS = {
     "dataset": "source",
@@ -317,37 +345,19 @@ LOADER_COUNTERPARTS = {
 }
 
 
-def composed_definition(
-    source: Any,
-    steps: Sequence[PipelineStepBase | None] | None,
-    shuffle: bool | None,
-    sampler: SamplerBase | GivenOrder | None,
-    seed: int,
-    run: RunWhere | None = None,
-) -> PipelineDefinition:
-    """Make the definition of a loader.
-
-    Args:
-        source: A data provider, an input, or a definition.
-        steps: Processing steps; none for a definition, which has its own.
-        shuffle: Whether to shuffle the samples of a data provider.
-        sampler: The order of the samples of a data provider: a sampler, a function of the epoch, or a sampler of
-            PyTorch.
-        seed: Seed of the shuffled order.
-        run: Where steps run. None: as a definition says, otherwise ``"auto"``.
+def composed_definition(settings: LoaderSettings) -> PipelineDefinition:
+    """Make the definition of a loader: of a data provider, an input, or a definition.
 
     Raises:
         SettingError: An argument does not go with the source, or is of the wrong type.
     """
-    if shuffle is not None and not isinstance(shuffle, bool):
-        raise SettingError(f"`shuffle` must be True or False, got {shown(shuffle)}.")
-    if run is None and not isinstance(source, PipelineDefinition):
-        run = "auto"
-    if isinstance(source, DataProvider):
-        return PipelineDefinition(_ordered(source, shuffle, sampler, seed), steps, run=cast(RunWhere, run))
+    source, steps = settings.source, settings.steps
+    run: RunWhere = "auto" if settings.run is None else settings.run
     is_definition = isinstance(source, PipelineDefinition)
+    if isinstance(source, DataProvider):
+        return PipelineDefinition(_ordered(source, settings), steps, run=run)
     kind = "a PipelineDefinition" if is_definition else type(source).__name__
-    for name, value in (("shuffle", shuffle), ("sampler", sampler)):
+    for name, value in (("shuffle", settings.shuffle), ("sampler", settings.sampler)):
         if value is not None:
             raise SettingError(
                 f"`{name}` is for data providers; {kind} has an order of its own. Leave it out, or give the "
@@ -355,25 +365,24 @@ def composed_definition(
             )
     if not is_definition:
         _require_input(source)
-        return PipelineDefinition(source, steps, run=cast(RunWhere, run))
+        return PipelineDefinition(source, steps, run=run)
     if steps is not None:
         raise SettingError(
             "`steps` does not go with a PipelineDefinition, which has steps already: give them to the definition, "
             "or give the loader its input: DataLoader(definition.data_input, batch_size=..., steps=[...])."
         )
     definition: PipelineDefinition = source
-    return definition if run is None else definition.with_run(run)
+    return definition if settings.run is None else definition.with_run(run)
 
 
-def _ordered(
-    provider: DataProvider, shuffle: bool | None, sampler: SamplerBase | GivenOrder | None, seed: int
-) -> SamplerInputCallable:
+def _ordered(provider: DataProvider, settings: LoaderSettings) -> SamplerInputCallable:
+    sampler = settings.sampler
     if sampler is None:
         num_samples = check_number_of_samples(provider)
-        if shuffle:
-            return SamplerInputCallable(provider, ShuffledSampler(num_samples, seed=seed))
+        if settings.shuffle:
+            return SamplerInputCallable(provider, ShuffledSampler(num_samples, seed=settings.seed))
         return SamplerInputCallable(provider, SequentialSampler(num_samples))
-    if shuffle is not None:
+    if settings.shuffle is not None:
         raise SettingError(
             "`shuffle` and `sampler` exclude each other: a sampler decides by itself whether it shuffles."
         )

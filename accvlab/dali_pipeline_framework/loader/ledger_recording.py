@@ -14,7 +14,7 @@ from ..checks import file_path
 from ..errors import NotSupportedError, SettingError
 from ..ledgers import NEW, STATE, LedgerWriter
 from .input_binding import LoaderInput
-from .loop import Position
+from .progress import Position
 
 if TYPE_CHECKING:
     from .recovery import LoaderPipeline

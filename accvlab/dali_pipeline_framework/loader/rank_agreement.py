@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeAlias
@@ -20,6 +20,8 @@ from typing import Any, TypeAlias
 from ..checks import bullets
 from ..errors import SettingError
 from ..sources.shards import Shard
+from .input_binding import LoaderInput
+from .progress import Position
 
 _logger = logging.getLogger(__name__)
 
@@ -97,16 +99,25 @@ class RankAgreement:
             )
 
 
-def loader_settings(loader: Any) -> Settings:
-    """What must be the same on all ranks that share the data of a loader."""
-    bound, start = loader._bound, loader._progress.next_start
-    lines = dict(line.split(": ", 1) for line in loader._definition.chain_lines()[1:])
+def compared_settings(
+    bound: LoaderInput, seed: int, chain_lines: Sequence[str], fields: str, start: Position
+) -> Settings:
+    """Get what must be the same on all ranks that share the data of a loader.
+
+    Args:
+        bound: The input.
+        seed: Seed of the random draws.
+        chain_lines: A line for each step, with its name before a colon.
+        fields: The fields of the samples, see `fields_for_state`.
+        start: Where the first loop starts.
+    """
+    lines = dict(line.split(": ", 1) for line in chain_lines)
     return {
         "batch_size": bound.batch_size,
         "number of shards": bound.shard.num_shards,
-        "seed of the random draws": loader._seed,
+        "seed of the random draws": seed,
         **bound.description,
-        "fields of the samples (fingerprint)": loader._fields_for_state.partition(" ")[0],
+        "fields of the samples (fingerprint)": fields.partition(" ")[0],
         **{name: _ADDRESS.sub("", line) for name, line in lines.items()},
         "epoch of the first loop": start.epoch,
         "first batch of the first loop": start.batch,

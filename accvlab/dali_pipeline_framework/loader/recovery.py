@@ -13,11 +13,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, cast
 
-from ..checks import shown, whole_number
 from ..engine.interrupts import Interrupted
 from ..engine.sample_faults import SampleFaults
 from ..engine.structured_pipeline import StructuredPipeline
-from ..engine.workers import warn_of_many_workers
 from ..errors import (
     ClosedError,
     DeviceError,
@@ -31,7 +29,6 @@ from ..errors import (
     WorkerStartError,
 )
 from ..faults.fault_policy import FailedSamples, FaultPolicy
-from ..limits.file_limits import checked_worker_count, is_start_method
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
 from ..pipeline.pipeline import PipelineDefinition
 from ..sampling.arithmetic.last_batch import SampleCounts
@@ -39,14 +36,11 @@ from ..sources.given_order import GivenOrderSampler
 from ..sources.input_adapter import InputAdapter
 from ..sources.input_parts import ReaderEpochs
 from ..sources.planned_input import PlannedInput
-from ..sources.shards import num_cores_of_rank
 from .input_binding import LoaderInput
-from .loop import LoopProgress, Position
+from .progress import LoopProgress, Position
 from .state import NO_SEGMENTS, EpochSegments, ReaderState
 
-_MOST_BY_DEFAULT = 8  # workers
-
-_Made: TypeAlias = tuple[StructuredPipeline, Any, Position]
+_Made: TypeAlias = tuple[StructuredPipeline, SampleFaults | None, Any, Position]
 
 
 class LoaderPipeline:
@@ -59,7 +53,8 @@ class LoaderPipeline:
         pipeline: The present pipeline.
         iterator: The iterator over it; None until it was started.
         data_input: What workers load: the input of the loader, or that of an epoch that goes on.
-        starts_at: Where the present pipeline goes on if it is not told otherwise.
+        sample_faults: Handling of samples that fail in the present pipeline; None where they are not known.
+        starts_at: Position at which the present pipeline begins.
         is_closed: Whether the loader was closed.
         is_lost: Whether the pipeline has failed, and is to be replaced before it is used again.
         bound: The input as the loader has it.
@@ -109,7 +104,7 @@ class LoaderPipeline:
     def _use(self, segments: EpochSegments, reader: ReaderState | None, made: _Made) -> None:
         self.segments, self.loaded_reader = segments, reader
         self.is_lost = False
-        self.pipeline, self.data_input, self.starts_at = made
+        self.pipeline, self.sample_faults, self.data_input, self.starts_at = made
         self._num_batches: dict[int, int | None] = {}
 
     def _make(self, segments: EpochSegments, reader: ReaderState | None) -> _Made:
@@ -125,10 +120,12 @@ class LoaderPipeline:
             pipeline.control.ask_for_samples()
         pipeline.is_of_loader = True
         pipeline.limits = (self.failed.policy.blocked_after, self.failed.policy.stacks_after)
+        sample_faults = None
         if callable(data_input) and not self.bound.parts.native:
             self._require_own(data_input)
-            pipeline.sample_faults = SampleFaults(pipeline, self.failed)
-        return pipeline, data_input, Position() if reader is None else self._continue_readers(pipeline, reader)
+            pipeline.sample_faults = sample_faults = SampleFaults(pipeline, self.failed)
+        starts_at = Position() if reader is None else self._continue_readers(pipeline, reader)
+        return pipeline, sample_faults, data_input, starts_at
 
     def _require_own(self, source: PlannedInput) -> None:
         """Refuse lists of failed samples that cannot be of this data set."""
@@ -317,63 +314,6 @@ class LoaderPipeline:
         return iterator is not None
 
 
-def checked_num_workers(
-    value: int | None, start_method: str, definition: PipelineDefinition, bound: LoaderInput
-) -> int:
-    """Check the number of workers that a loader is to have, and warn of more than there are cores.
-
-    Args:
-        value: The number. None: as many as this rank has usable cores, at most 8; 1 where one loads all.
-        start_method: How they start.
-        definition: The definition of the loader.
-        bound: Its input.
-
-    Raises:
-        SettingError: It is no whole number of at least 0, or there is no memory for so many.
-    """
-    if value is None:
-        return min(num_cores_of_rank(), _MOST_BY_DEFAULT) if bound.is_callable and definition.uses_workers else 1
-    if isinstance(value, str):
-        default = f"None for as many as this rank has usable cores, at most {_MOST_BY_DEFAULT}"
-        raise SettingError(
-            f"`num_workers` must be a whole number of at least 0, or {default}; got {shown(value)}."
-        )
-    count = checked_worker_count(value, "num_workers", start_method)
-    if definition.uses_workers and not bound.is_read_natively:
-        warn_of_many_workers(count, "num_workers")
-    return count
-
-
-def with_own_arguments(own: Mapping[str, Any], others: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Arguments of `PipelineDefinition.get_dali_pipeline`: those that the loader gives, and others.
-
-    Where the loader has no number of threads or no checkpoints (None), others may tell.
-
-    Raises:
-        SettingError: One is out of its range, or is given twice.
-    """
-    may_be_given = ("num_threads", "enable_checkpointing")
-    own = {name: value for name, value in own.items() if value is not None or name not in may_be_given}
-    if "num_threads" in own:
-        own["num_threads"] = whole_number(own["num_threads"], "num_threads", at_least=1)
-    if others is not None and not isinstance(others, Mapping):
-        raise SettingError(f"`pipeline_arguments` must be a dict, got {type(others).__name__}.")
-    method = own["py_start_method"]
-    if not is_start_method(method):
-        raise SettingError(f"`start_method` must be 'spawn', 'fork' or 'forkserver', got {shown(method)}.")
-    own["py_start_method"] = str.__str__(method)
-    if own["py_start_method"] == "fork" and own["device_id"] is not None and own["py_num_workers"]:
-        rule = "the pipeline initialises CUDA, and after that DALI forks no workers any more"
-        advice = "e.g. for a second loader, after a fault, or to go on at a state. Use 'forkserver' or 'spawn'."
-        raise SettingError(f"start_method='fork' does not go with device_id={own['device_id']}: {rule}, {advice}")
-    for name in others or {}:
-        if not isinstance(name, str):
-            raise SettingError(f"`pipeline_arguments` must be a dict of names, got the name {shown(name)}.")
-        if name in own:
-            raise SettingError(f"`pipeline_arguments` has `{name}`, which is an argument of the loader itself.")
-    return {**own, **(others or {})}
-
-
 _logger = logging.getLogger(__name__)
 
 _MOST_STARTS = 4  # in a row: what fails more often, fails always
@@ -460,7 +400,7 @@ class Recovery:
             return self._goes_on_after_death(error)
         if isinstance(error, DeviceError):  # whatever the batch: the next call tries it again
             return self._may_restart(error)
-        faults = self._run.pipeline.sample_faults
+        faults = self._run.sample_faults
         if faults is not None and faults.resolve(error):  # samples that failed were found, and are not tried again
             return True
         if isinstance(error, GraphError) and not error.sample_indices and self._may_restart(error):
@@ -482,7 +422,7 @@ class Recovery:
         if not deadly:
             return self._may_restart(error) or self._goes_on_before(error)
         index = error.loading[deadly[0]]
-        faults, reason = run.pipeline.sample_faults, f"It has ended two workers. {error}"
+        faults, reason = run.sample_faults, f"It has ended two workers. {error}"
         if index is not None and faults is not None and faults.note_deadly(index, deadly[0], reason):
             return True
         name = "A sample" if index is None else f"Sample {index}"
@@ -570,36 +510,3 @@ class Recovery:
             raise
         finally:
             pipeline.watch.waiting_since = None
-
-
-def check_sample_policy(bound: LoaderInput, policy: FaultPolicy) -> None:
-    """Check that the input of a loader goes with a policy.
-
-    Raises:
-        SettingError: The input, its order, or its last batches do not go with it.
-    """
-    if policy.samples == "raise":
-        return
-    what = f"samples={policy.samples!r}"
-    source = bound.data_input
-    if not isinstance(source, PlannedInput) or bound.parts.whole is not source:
-        rule = f"{what} of a FaultPolicy needs to know which samples form a batch"
-        needed = (
-            "a data provider with a sampler of this package (DataLoader(provider, ...) or SamplerInputCallable)"
-        )
-        raise SettingError(f"{rule}: {needed}, got {type(bound.parts.whole).__name__}.")
-    if type(source).__call__ is not PlannedInput.__call__:
-        rule = f"{what} of a FaultPolicy cannot load another sample in the place of one"
-        got = f"{type(source).__name__} loads samples in a way of its own (it defines `__call__`)"
-        raise SettingError(f"{rule}: {got}.")
-    sampler = source.sampler
-    if policy.samples != "skip":
-        return
-    if sampler.has_slots or sampler.knows_sequences or not sampler.is_epoch_based:
-        got = f"{type(sampler).__name__} delivers sequences, clips or an endless stream"
-        advice = "where each slot goes on from batch to batch. Use 'replace' (by a frame next to it)."
-        raise SettingError(f"samples='skip' leaves samples out of batches, but {got}, {advice}")
-    if not source.delivers_partial_batches:
-        problem = "samples='skip' makes batches smaller"
-        advice = "Use last_batch='partial', or 'replace'."
-        raise SettingError(f"{problem}, which last_batch={sampler.last_batch!r} does not allow. {advice}")

@@ -1,33 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a loader: its position, and the data and order to which that belongs; in files, too."""
+"""The state of a loader: its position, and the data and order to which that belongs."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
-import os
 import re
 import reprlib
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 
-from ..checks import bullets, file_path
-from ..errors import SettingError, StateError, file_error
-from ..limits.file_limits import UNPACKED_BYTES, open_table
-from ..providers.files.storage import replace_file
+from ..checks import bullets
+from ..errors import SettingError, StateError
+from ..limits.file_limits import UNPACKED_BYTES
 from ..sample_data import FieldPath, GroupFormat
 from ..sample_data.formats import described_together
 from ..sample_data.names import format_path, format_paths
 from ..sampling.random_access_sampler import Description, EpochSegment
 from ..sources.planned_input import PlannedInput
 from ..user_warnings import warn_user
-
-if TYPE_CHECKING:
-    from .data_loader import DataLoader
 
 _MOST_BYTES_OF_FIELDS = 1 << 20
 _MOST_LINES = 10
@@ -265,7 +260,7 @@ def _require_none(problems: Sequence[str]) -> None:
 # --- rules of the entries: each returns what is wrong with a value, else an empty text -------------------
 
 
-def _count(least: int, power: int) -> Callable[[Any], str]:
+def _count_rule(least: int, power: int) -> Callable[[Any], str]:
     """The rule for a whole number of at least ``least``, less than 2 to the ``power``."""
 
     def problem(value: Any) -> str:
@@ -316,11 +311,11 @@ def _problem_of_reader(value: Any) -> str:
 
 
 _RULES: dict[str, Callable[[Any], str]] = {
-    "epoch": _count(0, 31),
-    "batch": _count(0, 62),
-    "num_shards": _count(1, 31),
-    "total_batch_size": _count(1, 31),
-    "seed": _count(0, 63),
+    "epoch": _count_rule(0, 31),
+    "batch": _count_rule(0, 62),
+    "num_shards": _count_rule(1, 31),
+    "total_batch_size": _count_rule(1, 31),
+    "seed": _count_rule(0, 63),
     "segments": _problem_of_segments,
     "plan": _problem_of_plan,
     "blueprint": _problem_of_blueprint,
@@ -453,71 +448,3 @@ def continued_segments(saved: LoaderState, own: LoaderState, data_input: Any) ->
     except SettingError as error:
         raise StateError(str(error)) from error
     return saved.epoch, segments
-
-
-_MOST_BYTES = 1 << 28  # native readers have checkpoints of megabytes; what is larger is something else
-
-
-def save_state(loader: DataLoader, path: str | os.PathLike[str]) -> None:
-    """Write the state of a loader to a file, as JSON.
-
-    The file is replaced as a whole once the new content is on the disk: whatever is killed or switched off, there
-    is the old state or the new one. Several ranks may write to the same file, since they have the same state.
-
-    Args:
-        loader: The loader.
-        path: The file; its folder must be there.
-
-    Raises:
-        NotSupportedError: The input is an iterable, which has no random access.
-        FileError: The file cannot be written. Also the builtin exception of the cause.
-
-    Example::
-
-        load_state(loader, "loader.json")  # where an earlier run has left one
-        for epoch in range(loader.epoch, 10):
-            for batch in loader:
-                train(batch)
-                save_state(loader, "loader.json")
-    """
-    text = os.path.expanduser(file_path(path, "path"))
-    content = json.dumps(loader.state_dict()).encode()
-    try:
-        replace_file(os.path.abspath(text), [content, b"\n"], outlives_machine=True)
-    except OSError as error:
-        raise file_error(f"The state cannot be written to {text!r}", error) from error
-
-
-def load_state(loader: DataLoader, path: str | os.PathLike[str]) -> bool:
-    """Have a loader go on from the state in a file, if the file is there.
-
-    Args:
-        loader: The loader.
-        path: What `save_state` has written.
-
-    Returns:
-        Whether there was a file. If not, nothing has changed.
-
-    Raises:
-        StateError: The state is damaged, of another version, or belongs to other data or another order. The
-            message names the file.
-        FileError: The file cannot be read, or is no regular file. Also the builtin exception of the cause.
-        NotSupportedError: The input is an iterable, which has no random access.
-    """
-    text = os.path.expanduser(file_path(path, "path"))
-    try:
-        with open_table(text) as file:
-            content = file.read(_MOST_BYTES + 1)
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise file_error(f"The state in {text!r} cannot be read", error) from error
-    if len(content) > _MOST_BYTES:
-        raise StateError(f"{text!r} is larger than any state of a loader.")
-    try:
-        loader.load_state_dict(content)
-    except StateError as error:
-        named = StateError(f"{text!r}: {error}")
-        named.differences = error.differences
-        raise named from error
-    return True

@@ -6,24 +6,23 @@ from __future__ import annotations
 import functools
 import logging
 import sys
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..checks import shown
 from ..errors import NotSupportedError, SettingError
-from ..pipeline._dali_structured_output_iterator_data_loader_wrapper import get_masked_as_type
+from ..pipeline._dali_structured_output_iterator_data_loader_wrapper import counted_as
+from ..sampling.arithmetic.last_batch import LastBatch
 from ..sources.input_adapter import InputAdapter
-from ..sources.shards import detect_shard
+from ..sources.shards import Shard, detect_shard
 
-if TYPE_CHECKING:
-    from .data_loader import DataLoader
+_logger = logging.getLogger(__name__)
 
 
 class LoaderSampler(Iterable[int], Sized, ABC):
     """The order of a loader, as PyTorch's samplers show theirs: sample indices of an epoch on this shard."""
 
-    def __init__(self, loader: DataLoader) -> None:
+    def __init__(self, loader: TorchInterface) -> None:
         """Set up for a loader."""
         self._loader = loader
 
@@ -68,7 +67,7 @@ class LoaderBatchSampler:
             it; that has no effect.
     """
 
-    def __init__(self, loader: DataLoader) -> None:
+    def __init__(self, loader: TorchInterface) -> None:
         """Set up for a loader."""
         self._loader = loader
         self.even_batches = loader.last_batch != "partial"
@@ -113,10 +112,8 @@ class LoaderBatchSampler:
         return len(self._loader)
 
 
-class TorchInterface(ABC):
-    """Attributes of `torch.utils.data.DataLoader` that are of use only to code around it."""
-
-    _arguments: dict[str, Any]
+class TorchInterface(Sized, ABC):
+    """A loader with the attributes of `torch.utils.data.DataLoader` that are of use only to code around it."""
 
     collate_fn = None
     generator = None
@@ -125,23 +122,73 @@ class TorchInterface(ABC):
     pin_memory = False
     pin_memory_device = ""
     timeout = 0
+    remainder = -1
+    """How many samples of the last batch Accelerate is to take for the last ones of the data; not known."""
 
+    _is_shard_given: bool
     _was_prepared = False
 
+    def __new__(cls, *args: Any, as_torch_data_loader: Any = False, **arguments: Any) -> Any:
+        """Make the object, of a class that counts as PyTorch's where that is wanted."""
+        return super().__new__(as_torch_class(cls) if as_torch_data_loader else cls)
+
     @property
-    def persistent_workers(self: Any) -> bool:
+    @abstractmethod
+    def batch_size(self) -> int:
+        """Samples per batch on this shard."""
+
+    @property
+    @abstractmethod
+    def num_workers(self) -> int:
+        """Worker processes that load samples."""
+
+    @property
+    @abstractmethod
+    def shard(self) -> Shard:
+        """Which part of each batch this loader delivers."""
+
+    @property
+    @abstractmethod
+    def last_batch(self) -> LastBatch:
+        """Handling of a last batch that is not full."""
+
+    @property
+    @abstractmethod
+    def bound_input(self) -> Any:
+        """The input, with the settings of this loader."""
+
+    @property
+    @abstractmethod
+    def epoch(self) -> int:
+        """The current epoch."""
+
+    @abstractmethod
+    def set_epoch(self, epoch: int) -> None:
+        """Have the next loop run in this epoch."""
+
+    @property
+    @abstractmethod
+    def sampler(self) -> LoaderSampler:
+        """The order of the current epoch on this shard, as PyTorch's samplers show theirs."""
+
+    @property
+    def batch_sampler(self) -> LoaderBatchSampler:
+        """The batches of the current epoch on this shard, as PyTorch's batch samplers show theirs."""
+        return LoaderBatchSampler(self)
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether a last batch that is not full is dropped."""
+        return self.last_batch == "drop"
+
+    @property
+    def persistent_workers(self) -> bool:
         """Whether worker processes stay for the next epoch, as they do where there are any."""
         return bool(self.num_workers)
 
     @property
-    def prefetch_factor(self: Any) -> int | None:
-        """Batches that are made ahead; None without worker processes, as PyTorch has it."""
-        depth: int | None = self._run.pipeline.prefetch_queue_depth if self.num_workers else None
-        return depth
-
-    @property
-    def _is_accelerate_prepared(self: Any) -> bool:
-        """Always True: ``Accelerator.prepare`` asks for it, and then gives the loader back as it is.
+    def _is_accelerate_prepared(self) -> bool:
+        """Always True: ``Accelerator.prepare`` reads it, and then gives the loader back as it is.
 
         Otherwise it would make a loader of PyTorch of what PyTorch's would have: data set, batch sampler.
 
@@ -155,7 +202,7 @@ class TorchInterface(ABC):
                 "or not at all."
             )
         num_ranks = detect_shard().num_shards
-        if num_ranks > 1 and self.shard.num_shards == 1 and self._arguments["shard"] is None:
+        if num_ranks > 1 and self.shard.num_shards == 1 and not self._is_shard_given:
             raise SettingError(
                 f"The loader was handed to `prepare` of Accelerate, which uses it as it is: each of the "
                 f"{num_ranks} ranks would get all samples. Create the loader with `shard='auto'`."
@@ -163,49 +210,23 @@ class TorchInterface(ABC):
         return True
 
     @_is_accelerate_prepared.setter
-    def _is_accelerate_prepared(self: Any, value: bool) -> None:
+    def _is_accelerate_prepared(self, value: bool) -> None:
         """Note what ``Accelerator.prepare`` says of the loader at its end."""
         self._was_prepared = value
 
-    @property
-    def sampler(self: Any) -> LoaderSampler:
-        """The order of the current epoch on this shard, as PyTorch's samplers show theirs."""
-        can_choose = self._bound.is_callable and not self._progress.is_stream
-        return SettableLoaderSampler(self) if can_choose else FixedLoaderSampler(self)
-
-    @property
-    def batch_sampler(self: Any) -> LoaderBatchSampler:
-        """The batches of the current epoch on this shard, as PyTorch's batch samplers show theirs."""
-        return LoaderBatchSampler(self)
-
-    @property
-    def drop_last(self: Any) -> bool:
-        """Whether a last batch that is not full is dropped."""
-        return bool(self.last_batch == "drop")
-
-    @property
-    def end_of_dataloader(self: Any) -> bool:
-        """Whether the running loop has received its last batch; always False where ``len`` is not known."""
-        if not self._is_running:
-            return False
-        num_batches = self._run.num_batches_here(self._progress.pipeline.epoch)
-        return bool(num_batches is not None and self._progress.pipeline.batch >= num_batches)
-
-    remainder = -1
-    """How many samples of the last batch Accelerate is to take for the last ones of the data; not told."""
-
 
 @functools.cache
-def as_torch_class(loader_class: Any) -> type[Any]:
+def as_torch_class(loader_class: Any) -> Any:
     """Get the subclass of a loader's class that is one of ``torch.utils.data.DataLoader``, too."""
     from torch.utils.data import DataLoader as TorchDataLoader
 
-    masked = get_masked_as_type(loader_class, TorchDataLoader)
-    masked.__name__, masked.__qualname__ = loader_class.__name__, loader_class.__qualname__
-    return masked
+    if issubclass(loader_class, TorchDataLoader):
+        return loader_class
+    names = {"__qualname__": loader_class.__qualname__, "__module__": loader_class.__module__}
+    return counted_as(TorchDataLoader, loader_class.__name__, loader_class, names)
 
 
-def tell_accelerate(loader: Any, *, is_running: bool) -> None:
+def inform_accelerate(loader: object, *, is_running: bool) -> None:
     """Have Accelerate, where it is used, know the running loader, whose last batch ends an accumulation early."""
     accelerate: Any = sys.modules.get("accelerate.state")
     if accelerate is None:
@@ -216,28 +237,10 @@ def tell_accelerate(loader: Any, *, is_running: bool) -> None:
         state._add_dataloader(loader)
 
 
-_logger = logging.getLogger(__name__)
-
-
-def with_pinning(
-    post_process: Callable[[Any], Any] | None, pin_memory: bool, output_type: str
-) -> Callable[[Any], Any] | None:
-    """What a batch goes through: what the user asks for, and then pinning where that is asked for and of use.
-
-    Raises:
-        SettingError: An argument is of the wrong type, or arrays are delivered that cannot be pinned.
-    """
-    if post_process is not None and not callable(post_process):
-        raise SettingError(f"`post_process_func` must be a function of a batch, got {shown(post_process)}.")
-    if not isinstance(pin_memory, bool):
-        raise SettingError(f"`pin_memory` must be True or False, got {shown(pin_memory)}.")
+def with_pinning(post_process: Callable[[Any], Any] | None, pin_memory: bool) -> Callable[[Any], Any] | None:
+    """Get what a batch goes through: the function of the user, and then pinning where that is wanted."""
     if not pin_memory:
         return post_process
-    if output_type != "torch":
-        raise SettingError(
-            f"`pin_memory=True` pins tensors of PyTorch, got output_type={output_type!r}. Leave `pin_memory` out, "
-            f"or take output_type='torch'."
-        )
     import torch
 
     @functools.cache

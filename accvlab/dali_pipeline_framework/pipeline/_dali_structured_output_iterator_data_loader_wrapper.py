@@ -11,34 +11,41 @@ from ..errors import NotSupportedError
 def get_masked_as_type(iterator_class: type[Any], mask_class: type[Any]) -> type[Any]:
     """Make a subclass of both classes that behaves like ``iterator_class``.
 
-    The documented attributes of `torch.utils.data.DataLoader` are set and tell about the pipeline; setting
-    any attribute is allowed and changes nothing else. What else is inherited from the mask class would work
-    on attributes that only its own constructor sets, so getting it raises a `NotSupportedError`, which
-    ``hasattr`` and ``getattr`` with a default understand.
+    The documented attributes of `torch.utils.data.DataLoader` are set and describe the pipeline; setting
+    any attribute is allowed and changes nothing else. See `counted_as` for other attributes.
 
     Args:
         iterator_class: `DALIStructuredOutputIterator` or a subclass of it.
         mask_class: Class for which ``isinstance`` shall be true.
     """
-    masked = {
-        name: _Unsupported(name, mask_class.__name__)
-        for base in mask_class.__mro__[:-1]
-        for name in vars(base)
-        if not name.startswith("__") and not hasattr(iterator_class, name)  # Python itself looks others up
-    }
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
         iterator_class.__init__(self, *args, **kwargs)
         self.__dict__.update(_loader_attributes(self._pipeline))
 
-    namespace = {
-        **masked,
+    own = {
         "__init__": __init__,
-        "__setattr__": object.__setattr__,
         "__module__": iterator_class.__module__,
         "__doc__": f"{iterator_class.__name__} that is also an instance of {mask_class.__name__}.",
     }
-    return type(f"{iterator_class.__name__}As{mask_class.__name__}", (iterator_class, mask_class), namespace)
+    return counted_as(mask_class, f"{iterator_class.__name__}As{mask_class.__name__}", iterator_class, own)
+
+
+def counted_as(mask_class: type[Any], name: str, own_class: type[Any], namespace: dict[str, Any]) -> type[Any]:
+    """Make a subclass of both classes that behaves like ``own_class``, with more of its own in a namespace.
+
+    What is inherited from the mask class would work on attributes that only its own constructor sets, so getting
+    it raises a `NotSupportedError`, which ``hasattr`` and ``getattr`` with a default understand.
+    """
+    masked = {
+        attribute: _Unsupported(attribute, mask_class.__name__)
+        for base in mask_class.__mro__[:-1]
+        for attribute in vars(base)
+        # Python itself looks the former up.
+        if not attribute.startswith("__") and not hasattr(own_class, attribute)
+    }
+    namespace = {**masked, "__setattr__": object.__setattr__, **namespace}
+    return type(name, (own_class, mask_class), namespace)
 
 
 def _loader_attributes(pipeline: Any) -> dict[str, Any]:

@@ -8,14 +8,14 @@ import dis
 import functools
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import attrs
 import nvidia.dali.fn as fn
 import nvidia.dali.pipeline as dali_pipeline
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
-from nvidia.dali.pipeline import Pipeline, pipeline_def
+from nvidia.dali.pipeline import Pipeline
 
 from ..draws.draw_scope import DrawPlan, GraphDraws, PlannedPixels, SupplyNode, step_context
 from ..draws.keyed_draws import derive_key
@@ -24,6 +24,7 @@ from ..engine.dali.graph_definition import (
     INPUT,
     GraphInspection,
     SourceOutputs,
+    define_graph,
     each_line_looked_up_once,
     is_random,
     original_of,
@@ -490,28 +491,32 @@ class Graph:
         return self._folding.sample_of(data, data.get_data(), sample, "the random draws")
 
 
-def define_pipeline(graph: Graph, arguments: PipelineArguments) -> Pipeline:
-    """Make a pipeline of DALI with the operators of a graph; it is not built yet."""
-    decorator: Any = pipeline_def
-    if arguments.get("debug"):
-        decorator = cast(Any, dali_pipeline).experimental.pipeline_def
+_PipelineT = TypeVar("_PipelineT", bound=Pipeline)
 
+
+def define_pipeline(graph: Graph, arguments: PipelineArguments, pipeline_class: type[_PipelineT]) -> _PipelineT:
+    """Make a pipeline with the operators of a graph; it is not built. With ``debug``, DALI chooses the class."""
     arguments = {**arguments}
     options = arguments.pop("decoder_options", {})
 
-    def define_graph() -> tuple[DataNode, ...]:
+    def define() -> tuple[DataNode, ...]:
         with within(graph_context, GraphContext(decoder_options=options)):
             return graph.define()
 
     try:
         with each_line_looked_up_once(), no_garbage_collected():  # a tenth of the time or more
-            pipeline: Pipeline = decorator(define_graph)(**arguments)
+            if arguments.get("debug"):
+                debugged: _PipelineT = cast(Any, dali_pipeline).experimental.pipeline_def(define)(**arguments)
+                return debugged
+            has_conditionals = bool(arguments.pop("enable_conditionals", False))
+            pipeline = pipeline_class(**{name: value for name, value in arguments.items() if name != "debug"})
+            define_graph(pipeline, define, has_conditionals)
+            return pipeline
     except Exception as error:
         explained = graph.explained(original_of(error))
         if explained is error:
             raise
         raise explained from None
-    return pipeline
 
 
 def define_pipeline_of_given(
@@ -542,4 +547,5 @@ def define_pipeline_of_given(
         if isinstance(value, list) and outputs is not None:
             value = [value[number] for number in outputs]
         kept[name] = value
-    return define_pipeline(graph, {**kept, "batch_size": len(flats), "num_threads": 1, "prefetch_queue_depth": 1})
+    kept.update(batch_size=len(flats), num_threads=1, prefetch_queue_depth=1)
+    return define_pipeline(graph, kept, Pipeline)

@@ -184,6 +184,10 @@ class PipelineDefinition:
         """
         return self._with(evens_out=True)
 
+    def for_trial(self, *, divides_steps: bool) -> PipelineDefinition:
+        """Get the same definition, in which draws need not be declared, and steps are divided or not."""
+        return self._with(divides_steps=divides_steps, must_declare_draws=False)
+
     @with_short_traceback
     def check_and_get_output_data_structure(self) -> SampleDataGroup:
         """Check the steps against the format of the input, and get the format of the output.

@@ -15,7 +15,7 @@ from ..draws.draw_scope import DrawPlan
 from ..draws.random_draws import KeyedDraws
 from ..engine.control_block import ControlBlock
 from ..engine.dali.graph_definition import log_cpu_fallback_once, move_to_cpu, num_usable_gpus
-from ..engine.sample_faults import FailureDiagnosis
+from ..engine.failure_diagnosis import FailureDiagnosis
 from ..engine.source_pickling import pickler_functions
 from ..engine.structured_pipeline import StructuredPipeline
 from ..engine.transport import TransportLayout
@@ -99,10 +99,11 @@ def make_pipeline(
     if source is not None:
         layout = graph.delivery.layout if is_packed else None
         source.layout = layout or TransportLayout.of_plain(len(sent.dtypes))
-    if is_debug:  # its graph is defined batch by batch
+    if not isinstance(pipeline, StructuredPipeline):  # for `debug`, whose graph is defined batch by batch
         return pipeline
     define = functools.partial(define_pipeline_of_given, in_graph, arguments)
-    return _structured(pipeline, graph, output, control, source, steps, least_ahead, batch_size, define)
+    _complete(pipeline, graph, output, control, source, steps, least_ahead, batch_size, define)
+    return pipeline
 
 
 def _worker_source(
@@ -140,8 +141,8 @@ def _worker_source(
     )
 
 
-def _structured(
-    pipeline: Pipeline,
+def _complete(
+    pipeline: StructuredPipeline,
     graph: Graph,
     output: SampleDataGroup,
     control: ControlBlock,
@@ -150,8 +151,8 @@ def _structured(
     least_ahead: int,
     batch_size: int,
     define: Callable[..., Pipeline],
-) -> Pipeline:
-    """Make a pipeline whose graph is defined know what it needs to restart, to close, and to say what failed."""
+) -> None:
+    """Give a pipeline whose graph is defined what it needs to restart, to close, and to say what failed."""
     chain, parts, placement = graph.chain, graph.chain.parts, graph.placement
     diagnosis = None
     if source is not None and not parts.native:
@@ -159,8 +160,7 @@ def _structured(
         paths = graph.blueprint.format.flat_paths
         diagnosis = FailureDiagnosis(source, control, paths, output.format, graph.delivery, define, names)
     num_drawn = 0 if steps is None else len(steps.draws)
-    return StructuredPipeline.adopt(
-        pipeline,
+    pipeline.complete(
         blueprint=output,
         control=control,
         data_input=chain.loaded,
@@ -205,11 +205,16 @@ def _defined(graph: Graph, arguments: PipelineArguments, lacks_gpu: bool) -> Pip
     Raises:
         DeviceError: A step needs a GPU, and none is usable.
     """
-    batch_size, device_id = arguments["batch_size"], arguments["device_id"]
-    pipeline = define_pipeline(graph, {**arguments, "batch_size": batch_size * graph.num_slots})
+    device_id = arguments["device_id"]
+
+    def define() -> StructuredPipeline:
+        batch_size = arguments["batch_size"] * graph.num_slots
+        return define_pipeline(graph, {**arguments, "batch_size": batch_size}, StructuredPipeline)
+
+    pipeline = define()
     if graph.num_slots > 1 and graph.num_slots_used < graph.num_slots:
         graph.num_slots = graph.num_slots_used
-        pipeline = define_pipeline(graph, {**arguments, "batch_size": batch_size * graph.num_slots})
+        pipeline = define()
     if graph.inspection.gpu_users and (lacks_gpu or device_id is None):
         require_gpu(graph.inspection.gpu_users, device_id)
     if not arguments.get("debug") and not pipeline.exec_dynamic:

@@ -15,7 +15,7 @@ from ..engine.tolerant_loading import description_of
 from ..engine.worker_process import pass_on_interrupt
 from ..errors import SettingError
 from ..faults.fault_policy import FailedSample
-from ..loader.data_loader import DataLoader
+from ..loader.data_loader import DataLoader, run_of
 from ..pipeline.chain import ArraySteps
 from ..pipeline.pipeline import PipelineDefinition
 from ..providers.data_provider import DataProvider
@@ -70,8 +70,9 @@ def subject_of(found: DataProvider | PipelineDefinition | DataLoader) -> Subject
     if isinstance(found, DataProvider):
         return Subject(SamplerInputCallable(found, SequentialSampler(found.get_number_of_samples(), 1)), None)
     if isinstance(found, DataLoader):
-        definition = found._definition.with_input(found.bound_input)
-        has_gpu = found._run.pipeline.device_id is not None
+        run = run_of(found)
+        definition = run.definition.with_input(found.bound_input)
+        has_gpu = run.pipeline.device_id is not None
     else:
         definition, has_gpu = found, False
     planned = InputAdapter(definition.data_input).planned

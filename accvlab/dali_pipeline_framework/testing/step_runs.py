@@ -236,7 +236,7 @@ def run_step(
         fold_arrays=fold_arrays,
     )
     # Draws that are not declared are reported by `check_step`.
-    definition = definition._with(divides_steps=where == "pixels", must_declare_draws=False)
+    definition = definition.for_trial(divides_steps=where == "pixels")
     pipeline: Any = definition.get_dali_pipeline(
         num_threads=1,
         py_num_workers=0,

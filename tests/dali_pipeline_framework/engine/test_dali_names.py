@@ -164,6 +164,7 @@ NAMES: dict[str, Callable[[Any], bool]] = {
     "dali._conditionals._ConditionStack.scope_batch_size_tracker": callable,
     "dali._conditionals._ConditionStack.stack_depth": callable,
     "dali._conditionals._autograph.convert": callable,
+    "dali.pipeline._generate_graph": callable,
     "fn._conditional.split": callable,
     "fn._conditional.merge": callable,
     # Of Python's own locks.

@@ -206,7 +206,7 @@ def test_a_restart_may_help_a_gpu(restarts: int) -> None:
     ) as loader:
         with pytest.raises(DeviceError):
             next(iter(loader))
-        assert loader._recovery.num_restarts == restarts
+        assert loader._run.recovery.num_restarts == restarts
 
 
 @pytest.mark.skipif(num_usable_gpus() > 0, reason="is about a machine without a GPU")

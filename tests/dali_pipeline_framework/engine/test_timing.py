@@ -233,7 +233,7 @@ def test_without_ranges_methods_are_left_alone(
         monkeypatch.setenv(timing.NVTX_VARIABLE, value)
     with make_loader(numbers(8)) as loader:
         deliver(loader)
-        assert "next_batch" not in vars(loader._run.iterator)
+        assert "next_batch" not in vars(loader._run.pipelines.iterator)
         assert "_iter_setup" not in vars(loader._run.pipeline)
     assert recorder.read() == {}
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sys
+import re
 from collections import Counter
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
+import calls_per_sample
 import pytest
+from calls_per_sample import of_package
 from support.arrays import DT
 from support.providers import IndexProvider
 
-import accvlab.dali_pipeline_framework as package
-from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, SampleDataGroup
+from accvlab.dali_pipeline_framework import SampleDataGroup
 
-ROOT = str(Path(package.__file__).parent)
 IMAGE = b"P6 2 2 255\n" + bytes(12)
 
 
@@ -38,34 +37,7 @@ class Images(IndexProvider):
 
 
 def calls_of_a_batch(batch_size: int, **settings: Any) -> Counter[tuple[str, str]]:
-    loader = DataLoader(
-        Images(),
-        batch_size,
-        steps=[ImageDecoder("image", use_device_mixed=True)],
-        shuffle=True,
-        num_workers=0,
-        output_type="numpy",
-        pipeline_arguments={"prefetch_queue_depth": 1},
-        **settings,
-    )
-    loop = iter(loader)
-    next(loop)
-    counts = []
-    for _ in range(4):  # every 50 ms, the clocks of processes are read as well
-        calls: Counter[tuple[str, str]] = Counter()
-
-        def note(frame: FrameType, event: str, argument: Any, calls: Counter[Any] = calls) -> None:
-            if event == "call" and frame.f_code.co_filename.startswith(ROOT):
-                calls[frame.f_code.co_filename, frame.f_code.co_name] += 1
-
-        sys.setprofile(note)
-        try:
-            next(loop)
-        finally:
-            sys.setprofile(None)
-        counts.append(calls)
-    loader.close()
-    return min(counts, key=Counter.total)
+    return of_package(calls_per_sample.calls_of_a_batch(Images(), batch_size, **settings))
 
 
 def test_one_sample_takes_few_calls() -> None:
@@ -86,3 +58,11 @@ def test_policies_and_ledgers_take_few_calls_per_batch_and_none_per_sample(run: 
     calls = more(4, ledger=tmp_path)
     assert sum(calls.values()) <= 12, calls.most_common()  # six of them in a worker
     assert more(8, ledger=tmp_path) == calls
+
+
+def test_a_sample_of_a_batch_takes_few_calls_in_all(capsys: pytest.CaptureFixture[str]) -> None:
+    calls_per_sample.main(["--batch-size", "8"])
+    batch_of_8 = capsys.readouterr().out.splitlines()[1]
+    in_all = re.search(r"in all, ([0-9.]+) per sample", batch_of_8)
+    assert in_all is not None
+    assert float(in_all[1]) <= 80, batch_of_8

@@ -38,7 +38,7 @@ from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.sampling import SampleCounts, ShuffledSampler, StreamingSequenceSampler
 from accvlab.dali_pipeline_framework.sources import Shard
 
-LOGGER = "accvlab.dali_pipeline_framework.loader.data_loader"
+LOGGER = "accvlab.dali_pipeline_framework.loader.loader_run"
 
 
 @pytest.fixture(autouse=True)

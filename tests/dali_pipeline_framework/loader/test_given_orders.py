@@ -262,7 +262,7 @@ def test_a_worker_that_is_killed_is_replaced_in_the_same_order() -> None:
             batches.append(numbers(batch))
             if len(batches) == 3:
                 os.kill(worker_pids()[0], signal.SIGKILL)
-        assert loader._recovery.num_restarts == 1
+        assert loader._run.recovery.num_restarts == 1
     assert [batches] == expected
 
 

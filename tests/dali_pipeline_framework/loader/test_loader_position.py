@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accvlab.dali_pipeline_framework.loader.loop import LoopProgress, Position
+from accvlab.dali_pipeline_framework.loader.progress import LoopProgress, Position
 
 
 def progress(*, is_endless: bool = False, is_stream: bool = False) -> LoopProgress:

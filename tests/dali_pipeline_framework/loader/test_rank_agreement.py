@@ -258,8 +258,8 @@ def test_it_costs_microseconds_per_loop(as_rank: AsRank) -> None:
         begin(loader)
         begun = time.thread_time()
         for _ in range(100):
-            loader._agreement.begin_loop(loader.shard, dict)
-            loader._agreement.look()
+            loader._run.agreement.begin_loop(loader.shard, dict)
+            loader._run.agreement.look()
         assert (time.thread_time() - begun) / 100 < 2e-3
 
 

@@ -457,8 +457,8 @@ def test_pinning_comes_behind_what_the_user_makes_of_a_batch(monkeypatch: pytest
         with loader_of(output_type="torch") as unpinned:
             assert indices(batch) == indices(next(iter(unpinned)))
         assert mapped.pin_memory is True
-    assert with_pinning(len, False, "torch") is len
-    pin = with_pinning(lambda batch: [batch["x"] + 1], True, "torch")
+    assert with_pinning(len, False) is len
+    pin = with_pinning(lambda batch: [batch["x"] + 1], True)
     assert pin is not None
     (found,) = pin({"x": torch.zeros(1)})
     assert (type(found), found.item()) == (Pinned, 1)

@@ -20,6 +20,7 @@ from typing import Any, cast
 
 import attrs
 import numpy as np
+import nvidia.dali.pipeline as dali_pipeline
 from nvidia.dali import _conditionals, backend, fn, ops, types
 from nvidia.dali._debug_mode import _PipelineDebug
 from nvidia.dali._utils import dali_trace
@@ -44,15 +45,31 @@ def merge(true: DataNode, false: DataNode, predicate: Any) -> DataNode:
     return merged
 
 
+_converted: Any = cast(Any, _conditionals)._autograph.convert(recursive=True, user_requested=True)
+
+
+def define_graph(pipeline: Pipeline, define: Callable[[], tuple[DataNode, ...]], has_conditionals: bool) -> None:
+    """Define the graph of a pipeline of any class; DALI's ``pipeline_def`` makes pipelines of DALI's class only.
+
+    Args:
+        pipeline: The pipeline.
+        define: Defines the operators, and returns the outputs.
+        has_conditionals: Whether ``if`` on data is part of the graph.
+    """
+    if has_conditionals:
+        define = _converted(define)
+        vars(pipeline).update(_conditionals_enabled=True, _condition_stack=_ConditionStack())
+    # DALI finds where the stack of calls of an operator begins by the name of this function.
+    dali_pipeline._generate_graph(pipeline, define, (), {})
+
+
 def with_conditionals(function: Callable[..., Any]) -> Callable[..., Any]:
     """Get a function, or a callable object, in which ``if`` on data is part of the graph."""
 
     def apply(*args: Any) -> Any:
         return function(*args)
 
-    converted: Callable[..., Any] = cast(Any, _conditionals)._autograph.convert(
-        recursive=True, user_requested=True
-    )(apply)
+    converted: Callable[..., Any] = _converted(apply)
 
     def call(*args: Any) -> Any:
         try:
@@ -447,28 +464,32 @@ class GraphInspection:
         Raises:
             SettingError: There are some; lists them.
         """
-        if self.to_cpu_users:
-            listed = "\n".join(f"  - {step}: {', '.join(names)}" for step, names in self.to_cpu_users.items())
-            raise SettingError(
-                f"These steps bring data from the GPU to the CPU (the size of an image is such data), which only "
-                f"DALI's dynamic executor does:\n{listed}\n"
-                f"Leave out `exec_dynamic`, `exec_async` and `exec_pipelined`, give `prefetch_queue_depth` as a "
-                f"number, or pass device_id=None."
-            )
+        _refuse(
+            self.to_cpu_users,
+            "These steps bring data from the GPU to the CPU (the size of an image is such data), which only "
+            "DALI's dynamic executor does",
+            "Leave out `exec_dynamic`, `exec_async` and `exec_pipelined`, give `prefetch_queue_depth` as a "
+            "number, or pass device_id=None.",
+        )
 
     def require_declared_draws(self) -> None:
-        """Refuse random operators beside the declared draws.
+        """Refuse random operators next to the declared draws.
 
         Raises:
             SettingError: There are some; lists them.
         """
-        if self.random_users:
-            listed = "\n".join(f"  - {step}: {', '.join(names)}" for step, names in self.random_users.items())
-            raise SettingError(
-                f"The draws cannot be recorded, since these steps use random operators of DALI directly, whose "
-                f"numbers nobody can replay:\n{listed}\n"
-                f"Let the steps declare what they draw (`declare_draws`), and get it from `draw`."
-            )
+        _refuse(
+            self.random_users,
+            "The draws cannot be recorded, since these steps use random operators of DALI directly, whose numbers "
+            "nobody can replay",
+            "Let the steps declare what they draw (`declare_draws`), and get it from `draw`.",
+        )
+
+
+def _refuse(users: Mapping[str, Iterable[str]], problem: str, advice: str) -> None:
+    if users:
+        listed = "\n".join(f"  - {step}: {', '.join(names)}" for step, names in users.items())
+        raise SettingError(f"{problem}:\n{listed}\n{advice}")
 
 
 def _function_name(operator: Any) -> str:

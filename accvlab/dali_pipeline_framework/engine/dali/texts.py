@@ -13,6 +13,8 @@ from typing import Any
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import do_not_convert
 
+from ...errors import DeviceError
+
 RULE_PREFIX = "ERROR: "  # our own, see `failing_with`
 
 # Errors of worker processes.
@@ -132,3 +134,12 @@ def failing_with(rule: str, define: Callable[..., Any], /, *arguments: Any, **se
 
     call.__code__ = call.__code__.replace(co_name=f"{RULE_PREFIX}{rule}")
     return call()
+
+
+def device_error(where: str, error: Exception) -> DeviceError:
+    """Make the error for a GPU that has failed; ``where``: ``"Batch 3 of epoch 0"``."""
+    return DeviceError(
+        f"{where} failed because of the GPU, and not of samples: {dali_cause(error)}\n"
+        f"Where memory ran out: take a smaller `batch_size`, a queue depth of 1 or fewer `num_threads` (each "
+        f"has buffers for decoding). After another error of CUDA: start a new process."
+    )

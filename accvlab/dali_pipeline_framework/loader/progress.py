@@ -1,60 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A loop over a loader, and how far it has come."""
+"""The position of a loader: what was delivered, what the pipeline makes next, where the next loop starts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
-
-from ..engine.interrupts import DeferredInterrupt
-
-if TYPE_CHECKING:
-    from .data_loader import DataLoader
-
-
-class Loop(Iterator[Any]):
-    """One loop over a loader.
-
-    Attributes:
-        has_begun: Whether it has received a batch.
-        has_ended: Whether it has received all.
-    """
-
-    def __init__(self, loader: DataLoader) -> None:
-        """Begin a loop over ``loader``, which is kept as long as the loop is."""
-        self._loader = loader
-        self._interrupts = DeferredInterrupt()
-        self.has_begun = self.has_ended = False
-
-    def __next__(self) -> Any:
-        """Get the next batch.
-
-        An exception of a signal handler comes out of here before the batch counts as received: another call
-        returns it. Only where the signal comes in the last few operations, after the batch was counted and before
-        the caller has it, that batch is lost to the caller (``for`` loops have it then).
-        """
-        progress = self._loader._progress
-        with self._interrupts:
-            made = progress.made = self._loader._made(self)
-        callable(None)  # Python runs handlers after calls of built-in functions and at jumps back: here, then not
-        progress.made = progress.reader = None
-        if made.error is not None:
-            try:
-                raise made.error
-            finally:
-                del made  # else the error, by its traceback, would hold itself
-        if not progress.is_epoch_set:
-            progress.next_start = made.next_start
-        progress.delivered = made.delivered
-        self.has_begun = True
-        return made.batch
-
-
-def no_loop() -> None:
-    """Stands for a reference to a loop where there is none."""
-    return None
 
 
 @attrs.frozen
@@ -84,15 +35,15 @@ class Made:
 
 @attrs.define
 class LoopProgress:
-    """How far a loader has come.
+    """The position of a loader.
 
     Attributes:
         is_endless: Whether the input has no epochs of its own.
         is_stream: Whether there are no epochs at all: its batches are not counted as epochs either.
-        delivered: Behind what the loop has received.
-        pipeline: Where the pipeline goes on if it is not told otherwise.
+        delivered: Position after the last batch that the loop has received.
+        pipeline: Position of the batch that the pipeline delivers next.
         next_start: Where the next loop starts.
-        made: What the loop receives next, if that is there already.
+        made: What the loop receives next, if it was made already.
         is_epoch_set: Whether `next_start` was set while a loop runs.
         reader: State of the native readers at `delivered`, while the pipeline may be further; else None.
     """

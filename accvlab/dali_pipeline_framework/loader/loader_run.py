@@ -1,0 +1,417 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The run of a loader: its pipeline, its position, its times, and its recovery from faults, loop after loop."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from time import perf_counter_ns
+from typing import Any
+
+from ..checks import shown, whole_number
+from ..engine.interrupts import DeferredInterrupt
+from ..engine.structured_pipeline import StructuredPipeline
+from ..errors import (
+    ClosedError,
+    GraphError,
+    NotSupportedError,
+    SettingError,
+    SourceError,
+    WorkerDiedError,
+)
+from ..faults.fault_policy import FailedSamples
+from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
+from ..pipeline.output_conversion import OutputConverter
+from ..sources.input_adapter import InputAdapter
+from .input_binding import bind_input, check_sample_policy, checked_num_workers, composed_definition
+from .ledger_recording import LedgerRecording
+from .loader_settings import LoaderSettings
+from .progress import LoopProgress, Made, Position
+from .rank_agreement import RankAgreement, compared_settings
+from .recovery import LoaderPipeline, Recovery
+from .report import LoopTimes
+from .state import (
+    NO_SEGMENTS,
+    EpochSegments,
+    LoaderState,
+    ReaderState,
+    continued_segments,
+    fields_for_state,
+    parse_state,
+    require_same_batches,
+    require_same_run,
+    require_within_epoch,
+    with_forms,
+)
+from .torch_interface import inform_accelerate, with_pinning
+
+_logger = logging.getLogger(__name__)
+
+
+class Loop(Iterator[Any]):
+    """One loop over a loader.
+
+    Attributes:
+        loader: The loader, which is kept as long as the loop is.
+        has_begun: Whether it has received a batch.
+        has_ended: Whether it has received all.
+    """
+
+    def __init__(self, run: LoaderRun, loader: object) -> None:
+        """Begin a loop."""
+        self._run = run
+        self._interrupts = DeferredInterrupt()
+        self.loader = loader
+        self.has_begun = self.has_ended = False
+
+    def __next__(self) -> Any:
+        """Get the next batch.
+
+        An exception of a signal handler comes out of here before the batch counts as received: another call
+        returns it. Only where the signal comes in the last few operations, after the batch was counted and before
+        the caller has it, that batch is lost to the caller (``for`` loops have it then).
+        """
+        progress = self._run.progress
+        with self._interrupts:
+            made = progress.made = self._run.make_batch(self)
+        callable(None)  # Python runs handlers after calls of built-in functions and at jumps back: here, then not
+        progress.made = progress.reader = None
+        if made.error is not None:
+            try:
+                raise made.error
+            finally:
+                del made  # else the error, by its traceback, would hold itself
+        if not progress.is_epoch_set:
+            progress.next_start = made.next_start
+        progress.delivered = made.delivered
+        self.has_begun = True
+        return made.batch
+
+
+def _no_loop() -> None:
+    """The reference to a loop where there is none."""
+    return None
+
+
+class LoaderRun:
+    """What a loader does with its settings: it makes batches, loop after loop.
+
+    Attributes:
+        definition: Input and steps.
+        bound: The input with the settings of the loader.
+        num_workers: Number of worker processes.
+        pipelines: Owner of the present pipeline.
+        progress: The position.
+        times: Where the time of the loops goes.
+        recovery: How the pipeline is replaced after a fault.
+        ledger: The ledger.
+        agreement: Comparison of the settings between ranks.
+    """
+
+    def __init__(self, settings: LoaderSettings) -> None:
+        """Make the pipeline; nothing is started.
+
+        Raises:
+            SettingError: A setting contradicts what input or sampler were created with, or is unknown.
+            FormatError: The steps do not fit the data.
+            DeviceError: A step needs a GPU, and none is usable.
+        """
+        self._settings = settings
+        self.definition = composed_definition(settings)
+        self.bound = bound = bind_input(self.definition.data_input, settings)
+        self.num_workers = checked_num_workers(settings, self.definition, bound)
+        check_sample_policy(bound, settings.faults)
+        self._keeps_checkpoints = bound.keeps_checkpoints
+        self.ledger = LedgerRecording(settings.ledger, bound, settings.seed)
+        options, stack_arrays = settings.output_options, settings.stack_arrays
+        post_process = with_pinning(settings.post_process_func, settings.pin_memory)
+        self.pipelines = LoaderPipeline(
+            self.definition,
+            bound,
+            settings.arguments_of_pipeline(bound.batch_size, self.num_workers, bound.keeps_checkpoints),
+            functools.partial(
+                DALIStructuredOutputIterator, **options, stack_arrays=stack_arrays, post_process_func=post_process
+            ),
+            settings.steps_per_epoch,
+            FailedSamples(settings.faults),
+            self.ledger.is_on,
+        )
+        pipeline = self.pipeline
+        about = {"delivery": pipeline.delivery, "device_id": pipeline.device_id, "is_stacked": stack_arrays}
+        # Made again with the first loop: unknown values are refused now.
+        OutputConverter(output_format=pipeline.output_blueprint.format, **about, **options)
+        is_stream = bound.is_endless and settings.steps_per_epoch is None
+        self.progress = LoopProgress(bound.is_endless, is_stream=is_stream)
+        self.times = LoopTimes()
+        self.recovery = Recovery(self.pipelines, self.progress, settings.faults)
+        self.agreement = RankAgreement()
+        # The loop holds the loader, which without another reference to it is closed with its loop.
+        self._loop: Callable[[], Loop | None] = _no_loop
+        self._has_logged_counts = False
+
+    @property
+    def pipeline(self) -> StructuredPipeline:
+        """The present pipeline."""
+        return self.pipelines.pipeline
+
+    @property
+    def total_batch_size(self) -> int:
+        """Samples per batch, all shards together."""
+        return self.bound.batch_size * self.bound.shard.num_shards
+
+    # --- loops ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the worker processes, where that was not done before."""
+        self.recovery.start()
+
+    def begin_loop(self, loader: object) -> Loop:
+        """Start the next loop, over a loader that Accelerate is to know, and that is kept as long as the loop."""
+        with DeferredInterrupt():
+            self.start()
+            self._loop = _no_loop
+            self.progress.end_setting()
+            self.recovery.restore()
+            self._forget_segments()
+            self.agreement.begin_loop(self.bound.shard, self._compared_settings)
+            self._begin()
+            self.ledger.begin(self.progress.delivered)
+            self.times.begin()
+            self._log_sample_counts()
+            loop = Loop(self, loader)
+            self._loop = weakref.ref(loop)
+            inform_accelerate(loader, is_running=True)
+            return loop
+
+    def make_batch(self, loop: Loop) -> Made:
+        """Make what a loop receives next, unless it was made already: a batch, an error, or the end."""
+        progress, times, pipelines = self.progress, self.times, self.pipelines
+        if pipelines.is_closed:
+            pipelines.require_open()
+        if loop is not self._loop():
+            problem = "This loop over the loader has ended"
+            raise ClosedError(f"{problem}: another loop has begun, or a state was loaded. Start a new loop.")
+        if progress.made is not None:
+            return progress.made
+        if self._keeps_checkpoints:
+            progress.reader = pipelines.reader_state(progress.delivered)
+        asked_at, start_before = perf_counter_ns(), progress.next_start
+        try:
+            batch = self.next_batch(loop)
+        except Exception as error:
+            if isinstance(error, GraphError | SourceError | WorkerDiedError):  # how it got here does not help
+                error.__traceback__, error.__suppress_context__ = None, True
+            return Made(None, error, progress.pipeline, progress.next_start)
+        start_after, progress.next_start = progress.next_start, start_before
+        received_at = perf_counter_ns()
+        times.num_batches += 1
+        times.next_ns += received_at - asked_at
+        times.between_ns += asked_at - times.received_at
+        times.received_at = received_at
+        pipeline = pipelines.pipeline
+        if received_at >= times.due_at or pipeline is not times.pipeline:
+            times.read_clocks(received_at - asked_at, pipeline)
+        return Made(batch, None, progress.pipeline, start_after)
+
+    def next_batch(self, loop: Loop) -> Any:
+        """Get the next batch of a loop from the pipeline.
+
+        Raises:
+            StopIteration: The loop has ended.
+        """
+        pipelines, steps = self.pipelines, self._settings.steps_per_epoch
+        if loop.has_ended or (pipelines.iterator is None and not pipelines.is_lost):
+            raise StopIteration
+        if steps is not None and self.progress.pipeline.batch >= steps:
+            self._end_loop(loop)
+            raise StopIteration
+        try:
+            batch = self.recovery.next_batch()
+        except StopIteration:
+            self._end_loop(loop)
+            raise
+        if not loop.has_begun:
+            self.agreement.look()
+        if self.ledger.is_on:
+            self.ledger.note(self.progress.pipeline, pipelines)
+        return batch
+
+    def _begin(self) -> None:
+        """Have the pipeline go on where the loop starts."""
+        start, stands_at = self.progress.next_start, self.progress.pipeline
+        self.pipelines.make_order(start.epoch)
+        if self.bound.is_callable:
+            # An endless stream may go on: nothing that was prefetched is lost.
+            if not self.bound.is_endless or start != stands_at:
+                self.recovery.go_to(start)
+        elif self.pipelines.iterator is not None and not (self.bound.is_read_natively and start == stands_at):
+            self.pipelines.iterator.reset()
+        self.progress.begin(self.bound.is_callable)
+
+    def _end_loop(self, loop: Loop) -> None:
+        loop.has_ended = True
+        self.times.now()
+        inform_accelerate(loop.loader, is_running=False)
+        self.progress.end_loop()
+        self._forget_segments()
+        self.ledger.end_loop()
+
+    def _compared_settings(self) -> Mapping[str, Any]:
+        lines = self.definition.chain_lines()[1:]
+        return compared_settings(
+            self.bound, self._settings.seed, lines, self._saved_fields, self.progress.next_start
+        )
+
+    def _log_sample_counts(self) -> None:
+        if self._has_logged_counts:
+            return
+        self._has_logged_counts = True
+        source = InputAdapter(self.bound.data_input)
+        if source.planned is not None and source.planned.sampler.must_be_played:
+            return
+        sample_counts = self.pipelines.sample_counts(self.epoch)
+        if sample_counts is not None and self.bound.shard.shard_id == 0:
+            text = sample_counts.describe(self.total_batch_size, source.delivers_partial_batches)
+            _logger.info("epoch %d: %s", self.epoch, text)
+
+    def close(self) -> None:
+        """End the worker processes and free their memory."""
+        self.times.now()
+        self.pipelines.close()
+        self.ledger.close()
+
+    # --- epochs -----------------------------------------------------------------------------------
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a loop that has not ended."""
+        loop = self._loop()
+        return loop is not None and not loop.has_ended
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the running loop has received its last batch; always False where their number is not known."""
+        if not self.is_running:
+            return False
+        at = self.progress.pipeline
+        num_batches = self.pipelines.num_batches_here(at.epoch)
+        return num_batches is not None and at.batch >= num_batches
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the running loop, else that of the next loop."""
+        return self._normalised(self.progress.delivered).epoch
+
+    @property
+    def can_set_epoch(self) -> bool:
+        """Whether the next loop can run in any epoch."""
+        return self.bound.is_callable and not self.progress.is_stream
+
+    def set_epoch(self, epoch: int) -> None:
+        """Have the next loop run in an epoch; see `DataLoader.set_epoch`."""
+        epoch = whole_number(epoch, "epoch", at_least=0)
+        if epoch >= 2**31:
+            raise SettingError(f"`epoch` must be less than 2**31, got {shown(epoch)}.")
+        has_readers, next_epoch = bool(self.bound.parts.native), self.progress.next_start.epoch
+        if has_readers and epoch != next_epoch and not self.bound.is_endless:
+            rule = "Native readers deliver their epochs one after the other"
+            got = f"the next loop runs in epoch {next_epoch}, and cannot run in epoch {epoch}"
+            raise NotSupportedError(f"{rule}: {got}. Use a data provider with a sampler.")
+        if not self.bound.is_callable and not has_readers:
+            advice = "Use a callable, e.g. SamplerInputCallable."
+            raise NotSupportedError(f"{self.bound.kind}, which delivers its epochs one after the other. {advice}")
+        if self.progress.is_stream:
+            advice = "Pass `steps_per_epoch` to count its batches as epochs."
+            raise NotSupportedError(f"An endless input has no epochs. {advice}")
+        loop, is_new = self._loop(), epoch != next_epoch
+        has_begun = loop is not None and loop.has_begun and not loop.has_ended
+        self.progress.set_epoch(epoch, has_begun)
+        if not has_begun:
+            self._forget_segments()
+            if is_new and self.is_running:
+                self.progress.end_setting()
+                self._begin()
+
+    def _forget_segments(self) -> None:
+        """Where an epoch that was continued is to be delivered from its beginning: forget how it was begun."""
+        epoch, segments = self.pipelines.segments
+        if segments and self.progress.next_start == Position(epoch):
+            self._replace_pipeline(NO_SEGMENTS)
+
+    def _replace_pipeline(self, segments: EpochSegments, reader: ReaderState | None = None) -> None:
+        self.pipelines.replace(segments, reader)
+        self.progress.pipeline = self.pipelines.starts_at
+
+    # --- state ------------------------------------------------------------------------------------
+
+    def state(self) -> LoaderState:
+        """Get the state after the batch that was delivered last; see `DataLoader.state_dict`."""
+        self.bound.require_resumable()
+        position = self._normalised(self.progress.delivered)
+        self._require_repeatable(position)
+        return self._state_at(position)
+
+    def load_state(self, state: Mapping[str, Any] | str | bytes) -> None:
+        """Have the next loop go on at a state; see `DataLoader.load_state_dict`."""
+        self.pipelines.require_open()
+        self.bound.require_resumable()
+        saved = parse_state(state)
+        own = self._state_at(Position())
+        require_same_run(saved, own)
+        self._require_repeatable(Position(saved.epoch, saved.batch))
+        if self.bound.keeps_checkpoints:
+            require_same_batches(saved, own)
+            self._replace_pipeline(NO_SEGMENTS, saved.reader)
+        else:
+            data_input = self.bound.data_input
+            segments = continued_segments(saved, own, data_input)
+            require_within_epoch(saved, self._settings.steps_per_epoch, InputAdapter(data_input).planned)
+            if segments != self.pipelines.segments:
+                self._replace_pipeline(segments)
+        position = self._normalised(Position(saved.epoch, saved.batch))
+        self.progress.continue_at(position)
+        if position.epoch != saved.epoch:
+            _logger.warning(
+                "What was left of epoch %d does not fill a batch of %d (all shards together) and is dropped; the "
+                "next loop runs in epoch %d.",
+                saved.epoch,
+                self.total_batch_size,
+                position.epoch,
+            )
+        self._loop = _no_loop
+        self.ledger.continue_from_state()
+
+    def _require_repeatable(self, position: Position) -> None:
+        given_order = self.pipelines.given_order
+        if given_order is not None and position.batch > 0:
+            given_order.require_repeatable(position.epoch)
+
+    def _normalised(self, position: Position) -> Position:
+        """A position; the end of an epoch is the beginning of the next one."""
+        if position.batch == 0 or self.progress.is_stream:
+            return position
+        num_batches = self.pipelines.num_batches(position.epoch)
+        if num_batches is not None and position.batch >= num_batches:
+            return Position(position.epoch + 1)
+        return position
+
+    def _state_at(self, position: Position) -> LoaderState:
+        epoch, segments = self.pipelines.segments
+        begun = segments if epoch == position.epoch and position.batch > 0 else ()
+        return LoaderState(
+            position.epoch,
+            position.batch,
+            self.bound.shard.num_shards,
+            self.total_batch_size,
+            begun,
+            self._settings.seed,
+            with_forms(self.bound.description, self.pipeline.steps_in_workers),
+            self._saved_fields,
+            self.progress.reader or self.pipelines.reader_state(position),
+        )
+
+    @functools.cached_property
+    def _saved_fields(self) -> str:
+        return fields_for_state(self.bound.parts.whole.used_sample_data_structure.format)

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The settings of a loader, checked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, TypedDict
+
+import attrs
+
+from ..checks import flag, shown, valid, whole_number
+from ..errors import SettingError
+from ..faults.fault_policy import FaultPolicy, SamplePolicy
+from ..limits.file_limits import is_start_method
+from ..pipeline.output_conversion import OutputType, RaggedArgument, SmallFields
+from ..pipeline.pipeline_arguments import checked_device
+from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
+from ..sampling.arithmetic.last_batch import LastBatch
+from ..sampling.random_access_sampler import Description, SamplerBase
+from ..sources.given_order import GivenOrder
+from ..sources.shards import Shard, find_shard, is_mesh
+
+# `Any`: a mesh of PyTorch or JAX
+ShardArgument: TypeAlias = Shard | tuple[int, int] | str | Any | None
+
+
+def _shard_of(shard: ShardArgument) -> Shard | None:
+    if shard is None or isinstance(shard, Shard):
+        return shard
+    if isinstance(shard, str) or is_mesh(shard):
+        return find_shard(shard, "shard")
+    if isinstance(shard, tuple | list) and len(shard) == 2:
+        return Shard(*shard)
+    raise SettingError(
+        f"`shard` must be a Shard, a pair (shard id, number of shards), or the name of a source such as 'auto', "
+        f"or a mesh, got {shown(shard)}."
+    )
+
+
+def _seed_of(seed: object) -> int:
+    number = whole_number(seed, "seed", at_least=0)
+    if number >= 2**63:
+        raise SettingError(f"`seed` must be less than 2**63, got {shown(number)}.")
+    return number
+
+
+def _steps_of(steps: object) -> int | None:
+    return None if steps is None else whole_number(steps, "steps_per_epoch", at_least=1)
+
+
+def _threads_of(threads: object) -> int | None:
+    return None if threads is None else whole_number(threads, "num_threads", at_least=1)
+
+
+def _start_method_of(method: object) -> str:
+    if not isinstance(method, str) or not is_start_method(method):
+        raise SettingError(f"`start_method` must be 'spawn', 'fork' or 'forkserver', got {shown(method)}.")
+    return str.__str__(method)  # of the member of an enumeration its value
+
+
+def _policy_of(faults: FaultPolicy | SamplePolicy | None) -> FaultPolicy:
+    return FaultPolicy.of(faults)
+
+
+def _check_bool(settings: object, field: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, bool):
+        raise SettingError(f"`{field.name}` must be True or False, got {shown(value)}.")
+
+
+def _check_post_process(settings: object, field: object, function: Any) -> None:
+    if function is not None and not callable(function):
+        raise SettingError(f"`post_process_func` must be a function of a batch, got {shown(function)}.")
+
+
+def _check_pipeline_arguments(settings: object, field: object, others: Any) -> None:
+    if others is not None and not isinstance(others, Mapping):
+        raise SettingError(f"`pipeline_arguments` must be a dict, got {type(others).__name__}.")
+    for name in others or {}:
+        if not isinstance(name, str):
+            raise SettingError(f"`pipeline_arguments` must be a dict of names, got the name {shown(name)}.")
+
+
+class OutputOptions(TypedDict):
+    """Arguments that output conversion and iterator have in common."""
+
+    output_type: OutputType
+    ragged: RaggedArgument
+    small_fields: SmallFields
+
+
+@attrs.frozen
+class LoaderSettings:
+    """The arguments of a `DataLoader`, which documents them, as far as they can be checked without the input."""
+
+    source: Any
+    steps: Sequence[PipelineStepBase | None] | None
+    shuffle: bool | None = attrs.field(validator=attrs.validators.optional(_check_bool))
+    sampler: SamplerBase | GivenOrder | None
+    run: RunWhere | None
+    seed: int = attrs.field(converter=_seed_of)
+    batch_size: int | None
+    shard: Shard | None = attrs.field(converter=_shard_of)
+    last_batch: LastBatch | None
+    context_name: str | None
+    steps_per_epoch: int | None = attrs.field(converter=_steps_of)
+    num_workers: int | None
+    num_threads: int | None = attrs.field(converter=_threads_of)
+    device_id: int | None = attrs.field(converter=checked_device)
+    start_method: str = attrs.field(converter=_start_method_of)
+    worker_init_fn: Callable[[int], object] | None
+    pipeline_arguments: Mapping[str, Any] | None = attrs.field(validator=_check_pipeline_arguments)
+    output_type: OutputType
+    ragged: RaggedArgument
+    stack_arrays: bool
+    small_fields: SmallFields
+    post_process_func: Callable[[Any], Any] | None = attrs.field(validator=_check_post_process)
+    pin_memory: bool = attrs.field(validator=_check_bool)
+    as_torch_data_loader: bool = attrs.field(validator=valid(flag))
+    faults: FaultPolicy = attrs.field(converter=_policy_of)
+    ledger: str | os.PathLike[str] | None
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> LoaderSettings:
+        """Take the settings from a mapping that may have more entries.
+
+        Raises:
+            SettingError: An argument breaks a rule.
+            DeviceError: GPUs are usable here, but not that of ``device_id``.
+        """
+        return cls(**{field.name: arguments[field.name] for field in attrs.fields(cls)})
+
+    def __attrs_post_init__(self) -> None:
+        """Check rules of several arguments."""
+        if self.pin_memory and self.output_type != "torch":
+            raise SettingError(
+                f"`pin_memory=True` pins tensors of PyTorch, got output_type={self.output_type!r}. Leave "
+                f"`pin_memory` out, or take output_type='torch'."
+            )
+
+    @property
+    def described_steps(self) -> Description:
+        """The number of steps, as part of what the order depends on."""
+        return {} if self.steps_per_epoch is None else {"steps_per_epoch": self.steps_per_epoch}
+
+    @property
+    def output_options(self) -> OutputOptions:
+        """Arguments of output conversion and iterator."""
+        return {"output_type": self.output_type, "ragged": self.ragged, "small_fields": self.small_fields}
+
+    def arguments_of_pipeline(self, batch_size: int, num_workers: int, keeps_checkpoints: bool) -> dict[str, Any]:
+        """Arguments of `PipelineDefinition.get_dali_pipeline`: those of the loader, and ``pipeline_arguments``.
+
+        ``pipeline_arguments`` may have a number of threads or checkpoints where the loader has none.
+
+        Raises:
+            SettingError: An argument is given twice, or workers cannot be forked.
+        """
+        if self.start_method == "fork" and self.device_id is not None and num_workers:
+            rule = "the pipeline initialises CUDA, and after that DALI forks no workers any more"
+            advice = (
+                "e.g. for a second loader, after a fault, or to go on at a state. Use 'forkserver' or 'spawn'."
+            )
+            raise SettingError(
+                f"start_method='fork' does not go with device_id={self.device_id}: {rule}, {advice}"
+            )
+        own = {
+            "batch_size": batch_size,
+            "device_id": self.device_id,
+            "seed": self.seed,
+            "py_num_workers": num_workers,
+            "py_start_method": self.start_method,
+            "worker_init_fn": self.worker_init_fn,
+            **({} if self.num_threads is None else {"num_threads": self.num_threads}),
+            **({"enable_checkpointing": True} if keeps_checkpoints else {}),
+        }
+        others = self.pipeline_arguments or {}
+        for name in others:
+            if name in own:
+                raise SettingError(
+                    f"`pipeline_arguments` has `{name}`, which is an argument of the loader itself."
+                )
+        return {**own, **others}
