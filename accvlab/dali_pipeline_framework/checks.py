@@ -305,9 +305,10 @@ def _name(value: object) -> str | int | None:
 
 
 def instance(value: object, name: str, cls: type[_T]) -> _T:
-    """Check an object of a class."""
+    """Check that a value is an object of a class."""
     if not isinstance(value, cls):
-        raise setting_error(name, f"of the class {cls.__name__}", value)
+        advice = "Create an object of the class." if isinstance(value, type) else ""
+        raise setting_error(name, f"of the class {cls.__name__}", value, advice)
     return value
 
 

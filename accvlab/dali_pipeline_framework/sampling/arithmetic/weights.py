@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...checks import number, shown, whole_number
+from ...checks import number, setting_error, shown, whole_number
 from ...draws.keyed_draws import UInt64Array, random_uniform
 from ...errors import SettingError
 
@@ -32,8 +32,8 @@ def class_balanced_weights(
     pretraining" (2018).
 
     A sample with several labels has the weight of its rarest class, as in Gupta et al., "LVIS" (2019): a street
-    with a bicycle is drawn as often as bicycles need, however many cars stand in it. So classes that occur
-    together with rare ones are drawn more often than the law for one label says.
+    with a bicycle is drawn as often as bicycles need, however many cars are in it. So classes that occur together
+    with rare ones are drawn more often than with one label per sample.
 
     Args:
         labels: One entry per sample: ``(N,)`` integers or texts, or a sequence of anything hashable. Or a
@@ -68,7 +68,7 @@ def class_balanced_weights(
 
 
 def checked_weights(weights: npt.ArrayLike, expected_count: int | None, name: str) -> Float64Array:
-    """Check weights with which items are drawn, or raise a `SettingError`.
+    """Check weights with which items are drawn.
 
     Args:
         weights: ``(N,)`` numbers of at least 0 and not all 0; they need not add up to 1.
@@ -84,7 +84,7 @@ def checked_weights(weights: npt.ArrayLike, expected_count: int | None, name: st
             raise TypeError
         array = np.array(given, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise SettingError(f"`{name}` must be a sequence of numbers, got {shown(weights)}.") from error
+        raise setting_error(name, "a sequence of numbers", weights) from error
     if array.ndim != 1 or not array.size:
         raise SettingError(f"`{name}` must be of shape (N,) with N > 0, got shape {array.shape}.")
     if expected_count is not None and len(array) != whole_number(expected_count, "expected_count", at_least=1):
@@ -100,7 +100,7 @@ def checked_weights(weights: npt.ArrayLike, expected_count: int | None, name: st
     return array
 
 
-def _as_list(labels: Any) -> list[Any]:
+def _as_list(labels: Labels) -> list[Any]:
     if hasattr(labels, "__array__"):
         array = np.asarray(labels)
         if array.ndim != 1:
@@ -110,12 +110,12 @@ def _as_list(labels: Any) -> list[Any]:
             )
         return [*array] if array.dtype.kind in "mM" else array.tolist()
     if isinstance(labels, str | bytes | Mapping | Set) or not isinstance(labels, Iterable):
-        raise SettingError(f"`labels` must be a sequence with one entry per sample, got {shown(labels)}.")
+        raise setting_error("labels", "a sequence with one entry per sample", labels)
     return list(labels)
 
 
 def _counts_of_labels(labels: list[Any]) -> Float64Array:
-    """For each sample the number of samples with its rarest label, ``(N,)``; NaN where it has none."""
+    """Count for each sample the samples with its rarest label, ``(N,)``; NaN where it has no label."""
     labelled = [sample for sample, label in enumerate(labels) if label is not None]
     several = [sample for sample in labelled if isinstance(labels[sample], _SEVERAL)]
     if several and len(several) < len(labelled):
