@@ -26,7 +26,7 @@ _MOST_CHARACTERS = 200
 _MOST_ELEMENTS = 2**20  # of an iterable without a length, which may never end
 _T = TypeVar("_T")
 
-MOST_SAMPLES = 2**62  # so that positions, also some way behind the last sample, stay within int64
+MOST_SAMPLES = 2**62  # so that positions, also some way after the last sample, stay within int64
 MOST_IN_BATCH = 2**24  # DALI reserves some 200 bytes for each sample that a batch may have
 
 

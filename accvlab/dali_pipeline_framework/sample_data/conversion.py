@@ -386,8 +386,8 @@ class ValueMapping(Immutable, Mapping[Any, Any]):
 
     Example:
         >>> mapping = ValueMapping({"car": 1, "bike": 2, None: 0})
-        >>> mapping["car"], mapping.default, mapping.has_default
-        (1, 0, True)
+        >>> mapping["car"], mapping[None]
+        (1, 0)
         >>> mapping == ValueMapping({None: 0, "bike": 2, "car": 1})
         True
     """
@@ -410,16 +410,6 @@ class ValueMapping(Immutable, Mapping[Any, Any]):
     def has_number_keys(self) -> bool:
         """Whether there are numbers among the labels."""
         return any(_is_number(key) for key in self._entries)
-
-    @property
-    def has_default(self) -> bool:
-        """Whether labels that are not listed have a value."""
-        return None in self._entries
-
-    @property
-    def default(self) -> FieldValue:
-        """Value for labels that are not listed; None where there is none."""
-        return self._entries.get(None)
 
     def __eq__(self, other: object) -> bool:
         if self is other:

@@ -924,7 +924,7 @@ def _made_of(format: GroupFormat, values: list[FieldValue], switches: Iterable[b
 
 
 def replace_contents(group: SampleDataGroup, format: GroupFormat) -> None:
-    """Give a group, and all groups below it, a format that differs in contents only."""
+    """Set the format of a group, and of all groups below it, to one that differs in contents only."""
     group._format = format
     for position in format.group_positions:
         child = format.children[position]
@@ -956,11 +956,11 @@ def _checked_blueprint(blueprint: object) -> SampleDataGroup:
 
 
 FieldType: TypeAlias = types.DALIDataType | type[SampleDataGroup]
-"""Type of a child as told to callers: all groups have the class `SampleDataGroup` as their type."""
+"""Type of a child as returned to callers: all groups have the class `SampleDataGroup` as their type."""
 
 
 def place_of(group: SampleDataGroup, sample: SampleDataGroup) -> FieldPath:
-    """Path of a group, not of one that is equal, in the one that it is a part of; empty where it is none."""
+    """Get the path of a group (by identity) in a sample; empty where it is not a part of it."""
     for position in sample._format.group_positions:
         child: SampleDataGroup = sample._values[position]
         rest = place_of(group, child)

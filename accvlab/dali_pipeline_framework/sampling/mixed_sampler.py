@@ -41,7 +41,7 @@ class MixtureSchedule:
     same whole number of positions. One period is computed when it is first needed, and looked up from then on.
     The algorithm is the one of R. Tijdeman, "The chairman assignment problem" (Discrete Mathematics 32, 1980):
     of the components that may have a position without running ahead of the bound, it goes to the one that would
-    first fall behind it.
+    first fall below it.
 
     Attributes:
         num_components: Number of components.

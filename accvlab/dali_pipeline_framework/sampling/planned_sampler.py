@@ -140,7 +140,7 @@ class PlannedSampler(EpochPlanSampler, ABC):
         order: Which unit is at which position of an epoch.
         unit_table: The samples of the units.
         is_streamed: Whether each slot delivers units of any length one after the other (`StreamPlan`); otherwise
-            units of equal length stand side by side (`FlatPlan`).
+            units of equal length fill the slots in groups (`FlatPlan`).
         cuts: Whether streamed units may be cut to make the slots equally long.
         shuffles: Whether the order differs between epochs.
     """

@@ -16,7 +16,7 @@ from ..draws.keyed_draws import digest
 from ..errors import NotSupportedError, SettingError
 from ..short_tracebacks import construct_with_short_traceback
 from .arithmetic.last_batch import LastBatch, SampleCounts, check_last_batch
-from .plans.tracks import BoolArray, Int64Array, PlannedBatch
+from .plans.tracks import Int64Array, PlannedBatch
 
 
 class SamplerBase(ABC):
@@ -151,10 +151,6 @@ class RandomAccessSampler(SamplerBase):
     def get_batch_indices(self, epoch: int, batch: int) -> Int64Array:
         """Sample indices of a batch, ``(total_batch_size,)`` int64."""
         return self.plan_batch(epoch, batch).indices
-
-    def get_padding(self, epoch: int, batch: int) -> BoolArray:
-        """Which slots of a batch are padding, ``(total_batch_size,)`` bool."""
-        return self.plan_batch(epoch, batch).is_padding
 
     # --- settings ---------------------------------------------------------------------------------
 

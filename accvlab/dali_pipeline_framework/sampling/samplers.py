@@ -139,12 +139,12 @@ class _Order:
     Attributes:
         sequences: ``(S,)``; slot ``i`` of ``B`` plays ``sequences[i::B]``.
         ends: ``(S / B, B)``, the batch after each of them, counted from the slot's start of the cycle.
-        behind: State of the generator from which the next order is drawn.
+        state: State of the generator from which the next order is drawn.
     """
 
     sequences: Int64Array
     ends: Int64Array
-    behind: Mapping[str, Any]
+    state: Mapping[str, Any]
 
 
 class _Slots:
@@ -158,7 +158,7 @@ class _Slots:
         self._lengths = lengths
         self._num_slots = num_slots
         self._rng = None if seed is None else np.random.default_rng(seed=seed)
-        self._first_order = self._order_behind(None)
+        self._first_order = self._order_after(None)
         self._begin()
 
     def _begin(self) -> None:
@@ -166,25 +166,25 @@ class _Slots:
         self._orders = {0: self._first_order}
         self._cycles, self._starts = np.zeros((2, self._num_slots), np.int64)
         self._stops = self._first_order.ends[-1]
-        # The sequences that the slots play now: from the batch `first` to the one before `behind`.
-        self._sequences, self._first, self._behind = np.zeros((3, self._num_slots), np.int64)
-        self._all_first = self._any_behind = 0
+        # The sequences that the slots play now: from the batch `first` to the one before `stop_batches`.
+        self._sequences, self._first, self._stop_batches = np.zeros((3, self._num_slots), np.int64)
+        self._all_first = self._first_stop = 0
 
-    def _order_behind(self, before: _Order | None) -> _Order:
+    def _order_after(self, before: _Order | None) -> _Order:
         num_sequences = len(self._lengths)
         sequences = np.arange(num_sequences)
-        behind: Mapping[str, Any] = {}
+        state: Mapping[str, Any] = {}
         if self._rng is not None:
             if before is not None:
-                self._rng.bit_generator.state = before.behind
-            sequences, behind = self._rng.permutation(num_sequences), self._rng.bit_generator.state
+                self._rng.bit_generator.state = before.state
+            sequences, state = self._rng.permutation(num_sequences), self._rng.bit_generator.state
         rounds = np.zeros((-(-num_sequences // self._num_slots), self._num_slots), np.int64)
         rounds.ravel()[:num_sequences] = self._lengths[sequences]
-        return _Order(sequences, np.cumsum(rounds, axis=0), behind)
+        return _Order(sequences, np.cumsum(rounds, axis=0), state)
 
     def find(self, batch: int) -> tuple[Int64Array, Int64Array, Int64Array]:
         """Sequence, frame in it, and cycle of each slot; each ``(B,)``."""
-        if not self._all_first <= batch < self._any_behind:
+        if not self._all_first <= batch < self._first_stop:
             if self._rng is None:
                 self._cycles = batch // self._stops
                 self._starts = self._cycles * self._stops
@@ -200,7 +200,7 @@ class _Slots:
             cycle = int(self._cycles[is_late].min())
             goes_on = is_late & (self._cycles == cycle)
             if cycle + 1 not in self._orders:
-                self._orders[cycle + 1] = self._order_behind(self._orders[cycle])
+                self._orders[cycle + 1] = self._order_after(self._orders[cycle])
             loads = self._orders[cycle + 1].ends[-1]
             self._starts = np.where(goes_on, self._stops, self._starts)
             self._stops = np.where(goes_on, self._stops + loads, self._stops)
@@ -210,15 +210,15 @@ class _Slots:
 
     def _look_up(self, batch: int) -> None:
         """Find the sequences of the slots that do not play in this batch what they played before."""
-        for slot in np.flatnonzero((batch < self._first) | (self._behind <= batch)).tolist():
+        for slot in np.flatnonzero((batch < self._first) | (self._stop_batches <= batch)).tolist():
             order = self._orders[0 if self._rng is None else int(self._cycles[slot])]
             start = int(self._starts[slot])
             number = int(order.ends[:, slot].searchsorted(batch - start, side="right"))
             sequence = order.sequences[number * self._num_slots + slot]
             self._sequences[slot] = sequence
-            self._behind[slot] = start + order.ends[number, slot]
-            self._first[slot] = self._behind[slot] - self._lengths[sequence]
-        self._all_first, self._any_behind = int(self._first.max()), int(self._behind.min())
+            self._stop_batches[slot] = start + order.ends[number, slot]
+            self._first[slot] = self._stop_batches[slot] - self._lengths[sequence]
+        self._all_first, self._first_stop = int(self._first.max()), int(self._stop_batches.min())
 
 
 class StreamingSequenceSampler(PlannedSampler):
@@ -539,7 +539,7 @@ class ShuffledSampler(PlannedSampler):
         >>> sampler = ShuffledSampler(10, 4, seed=1, last_batch="pad")
         >>> [sampler.get_batch_indices(epoch=0, batch=batch).tolist() for batch in range(3)]
         [[6, 1, 2, 8], [3, 7, 9, 5], [4, 0, 0, 0]]
-        >>> sampler.get_padding(epoch=0, batch=2).tolist()
+        >>> sampler.plan_batch(epoch=0, batch=2).is_padding.tolist()
         [False, False, True, True]
     """
 
@@ -587,7 +587,7 @@ class SequentialSampler(PlannedSampler):
         >>> sampler = SequentialSampler(10, 4)
         >>> [sampler.get_batch_indices(epoch=0, batch=batch).tolist() for batch in range(3)]
         [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 9, 9]]
-        >>> sampler.get_padding(epoch=0, batch=2).tolist()  # left out of the batch with "partial"
+        >>> sampler.plan_batch(epoch=0, batch=2).is_padding.tolist()  # left out of the batch with "partial"
         [False, False, True, True]
     """
 
@@ -650,7 +650,7 @@ class WeightedSampler(PlannedSampler):
             SettingError: An argument is out of its range.
         """
         self.seed = whole_number(seed, "seed", at_least=0)
-        array = checked_weights(weights, None, "weights")
+        array = checked_weights(weights)
         self.order = units_order(len(array), array, num_per_epoch, self.seed, shuffle=True)
         self.unit_table = SampleUnits(len(array))
         settings: Description = {

@@ -75,7 +75,7 @@ class ReaderEpochs:
         return -(-self.shard_size(epoch) // self.batch_size) if self.last_batch == "partial" else self.num_made
 
     def num_valid(self, epoch: int, batch: int) -> int:
-        """Count the samples to deliver of a batch that the reader makes; 0 where it is thrown away."""
+        """Count the samples to deliver of a batch that the reader makes; 0 for one that is discarded."""
         if batch >= self.num_batches(epoch):
             return 0
         if self.last_batch == "partial":
@@ -84,7 +84,7 @@ class ReaderEpochs:
 
     @property
     def sample_counts(self) -> SampleCounts:
-        """Sample counts of an epoch, over all shards; with ``"wrap"`` those of the first epoch."""
+        """Sample counts of an epoch, over all shards; with ``"wrap"`` for the first epoch."""
         num_batches, num_delivered = self.num_made, self.num_samples
         if self.last_batch == "drop":
             num_batches = self.num_batches(0)
@@ -211,9 +211,9 @@ class JoinedInput(InputBase):
         ego
           pose: FLOAT
 
-    With a callable or iterable, its epochs are those of the pipeline, and the readers just go on, each as one
-    stream without end: they do not know where an epoch begins. Without one, all readers must have the same
-    number of samples, shards, and policy; all have the same seed, so that readers over the same number of
+    With a callable or iterable, its epochs are those of the pipeline, and the readers continue, each as one
+    endless stream: they do not know where an epoch begins. Without one, all readers must have the same number of
+    samples, shards, and policy; all have the same seed, so that readers over the same number of
     samples stay in step also where they shuffle.
     """
 
@@ -301,7 +301,7 @@ class InputPart:
     """A part of an input.
 
     Attributes:
-        path: Path of its group in the sample; empty where it is the whole sample.
+        path: Path of its group in the sample; empty for the whole sample.
         source: The callable, iterable or native input.
     """
 

@@ -286,7 +286,7 @@ def _data_parallel_dimensions(
     return [number for number, name in enumerate(names) if name in counting]
 
 
-# --- the sources: each gives rank and number of ranks, or None where it is not there ---------------------
+# --- the sources: each gives rank and number of ranks, or None where it is not available -----------------
 
 
 def _accelerate() -> tuple[int, int] | None:

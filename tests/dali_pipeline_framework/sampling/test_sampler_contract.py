@@ -191,7 +191,6 @@ class TestPurity:
             assert batch.indices.min() >= 0
             assert batch.indices.max() < case.data_set_size
             assert sampler.get_batch_indices(*position).tolist() == batch.indices.tolist()
-            assert sampler.get_padding(*position).tolist() == batch.is_padding.tolist()
 
     @every_kind
     @law

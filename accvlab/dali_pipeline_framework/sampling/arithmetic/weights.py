@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...checks import number, setting_error, shown, whole_number
+from ...checks import number, setting_error, shown
 from ...draws.keyed_draws import UInt64Array, random_uniform
 from ...errors import SettingError
 
@@ -67,13 +67,12 @@ def class_balanced_weights(
     return _weights_of_counts(_counts_of_labels(labels_of_samples), power, weight_without_label)
 
 
-def checked_weights(weights: npt.ArrayLike, expected_count: int | None, name: str) -> Float64Array:
+def checked_weights(weights: npt.ArrayLike, expected_count: int | None = None) -> Float64Array:
     """Check weights with which items are drawn.
 
     Args:
         weights: ``(N,)`` numbers of at least 0 and not all 0; they need not add up to 1.
         expected_count: What ``N`` must be; None for any number of at least 1.
-        name: Name of the argument, for the message.
 
     Returns:
         ``(N,)`` float64, a copy.
@@ -84,19 +83,19 @@ def checked_weights(weights: npt.ArrayLike, expected_count: int | None, name: st
             raise TypeError
         array = np.array(given, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise setting_error(name, "a sequence of numbers", weights) from error
+        raise setting_error("weights", "a sequence of numbers", weights) from error
     if array.ndim != 1 or not array.size:
-        raise SettingError(f"`{name}` must be of shape (N,) with N > 0, got shape {array.shape}.")
-    if expected_count is not None and len(array) != whole_number(expected_count, "expected_count", at_least=1):
-        raise SettingError(f"`{name}` must have {expected_count} weights, one per item, got {len(array)}.")
+        raise SettingError(f"`weights` must be of shape (N,) with N > 0, got shape {array.shape}.")
+    if expected_count is not None and len(array) != expected_count:
+        raise SettingError(f"`weights` must have {expected_count} weights, one per item, got {len(array)}.")
     bad = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
     if bad.size:
         raise SettingError(
-            f"`{name}` must be finite and at least 0, but {name}[{bad[0]}] is {array[bad[0]]}"
+            f"`weights` must be finite and at least 0, but weights[{bad[0]}] is {array[bad[0]]}"
             f"{f' (and {bad.size - 1} more are wrong)' if bad.size > 1 else ''}."
         )
     if not array.any():
-        raise SettingError(f"`{name}` must not all be 0: with these {len(array)} weights nothing can be drawn.")
+        raise SettingError(f"`weights` must not all be 0: with these {len(array)} weights nothing can be drawn.")
     return array
 
 
@@ -179,16 +178,11 @@ class WeightedChoice:
 
     def __init__(self, weights: npt.ArrayLike) -> None:
         """Add up the weights: ``(N,)``, at least 0 and not all 0; they need not add up to 1."""
-        checked = checked_weights(weights, None, "weights")
+        checked = checked_weights(weights)
         # Scaling by a power of two is exact. It keeps the sum from overflowing, and from being so small (denormal)
         # that few values lie below it.
         scaled = np.ldexp(checked, -math.frexp(checked.max())[1])
         self._thresholds = np.cumsum(scaled)
-
-    @property
-    def num_items(self) -> int:
-        """Number of items."""
-        return len(self._thresholds)
 
     def draw(self, key: int | UInt64Array, counters: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Draw an item for each counter of a key.

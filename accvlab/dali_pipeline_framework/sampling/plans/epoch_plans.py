@@ -56,8 +56,8 @@ class EpochOrder:
     Attributes:
         num_positions: How many positions the epoch has.
         units: Gets ``(n,)`` units and ``(n,)`` visits at ``(n,)`` positions. The visit is 0 in orders in which no
-            unit can stand twice, else the position plus 1.
-        permutation: The order, where it is a permutation of all units that is not listed, else None.
+            unit can occur twice, else the position plus 1.
+        permutation: The order, where it is a permutation of all units that is computed, else None.
     """
 
     num_positions: int
@@ -124,7 +124,7 @@ def units_order(
         return ShuffledOrder(num_units, seed, shuffle)
     if not shuffle:
         raise SettingError("`weights` do not go with `shuffle=False`, since draws by weight are random: omit one.")
-    array = checked_weights(weights, num_units, "weights")
+    array = checked_weights(weights, num_units)
     num_per_epoch = num_units if num_per_epoch is None else num_per_epoch
     num_per_epoch = whole_number(num_per_epoch, "num_per_epoch", at_least=1, at_most=MOST_SAMPLES)
     return WeightedOrder(WeightedChoice(array), num_per_epoch, seed)

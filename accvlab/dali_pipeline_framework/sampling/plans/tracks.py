@@ -310,7 +310,7 @@ class ClipUnits(_UnitsOfClips):
 
 
 class ClipSequenceUnits(_UnitsOfClips):
-    """Each unit is a sequence that has clips; its samples are those of its clips, one clip after the other."""
+    """Each unit is a sequence that has clips; its samples are the clips' samples, one clip after the other."""
 
     uniform_length = None
 
