@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of settings: each returns the value in plain Python types, or raises a `SettingError` that says the rule.
+"""Checks of settings: each returns the value in plain Python types, or raises a `SettingError` with the rule.
 
-NumPy scalars and arrays are taken wherever numbers are, ``bool`` never is a number, and what is of another type
-than a setting needs is refused with the rule, too. ``value`` is what was given for the argument ``name``;
-``at_least`` and ``at_most`` are allowed themselves, ``above`` is not; ``advice`` is what the
-message says besides.
+NumPy scalars and arrays are accepted wherever numbers are; a ``bool`` is not a number; a value of the wrong type
+is refused with the rule as well. ``value`` is the value of the argument ``name``. The limits ``at_least`` and
+``at_most`` are allowed values, ``above`` is not; ``advice`` is a further sentence of the message.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ import numpy as np
 from .errors import SettingError, error_that_is_also
 
 _MOST_CHARACTERS = 200
-_MOST_ELEMENTS = 2**20  # of what does not tell how many it has, and may never end
+_MOST_ELEMENTS = 2**20  # of an iterable without a length, which may never end
 _T = TypeVar("_T")
 
-MOST_SAMPLES = 2**62  # so that positions, also some way behind the last sample, stay within int64
+MOST_SAMPLES = 2**62  # so that positions, also some way after the last sample, stay within int64
 MOST_IN_BATCH = 2**24  # DALI reserves some 200 bytes for each sample that a batch may have
 
 
@@ -45,7 +44,7 @@ def whole_number(
         rule = f"at most {_written(at_most)}"
     else:
         return number
-    raise SettingError(f"`{name}` must be {rule}, got {shown(value)}. {advice}".rstrip())
+    raise setting_error(name, rule, value, advice)
 
 
 def number(
@@ -67,7 +66,7 @@ def number(
     is_above = above == -math.inf or (real is not None and above < real)
     if real is None or not is_number or not is_above or not at_least <= real <= at_most:
         rule = _rule_of_numbers(at_least, at_most, above, may_be_infinite or may_be_nan)
-        raise SettingError(f"`{name}` must be {rule}, got {shown(value)}. {advice}".rstrip())
+        raise setting_error(name, rule, value, advice)
     return real
 
 
@@ -85,14 +84,14 @@ def number_range(
     above: float = -math.inf,
     may_be_infinite: bool = False,
 ) -> tuple[float, float]:
-    """Check the least and the greatest of the numbers that may be drawn or kept: a list, tuple or array of two."""
+    """Check the bounds of a range, least and greatest: a list, tuple or array of two numbers."""
     reals = _reals(value)
     least, greatest = reals if reals is not None and len(reals) == 2 else (math.nan, math.nan)
     is_allowed = may_be_infinite or (math.isfinite(least) and math.isfinite(greatest))
     if not is_allowed or not at_least <= least <= greatest <= at_most or not above < least:
         lower = f"{above:g} < " if above != -math.inf else "" if at_least == -math.inf else f"{at_least:g} <= "
         upper = "" if at_most == math.inf else f" <= {at_most:g}"
-        raise SettingError(f"`{name}` must be two numbers, {lower}least <= greatest{upper}, got {shown(value)}.")
+        raise setting_error(name, f"two numbers, {lower}least <= greatest{upper}", value)
     return least, greatest
 
 
@@ -110,9 +109,9 @@ def number_list(
     Args:
         value: What was given.
         name: Name of the argument.
-        what: What it must be, e.g. "three numbers".
+        what: The rule for the message, e.g. "three numbers".
         count: How many there must be; None for at least one.
-        may_be_one: Whether one number may stand for a list of it.
+        may_be_one: Whether one number is accepted in place of a list.
         is_finite: Whether all must be finite.
     """
     reals = _reals(value)
@@ -121,7 +120,7 @@ def number_list(
         reals = None if one is None else (one,)
     is_wrong = math.isnan if not is_finite else lambda real: not math.isfinite(real)
     if not reals or len(reals) != (count or len(reals)) or any(map(is_wrong, reals)):
-        raise SettingError(f"`{name}` must be {what}, got {shown(value)}.")
+        raise setting_error(name, what, value)
     return reals
 
 
@@ -135,7 +134,7 @@ def whole_number_list(
     wholes = [_whole(each) for each in given or ()]
     kept = tuple(whole for whole in wholes if whole is not None and whole >= at_least)
     if len(kept) != count or len(wholes) != count:
-        raise SettingError(f"`{name}` must be {what}, got {shown(value)}.")
+        raise setting_error(name, what, value)
     return kept
 
 
@@ -143,13 +142,13 @@ def index_in(value: object, name: str, size: int) -> int:
     """Check an index into something of a size, in [0, size - 1]; else it is also an IndexError."""
     index = _whole(value)
     if index is None or not 0 <= index < size:
-        message = f"`{name}` must be in [0, {size - 1}], got {shown(value)}."
-        raise error_that_is_also(SettingError, (IndexError,), message)
+        error = setting_error(name, f"in [0, {size - 1}]", value)
+        raise error_that_is_also(SettingError, (IndexError,), str(error))
     return index
 
 
 def check_shard(shard_id: object, num_shards: object) -> tuple[int, int]:
-    """Check which one of how many shards."""
+    """Check the number of a shard, and the number of shards."""
     shards = whole_number(num_shards, "num_shards", at_least=1)
     shard = whole_number(shard_id, "shard_id", at_least=0)
     if shard >= shards:
@@ -181,9 +180,9 @@ def _real(value: object) -> float | None:
 
 
 def elements(value: object) -> list[Any] | None:
-    """The elements of what has them in an order: a list, an array, a generator; None for others, and for text.
+    """Get the elements of an ordered iterable (a list, an array, a generator); None for others, and for text.
 
-    What does not tell how many it has, such as a generator, may have a million.
+    An iterable without a length, such as a generator, may have a million.
     """
     if isinstance(value, str | bytes | dict | set | frozenset) or not isinstance(value, Iterable):
         return None
@@ -225,18 +224,18 @@ def flag(value: object, name: str) -> bool:
     """Check a yes or no: a ``bool``, or 0 or 1."""
     if isinstance(value, bool | np.bool_) or _whole(value) in (0, 1):
         return bool(value)
-    raise SettingError(f"`{name}` must be True or False, got {shown(value)}.")
+    raise setting_error(name, "True or False", value)
 
 
 def choice(value: object, name: str, allowed: Iterable[_T]) -> _T:
-    """Check one of a few values; returns that one."""
+    """Check that a value is one of a few; returns the known one."""
     known = list(allowed)
     for each in known:
         if _is_same(value, each):
             return each
     texts = [repr(each) if isinstance(each, str) else str(each) for each in known]
     meant = did_you_mean(value, [each for each in known if isinstance(each, str)])
-    raise SettingError(f"`{name}` must be one of {', '.join(texts)}, got {shown(value)}.{meant}")
+    raise setting_error(name, f"one of {', '.join(texts)}", value, meant.strip())
 
 
 def _is_same(value: object, known: object) -> bool:
@@ -252,7 +251,7 @@ def field_name(value: object, name: str) -> str | int:
     """Check the name of a field."""
     checked = _name(value)
     if checked is None:
-        raise SettingError(f"`{name}` must be a name (str or int), got {shown(value)}.")
+        raise setting_error(name, "a name (str or int)", value)
     return checked
 
 
@@ -264,15 +263,14 @@ def field_names(value: object, name: str) -> tuple[str | int, ...]:
     given = [value] if one is not None else elements(value)
     checked = tuple(name for name in map(_name, given or ()) if name is not None)
     if given is None or len(checked) != len(given) or isinstance(value, np.ndarray):
-        raise SettingError(f"`{name}` must be a name (str or int) or a sequence of names, got {shown(value)}.")
+        raise setting_error(name, "a name (str or int) or a sequence of names", value)
     return checked
 
 
 def text(value: object, name: str, *, may_be_empty: bool = False) -> str:
-    """Check a text."""
+    """Check a ``str``."""
     if not isinstance(value, str) or not (value or may_be_empty):
-        rule = "a text" if may_be_empty else "a text that is not empty"
-        raise SettingError(f"`{name}` must be {rule}, got {shown(value)}.")
+        raise setting_error(name, "a text" if may_be_empty else "a text that is not empty", value)
     return str.__str__(value)
 
 
@@ -284,12 +282,12 @@ def file_path(value: object, name: str) -> str:
     except Exception:  # characters that no file name has, or an error of the object's own
         is_path = False
     if not is_path:
-        raise SettingError(f"`{name}` must be the path of a file or folder (str or Path), got {shown(value)}.")
+        raise setting_error(name, "the path of a file or folder (str or Path)", value)
     return str(path)
 
 
 def file_paths(value: object, name: str, what: str = "the path of a file, or several of them") -> tuple[str, ...]:
-    """Check the path of a file or folder, or several, see `file_path`; ``what`` it must be, for the message."""
+    """Check the path of a file or folder, or several, see `file_path`; ``what`` is the rule for the message."""
     if isinstance(value, str | os.PathLike):
         return (file_path(value, name),)
     try:
@@ -298,16 +296,24 @@ def file_paths(value: object, name: str, what: str = "the path of a file, or sev
     except SettingError:
         raise
     except Exception as error:  # an array without axes, or an error of the object's own
-        raise SettingError(f"`{name}` must be {what}, got {shown(value)}, which has no elements.") from error
-    raise SettingError(f"`{name}` must be {what}, got {shown(value)}.")
+        raise setting_error(name, what, value, "It has no elements.") from error
+    raise setting_error(name, what, value)
 
 
 def _name(value: object) -> str | int | None:
     return str.__str__(value) if isinstance(value, str) else _whole(value)
 
 
+def instance(value: object, name: str, cls: type[_T]) -> _T:
+    """Check that a value is an object of a class."""
+    if not isinstance(value, cls):
+        advice = "Create an object of the class." if isinstance(value, type) else ""
+        raise setting_error(name, f"of the class {cls.__name__}", value, advice)
+    return value
+
+
 def valid(check: Callable[..., object], **limits: object) -> Callable[[object, attrs.Attribute[_T], _T], None]:
-    """Make a validator of a field of attrs, whose name is that of the argument, of a check of this module."""
+    """Make a validator of a field of attrs from a check of this module; the argument has the name of the field."""
 
     def validator(instance: object, field: attrs.Attribute[_T], value: _T) -> None:
         check(value, field.name, **limits)
@@ -315,7 +321,7 @@ def valid(check: Callable[..., object], **limits: object) -> Callable[[object, a
     return validator
 
 
-def one_of(alternatives: Any) -> Any:
+def one_of(alternatives: object) -> Callable[[object, attrs.Attribute[_T], _T], None]:
     """Make a validator of a field of attrs for one of the values of a ``Literal``."""
     return valid(choice, allowed=get_args(alternatives))
 
@@ -323,8 +329,13 @@ def one_of(alternatives: Any) -> Any:
 # --- texts of messages ----------------------------------------------------------------------------------
 
 
+def setting_error(name: str, rule: str, value: object, advice: str = "") -> SettingError:
+    """Make the error for an argument that breaks a rule: "`size` must be <rule>, got <value>. <advice>"."""
+    return SettingError(f"`{name}` must be {rule}, got {shown(value)}. {advice}".rstrip())
+
+
 def shown(value: object) -> str:
-    """Write a value for a message: its ``repr``, cut where it is long; its type, where it has no ``repr``."""
+    """Write a value for a message: its ``repr``, cut where it is long; its type, where ``repr`` fails."""
     try:
         written = repr(value)
     except Exception as error:  # an object's own; also an int of more digits than Python writes
@@ -340,14 +351,14 @@ def listed(values: Iterable[object], most: int = 20) -> str:
 
 
 def bullets(values: Iterable[object], most: int = 20) -> str:
-    """Write values one below the other, each after ``-``; at most ``most`` of them, then how many more."""
+    """Write values as a list with ``-``, one per line; at most ``most`` of them, then how many more."""
     texts = [str(value) for value in values]
     left_out = [f"and {len(texts) - most} more"] if len(texts) > most else []
     return "\n".join(f"  - {each}" for each in [*texts[:most], *left_out])
 
 
 def did_you_mean(name: object, known: Iterable[str | int], least_similarity: float = 0.6) -> str:
-    """Ask for the name that is closest to a wrong one: `` Did you mean 'image'?``; empty where none is close.
+    """Suggest the name that is closest to a wrong one: `` Did you mean 'image'?``; empty where none is close.
 
     The right text in the wrong type counts as close: ``0`` for ``'0'``.
     """

@@ -65,7 +65,7 @@ def _add_ledger_command(commands: Any) -> None:
     )
     parser: argparse.ArgumentParser = commands.add_parser("ledger", help=about, description=about)
     parser.add_argument("files", metavar="FILES", nargs="+", type=Path, help="ledgers, or folders of them")
-    parser.add_argument("--samples", type=int, help="samples of the data set, where the ledgers do not tell")
+    parser.add_argument("--samples", type=int, help="samples of the data set, where the ledgers do not have it")
     parser.add_argument("--epochs", type=int, nargs="+", help="only these epochs")
     parser.set_defaults(run=_certify)
 

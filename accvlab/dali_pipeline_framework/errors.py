@@ -24,14 +24,14 @@ situation, so ``except KeyError`` and the like keep working::
     ├── WorkerStartError         (RuntimeError)                   the worker processes could not be started
     ├── GraphError               (RuntimeError)                   an operator failed on a batch, or a step that
     │                                                             treats nodes of the graph as arrays
-    ├── OutputError              (RuntimeError)                   a batch cannot be handed out as asked for
-    ├── DeviceError              (RuntimeError)                   a GPU is asked for and not usable, or has failed
-    ├── TooManyFailedError       (RuntimeError)                   more samples have failed than may
+    ├── OutputError              (RuntimeError)                   a batch cannot be returned as requested
+    ├── DeviceError              (RuntimeError)                   a GPU is requested and not usable, or has failed
+    ├── TooManyFailedError       (RuntimeError)                   more samples have failed than allowed
     ├── QuarantineError          (ValueError)                     a list of failed samples cannot be used
     ├── StateError               (ValueError)                     the state of a loader cannot be used
     ├── FileError                (OSError)                        a file or folder of a data set cannot be read
-    ├── VideoError               (ValueError, RuntimeError)       a file is no video, is damaged, or is not as said
-    ├── NothingFedError          (RuntimeError)                   an input was asked for more than it was fed
+    ├── VideoError               (ValueError, RuntimeError)       a file is not a video, or is damaged
+    ├── NothingFedError          (RuntimeError)                   an input has delivered all that it was fed
     ├── ClosedError              (RuntimeError)                   the pipeline, iterator or stream was closed
     └── NotSupportedError        (AttributeError, RuntimeError)   a part of a foreign interface we do not have
 """
@@ -94,7 +94,7 @@ class UnknownArgumentError(SettingError, TypeError):
 class MissingPackageError(SettingError, ModuleNotFoundError):
     """A package that is needed cannot be imported; the message says how to install it.
 
-    It is never taken for a fault of a sample: also where samples that fail are skipped, it ends the run.
+    It never counts as a fault of a sample: it ends the run, also where failing samples are skipped.
     """
 
 
@@ -113,9 +113,9 @@ class FormatProblem:
 
     Attributes:
         message: The rule, what was got, and what to do.
-        path: Field that it is about, as a tuple of names; None where it is about no single field.
+        path: The field, as a tuple of names; None for a problem of several fields.
         step: The processing step that found it, None while that is not known.
-        error_type: Exception class that ``except`` clauses for this problem use.
+        error_type: Exception class that ``except`` clauses use for this problem.
     """
 
     message: str
@@ -150,7 +150,7 @@ class SourceError(FrameworkError, RuntimeError):
     """A worker failed while it loaded a sample.
 
     Attributes:
-        sample_index: Index of the sample in the data set, or None where the input does not tell it.
+        sample_index: Index of the sample in the data set, or None where it is not known.
         original_type: Name of the exception's type as raised in the worker, e.g. ``"FileNotFoundError"``.
         worker_traceback: The traceback as formatted in the worker.
         worker: Number of the worker process, from 0; None where it happened in this process.
@@ -163,11 +163,11 @@ class SourceError(FrameworkError, RuntimeError):
 
 
 class WorkerDiedError(FrameworkError, RuntimeError):
-    """A worker process ended unexpectedly (killed, out of memory, crashed), or stood still and was ended.
+    """A worker process ended unexpectedly (killed, out of memory, crashed), or hung and was ended.
 
     Attributes:
-        loading: What such workers were loading, as far as that is known: indices in the data set (None where the
-            input does not tell) by epoch, batch and slot.
+        loading: The samples that such workers were loading, as far as known: indices in the data set (None where
+            the index is not known) by epoch, batch and slot.
     """
 
     loading: Mapping[tuple[int, int, int], int | None] = MappingProxyType({})
@@ -182,17 +182,17 @@ class WorkerStartError(FrameworkError, RuntimeError):
     """The worker processes could not be started.
 
     Attributes:
-        was_killed: Whether a signal has ended one of them, so that another try may succeed.
+        was_killed: Whether a signal has ended one of them, so that another attempt may succeed.
     """
 
     was_killed: bool = False
 
 
 class GraphError(FrameworkError, RuntimeError):
-    """An operator of the graph failed on a batch; or a step did that took nodes of the graph for arrays.
+    """An operator of the graph failed on a batch; or a step failed that treats nodes of the graph as arrays.
 
     Attributes:
-        sample_indices: Indices in the data set of the samples to blame, as far as they could be found out.
+        sample_indices: Indices in the data set of the samples that caused it, as far as known.
     """
 
     sample_indices: tuple[int, ...] = ()
@@ -213,13 +213,13 @@ class QuarantineError(FrameworkError, ValueError):
 
 
 class OutputError(FrameworkError, RuntimeError):
-    """A batch cannot be handed out in the form that was asked for."""
+    """A batch cannot be returned in the form that was requested."""
 
 
 class DeviceError(FrameworkError, RuntimeError):
-    """A GPU is asked for and is not usable; or it has failed, e.g. its memory ran out.
+    """A GPU is requested and is not usable; or it has failed, e.g. its memory ran out.
 
-    It is never taken for a fault of a sample: also where samples that fail are skipped, it is raised.
+    It never counts as a fault of a sample: it is raised also where failing samples are skipped.
     """
 
 
@@ -227,7 +227,7 @@ class StateError(FrameworkError, ValueError):
     """The state of a loader cannot be used: it is damaged, or belongs to other data or another order.
 
     Attributes:
-        differences: What differs, one line each; empty where the state cannot be read at all.
+        differences: The differences, one line each; empty where the state cannot be read at all.
     """
 
     differences: tuple[str, ...] = ()
@@ -238,11 +238,11 @@ class FileError(FrameworkError, OSError):
 
 
 class VideoError(FrameworkError, ValueError, RuntimeError):
-    """A file is not a video, is damaged or incomplete, or is not what it says that it is."""
+    """A file is not a video, is damaged or incomplete, or does not match its header."""
 
 
 class NothingFedError(FrameworkError, RuntimeError):
-    """An input that the user feeds was asked for more than it was fed; it can be fed and asked again."""
+    """An input that the user feeds has delivered all data; after it is fed, the request can be repeated."""
 
 
 class ClosedError(FrameworkError, RuntimeError):
@@ -298,8 +298,12 @@ def error_that_is_also(
         return error_class(message)
 
 
-def file_error(what: str, error: Exception) -> FrameworkError:
-    """Make the `FileError` of something that failed, ``what: reason.``; it is also of the class of an OSError."""
-    reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+def reason_of(error: BaseException) -> str:
+    """Get the text of an error; of an OSError without its number and path."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+
+
+def file_error(what: str, error: Exception, error_class: type[FrameworkError] = FileError) -> FrameworkError:
+    """Make the error of a failed operation, ``what: reason.``; it is also of the class of an OSError."""
     also = [type(error)] if isinstance(error, OSError) else []
-    return error_that_is_also(FileError, also, f"{what}: {reason.rstrip('.')}.")
+    return error_that_is_also(error_class, also, f"{what}: {reason_of(error).rstrip('.')}.")

@@ -38,7 +38,7 @@ def with_short_traceback(function: _Function) -> _Function:
 
 
 def construct_with_short_traceback(cls: type) -> None:
-    """Decorate the constructor that a class of this package defines, not those of the user's classes."""
+    """Decorate the constructor of a class of this package, but not of the user's classes."""
     if "__init__" in vars(cls) and cls.__module__.startswith(_NAMESPACE):
         cast(Any, cls).__init__ = with_short_traceback(cast(Any, cls).__init__)
 

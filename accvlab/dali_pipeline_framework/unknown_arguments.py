@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments that a class passes on, and those that it does not have: the error names the one that is meant."""
+"""Errors for unknown arguments of a class, which suggest the right one; signatures of passed-on arguments."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ def explains_unknown_arguments(counterparts: Mapping[str, str | None] | None = N
     """Decorate an ``__init__``, or a class, so that the error for an unknown argument names the one meant.
 
     Args:
-        counterparts: Arguments that other libraries have, and those that take their place here; None for one that
-            is not needed.
+        counterparts: Arguments of other libraries, and their replacements here; None for one that is not needed.
     """
 
     def decorate(init: _Init) -> _Init:
@@ -58,7 +57,7 @@ def has_settings(settings: type, taker: Callable[..., Any]) -> Callable[[_Init],
 
     Args:
         settings: A ``TypedDict`` of them.
-        taker: What they are passed on to: its signature tells their defaults.
+        taker: The callable that gets them; its signature has their defaults.
     """
 
     def decorate(init: _Init) -> _Init:

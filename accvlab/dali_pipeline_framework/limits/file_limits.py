@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The most that a file may have, or may become when it is read.
+"""Limits on the size of files, and on their size after unpacking.
 
-A table of 100 kilobytes can be unpacked to gigabytes. So what a file claims is looked at first.
+A table of 100 kilobytes can be unpacked to gigabytes. So the size that a file claims is checked first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..errors import SettingError
 
 
 class FileTooLargeError(OSError):
-    """A file has more than it may."""
+    """A file exceeds a limit."""
 
 
 class Limit:
@@ -39,19 +39,19 @@ class Limit:
         """Set the limit, for this process and the workers that it starts afterwards.
 
         Raises:
-            SettingError: It is no whole number of at least 1.
+            SettingError: It is not a whole number of at least 1.
         """
         self.most = whole_number(count, "count", at_least=1)
 
     def excess(self, count: int, what: str) -> str:
-        """Say that something has more than may be, in words like ``"it has {} bytes"``; empty where it has not."""
+        """Describe a count above the limit, in words like ``"it has {} bytes"``; empty where it is not above."""
         if count <= self.most:
             return ""
         advice = f"Where it is meant, raise the limit: `limits.{self._setter}`"
         return f"{what.format(count)}, more than the limit of {self.most}. {advice}"
 
     def require(self, count: int, what: str) -> None:
-        """Raise a `FileTooLargeError` where something has more than may be, see `excess`."""
+        """Raise a `FileTooLargeError` where a count is above the limit, see `excess`."""
         excess = self.excess(count, what)
         if excess:
             raise FileTooLargeError(errno.EFBIG, excess)
@@ -61,7 +61,7 @@ FILE_BYTES: Final = Limit(1 << 33, "set_most_file_bytes")
 """Bytes of a file that is read as a whole."""
 
 UNPACKED_BYTES: Final = Limit(1 << 31, "set_most_unpacked_bytes")
-"""Bytes that what is compressed may become: a file in an archive, a table, a batch of records of a log."""
+"""Bytes of compressed data after unpacking: a file in an archive, a table, a batch of records of a log."""
 
 IMAGE_PIXELS: Final = Limit(1 << 28, "set_most_image_pixels")
 """Pixels of an image, height times width."""
@@ -85,11 +85,11 @@ def set_all_limits(counts: Iterable[int]) -> None:
 
 
 def opened_file(path: str | os.PathLike[str], *, is_limited: bool = True) -> tuple[int, os.stat_result]:
-    """Open a local file for reading: its descriptor, and what the system says of it.
+    """Open a local file for reading; returns its descriptor and status.
 
     Raises:
-        OSError: It cannot be opened, is too large (`FileTooLargeError`), or is no regular file: to read a pipe
-            could take indefinitely.
+        OSError: It cannot be opened, is too large (`FileTooLargeError`), or is not a regular file: reading a pipe
+            could block indefinitely.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would block
     try:
@@ -116,7 +116,7 @@ def read_table(path: str | os.PathLike[str], encoding: str = "utf-8") -> str:
 
     Raises:
         OSError: See `open_table`.
-        UnicodeDecodeError: It is no such text.
+        UnicodeDecodeError: It is not text of this encoding.
     """
     with io.TextIOWrapper(open_table(path), encoding=encoding) as file:
         return file.read()
@@ -126,8 +126,8 @@ def parse_json(text: str | bytes) -> Any:
     """Parse JSON.
 
     Raises:
-        ValueError: It is none (a `json.JSONDecodeError` where a place in it is wrong), or its values are nested
-            too deep.
+        ValueError: It is not JSON (a `json.JSONDecodeError` with the position), or its values are nested too
+            deep.
     """
     try:
         return json.loads(text)
@@ -136,21 +136,21 @@ def parse_json(text: str | bytes) -> Any:
 
 
 _MOST: Final = 1024
-# What a worker takes at least, next to what all share: one that only hands on numbers, without PyTorch.
+# Memory of a worker at least, next to the shared memory: of one that only passes on numbers, without PyTorch.
 _FORKED_BYTES: Final = 8 * 2**20
 _OWN_BYTES: Final = 48 * 2**20
 
 
 def is_start_method(value: object) -> TypeGuard[str]:
-    """Whether it is a way to start processes."""
+    """Whether a value is a start method of processes."""
     return isinstance(value, str) and str.__str__(value) in ("fork", "spawn", "forkserver")
 
 
 def checked_worker_count(value: object, name: str, start_method: object, *, at_least: int = 0) -> int:
-    """Check a number of worker processes: at most 1024, and as many as the memory could hold at all.
+    """Check a number of worker processes: at most 1024, and as many as fit into the memory.
 
     Raises:
-        SettingError: It is no whole number of at least ``at_least``, or larger than that.
+        SettingError: It is not a whole number of at least ``at_least``, or too large.
     """
     count = whole_number(value, name, at_least=at_least)
     least_bytes = (
@@ -169,7 +169,7 @@ def checked_worker_count(value: object, name: str, start_method: object, *, at_l
 
 
 def all_memory() -> int:
-    """Bytes of memory that this process could have at most: those of the machine, or of its control group."""
+    """Get the bytes of memory that this process could have at most: of the machine, or of its control group."""
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     with contextlib.suppress(OSError, ValueError):  # "max" where there is no limit
         found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))

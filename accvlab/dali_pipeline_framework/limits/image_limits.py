@@ -33,8 +33,8 @@ def claimed_size(encoded: npt.NDArray[np.uint8]) -> tuple[int, int] | None:
         encoded: ``(num_bytes,)`` uint8: JPEG or PNG; with Pillow also BMP, TIFF, PNM or JPEG 2000.
 
     Returns:
-        Height and width in pixels as stored; None for other files, and for those that are damaged there, which no
-        decoder takes.
+        Height and width in pixels as stored; None for other files, and for files with a damaged header, which no
+        decoder accepts.
     """
     if encoded.ndim != 1:
         return None
@@ -53,7 +53,7 @@ def claimed_size(encoded: npt.NDArray[np.uint8]) -> tuple[int, int] | None:
 
 
 def decoded_already(image: npt.NDArray[np.generic]) -> str:
-    """Say that what is to be decoded is an array of pixels; empty where it may be the bytes of a file."""
+    """Explain that an image to decode is an array of pixels already; empty where it may be the bytes of a file."""
     if image.ndim == 1:
         return ""
     return (
@@ -63,7 +63,7 @@ def decoded_already(image: npt.NDArray[np.generic]) -> str:
 
 
 def _jpeg(content: memoryview) -> tuple[int, int] | None:
-    """The size in the frame header; of several, of which decoders may take either, the largest of each axis."""
+    """Read the size in the frame header; of several, any of which may be decoded, the largest of each axis."""
     found: tuple[int, int] | None = None
     position, size = 2, len(content)
     while position + 4 <= size:
@@ -98,7 +98,7 @@ def _png(content: memoryview) -> tuple[int, int]:
 
 
 def _by_pillow(content: memoryview, name: str) -> tuple[int, int] | None:
-    """The size as Pillow reads it; None where it is not installed, or refuses the file."""
+    """Read the size with Pillow; None without Pillow, or where it refuses the file."""
     try:
         from PIL import Image
     except ImportError:
@@ -116,11 +116,11 @@ def array_header(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Read the header of a ``.npy`` file, of version 1.0 of the format, up to its data.
 
     Returns:
-        Shape and type that it claims; whether there are data for them is not looked at.
+        Shape and type that it claims; the size of the data is not checked.
 
     Raises:
         OSError: It cannot be read.
-        ValueError: It is no such header.
+        ValueError: It is not a valid header.
     """
     try:
         version = np.lib.format.read_magic(file)
@@ -135,12 +135,12 @@ def array_header(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def too_many_pixels(height: int, width: int) -> str:
-    """Say how large an image is, and how large it may be, as part of a sentence; empty where it may be."""
+    """Describe the excess of an image over the limit, as part of a sentence; empty where there is none."""
     return IMAGE_PIXELS.excess(height * width, f"{width} x {height} pixels")
 
 
-def too_large(encoded: npt.NDArray[Any]) -> str:
-    """Say why an image file, ``(num_bytes,)``, is not decoded, as part of a sentence; empty where it may be."""
+def too_large(encoded: npt.NDArray[np.uint8]) -> str:
+    """Explain why an image file, ``(num_bytes,)``, is too large, as part of a sentence; empty where it is not."""
     size = claimed_size(encoded)
     if size is None:
         return ""

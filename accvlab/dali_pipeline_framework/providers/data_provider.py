@@ -6,7 +6,7 @@ from __future__ import annotations
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import FieldValueError, NotSupportedError, SettingError
 from ..sample_data import SampleDataGroup
@@ -24,15 +24,15 @@ class _ReadBlueprint:
         self.provider = weakref.ref(provider)
         self.blueprint = blueprint_of(provider).get_empty_like_self()  # the provider may change its own
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(None), ()
 
 
 class DataProvider(ABC):
     """Random access to the samples of a data set, and their format.
 
-    A provider is written for a data set *and* a use: its blueprint says which fields a sample of this
-    training has. It knows nothing of order, batches, shards or workers.
+    A provider is written for a data set *and* a use: its blueprint has the fields of a sample of this training. It
+    does not depend on order, batches, shards or workers.
 
     Each worker process has a copy. With spawned workers the provider is pickled, so keep what it holds
     small (a path instead of a table), and open files, memory maps and databases on first use.
@@ -56,17 +56,17 @@ class DataProvider(ABC):
         """Get the number of samples in the data set."""
 
     def __len__(self) -> int:
-        """Get the number of samples in the data set, as data sets of PyTorch tell theirs."""
+        """Get the number of samples in the data set, as for data sets of PyTorch."""
         return self.get_number_of_samples()
 
-    def __getitems__(self, sample_indices: Sequence[int]) -> list[Any]:
+    def __getitems__(self, sample_indices: Sequence[int]) -> list[object]:
         """Refuse to load for a loader of PyTorch, which calls this method before it requests single items.
 
-        Accelerate's ``skip_first_batches``, which the Trainer of Hugging Face calls where it continues, makes such
-        a loader of the data set of a loader of this package, without its steps.
+        Accelerate's ``skip_first_batches``, which the Trainer of Hugging Face calls to resume a training, makes
+        such a loader from the data set of a loader of this package, without its steps.
 
         Raises:
-            NotSupportedError: The provider does not define how single items are got.
+            NotSupportedError: The provider does not define ``__getitem__``.
         """
         get_item = getattr(type(self), "__getitem__", None)
         if get_item is not None:
@@ -78,7 +78,7 @@ class DataProvider(ABC):
         )
 
     def __bool__(self) -> bool:
-        """Tell that there is a data set, also where it is empty."""
+        """Return True: a provider without samples is still a provider."""
         return True
 
     @property
@@ -90,7 +90,7 @@ class DataProvider(ABC):
         """Make an empty sample of the blueprint, for `get_data` to fill.
 
         The blueprint is read once, by the first call; copies of the provider, also those in spawned workers, read
-        their own. So all that it depends on must be set before the first sample.
+        their own. So attributes that it depends on must be set before the first sample.
 
         Raises:
             FieldValueError: The blueprint is not a `SampleDataGroup`. A loader made after a change of the
@@ -114,7 +114,7 @@ class DataProvider(ABC):
             seed: For the choice of others.
 
         Returns:
-            What each rule has found (`testing.Finding`).
+            The findings of each rule (`testing.Finding`).
         """
         return ()
 
@@ -126,7 +126,7 @@ class DataProvider(ABC):
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
         """Load the samples of a batch, one after the other, each when it is requested.
 
-        The inputs of this package call it in place of `get_data` where `loads_batches` says so. Override both
+        The inputs of this package call it in place of `get_data` where `loads_batches` is True. Override both
         where samples of a batch can share work, as overlapping sequences of frames do. A sample of `get_data` must
         be usable in any batch too: samples of a batch that failed are loaded again, each alone.
 
@@ -134,8 +134,8 @@ class DataProvider(ABC):
         the slots on.
 
         Args:
-            sample_indices: Samples of one batch, in its order; one may be there several times. They are all of the
-                batch, or those that a wrapping provider takes from this one.
+            sample_indices: Samples of one batch, in its order, possibly with repetitions: all of the batch, or
+                those that a wrapping provider takes from this one.
             slots: Position of each sample in the whole batch, ascending.
 
         Returns:
@@ -145,16 +145,27 @@ class DataProvider(ABC):
         return map(self.get_data, sample_indices)
 
 
+class BlueprintProvider(DataProvider, ABC):
+    """A data provider that makes its blueprint once, in the constructor."""
+
+    _blueprint: SampleDataGroup
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        """Blueprint of a sample, see the class."""
+        return self._blueprint.get_empty_like_self()
+
+
 def blueprint_of(provider: DataProvider) -> SampleDataGroup:
-    """Read a blueprint; a `FieldValueError` where it is none, or not the one that `new_sample` has read."""
+    """Read a blueprint; a `FieldValueError` where it is invalid, or differs from the one of `new_sample`."""
     blueprint, name = provider.sample_data_structure, f"{type(provider).__name__}.sample_data_structure"
     if not isinstance(blueprint, SampleDataGroup):
         raise FieldValueError(f"{name} must be a SampleDataGroup, got {type(blueprint).__name__}.")
     read = getattr(provider, "_read_blueprint", None)
     if read is not None and read.provider() is provider and read.blueprint.format != blueprint.format:
         raise FieldValueError(
-            f"{name} must not change after the first `new_sample()`, which has read it for all samples. Set what "
-            f"it depends on before, or in a copy (`copy.copy`) of the provider. What has changed:\n"
+            f"{name} must not change after the first `new_sample()`, which has read it for all samples. Change "
+            f"the provider before, or a copy (`copy.copy`) of it. The changes:\n"
             f"{describe_difference(read.blueprint.format, blueprint.format)}"
         )
     return blueprint
@@ -163,10 +174,10 @@ def blueprint_of(provider: DataProvider) -> SampleDataGroup:
 _LONGEST = 400
 
 
-def summary(value: Any) -> str:
-    """Say what an object is, in one line of at most 400 characters: its ``repr`` where it has one of its own.
+def summary(value: object) -> str:
+    """Describe an object in one line of at most 400 characters: its ``repr``, where its class defines one.
 
-    Otherwise its class is named, and for a data set the number of samples given.
+    Otherwise the name of its class, and the number of samples of a data set.
     """
     if any("__repr__" in cls.__dict__ for cls in type(value).__mro__ if cls is not object):
         text = " ".join(repr(value).split())
@@ -178,7 +189,7 @@ def summary(value: Any) -> str:
 
 
 def check_number_of_samples(provider: DataProvider) -> int:
-    """Number of samples of a data set, or a `SettingError` where there is none."""
+    """Get the number of samples of a data set; a `SettingError` where there is none."""
     if isinstance(provider, type):
         raise SettingError(f"The data provider must be an object, got the class {provider.__name__}.")
     if not hasattr(provider, "get_number_of_samples"):
@@ -186,8 +197,8 @@ def check_number_of_samples(provider: DataProvider) -> int:
         raise SettingError(f"The data provider must be a DataProvider, got {type(provider).__name__}. {advice}")
     count = provider.get_number_of_samples()
     if count < 1:
-        told = f"{type(provider).__name__}.get_number_of_samples() returned {count}"
-        raise SettingError(f"The data set is empty: {told}. Check its path and filters.")
+        found = f"{type(provider).__name__}.get_number_of_samples() returned {count}"
+        raise SettingError(f"The data set is empty: {found}. Check its path and filters.")
     return int(count)
 
 

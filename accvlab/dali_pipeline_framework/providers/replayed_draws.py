@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws that are not drawn, but come with the samples: from records of draws that were made before."""
+"""Recorded draws that are delivered with the samples, in place of new ones."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, SupportsIndex
+from typing import SupportsIndex
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 
 from ..checks import index_in
 from ..draws.random_draws import DrawRecord, PlannedDraw, problem_of_draw
 from ..errors import FieldValueError, SettingError
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, LeafFormat, SampleDataGroup, format_error
+from ..sample_data.conversion import FlatSample, field_error
 from ..sample_data.dtypes import get_dali_type_for_numpy_type
 from ..sample_data.names import Name, format_path
 from .data_provider import DataProvider
@@ -23,8 +25,8 @@ from .sample_loading import next_sample, rename_sample
 class ReplayedDrawsProvider(DataProvider):
     """Samples of another provider, each with the record of the draws that were made for it.
 
-    For a pipeline with ``replay_draws``, which takes them instead of drawing. The same sample may be there
-    several times, with different records.
+    For a pipeline with ``replay_draws``, which uses them instead of drawing. The same sample may occur several
+    times, with different records.
 
     Example::
 
@@ -38,7 +40,7 @@ class ReplayedDrawsProvider(DataProvider):
     def __init__(
         self,
         provider: DataProvider,
-        records: Sequence[Mapping[str, Any]],
+        records: Sequence[Mapping[str, npt.ArrayLike]],
         sample_indices: Sequence[SupportsIndex] | None = None,
         *,
         name: Name = "draws",
@@ -131,8 +133,8 @@ class ReplayedDrawsProvider(DataProvider):
     def describe_sample(self, sample_index: int) -> str:
         """Say where the sample of a record comes from."""
         index = self._index_of(sample_index)
-        told = self._provider.describe_sample(index)
-        return f"sample {index} of the data set{': ' if told else ''}{told}"
+        described = self._provider.describe_sample(index)
+        return f"sample {index} of the data set{': ' if described else ''}{described}"
 
     def _index_of(self, sample_index: int) -> int:
         return self._indices[index_in(sample_index, "sample_index", len(self._records))]
@@ -144,7 +146,7 @@ class ReplayedDrawsProvider(DataProvider):
         return group
 
 
-def _checked_records(records: Sequence[Mapping[str, Any]], group: Name) -> list[DrawRecord]:
+def _checked_records(records: Sequence[Mapping[str, npt.ArrayLike]], group: Name) -> list[DrawRecord]:
     first = records[0]
     checked: list[DrawRecord] = []
     for number, record in enumerate(records):
@@ -157,14 +159,13 @@ def _checked_records(records: Sequence[Mapping[str, Any]], group: Name) -> list[
         for name in first:
             value = record[name]
             if not isinstance(value, np.ndarray | np.generic):
-                rule = f"record {number} must hold an array, got {type(value).__name__}"
-                raise FieldValueError(f"{format_path((group, name))}: {rule}.")
+                got = type(value).__name__
+                raise field_error((group, name), f"record {number} must hold an array, got {got}.")
             arrays[name] = np.array(value)
             like = checked[0][name] if checked else arrays[name]
             if (like.shape, like.dtype) != (value.shape, value.dtype):
-                rule = "all records must hold the same shape and dtype"
                 got = f"{like.shape} {like.dtype} in record 0 and {value.shape} {value.dtype} in record {number}"
-                raise FieldValueError(f"{format_path((group, name))}: {rule}, got {got}.")
+                raise field_error((group, name), f"all records must hold the same shape and dtype, got {got}.")
         checked.append(arrays)
     return checked
 
@@ -202,7 +203,7 @@ class ReplayedDraws:
     """The fields of a flat sample that are recorded draws.
 
     Attributes:
-        fields: Per draw its flat position and path, and what it must be.
+        fields: Per draw its flat position, its path, and its declaration.
     """
 
     fields: tuple[tuple[int, FieldPath, PlannedDraw], ...]
@@ -217,7 +218,7 @@ class ReplayedDraws:
             raise SettingError(f"Recorded draws must be loaded by a callable or an iterable, but {got}.")
         return cls(tuple((positions[path], path, planned) for path, planned in zip(paths, draws, strict=True)))
 
-    def problems(self, arrays: Sequence[Any]) -> list[str]:
-        """Say which draws of a sample cannot have been drawn, one line each."""
+    def problems(self, arrays: FlatSample) -> list[str]:
+        """List the draws of a sample that cannot have been drawn, one line each."""
         found = [(path, problem_of_draw(planned, arrays[position])) for position, path, planned in self.fields]
         return [f"  - {format_path(path)}: {problem}" for path, problem in found if problem is not None]

@@ -4,19 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn, cast
+from typing import NoReturn, cast
 
 from ..errors import FieldValueError
 from ..sample_data import GroupFormat, SampleDataGroup
+from ..sample_data.conversion import FlatSample
 from ..sample_data.formats import describe_difference
 from .data_provider import DataProvider, blueprint_of
 
 
 def input_blueprint(provider: DataProvider) -> SampleDataGroup:
-    """Blueprint of a provider, as a copy with mappings switched off.
+    """Get the blueprint of a provider, as a copy with mappings switched off.
 
-    In the graph the values of mapped fields are numbers already. The copy keeps a provider that hands out
-    the same blueprint object each time from losing its mappings.
+    In the graph the values of mapped fields are numbers already. It is a copy, since a provider may return the
+    same object each time, whose mappings must stay.
     """
     blueprint = blueprint_of(provider).get_empty_like_self()
     blueprint.set_apply_mapping(False)
@@ -27,27 +28,27 @@ class SampleLoader:
     """Loads samples of a provider as flat tuples. The expected format is read once per process."""
 
     def __init__(self, provider: DataProvider) -> None:
-        """Hold on to the provider; nothing is read yet."""
+        """Set the provider; nothing is read yet."""
         self.provider = provider
         self._format: GroupFormat | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {"provider": self.provider, "_format": None}
 
-    def load(self, sample_index: int) -> tuple[Any, ...]:
+    def load(self, sample_index: int) -> FlatSample:
         """Load a sample. An exception carries the index as ``sample_index_in_data_set`` and as a note."""
         try:
             return self._flat(self.provider.get_data(sample_index), "get_data({})", sample_index)
         except BaseException as error:  # e.g. a panic of an extension written in Rust
             self._raise_named(error, f"get_data({sample_index})", sample_index)
 
-    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[FlatSample]:
         """Load all samples of a batch, with their numbers in it, one after the other; see `load`."""
         if getattr(self.provider, "loads_batches", False):
             return self._load_together(sample_indices, slots)
         return map(self.load, sample_indices)
 
-    def _load_together(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+    def _load_together(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[FlatSample]:
         samples: Iterator[SampleDataGroup] | None = None
         for number, sample_index in enumerate(sample_indices):
             call = f"load_batch of {len(sample_indices)} samples, for sample {number},"
@@ -59,7 +60,7 @@ class SampleLoader:
                 self._raise_named(error, call, sample_index)
             yield flat
 
-    def _flat(self, sample: object, call: str, sample_index: int) -> tuple[Any, ...]:
+    def _flat(self, sample: object, call: str, sample_index: int) -> FlatSample:
         if not isinstance(sample, SampleDataGroup) or sample.format is not self._format:
             self._check(sample, call.format(sample_index))
         return tuple(cast(SampleDataGroup, sample).get_data())
@@ -71,7 +72,7 @@ class SampleLoader:
         if not isinstance(error, StopIteration):
             name_sample(error, sample_index)
             raise error
-        # Passed on, it would end the epoch without a word.
+        # Passed on, it would end the epoch silently.
         stopped = RuntimeError(f"{type(self.provider).__name__}.{call} raised StopIteration")
         name_sample(stopped, sample_index)
         raise stopped from error
@@ -97,9 +98,8 @@ def next_sample(samples: Iterator[SampleDataGroup], provider: DataProvider, what
     try:
         return next(samples)
     except StopIteration as error:
-        rule = "it must deliver as many samples as are requested"
-        problem = f"{type(provider).__name__}.load_batch delivered no sample for {what}"
-        raise RuntimeError(f"{problem}: {rule}.") from error
+        rule = f"{type(provider).__name__}.load_batch must deliver as many samples as are requested"
+        raise RuntimeError(f"{rule}, got none for {what}.") from error
 
 
 def name_sample(error: BaseException, sample_index: int) -> None:

@@ -7,27 +7,31 @@ import dataclasses
 import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 from nvidia.dali import types
 
-from ..checks import listed, shown
+from ..checks import instance, listed, setting_error, shown
 from ..draws.keyed_draws import kept_global_generators, seed_by_sample
 from ..errors import FieldValueError, SettingError
-from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
+from ..sample_data import FieldPath, FieldValue, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.dtypes import get_dali_type_for_numpy_type
 from ..sample_data.names import Name, format_path, format_paths
-from .data_provider import DataProvider
+from .data_provider import BlueprintProvider
 
 _DT = types.DALIDataType
 
+Part: TypeAlias = Any
+"""An item of a data set, or a part of one: a nested structure, an array, a number or a text."""
 
-class TorchDatasetProvider(DataProvider):
-    """The items of a map-style data set of PyTorch: anything with ``__getitem__`` and ``__len__``.
 
-    Items are nested dicts, dataclasses and named tuples, or plain tuples. What is in them becomes:
+class TorchDatasetProvider(BlueprintProvider):
+    """The items of a map-style data set of PyTorch: any object with ``__getitem__`` and ``__len__``.
+
+    Items are nested dicts, dataclasses and named tuples, or plain tuples. Their parts are converted:
 
     ========================================================  ==================================================
     in an item                                                in a sample
@@ -43,16 +47,16 @@ class TorchDatasetProvider(DataProvider):
 
     Other objects are refused, and so is None: leave such a part out of a blueprint, or deliver an empty array.
 
-    The first item shows the format, unless a blueprint gives it. Then values are converted to the types of the
-    blueprint, and what it does not name is left out. All items must have the fields of the format, and where the
-    first item shows it no others; an item that does not is an error that names it and the part. Elements of a list
-    that are sometimes there do not fit it: pad them, or put them into one array. Batches are fetched by
-    ``__getitems__``, where the data set has that. A data set with an attribute ``sequence_lengths`` passes it on.
+    The first item shows the format, unless a blueprint is given. Then values are converted to the types of the
+    blueprint, and parts without a field are left out. All items must have the fields of the format, and where the
+    first item shows it no others; the error for another item names it and the part. Optional elements of a list do
+    not fit: pad them, or put them into one array. Batches are fetched by ``__getitems__``, where the data set has
+    that. An attribute ``sequence_lengths`` of the data set is passed on.
 
-    What the data set does to pixels (decoding, augmentation) it does as before, in the worker processes. Random
-    numbers that it draws from the global generators of Python (``random``), NumPy (``np.random``) and PyTorch (on
-    the CPU) depend on seed, epoch and sample only: a loader has these seeded before each item, or where the data
-    set has ``__getitems__``, before each batch. They are left alone where samples are got without a loader.
+    Decoding and augmentation in the data set run as before, in the worker processes. Random numbers that it draws
+    from the global generators of Python (``random``), NumPy (``np.random``) and PyTorch (on the CPU) depend on
+    seed, epoch and sample only: a loader seeds these generators before each item, or where the data set has
+    ``__getitems__``, before each batch. Without a loader they are not changed.
 
     Example:
         >>> items = [{"image": np.zeros((4, 6, 3), np.uint8), "boxes": np.ones((2, 4), np.float32), "name": "a"}]
@@ -72,14 +76,14 @@ class TorchDatasetProvider(DataProvider):
             blueprint: Format of the samples; None: that of item 0, which is loaded here.
 
         Raises:
-            SettingError: It is no map-style data set, or is empty, or an argument is not what it must be.
+            SettingError: It is not a map-style data set, or is empty, or an argument is not valid.
             FieldValueError: The first item cannot be a sample; the message names the part of it.
         """
         if isinstance(dataset, type) or not all(hasattr(dataset, name) for name in ("__getitem__", "__len__")):
-            rule = "`dataset` must be a map-style data set, with `__getitem__` and `__len__`"
-            raise SettingError(f"{rule}, got {shown(dataset)}. For an iterable one derive from IterableBase.")
-        if blueprint is not None and not isinstance(blueprint, SampleDataGroup):
-            raise SettingError(f"`blueprint` must be a SampleDataGroup or None, got {shown(blueprint)}.")
+            rule = "a map-style data set, with `__getitem__` and `__len__`"
+            raise setting_error("dataset", rule, dataset, "For an iterable one derive from IterableBase.")
+        if blueprint is not None:
+            instance(blueprint, "blueprint", SampleDataGroup)
         if len(dataset) < 1:
             raise SettingError(f"The data set is empty: the length of {type(dataset).__name__} is {len(dataset)}.")
         self._dataset = dataset
@@ -91,13 +95,8 @@ class TorchDatasetProvider(DataProvider):
         self._blueprint = blueprint.get_empty_like_self()
 
     @property
-    def sample_data_structure(self) -> SampleDataGroup:
-        """Format of the items."""
-        return self._blueprint.get_empty_like_self()
-
-    @property
-    def sequence_lengths(self) -> Any:
-        """That of the data set; an AttributeError where it has none."""
+    def sequence_lengths(self) -> npt.ArrayLike:
+        """Attribute of the data set; an AttributeError where it has none."""
         return self._dataset.sequence_lengths
 
     def get_number_of_samples(self) -> int:
@@ -113,12 +112,12 @@ class TorchDatasetProvider(DataProvider):
         return self._sample(_drawing(operator.itemgetter(sample_index), self._dataset, sample_index), sample_index)
 
     def describe_sample(self, sample_index: int) -> str:
-        """Say which item it is."""
+        """Name the item."""
         return f"item {sample_index} of {type(self._dataset).__name__}"
 
     @property
     def loads_batches(self) -> bool:
-        """Whether the data set has ``__getitems__``; a ``Subset`` of PyTorch, whether what it is a part of has."""
+        """Whether the data set has ``__getitems__``; for a ``Subset`` of PyTorch, whether the whole has it."""
         dataset, torch = self._dataset, sys.modules.get("torch")
         if torch is not None:
             subset = torch.utils.data.Subset
@@ -133,7 +132,7 @@ class TorchDatasetProvider(DataProvider):
         items = _drawing(lambda dataset: dataset.__getitems__([*sample_indices]), self._dataset, *sample_indices)
         return map(self._sample, items, sample_indices)
 
-    def _named(self, item: Any) -> Any:
+    def _named(self, item: Part) -> Part:
         """Get an item as a dict."""
         if isinstance(item, Mapping) or _fields_of(item) is not None:
             return item
@@ -144,7 +143,7 @@ class TorchDatasetProvider(DataProvider):
             raise SettingError(f"`names` must name the {len(elements)} element(s) of an item, got {given}: {why}")
         return dict(zip(self._names, elements, strict=True))
 
-    def _sample(self, item: Any, sample_index: int) -> SampleDataGroup:
+    def _sample(self, item: Part, sample_index: int) -> SampleDataGroup:
         sample = self._blueprint.get_empty_like_self()
         try:
             _fill(sample, sample, self._named(item), (), self._is_found)
@@ -154,8 +153,8 @@ class TorchDatasetProvider(DataProvider):
         return sample
 
 
-def _drawing(load: Callable[[Any], Any], dataset: Any, *sample_indices: int) -> Any:
-    """Load items of a data set that may draw random numbers, so that these are those of the items."""
+def _drawing(load: Callable[[Any], Part], dataset: object, *sample_indices: int) -> Part:
+    """Load items of a data set, with generators that are seeded by the items."""
     knows_torch = "torch" in sys.modules
     is_seeded = seed_by_sample(*sample_indices)
     items = load(dataset)
@@ -165,8 +164,8 @@ def _drawing(load: Callable[[Any], Any], dataset: Any, *sample_indices: int) -> 
     return items
 
 
-def _children(value: Any) -> dict[Name, Any] | None:
-    """Get what a group is made of; None where a value is a field."""
+def _children(value: Part) -> dict[Name, Part] | None:
+    """Get the children of a group; None where a value is a field."""
     if isinstance(value, Mapping):
         return {**value}
     fields = _fields_of(value)
@@ -177,7 +176,7 @@ def _children(value: Any) -> dict[Name, Any] | None:
     return None
 
 
-def _fields_of(value: Any) -> Sequence[str] | None:
+def _fields_of(value: object) -> Sequence[str] | None:
     """Names of the fields of a named tuple, or of an object of a dataclass or of attrs; None for others."""
     if isinstance(value, tuple):
         return getattr(value, "_fields", None)
@@ -188,15 +187,15 @@ def _fields_of(value: Any) -> Sequence[str] | None:
     return [field.name for field in attrs.fields(type(value))] if attrs.has(type(value)) else None
 
 
-def _is_whole(value: Any) -> bool:
-    """Whether a value is a field of its own in a list, and no number or row of one array."""
+def _is_whole(value: object) -> bool:
+    """Whether a list item becomes its own field, rather than a row of one array."""
     return isinstance(value, str | bytes) or (hasattr(value, "dtype") and getattr(value, "ndim", 0) > 0)
 
 
-def _blueprint_of(value: Any, path: FieldPath) -> SampleDataGroup:
+def _blueprint_of(value: Part, path: FieldPath) -> SampleDataGroup:
     children = _children(value) or {}
     if not children:
-        raise FieldValueError(f"{_place(path)}: is empty, so it does not show a format. Give a `blueprint`.")
+        raise _error(path, "is empty, so it does not show a format. Give a `blueprint`.")
     if isinstance(value, list | tuple) and _fields_of(value) is None:
         return _array_of(children, path)
     group = SampleDataGroup()
@@ -209,7 +208,7 @@ def _blueprint_of(value: Any, path: FieldPath) -> SampleDataGroup:
     return group
 
 
-def _array_of(elements: Mapping[Name, Any], path: FieldPath) -> SampleDataGroup:
+def _array_of(elements: Mapping[Name, Part], path: FieldPath) -> SampleDataGroup:
     first = elements[0]
     if _children(first) is not None:
         blueprint = _blueprint_of(first, (*path, 0))
@@ -218,33 +217,32 @@ def _array_of(elements: Mapping[Name, Any], path: FieldPath) -> SampleDataGroup:
     return SampleDataGroup.create_data_field_array(dtype, len(elements), ndim=ndim)
 
 
-def _type_of(value: Any, path: FieldPath) -> tuple[types.DALIDataType, int | None]:
+def _type_of(value: Part, path: FieldPath) -> tuple[types.DALIDataType, int | None]:
     if isinstance(value, str):
         return _DT.STRING, None
     if isinstance(value, bytes | bytearray):
         return _DT.UINT8, 1
     if value is None:
         advice = "Deliver an empty array in place of it, or give a `blueprint` (which may leave it out)."
-        raise FieldValueError(f"{_place(path)}: is None, which does not show a format. {advice}")
+        raise _error(path, f"is None, which does not show a format. {advice}")
     try:
         array = np.asarray(_as_value(value))
         return get_dali_type_for_numpy_type(array.dtype), array.ndim
     except Exception as error:
-        problem = f"{_place(path)}: {type(value).__name__} {shown(value)} cannot be a field: {error}"
+        problem = f"{type(value).__name__} {shown(value)} cannot be a field: {error}"
         rule = "Items are made of dicts, lists, arrays, tensors, numbers and text"
         advice = "convert it in the data set, or leave it out of a `blueprint`"
-        raise FieldValueError(f"{problem}. {rule}; {advice}.") from error
+        raise _error(path, f"{problem}. {rule}; {advice}.") from error
 
 
-def _fill(sample: SampleDataGroup, group: SampleDataGroup, value: Any, path: FieldPath, is_found: bool) -> None:
+def _fill(sample: SampleDataGroup, group: SampleDataGroup, value: Part, path: FieldPath, is_found: bool) -> None:
     children = _children(value)
     if children is None:
-        raise FieldValueError(f"{_place(path)}: must be a dict or a list of {len(group)}, got {shown(value)}.")
+        raise _error(path, f"must be a dict or a list of {len(group)}, got {shown(value)}.")
     is_array = group.is_array()
     if is_array and len(children) != len(group):
-        rule = f"{_place(path)}: must have {len(group)} elements, as the format has"
         advice = "Put lists of varying length into one array, or pad them."
-        raise FieldValueError(f"{rule}, got {len(children)}. {advice}")
+        raise _error(path, f"must have {len(group)} elements, as the format has, got {len(children)}. {advice}")
     missing = [(*path, name) for name in group if name not in children]
     if missing:
         have = listed(map(repr, children))
@@ -263,22 +261,21 @@ def _fill(sample: SampleDataGroup, group: SampleDataGroup, value: Any, path: Fie
             sample.set_item_in_path((*path, name), child)
 
 
-def _require_same_kind(value: Any, format: LeafFormat, path: FieldPath) -> None:
+def _require_same_kind(value: Part, format: LeafFormat, path: FieldPath) -> None:
     if value is None:
-        raise FieldValueError(f"{_place(path)}: is None. Deliver an empty array in place of it.")
+        raise _error(path, "is None. Deliver an empty array in place of it.")
     ndim = getattr(value, "ndim", None)
     if ndim is not None and format.ndim is not None and ndim != format.ndim:
-        rule = f"{_place(path)}: must have {format.ndim} dimension(s)"
         advice = "An array without rows has the others too, e.g. np.zeros((0, 4))."
-        raise FieldValueError(f"{rule}, got shape {tuple(value.shape)}. {advice}")
+        raise _error(path, f"must have {format.ndim} dimension(s), got shape {tuple(value.shape)}. {advice}")
 
 
-def _as_value(value: Any) -> Any:
+def _as_value(value: Part) -> FieldValue:
     """Get a value that can be assigned; images of PIL are arrays, tensors have no gradient."""
     if getattr(value, "requires_grad", False):
         return value.detach()
     return np.asarray(value) if hasattr(value, "__array_interface__") and not hasattr(value, "dtype") else value
 
 
-def _place(path: FieldPath) -> str:
-    return format_path(path) if path else "The item"
+def _error(path: FieldPath, problem: str) -> FieldValueError:
+    return FieldValueError(f"{format_path(path) if path else 'The item'}: {problem}")

@@ -6,22 +6,23 @@ from __future__ import annotations
 import bisect
 import itertools
 import operator
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, SupportsIndex
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ..checks import bullets, index_in
+from ..checks import bullets, index_in, instance
 from ..errors import FieldValueError, SettingError, error_that_is_also
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, ImageContent, SampleDataGroup, format_error
+from ..sample_data.conversion import FieldValue, FlatSample
 from ..sample_data.formats import describe_difference
 from ..sample_data.names import Name
 from ..sample_data.sample_data_group import replace_contents
 from ..sampling.arithmetic.last_batch import checked_lengths
 from ..sampling.plans.clips import BoolArray, Clips, Int64Array
-from .data_provider import DataProvider, blueprint_of, check_number_of_samples
+from .data_provider import BlueprintProvider, DataProvider, blueprint_of, check_number_of_samples
 from .sample_loading import SampleLoader, add_note, next_sample, rename_sample
 
 _MOST_LABELS_PER_FIELD = 3
@@ -80,7 +81,7 @@ class ConcatDataProvider(DataProvider):
             providers: At least one provider, each with at least one sample.
 
         Raises:
-            SettingError: There is no provider, one of them is none (a class, say), or has no samples.
+            SettingError: There is no provider, one is not a `DataProvider` (but a class, say), or has no samples.
             FieldValueError: A blueprint is not a `SampleDataGroup`.
             FormatError: The blueprints do not go together; the message lists all that differs.
         """
@@ -98,11 +99,11 @@ class ConcatDataProvider(DataProvider):
 
     @property
     def sequence_lengths(self) -> npt.NDArray[np.int64]:
-        """Number of samples of each sequence: ``(num_sequences,)`` int64, read-only, those of all providers.
+        """Number of samples of each sequence of all providers: ``(num_sequences,)`` int64, read-only.
 
         Raises:
-            SettingError: Also an AttributeError; a provider has no attribute ``sequence_lengths``. Or what it
-                has are not the lengths of sequences that cover its samples one after the other.
+            SettingError: Also an AttributeError; a provider has no attribute ``sequence_lengths``. Or the lengths
+                are not those of sequences that cover its samples one after the other.
         """
         counts = np.diff([*self._starts, self._num_samples]).tolist()
         lengths = map(_sequence_lengths, self.providers, itertools.count(), counts)
@@ -147,7 +148,7 @@ class ConcatDataProvider(DataProvider):
         return any(provider.loads_batches for provider in self.providers)
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
-        """Load the samples of a batch: those of each provider in one call of its `load_batch`."""
+        """Load the samples of a batch, by one call of `load_batch` of each provider."""
         located = [self.locate(sample_index) for sample_index in sample_indices]
         loading: dict[int, Iterator[SampleDataGroup]] = {}
         for position in dict.fromkeys(position for position, _ in located):
@@ -201,13 +202,7 @@ def _checked_providers(providers: Sequence[DataProvider]) -> tuple[DataProvider,
         raise SettingError(f"`providers` must be a list of data providers, {got}.")
     if not providers:
         raise SettingError("`providers` must hold at least one data provider, got none.")
-    for position, provider in enumerate(providers):
-        if isinstance(provider, DataProvider):
-            continue
-        got = f"the class {provider.__name__}" if isinstance(provider, type) else type(provider).__name__
-        rule = "an object of a class derived from DataProvider"
-        raise SettingError(f"`providers[{position}]` must be {rule}, got {got}.")
-    return tuple(providers)
+    return tuple(instance(each, f"providers[{position}]", DataProvider) for position, each in enumerate(providers))
 
 
 def _number_of_samples(provider: DataProvider, position: int) -> int:
@@ -249,11 +244,11 @@ def _check_formats(providers: Sequence[DataProvider]) -> None:
 
 
 def _clashes(formats: Mapping[str, GroupFormat]) -> Iterator[FormatProblem]:
-    """Declarations of the same field that contradict each other; the formats match."""
+    """Find declarations of the same field that contradict each other; the formats match."""
     for field, path in enumerate(next(iter(formats.values())).flat_paths):
-        ranks: dict[int, str] = {}  # number of dimensions -> who declares it
-        numbers: dict[Any, tuple[Any, str]] = {}  # label -> its number, and who says so
-        labels: dict[Any, str] = {}  # label -> how others contradict
+        ranks: dict[int, str] = {}  # number of dimensions -> the provider that declares it
+        numbers: dict[Hashable, tuple[float, str]] = {}  # label -> its number, and the provider with it
+        labels: dict[Hashable, str] = {}  # label -> the contradiction
         for name, format in formats.items():
             leaf = format.flat_leaves[field]
             if leaf.ndim is not None:
@@ -294,7 +289,7 @@ def _sequence_lengths(provider: DataProvider, position: int, num_samples: int) -
 _MOST_DESCRIBED = 8
 
 
-class ClipDataProvider(DataProvider):
+class ClipDataProvider(BlueprintProvider):
     """Sample ``f`` is the clip that starts at frame ``f`` of another provider.
 
     So there are as many samples as frames, and a sampler that chooses the first frames of clips chooses the
@@ -336,15 +331,13 @@ class ClipDataProvider(DataProvider):
             DuplicateFieldError: Both names are the same.
             NameTypeError: A name is neither ``str`` nor ``int``.
         """
-        if not isinstance(clips, Clips):
-            raise SettingError(f"`clips` must be Clips, got {type(clips).__name__}.")
+        self.clips = instance(clips, "clips", Clips)
         num_frames = check_number_of_samples(data_provider)
         if num_frames != clips.num_frames:
             rule = "The sequences of `clips` must have as many frames as the data set has samples"
             got = f"{clips.num_frames} frames in {clips.num_sequences} sequence(s) for {num_frames} samples"
             raise SettingError(f"{rule}, got {got}. The lengths must be those of the sequences of this data set.")
         self._loader = SampleLoader(data_provider)
-        self.clips = clips
         self._has_padding_field = padding_name is not None
         blueprint = SampleDataGroup()
         blueprint.add_data_group_field_array(frames_name, blueprint_of(data_provider), clips.sequence_length)
@@ -356,11 +349,6 @@ class ClipDataProvider(DataProvider):
     def data_provider(self) -> DataProvider:
         """The provider of the frames."""
         return self._loader.provider
-
-    @property
-    def sample_data_structure(self) -> SampleDataGroup:
-        """Blueprint of a clip: an array of blueprints of a frame, and the field for padding if there is one."""
-        return self._blueprint.get_empty_like_self()
 
     def get_number_of_samples(self) -> int:
         """Get the number of frames: a clip can start at any of them."""
@@ -374,8 +362,8 @@ class ClipDataProvider(DataProvider):
         """
         first_frame = operator.index(sample_index)
         frames, is_padding = self.clips.frames(np.array([first_frame]))
-        loaded: dict[int, tuple[Any, ...]] = {}
-        flat: list[Any] = []
+        loaded: dict[int, FlatSample] = {}
+        flat: list[FieldValue] = []
         for position, frame in enumerate(frames[0].tolist()):
             if frame not in loaded:
                 try:
@@ -387,11 +375,11 @@ class ClipDataProvider(DataProvider):
         return self._clip(flat, is_padding[0])
 
     def describe_sample(self, sample_index: int) -> str:
-        """Say where the frames of a clip come from, as the wrapped provider does; of many first and last."""
+        """Describe the frames of a clip, as the wrapped provider does; of many the first and the last."""
         frames, _ = self.clips.frames(np.array([operator.index(sample_index)]))
         describe = self._loader.provider.describe_sample
-        told = [describe(frame) for frame in dict.fromkeys(frames[0].tolist())]
-        return ", ".join(filter(None, told)) if len(told) <= _MOST_DESCRIBED else f"{told[0]} to {told[-1]}"
+        texts = [describe(frame) for frame in dict.fromkeys(frames[0].tolist())]
+        return ", ".join(filter(None, texts)) if len(texts) <= _MOST_DESCRIBED else f"{texts[0]} to {texts[-1]}"
 
     @property
     def loads_batches(self) -> bool:
@@ -414,7 +402,7 @@ class ClipDataProvider(DataProvider):
 
     def _load_column(
         self, frames: Int64Array, position: int, first_frames: Int64Array, slots: Sequence[int]
-    ) -> list[tuple[Any, ...]]:
+    ) -> list[FlatSample]:
         try:
             return [*self._loader.load_batch(frames.tolist(), slots)]
         except BaseException as error:
@@ -423,7 +411,7 @@ class ClipDataProvider(DataProvider):
                 _name_clip(error, position, int(first_frames[found[0]]))
             raise
 
-    def _clip(self, flat: list[Any], is_padding: BoolArray) -> SampleDataGroup:
+    def _clip(self, flat: list[FieldValue], is_padding: BoolArray) -> SampleDataGroup:
         if self._has_padding_field:
             flat.append(is_padding)
         clip = self.new_sample()

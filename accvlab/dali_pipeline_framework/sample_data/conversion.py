@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversion of values of any library, of labels and of text to what a data field stores, and of text back.
+"""Conversion of values of any library, labels and text to the arrays that data fields store, and of text back.
 
 The result is always a fresh array, so that callers may reuse their buffers (``bytes``, which never change, are not
-copied). What the type cannot represent is refused: text, ragged lists, masked and missing elements, numbers out of
-range, fractions in integer fields. Arrays that have the field's type, or one that always fits it, are only copied;
-the values of others are looked at.
+copied). Values that the type cannot represent are refused: text, ragged lists, masked and missing elements,
+numbers out of range, fractions in integer fields. Arrays of the field's type, or of one that always fits it, are
+only copied; the values of others are checked.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import math
 import numbers
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, TypeAlias, TypeVar
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 from nvidia.dali.data_node import DataNode
 
 from ..checks import listed, shown
@@ -28,22 +29,34 @@ from ..errors import FieldValueError, FrameworkError, SettingError, error_that_i
 from .names import FieldPath, format_path
 
 FieldValue: TypeAlias = Any
-"""A value inside the graph (a DALI ``DataNode``) or outside of it (an array, or what becomes one)."""
+"""A value inside the graph (a DALI ``DataNode``) or outside of it (an array, or a value to convert to one)."""
 
-_Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+FlatSample: TypeAlias = tuple[FieldValue, ...]
+"""The values of all data fields of a sample, in flat order."""
+
+LabelNumbers: TypeAlias = Mapping[Any, Any]
+"""Label -> number that is stored in its place; None is the key of the default."""
+
+_Array: TypeAlias = npt.NDArray[Any]
 _NumpyDtype: TypeAlias = np.dtype[Any]
+_List: TypeAlias = list[FieldValue] | tuple[FieldValue, ...]
+
+
+def field_error(path: FieldPath, problem: str) -> FieldValueError:
+    """Make the error for a value that does not fit its field."""
+    return FieldValueError(f"{format_path(path)}: {problem}")
 
 
 def converted(value: FieldValue, dtype: _NumpyDtype, path: FieldPath) -> FieldValue:
-    """Return ``value`` as a fresh array of ``dtype``; scalars become 0-d arrays.
+    """Convert ``value`` to a fresh array of ``dtype``; scalars become 0-d arrays.
 
     Floats fit integer fields if they are whole numbers. Infinity and NaN fit float fields. CuPy arrays and PyTorch
-    tensors stay what they are (of the right element type, on their device); arrays of other libraries on the CPU
-    become NumPy arrays.
+    tensors keep their class and device and get the right element type; arrays of other libraries on the CPU become
+    NumPy arrays.
 
     Args:
-        value: Number, (nested) list or tuple of numbers, or array; for uint8 also ``bytes`` and other buffers of
-            bytes, of which ``bytes`` are not copied: their array is read-only.
+        value: Number, (nested) list or tuple of numbers, or array; for uint8 also ``bytes`` (not copied, the array
+            is read-only) and other buffers of bytes.
         dtype: Element type of the field.
         path: Path of the field, for messages.
 
@@ -74,7 +87,7 @@ def converted(value: FieldValue, dtype: _NumpyDtype, path: FieldPath) -> FieldVa
 
 
 def check_not_masked(value: FieldValue, path: FieldPath) -> None:
-    """Refuse masked arrays of which elements are masked: a field has no place for the mask.
+    """Refuse masked arrays with masked elements: a field has no place for the mask.
 
     Raises:
         FieldValueError: If elements are masked.
@@ -82,10 +95,8 @@ def check_not_masked(value: FieldValue, path: FieldPath) -> None:
     if is_instance_of_loaded(value, "numpy.ma", "MaskedArray"):
         num_masked = int(np.ma.getmaskarray(value).sum())
         if num_masked:
-            raise FieldValueError(
-                f"{format_path(path)}: {num_masked} element(s) of the masked array are masked. Fill them first, "
-                "e.g. with value.filled(0), and keep the mask in a BOOL field if it is needed"
-            )
+            advice = "Fill them first, e.g. with value.filled(0); a mask that is needed fits a BOOL field"
+            raise field_error(path, f"{num_masked} element(s) of the masked array are masked. {advice}")
 
 
 def is_instance_of_loaded(value: object, module_name: str, class_name: str) -> bool:
@@ -96,9 +107,9 @@ def is_instance_of_loaded(value: object, module_name: str, class_name: str) -> b
 
 
 def as_numpy(value: FieldValue) -> _Array | None:
-    """Return an array of any library (PyTorch, CuPy, JAX, DALI, NumPy) as a NumPy array; None if it is none.
+    """Convert an array of any library (PyTorch, CuPy, JAX, DALI, NumPy) to NumPy; None for other values.
 
-    No copy is made where the library can do without. Data on a GPU are copied to the host.
+    No copy is made where the library can avoid it. Data on a GPU are copied to the host.
     """
     if isinstance(value, np.ndarray):
         return value
@@ -113,10 +124,8 @@ def as_numpy(value: FieldValue) -> _Array | None:
 
 def _refused(value: object, dtype: _NumpyDtype, path: FieldPath, advice: str) -> FieldValueError:
     """Make the error for a value that a field of ``dtype`` cannot hold."""
-    return FieldValueError(
-        f"{format_path(path)}: cannot store {shown(value)} of type {type(value).__name__} in a field of type "
-        f"{dtype}. {advice}"
-    )
+    got = f"{shown(value)} of type {type(value).__name__}"
+    return field_error(path, f"cannot store {got} in a field of type {dtype}. {advice}")
 
 
 def _advice(value: object, dtype: _NumpyDtype) -> str:
@@ -162,18 +171,18 @@ def _from_array(array: _Array, dtype: _NumpyDtype, path: FieldPath) -> _Array:
         return array.astype(dtype)
     if kind in "mM" and dtype == np.int64:
         if np.isnat(array).any():
-            raise FieldValueError(f"{format_path(path)}: NaT (no date) is no number. Replace it first")
+            raise field_error(path, "NaT (no date) is no number. Replace it first")
         return array.astype(dtype)
     if kind == "O":
         return _from_objects(array, dtype, path)
     if kind not in "iuf":
-        raise FieldValueError(
-            f"{format_path(path)}: cannot store an array of type {array.dtype} in a field of type {dtype}. "
-            f"{_advice_on_type(array.dtype, dtype)}"
+        advice = _advice_on_type(array.dtype, dtype)
+        raise field_error(
+            path, f"cannot store an array of type {array.dtype} in a field of type {dtype}. {advice}"
         )
     if dtype.kind == "b":
         if np.isnan(array).any():
-            raise FieldValueError(f"{format_path(path)}: NaN is neither true nor false. Replace it first")
+            raise field_error(path, "NaN is neither true nor false. Replace it first")
         return array.astype(dtype)
     if dtype.kind == "f":
         try:
@@ -221,14 +230,12 @@ def _check_whole(array: _Array, stored: _Array, path: FieldPath) -> None:
         where = f" at {[*position]}" if position else ""
         more = int(np.count_nonzero(differs)) - 1
         others = f" and {more} more such value(s)" if more else ""
-        raise FieldValueError(
-            f"{format_path(path)}: a field of type {stored.dtype} holds whole numbers, got "
-            f"{array[position].item()}{where}{others}. Scale or round them first, e.g. with np.round, or give the "
-            "field a float type"
-        )
+        got = f"{array[position].item()}{where}{others}"
+        advice = "Scale or round them first, e.g. with np.round, or give the field a float type"
+        raise field_error(path, f"a field of type {stored.dtype} holds whole numbers, got {got}. {advice}")
 
 
-def _out_of_range(lowest: Any, highest: Any, dtype: _NumpyDtype, path: FieldPath) -> FrameworkError:
+def _out_of_range(lowest: FieldValue, highest: FieldValue, dtype: _NumpyDtype, path: FieldPath) -> FrameworkError:
     limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
     values = f"{lowest}" if lowest == highest or lowest != lowest else f"{lowest} … {highest}"
     return error_that_is_also(
@@ -257,7 +264,7 @@ def _from_number(value: float, dtype: _NumpyDtype, path: FieldPath) -> _Array:
     raise _out_of_range(value, value, dtype, path)
 
 
-def _from_other_number(value: Any, dtype: _NumpyDtype, path: FieldPath) -> _Array:
+def _from_other_number(value: FieldValue, dtype: _NumpyDtype, path: FieldPath) -> _Array:
     try:
         exact = int(value) if dtype.kind in "iu" and int(value) == value else float(value)
     except (TypeError, ValueError, OverflowError):
@@ -273,22 +280,17 @@ def _from_bytes(value: bytes | bytearray | memoryview, dtype: _NumpyDtype, path:
     return array if type(owner) is bytes else array.copy()
 
 
-def _from_sequence(values: list[Any] | tuple[Any, ...], dtype: _NumpyDtype, path: FieldPath) -> _Array:
+def _from_sequence(values: _List, dtype: _NumpyDtype, path: FieldPath) -> _Array:
     if values and isinstance(values[0], DataNode):
-        raise FieldValueError(
-            f"{format_path(path)}: cannot store a {type(values).__name__} of DataNodes in one field. An "
-            "operator with several outputs returns a list: assign one element of it, or use fn.stack or "
-            "fn.cat"
-        )
+        advice = "An operator with several outputs returns a list: assign one of them, or use fn.stack or fn.cat"
+        raise field_error(path, f"cannot store a {type(values).__name__} of DataNodes in one field. {advice}")
     _check_elements_not_masked(values, path)
     try:
         # Without a type first: given one, NumPy would parse text and let array elements wrap around.
         array = np.array(values)
     except ValueError as error:
-        advice = (
-            "The nested sequences have different lengths. Pad them to one length, or use one field per element "
-            "(add_data_field_array)"
-        )
+        advice = "Pad them to one length, or use one field per element (add_data_field_array)"
+        advice = f"The nested sequences have different lengths. {advice}"
         raise _refused(values, dtype, path, advice) from error
     except TypeError as error:
         raise _refused(values, dtype, path, f"NumPy says: {error}") from error
@@ -300,7 +302,7 @@ def _from_sequence(values: list[Any] | tuple[Any, ...], dtype: _NumpyDtype, path
     return _from_array(array, dtype, path)
 
 
-def _check_elements_not_masked(values: list[Any] | tuple[Any, ...], path: FieldPath) -> None:
+def _check_elements_not_masked(values: _List, path: FieldPath) -> None:
     if "numpy.ma" not in sys.modules:
         return
     classes = set(map(type, values))
@@ -324,13 +326,13 @@ def _from_objects(array: _Array, dtype: _NumpyDtype, path: FieldPath) -> _Array:
 # --- other libraries ----------------------------------------------------------------------------------------
 
 
-def _from_cupy(value: Any, dtype: _NumpyDtype, path: FieldPath) -> Any:
+def _from_cupy(value: FieldValue, dtype: _NumpyDtype, path: FieldPath) -> FieldValue:
     if not _always_fits(value.dtype, dtype):
         _from_array(value.get(), dtype, path)  # for its checks
     return sys.modules["cupy"].array(value, dtype=dtype)
 
 
-def _from_torch(value: Any, dtype: _NumpyDtype, path: FieldPath) -> Any:
+def _from_torch(value: FieldValue, dtype: _NumpyDtype, path: FieldPath) -> FieldValue:
     torch = sys.modules["torch"]
     wanted = getattr(torch, dtype.name)
     if value.dtype not in (wanted, torch.bool):
@@ -360,17 +362,14 @@ class Immutable:
         return self
 
 
-def _copied(entries: Mapping[Any, Any]) -> dict[Any, Any]:
+def _copied(entries: LabelNumbers) -> LabelNumbers:
     if not isinstance(entries, Mapping):
-        raise SettingError(
-            f"a mapping must be a dict from label to number, got {entries!r} of type {type(entries).__name__}"
-        )
+        got = f"{entries!r} of type {type(entries).__name__}"
+        raise SettingError(f"a mapping must be a dict from label to number, got {got}")
     for key in entries:
         if isinstance(key, tuple):
-            raise SettingError(
-                f"a key of a mapping must be a single label (or None for the default), got {key!r}: "
-                "tuples are mapped element by element"
-            )
+            rule = "a single label (or None for the default), since tuples are mapped element by element"
+            raise SettingError(f"a key of a mapping must be {rule}, got {key!r}")
     return {key: copy.deepcopy(value) for key, value in entries.items()}
 
 
@@ -387,21 +386,21 @@ class ValueMapping(Immutable, Mapping[Any, Any]):
 
     Example:
         >>> mapping = ValueMapping({"car": 1, "bike": 2, None: 0})
-        >>> mapping["car"], mapping.default, mapping.has_default
-        (1, 0, True)
+        >>> mapping["car"], mapping[None]
+        (1, 0)
         >>> mapping == ValueMapping({None: 0, "bike": 2, "car": 1})
         True
     """
 
-    _entries: dict[Any, Any] = attrs.field(converter=_copied)
+    _entries: LabelNumbers = attrs.field(converter=_copied)
 
-    def __getitem__(self, key: object) -> Any:
+    def __getitem__(self, key: object) -> FieldValue:
         return self._entries[key]
 
     def __contains__(self, key: object) -> bool:
         return key in self._entries
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[FieldValue]:
         return iter(self._entries)
 
     def __len__(self) -> int:
@@ -411,16 +410,6 @@ class ValueMapping(Immutable, Mapping[Any, Any]):
     def has_number_keys(self) -> bool:
         """Whether there are numbers among the labels."""
         return any(_is_number(key) for key in self._entries)
-
-    @property
-    def has_default(self) -> bool:
-        """Whether labels that are not listed have a value."""
-        return None in self._entries
-
-    @property
-    def default(self) -> Any:
-        """Value for labels that are not listed; None where there is none."""
-        return self._entries.get(None)
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -446,7 +435,7 @@ class ValueMapping(Immutable, Mapping[Any, Any]):
         return f"ValueMapping({self._entries!r})"
 
 
-def mapped(value: Any, mapping: ValueMapping, path: FieldPath) -> Any:
+def mapped(value: FieldValue, mapping: ValueMapping, path: FieldPath) -> FieldValue:
     """Replace the labels in ``value`` by their numbers.
 
     Lists and tuples of any depth give lists of the same nesting; a NumPy array of text (or of objects) gives
@@ -480,7 +469,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, numbers.Number | np.bool_)
 
 
-def _mapped_sequence(values: list[Any] | tuple[Any, ...], mapping: ValueMapping, path: FieldPath) -> list[Any]:
+def _mapped_sequence(values: _List, mapping: ValueMapping, path: FieldPath) -> list[FieldValue]:
     if set(map(type, values)) == {str}:  # thousands of labels per sample are common
         entries = mapping._entries
         if None in entries:
@@ -494,11 +483,10 @@ def _mapped_sequence(values: list[Any] | tuple[Any, ...], mapping: ValueMapping,
     return [mapped(value, mapping, path) for value in values]
 
 
-def _mapped_array(values: np.ndarray[Any, Any], mapping: ValueMapping, path: FieldPath) -> Any:
+def _mapped_array(values: _Array, mapping: ValueMapping, path: FieldPath) -> _Array:
     kind = values.dtype.kind
     if kind == "O":
-        flat: Iterable[Any] = values.ravel().tolist()
-        return np.array([mapped(value, mapping, path) for value in flat]).reshape(values.shape)
+        return np.array(_mapped_sequence(values.ravel().tolist(), mapping, path)).reshape(values.shape)
     if kind not in _TEXT_KINDS and not mapping.has_number_keys:
         return values
     if values.size == 0:
@@ -508,15 +496,14 @@ def _mapped_array(values: np.ndarray[Any, Any], mapping: ValueMapping, path: Fie
     return numbers_of_labels[positions.reshape(values.shape)]
 
 
-def _mapped_label(label: Any, mapping: ValueMapping, path: FieldPath) -> Any:
+def _mapped_label(label: FieldValue, mapping: ValueMapping, path: FieldPath) -> FieldValue:
     entries = mapping._entries
     try:
         if label in entries:
             return entries[label]
     except TypeError:
-        raise FieldValueError(
-            f"{format_path(path)}: a label must be hashable, got {label!r} of type {type(label).__name__}"
-        ) from None
+        got = f"{label!r} of type {type(label).__name__}"
+        raise field_error(path, f"a label must be hashable, got {got}") from None
     if _is_number(label) and not mapping.has_number_keys:
         return label
     if None in entries:
@@ -524,7 +511,7 @@ def _mapped_label(label: Any, mapping: ValueMapping, path: FieldPath) -> Any:
     raise unknown_label(label, entries, path)
 
 
-def unknown_label(label: object, mapping: Mapping[Any, Any], path: FieldPath = ()) -> FrameworkError:
+def unknown_label(label: object, mapping: LabelNumbers, path: FieldPath = ()) -> FrameworkError:
     """Make the error for a label that has no entry; it is a FieldValueError and a KeyError."""
     where = f"{format_path(path)}: " if path else ""
     return error_that_is_also(
@@ -535,29 +522,25 @@ def unknown_label(label: object, mapping: Mapping[Any, Any], path: FieldPath = (
     )
 
 
-Text: TypeAlias = str | list[Any]
+Text: TypeAlias = str | list[FieldValue]
 """One text, or a (nested) list of texts with one level per leading axis."""
 
 
-def encoded(value: object, path: FieldPath = ()) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Return text as a read-only (L,) uint8 array of its UTF-8 bytes; L is 0 for the empty text.
+def encoded(value: object, path: FieldPath = ()) -> npt.NDArray[np.uint8]:
+    """Encode text as a read-only (L,) uint8 array of its UTF-8 bytes; L is 0 for the empty text.
 
     Raises:
         FieldValueError: If ``value`` is not a ``str``, or cannot be written as UTF-8.
     """
     if not isinstance(value, str):
-        raise FieldValueError(
-            f"{format_path(path)}: a STRING field takes a str or None, got {value!r} of type "
-            f"{type(value).__name__}{_advice_on_text(value)}"
-        )
+        got = f"{value!r} of type {type(value).__name__}{_advice_on_text(value)}"
+        raise field_error(path, f"a STRING field takes a str or None, got {got}")
     try:
         # The bytes object keeps the array read-only.
         return np.frombuffer(value.encode(), dtype=np.uint8)
     except UnicodeEncodeError as error:
-        raise FieldValueError(
-            f"{format_path(path)}: the text cannot be written as UTF-8: {error}. Lone surrogates come from "
-            "decoding with errors='surrogateescape'"
-        ) from error
+        hint = "Lone surrogates come from decoding with errors='surrogateescape'"
+        raise field_error(path, f"the text cannot be written as UTF-8: {error}. {hint}") from error
 
 
 def _advice_on_text(value: object) -> str:
@@ -569,9 +552,9 @@ def _advice_on_text(value: object) -> str:
 
 
 def decoded(value: FieldValue, path: FieldPath = ()) -> Text:
-    """Return the text in uint8 data: a ``str`` for (L,), a list of N for (N, L), and so on.
+    """Decode the text in uint8 data: a ``str`` for (L,), a list of N for (N, L), and so on.
 
-    NULs at the end are taken for padding and dropped; NULs elsewhere are kept.
+    NULs at the end count as padding and are dropped; NULs elsewhere are kept.
 
     Args:
         value: uint8 array of any library, or a list or tuple of such arrays (a ragged batch).
@@ -588,16 +571,14 @@ def decoded(value: FieldValue, path: FieldPath = ()) -> Text:
     if array is None or array.dtype != np.uint8 or array.ndim == 0:
         got = type(value).__name__
         got += "" if array is None else f" of type {array.dtype} and shape {array.shape}"
-        raise FieldValueError(
-            f"{format_path(path)}: text can only be read from uint8 data with at least one dimension, got {got}"
-        )
+        raise field_error(path, f"text can only be read from uint8 data with at least one dimension, got {got}")
     if array.ndim == 1:
         return _decoded_bytes(array.tobytes(), path)
     *shape, length = array.shape
     data = array.tobytes()
     starts = range(0, length * math.prod(shape), length) if length else [0] * math.prod(shape)
     texts = [_decoded_bytes(data[start : start + length], path) for start in starts]
-    nested: list[Any] = np.array(texts, object).reshape(shape).tolist()
+    nested: Text = np.array(texts, object).reshape(shape).tolist()
     return nested
 
 
@@ -605,6 +586,5 @@ def _decoded_bytes(data: bytes, path: FieldPath) -> str:
     try:
         return data.rstrip(b"\0").decode()
     except UnicodeDecodeError as error:
-        raise FieldValueError(
-            f"{format_path(path)}: the data are not UTF-8: {error}. Use a UINT8 field for bytes that are no text"
-        ) from error
+        advice = "Use a UINT8 field for bytes that are no text"
+        raise field_error(path, f"the data are not UTF-8: {error}. {advice}") from error

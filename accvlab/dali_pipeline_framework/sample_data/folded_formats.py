@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Formats in which one element stands for all elements of an array, e.g. one camera for all cameras.
+"""Formats in which one element represents all elements of an array, e.g. one camera all cameras.
 
 An array (a group whose names are ``0, 1, …``) is *folded* where its elements have the same format. The field of
 the one element then holds the values of all of them::
@@ -23,7 +23,7 @@ from .names import FieldPath, format_path
 
 @attrs.frozen
 class Level:
-    """Which elements a folded field stands for: those of the arrays around it.
+    """The elements that a folded field represents: those of the arrays around it.
 
     Attributes:
         arrays: Paths of these arrays in the folded format, outermost first; none for a field that is in no array.
@@ -67,7 +67,7 @@ class FoldedLeaf:
 
     Attributes:
         path: Its path there.
-        level: Which elements it stands for.
+        level: The elements that it represents.
         members: Flat positions of the fields of these elements in the format that was folded.
     """
 
@@ -98,7 +98,7 @@ class FoldedFormat:
     ) -> FoldedFormat:
         """Fold all arrays whose elements have the same format, but those of fewer elements than ``least``.
 
-        Arrays in arrays are folded as long as a field does not stand for more than ``most`` elements.
+        Arrays in arrays are folded as long as a field does not represent more than ``most`` elements.
         With ``only``, no arrays are folded but those at its paths.
         """
         return _Fold(most, least, only).apply(full)
@@ -148,7 +148,7 @@ class _Fold:
         return FoldedFormat(full, folded, tuple(self._leaves), self._lengths)
 
     def _group(self, group: GroupFormat, path: FieldPath, level: Level, starts: tuple[int, ...]) -> GroupFormat:
-        """Fold a group that begins at these flat positions, one for each element that it stands for."""
+        """Fold a group that begins at these flat positions, one for each element that it represents."""
         if self._is_folded(group, path, level):
             num_elements = len(group.names)
             self._lengths[path] = num_elements

@@ -24,7 +24,7 @@ import attrs
 import numpy as np
 from nvidia.dali import types
 
-from ..checks import bullets, number_range
+from ..checks import bullets, number_range, setting_error
 from ..errors import (
     DuplicateFieldError,
     FieldKindError,
@@ -51,24 +51,21 @@ def _as_range(value: Any) -> tuple[float, float] | None:
         return None
     black, white = number_range(value, "value_range")
     if black == white:
-        raise SettingError(
-            f"`value_range` must be two different numbers, those of black and white, got {value!r}."
-        )
+        raise setting_error("value_range", "two different numbers, of black and white", value)
     return black, white
 
 
 @attrs.frozen
 class ImageContent:
-    """What is known of the image, clip or mask in a data field; None for what is not known.
+    """Known properties of the image, clip or mask in a data field; None for unknown ones.
 
     Attributes:
         is_encoded: True: the bytes of a file, ``(num_bytes,)``. False: an array of pixels.
         layout: Axes of the array, one letter each, e.g. "HWC", "CHW" or "FHWC". They hold for the format only;
             DALI's own layout of the data may be missing.
-        value_range: Values of black and white, (0, 255) or (0, 1), or what they became since. Values may lie
-            beyond.
-        may_have_changed: Whether a step that declares nothing stands before, so that the number of dimensions
-            of the field may be out of date.
+        value_range: Values of black and white: (0, 255) or (0, 1), or as changed by steps. Values may lie beyond.
+        may_have_changed: Whether an earlier step declares nothing, so that the number of dimensions of the field
+            may be out of date.
         origins: For encoding, layout and range the step that left it so; empty for the input. Does not count in
             comparisons.
 
@@ -89,10 +86,10 @@ class ImageContent:
     def __attrs_post_init__(self) -> None:
         """Refuse what no image can have."""
         if not isinstance(self.is_encoded, bool | None):
-            raise SettingError(f"`is_encoded` must be True, False or None, got {self.is_encoded!r}.")
+            raise setting_error("is_encoded", "True, False or None", self.is_encoded)
         letters = self.layout
         if letters is not None and (not isinstance(letters, str) or not letters or len({*letters}) < len(letters)):
-            raise SettingError(f"`layout` must be different letters, e.g. 'HWC', or None, got {letters!r}.")
+            raise setting_error("layout", "different letters, e.g. 'HWC', or None", letters)
         if self.is_encoded and (letters is not None or self.value_range is not None):
             raise SettingError("The bytes of an image file have neither a layout nor a range of values.")
 
@@ -374,7 +371,7 @@ class GroupFormat(Immutable):
             if len(paths) > 1
         ]
         raise FormatError(
-            "several data fields share one flat name, so their outputs could not be told apart; rename all but "
+            "several data fields share one flat name, so their outputs could not be distinguished; rename all but "
             "one of them:\n  " + "\n  ".join(problems)
         )
 
@@ -413,7 +410,7 @@ class GroupFormat(Immutable):
         A group's own child of that name comes before those further down, which follow in field order.
 
         Raises:
-            FieldNotFoundError: If the name is a number, and each field stands for all elements of an array.
+            FieldNotFoundError: If the name is a number, and each field represents all elements of an array.
         """
         if not isinstance(name, str) and graph_context.get().is_folded:
             raise FieldNotFoundError(
@@ -588,7 +585,7 @@ ENCODED_NAME = "encoded"
 
 
 def why_no_frames(found: GroupFormat | LeafFormat) -> str:
-    """Why a field is not a group of encoded frames; empty where it is one."""
+    """Explain why a field is not a group of encoded frames; empty where it is one."""
     if isinstance(found, LeafFormat):
         return "is a data field"
     encoded = found.get((ENCODED_NAME,))

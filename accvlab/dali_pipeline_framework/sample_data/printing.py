@@ -212,7 +212,7 @@ def _form_of_child(child: tuple[Any, Any, list[Row]]) -> object:
     """What children that follow each other must have in common, to be described together."""
     name, value, rows = child
     if not isinstance(name, int) and _children_of(value) is None:
-        return name  # data fields with names of their own are told apart
+        return name  # data fields with names of their own are distinguished
     return type(name), [(parts, leaf.key) for parts, leaf in rows]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from nvidia.dali import fn, types
@@ -15,11 +15,13 @@ from ..errors import FieldKindError, FieldNotFoundError, FieldValueError, Format
 from . import dtypes, printing
 from .conversion import (
     FieldValue,
+    LabelNumbers,
     ValueMapping,
     as_numpy,
     converted,
     decoded,
     encoded,
+    field_error,
     is_instance_of_loaded,
     mapped,
 )
@@ -44,11 +46,17 @@ _DECLARE = (
 )
 
 
+_MAPPING_IN_GRAPH = (
+    "has a mapping, which cannot be applied to a DataNode: inside the graph there are no labels, only numbers. "
+    "Map the labels in the data provider, and switch mapping off inside the graph with set_apply_mapping(False)"
+)
+
+
 def _check_group(current: SampleDataGroup, value: FieldValue, path: FieldPath) -> None:
     if not isinstance(value, SampleDataGroup):
         rule = "is a data group field, so it can only be set to a SampleDataGroup of the same format"
-        advice = "To set its data fields, name them in the path"
-        raise FieldKindError(f"{format_path(path)}: {rule}, got a value of type {type(value).__name__}. {advice}")
+        got = f"a value of type {type(value).__name__}. To set its data fields, name them in the path"
+        raise FieldKindError(f"{format_path(path)}: {rule}, got {got}")
     wanted, got = current.format, value.format
     if not wanted.matches(got):
         raise group_mismatch_error(wanted, got, path)
@@ -143,7 +151,7 @@ class SampleDataGroup:
     def create_data_field_array(
         type: types.DALIDataType,
         num_fields: int,
-        mapping: Mapping[Any, Any] | None = None,
+        mapping: LabelNumbers | None = None,
         *,
         ndim: int | None = None,
         content: ImageContent = UNKNOWN_CONTENT,
@@ -176,7 +184,7 @@ class SampleDataGroup:
         self,
         name: Name,
         type: types.DALIDataType,
-        mapping: Mapping[Any, Any] | None = None,
+        mapping: LabelNumbers | None = None,
         *,
         ndim: int | None = None,
         content: ImageContent = UNKNOWN_CONTENT,
@@ -227,7 +235,7 @@ class SampleDataGroup:
         name: Name,
         type: types.DALIDataType,
         num_fields: int,
-        mapping: Mapping[Any, Any] | None = None,
+        mapping: LabelNumbers | None = None,
         *,
         ndim: int | None = None,
         content: ImageContent = UNKNOWN_CONTENT,
@@ -282,7 +290,7 @@ class SampleDataGroup:
 
     __copy__ = get_copy
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _made_of, (self.format, self._values, tuple(self._switches))
 
     # --- format -----------------------------------------------------------------------------------------
@@ -793,11 +801,7 @@ class SampleDataGroup:
         elif value is not None:
             if isinstance(value, DataNode):
                 if self._switches.apply_mapping and child.mapping is not None:
-                    raise FieldValueError(
-                        f"{format_path(path)}: has a mapping, which cannot be applied to a DataNode: inside the "
-                        "graph there are no labels, only numbers. Map the labels in the data provider, and switch "
-                        "mapping off inside the graph with set_apply_mapping(False)"
-                    )
+                    raise field_error(path, _MAPPING_IN_GRAPH)
             elif child.is_string:
                 if self._switches.do_convert or isinstance(value, str):
                     value = encoded(value, path)
@@ -834,7 +838,7 @@ class SampleDataGroup:
         self,
         path: Path,
         new_type: types.DALIDataType | SampleDataGroup,
-        new_mapping: Mapping[Any, Any] | None = None,
+        new_mapping: LabelNumbers | None = None,
         *,
         new_ndim: int | None = None,
         new_content: ImageContent = UNKNOWN_CONTENT,
@@ -907,8 +911,7 @@ class SampleDataGroup:
                 value._pad(path, fill_value, only_strings=only_strings)
             elif child.is_string or not only_strings:
                 if value is None:
-                    problem = "is not set, so it cannot be padded. Set all fields first"
-                    raise FieldValueError(f"{format_path(path)}: {problem}")
+                    raise field_error(path, "is not set, so it cannot be padded. Set all fields first")
                 self._values[position] = fn.pad(value, fill_value=fill_value)
 
 
@@ -921,7 +924,7 @@ def _made_of(format: GroupFormat, values: list[FieldValue], switches: Iterable[b
 
 
 def replace_contents(group: SampleDataGroup, format: GroupFormat) -> None:
-    """Give a group, and all groups below it, a format that differs in contents only."""
+    """Set the format of a group, and of all groups below it, to one that differs in contents only."""
     group._format = format
     for position in format.group_positions:
         child = format.children[position]
@@ -930,7 +933,7 @@ def replace_contents(group: SampleDataGroup, format: GroupFormat) -> None:
 
 
 def _leaf(
-    path: FieldPath, dtype: object, mapping: Mapping[Any, Any] | None, ndim: int | None, content: ImageContent
+    path: FieldPath, dtype: object, mapping: LabelNumbers | None, ndim: int | None, content: ImageContent
 ) -> LeafFormat:
     where = f"{format_path(path)}: " if path else ""
     if isinstance(dtype, SampleDataGroup) or dtype is SampleDataGroup:
@@ -953,11 +956,11 @@ def _checked_blueprint(blueprint: object) -> SampleDataGroup:
 
 
 FieldType: TypeAlias = types.DALIDataType | type[SampleDataGroup]
-"""Type of a child as told to callers: all groups have the class `SampleDataGroup` as their type."""
+"""Type of a child as returned to callers: all groups have the class `SampleDataGroup` as their type."""
 
 
 def place_of(group: SampleDataGroup, sample: SampleDataGroup) -> FieldPath:
-    """Path of a group, not of one that is equal, in the one that it is a part of; empty where it is none."""
+    """Get the path of a group (by identity) in a sample; empty where it is not a part of it."""
     for position in sample._format.group_positions:
         child: SampleDataGroup = sample._values[position]
         rest = place_of(group, child)

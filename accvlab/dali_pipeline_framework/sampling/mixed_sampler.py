@@ -9,14 +9,14 @@ import math
 from collections.abc import Hashable, Iterable, Sequence
 from fractions import Fraction
 from numbers import Real
-from typing import Any, Final, SupportsIndex
+from typing import Final, SupportsIndex
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 from cachetools import LRUCache
 
-from ..checks import MOST_SAMPLES, elements, whole_number
+from ..checks import MOST_SAMPLES, elements, setting_error, whole_number
 from ..errors import SettingError
 from .arithmetic.keyed_permutation import PermutationTable
 from .arithmetic.last_batch import LastBatch
@@ -41,7 +41,7 @@ class MixtureSchedule:
     same whole number of positions. One period is computed when it is first needed, and looked up from then on.
     The algorithm is the one of R. Tijdeman, "The chairman assignment problem" (Discrete Mathematics 32, 1980):
     of the components that may have a position without running ahead of the bound, it goes to the one that would
-    first fall behind it.
+    first fall below it.
 
     Attributes:
         num_components: Number of components.
@@ -59,16 +59,16 @@ class MixtureSchedule:
 
     def __init__(self, rates: Iterable[float | Fraction]) -> None:
         """Choose the fractions: ``(K,)`` rates, at most 65536; above 0, with the sum 1 (within 1e-6)."""
-        asked_for = _checked_rates(rates)
-        shares = exact_shares(asked_for)
+        requested = _checked_rates(rates)
+        shares = exact_shares(requested)
         self.is_exact: Final = shares is not None
         if shares is None:
-            shares = rounded_shares(asked_for)
+            shares = rounded_shares(requested)
         self._shares = np.array(shares, dtype=np.int64)
         self.num_components: Final = len(shares)
         self.period: Final = sum(shares)
 
-    def __getstate__(self) -> dict[str, Any]:  # each process makes the table anew: that is faster than to send it
+    def __getstate__(self) -> dict[str, object]:  # to make the table is faster than to send it
         return {name: value for name, value in self.__dict__.items() if name != "_table"}
 
     @property
@@ -101,20 +101,19 @@ class MixtureSchedule:
         return counts
 
     @functools.cached_property
-    def _table(self) -> tuple[npt.NDArray[np.unsignedinteger[Any]], npt.NDArray[np.int32]]:
+    def _table(self) -> tuple[npt.NDArray[np.uint8 | np.uint16], npt.NDArray[np.int32]]:
         return _make_table(self._shares)
 
 
 def _checked_rates(rates: Iterable[float | Fraction]) -> list[Fraction]:
     kept: list[float | Fraction] | None = elements(rates)
     if kept is None:
-        raise SettingError(f"`rates` must be a sequence of numbers above 0, got {rates!r}.")
+        raise setting_error("rates", "a sequence of numbers above 0", rates)
     if not 1 <= len(kept) <= MAX_PERIOD:
         raise SettingError(f"`rates` must have from 1 to {MAX_PERIOD} rates, got {len(kept)}.")
     for number, rate in enumerate(kept):
         if not isinstance(rate, Real) or isinstance(rate, bool) or not 0 < rate < math.inf:
-            advice = "Leave out a component that is not to be used."
-            raise SettingError(f"`rates` must be numbers above 0, but rate {number} is {rate!r}. {advice}")
+            raise setting_error(f"rates[{number}]", "a number above 0", rate, "Leave out unused components.")
     total = math.fsum(kept)
     if abs(total - 1) > SUM_TOLERANCE:
         raise SettingError(
@@ -124,11 +123,11 @@ def _checked_rates(rates: Iterable[float | Fraction]) -> list[Fraction]:
     return [Fraction(rate) if isinstance(rate, Fraction | int) else Fraction(float(rate)) for rate in kept]
 
 
-def exact_shares(asked_for: list[Fraction]) -> list[int] | None:
-    """The positions per period with the shortest period that keeps the rates, if one is short enough."""
+def exact_shares(requested: list[Fraction]) -> list[int] | None:
+    """Get the positions per period with the shortest period that keeps the rates; None where it is too long."""
     period = 1
     rates = []
-    for wanted in asked_for:
+    for wanted in requested:
         rate = wanted.limit_denominator(MAX_PERIOD)
         period = math.lcm(period, rate.denominator)
         if period > MAX_PERIOD or rate == 0 or abs(rate - wanted) >= _RATE_TOLERANCE:
@@ -137,27 +136,27 @@ def exact_shares(asked_for: list[Fraction]) -> list[int] | None:
     return [int(rate * period) for rate in rates] if sum(rates) == 1 else None
 
 
-def rounded_shares(asked_for: list[Fraction]) -> list[int]:
-    """The positions per period of 65536 by largest remainder (the first of equals), each at least 1."""
-    whole = set(range(len(asked_for)))
-    while True:  # who has less than one position gets one, and the others share what is left
-        per_rate = Fraction(MAX_PERIOD - len(asked_for) + len(whole)) / sum(asked_for[i] for i in whole)
-        raised = {i for i in whole if asked_for[i] * per_rate < 1}
+def rounded_shares(requested: list[Fraction]) -> list[int]:
+    """Round to positions per period of 65536 by largest remainder (the first of equals), each at least 1."""
+    whole = set(range(len(requested)))
+    while True:  # a component with less than one position gets one, and the others share the rest
+        per_rate = Fraction(MAX_PERIOD - len(requested) + len(whole)) / sum(requested[i] for i in whole)
+        raised = {i for i in whole if requested[i] * per_rate < 1}
         if not raised:
             break
         whole -= raised
-    shares = [1] * len(asked_for)
+    shares = [1] * len(requested)
     remainders = {}
     for i in sorted(whole):
-        shares[i] = math.floor(asked_for[i] * per_rate)
-        remainders[i] = asked_for[i] * per_rate - shares[i]
+        shares[i] = math.floor(requested[i] * per_rate)
+        remainders[i] = requested[i] * per_rate - shares[i]
     for i in sorted(remainders, key=lambda i: -remainders[i])[: MAX_PERIOD - sum(shares)]:
         shares[i] += 1
     common = math.gcd(*shares)
     return [share // common for share in shares]
 
 
-def _make_table(shares: Int64Array) -> tuple[npt.NDArray[np.unsignedinteger[Any]], npt.NDArray[np.int32]]:
+def _make_table(shares: Int64Array) -> tuple[npt.NDArray[np.uint8 | np.uint16], npt.NDArray[np.int32]]:
     """Deal one period.
 
     Returns:
@@ -182,7 +181,7 @@ def _make_table(shares: Int64Array) -> tuple[npt.NDArray[np.unsignedinteger[Any]
 
 
 def _deal(first_allowed: Int64Array) -> list[int]:
-    """For each position the most urgent request that is allowed there; the requests come sorted by urgency."""
+    """Choose for each position the most urgent request that is allowed there; requests are sorted by urgency."""
     by_release = np.argsort(first_allowed, kind="stable")
     ends = np.searchsorted(first_allowed[by_release], np.arange(len(first_allowed)), side="right").tolist()
     released = by_release.tolist()
@@ -250,19 +249,15 @@ class MixedSampler(PlannedSampler):
         if last_batch is None:
             last_batch = "pad" if self.is_streamed else "drop"
         self._schedule = MixtureSchedule(rates)
-        if self._schedule.num_components != len(self._samplers):
-            counts = f"{self._schedule.num_components} rate(s) for {len(self._samplers)} sampler(s)"
-            raise SettingError(f"`rates` must have one rate per sampler: got {counts}.")
+        _check_count("rates", self._schedule.num_components, self._samplers)
         self._has_offsets = offsets is not None
         self._offsets = [0] * len(self._samplers)
         if offsets is not None:
             given = elements(offsets)
             if given is None:
-                raise SettingError(f"`offsets` must be a sequence of whole numbers, or None, got {offsets!r}.")
+                raise setting_error("offsets", "a sequence of whole numbers, or None", offsets)
             self._offsets = [whole_number(each, "offsets", at_least=0, at_most=MOST_SAMPLES) for each in given]
-            if len(self._offsets) != len(self._samplers):
-                counts = f"{len(self._offsets)} for {len(self._samplers)} sampler(s)"
-                raise SettingError(f"`offsets` must have one offset per sampler: got {counts}.")
+            _check_count("offsets", len(self._offsets), self._samplers)
         num_samples = max(
             offset + sampler.num_samples for offset, sampler in zip(self._offsets, self._samplers, strict=True)
         )
@@ -270,8 +265,7 @@ class MixedSampler(PlannedSampler):
         unit_tables = [sampler.unit_table for sampler in self._samplers]
         num_units = sum(each.num_units for each in unit_tables)
         if num_units > MOST_SAMPLES:
-            rule = "at most 2**62 samples, clips or sequences together"
-            raise SettingError(f"The samplers of a mixture must have {rule}, got {num_units}.")
+            raise SettingError(f"A mixture must have at most 2**62 samples, clips or sequences, got {num_units}.")
         self.unit_table = unit_table = JoinedUnits(unit_tables, None if offsets is None else self._offsets)
         orders = [sampler.order for sampler in self._samplers]
         if num_per_epoch is None:
@@ -294,12 +288,12 @@ class MixedSampler(PlannedSampler):
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """The rates that are realised exactly: those requested, or where they have no small common denominator,
-        the nearest multiples of 1/65536 (at least one each)."""
+        """The exact rates of the order: those requested, or where they have no small common denominator, the
+        nearest multiples of 1/65536 (at least one each)."""
         return tuple(float(rate) for rate in self._schedule.rates)
 
-    def check_provider(self, provider: Any) -> None:
-        """Raise a `SettingError` where the components do not lie on the data sets that a provider joins."""
+    def check_provider(self, provider: object) -> None:
+        """Raise a `SettingError` where the components do not match the data sets that a provider joins."""
         starts, joined = getattr(provider, "offsets", None), getattr(provider, "providers", None)
         if starts is None or joined is None:
             for sampler in self._samplers:
@@ -389,10 +383,14 @@ class _Mixed:
         return order
 
 
+def _check_count(argument: str, count: int, samplers: Sequence[PlannedSampler]) -> None:
+    if count != len(samplers):
+        raise SettingError(f"`{argument}` must have one entry per sampler, got {count} for {len(samplers)}.")
+
+
 def _checked_samplers(samplers: Sequence[PlannedSampler]) -> list[PlannedSampler]:
     if isinstance(samplers, SamplerBase) or not isinstance(samplers, Iterable):
-        rule = "a sequence of samplers, e.g. a list"
-        raise SettingError(f"`samplers` must be {rule}, got an object of type {type(samplers).__name__}.")
+        raise setting_error("samplers", "a sequence of samplers, e.g. a list", samplers)
     kept = list(samplers)
     if not kept:
         raise SettingError("A mixture needs at least one sampler, got none.")

@@ -47,7 +47,7 @@ class EpochPlanSampler(RandomAccessSampler):
         return self._num_samples
 
     def describe(self) -> Description:
-        """What the order depends on, as short values by name."""
+        """Describe what the order depends on, as short values by name."""
         return dict(self._settings)
 
     @property
@@ -66,8 +66,7 @@ class EpochPlanSampler(RandomAccessSampler):
         number = batch - before
         if not 0 <= number < plan.num_batches and not 0 <= number < plan.num_begun_batches:
             stop = before + plan.num_begun_batches
-            known = f"{before} .. {stop - 1}"
-            raise SettingError(f"Epoch {epoch} has the batches {known}, asked for was batch {batch}.")
+            raise SettingError(f"Epoch {epoch} has the batches {before} .. {stop - 1}, requested: batch {batch}.")
         return plan.batch(number)
 
     def sample_counts(self, epoch: int) -> SampleCounts:
@@ -123,8 +122,8 @@ class EpochPlanSampler(RandomAccessSampler):
     def _report(self, plan: EpochPlan) -> None:
         """Log what the user should know of a plan."""
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Plans can be large, and each process makes its own; only the main process logs.
+    def __getstate__(self) -> dict[str, object]:
+        # Plans can be large, so each process makes its own; only the main process logs.
         return {**self.__dict__, "_plans": _no_plans(), "_has_reported_cuts": True}
 
     def _copy(self: Any) -> Any:
@@ -141,7 +140,7 @@ class PlannedSampler(EpochPlanSampler, ABC):
         order: Which unit is at which position of an epoch.
         unit_table: The samples of the units.
         is_streamed: Whether each slot delivers units of any length one after the other (`StreamPlan`); otherwise
-            units of equal length stand side by side (`FlatPlan`).
+            units of equal length fill the slots in groups (`FlatPlan`).
         cuts: Whether streamed units may be cut to make the slots equally long.
         shuffles: Whether the order differs between epochs.
     """

@@ -16,7 +16,7 @@ from ..draws.keyed_draws import digest
 from ..errors import NotSupportedError, SettingError
 from ..short_tracebacks import construct_with_short_traceback
 from .arithmetic.last_batch import LastBatch, SampleCounts, check_last_batch
-from .plans.tracks import BoolArray, Int64Array, PlannedBatch
+from .plans.tracks import Int64Array, PlannedBatch
 
 
 class SamplerBase(ABC):
@@ -73,17 +73,18 @@ class EpochSegment:
 
 
 class RandomAccessSampler(SamplerBase):
-    """A pure function from a position, the batch of an epoch, to the samples that stand there.
+    """A pure function from a position (epoch and batch) to the samples of the batch.
 
-    A subclass defines `num_batches` and `plan_batch`, which may not change anything, and calls ``__init__``.
-    Whoever has a copy gets the same answers, for any position in any order: so loading can be shared by any
-    number of workers, and continued anywhere.
+    A subclass defines `num_batches` and `plan_batch`, which may not change any state, and calls ``__init__``.
+    All copies return the same batches, for any position in any order: so any number of workers can share the
+    loading, and it can continue anywhere.
 
     The published interface (`get_next_batch_indices`, `reset`, `length`) steps through the batches. It is for
-    loops that do so themselves; inputs do not use it.
+    hand-written loops; inputs do not use it.
 
     Samplers of the same class are equal if `describe` and their settings are: then they plan the same batches.
-    How far one was stepped does not count. A subclass without a `describe` of its own equals only itself.
+    The position in the published interface does not count. A subclass that does not override `describe` equals
+    only itself.
 
     Example::
 
@@ -101,11 +102,11 @@ class RandomAccessSampler(SamplerBase):
     """Whether the global batches depend on the number of shards."""
 
     supports_last_batch = False
-    """Whether `RandomAccessSampler.with_settings` may change the policy for the last batch: all methods look at
+    """Whether `RandomAccessSampler.with_settings` may change the policy for the last batch: all methods use
     ``last_batch``."""
 
     version = 0
-    """Number of the order in use; with another one, a batch that was planned before may have other samples."""
+    """Version of the order in use; after a change, a batch that was planned before may have other samples."""
 
     must_be_played = False
     """Whether a batch is known only after stepping through all batches before it."""
@@ -151,10 +152,6 @@ class RandomAccessSampler(SamplerBase):
         """Sample indices of a batch, ``(total_batch_size,)`` int64."""
         return self.plan_batch(epoch, batch).indices
 
-    def get_padding(self, epoch: int, batch: int) -> BoolArray:
-        """Which slots of a batch are padding, ``(total_batch_size,)`` bool."""
-        return self.plan_batch(epoch, batch).is_padding
-
     # --- settings ---------------------------------------------------------------------------------
 
     @property
@@ -179,7 +176,7 @@ class RandomAccessSampler(SamplerBase):
 
     @property
     def num_samples(self) -> int | None:
-        """Number of samples that the data set must have, or None where the sampler does not tell."""
+        """Number of samples that the data set must have, or None where it is not known."""
         return None
 
     def sample_counts(self, epoch: int) -> SampleCounts | None:
@@ -187,15 +184,15 @@ class RandomAccessSampler(SamplerBase):
         return None
 
     def describe(self) -> Description:
-        """What the order depends on, as short values by name; what differs in them is a different order.
+        """Describe what the order depends on, as short values by name; other values mean another order.
 
-        Unless a subclass returns more: its name, and the first samples of two epochs.
+        By default, the name of the class, and the first samples of two epochs.
         """
         second = (1, 0) if self.is_epoch_based else (0, 1)
         first = np.concatenate([self.get_batch_indices(0, 0), self.get_batch_indices(*second)])
         return {"sampler": type(self).__name__, "first_batches": digest(first)}
 
-    def check_provider(self, provider: Any) -> None:
+    def check_provider(self, provider: object) -> None:
         """Raise a `SettingError` where the sampler cannot choose from this data set (its size was checked)."""
 
     # --- variants ---------------------------------------------------------------------------------
@@ -219,21 +216,21 @@ class RandomAccessSampler(SamplerBase):
             changed._last_batch = check_last_batch(last_batch)
             if changed._last_batch != self._last_batch and not self.supports_last_batch and self.is_epoch_based:
                 raise SettingError(
-                    f"{type(self).__name__} was created with last_batch={self._last_batch!r}, and does not tell "
-                    f"that it can have another policy; asked for was {last_batch!r}. Create it with that policy, "
-                    f"or set `supports_last_batch = True` in the class if its methods look at `self.last_batch`."
+                    f"{type(self).__name__} was created with last_batch={self._last_batch!r}, and does not say "
+                    f"that it supports another policy; requested: {last_batch!r}. Create it with that one, or set "
+                    f"`supports_last_batch = True` in the class if its methods use `self.last_batch`."
                 )
         changed._num_shards = num_shards
         changed._take_over(self)
         return changed
 
     def _take_over(self, original: Any) -> None:
-        """Keep what is right also with the settings that this copy has."""
+        """Copy the caches that are valid for the settings of this copy as well."""
 
     def continued(self: _Self, epoch: int, segments: Sequence[EpochSegment]) -> _Self:
         """Get a copy for which these segments of an epoch were delivered already.
 
-        The batches of this epoch are numbered on behind them, and the published interface starts there. Other
+        The numbers of further batches of this epoch follow theirs, and the published interface starts there. Other
         epochs are not affected, and nothing changes where all segments have the settings of this sampler.
 
         Raises:
@@ -262,7 +259,7 @@ class RandomAccessSampler(SamplerBase):
         return epoch, sum(segment.num_batches for segment in segments)
 
     def _segments(self, epoch: int) -> list[EpochSegment]:
-        """The segments of an epoch that were delivered with other settings than those of this sampler."""
+        """Get the segments of an epoch that were delivered with other settings than this sampler has."""
         segments: list[EpochSegment] = []
         for segment in self._history[1] if self._history[0] == epoch else ():
             if segments and self._are_alike(segments[-1], segment):
@@ -331,7 +328,7 @@ class RandomAccessSampler(SamplerBase):
         return self.num_batches(0)
 
     def _exact_settings(self) -> tuple[Hashable, ...]:
-        """What decides together with `describe` whether samplers are equal."""
+        """Settings that count, in addition to `describe`, when samplers are compared."""
         return (self._total_batch_size, self._last_batch, self._num_shards, self._history)
 
     def __eq__(self, other: object) -> bool:

@@ -15,7 +15,7 @@ from cachetools import LRUCache
 
 from ..draws.keyed_draws import digest
 from ..errors import SettingError
-from .arithmetic.last_batch import LastBatch, SampleCounts
+from .arithmetic.last_batch import LastBatch, SampleCounts, uneven_batches, unknown_sample
 from .plans.tracks import PlannedBatch
 from .random_access_sampler import Description, RandomAccessSampler, SamplerBase
 
@@ -60,7 +60,7 @@ class BatchChecker:
         self._has_ended = False
 
     def complete(self, batch: Sequence[int]) -> CompleteBatch | None:
-        """Check a batch and fill it up; None where it is dropped. Raises a `SettingError`."""
+        """Check a batch and fill it up; None where it is dropped."""
         indices = self.checked(batch)
         size = self._size or len(indices)
         if self._first is None:
@@ -77,7 +77,7 @@ class BatchChecker:
         return CompleteBatch(indices, num_given)
 
     def checked(self, batch: Sequence[int]) -> list[int]:
-        """Return a batch as a list of ints, or raise a `SettingError`."""
+        """Check a batch; returns it as a list of ints."""
         try:
             indices = [operator.index(index) for index in batch]
         except TypeError as error:
@@ -85,26 +85,20 @@ class BatchChecker:
             raise SettingError(f"{method} must return a sequence of whole numbers, got {batch!r}.") from error
         if self._size is None:
             if not indices or len(indices) % self.num_shards:
-                raise SettingError(
-                    f"The total batch size must be a positive multiple of the number of shards: "
-                    f"{self.sampler_name} delivers batches of {len(indices)} for {self.num_shards} shard(s)."
-                )
+                raise uneven_batches(self.sampler_name, len(indices), self.num_shards)
             self._size = len(indices)
         may_be_smaller = self.last_batch is not None and not self._has_ended and indices
         if self._has_ended or len(indices) > self._size or (len(indices) < self._size and not may_be_smaller):
-            is_without_policy = self.last_batch is None and 0 < len(indices) < self._size
-            advice = (
-                " For the last one, give the loader or input last_batch='partial' or 'drop'." * is_without_policy
-            )
+            lacks_policy = self.last_batch is None and 0 < len(indices) < self._size
+            after = ", after a smaller batch" if self._has_ended else ""
+            advice = "For the last one, give the loader or input last_batch='partial' or 'drop'." * lacks_policy
             raise SettingError(
                 f"All batches of a sampler must have the same size (all but the last of an epoch, where there is "
                 f"a `last_batch` policy): {self.sampler_name} delivered {self._size} indices first and "
-                f"{len(indices)} now{', behind a smaller batch' if self._has_ended else ''}.{advice}"
+                f"{len(indices)} now{after}. {advice}".rstrip()
             )
         if min(indices) < 0 or max(indices) >= self.num_samples:
-            bad = next(index for index in indices if not 0 <= index < self.num_samples)
-            known = f"the data set has the samples 0 .. {self.num_samples - 1}"
-            raise SettingError(f"{self.sampler_name} chose sample {bad}, but {known}.")
+            raise unknown_sample(indices, self.num_samples, self.sampler_name)
         return indices
 
 
@@ -167,27 +161,27 @@ def _recorded(sampler: SamplerBase, checker: BatchChecker, max_batches: int) -> 
 
 
 class SamplerReplay:
-    """Answers which samples form batch ``b`` of epoch ``e`` of a sampler that only knows "next".
+    """Random access to the batches of a sampler that only has a next batch.
 
-    Every process plays a copy of the untouched sampler forward as far as requested, and starts over with
-    a new copy when something is requested that it has passed and forgotten. Only the untouched sampler
-    is pickled, so what travels to a spawned worker does not grow with the number of batches. A sampler that
-    can be neither copied nor pickled is played once, up to ``max_batches``, and its batches are recorded.
+    Each process plays a copy of the unused sampler forward as far as requested, and starts over with a new copy
+    for a batch that it has passed and forgotten. Only the unused sampler is pickled, so the size of the pickle
+    does not grow with the number of batches. A sampler that can be neither copied nor pickled is played once, up
+    to ``max_batches``, and its batches are recorded.
     """
 
     def __init__(self, sampler: SamplerBase, checker: BatchChecker, max_batches: int | None) -> None:
         """Set up.
 
         Args:
-            sampler: The sampler, not used before. It is left untouched unless it cannot be copied.
+            sampler: The sampler, not used before. It stays unused unless it cannot be copied.
             checker: Checks each batch.
             max_batches: Number of batches, over all epochs, after which the sampler counts as used up.
         """
         self._checker = checker
         self._max_batches = max_batches
-        self._untouched: SamplerBase
+        self._unused: SamplerBase
         try:
-            self._untouched = copy.deepcopy(sampler)
+            self._unused = copy.deepcopy(sampler)
         except Exception as error:
             if max_batches is None:
                 raise SettingError(
@@ -195,7 +189,7 @@ class SamplerReplay:
                     f"number of iterations is not limited. Make what cannot be copied on first use, "
                     f"or give `max_num_iterations`."
                 ) from error
-            self._untouched = _recorded(sampler, checker, max_batches)
+            self._unused = _recorded(sampler, checker, max_batches)
         self._forget()
 
     def _forget(self) -> None:
@@ -206,23 +200,23 @@ class SamplerReplay:
         self._num_dropped: dict[int, int] = {}  # samples of a last batch that was dropped, per epoch
         self._used_up = False
 
-    def __getstate__(self) -> dict[str, Any]:
-        untouched = self._untouched
+    def __getstate__(self) -> dict[str, object]:
+        unused = self._unused
         if self._max_batches is not None:
             try:
-                pickle.dumps(untouched)
+                pickle.dumps(unused)
             except Exception:  # whatever a member raises: it cannot be pickled, so send what it chooses
-                untouched = _recorded(copy.deepcopy(untouched), self._checker, self._max_batches)
-        return {"_checker": self._checker, "_max_batches": self._max_batches, "_untouched": untouched}
+                unused = _recorded(copy.deepcopy(unused), self._checker, self._max_batches)
+        return {"_checker": self._checker, "_max_batches": self._max_batches, "_unused": unused}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._forget()
 
     @property
-    def untouched(self) -> SamplerBase | None:
+    def unused(self) -> SamplerBase | None:
         """A copy of the sampler that was not used yet, or None where it cannot be copied."""
-        return None if isinstance(self._untouched, _Recording) else self._untouched
+        return None if isinstance(self._unused, _Recording) else self._unused
 
     def get(self, epoch: int, batch: int) -> CompleteBatch:
         """Get a batch.
@@ -245,7 +239,7 @@ class SamplerReplay:
         return self._recent[epoch, batch]
 
     def num_dropped(self, epoch: int) -> int:
-        """Samples of an epoch that were dropped, where the epoch was played to its end."""
+        """Number of samples of an epoch that were dropped, where the epoch was played to its end."""
         return self._num_dropped.get(epoch, 0)
 
     def num_batches(self, epoch: int) -> int:
@@ -256,7 +250,7 @@ class SamplerReplay:
 
     def _advance(self) -> None:
         if self._played is None:
-            self._played = _play(copy.deepcopy(self._untouched), self._checker, self._max_batches)
+            self._played = _play(copy.deepcopy(self._unused), self._checker, self._max_batches)
         try:
             played = next(self._played)
         except StopIteration:
@@ -277,9 +271,9 @@ class SamplerReplay:
 
 
 def used_up_message(epoch: int, max_batches: int | None) -> str:
-    """What to say when a sampler has delivered its maximum number of batches."""
+    """Write the error for a sampler that has delivered its maximum number of batches."""
     return (
-        f"Epoch {epoch} was asked for, but the maximum number of iterations is used up: the sampler was "
+        f"Epoch {epoch} was requested, but the maximum number of iterations is used up: the sampler was "
         f"limited to {max_batches} batches in all (`max_num_iterations` + `pre_fetch_queue_length`). "
         f"Raise `max_num_iterations`, or pass None for no limit."
     )
@@ -330,7 +324,7 @@ class ReplayedSampler(RandomAccessSampler):
     def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
         """Get the samples of a batch."""
         if batch < 0 or not self.has_batch(epoch, batch):
-            raise SettingError(f"Epoch {epoch} of {self._name} has no such batch: asked for was batch {batch}.")
+            raise SettingError(f"Epoch {epoch} of {self._name} has no such batch, requested: batch {batch}.")
         complete = self._replay.get(epoch, batch)
         fills = np.arange(len(complete.indices)) >= complete.num_given
         if self._policy == "wrap":
@@ -342,11 +336,13 @@ class ReplayedSampler(RandomAccessSampler):
     ) -> ReplayedSampler:
         """Get a copy with other settings. See `RandomAccessSampler.with_settings`."""
         if total_batch_size not in (None, self.total_batch_size):
-            own = f"batches of {self.total_batch_size} (all shards together)"
-            raise SettingError(f"{self._name} delivers {own}, requested: {total_batch_size}.")
+            raise SettingError(
+                f"{self._name} delivers batches of {self.total_batch_size} (all shards together), requested: "
+                f"{total_batch_size}."
+            )
         if last_batch in (None, self._policy):
             return super().with_settings(num_shards=num_shards)
-        sampler = self._replay.untouched
+        sampler = self._replay.unused
         if sampler is None:
             raise SettingError(
                 f"{self._name} can neither be copied nor pickled, so it was played already, and a policy for its "
@@ -360,7 +356,7 @@ class ReplayedSampler(RandomAccessSampler):
 
         None for an endless sampler, and for one that can neither be copied nor pickled.
         """
-        if self._is_endless or self._replay.untouched is None:
+        if self._is_endless or self._replay.unused is None:
             return None
         num_batches = self._replay.num_batches(epoch)
         num_surplus = 0
@@ -377,6 +373,6 @@ class ReplayedSampler(RandomAccessSampler):
     __hash__ = object.__hash__
 
     def describe(self) -> Description:
-        """What is known of the order: the class of the sampler and its first batch."""
+        """Describe the known part of the order: the class of the sampler and its first batch."""
         first = np.array(self._replay.get(0, 0).indices, np.int64)
         return {"sampler": self._name, "first_batch": digest(first)}

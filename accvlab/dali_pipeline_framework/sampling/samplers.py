@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from ..checks import MOST_SAMPLES, choice, flag, whole_number
+from ..checks import MOST_SAMPLES, choice, flag, instance, whole_number
 from ..draws.keyed_draws import digest
 from ..errors import NotSupportedError, SettingError
 from .arithmetic.last_batch import LastBatch, SampleCounts, checked_lengths
@@ -77,19 +77,19 @@ class SequenceSampler(RandomAccessSampler):
         self._randomize = bool(randomize)
         self._slots: _Slots | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_slots": None}
 
     def num_batches(self, epoch: int) -> None:
-        """None: the sampler is endless."""
+        """None, since the sampler is endless."""
         return None
 
     def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
         """Get the samples of a batch; a `SettingError` where the epoch is not 0, or the batch is below 0."""
         if epoch != 0:
-            raise SettingError(f"The SequenceSampler is endless: there is no epoch but 0, asked for was {epoch}.")
+            raise SettingError(f"The SequenceSampler is endless: there is no epoch but 0, requested: {epoch}.")
         if batch < 0:
-            raise SettingError(f"The SequenceSampler has the batches 0, 1, 2, ..., asked for was batch {batch}.")
+            raise SettingError(f"The SequenceSampler has the batches 0, 1, 2, ..., requested: batch {batch}.")
         if self._slots is None:
             self._slots = _Slots(self._lengths, self.total_batch_size, self._seed if self._randomize else None)
         sequences, frames, cycles = self._slots.find(batch)
@@ -116,12 +116,12 @@ class SequenceSampler(RandomAccessSampler):
         if total_batch_size not in (None, self.total_batch_size):
             raise SettingError(
                 f"The SequenceSampler was created for batches of {self.total_batch_size} (all shards together), "
-                f"which its order depends on; asked for was {total_batch_size}. Create it with that size."
+                f"which its order depends on; requested: {total_batch_size}. Create it with that size."
             )
         return super().with_settings(**settings)
 
     def describe(self) -> Description:
-        """What the order depends on."""
+        """Describe what the order depends on."""
         return {
             "sampler": type(self).__name__,
             "num_sequences": len(self._lengths),
@@ -138,27 +138,27 @@ class _Order:
 
     Attributes:
         sequences: ``(S,)``; slot ``i`` of ``B`` plays ``sequences[i::B]``.
-        ends: ``(S / B, B)``, the batch behind each of them, counted from the slot's start of the cycle.
-        behind: State of the generator from which the next order is drawn.
+        ends: ``(S / B, B)``, the batch after each of them, counted from the slot's start of the cycle.
+        state: State of the generator from which the next order is drawn.
     """
 
     sequences: Int64Array
     ends: Int64Array
-    behind: Mapping[str, Any]
+    state: Mapping[str, Any]
 
 
 class _Slots:
-    """Finds what each slot plays in a batch, going on from the batch that was requested before.
+    """The sequences that the slots play in a batch, found by going on from the batch requested before.
 
-    Kept are per slot its cycle, and when it began that; and the orders of the cycles in which some slot is now. An
-    order between two of them is drawn again from the state behind the one before.
+    Kept are, per slot, its cycle and the first batch of that; and the orders of the cycles in which some slot is.
+    An order between two of them is drawn again from the generator's state after the one before.
     """
 
     def __init__(self, lengths: Int64Array, num_slots: int, seed: int | None) -> None:
         self._lengths = lengths
         self._num_slots = num_slots
         self._rng = None if seed is None else np.random.default_rng(seed=seed)
-        self._first_order = self._order_behind(None)
+        self._first_order = self._order_after(None)
         self._begin()
 
     def _begin(self) -> None:
@@ -166,25 +166,25 @@ class _Slots:
         self._orders = {0: self._first_order}
         self._cycles, self._starts = np.zeros((2, self._num_slots), np.int64)
         self._stops = self._first_order.ends[-1]
-        # What the slots play now: from the batch `first` to the one before `behind`.
-        self._sequences, self._first, self._behind = np.zeros((3, self._num_slots), np.int64)
-        self._all_first = self._any_behind = 0
+        # The sequences that the slots play now: from the batch `first` to the one before `stop_batches`.
+        self._sequences, self._first, self._stop_batches = np.zeros((3, self._num_slots), np.int64)
+        self._all_first = self._first_stop = 0
 
-    def _order_behind(self, before: _Order | None) -> _Order:
+    def _order_after(self, before: _Order | None) -> _Order:
         num_sequences = len(self._lengths)
         sequences = np.arange(num_sequences)
-        behind: Mapping[str, Any] = {}
+        state: Mapping[str, Any] = {}
         if self._rng is not None:
             if before is not None:
-                self._rng.bit_generator.state = before.behind
-            sequences, behind = self._rng.permutation(num_sequences), self._rng.bit_generator.state
+                self._rng.bit_generator.state = before.state
+            sequences, state = self._rng.permutation(num_sequences), self._rng.bit_generator.state
         rounds = np.zeros((-(-num_sequences // self._num_slots), self._num_slots), np.int64)
         rounds.ravel()[:num_sequences] = self._lengths[sequences]
-        return _Order(sequences, np.cumsum(rounds, axis=0), behind)
+        return _Order(sequences, np.cumsum(rounds, axis=0), state)
 
     def find(self, batch: int) -> tuple[Int64Array, Int64Array, Int64Array]:
         """Sequence, frame in it, and cycle of each slot; each ``(B,)``."""
-        if not self._all_first <= batch < self._any_behind:
+        if not self._all_first <= batch < self._first_stop:
             if self._rng is None:
                 self._cycles = batch // self._stops
                 self._starts = self._cycles * self._stops
@@ -200,7 +200,7 @@ class _Slots:
             cycle = int(self._cycles[is_late].min())
             goes_on = is_late & (self._cycles == cycle)
             if cycle + 1 not in self._orders:
-                self._orders[cycle + 1] = self._order_behind(self._orders[cycle])
+                self._orders[cycle + 1] = self._order_after(self._orders[cycle])
             loads = self._orders[cycle + 1].ends[-1]
             self._starts = np.where(goes_on, self._stops, self._starts)
             self._stops = np.where(goes_on, self._stops + loads, self._stops)
@@ -210,15 +210,15 @@ class _Slots:
 
     def _look_up(self, batch: int) -> None:
         """Find the sequences of the slots that do not play in this batch what they played before."""
-        for slot in np.flatnonzero((batch < self._first) | (self._behind <= batch)).tolist():
+        for slot in np.flatnonzero((batch < self._first) | (self._stop_batches <= batch)).tolist():
             order = self._orders[0 if self._rng is None else int(self._cycles[slot])]
             start = int(self._starts[slot])
             number = int(order.ends[:, slot].searchsorted(batch - start, side="right"))
             sequence = order.sequences[number * self._num_slots + slot]
             self._sequences[slot] = sequence
-            self._behind[slot] = start + order.ends[number, slot]
-            self._first[slot] = self._behind[slot] - self._lengths[sequence]
-        self._all_first, self._any_behind = int(self._first.max()), int(self._behind.min())
+            self._stop_batches[slot] = start + order.ends[number, slot]
+            self._first[slot] = self._stop_batches[slot] - self._lengths[sequence]
+        self._all_first, self._first_stop = int(self._first.max()), int(self._stop_batches.min())
 
 
 class StreamingSequenceSampler(PlannedSampler):
@@ -363,15 +363,13 @@ class ClipSampler(PlannedSampler):
         """
         choice(deliver, "deliver", ("frames", "clips"))
         choice(arrange, "arrange", ("shuffled", "streamed"))
-        if not isinstance(clips, Clips):
-            raise SettingError(f"`clips` must be of the class Clips, got {type(clips).__name__}.")
+        self.clips = instance(clips, "clips", Clips)
         self.is_streamed = arrange == "streamed"
         self.cuts = flag(cut_sequences, "cut_sequences")
         if self.cuts and not self.is_streamed:
             raise SettingError("`cut_sequences` goes with arrange='streamed', got arrange='shuffled'.")
         if last_batch is None:
             last_batch = "pad" if self.is_streamed else "drop"
-        self.clips = clips
         self.seed = whole_number(seed, "seed", at_least=0)
         self.shuffles = flag(shuffle, "shuffle")
         self._deliver = deliver
@@ -390,7 +388,7 @@ class ClipSampler(PlannedSampler):
         }
         super().__init__(total_batch_size, last_batch, clips.num_frames, settings)
 
-    def check_provider(self, provider: Any) -> None:
+    def check_provider(self, provider: object) -> None:
         """Raise a `SettingError` where the provider delivers clips, and others than this sampler chooses."""
         clips = getattr(provider, "clips", None)
         if not isinstance(clips, Clips):
@@ -402,11 +400,11 @@ class ClipSampler(PlannedSampler):
             )
         own, other = _window(self.clips), _window(clips)
         if own != other:
-            differing = ", ".join(
-                f"{name}: {other[name]!r} and {own[name]!r}" for name in own if other[name] != own[name]
+            differing = [f"{name}: {other[name]!r} and {own[name]!r}" for name in own if other[name] != own[name]]
+            raise SettingError(
+                f"{type(provider).__name__} and the ClipSampler must have the same clips. In provider and sampler "
+                f"differ {', '.join(differing)}. Give both the same Clips object."
             )
-            found = f"In provider and sampler differ {differing}. Give both the same Clips object."
-            raise SettingError(f"{type(provider).__name__} and the ClipSampler must have the same clips. {found}")
 
     def _exact_settings(self) -> tuple[Hashable, ...]:
         return (*super()._exact_settings(), self.clips)
@@ -417,7 +415,7 @@ def _digest_of_weights(weights: Weights | None) -> str | None:
 
 
 def _window(clips: Clips) -> Description:
-    """What decides which frames the clip has that starts at a given frame."""
+    """Get the settings that decide which frames the clip has that starts at a given frame."""
     of_starts = ("step", "step_interval", "jitter", "num_clips")
     return {name: value for name, value in clips.describe().items() if name not in of_starts}
 
@@ -480,7 +478,7 @@ class RangePlan(EpochPlan):
         return positions if self._order is None else self._order[positions]
 
     def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
-        """Plan what the shards have left, and behind it what would have been dropped."""
+        """Plan the rest of the shards, and after it the samples that would have been dropped."""
         done = np.minimum(self._first + num_delivered * self._batch_size, self._stop)
         starts, stops = [*done.tolist(), self._stop[-1]], [*self._stop.tolist(), self.num_positions]
         left = np.concatenate(list(map(np.arange, starts, stops)))
@@ -541,7 +539,7 @@ class ShuffledSampler(PlannedSampler):
         >>> sampler = ShuffledSampler(10, 4, seed=1, last_batch="pad")
         >>> [sampler.get_batch_indices(epoch=0, batch=batch).tolist() for batch in range(3)]
         [[6, 1, 2, 8], [3, 7, 9, 5], [4, 0, 0, 0]]
-        >>> sampler.get_padding(epoch=0, batch=2).tolist()
+        >>> sampler.plan_batch(epoch=0, batch=2).is_padding.tolist()
         [False, False, True, True]
     """
 
@@ -589,7 +587,7 @@ class SequentialSampler(PlannedSampler):
         >>> sampler = SequentialSampler(10, 4)
         >>> [sampler.get_batch_indices(epoch=0, batch=batch).tolist() for batch in range(3)]
         [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 9, 9]]
-        >>> sampler.get_padding(epoch=0, batch=2).tolist()  # left out of the batch with "partial"
+        >>> sampler.plan_batch(epoch=0, batch=2).is_padding.tolist()  # left out of the batch with "partial"
         [False, False, True, True]
     """
 
@@ -652,7 +650,7 @@ class WeightedSampler(PlannedSampler):
             SettingError: An argument is out of its range.
         """
         self.seed = whole_number(seed, "seed", at_least=0)
-        array = checked_weights(weights, None, "weights")
+        array = checked_weights(weights)
         self.order = units_order(len(array), array, num_per_epoch, self.seed, shuffle=True)
         self.unit_table = SampleUnits(len(array))
         settings: Description = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Orders that a user gives as indices: a function of the epoch, or a sampler of PyTorch.
+"""Orders given as indices: a function of the epoch, or a sampler of PyTorch.
 
 Both are run in the main process, when a loop begins. The workers read the indices of the running epoch from memory
 that they share with it.
@@ -16,8 +16,9 @@ from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 
-from ..checks import check_shard, shown
+from ..checks import check_shard, setting_error, shown
 from ..draws.keyed_draws import digest
 from ..errors import NotSupportedError, SettingError
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
@@ -41,9 +42,9 @@ class EpochIndices:
     file of int64 words: its version (-1 while it is written), the epoch, whether an index repeats, the indices.
     """
 
-    def __init__(self, given: Any, num_samples: int) -> None:
-        """Take a `GivenOrder` of a data set of ``num_samples`` samples."""
-        self._given = given
+    def __init__(self, given: GivenOrder, num_samples: int) -> None:
+        """Take an order of a data set of ``num_samples`` samples."""
+        self._given: Any = given
         self._num_samples = num_samples
         self.is_function = not isinstance(given, Iterable)
         self.name = type(given).__name__
@@ -59,7 +60,7 @@ class EpochIndices:
         self._file, self._pid = file, pid
         weakref.finalize(self, _close, os.getpid(), file)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         path = f"/proc/{self._pid}/fd/{self._file}"
         return {"pid": self._pid, "path": path, "is_function": self.is_function, "name": self.name}
 
@@ -72,7 +73,7 @@ class EpochIndices:
 
     @property
     def stated_count(self) -> int | None:
-        """Length of the sampler; None where it has none."""
+        """Length of the sampler, or None."""
         try:
             return len(self._given)
         except Exception:  # it has none, or reports when it is run what is wrong
@@ -84,7 +85,7 @@ class EpochIndices:
         self._ahead = _NONE
 
     def share(self) -> None:
-        """Have workers use the order of the running epoch; to them, other epochs have ended."""
+        """Share the order of the running epoch with the workers; for them, other epochs have ended."""
         os.pwrite(self._file, _VERSION.pack(-1), 0)
         with open(self._file, "wb", closefd=False) as file:
             file.seek(_VERSION.size)
@@ -129,8 +130,9 @@ class EpochIndices:
                 self._given.set_epoch(epoch)
             given = self._given(epoch) if self.is_function else [*self._given]
         except Exception as error:
-            why = f"the {self.name} raised {type(error).__name__}: {error}"
-            raise SettingError(f"The order of epoch {epoch} is not known: {why}.") from error
+            raise SettingError(
+                f"The order of epoch {epoch} is not known: the {self.name} raised {type(error).__name__}: {error}."
+            ) from error
         indices = self._checked(given, epoch)
         if count not in (None, len(indices)):
             raise SettingError(
@@ -139,7 +141,7 @@ class EpochIndices:
             )
         return indices
 
-    def _checked(self, given: Any, epoch: int) -> Int64Array:
+    def _checked(self, given: npt.ArrayLike, epoch: int) -> Int64Array:
         try:
             indices = np.asarray(given)
         except ValueError:  # lists of different lengths
@@ -163,23 +165,23 @@ class EpochIndices:
 
     @property
     def version(self) -> int:
-        """Number of the order in use; a worker looks here whether there is a new one."""
+        """Version of the order in use; a worker reads here whether there is a new one."""
         if os.getpid() != self._pid:
             while not 0 <= self._running[0] == _VERSION.unpack(os.pread(self._file, _VERSION.size, 0))[0]:
                 self._running = np.fromfile(f"/proc/self/fd/{self._file}", np.int64)
         return int(self._running[0])
 
     def count(self, epoch: int) -> int:
-        """Number of indices of an epoch; where the sampler has a length, it is not run for that."""
+        """Count the indices of an epoch; a sampler with a length is not run for that."""
         count = self.stated_count if os.getpid() == self._pid and self._running[1] != epoch else None
         return len(self.of_epoch(epoch)) if count is None else count
 
     def of_epoch(self, epoch: int) -> Int64Array:
-        """The ``(n,)`` indices of an epoch."""
+        """Get the ``(n,)`` indices of an epoch."""
         return self._words(epoch)[_HEADER:]
 
     def units(self, epoch: int, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Indices and visits at positions of an epoch, see `EpochOrder`."""
+        """Get indices and visits at positions of an epoch, see `EpochOrder`."""
         words = self._words(epoch)
         return words[_HEADER + positions], positions + 1 if words[2] else np.zeros_like(positions)
 
@@ -207,7 +209,7 @@ class GivenOrderSampler(EpochPlanSampler):
         shard: Shard id and number of shards that the samples are for; the latter 1 for a function.
     """
 
-    def __init__(self, given: Any, num_samples: int) -> None:
+    def __init__(self, given: GivenOrder, num_samples: int) -> None:
         """Take a function or a sampler.
 
         Raises:
@@ -215,11 +217,9 @@ class GivenOrderSampler(EpochPlanSampler):
         """
         super().__init__(None, "partial", num_samples, {})
         if isinstance(given, Iterator) or not (isinstance(given, Iterable) or callable(given)):
-            hint = " An iterator ends with its first epoch." if isinstance(given, Iterator) else ""
-            raise SettingError(
-                f"`sampler` must be a sampler of this package, a function epoch -> indices, or a sampler of "
-                f"PyTorch, got {shown(given)}.{hint}"
-            )
+            hint = "An iterator ends with its first epoch." if isinstance(given, Iterator) else ""
+            rule = "a sampler of this package, a function epoch -> indices, or a sampler of PyTorch"
+            raise setting_error("sampler", rule, given, hint)
         self.indices = indices = EpochIndices(given, num_samples)
         self.depends_on_shards = not indices.is_function
         self.shard = 0, 1
@@ -232,19 +232,19 @@ class GivenOrderSampler(EpochPlanSampler):
             self.shard = check_shard(getattr(given, "rank", None), num_ranks)
         count = indices.stated_count
         if count is None and self.shard[1] > 1:
-            why = f"they can compare their numbers of batches: define `__len__` in {indices.name}."
-            raise SettingError(f"A sampler for several ranks must have a length, so that {why}")
+            rule = "A sampler for several ranks must have a length, so that their numbers of batches are known"
+            raise SettingError(f"{rule}: define `__len__` in {indices.name}.")
         self._description = {"sampler": indices.name, "num_per_epoch": count, "num_ranks": self.shard[1]}
         settings = {name: getattr(given, name, None) for name in ("seed", "shuffle", "drop_last")}
         self._description |= {name: value for name, value in settings.items() if isinstance(value, int)}
 
     @property
     def version(self) -> int:  # type: ignore[override]
-        """Number of the order in use."""
+        """Version of the order in use."""
         return self.indices.version
 
     def describe(self) -> Description:
-        """What is known of the order."""
+        """Describe the known part of the order."""
         return self._description
 
     # Samplers of the same class and length can have different orders.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs of users: what other rooms ask of them."""
+"""One interface to all inputs, also to those that do not have all attributes of the base classes."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ from nvidia.dali import types
 
 from ..draws.keyed_draws import SamplePlace
 from ..sampling.arithmetic.last_batch import SampleCounts
-from .input_bases import InputBase
+from .input_bases import InputBase, Source
 from .planned_input import PlannedInput
 
 
-def _asked(name: str) -> Any:
+def _attribute(name: str) -> Any:
     default = getattr(InputBase, name)
     return property(lambda adapter: getattr(adapter.source, name, default), doc=f"See `InputBase.{name}`.")
 
 
 @attrs.frozen(eq=False)
 class InputAdapter:
-    """Asks an input: one of this package, or any object that has some of the attributes.
+    """The attributes of an input: one of this package, or any object that has some of them.
 
-    A user's input need not be derived from `CallableBase` or `IterableBase`. What it does not tell is as in these.
+    A user's input need not be derived from `CallableBase` or `IterableBase`; their defaults are used for
+    attributes that it does not have.
 
     Attributes:
         source: The input.
     """
 
-    source: Any
+    source: Source
 
-    has_epochs = _asked("has_epochs")
-    batch_size = _asked("batch_size")
-    delivers_partial_batches = _asked("delivers_partial_batches")
+    has_epochs = _attribute("has_epochs")
+    batch_size = _attribute("batch_size")
+    delivers_partial_batches = _attribute("delivers_partial_batches")
 
     @property
     def planned(self) -> PlannedInput | None:
@@ -65,21 +66,21 @@ class InputAdapter:
     # --- samples ------------------------------------------------------------------------------------
 
     def place(self, info: types.SampleInfo) -> SamplePlace | None:
-        """Get the place of the sample at a position; None where it does not tell."""
+        """Get the place of the sample at a position; None where it is not known."""
         place: SamplePlace | None = self._answer("get_place", None, info)
         return place
 
     def sample_index(self, info: types.SampleInfo) -> int | None:
-        """Get the index in the data set of the sample at a position; None where it does not tell."""
+        """Get the index in the data set of the sample at a position; None where it is not known."""
         index: int | None = self._answer("get_sample_index", None, info)
         return index
 
     def describe_sample(self, sample_index: int) -> str:
-        """Say where a sample comes from; empty where it does not tell."""
+        """Say where a sample comes from; empty where it is not known."""
         return str(self._answer("describe_sample", "", sample_index))
 
-    def describe(self) -> dict[str, Any]:
-        """What its order depends on, as far as it is known, by name."""
+    def describe(self) -> dict[str, object]:
+        """Describe what its order depends on, as far as it is known, by name."""
         return {**self._answer("describe", {})}
 
     def _answer(self, method: str, default: Any, *arguments: Any) -> Any:

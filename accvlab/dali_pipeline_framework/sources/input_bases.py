@@ -5,13 +5,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from nvidia.dali import types
 
 from ..draws.keyed_draws import SamplePlace
-from ..sample_data import SampleDataGroup
+from ..sample_data import FieldValue, SampleDataGroup
+from ..sample_data.conversion import FlatSample
 from .shards import Shard
+
+Source: TypeAlias = Any
+"""A callable, an iterable or a native input: any object with some of the attributes of `InputBase`."""
 
 
 class InputBase(ABC):
@@ -24,7 +28,7 @@ class InputBase(ABC):
         batch_size: Number of samples per batch that this input is set up for, or None where any will do.
         has_epochs: Whether the samples come in epochs; False for an endless stream, which is never restarted.
         shard: Shard id and number of shards (a pair or a `Shard`) of an input that delivers one part of the data,
-            or None where it does not tell. Random draws differ between shards only where this is set.
+            or None where they are not known. Random draws differ between shards only where this is set.
         delivers_partial_batches: Whether a batch may be smaller than the batch size: where an epoch ends within
             a batch, its samples are delivered. Otherwise they are dropped.
     """
@@ -55,7 +59,7 @@ class CallableBase(InputBase):
     """
 
     @abstractmethod
-    def __call__(self, sample_info: types.SampleInfo) -> tuple[Any, ...]:
+    def __call__(self, sample_info: types.SampleInfo) -> FlatSample:
         """Get one sample as the flat tuple of its data fields (`SampleDataGroup.get_data`).
 
         Args:
@@ -99,7 +103,7 @@ class IterableBase(InputBase):
         """Start an epoch. It is called once per epoch, in the process that loads the data."""
 
     @abstractmethod
-    def __next__(self) -> Sequence[Any]:
+    def __next__(self) -> Sequence[FieldValue]:
         """Get one batch: per data field (in flat order) a list with one array per sample.
 
         Raises:

@@ -12,12 +12,13 @@ from typing import Any
 import attrs
 from nvidia.dali.data_node import DataNode
 
+from ..checks import setting_error
 from ..errors import SettingError
 from ..providers.data_provider import summary
 from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.names import Name
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
-from .input_bases import InputBase
+from .input_bases import InputBase, Source
 from .shards import Shard, shard_of_input
 
 
@@ -74,7 +75,7 @@ class ReaderEpochs:
         return -(-self.shard_size(epoch) // self.batch_size) if self.last_batch == "partial" else self.num_made
 
     def num_valid(self, epoch: int, batch: int) -> int:
-        """Count the samples to deliver of a batch that the reader makes; 0 where it is thrown away."""
+        """Count the samples to deliver of a batch that the reader makes; 0 for one that is discarded."""
         if batch >= self.num_batches(epoch):
             return 0
         if self.last_batch == "partial":
@@ -83,7 +84,7 @@ class ReaderEpochs:
 
     @property
     def sample_counts(self) -> SampleCounts:
-        """Sample counts of an epoch, over all shards; with ``"wrap"`` those of the first epoch."""
+        """Sample counts of an epoch, over all shards; with ``"wrap"`` for the first epoch."""
         num_batches, num_delivered = self.num_made, self.num_samples
         if self.last_batch == "drop":
             num_batches = self.num_batches(0)
@@ -93,7 +94,7 @@ class ReaderEpochs:
 
 
 CODECS_ON_CPU = ("vp8", "vp9", "mjpeg")
-"""What DALI decodes without a GPU."""
+"""The codecs that DALI decodes without a GPU."""
 
 
 class NativeInput(InputBase):
@@ -101,9 +102,9 @@ class NativeInput(InputBase):
 
     Attributes:
         operator_name: Name of the operator within `nvidia.dali.fn`, e.g. ``"readers.file"``.
-        is_resumable: Whether DALI's checkpoints know where the operators stand.
+        is_resumable: Whether DALI's checkpoints have the positions of the operators.
         is_joinable: Whether it can be joined with other inputs, which needs batches that are always full.
-        ragged_advice: What to do where samples of a batch have different shapes, for the error that says so.
+        ragged_advice: What to do where samples of a batch have different shapes, for the error about that.
         place_advice: How to get the place of a sample, for the error where a context is requested.
     """
 
@@ -119,7 +120,7 @@ class NativeInput(InputBase):
         return None
 
     def advice(self, reason: str) -> str:
-        """Say what can be done where DALI cannot set the operator up, given its reason; may be empty."""
+        """Advise on what to do where DALI cannot set the operator up, given its reason; may be empty."""
         return ""
 
     def reading_one_ahead(self) -> NativeInput | None:
@@ -149,8 +150,8 @@ class NativeRun(ABC):
     Attributes:
         epochs: How many batches its epochs have, or None where they are not known before their end.
         epoch: The running epoch, from 0.
-        is_awaited: Whether batches may be long in coming, so that those that wait for delivery must not wait for
-            the next one to be begun.
+        is_awaited: Whether batches may take long to arrive, so that batches that are ready must not wait until the
+            next one is begun.
     """
 
     epochs: ReaderEpochs | None = None
@@ -190,11 +191,11 @@ class NativeRun(ABC):
         return None
 
     def describe_batch(self, batch: int) -> str:
-        """Say what one of the last batches holds, counted from the start; a sentence, or empty."""
+        """Describe the content of one of the last batches, counted from the start; a sentence, or empty."""
         return ""
 
     def close(self) -> None:
-        """Free what it holds; the pipeline was closed."""
+        """Free resources; the pipeline was closed."""
         return
 
 
@@ -210,13 +211,13 @@ class JoinedInput(InputBase):
         ego
           pose: FLOAT
 
-    With a callable or iterable, its epochs are those of the pipeline, and the readers just go on, each as one
-    stream without end: they do not know where an epoch begins. Without one, all readers must have the same
-    number of samples, shards, and policy; all have the same seed, so that readers over the same number of
+    With a callable or iterable, its epochs are those of the pipeline, and the readers continue, each as one
+    endless stream: they do not know where an epoch begins. Without one, all readers must have the same number of
+    samples, shards, and policy; all have the same seed, so that readers over the same number of
     samples stay in step also where they shuffle.
     """
 
-    def __init__(self, inputs: Mapping[Name, Any]) -> None:
+    def __init__(self, inputs: Mapping[Name, Source]) -> None:
         """Join inputs.
 
         Args:
@@ -226,15 +227,14 @@ class JoinedInput(InputBase):
             SettingError: There is no input, more than one is a callable or iterable, or there is no reader.
         """
         if not isinstance(inputs, Mapping) or not inputs:
-            raise SettingError(f"`inputs` must be a dict with at least one input, got {inputs!r}.")
+            raise setting_error("inputs", "a dict with at least one input", inputs)
         self._inputs = dict(inputs)
         others = [name for name, each in self._inputs.items() if not isinstance(each, NativeInput)]
         for name, each in self._inputs.items():
             if not hasattr(each, "used_sample_data_structure"):
-                rule = "must be a native reader, a callable or an iterable"
-                raise SettingError(f"Input {name!r} {rule}, got {type(each).__name__}.")
+                raise setting_error(f"inputs[{name!r}]", "a native reader, a callable or an iterable", each)
             if isinstance(each, NativeInput) and not each.is_joinable and len(self._inputs) > 1:
-                why = "makes batches of its own sizes, so that no other input can stand beside it"
+                why = "makes batches of its own sizes, so that it cannot be joined with other inputs"
                 raise SettingError(f"Input {name!r}, a {type(each).__name__}, {why}.")
         if len(others) > 1:
             raise SettingError(
@@ -242,8 +242,7 @@ class JoinedInput(InputBase):
                 f"got {', '.join(map(repr, others))}. Join their providers instead."
             )
         if len(others) == len(self._inputs):
-            rule = "At least one input must be a native reader"
-            raise SettingError(f"{rule}; a callable alone needs no JoinedInput.")
+            raise SettingError("At least one input must be a native reader; others need no JoinedInput.")
         self._main = others[0] if others else None
         _ = self.used_sample_data_structure  # complains about names
 
@@ -253,12 +252,12 @@ class JoinedInput(InputBase):
         return f"{type(self).__name__}({{{inputs}}})"
 
     @property
-    def inputs(self) -> dict[Name, Any]:
+    def inputs(self) -> dict[Name, Source]:
         """The inputs by name, in the order of their groups."""
         return dict(self._inputs)
 
     @property
-    def main(self) -> Any:
+    def main(self) -> Source:
         """The callable or iterable, or None."""
         return None if self._main is None else self._inputs[self._main]
 
@@ -267,7 +266,7 @@ class JoinedInput(InputBase):
         """The native readers by name."""
         return {name: each for name, each in self._inputs.items() if isinstance(each, NativeInput)}
 
-    def with_inputs(self, changed: Mapping[Name, Any]) -> JoinedInput:
+    def with_inputs(self, changed: Mapping[Name, Source]) -> JoinedInput:
         """Get a copy with other inputs under some of the names."""
         joined = copy.copy(self)
         joined._inputs = {**self._inputs, **changed}
@@ -283,7 +282,7 @@ class JoinedInput(InputBase):
 
     @property
     def length(self) -> int | None:
-        """What the callable or iterable says, else None."""
+        """Length of the callable or iterable, else None."""
         return None if self.main is None else self.main.length
 
     @property
@@ -302,12 +301,12 @@ class InputPart:
     """A part of an input.
 
     Attributes:
-        path: Path of its group in the sample; empty where it is the whole sample.
+        path: Path of its group in the sample; empty for the whole sample.
         source: The callable, iterable or native input.
     """
 
     path: FieldPath
-    source: Any
+    source: Source
 
     @property
     def is_native(self) -> bool:
@@ -329,11 +328,11 @@ class InputParts:
         parts: Its parts, in the order of the fields of a sample.
     """
 
-    whole: Any
+    whole: Source
     parts: Sequence[InputPart]
 
     @staticmethod
-    def of(data_input: Any) -> InputParts:
+    def of(data_input: Source) -> InputParts:
         """Take an input apart."""
         if isinstance(data_input, JoinedInput):
             return InputParts(data_input, [InputPart((name,), each) for name, each in data_input.inputs.items()])
@@ -364,11 +363,11 @@ class InputParts:
                     return shard
         return None
 
-    def with_main(self, source: Any) -> Any:
+    def with_main(self, source: Source) -> Source:
         """Get the input with another callable or iterable in the place of its own."""
         return source if self.main is None else self.with_sources({self.main: source}).whole
 
-    def with_sources(self, sources: Mapping[InputPart, Any]) -> InputParts:
+    def with_sources(self, sources: Mapping[InputPart, Source]) -> InputParts:
         """Get the same parts, some of them with other sources."""
         if isinstance(self.whole, JoinedInput):
             changed = {part.path[0]: source for part, source in sources.items()}

@@ -9,19 +9,20 @@ import logging
 import operator
 from abc import ABC
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from nvidia.dali import types
 
-from ..checks import MOST_IN_BATCH, check_shard, shown, whole_number
+from ..checks import MOST_IN_BATCH, check_shard, setting_error, whole_number
 from ..draws.keyed_draws import SamplePlace
 from ..errors import SettingError
 from ..faults.substitutes import substitutes
 from ..providers.data_provider import DataProvider, check_number_of_samples, check_sampler_fits, summary
 from ..providers.sample_loading import SampleLoader, input_blueprint
 from ..sample_data import SampleDataGroup
-from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
+from ..sample_data.conversion import FlatSample
+from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts, uneven_batches, unknown_sample
 from ..sampling.plans.tracks import Int64Array, PlannedBatch
 from ..sampling.random_access_sampler import Description, EpochSegment, RandomAccessSampler
 from .input_bases import CallableBase
@@ -41,7 +42,7 @@ def add_context(blueprint: SampleDataGroup, name: str) -> None:
         SettingError: The blueprint has a field of that name already, or it is not a text.
     """
     if not isinstance(name, str) or not name:
-        raise SettingError(f"`context_name` must be a text, the name of a field, or None, got {shown(name)}.")
+        raise setting_error("context_name", "a text, the name of a field, or None", name)
     name = str.__str__(name)
     if name in blueprint.contained_top_level_field_names:
         raise SettingError(
@@ -56,8 +57,8 @@ def add_context(blueprint: SampleDataGroup, name: str) -> None:
     blueprint.add_data_group_field(name, context)
 
 
-def context_values(place: SamplePlace) -> tuple[Any, ...]:
-    """The values of the context fields, in flat order."""
+def context_values(place: SamplePlace) -> FlatSample:
+    """Get the values of the context fields, in flat order."""
     count = len(_NUMBERS)
     return (
         *(np.array(value, np.int64) for value in place[:count]),
@@ -66,7 +67,7 @@ def context_values(place: SamplePlace) -> tuple[Any, ...]:
 
 
 _sample_index_of = operator.attrgetter("sample_index")
-# In the order of `SamplePlace`, behind the slot.
+# In the order of `SamplePlace`, after the slot.
 _columns_of = operator.attrgetter(
     "indices", "sequence", "frame", "clip", "is_first", "is_last", "is_padding", "visit"
 )
@@ -129,8 +130,7 @@ class PlannedInput(CallableBase, ABC):
             return
         total = self._sampler.total_batch_size
         if total % self._num_shards:
-            why = f"{type(self._sampler).__name__} delivers batches of {total} for {self._num_shards} shard(s)."
-            raise SettingError(f"The total batch size must be a positive multiple of the number of shards: {why}")
+            raise uneven_batches(type(self._sampler).__name__, total, self._num_shards)
         if not self._sampler.must_be_played:
             self._sampler.num_batches(0)  # complains where an epoch would be empty
 
@@ -138,7 +138,7 @@ class PlannedInput(CallableBase, ABC):
         """Reset cached values, in a new object or one with other settings."""
         self._current: tuple[int, int, int, list[SamplePlace]] | None = None  # the batch that was requested last
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_current": None}
 
     def __repr__(self) -> str:
@@ -221,7 +221,7 @@ class PlannedInput(CallableBase, ABC):
         return changed
 
     def describe(self) -> Description:
-        """What the order depends on, by name."""
+        """Describe what the order depends on, by name."""
         last_batch = {"last_batch": self._sampler.last_batch} if self._sampler.is_epoch_based else {}
         return {**self._sampler.describe(), "data_set_size": self._num_samples, **last_batch}
 
@@ -235,7 +235,7 @@ class PlannedInput(CallableBase, ABC):
             add_context(blueprint, self._context_name)
         return blueprint
 
-    def __call__(self, sample_info: types.SampleInfo) -> tuple[Any, ...]:
+    def __call__(self, sample_info: types.SampleInfo) -> FlatSample:
         """Load the sample at a position of the epoch, as a flat tuple.
 
         Raises:
@@ -244,10 +244,10 @@ class PlannedInput(CallableBase, ABC):
         place = self._place(sample_info)
         return self._with_context(self._loader.load(place.sample_index), place)
 
-    def _with_context(self, sample: tuple[Any, ...], place: SamplePlace) -> tuple[Any, ...]:
+    def _with_context(self, sample: FlatSample, place: SamplePlace) -> FlatSample:
         return sample if self._context_name is None else (*sample, *context_values(place))
 
-    def iter_batch(self, sample_infos: Sequence[types.SampleInfo]) -> Iterator[tuple[Any, ...]]:
+    def iter_batch(self, sample_infos: Sequence[types.SampleInfo]) -> Iterator[FlatSample]:
         """Load the samples at all positions of one batch, each when it is requested, as flat tuples.
 
         It ends before the first position that the epoch does not have.
@@ -270,7 +270,7 @@ class PlannedInput(CallableBase, ABC):
         """Get the indices of the samples to try in the place of one that has failed, in order."""
         return substitutes(self._sampler, place, self._num_samples)
 
-    def load_in_place(self, place: SamplePlace, sample_index: int) -> tuple[Any, ...]:
+    def load_in_place(self, place: SamplePlace, sample_index: int) -> FlatSample:
         """Load another sample in the place of one, as a flat tuple.
 
         The context is that of the place, with the index of the sample that is loaded.
@@ -294,7 +294,7 @@ class PlannedInput(CallableBase, ABC):
         return places
 
     def get_place(self, sample_info: types.SampleInfo) -> SamplePlace | None:
-        """Get the place of the sample at a position, or None behind the end of the epoch."""
+        """Get the place of the sample at a position, or None after the end of the epoch."""
         try:
             return self._place(sample_info)
         except (StopIteration, RuntimeError):
@@ -306,7 +306,7 @@ class PlannedInput(CallableBase, ABC):
         return "" if describe is None else str(describe(sample_index))
 
     def get_sample_index(self, sample_info: types.SampleInfo) -> int | None:
-        """Index of the sample at a position, or None behind the end of the epoch."""
+        """Index of the sample at a position, or None after the end of the epoch."""
         place = self.get_place(sample_info)
         return None if place is None else place.sample_index
 
@@ -333,8 +333,7 @@ class PlannedInput(CallableBase, ABC):
         except StopIteration as error:  # passed on, it would end the epoch without a word
             raise SettingError(
                 f"{type(self._sampler).__name__}.plan_batch raised StopIteration for batch {batch} of epoch "
-                f"{epoch}, which num_batches({epoch}) says is there. How many batches an epoch has is "
-                f"told by num_batches."
+                f"{epoch}, which has more batches by num_batches({epoch}). Only num_batches may end an epoch."
             ) from error
         slots = self._own_slots(planned)
         columns = map(operator.itemgetter(slots), _columns_of(planned))
@@ -348,12 +347,10 @@ class PlannedInput(CallableBase, ABC):
     def _own_slots(self, planned: PlannedBatch) -> Int64Array:
         total = self._sampler.total_batch_size
         if len(planned.indices) != total:
-            got = f"got {len(planned.indices)}"
-            raise SettingError(f"{type(self._sampler).__name__}.plan_batch must plan all {total} slots, {got}.")
+            rule = f"{type(self._sampler).__name__}.plan_batch must plan all {total} slots"
+            raise SettingError(f"{rule}, got {len(planned.indices)}.")
         if planned.indices.min() < 0 or planned.indices.max() >= self._num_samples:
-            bad = next(index for index in planned.indices.tolist() if not 0 <= index < self._num_samples)
-            known = f"the data set has the samples 0 .. {self._num_samples - 1}"
-            raise SettingError(f"{type(self._sampler).__name__} chose sample {bad}, but {known}.")
+            raise unknown_sample(planned.indices.tolist(), self._num_samples, type(self._sampler).__name__)
         if not planned.is_over.any() or self._sampler.last_batch not in self._leaves_out_empty_slots_with:
             size = total // self._num_shards
             return np.arange(self._shard_id * size, (self._shard_id + 1) * size)
@@ -413,13 +410,13 @@ class PlannedInput(CallableBase, ABC):
         return not self._sampler.has_batch_size or self._sampler.is_epoch_based
 
 
-def _given_once(name: str, own: _T | None, asked: _T | None) -> _T | None:
-    if own is not None and asked not in (None, own):
+def _given_once(name: str, own: _T | None, requested: _T | None) -> _T | None:
+    if own is not None and requested not in (None, own):
         raise SettingError(
-            f"The input was created with {name}={own!r}, the loader with {name}={asked!r}. Give the "
+            f"The input was created with {name}={own!r}, the loader with {name}={requested!r}. Give the "
             f"{name.replace('_', ' ')} in one place only."
         )
-    return own if asked is None else asked
+    return own if requested is None else requested
 
 
 def slots_of_shard(planned: PlannedBatch, has_slots: bool, shard_id: int, num_shards: int) -> Int64Array:

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
-from ..checks import MOST_IN_BATCH, check_shard, shown, whole_number
+from ..checks import MOST_IN_BATCH, check_shard, instance, whole_number
 from ..errors import SettingError
 from ..providers.data_provider import DataProvider, check_number_of_samples, check_sampler_fits, summary
 from ..providers.sample_loading import SampleLoader, input_blueprint
-from ..sample_data import SampleDataGroup
+from ..sample_data import FieldValue, SampleDataGroup
+from ..sample_data.conversion import FlatSample
 from ..sampling.arithmetic.last_batch import LastBatch, check_last_batch
 from ..sampling.random_access_sampler import RandomAccessSampler, SamplerBase
 from ..sampling.sampler_replay import BatchChecker, ReplayedSampler, used_up_message
@@ -67,17 +68,15 @@ class SamplerInputCallable(PlannedInput):
             SettingError: An argument is out of its range, the data set is empty, or the batches of the sampler
                 cannot be dealt evenly to the shards.
         """
-        if not isinstance(sampler, SamplerBase):
-            hint = " (a class: create an object of it)" if isinstance(sampler, type) else ""
-            raise SettingError(f"`sampler` must be a SamplerBase, got {shown(sampler)}{hint}.")
+        instance(sampler, "sampler", SamplerBase)
         self._max_batches: int | None = None
         if max_num_iterations is not None:
             self._max_batches = whole_number(max_num_iterations, "max_num_iterations", at_least=1)
             self._max_batches += whole_number(pre_fetch_queue_length, "pre_fetch_queue_length", at_least=0)
         if isinstance(sampler, RandomAccessSampler) and not sampler.is_at_start:
             raise SettingError(
-                f"The {type(sampler).__name__} was used already: its next batch is not the first. An input asks "
-                f"for all batches by their position; create a new sampler for it."
+                f"The {type(sampler).__name__} was used already: its next batch is not the first. An input needs "
+                f"all batches, by their positions; create a new sampler for it."
             )
         if not isinstance(sampler, RandomAccessSampler):
             num_samples = check_number_of_samples(data_provider)
@@ -169,7 +168,7 @@ class SamplerInputIterable(IterableBase):
         self._is_used = False
         return self
 
-    def __next__(self) -> list[list[Any]]:
+    def __next__(self) -> list[list[FieldValue]]:
         """Load the next batch: per data field (in flat order) a list with one array per sample.
 
         Raises:
@@ -206,10 +205,10 @@ class SamplerInputIterable(IterableBase):
 
     @property
     def has_random_access(self) -> bool:
-        """Whether the sampler can tell any batch without stepping to it."""
+        """Whether the sampler can plan any batch without stepping to it."""
         return isinstance(self._sampler, RandomAccessSampler)
 
-    def load_sample(self, sample_index: int) -> tuple[Any, ...]:
+    def load_sample(self, sample_index: int) -> FlatSample:
         """Load any sample of the data set, as a flat tuple; the order is not affected."""
         return self._loader.load(sample_index)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which part of the data set this process loads, and how to find it out."""
+"""The part of the data set that this process loads, and its detection."""
 
 from __future__ import annotations
 
@@ -69,25 +69,25 @@ class Shard:
         object.__setattr__(self, "num_shards", num_shards)
 
 
-def shard_given_once(what: str, own: tuple[int, int], asked: tuple[int, int]) -> tuple[int, int]:
+def shard_given_once(what: str, own: tuple[int, int], requested: tuple[int, int]) -> tuple[int, int]:
     """Check the shard that a loader requests, of an input that may have one of its own already.
 
     Raises:
-        SettingError: It is no shard, or another one than the input was created for.
+        SettingError: It is not a shard, or another one than the input was created for.
     """
-    if own[1] != 1 and asked != own:
+    if own[1] != 1 and requested != own:
         raise SettingError(
-            f"The {what} was created for shard {own[0]} of {own[1]}, the loader for shard {asked[0]} of "
-            f"{asked[1]}. Give the shard in one place only."
+            f"The {what} was created for shard {own[0]} of {own[1]}, the loader for shard {requested[0]} of "
+            f"{requested[1]}. Give the shard in one place only."
         )
-    return check_shard(*asked)
+    return check_shard(*requested)
 
 
-def shard_of_input(data_input: Any) -> Shard | None:
-    """The shard that an input delivers, or None where it does not tell.
+def shard_of_input(data_input: object) -> Shard | None:
+    """Get the shard that an input delivers, or None where it is not known.
 
     Raises:
-        SettingError: Its shard is none.
+        SettingError: Its attribute ``shard`` is not a shard.
     """
     known = getattr(data_input, "shard", None)
     if known is None or isinstance(known, Shard):
@@ -98,8 +98,8 @@ def shard_of_input(data_input: Any) -> Shard | None:
     raise SettingError(f"The property `shard` of {type(data_input).__name__} {rule}, got {known!r}.")
 
 
-def detect_shard(source: ShardSource | Any = "auto", *, data_parallel: Sequence[str] | None = None) -> Shard:
-    """Find out which part of the data this process loads, and how many parts there are.
+def detect_shard(source: ShardSource | object = "auto", *, data_parallel: Sequence[str] | None = None) -> Shard:
+    """Detect which part of the data this process loads, and the number of parts.
 
     ``"auto"`` takes the first of these that is there, the others named in ``source`` only that one:
 
@@ -153,17 +153,17 @@ def detect_shard(source: ShardSource | Any = "auto", *, data_parallel: Sequence[
     return find_shard(source, "source", data_parallel)
 
 
-def is_mesh(value: Any) -> bool:
+def is_mesh(value: object) -> bool:
     """Whether a value is a mesh of PyTorch or JAX; neither is imported."""
     return _is_of(value, "torch.distributed.device_mesh", "DeviceMesh") or _is_of(value, "jax.sharding", "Mesh")
 
 
-def _is_of(value: Any, module: str, name: str) -> bool:
+def _is_of(value: object, module: str, name: str) -> bool:
     known = getattr(sys.modules.get(module), name, None)
     return isinstance(known, type) and isinstance(value, known)
 
 
-def find_shard(source: Any, argument: str, data_parallel: Sequence[str] | None = None) -> Shard:
+def find_shard(source: object, argument: str, data_parallel: Sequence[str] | None = None) -> Shard:
     """Same as `detect_shard`, with the name of the argument that messages are about."""
     if is_mesh(source):
         return _shard_of_mesh(source, data_parallel)
@@ -176,14 +176,14 @@ def find_shard(source: Any, argument: str, data_parallel: Sequence[str] | None =
             shard = Shard(*found, name)
             break
         if source != "auto":
-            advice = f"{what_is_missing}, or use `{argument}='auto'`"
-            raise SettingError(f"`{argument}={source!r}` is asked for, but {advice}.")
+            requested = f"`{argument}={source!r}` is requested"
+            raise SettingError(f"{requested}, but {what_is_missing}, or use `{argument}='auto'`.")
     _log_once(shard.shard_id, shard.num_shards, shard.source)
     return shard
 
 
 def detected_rank() -> int:
-    """Rank of this process as far as it can be found out, else 0."""
+    """Detect the rank of this process; 0 where it is not known."""
     for find, _ in _SOURCES.values():
         with contextlib.suppress(SettingError):
             found = find()
@@ -193,7 +193,7 @@ def detected_rank() -> int:
 
 
 def detected_local_rank() -> int:
-    """Number of this process among the ranks on this machine, as its launcher tells it, else 0.
+    """Detect the number of this process among the ranks on this machine, as its launcher sets it, else 0.
 
     Accelerate, torchrun and Lightning set ``LOCAL_RANK``, Open MPI ``OMPI_COMM_WORLD_LOCAL_RANK``, SLURM
     ``SLURM_LOCALID``.
@@ -203,7 +203,7 @@ def detected_local_rank() -> int:
 
 
 def num_cores_of_rank() -> int:
-    """Cores for one rank: those that this process may use, divided by the number of ranks on this machine.
+    """Count the cores for one rank: those usable by this process, divided by the ranks on this machine.
 
     Ranks are counted by the variables of their launcher: ``LOCAL_WORLD_SIZE`` (torchrun),
     ``OMPI_COMM_WORLD_LOCAL_SIZE`` (Open MPI), ``SLURM_STEP_TASKS_PER_NODE`` (SLURM). The last two can bind each
@@ -217,7 +217,7 @@ def num_cores_of_rank() -> int:
 
 
 def _number_in(variable: str) -> int | None:
-    """Largest number in a variable such as ``"8"`` or (per machine) ``"4(x2),3"``; None where there is none."""
+    """Get the largest number in a variable such as ``"8"`` or (per machine) ``"4(x2),3"``; None without one."""
     counts = re.findall(r"(?:^|,)\s*(\d+)", os.environ.get(variable, ""))
     return max(map(int, counts)) if counts else None
 
@@ -231,7 +231,7 @@ def _log_once(shard_id: int, num_shards: int, source: str) -> None:
 
 
 def _shard_of_mesh(mesh: Any, data_parallel: Sequence[str] | None) -> Shard:
-    """The part of the data that belongs to the place of this process in a mesh."""
+    """Get the part of the data that belongs to the position of this process in a mesh."""
     if hasattr(mesh, "mesh_dim_names"):  # of PyTorch: the mesh is made of ranks
         names, processes, own = mesh.mesh_dim_names, np.asarray(mesh.mesh.tolist()), mesh.get_rank()
     else:
@@ -286,7 +286,7 @@ def _data_parallel_dimensions(
     return [number for number, name in enumerate(names) if name in counting]
 
 
-# --- the sources: each gives rank and number of ranks, or None where it is not there ---------------------
+# --- the sources: each gives rank and number of ranks, or None where it is not available -----------------
 
 
 def _accelerate() -> tuple[int, int] | None:
@@ -299,10 +299,10 @@ def _accelerate() -> tuple[int, int] | None:
         rank, count = state["process_index"], state["num_processes"]
         num_peers = 1 if config is None else int(config.non_data_parallel_size)
     elif os.environ.get("ACCELERATE_USE_PARALLELISM_CONFIG", "").lower() == "true":  # by `accelerate launch`
-        told = _from_variables("RANK", "WORLD_SIZE")
-        if told is None:
+        known = _from_variables("RANK", "WORLD_SIZE")
+        if known is None:
             return None
-        rank, count = told
+        rank, count = known
         sizes = [_number_in(f"PARALLELISM_CONFIG_{name}_SIZE") or 1 for name in ("CP", "SP", "TP")]
         num_peers = math.prod(sizes)
     else:
@@ -349,8 +349,8 @@ def _slurm() -> tuple[int, int] | None:
             if environment["SLURM_PROCID"].strip() == "0":
                 return None
             # Task 0 of the same step would be taken for a batch script.
-            advice = "Pass them on as well (into the container, say), or make the Shard yourself."
             rule = f"SLURM_PROCID={environment['SLURM_PROCID']!r} says that this is a task of `srun`"
+            advice = "Pass them on as well (into the container, say), or make the Shard yourself."
             raise SettingError(f"{rule}, but SLURM_STEP_ID and SLURM_STEP_NUM_TASKS are not set. {advice}")
         # Somebody passed on just the two (into a container, say).
     return _from_variables("SLURM_PROCID", "SLURM_NTASKS")
@@ -384,12 +384,12 @@ def _from_variables(rank_name: str, count_name: str) -> tuple[int, int] | None:
             raise SettingError(f"The variable {name} must be a whole number of at least 0, got {text!r}.")
     rank, count = int(texts[rank_name]), int(texts[count_name])
     if rank >= count:
-        got = f"got {rank_name}={rank} and {count_name}={count}"
-        raise SettingError(f"{rank_name} must be less than {count_name} (ranks are counted from 0), {got}.")
+        rule = f"{rank_name} must be less than {count_name} (ranks are counted from 0)"
+        raise SettingError(f"{rule}, got {rank_name}={rank} and {count_name}={count}.")
     return rank, count
 
 
-# In the order of "auto"; with what is to be done where a source is not there.
+# In the order of "auto"; with the advice for a source that is not available.
 _SOURCES: dict[str, tuple[Callable[[], tuple[int, int] | None], str]] = {
     "accelerate": (_accelerate, "no `Accelerator` was made: create it before the loader"),
     "torch": (_torch, "torch.distributed is not initialised: call `torch.distributed.init_process_group` first"),

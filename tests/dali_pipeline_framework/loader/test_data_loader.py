@@ -615,7 +615,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a source that is not there": (
         {"shard": "torchrun"},
-        "`shard='torchrun'` is asked for, but RANK and WORLD_SIZE are not set: start the program with `torchrun`, "
+        "`shard='torchrun'` is requested, but RANK and WORLD_SIZE are not set: start the program with `torchrun`, "
         "or use `shard='auto'`.",
     ),
     "an argument twice": (

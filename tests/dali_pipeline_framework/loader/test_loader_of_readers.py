@@ -380,8 +380,8 @@ class TestJoined:
         [
             (lambda root: JoinedInput({}), "at least one input"),
             (lambda root: JoinedInput([FileReader(file_root=root)]), "must be a dict"),
-            (lambda root: JoinedInput({"a": 3}), "must be a native reader, a callable or an iterable, got int"),
-            (lambda root: JoinedInput({"a": NumberIterable()}), "a callable alone needs no JoinedInput"),
+            (lambda root: JoinedInput({"a": 3}), "must be a native reader, a callable or an iterable, got 3"),
+            (lambda root: JoinedInput({"a": NumberIterable()}), "others need no JoinedInput"),
             (
                 lambda root: JoinedInput(
                     {"a": NumberIterable(), "b": NumberIterable(), "c": FileReader(file_root=root)}

@@ -142,7 +142,7 @@ class TestFailures:
         ("clips", "names", "error", "message"),
         [
             (Clips([10, 5], 2), (), SettingError, r"got 15 frames in 2 sequence\(s\) for 16 samples"),
-            ([16], (), SettingError, "`clips` must be Clips, got list"),
+            ([16], (), SettingError, "`clips` must be of the class Clips, got"),
             (Clips([16], 2), ("frames", "frames"), DuplicateFieldError, "'frames'"),
             (Clips([16], 2), (1.5,), NameTypeError, r"1\.5"),
             (Clips([16], 2), ("frames", b"padding"), NameTypeError, "padding"),

@@ -163,9 +163,10 @@ def test_an_exception_of_a_provider_passes_unchanged() -> None:
         ),
         (
             [IndexProvider(3), IndexProvider],
-            "`providers[1]` must be an object of a class derived from DataProvider, got the class IndexProvider.",
+            "`providers[1]` must be of the class DataProvider, got <class 'support.providers.IndexProvider'>. Create an "
+            "object of the class.",
         ),
-        ("ab", "`providers[0]` must be an object of a class derived from DataProvider, got str."),
+        ("ab", "`providers[0]` must be of the class DataProvider, got 'a'."),
         (
             [IndexProvider(3), IndexProvider(0)],
             "`providers[1]`: The data set is empty: IndexProvider.get_number_of_samples() returned 0. Check its "

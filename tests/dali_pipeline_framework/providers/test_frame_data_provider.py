@@ -126,7 +126,6 @@ def test_rigs_are_aligned_by_name(tmp_path, caplog):
     missing = [("s", "R", 1, "2"), ("s", "F", 3, "4"), ("s", "R", 4, "5"), ("t", "R", 0, "1")]
     assert provider.missing_frames == tuple(MissingFrame(*each) for each in missing)
     assert provider.sequence_lengths.tolist() == [1, 1]  # cut at the gap
-    assert provider.recording_of_sequence.tolist() == [0, 0]
     assert [int(provider.get_data(index)["number"]) for index in range(2)] == [0, 2]
     assert "Not all cameras have a frame at 4 of 6 points in time" in caplog.text
     assert "  - s: 2 frame(s) of R missing, 1 frame(s) of F missing" in caplog.text

@@ -156,7 +156,7 @@ def test_wrong_blueprint_is_named() -> None:
 class TestBlueprintThatChanges:
     RULE = re.escape(
         "Rig.sample_data_structure must not change after the first `new_sample()`, which has read it for all "
-        "samples. Set what it depends on before, or in a copy (`copy.copy`) of the provider. What has changed:\n"
+        "samples. Change the provider before, or a copy (`copy.copy`) of it. The changes:\n"
     )
 
     def test_is_refused_once_samples_were_made(self, attribute: str) -> None:

@@ -136,7 +136,7 @@ def test_names_of_tuples_and_single_values() -> None:
         ([], {}, "is empty: the length of list is 0"),
         ([(1, 2)], {}, r"must name the 2 element\(s\) of an item, got none"),
         ([(1, 2)], {"names": ["a"]}, r"must name the 2 element\(s\) of an item, got 1"),
-        ([{"a": 1}], {"blueprint": {"a": 1}}, "`blueprint` must be a SampleDataGroup"),
+        ([{"a": 1}], {"blueprint": {"a": 1}}, "`blueprint` must be of the class SampleDataGroup"),
     ],
 )
 def test_settings_that_are_refused(dataset: Any, arguments: dict[str, Any], message: str) -> None:

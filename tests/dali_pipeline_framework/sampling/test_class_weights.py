@@ -156,39 +156,39 @@ class TestCheckedWeights:
     )
     def test_numbers_of_any_kind(self, weights: Any) -> None:
         for expected_count in (3, None):
-            checked = checked_weights(weights, expected_count, "weights")
+            checked = checked_weights(weights, expected_count)
             assert checked.dtype == np.float64
             assert checked.tolist() == [1.0, 0.0, 3.0]
 
     def test_is_a_copy(self) -> None:
         weights = np.array([1.0, 2.0])
-        checked = checked_weights(weights, 2, "weights")
+        checked = checked_weights(weights, 2)
         weights[0] = 5
         assert checked.tolist() == [1.0, 2.0]
 
     @pytest.mark.parametrize(
         ("weights", "message"),
         [
-            ([1, 2], "`w` must have 3 weights, one per item, got 2"),
-            ([1, -2, 3], r"but w\[1\] is -2\.0\."),
-            ([1, math.nan, -1], r"but w\[1\] is nan \(and 1 more are wrong\)"),
-            ([1, 2, math.inf], r"but w\[2\] is inf"),
-            ([1, None, 2], r"but w\[1\] is nan"),
-            ([0, 0, 0.0], "`w` must not all be 0: with these 3 weights"),
+            ([1, 2], "`weights` must have 3 weights, one per item, got 2"),
+            ([1, -2, 3], r"but weights\[1\] is -2\.0\."),
+            ([1, math.nan, -1], r"but weights\[1\] is nan \(and 1 more are wrong\)"),
+            ([1, 2, math.inf], r"but weights\[2\] is inf"),
+            ([1, None, 2], r"but weights\[1\] is nan"),
+            ([0, 0, 0.0], "`weights` must not all be 0: with these 3 weights"),
             ([[1, 2, 3]], r"shape \(N,\) with N > 0, got shape \(1, 3\)"),
             ([], r"shape \(N,\) with N > 0, got shape \(0,\)"),
             (3.0, r"shape \(N,\) with N > 0, got shape \(\)"),
-            (["1", "2", "3"], r"`w` must be a sequence of numbers, got \['1', '2', '3'\]"),
-            ([1, [2], 3], "`w` must be a sequence of numbers"),
-            ([1, 2j, 3], "`w` must be a sequence of numbers"),
-            ([1, 10**400, 3], "`w` must be a sequence of numbers"),
-            ({"a": 1}, "`w` must be a sequence of numbers"),
-            (None, "`w` must be"),
+            (["1", "2", "3"], r"`weights` must be a sequence of numbers, got \['1', '2', '3'\]"),
+            ([1, [2], 3], "`weights` must be a sequence of numbers"),
+            ([1, 2j, 3], "`weights` must be a sequence of numbers"),
+            ([1, 10**400, 3], "`weights` must be a sequence of numbers"),
+            ({"a": 1}, "`weights` must be a sequence of numbers"),
+            (None, "`weights` must be"),
         ],
     )
     def test_bad_weights_are_refused(self, weights: Any, message: str) -> None:
         with pytest.raises(SettingError, match=message):
-            checked_weights(weights, 3, "w")
+            checked_weights(weights, 3)
 
 
 def test_the_example_in_the_docstring() -> None:

@@ -191,7 +191,6 @@ class TestPurity:
             assert batch.indices.min() >= 0
             assert batch.indices.max() < case.data_set_size
             assert sampler.get_batch_indices(*position).tolist() == batch.indices.tolist()
-            assert sampler.get_padding(*position).tolist() == batch.is_padding.tolist()
 
     @every_kind
     @law
@@ -204,7 +203,7 @@ class TestPurity:
         if sampler.num_batches(0) is not None:
             bad += [sampler.num_batches(0) + 1, sampler.num_batches(0) + 1000]
         for batch in bad:
-            with pytest.raises(SettingError, match=rf"asked for was batch {batch}\b"):
+            with pytest.raises(SettingError, match=rf"requested: batch {batch}\b"):
                 sampler.plan_batch(0, batch)
 
 
@@ -897,14 +896,14 @@ SOME_CLIPS = Clips([5, 6], 2)
         (lambda: WeightedSampler([1], num_per_epoch=2**63), r"`num_per_epoch` must be at most 2\*\*62"),
         (
             lambda: StreamingSequenceSampler([3, 4], weights=[1, 2], shuffle=False),
-            "`weights` do not go with `shuffle=False`: draws by weight are random",
+            "`weights` do not go with `shuffle=False`, since draws by weight are random",
         ),
         (lambda: ClipSampler(SOME_CLIPS, weights=[1] * 9, shuffle=False), "do not go with `shuffle=False`"),
         (lambda: StreamingSequenceSampler([3, 4], weights=[1]), "must have 2 weights, one per item, got 1"),
         (lambda: StreamingSequenceSampler([3, 4], weights=[1, -2]), r"weights\[1\] is -2"),
         (
             lambda: StreamingSequenceSampler([3, 4], num_per_epoch=5),
-            "`num_per_epoch` goes with `weights`.*Got 5 without weights",
+            "`num_per_epoch` goes with `weights`.*got 5 without weights",
         ),
         (lambda: ClipSampler(SOME_CLIPS, weights=[1, 2]), "must have 9 weights"),
         (lambda: ClipSampler(SOME_CLIPS, arrange="streamed", weights=[1]), "must have 2 weights"),
@@ -917,8 +916,8 @@ SOME_CLIPS = Clips([5, 6], 2)
         (lambda: ClipSampler(SOME_CLIPS, cut_sequences="no"), "`cut_sequences` must be True or False, got 'no'"),
         # mixtures
         (lambda: MixedSampler([], []), "at least one sampler, got none"),
-        (lambda: MixedSampler(None, [1]), "must be a sequence of samplers, e.g. a list, got .* type NoneType"),
-        (lambda: MixedSampler(SAMPLES, [1]), "must be a sequence of samplers, .* got .* type ShuffledSampler"),
+        (lambda: MixedSampler(None, [1]), "must be a sequence of samplers, e.g. a list, got None"),
+        (lambda: MixedSampler(SAMPLES, [1]), "must be a sequence of samplers, .* got ShuffledSampler"),
         (lambda: MixedSampler("ab", [0.5, 0.5]), "Sampler 0 of a mixture must be one of .* got str"),
         (lambda: MixedSampler([SAMPLES], [1.0], offsets=3), "`offsets` must be a sequence of .* got 3"),
         (lambda: MixedSampler([SAMPLES], [1.0], offsets=np.array(3)), "must be a sequence of .* got array"),
@@ -928,7 +927,7 @@ SOME_CLIPS = Clips([5, 6], 2)
         (lambda: MixedSampler([SAMPLES], [1.0], num_per_epoch=2**63), r"`num_per_epoch` must be at most 2\*\*62"),
         (
             lambda: MixedSampler([ShuffledSampler(2**61), ShuffledSampler(2**62)], [0.5, 0.5], num_per_epoch=9),
-            r"at most 2\*\*62 samples, clips or sequences together, got 6917529027641081856",
+            r"at most 2\*\*62 samples, clips or sequences, got 6917529027641081856",
         ),
         (
             lambda: MixedSampler([WeightedSampler([1], num_per_epoch=2**62)] * 2, [0.5, 0.5]),
@@ -958,8 +957,8 @@ SOME_CLIPS = Clips([5, 6], 2)
             "got 0: streams of clips of 2 frames as samples, 1: streams",
         ),
         (lambda: MixedSampler([SAMPLES, SAMPLES], [0.5, 0.4]), "0.9"),
-        (lambda: MixedSampler([SAMPLES, SAMPLES], [1.0, 0.0]), "must be numbers above 0, but rate 1 is 0.0"),
-        (lambda: MixedSampler([SAMPLES, SAMPLES], [1.0]), r"one rate per sampler: got 1 rate\(s\) for 2"),
+        (lambda: MixedSampler([SAMPLES, SAMPLES], [1.0, 0.0]), "must be a number above 0, got 0.0"),
+        (lambda: MixedSampler([SAMPLES, SAMPLES], [1.0]), r"`rates` must have one entry per sampler, got 1 for 2"),
         (lambda: MixedSampler([SAMPLES, STREAM], [0.5, 0.5]), "of one kind .* got 0: samples, 1: streams"),
         (
             lambda: MixedSampler([ClipSampler(SOME_CLIPS), ClipSampler(Clips([5], 3))], [0.5, 0.5]),
@@ -970,7 +969,7 @@ SOME_CLIPS = Clips([5, 6], 2)
             "of one kind .* got 0: streams, 1: streams of clips of 2 frames",
         ),
         (lambda: MixedSampler([BackwardSampler(9, 3)], [1.0]), "Sampler 0 of a mixture must be one of"),
-        (lambda: MixedSampler([SAMPLES], [1.0], offsets=[0, 10]), r"one offset per sampler: got 2 for 1"),
+        (lambda: MixedSampler([SAMPLES], [1.0], offsets=[0, 10]), "`offsets` .* one entry per sampler, got 2"),
         (lambda: MixedSampler([SAMPLES], [1.0], offsets=[-1]), "`offsets` must be a whole number of at least 0"),
         (lambda: MixedSampler([SAMPLES], [1.0], num_per_epoch=0), "`num_per_epoch` must be .* at least 1"),
         # the rest
@@ -994,10 +993,10 @@ SOME_CLIPS = Clips([5, 6], 2)
             "`arrange` must be one of 'shuffled', 'streamed', got 'any'",
         ),
         (lambda: ClipSampler(SOME_CLIPS, cut_sequences=True), "`cut_sequences` goes with arrange='streamed'"),
-        (lambda: ClipSampler([5, 6]), "must be of the class Clips, got list"),
+        (lambda: ClipSampler([5, 6]), "must be of the class Clips, got"),
         (
             lambda: SequenceSampler(2, [3, 4], 0).with_settings(total_batch_size=1),
-            "created for batches of 2 .* asked for was 1",
+            "created for batches of 2 .* requested: 1",
         ),
         # asked too early, or for what is not there
         (
@@ -1010,14 +1009,14 @@ SOME_CLIPS = Clips([5, 6], 2)
             lambda: StreamingSequenceSampler([2, 1], 4, last_batch="drop").num_batches(0),
             r"3 sample\(s\) for 4 slots with last_batch='drop'",
         ),
-        (lambda: ShuffledSampler(10, 4).plan_batch(0, 2), "has the batches 0 .. 1, asked for was batch 2"),
-        (lambda: ShuffledSampler(10, 4).plan_batch(0, -1), "has the batches 0 .. 1, asked for was batch -1"),
-        (lambda: SequenceSampler(1, [3], 0).plan_batch(1, 0), "no epoch but 0, asked for was 1"),
+        (lambda: ShuffledSampler(10, 4).plan_batch(0, 2), "has the batches 0 .. 1, requested: batch 2"),
+        (lambda: ShuffledSampler(10, 4).plan_batch(0, -1), "has the batches 0 .. 1, requested: batch -1"),
+        (lambda: SequenceSampler(1, [3], 0).plan_batch(1, 0), "no epoch but 0, requested: 1"),
         # what a user's sampler plans
         (lambda: PlannedBatch([1.5, 2.0]), "must be whole numbers, got float64"),
         (lambda: PlannedBatch([[1], [2]]), r"`indices` must be of shape \(B,\), got shape \(2, 1\)"),
-        (lambda: PlannedBatch([1, 2], frame=[0]), r"`frame` must have one entry per slot.* \(2,\), got .* \(1,\)"),
-        (lambda: PlannedBatch([1, 2], [False]), r"`is_padding` must have one entry per slot"),
+        (lambda: PlannedBatch([1, 2], frame=[0]), r"`frame` must have the shape \(2,\).*slot. Got .* \(1,\)"),
+        (lambda: PlannedBatch([1, 2], [False]), r"`is_padding` must have .*one entry per slot"),
     ],
 )
 def test_bad_settings_are_refused(create: Callable[[], object], message: str) -> None:
@@ -1055,7 +1054,7 @@ class Wrong(BackwardSampler):
             "set up for 13 samples, but the data set has only 12",
         ),
         (ShuffledSampler(12, 16), {}, r"12 sample\(s\) for 16 slots with last_batch='drop'"),
-        (ShuffledSampler, {}, "`sampler` must be a SamplerBase, got .* create an object of it"),
+        (ShuffledSampler, {}, "`sampler` must be of the class SamplerBase, got .* Create an object of"),
         (ShuffledSampler(12, 4), {"context_name": "index"}, "the blueprint has a field `index` already"),
         (ShuffledSampler(12, 4), {"context_name": ""}, "`context_name` must be a text"),
         (ShuffledSampler(12, 4), {"max_num_iterations": 0}, "`max_num_iterations` must be .* at least 1, got 0"),

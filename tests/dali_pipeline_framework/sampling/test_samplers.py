@@ -340,7 +340,7 @@ def test_a_sampler_that_ends_an_epoch_elsewhere_is_refused() -> None:
 
     data_input = SamplerInputCallable(IndexProvider(10), EndsEarly(2))
     assert data_input(SampleInfo(0, 0, 0, 0))[0] == 0
-    with pytest.raises(SettingError, match=r"raised StopIteration for batch 1 of epoch 0.*told by num_batches"):
+    with pytest.raises(SettingError, match=r"raised StopIteration for batch 1 of epoch 0.*Only num_batches"):
         data_input(SampleInfo(2, 0, 1, 0))
 
 

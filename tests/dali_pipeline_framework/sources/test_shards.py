@@ -121,7 +121,7 @@ def test_a_source_that_is_asked_for_must_be_there(variables: SetVariables, sourc
             variables(values)
     with pytest.raises(SettingError) as caught:
         detect_shard(source)
-    assert str(caught.value).startswith(f"`source='{source}'` is asked for, but ")
+    assert str(caught.value).startswith(f"`source='{source}'` is requested, but ")
     assert str(caught.value).endswith(", or use `source='auto'`.")
 
 

@@ -18,7 +18,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 import numpy as np
@@ -29,7 +29,7 @@ from ...limits.file_limits import opened_file, parse_json, read_table
 from .storage import is_url, replace_file
 
 _POLL_S = 0.05
-_TOLD_AFTER_S = 2.0
+_LOGGED_AFTER_S = 2.0
 _MOST_S = 3600.0  # a process that hangs with the lock must not stop the others
 
 
@@ -40,11 +40,11 @@ _held: dict[str, tuple[int, int]] = {}  # lock file -> thread that holds it, des
 def making(path: str | os.PathLike[str]) -> Iterator[bool]:
     """Hold the lock of a file that is to be made; wait for another process or thread that makes it.
 
-    The kernel gives the lock up when its process ends, however that ends. Where the folder cannot be written to,
-    or its file system has no locks, and after an hour, the file is made without.
+    The kernel releases the lock when its process ends in any way. Where the folder cannot be written to, or its
+    file system has no locks, and after an hour, the file is made without the lock.
 
     Args:
-        path: The file, or folder. Look again whether it is there once the lock is held.
+        path: The file, or folder. Check again whether it exists once the lock is held.
 
     Yields:
         Whether the lock is held.
@@ -63,23 +63,23 @@ def making(path: str | os.PathLike[str]) -> Iterator[bool]:
     try:
         yield True
     finally:
-        if _held.get(lock) == (thread, descriptor):  # not in a child that was forked meanwhile
+        if _held.get(lock) == (thread, descriptor):  # not in a child that was forked in between
             del _held[lock]
             with contextlib.suppress(OSError):
-                os.unlink(lock)  # while it is held: who waits for it sees that it is another one
+                os.unlink(lock)  # while it is held: waiting processes notice that the file was replaced
             # Explicitly: children that were started by other means than `os.fork` have the descriptor, too.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
 
 def _acquired(lock: str, path: str | os.PathLike[str]) -> int | None:
-    """The descriptor of a lock that is held; None where there can be none."""
-    begin_s, is_told = time.monotonic(), False
+    """Acquire a lock and return its descriptor; None where that is not possible."""
+    begin_s, is_logged = time.monotonic(), False
     while (waited_s := time.monotonic() - begin_s) < _MOST_S:
         try:
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError:
-            return None  # what is made cannot be written either, which says more
+            return None  # to write the file will fail as well, with a clearer error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(descriptor), os.stat(lock)):  # else it is that of another process now
@@ -90,8 +90,8 @@ def _acquired(lock: str, path: str | os.PathLike[str]) -> int | None:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES, errno.EINTR):
                 os.close(descriptor)
                 return None
-            if waited_s > _TOLD_AFTER_S and not is_told:
-                is_told = True
+            if waited_s > _LOGGED_AFTER_S and not is_logged:
+                is_logged = True
                 _logger.info("Waiting for another process, which makes %s.", os.fspath(path))
             time.sleep(_POLL_S)
         os.close(descriptor)
@@ -111,28 +111,30 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 _T = TypeVar("_T")
 
-# Of the files, and of what the columns of each kind mean: a change of either is another version.
+# Of the format of the files, and of the meaning of the columns of each kind.
 _VERSION = 1
 _HEADER = "header.json"
 _WRITTEN = re.compile(r".+\.[0-9a-f]{8}\.npy|\..+\.part")
+
+_Column: TypeAlias = tuple[str, Sequence[int], int, str]  # type, shape, offset of the data in the file, checksum
 
 _logger = logging.getLogger(__name__)
 
 
 @attrs.frozen(eq=False)
 class Columns:
-    """Named arrays, with notes, that are kept in a folder.
+    """Named arrays, with notes, that are stored in a folder.
 
-    Each array is a ``.npy`` file, which has the checksum of its content in its name. The header names them, and is
-    replaced last: a folder whose writer was killed is none, or as it was before, and a process that opens the
-    folder meanwhile gets all of the old columns or all of the new ones.
+    Each array is a ``.npy`` file with the checksum of its content in its name. The header has the names, and is
+    replaced last: a folder whose writer was killed is invalid, or as before, and a process that opens the folder
+    during a change gets all of the old columns or all of the new ones.
 
     Attributes:
-        kind: What they are: ``"index of a video"``. Columns of another kind are refused.
+        kind: Name of their kind: ``"index of a video"``. Columns of another kind are refused.
         arrays: The columns by name; those of a folder are read-only.
-        notes: What is kept with them: anything that JSON can hold.
-        folder: Where they were opened, or None.
-        checksum: Checksum of all of it, where they were opened.
+        notes: Further values for JSON.
+        folder: The folder from which they were opened, or None.
+        checksum: Checksum of the header, which has those of the arrays; empty where they were not opened.
 
     Example:
         >>> import tempfile
@@ -150,14 +152,14 @@ class Columns:
     checksum: str = ""
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write them to a folder, in place of the columns that are there.
+        """Write the columns to a folder, in place of those in it.
 
         Raises:
             FileError: It cannot be written. Also the builtin exception of the cause.
-            SettingError: The notes are nothing that JSON can hold.
+            SettingError: The notes cannot be written as JSON.
         """
         path = os.path.abspath(folder)
-        columns: dict[str, list[Any]] = {}
+        columns: dict[str, _Column] = {}
         try:
             os.makedirs(path, exist_ok=True)
             with making(path) as is_alone:
@@ -167,7 +169,7 @@ class Columns:
                     np.lib.format.write_array_header_1_0(start, np.lib.format.header_data_from_array_1_0(column))
                     content = column.reshape(-1).view(np.uint8).data
                     checksum = _checksum(content)
-                    columns[name] = [column.dtype.str, column.shape, start.tell(), checksum]
+                    columns[name] = column.dtype.str, column.shape, start.tell(), checksum
                     replace_file(f"{path}/{name}.{checksum}.npy", [start.getvalue(), content])
                 replace_file(f"{path}/{_HEADER}", [_header_text(self.kind, columns, self.notes)])
                 if is_alone:
@@ -179,11 +181,11 @@ class Columns:
     def open(
         cls, folder: str | os.PathLike[str], kind: str, *, is_mapped: bool = True, is_verified: bool = True
     ) -> Columns:
-        """Open what `save` has written.
+        """Open the columns that `save` has written.
 
         Args:
             folder: The folder.
-            kind: What it must hold.
+            kind: The kind that they must have.
             is_mapped: Whether arrays are mapped. Each keeps a file open; others are read.
             is_verified: Whether all content is read once, to find damage. The sizes of files, without which
                 mapped arrays could end the process, are checked in any case.
@@ -205,14 +207,14 @@ class Columns:
                     return cls(kind, arrays, header["notes"], path, checksum)
                 except FileNotFoundError:
                     before, text = text, read_table(f"{path}/{_HEADER}")
-                    if text == before:  # else they were replaced meanwhile
+                    if text == before:  # else they were replaced in between
                         raise
         except (OSError, ValueError, KeyError, TypeError) as error:
             what = f"{path!r} is no {kind} that can be used; make it anew, and keep it while it is in use"
             raise file_error(what, error) from error
 
     def require(self, checksum: str, what: str) -> None:
-        """Check that they are those that another process has opened; messages call them ``what``.
+        """Check that another process has opened the same columns; ``what`` names them in messages.
 
         Raises:
             FileError: They were replaced.
@@ -226,7 +228,7 @@ class Columns:
 
 def load_or_make(
     cache: str | os.PathLike[str],
-    key: Any,
+    key: object,
     load: Callable[[str], _T],
     make: Callable[[], Columns],
     *,
@@ -236,12 +238,12 @@ def load_or_make(
     """Load columns from a cache. Where they are missing, damaged or outdated, one of several processes makes them.
 
     Args:
-        cache: Folder of the cache, which is made if it is not there.
-        key: What they are made of, and how: anything that JSON can hold.
+        cache: Folder of the cache, which is made if it does not exist.
+        key: Their sources and settings, as values for JSON.
         load: Loads them from their own folder in the cache.
         make: Makes them.
-        is_current: Whether those that were loaded need not be made anew.
-        setting: What to call the setting of the folder in messages.
+        is_current: Whether loaded columns are up to date.
+        setting: Name of the setting of the folder in messages.
 
     Raises:
         SettingError: The cache is no local folder, or cannot be written. Also the builtin exception of the cause.
@@ -267,8 +269,7 @@ def load_or_make(
     try:
         os.makedirs(parent, exist_ok=True)
     except OSError as error:
-        message = f"{setting} must be a folder, {parent!r} is not: {error.strerror or error}."
-        raise error_that_is_also(SettingError, [type(error)], message) from error
+        raise file_error(f"{setting} must be a folder, {parent!r} is not", error, SettingError) from error
     with making(folder):
         found = known(is_logged=True)
         if found is not None:
@@ -278,13 +279,13 @@ def load_or_make(
         try:
             columns.save(folder)
         except FileError as error:
-            message = f"{error} Make room, or name another folder: {setting}."
-            raise error_that_is_also(SettingError, [type(error)], message) from error
+            advice = f"{error} Make room, or name another folder: {setting}."
+            raise error_that_is_also(SettingError, [type(error)], advice) from error
         _logger.info("Made the %s %s in %.1f s.", columns.kind, folder, time.monotonic() - start_s)
         return load(folder)
 
 
-def _header_text(kind: str, columns: Mapping[str, Any], notes: Mapping[str, Any]) -> bytes:
+def _header_text(kind: str, columns: Mapping[str, _Column], notes: Mapping[str, Any]) -> bytes:
     try:
         text = json.dumps({"version": _VERSION, "kind": kind, "notes": notes, "columns": columns})
     except (TypeError, ValueError) as error:
@@ -298,7 +299,7 @@ def _checksum(content: bytes | memoryview) -> str:
 
 
 def _parsed(text: str, kind: str) -> tuple[dict[str, Any], str]:
-    """The header in a file, and its checksum, which covers those of the columns."""
+    """Parse the header of a file; returns also its checksum, which covers those of the columns."""
     parsed = parse_json(text)
     header, checksum = parsed["header"], parsed["checksum"]
     if _checksum(text.partition("\n")[2].encode()) != checksum:
@@ -310,7 +311,7 @@ def _parsed(text: str, kind: str) -> tuple[dict[str, Any], str]:
     return header, checksum
 
 
-def _column(file: str, column: Sequence[Any], is_mapped: bool, is_verified: bool) -> npt.NDArray[Any]:
+def _column(file: str, column: _Column, is_mapped: bool, is_verified: bool) -> npt.NDArray[Any]:
     dtype, shape, offset, checksum = np.dtype(column[0]), column[1], column[2], column[3]
     if dtype.hasobject:
         raise ValueError(f"{os.path.basename(file)} holds Python objects")
@@ -327,7 +328,7 @@ def _column(file: str, column: Sequence[Any], is_mapped: bool, is_verified: bool
 
 
 def _remove_others(path: str, kept: set[str]) -> None:
-    """Remove the columns before, and what killed writers have left."""
+    """Remove old columns, and partial files of killed writers."""
     for name in os.listdir(path):
         if name not in kept and _WRITTEN.fullmatch(name):
             with contextlib.suppress(OSError):

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
-from typing import Any, SupportsIndex
+from collections.abc import Iterable
+from typing import SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +18,14 @@ from ...sample_data.formats import ENCODED_IMAGE, UNKNOWN_CONTENT
 from ...sample_data.names import Name
 from ...unknown_arguments import explains_unknown_arguments
 from ...url_secrets import without_secrets
-from ..data_provider import DataProvider
+from ..data_provider import BlueprintProvider
 from . import file_scan
 from .file_scan import DEFAULT_FILE_FILTERS, FilePath, NameFilter
+from .remote_reading import StorageOptions
 from .storage import Storage, StoragePath, as_utf8, checked_path, parent_of
 
 
-class FileDataProvider(DataProvider):
+class FileDataProvider(BlueprintProvider):
     """Sample ``i`` is file ``i``, in the three ways and in the order of DALI's ``fn.readers.file``.
 
     **Label folders** (``file_root`` alone): each subfolder is a label, numbered in the order of the bytes of
@@ -66,7 +67,7 @@ class FileDataProvider(DataProvider):
         label_name: Name | None = "label",
         path_name: Name | None = "path",
         index_name: Name | None = "index",
-        storage_options: Mapping[str, Any] | None = None,
+        storage_options: StorageOptions | None = None,
     ) -> None:
         """Find the files.
 
@@ -77,8 +78,8 @@ class FileDataProvider(DataProvider):
             file_list: A text file, or its URL. See `read_list_file` for its form.
             files: Paths or URLs, relative to ``file_root`` or absolute.
             labels: One whole number of 32 bits for each of ``files``; else their positions.
-            file_filters: Patterns of the files in label folders, as in ``fnmatch(3)``; by default those of
-                images and sounds. See `NameFilter`.
+            file_filters: Patterns of the files in label folders, as in ``fnmatch(3)``; by default for images and
+                sounds. See `NameFilter`.
             dir_filters: Patterns of the label folders; None for all.
             case_sensitive_filter: Whether the case of letters counts in both filters.
             data_name: Name of the field of the content; None for no such field, then files are not opened.
@@ -90,7 +91,7 @@ class FileDataProvider(DataProvider):
         Raises:
             SettingError: Arguments do not go together, no file is found, or a line of the list is wrong.
             FileError: A folder or the list cannot be read. Also the builtin exception of the cause, e.g.
-                `FileNotFoundError`. Files themselves are not looked at.
+                `FileNotFoundError`. The files themselves are not checked.
             DuplicateFieldError: Two fields have the same name.
             NameTypeError: A name is neither ``str`` nor ``int``.
         """
@@ -141,13 +142,8 @@ class FileDataProvider(DataProvider):
         """Number of label folders, also of empty ones; None where labels are not folders."""
         return None if self.class_names is None else len(self.class_names)
 
-    @property
-    def sample_data_structure(self) -> SampleDataGroup:
-        """Blueprint of a sample, see the class."""
-        return self._blueprint.get_empty_like_self()
-
     def describe_sample(self, sample_index: int) -> str:
-        """The path of a file."""
+        """Get the path of a file."""
         return without_secrets(self.path(sample_index))
 
     def get_number_of_samples(self) -> int:

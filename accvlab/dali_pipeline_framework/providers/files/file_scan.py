@@ -16,7 +16,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from ...checks import elements, index_in, shown, whole_number
+from ...checks import elements, index_in, setting_error, shown, whole_number
 from ...errors import SettingError
 from .storage import Storage, StoragePath, checked_path
 
@@ -28,7 +28,7 @@ FileName = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 _CHUNK = 1 << 20
 
 
-def _read_only(values: npt.NDArray[Any] | None) -> Any:
+def _read_only(values: npt.NDArray[np.generic] | None) -> Any:
     if values is None:
         return None
     view = values.view()
@@ -40,7 +40,7 @@ def _read_only(values: npt.NDArray[Any] | None) -> Any:
 class FileTable:
     """An immutable list of names, each with a whole number as label if wanted.
 
-    All names stand in one buffer, one after the other::
+    All names are in one buffer, one after the other::
 
         names    | a . j p g b b . j p g          |  (num_bytes,) uint8
         offsets  | 0         5           11       |  (N + 1,) int64
@@ -51,7 +51,7 @@ class FileTable:
 
     Attributes:
         labels: ``(N,)`` int32, read-only; None in a table without labels.
-        notes: What else is kept with the table.
+        notes: Further values by name.
 
     Example:
         >>> table = FileTable.from_names(["a.jpg", "bb.jpg"], labels=[0, 1])
@@ -79,11 +79,11 @@ class FileTable:
         Args:
             names: The names.
             labels: One whole number of at most 32 bits for each.
-            notes: What else is to be kept with the table.
+            notes: Further values by name.
 
         Raises:
-            SettingError: There are more names than labels or the reverse, a name is no name, or a label no
-                whole number of at most 32 bits.
+            SettingError: There are more names than labels or the reverse, a name is not valid, or a label is not
+                a whole number of at most 32 bits.
         """
         if isinstance(names, str | bytes | os.PathLike):
             raise SettingError(f"`names` must be an iterable of names, got one: {names!r}. Write [{names!r}].")
@@ -101,13 +101,9 @@ class FileTable:
         return len(self._offsets) - 1
 
     def name(self, index: SupportsIndex) -> str:
-        """Get a name as text (``os.fsdecode``); an IndexError where there is none. Negative numbers are none."""
-        return os.fsdecode(self.name_bytes(index))
-
-    def name_bytes(self, index: SupportsIndex) -> bytes:
-        """Get a name as the file system has it, as `name` does."""
+        """Get a name as text (``os.fsdecode``); an IndexError for other indices, also for negative ones."""
         number = index_in(index, "index", len(self))
-        return self._names[self._offsets[number] : self._offsets[number + 1]].tobytes()
+        return os.fsdecode(self._names[self._offsets[number] : self._offsets[number + 1]].tobytes())
 
     def label(self, index: SupportsIndex) -> int:
         """Get a label, as `name` does. A `SettingError` where the table has no labels."""
@@ -147,8 +143,8 @@ class FileTableBuilder:
         try:
             encoded = os.fsencode(name)
         except (TypeError, UnicodeEncodeError) as error:
-            got = f"{name!r}: {error}"
-            raise SettingError(f"Name {len(self)} must be a str, bytes or a path, got {got}.") from error
+            rule = f"Name {len(self)} must be a str, bytes or a path"
+            raise SettingError(f"{rule}, got {name!r}: {error}.") from error
         if label is not None:
             try:
                 self.labels.append(operator.index(label))
@@ -170,12 +166,12 @@ _SPECIAL = frozenset("*?[\\")
 
 
 class NameFilter:
-    """Tells which names match at least one of several patterns.
+    """Patterns, at least one of which a name must match.
 
-    The patterns are those of ``fnmatch(3)`` without flags but for letter case, and it is that function of the C
-    library that decides, as in DALI: ``*`` and ``?`` match any characters, also a leading dot; ``[a-z]``,
-    ``[!a-z]``, ``[^a-z]`` and ``[[:digit:]]`` one of several; a backslash takes away the meaning of the character
-    after it. A name must match as a whole.
+    The patterns have the syntax of ``fnmatch(3)`` without flags but for letter case, and are matched by that
+    function of the C library, as in DALI: ``*`` and ``?`` match any characters, also a leading dot; ``[a-z]``,
+    ``[!a-z]``, ``[^a-z]`` and ``[[:digit:]]`` one of several; a backslash escapes the character after it. A name
+    must match as a whole.
 
     Objects are immutable and can be pickled.
 
@@ -197,7 +193,7 @@ class NameFilter:
             raise SettingError(f"`{argument}` must have at least one pattern, such as '*', got none.")
         for pattern in [patterns] if given is None else given:
             if given is None or not isinstance(pattern, str) or "\0" in pattern or not _can_name(pattern):
-                raise SettingError(f"`{argument}` must be texts such as '*.jpg', got {shown(pattern)}.")
+                raise setting_error(argument, "texts such as '*.jpg'", pattern)
         self.patterns: Final[tuple[str, ...]] = tuple(given or ())
         self._case_sensitive = bool(case_sensitive)
         # Most patterns are suffixes: `endswith` checks all of these at once.
@@ -243,7 +239,7 @@ DEFAULT_FILE_FILTERS: tuple[str, ...] = (
     "*.jpg", "*.jpeg", "*.png", "*.bmp", "*.tif", "*.tiff", "*.pnm", "*.ppm", "*.pgm", "*.pbm", "*.jp2", "*.webp",
     "*.flac", "*.ogg", "*.wav",
 )  # fmt: skip
-"""Patterns of the files that are listed if no others are given, as in DALI 2.4."""
+"""Default patterns of the files that are listed, as in DALI 2.4."""
 
 _LARGEST_LABEL = 2**31 - 1
 
@@ -314,7 +310,7 @@ def read_list_file(storage: Storage, list_name: str) -> FileTable:
         list_name: Name of the list.
 
     Returns:
-        The names as they stand in the list, int32 labels.
+        The names as in the list, int32 labels.
 
     Raises:
         FileError: The list cannot be read.
@@ -345,9 +341,9 @@ def list_given_files(
     files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     labels: SupportsIndex | Iterable[SupportsIndex] | None,
 ) -> FileTable:
-    """Take names and labels that are given; without labels the label of a file is its position.
+    """Make a table of given names and labels; without labels the label of a file is its position.
 
-    Unlike DALI, labels that are no whole numbers of 32 bits are refused (there they are cut off).
+    Unlike in DALI, which cuts them off, labels of more than 32 bits are refused.
     """
     names = [files] if isinstance(files, str | os.PathLike) else [*files]
     if labels is None:
@@ -364,7 +360,7 @@ def _checked_label(label: SupportsIndex) -> int:
     try:
         return whole_number(label, "labels", at_least=-_LARGEST_LABEL - 1, at_most=_LARGEST_LABEL)
     except SettingError as error:
-        raise SettingError(f"`labels` must be whole numbers in [-2**31, 2**31 - 1], got {label!r}.") from error
+        raise setting_error("labels", "whole numbers in [-2**31, 2**31 - 1]", label) from error
 
 
 def _shown(text: bytes) -> str:
@@ -411,11 +407,11 @@ FilePath = str | os.PathLike[str]
 
 
 def check_mode(file_root: StoragePath | None, file_list: object, files: object, labels: object) -> None:
-    """Raise a `SettingError` where it is not clear from which of them the files are to be found."""
+    """Raise a `SettingError` unless exactly one of them specifies the files."""
     if files is not None and file_list is not None:
         raise SettingError("Files are named by `files` or by `file_list`, got both.")
     if labels is not None and files is None:
-        raise SettingError("`labels` are those of `files`, got labels without files.")
+        raise SettingError("`labels` go with `files`, got labels without files.")
     if files is None and file_list is None and file_root is None:
         raise SettingError("Give `file_root` (a folder of label folders), `file_list`, or `files`.")
     if file_root is not None and not checked_path(file_root, "file_root"):

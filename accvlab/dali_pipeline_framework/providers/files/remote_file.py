@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Remote files of which only parts are read, and members of tar and ZIP archives, within limits."""
+"""Random access to remote files, and to members of tar and ZIP archives, within limits."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import weakref
 import zipfile
 from abc import ABC
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, BinaryIO, Final, TypeAlias
 
 import attrs
 from cachetools import LRUCache
 
 from ...limits.file_limits import FILE_BYTES, UNPACKED_BYTES
-from .remote_reading import ChangedFileError, FileVersion, RemoteReading, answer_of, is_http, part
+from .remote_reading import ChangedFileError, FileSystem, FileVersion, RemoteReading, answer_of, is_http, part
 
 _TAR: Final = "tar"
 _PREFIX: Final = "accvlab-bounded-"
@@ -47,7 +47,7 @@ def with_bounds(url: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _bounded(compression: object) -> str | None:
-    """The name of a compression that fsspec knows, within limits; None where it is none."""
+    """Get the name of a compression of fsspec with limits; None for others."""
     from fsspec.compression import compr, register_compression
 
     if not isinstance(compression, str) or compression not in compr or compression.startswith(_PREFIX):
@@ -56,7 +56,7 @@ def _bounded(compression: object) -> str | None:
     if name not in compr:
         unpack = compr[compression]
 
-        def unpacked(file: Any, mode: str = "rb", **settings: Any) -> BoundedUnpacking:
+        def unpacked(file: BinaryIO, mode: str = "rb", **settings: object) -> BoundedUnpacking:
             return BoundedUnpacking(unpack(file, mode=mode, **settings))
 
         register_compression(name, unpacked, [])
@@ -67,7 +67,7 @@ class _SeekableFile(io.RawIOBase, ABC):
     """A file to read, that can seek."""
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     seekable = readable
@@ -76,7 +76,7 @@ class _SeekableFile(io.RawIOBase, ABC):
 class BoundedUnpacking(_SeekableFile):
     """An unpacked file, of which no more is read for the first time than the limits allow."""
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: BinaryIO) -> None:
         """Read nothing yet."""
         super().__init__()
         self._file = file
@@ -112,7 +112,7 @@ class BoundedUnpacking(_SeekableFile):
         return int(self._file.seek(offset, whence))
 
     def tell(self) -> int:
-        """Where the next byte is read."""
+        """Position of the next byte."""
         return int(self._file.tell())
 
     def close(self) -> None:
@@ -125,8 +125,8 @@ _HEADER: Final = struct.Struct("<4s22xHH")  # of a member of a ZIP file: signatu
 _IS_ENCRYPTED: Final = 1
 
 
-def start_of_member(file_system: Any, path: str, read: Callable[[int, int], bytes]) -> int | None:
-    """Find where the content of a member begins in its archive; None where it does not lie there in one piece.
+def start_of_member(file_system: FileSystem, path: str, read: Callable[[int, int], bytes]) -> int | None:
+    """Find where the content of a member begins in its archive; None where it is not stored in one piece.
 
     (To go to a byte of a member, ``zipfile`` reads all that is before it.)
 
@@ -154,12 +154,15 @@ _NUM_KEPT: Final = 16
 _MOST_AT_ONCE: Final = 8
 _MOST_RUNS: Final = 4
 
-_locks: weakref.WeakKeyDictionary[Any, threading.Lock] = weakref.WeakKeyDictionary()
+RemoteHandle: TypeAlias = Any
+"""An open file of fsspec."""
+
+_locks: weakref.WeakKeyDictionary[FileSystem, threading.Lock] = weakref.WeakKeyDictionary()
 _locks_lock = threading.Lock()
 
 
 def open_blocks(version: FileVersion, reading: RemoteReading) -> RemoteFile:
-    """Open a version of a remote file that is read here and there: blocks of it are kept.
+    """Open a version of a remote file for random access; blocks of it are cached.
 
     Raises:
         UnsupportedOperation: The store does not say how long it is.
@@ -185,7 +188,7 @@ class RangeReader:
         """Read nothing yet."""
         self._file_system, self._path = version.file_system, version.path
         self._version, self._reading = version, reading
-        self._opened: Any = None
+        self._opened: RemoteHandle = None
         self._fetch: Callable[[int, int], bytes] = self._fetched
         if is_http(self._file_system):
             self._fetch = self._answered
@@ -232,7 +235,7 @@ class RangeReader:
             self._version.require_same()
         return content
 
-    def _read_on(self, start: int, end: int, **settings: Any) -> tuple[bytes, Any]:
+    def _read_on(self, start: int, end: int, **settings: object) -> tuple[bytes, RemoteHandle]:
         """Read by a file of the file system, which is opened on first use, and again after an error."""
         opened, self._opened = self._opened, None  # an attempt that took too long may still use it
         if opened is None:
@@ -253,24 +256,24 @@ class RangeReader:
         return content
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the open file, if any."""
         if self._opened is not None:
             opened, self._opened = self._opened, None
             opened.close()
 
 
-def _reads_ranges(file_system: Any) -> bool:
-    """Whether a file system has a way to read a part of a file, other than to open it and to go there."""
+def _reads_ranges(file_system: FileSystem) -> bool:
+    """Whether a file system can read a part of a file without opening it and seeking."""
     from fsspec.spec import AbstractFileSystem
 
     return getattr(file_system.cat_file, "__func__", None) is not AbstractFileSystem.cat_file
 
 
-def _is_s3(file_system: Any) -> bool:
+def _is_s3(file_system: FileSystem) -> bool:
     return any(cls.__module__.partition(".")[0] == "s3fs" for cls in type(file_system).__mro__)
 
 
-def _lock_of(file_system: Any) -> threading.Lock:
+def _lock_of(file_system: FileSystem) -> threading.Lock:
     with _locks_lock:
         return _locks.setdefault(file_system, threading.Lock())
 
@@ -299,11 +302,11 @@ class ArchiveMember:
 
 
 class RemoteFile(_SeekableFile):
-    """A remote file, read in blocks, of which the last ones are kept.
+    """A remote file, read in blocks, of which the last ones are cached.
 
-    Where reading goes on behind a request of which all was used, the next one is twice as long, so that few bytes
-    are read in vain and long parts take few requests. That holds for each of several places at which reading goes
-    on, as in a video with sound::
+    Where reading continues after a request of which all bytes were used, the next request is twice as long, so
+    that few bytes are wasted and long parts take few requests. That is done at each of several positions, as in a
+    video with sound::
 
         blocks    |  0 | ... | 40 | 41 | 42 | 43 | 44 | 45 | 46 |
         requests  |    |     | 1  | 2       | 3 ...
@@ -316,14 +319,14 @@ class RemoteFile(_SeekableFile):
         self._position = 0
         self._kept: LRUCache[int, bytes] = LRUCache(_NUM_KEPT)
         self._unused: set[int] = set()  # of those that were requested
-        self._runs: LRUCache[int, int] = LRUCache(_MOST_RUNS)  # block behind a request -> how many that had
+        self._runs: LRUCache[int, int] = LRUCache(_MOST_RUNS)  # block after a request -> number of blocks in it
 
     def tell(self) -> int:
-        """Where the next byte is read."""
+        """Position of the next byte."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a byte; returns where that is."""
+        """Go to a byte; returns its position."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._source.size}[whence]
         if base + offset < 0:
             raise OSError(f"there is no byte {base + offset} in a file")
@@ -331,7 +334,7 @@ class RemoteFile(_SeekableFile):
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        """Read the next bytes, as many as there is room for."""
+        """Read the next bytes, as many as fit into the buffer."""
         view = memoryview(buffer).cast("B")
         end = min(self._position + len(view), self._source.size)
         if end <= self._position:
@@ -354,13 +357,13 @@ class RemoteFile(_SeekableFile):
 
     def _request(self, number: int) -> None:
         wanted = range(number, min(number + self._num_at_once(number), -(-self._source.size // _BLOCK)))
-        behind = next((each for each in wanted if each in self._kept), wanted.stop)
-        content = self._source.read(number * _BLOCK, min(behind * _BLOCK, self._source.size))
-        for each in range(number, behind):
+        stop = next((each for each in wanted if each in self._kept), wanted.stop)
+        content = self._source.read(number * _BLOCK, min(stop * _BLOCK, self._source.size))
+        for each in range(number, stop):
             place = (each - number) * _BLOCK
             self._kept[each] = content[place : place + _BLOCK]
             self._unused.add(each)
-        self._runs[behind] = behind - number
+        self._runs[stop] = stop - number
 
     def _num_at_once(self, number: int) -> int:
         num_before = self._runs.pop(number, 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading from storage that can fail: tried again, within a time, and checked for its length."""
+"""Reading from unreliable storage: repeated attempts, within a time limit, with a check of the length."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import wait
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 
@@ -27,6 +27,14 @@ _VERSION_KEYS = ("ETag", "etag", *_TIME_KEYS, "generation", "md5Hash", "CRC")
 
 _T = TypeVar("_T")
 
+FileSystem: TypeAlias = Any
+"""A file system of fsspec, which has no types."""
+
+StorageOptions: TypeAlias = Mapping[str, Any]
+"""Arguments of a file system of fsspec, by name."""
+
+_Answer: TypeAlias = Any  # of aiohttp, which is not imported here
+
 
 class ChangedFileError(OSError):
     """A file has another length than its store says, or was changed while it was read."""
@@ -37,7 +45,7 @@ class ReplacedFileError(ChangedFileError):
 
 
 class FileVersion:
-    """What a store says of a file: its size, and what changes with its content.
+    """The version of a file that its store reports: its size, and marks that change with its content.
 
     Attributes:
         file_system: fsspec's file system that has it.
@@ -46,13 +54,13 @@ class FileVersion:
         archive: Of a member of an archive, the version of that; None where there is none.
     """
 
-    def __init__(self, file_system: Any, path: str, *, is_fresh: bool = False) -> None:
-        """Ask the store.
+    def __init__(self, file_system: FileSystem, path: str, *, is_fresh: bool = False) -> None:
+        """Request the version from the store.
 
         Args:
             file_system: The file system.
             path: The file.
-            is_fresh: Whether what the file system remembers of a folder that it has listed does not count.
+            is_fresh: Whether to ignore the listings of folders that the file system has cached.
         """
         self.file_system, self.path = file_system, path
         opened: Any = getattr(file_system, "fo", None)
@@ -70,13 +78,13 @@ class FileVersion:
 
     @property
     def marks(self) -> str:
-        """What changes with the content, apart from the size."""
+        """The marks that change with the content, without the size."""
         of_archive = {} if self.archive is None else {"archive": f"({self.archive.text})"}
         return ", ".join(f"{name}={value}" for name, value in {**self._marks, **of_archive}.items())
 
     @property
     def text(self) -> str:
-        """What changes with the content."""
+        """Size and marks."""
         return ", ".join([f"size={self.size}", *([self.marks] if self.marks else [])])
 
     def require_length(self, length: int) -> None:
@@ -87,24 +95,24 @@ class FileVersion:
             raise ChangedFileError(f"{length} bytes were read, but it has {self.size}: {why}")
 
     def require_same(self) -> None:
-        """Ask again, and raise a `ReplacedFileError` where the file is another one."""
+        """Request the version again, and raise a `ReplacedFileError` where the file is another one."""
         if self.archive is not None:
             self.archive.require_same()
         self._forget()
         self._require(*self._ask())
 
     def require_answer(self, size: int | None, marks: Mapping[str, str]) -> None:
-        """Raise a `ReplacedFileError` where what came with a part of the file says that it is another one.
+        """Raise a `ReplacedFileError` where the size or the marks of a part of the file are other ones.
 
-        The store is asked again only where that says nothing.
+        Only where a part has neither, the version is requested again.
         """
         if self._marks.keys() != marks.keys() or (size is None and not marks):
             self.require_same()
         else:
             self._require(self.size if size is None else size, marks)
 
-    def require_info(self, info: Mapping[str, Any]) -> None:
-        """Raise a `ReplacedFileError` where what fsspec has found out later says that it is another one."""
+    def require_info(self, info: Mapping[str, object]) -> None:
+        """Raise a `ReplacedFileError` where later information of fsspec is that of another version."""
         self._require(*_stated(info))
 
     def _require(self, size: int | None, marks: Mapping[str, str]) -> None:
@@ -113,11 +121,11 @@ class FileVersion:
             raise ReplacedFileError(f"it was changed while it was read: {self.text} then, {now} now")
 
     def _forget(self) -> None:
-        """Have the file system ask the store: it may remember a folder that it has listed."""
+        """Drop the cached listing of the folder, so that the file system requests it again."""
         self.file_system.invalidate_cache(self.path.rpartition("/")[0])
 
 
-def _stated(info: Mapping[str, Any]) -> tuple[int | None, dict[str, str]]:
+def _stated(info: Mapping[str, object]) -> tuple[int | None, dict[str, str]]:
     size = info.get("size")
     marks = {key: str(info[key]) for key in _VERSION_KEYS if info.get(key) is not None}
     return (size if isinstance(size, int) else None), marks
@@ -140,7 +148,7 @@ class HttpAnswer:
 
     Attributes:
         size: Number of bytes of the file; None where the server does not say.
-        marks: What the server says that changes with the content.
+        marks: Headers that change with the content.
         content: The part that was requested.
     """
 
@@ -149,14 +157,14 @@ class HttpAnswer:
     content: bytes = b""
 
 
-def is_http(file_system: Any) -> bool:
+def is_http(file_system: FileSystem) -> bool:
     """Whether files are requested by HTTP."""
     module = sys.modules.get("fsspec.implementations.http")
     return module is not None and isinstance(file_system, module.HTTPFileSystem)
 
 
-def bounded(url: str, options: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
-    """Complete the arguments of a file system: web servers send files as they are, and within a time.
+def bounded(url: str, options: StorageOptions, timeout_s: float) -> StorageOptions:
+    """Complete the arguments of a file system: web servers send files without compression, within a time.
 
     Args:
         url: Such as ``https://host/train`` or ``zip://train::https://host/all.zip``.
@@ -175,7 +183,7 @@ def bounded(url: str, options: Mapping[str, Any], timeout_s: float) -> Mapping[s
     return completed
 
 
-def _bounded(options: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+def _bounded(options: StorageOptions, timeout_s: float) -> dict[str, Any]:
     import aiohttp
 
     given = options.get("client_kwargs") or {}
@@ -185,18 +193,18 @@ def _bounded(options: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
 
 
 def end_requests_after(seconds: float) -> None:
-    """Have the requests of this thread end after that time, and their connections be closed."""
+    """Set the time after which requests of this thread end, and their connections are closed."""
     _time.limit_s, _time.end_s = seconds, time.monotonic() + seconds
 
 
-def answer_of(file_system: Any, action: Callable[..., Awaitable[_T]], *arguments: Any) -> _T:
+def answer_of(file_system: FileSystem, action: Callable[..., Awaitable[_T]], *arguments: object) -> _T:
     """Run a request, one of `whole`, `described`, and `part`, in the loop of the file system.
 
     Raises:
         FileNotFoundError: There is no such file.
         FileTooLargeError: It has more bytes than the limit.
         UnsupportedOperation: The server sends it compressed, or only as a whole.
-        Exception: What aiohttp raises.
+        Exception: An error of aiohttp.
     """
     from fsspec.asyn import FSTimeoutError, sync
 
@@ -211,13 +219,13 @@ def answer_of(file_system: Any, action: Callable[..., Awaitable[_T]], *arguments
     raise TimeoutError(f"there was no answer within {_time.limit_s:g} s")
 
 
-def _settings(file_system: Any, **headers: str) -> dict[str, Any]:
-    given: Mapping[str, Any] = file_system.kwargs
+def _settings(file_system: FileSystem, **headers: str) -> dict[str, Any]:
+    given: StorageOptions = file_system.kwargs
     # The size and the parts of a file that was compressed for its way would be other ones.
     return {**given, "headers": {**given.get("headers", {}), "Accept-Encoding": "identity", **headers}}
 
 
-async def whole(file_system: Any, url: str) -> bytes:
+async def whole(file_system: FileSystem, url: str) -> bytes:
     """Read a file as a whole."""
     session = await file_system.set_session()
     async with session.get(file_system.encode_url(url), **_settings(file_system)) as answer:
@@ -226,7 +234,7 @@ async def whole(file_system: Any, url: str) -> bytes:
         return await _content(answer)
 
 
-async def _content(answer: Any, most: int | None = None) -> bytes:
+async def _content(answer: _Answer, most: int | None = None) -> bytes:
     """Read the content of an answer; of one that has more than that many bytes, one piece more than those."""
     encoding = answer.headers.get("Content-Encoding", "").strip().lower()
     if encoding not in ("", "identity"):
@@ -242,8 +250,8 @@ async def _content(answer: Any, most: int | None = None) -> bytes:
     return b"".join(pieces)
 
 
-async def described(file_system: Any, url: str) -> HttpAnswer:
-    """Ask for size and version of a file."""
+async def described(file_system: FileSystem, url: str) -> HttpAnswer:
+    """Request size and version of a file."""
     session = await file_system.set_session()
     settings = {"allow_redirects": True, **_settings(file_system)}
     async with session.head(file_system.encode_url(url), **settings) as answer:
@@ -259,7 +267,7 @@ async def described(file_system: Any, url: str) -> HttpAnswer:
         return HttpAnswer(None if size is None else int(size), _marks(answer))
 
 
-async def part(file_system: Any, url: str, start: int, end: int) -> HttpAnswer:
+async def part(file_system: FileSystem, url: str, start: int, end: int) -> HttpAnswer:
     """Read the bytes of a file in ``[start, end)``, or as many as there are."""
     session = await file_system.set_session()
     settings = _settings(file_system, Range=f"bytes={start}-{end - 1}")
@@ -269,25 +277,25 @@ async def part(file_system: Any, url: str, start: int, end: int) -> HttpAnswer:
         _require_success(answer, url)
         begins_there = answer.headers.get("Content-Range", "").startswith(f"bytes {start}-")
         if answer.status != _PART or not begins_there:
-            problem = f"its server answers with the status {answer.status} where a part of the file is asked for"
+            problem = f"its server answers with the status {answer.status} where a part of the file is requested"
             raise io.UnsupportedOperation(f"{problem}, so that it can only be read as a whole")
         return HttpAnswer(_size_of(answer), _marks(answer), await _content(answer, end - start))
 
 
-def _require_success(answer: Any, url: str) -> None:
+def _require_success(answer: _Answer, url: str) -> None:
     if answer.status in _NOT_FOUND:
         raise FileNotFoundError(url)
     answer.raise_for_status()
 
 
-def _size_of(answer: Any) -> int | None:
-    """The size of the file whose part an answer has."""
+def _size_of(answer: _Answer) -> int | None:
+    """Get the size of the file from the answer with a part of it."""
     found = re.fullmatch(r"bytes .+/(\d+)", answer.headers.get("Content-Range", ""))
     return None if found is None else int(found[1])
 
 
-def _marks(answer: Any) -> dict[str, str]:
-    """The strongest mark only: servers that stand for each other may differ in the time."""
+def _marks(answer: _Answer) -> dict[str, str]:
+    """Get the strongest mark only: mirrors of a server may differ in the time."""
     return next(({name: answer.headers[name]} for name in _MARKS if answer.headers.get(name)), {})
 
 
@@ -306,16 +314,16 @@ class RemoteReading:
     """How remote files are read: the entry ``"reading"`` of ``storage_options``.
 
     Attributes:
-        attempts: How often a file is tried that cannot be read for a reason that may pass. Files that are not
-            there or not allowed are tried once.
+        attempts: Attempts to read a file, where the failure may be temporary. Files that do not exist or are not
+            allowed are tried once.
         first_wait_s: Time until the second attempt; the times until later ones are twice as long each, with a
-            random part, so that workers do not ask all at once.
+            random part, so that workers do not send requests all at once.
         most_wait_s: The longest of these times.
         timeout_s: Time for one attempt.
-        checks_length: Whether the length of what was read is compared with what the store says, which is one more
+        checks_length: Whether the length of the content is compared with that reported by the store, by one more
             request (without content) per file. A file that changes while it is read is then tried again. Of files
-            that are read in parts, such as videos, the version is compared with each part; web servers and S3 tell
-            it without a further request.
+            that are read in parts, such as videos, the version is compared with each part; web servers and S3
+            report it without a further request.
 
     Raises:
         SettingError: A value is out of its range.
@@ -332,7 +340,7 @@ class RemoteReading:
     checks_length: bool = attrs.field(default=True, validator=attrs.validators.instance_of(bool))
 
     def __call__(self, read: Callable[[], _T]) -> _T:
-        """Call a function that reads, again and again if need be; raises what the last attempt raises."""
+        """Call a function that reads, repeatedly if needed; raises the error of the last attempt."""
         try:
             return self._tried(read)
         except Exception as error:
@@ -353,7 +361,7 @@ class RemoteReading:
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether a failure to read may pass: of the network, of the server, or of a file that is being written."""
+    """Whether a failure may be temporary: of the network, of the server, or of a file that is being written."""
     if isinstance(error, FileError) and error.__cause__ is not None:
         return may_pass(error.__cause__)
     if isinstance(error, FileTooLargeError):
@@ -368,10 +376,10 @@ def may_pass(error: BaseException) -> bool:
 
 
 def within(seconds: float, action: Callable[[], _T]) -> _T:
-    """Call a function in a thread, and wait for its result so long.
+    """Call a function in a thread, and wait that long for its result.
 
     Raises:
-        TimeoutError: It has not come back. Its requests to web servers end, and their connections are closed; for
+        TimeoutError: It has not returned. Its requests to web servers end, and their connections are closed; for
             other stores, its thread goes on until they answer.
     """
 
@@ -385,11 +393,11 @@ def within(seconds: float, action: Callable[[], _T]) -> _T:
     return future.result()
 
 
-def read_file(file_system: Any, path: str, reading: RemoteReading) -> bytes:
+def read_file(file_system: FileSystem, path: str, reading: RemoteReading) -> bytes:
     """Read a remote file.
 
     Raises:
-        Exception: What the last attempt raises.
+        Exception: The error of the last attempt.
     """
 
     def read() -> bytes:

@@ -17,11 +17,13 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import FileError, MissingPackageError, SettingError, error_that_is_also
+from ...checks import setting_error
+from ...errors import FileError, MissingPackageError, SettingError, error_that_is_also, file_error
+from ...errors import reason_of as reason_of
 from ...limits.file_limits import opened_file
 from ...url_secrets import cleaned, repr_without_secrets
 from .remote_file import open_blocks, with_bounds
-from .remote_reading import FileVersion, RemoteReading, bounded, read_file
+from .remote_reading import FileSystem, FileVersion, RemoteReading, StorageOptions, bounded, read_file
 
 UInt8Array = npt.NDArray[np.uint8]
 StoragePath = str | os.PathLike[str]
@@ -55,7 +57,7 @@ class Storage:
         is_remote: Whether the root is a URL.
     """
 
-    def __init__(self, root: StoragePath, storage_options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, root: StoragePath, storage_options: StorageOptions | None = None) -> None:
         """Name a folder. Nothing is opened.
 
         Args:
@@ -68,20 +70,20 @@ class Storage:
         if not isinstance(storage_options, Mapping | None):
             raise SettingError(f"`storage_options` must be a dict, got {type(storage_options).__name__}.")
         self._options = dict(storage_options or {})
-        self._reading_asked = self._options.pop("reading", None)  # None is shorter in pickles
-        if not isinstance(self._reading_asked, RemoteReading | None):
-            got = type(self._reading_asked).__name__
+        self._requested_reading = self._options.pop("reading", None)  # None is shorter in pickles
+        if not isinstance(self._requested_reading, RemoteReading | None):
+            got = type(self._requested_reading).__name__
             raise SettingError(f"`storage_options['reading']` must be a RemoteReading, got {got}.")
         self.is_remote = is_url(self.root)
         if self.is_remote:
             _needed_fsspec(self.root)
         else:
             self.root = os.path.expanduser(self.root)
-        self._opened: tuple[int, Any, str] | None = None  # process, file system, root within it
+        self._opened: tuple[int, FileSystem, str] | None = None  # process, file system, root within it
 
     @property
     def _reading(self) -> RemoteReading:
-        return self._reading_asked or _READING
+        return self._requested_reading or _READING
 
     def path(self, name: str) -> str:
         """Get the full path or URL of a name."""
@@ -112,12 +114,12 @@ class Storage:
         return content
 
     def list_folder(self, name: str = "", *, follows_links: bool = True) -> Iterator[FolderEntry]:
-        """List a folder, in no particular order. Everything else than a folder counts as a file, also a pipe.
+        """List a folder, in no particular order. All entries but folders count as files, also a pipe.
 
         Args:
             name: The folder; ``""`` for the root.
             follows_links: Whether a link to a folder is a folder, and one that leads nowhere an error. If not, all
-                links are files, and it is not found out where they lead, which takes time. Local folders only.
+                links are files, and their targets are not looked up, which saves time. Local folders only.
 
         Raises:
             FileError: There is no such folder, or it cannot be read. Also the builtin exception of the cause.
@@ -138,13 +140,13 @@ class Storage:
             return open_regular_file(self.path(name))
 
     def version(self, name: str) -> FileVersion:
-        """Ask for the version of a remote file. Errors are those of `open_binary`."""
+        """Request the version of a remote file. Errors are those of `open_binary`."""
         with self._refusing("The file", name):
             file_system, path = self._located(name)
             return self._reading(lambda: FileVersion(file_system, path, is_fresh=True))
 
     def open_blocks(self, name: str, version: FileVersion) -> BinaryIO:
-        """Open that version of a remote file, to be read here and there. Errors are those of `open_binary`."""
+        """Open that version of a remote file for random access. Errors are those of `open_binary`."""
         with self._refusing("The file", name):
             return cast(BinaryIO, open_blocks(version, self._reading))
 
@@ -178,8 +180,8 @@ class Storage:
             if entry["name"].strip("/") != folder.strip("/"):  # some stores list the folder itself
                 yield FolderEntry(entry["name"].rstrip("/").rpartition("/")[2], entry["type"] == "directory")
 
-    def _located(self, name: str) -> tuple[Any, str]:
-        """The file system that has the name, and the path of the name in it."""
+    def _located(self, name: str) -> tuple[FileSystem, str]:
+        """Get the file system that has the name, and the path of the name in it."""
         if is_url(name):
             return self._open(name)
         if self._opened is None or self._opened[0] != os.getpid():
@@ -189,7 +191,7 @@ class Storage:
             return file_system, root or name
         return file_system, f"{root.rstrip('/')}/{name}"
 
-    def _open(self, url: str) -> tuple[Any, str]:
+    def _open(self, url: str) -> tuple[FileSystem, str]:
         timeout_s = self._reading.timeout_s
         if "::" not in url:
             return _opened(url, self._options, timeout_s)
@@ -220,7 +222,7 @@ class Storage:
         finally:
             refused.__context__ = error  # instead of the error as it was before it was cleaned
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_opened": None}
 
     def __eq__(self, other: object) -> bool:
@@ -242,14 +244,9 @@ def is_url(path: str) -> bool:
     return "://" in path
 
 
-def reason_of(error: BaseException) -> str:
-    """What an error says."""
-    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
-
-
 def split_pattern(path: str) -> tuple[str, str] | None:
     """Split a URL with a pattern into the folder and the pattern; None where it has none."""
-    before, link, behind = _link_of_names(path)
+    before, link, after = _link_of_names(path)
     # The parts of a query of HTTP are not names of files.
     names, query, rest = link.partition("?") if link.startswith("http") else (link, "", "")
     protocol, _, inner = names.partition("://")
@@ -258,43 +255,43 @@ def split_pattern(path: str) -> tuple[str, str] | None:
     if first is None:
         return None
     folder = "/".join(parts[:first])
-    return f"{before}{protocol}://{folder}{query}{rest}{behind}", "/".join(parts[first:])
+    return f"{before}{protocol}://{folder}{query}{rest}{after}", "/".join(parts[first:])
 
 
 def joined_url(root: str, name: str) -> str:
     """Append a name to a URL; in a chain such as ``zip://folder::file.zip`` to the part that it belongs to."""
-    before, link, behind = _link_of_names(root)
-    return f"{before}{link}{'' if link.endswith('/') else '/'}{name}{behind}"
+    before, link, after = _link_of_names(root)
+    return f"{before}{link}{'' if link.endswith('/') else '/'}{name}{after}"
 
 
 def parent_of(path: str) -> tuple[str, str]:
     """Split a path or URL into the folder and the name in it."""
     if not is_url(path):
         return os.path.split(path)
-    before, link, behind = _link_of_names(path)
+    before, link, after = _link_of_names(path)
     protocol, _, inner = link.partition("://")
     folder, _, name = inner.rpartition("/")
-    return f"{before}{protocol}://{folder}{behind}", name
+    return f"{before}{protocol}://{folder}{after}", name
 
 
 def _link_of_names(url: str) -> tuple[str, str, str]:
-    """The first link of a chain with ``://`` in it, and what is before and behind it."""
+    """Split a chain into the first link with ``://`` in it, and the text before and after it."""
     links = url.split("::")
     position = next(number for number, link in enumerate(links) if is_url(link))
-    before, behind = links[:position], links[position + 1 :]
-    return "".join(f"{link}::" for link in before), links[position], "".join(f"::{link}" for link in behind)
+    before, after = links[:position], links[position + 1 :]
+    return "".join(f"{link}::" for link in before), links[position], "".join(f"::{link}" for link in after)
 
 
 def as_utf8(path: str) -> str:
-    """A path that can be written as UTF-8: bytes that are none appear as ``\\xff``."""
+    """Make a path that can be written as UTF-8: other bytes appear as ``\\xff``."""
     return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def checked_path(path: StoragePath, name: str = "root") -> str:
-    """Return a path as text, or raise a `SettingError` where it is neither a ``str`` nor a path of text."""
+    """Check a path, a ``str`` or a path of text; returns it as text."""
     text = path if isinstance(path, str) else os.fspath(path) if isinstance(path, os.PathLike) else None
     if not isinstance(text, str):
-        raise SettingError(f"`{name}` must be a str or a Path, got {path!r}.")
+        raise setting_error(name, "a str or a Path", path)
     return text
 
 
@@ -304,21 +301,23 @@ def _is_folder(entry: os.DirEntry[str], follows_links: bool) -> bool:
     try:
         return stat.S_ISDIR(entry.stat().st_mode)
     except OSError as error:
-        message = f"The link {entry.path!r} leads nowhere: {error.strerror}."
-        raise error_that_is_also(FileError, [type(error)], message) from error
+        raise file_error(f"The link {entry.path!r} leads nowhere", error) from error
 
 
 def open_regular_file(path: str) -> BinaryIO:
-    """Open a local file for reading; anything else, such as a pipe, which would block forever, is an OSError."""
+    """Open a local file for reading; others, such as a pipe, which would block indefinitely, are an OSError."""
     return os.fdopen(opened_file(path, is_limited=False)[0], "rb")
 
 
 def replace_file(path: str, parts: Iterable[bytes | memoryview], *, outlives_machine: bool = False) -> None:
     """Write a file, which appears only once it is complete.
 
-    What a killed process has left, a later one that writes the same file removes after an hour.
+    Partial files of killed processes are removed after an hour, by the next process that writes the same file.
 
-    To have it on the disk before it takes the place of an old one takes a few milliseconds.
+    Args:
+        path: The file.
+        parts: Its content.
+        outlives_machine: Whether it is on the disk before it replaces an old one, which takes a few milliseconds.
     """
     folder, name = os.path.split(path)
     folder, start = folder or ".", f".{name[:32]}-"
@@ -376,7 +375,7 @@ def _needed_fsspec(url: str) -> Any:
     return fsspec
 
 
-def _opened(root: str, options: Mapping[str, Any], timeout_s: float) -> tuple[Any, str]:
+def _opened(root: str, options: StorageOptions, timeout_s: float) -> tuple[FileSystem, str]:
     fsspec = _needed_fsspec(root)
     try:
         bounds = bounded(root, with_bounds(root, options), timeout_s)
@@ -391,7 +390,7 @@ def _opened(root: str, options: Mapping[str, Any], timeout_s: float) -> tuple[An
         if root.startswith(_ARCHIVES) and "::" not in root:
             protocol, _, rest = root.partition("://")
             message += (
-                f" An archive is named behind '::', as in '{protocol}://::{rest or 'all.zip'}', or with a folder "
+                f" An archive is named after '::', as in '{protocol}://::{rest or 'all.zip'}', or with a folder "
                 f"in it '{protocol}://train::{rest or 'all.zip'}'."
             )
         raise error_that_is_also(FileError, [type(error)], message) from error

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several cameras: their settings, matching of their frames by name or time, and the account of what they lack."""
+"""Several cameras: settings, matching of frames by name or time, and the report of missing frames."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ...checks import bullets, index_in, listed, number, one_of, shown
+from ...checks import bullets, index_in, listed, number, one_of, setting_error, shown
 from ...errors import SettingError
 from ...sample_data import SampleDataGroup
 from ...sample_data.names import Name
-from ..data_provider import DataProvider
+from ..data_provider import BlueprintProvider
 
 Int64Array = npt.NDArray[np.int64]
 TimeArray = npt.NDArray[np.int64] | npt.NDArray[np.float64] | npt.NDArray[np.object_]
@@ -60,11 +60,9 @@ class TimestampParser:
             except (re.error, RecursionError, OverflowError) as error:
                 raise SettingError(f"`timestamp` is no valid regular expression: {error} in {given}.") from error
             if self._pattern.groups < 1:
-                rule = "a group that is the time stamp, as in r'_(\\d+)\\.'"
-                raise SettingError(f"`timestamp` must have {rule}, got {given}.")
+                raise SettingError(f"`timestamp` must have a group, as in r'_(\\d+)\\.', got {given}.")
         elif rule is not None and not callable(rule):
-            rule = "a regular expression, a function of the file name, or None"
-            raise SettingError(f"`timestamp` must be {rule}, got {given}.")
+            raise setting_error("timestamp", "a regular expression, a function of the file name, or None", rule)
 
     def __call__(self, file_name: str) -> int | float:
         """Read a time stamp, or raise a `SettingError` where there is none, or it is not finite."""
@@ -74,8 +72,10 @@ class TimestampParser:
         if self._pattern is not None:
             found = self._pattern.search(file_name)
             if found is None or found.group(1) is None:
-                why = f"the regular expression {self._pattern.pattern!r} does not match."
-                raise SettingError(f"`timestamp` finds no time stamp in the file name {file_name!r}: {why}")
+                raise SettingError(
+                    f"`timestamp` finds no time stamp in the file name {file_name!r}: the regular expression "
+                    f"{self._pattern.pattern!r} does not match."
+                )
             text = found.group(1)
         return self._number(text, file_name)
 
@@ -83,14 +83,12 @@ class TimestampParser:
         try:
             return _checked(int(text) if text.lstrip("+-").isdecimal() else float(text))
         except ValueError:
-            how = (
-                "A function or a regular expression as `timestamp` says where in the name the number is."
-                if self._pattern is None
-                else f"The group of the regular expression {self._pattern.pattern!r} must be a number."
-            )
-            got = f"{text!r} is not a finite number of at most 64 bits"
+            advice = "A function or a regular expression as `timestamp` says where in the name the number is."
+            if self._pattern is not None:
+                advice = f"The group of the regular expression {self._pattern.pattern!r} must be a number."
             raise SettingError(
-                f"No time stamp can be read off the file name {file_name!r}: {got}. {how}"
+                f"No time stamp can be read off the file name {file_name!r}: {text!r} is not a finite number of "
+                f"at most 64 bits. {advice}"
             ) from None
 
 
@@ -98,8 +96,8 @@ def _by_function(function: Callable[[str], float], file_name: str) -> int | floa
     try:
         value: object = function(file_name)
     except Exception as error:
-        reason = f"for the file name {file_name!r}: {type(error).__name__}: {error}"
-        raise SettingError(f"The function given as `timestamp` failed {reason}") from error
+        failed = f"The function given as `timestamp` failed for the file name {file_name!r}"
+        raise SettingError(f"{failed}: {type(error).__name__}: {error}") from error
     try:
         return _checked(int(value) if isinstance(value, numbers.Integral) else number(value, "timestamp"))
     except ValueError as error:
@@ -141,7 +139,7 @@ def match_times(reference: TimeArray, other: TimeArray, tolerance: float) -> Int
 
 
 def exact(value: float | Fraction) -> Fraction:
-    """Take a number for what is written: a float for its shortest decimal, so 0.02 for 1/50."""
+    """Convert a number exactly as written: a float by its shortest decimal, so 0.02 to 1/50."""
     return Fraction(repr(float(value))) if isinstance(value, float) else Fraction(value)
 
 
@@ -201,9 +199,9 @@ def align_times(cameras: Sequence[CameraTimes], reference: int, tolerance: float
 
 
 def nearest(times: npt.NDArray[Any], wanted: npt.ArrayLike, within: float) -> Int64Array:
-    """Which of some times, ``(n,)`` not decreasing, is nearest to each of others; -1 where none is so near.
+    """Find the position of the nearest of ``(n,)`` ascending times for each wanted time.
 
-    Of two that are equally near, the earlier.
+    It is -1 where none is within the distance. Of two that are equally near, it is the earlier.
     """
     wanted = np.asarray(wanted)
     if not len(times):
@@ -367,7 +365,7 @@ class CameraRig(ABC):
 
 @attrs.define
 class RigAccount:
-    """What cameras lack.
+    """Missing frames of the cameras.
 
     Attributes:
         missing: The missing frames.
@@ -386,13 +384,13 @@ class RigAccount:
         self.notes.setdefault(recording, []).append(text)
 
     def report(self, rig: CameraRig, is_empty: bool, where: str = "", advice: str = "") -> None:
-        """Warn of what is missing; or raise a `SettingError`, if `missing` is ``"raise"`` or nothing is left.
+        """Warn of missing frames; or raise a `SettingError`, if `missing` is ``"raise"`` or no frame is left.
 
         Args:
             rig: The cameras.
             is_empty: Whether no point in time is left.
             where: Where the recordings are, e.g. ``" in 'train'"``.
-            advice: What to look at if none is left.
+            advice: What to check if none is left.
         """
         if not (self.missing or self.notes):
             return
@@ -418,10 +416,10 @@ class RigAccount:
 
 
 OptionalField: TypeAlias = tuple[Name | None, types.DALIDataType, int | None]
-"""Name (None for a field that is not there), type, and number of dimensions."""
+"""Name (None for no field), type, and number of dimensions."""
 
 
-class RigProviderBase(DataProvider):
+class RigProviderBase(BlueprintProvider):
     """A data set of recordings, by one camera or several.
 
     Attributes:
@@ -443,7 +441,7 @@ class RigProviderBase(DataProvider):
         """Make the blueprint.
 
         Args:
-            camera_names: Names of the cameras; none for a single one, whose fields are those of the sample.
+            camera_names: Names of the cameras; none for a single one, whose fields are fields of the sample.
             of_camera: First fields of each camera.
             of_frames: Further fields of each camera.
             of_sample: Fields that a sample has once.
@@ -457,11 +455,6 @@ class RigProviderBase(DataProvider):
             for camera in camera_names:
                 self._blueprint.add_data_group_field(camera, of_camera)
         _add_fields(self._blueprint, of_sample)
-
-    @property
-    def sample_data_structure(self) -> SampleDataGroup:
-        """Blueprint of a sample, see the class."""
-        return self._blueprint.get_empty_like_self()
 
     def _checked(self, sample_index: int) -> int:
         return index_in(sample_index, "sample_index", self.get_number_of_samples())

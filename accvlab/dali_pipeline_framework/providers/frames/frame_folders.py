@@ -8,18 +8,19 @@ import os
 from array import array
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
-from ...checks import listed, number, one_of, shown, valid
+from ...checks import listed, number, one_of, setting_error, valid
 from ...errors import SettingError
-from ...sample_data.conversion import encoded
+from ...sample_data.conversion import FieldValue, encoded
 from ...unknown_arguments import explains_unknown_arguments
 from ...url_secrets import repr_without_secrets, without_secrets
 from ..files.file_scan import FileTable, FileTableBuilder
+from ..files.remote_reading import StorageOptions
 from ..files.storage import Storage, StoragePath, as_utf8
 from . import camera_rigs as rigs
 
@@ -32,15 +33,15 @@ def _cameras(cameras: Mapping[str, str] | Sequence[str] | None) -> dict[str, str
         return None
     if isinstance(cameras, str) or not isinstance(cameras, Mapping | Sequence):
         rule = "a dict such as {'front': 'CAM_FRONT'} (name and folder), or a list of folders"
-        raise SettingError(f"`cameras` must be {rule}, got {shown(cameras)}.")
+        raise setting_error("cameras", rule, cameras)
     pairs = [*cameras.items()] if isinstance(cameras, Mapping) else [(folder, folder) for folder in cameras]
     for pair in pairs:
         if not all(isinstance(part, str) and part for part in pair) or pair[1].strip("/") != pair[1]:
             rule = "names and folders, both texts, the folders without a '/' at their ends"
-            raise SettingError(f"`cameras` must be {rule}, got {shown(pair)}.")
+            raise setting_error("cameras", rule, pair)
     folders = [folder for _, folder in pairs]
     if not folders or len(set(folders)) != len(folders):
-        raise SettingError(f"`cameras` must be at least one, each with a folder of its own, got {shown(folders)}.")
+        raise setting_error("cameras", "at least one, each with a folder of its own", folders)
     return dict(pairs)
 
 
@@ -66,7 +67,7 @@ class FrameFolders(rigs.CameraRig):
         file_root: Folder of the recordings, a local path or a URL (see `FileDataProvider`).
         cameras: Name and folder of each camera, or the folders alone; their order is that of the groups. None: the
             frames lie directly in the folders of the recordings.
-        layout: Which folder is in which.
+        layout: Nesting of the folders.
         align: By what frames of different cameras belong together. By time, frames are also in the order of their
             time stamps.
         timestamp: How to read a time stamp off a file name: a regular expression with one group, a function of the
@@ -77,12 +78,12 @@ class FrameFolders(rigs.CameraRig):
             are taken as written in decimals.
         reference_camera: By time, name of the camera whose frames are the points in time; None for the first.
         missing: At points in time at which a camera has no frame, ``"drop"`` ends a sequence, and the next one
-            begins behind it, so that neighbours in a sequence are neighbours in time; ``"bridge"`` goes on;
+            begins after it, so that neighbours in a sequence are neighbours in time; ``"bridge"`` goes on;
             ``"raise"`` refuses the data set.
         storage_options: Arguments of a remote file system, see `FileDataProvider`.
 
     Raises:
-        SettingError: An argument is not what it must be, or does not go with another.
+        SettingError: An argument is not valid, or does not go with another.
 
     Example:
         >>> FrameFolders("train", cameras={"front": "CAM_FRONT", "rear": "CAM_BACK"}).camera_names
@@ -95,29 +96,28 @@ class FrameFolders(rigs.CameraRig):
     align: Alignment = attrs.field(default="name", validator=one_of(Alignment), kw_only=True)
     timestamp: rigs.TimestampRule | None = attrs.field(default=None, kw_only=True)
     timestamp_unit_s: float = attrs.field(default=1.0, validator=valid(number, above=0), kw_only=True)
-    storage_options: Mapping[str, Any] | None = attrs.field(default=None, kw_only=True, repr=False)
+    storage_options: StorageOptions | None = attrs.field(default=None, kw_only=True, repr=False)
 
     def __attrs_post_init__(self) -> None:
         rigs.TimestampParser(self.timestamp)
         rigs.CameraRig.__attrs_post_init__(self)
         if (self.tolerance_s is not None or self.reference_camera is not None) and self.align != "time":
-            names = "`tolerance_s` and `reference_camera`"
-            raise SettingError(f"{names} are for `align='time'`; names match or do not.")
+            raise SettingError("`tolerance_s` and `reference_camera` are for `align='time'`; names match or not.")
 
     @property
     def tolerance(self) -> Fraction | None:
         """The tolerance in units of the time stamps."""
-        return (
-            None if self.tolerance_s is None else rigs.exact(self.tolerance_s) / rigs.exact(self.timestamp_unit_s)
-        )
+        if self.tolerance_s is None:
+            return None
+        return rigs.exact(self.tolerance_s) / rigs.exact(self.timestamp_unit_s)
 
 
 def frame_folders(source: FrameFolders | StoragePath) -> FrameFolders:
-    """Take a root alone for folders of frames of one camera."""
+    """Convert a root alone to folders of frames of one camera."""
     return source if isinstance(source, FrameFolders) else FrameFolders(source)
 
 
-# Those that DALI's reader of sequences takes, in any case.
+# Those of DALI's reader of sequences, in lower and upper case.
 _EXTENSIONS = (
     ".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".pnm", ".ppm", ".pgm", ".pbm", ".jp2", ".webp",
 )  # fmt: skip
@@ -130,8 +130,8 @@ class RecordingFolders:
     Attributes:
         storage: The root.
         cameras: Names of the cameras and their folders; None where a recording has no folders for cameras.
-        layout: Which folder is in which.
-        num_skipped: Number of files that were left out since their extension is not that of an image.
+        layout: Nesting of the folders.
+        num_skipped: Number of files that were left out since they do not have the extension of an image.
         skipped: One of them.
     """
 
@@ -301,8 +301,8 @@ class FrameIndex:
         """Get the path or URL of a file as the value of a field."""
         return encoded(as_utf8(self.path(frame, camera)))
 
-    def places(self, frame: int, has: Sequence[bool]) -> list[Any]:
-        """Get name and number of the recording of a frame, and its number there, as far as there are fields."""
+    def places(self, frame: int, has: Sequence[bool]) -> list[FieldValue]:
+        """Get name and number of the recording of a frame, and its number there, where ``has`` is True."""
         recording = self.recording_of(frame)
         values = (
             encoded(as_utf8(self.recording_names[recording])),
@@ -312,12 +312,12 @@ class FrameIndex:
         return [value for value, is_there in zip(values, has, strict=True) if is_there]
 
     def describe(self, frames: Sequence[int]) -> str:
-        """The paths of frames, of the first camera; of many the first and the last."""
+        """List the paths of frames, of the first camera; of many the first and the last."""
         paths = [without_secrets(self.path(frame, 0)) for frame in dict.fromkeys(frames)]
         return ", ".join(paths) if len(paths) <= 8 else f"{paths[0]} to {paths[-1]}"
 
     def summary(self, samples: str) -> str:
-        """Say what was found: ``'train': 9 frames of 2 cameras in 3 recording(s)``."""
+        """Summarise the index: ``'train': 9 frames of 2 cameras in 3 recording(s)``."""
         cameras = f" of {len(self.camera_names)} cameras" if self.camera_names else ""
         root, num_recordings = without_secrets(self.storage.root), len(self.recording_names)
         return f"{root!r}: {samples}{cameras} in {num_recordings} recording(s)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, SupportsIndex, TypeAlias, get_args
+from typing import SupportsIndex, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from nvidia.dali import types
 from ...checks import choice, whole_number
 from ...errors import FileError, SettingError
 from ...limits.image_limits import claimed_size
-from ...sample_data import SampleDataGroup
+from ...sample_data import FieldValue, SampleDataGroup
 from ...sample_data.formats import ENCODED_IMAGE, ENCODED_NAME
 from ...sample_data.names import Name
 from ...sampling.plans.clips import Clips, ClipTail, PlayedClips
@@ -31,7 +31,7 @@ class FrameProviderBase(RigProviderBase):
     _index: FrameIndex
 
     def _fields_of_place(self, *names: Name | None) -> list[OptionalField]:
-        """The fields of `FrameIndex.places`, by their names."""
+        """Make the fields of `FrameIndex.places`, by their names."""
         self._has_places = [name is not None for name in names]
         string, int32 = types.DALIDataType.STRING, types.DALIDataType.INT32
         return [*zip(names, (string, int32, int32), (None, 0, 0), strict=True)]
@@ -119,7 +119,7 @@ class FrameDataProvider(FrameProviderBase):
         return self._index.num_frames
 
     def describe_sample(self, sample_index: int) -> str:
-        """The path of a frame."""
+        """Get the path of a frame."""
         return self._index.describe([sample_index])
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
@@ -130,7 +130,7 @@ class FrameDataProvider(FrameProviderBase):
             FileError: A file cannot be read.
         """
         index, frame = self._index, self._checked(sample_index)
-        flat: list[Any] = []
+        flat: list[FieldValue] = []
         for camera in range(index.num_cameras):
             flat.append(index.read(frame, camera))
             if self._has_path:
@@ -147,11 +147,6 @@ class FrameDataProvider(FrameProviderBase):
         return self._index.sequence_lengths
 
     @property
-    def recording_of_sequence(self) -> npt.NDArray[np.int64]:
-        """Number of the recording of each sequence, ``(S,)`` int64."""
-        return self._index.recordings.astype(np.int64)
-
-    @property
     def timestamps(self) -> TimeArray | None:
         """Time stamps, ``(N, num_cameras)`` int64 or float64.
 
@@ -160,7 +155,7 @@ class FrameDataProvider(FrameProviderBase):
         return self._index.timestamps
 
     def __repr__(self) -> str:
-        """Summarise what was found."""
+        """Summarise the frames that were found."""
         found = self._index.summary(f"{self._index.num_frames} frames")
         return f"{type(self).__name__}({found}, {len(self._index.recordings)} sequence(s))"
 
@@ -221,7 +216,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
             sequence_length: Frames per sequence, ``F``.
             step: Frames from the start of a sequence to the start of the next one of the recording.
             stride: Frames from one frame of a sequence to the next.
-            tail: What happens to sequences that are not complete at the end of a recording, see `Clips`.
+            tail: Policy for sequences that are not complete at the end of a recording, see `Clips`.
             frames_name: Name of the group of frames.
             paths_name: Name for the array of the full paths or URLs.
             padding_name: Name for which frames are padding, ``(F,)``; some are only with ``tail="mark"``.
@@ -235,7 +230,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
         """
         length = whole_number(sequence_length, "sequence_length", at_least=1)
         stride = whole_number(stride, "stride", at_least=1)
-        advice = "It counts forward; with `sequence_length * stride` sequences lie one behind the other."
+        advice = "It counts forward; with `sequence_length * stride`, sequences do not overlap."
         step = whole_number(step, "step", at_least=1, advice=advice)
         choice(tail, "tail", get_args(ClipTail))
         self._index = index = index_frames(frame_folders(folders))
@@ -263,7 +258,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
     # --- loading ----------------------------------------------------------------------------------------
 
     def describe_sample(self, sample_index: int) -> str:
-        """The paths of the frames of a sequence."""
+        """List the paths of the frames of a sequence."""
         return self._index.describe(self._play(sample_index).frames[0].tolist())
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
@@ -275,7 +270,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
         """
         played = self._play(sample_index)
         frames = played.frames[0].tolist()
-        flat: list[Any] = []
+        flat: list[FieldValue] = []
         for camera in range(self._index.num_cameras):
             files = {frame: self._read(frame, camera) for frame in dict.fromkeys(frames)}
             self._check_sizes(files, camera)
@@ -301,7 +296,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
             raise
 
     def _check_sizes(self, files: Mapping[int, UInt8Array], camera: int) -> None:
-        """Raise for frames of different sizes, where they are known here: errors in the graph name no files."""
+        """Raise for frames of different sizes, as far as known: errors in the graph do not name the files."""
         sizes = {frame: claimed_size(content) for frame, content in files.items()}
         known = {frame: size for frame, size in sizes.items() if size is not None}
         # Sorted, since decoders may rotate an image by its EXIF orientation.
@@ -329,7 +324,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
         return np.bincount(self._index.recordings, self.clips.clips_per_sequence, num_recordings).astype(np.int64)
 
     def __repr__(self) -> str:
-        """Summarise what was found."""
+        """Summarise the frames that were found."""
         clips = self.clips
         found = self._index.summary(f"{clips.num_clips} sequences of {clips.sequence_length} frames")
         return f"{type(self).__name__}({found})"

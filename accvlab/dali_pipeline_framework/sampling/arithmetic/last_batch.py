@@ -3,26 +3,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias, cast, get_args
+from collections.abc import Iterable
+from typing import Literal, TypeAlias, cast, get_args
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
-from ...checks import MOST_SAMPLES, shown
+from ...checks import MOST_SAMPLES, setting_error
 from ...errors import SettingError
 
 LastBatch: TypeAlias = Literal["drop", "pad", "partial", "wrap"]
 
 
-def check_last_batch(policy: Any) -> LastBatch:
-    """Return a policy, or raise a `SettingError` where there is none of that name."""
+def check_last_batch(policy: object) -> LastBatch:
+    """Check the name of a policy."""
     if isinstance(policy, str) and str.__str__(policy) in get_args(LastBatch):  # an array is compared item by item
         return cast(LastBatch, str.__str__(policy))
-    raise SettingError(
-        f"`last_batch` must be 'drop', 'pad' (repeat the last sample, marked), 'partial' (a smaller batch) or "
-        f"'wrap' (go on with the first samples), got {shown(policy)}."
-    )
+    rule = "'drop', 'pad' (repeat the last sample, marked), 'partial' (smaller), or 'wrap' (go on with the first)"
+    raise setting_error("last_batch", rule, policy)
 
 
 @attrs.frozen
@@ -61,14 +60,14 @@ class SampleCounts:
         num_delivered: int,
         num_cuts: int = 0,
     ) -> SampleCounts:
-        """Count, where ``num_slots`` slots of all batches hold samples beyond those delivered once."""
+        """Count the samples of an epoch whose batches have ``num_slots`` slots together."""
         surplus = num_slots - num_delivered
         repeated, padded = (surplus, 0) if last_batch == "wrap" else (0, surplus)
         num_dropped = num_samples - num_delivered
         return cls(num_batches, num_samples, num_delivered, num_dropped, repeated, padded, num_cuts)
 
     def describe(self, total_batch_size: int, is_partial: bool) -> str:
-        """Return a sentence for logs; with ``is_partial`` padded slots are left out."""
+        """Write a sentence for logs; with ``is_partial`` padded slots are left out."""
         rest = (
             (self.num_dropped, "dropped"),
             (self.num_repeated, "delivered once more"),
@@ -82,16 +81,16 @@ class SampleCounts:
 
 
 def checked_lengths(lengths: npt.ArrayLike, name: str = "sequence_lengths") -> npt.NDArray[np.int64]:
-    """Return lengths of at least one sequence, each at least 1, as ``(S,)`` int64; or raise a `SettingError`."""
+    """Check the lengths of at least one sequence, each at least 1: returns ``(S,)`` int64."""
+    rule = f"`{name}` must be a flat list with at least one length"
     try:
         array = np.asarray(lengths)
     except ValueError as error:  # nested lists of different lengths
-        raise SettingError(f"`{name}` must be a flat list with at least one length, got nested lists.") from error
+        raise SettingError(f"{rule}, got nested lists.") from error
     if array.ndim == 0:  # NumPy takes None, texts and generators for single objects
-        got = f"an object of type {type(lengths).__name__}"
-        raise SettingError(f"`{name}` must be a flat list with at least one length, got {got}.")
+        raise SettingError(f"{rule}, got an object of type {type(lengths).__name__}.")
     if array.ndim != 1 or array.size == 0:
-        raise SettingError(f"`{name}` must be a flat list with at least one length, got shape {array.shape}.")
+        raise SettingError(f"{rule}, got shape {array.shape}.")
     if array.dtype.kind == "f":
         _refuse(array, ~(np.isfinite(array) & (array == np.floor(array))), f"`{name}` must hold whole numbers")
     elif array.dtype.kind not in "iu":
@@ -102,8 +101,20 @@ def checked_lengths(lengths: npt.ArrayLike, name: str = "sequence_lengths") -> n
     return array.astype(np.int64)
 
 
+def unknown_sample(indices: Iterable[int], num_samples: int, sampler: str) -> SettingError:
+    """Make the error for a batch with a sample that the data set does not have."""
+    bad = next(index for index in indices if not 0 <= index < num_samples)
+    return SettingError(f"{sampler} chose sample {bad}, but the data set has the samples 0 .. {num_samples - 1}.")
+
+
 def _refuse(lengths: npt.NDArray[np.generic], is_bad: npt.NDArray[np.bool_], rule: str, advice: str = "") -> None:
     bad = np.flatnonzero(is_bad)
     if len(bad):
         found = f"length {bad[0]} is {lengths[bad[0]]} ({len(bad)} such length(s))"
         raise SettingError(f"{rule}, but {found}.{advice}")
+
+
+def uneven_batches(sampler: str, total_batch_size: int, num_shards: int) -> SettingError:
+    """Make the error for batches that cannot be dealt evenly to the shards."""
+    rule = "The total batch size must be a positive multiple of the number of shards"
+    return SettingError(f"{rule}: {sampler} delivers batches of {total_batch_size} for {num_shards} shard(s).")

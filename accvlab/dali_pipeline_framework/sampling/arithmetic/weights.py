@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...checks import number, shown, whole_number
+from ...checks import number, setting_error, shown
 from ...draws.keyed_draws import UInt64Array, random_uniform
 from ...errors import SettingError
 
@@ -32,8 +32,8 @@ def class_balanced_weights(
     pretraining" (2018).
 
     A sample with several labels has the weight of its rarest class, as in Gupta et al., "LVIS" (2019): a street
-    with a bicycle is drawn as often as bicycles need, however many cars stand in it. So classes that occur
-    together with rare ones are drawn more often than the law for one label says.
+    with a bicycle is drawn as often as bicycles need, however many cars are in it. So classes that occur together
+    with rare ones are drawn more often than with one label per sample.
 
     Args:
         labels: One entry per sample: ``(N,)`` integers or texts, or a sequence of anything hashable. Or a
@@ -67,13 +67,12 @@ def class_balanced_weights(
     return _weights_of_counts(_counts_of_labels(labels_of_samples), power, weight_without_label)
 
 
-def checked_weights(weights: npt.ArrayLike, expected_count: int | None, name: str) -> Float64Array:
-    """Check weights with which items are drawn, or raise a `SettingError`.
+def checked_weights(weights: npt.ArrayLike, expected_count: int | None = None) -> Float64Array:
+    """Check weights with which items are drawn.
 
     Args:
         weights: ``(N,)`` numbers of at least 0 and not all 0; they need not add up to 1.
         expected_count: What ``N`` must be; None for any number of at least 1.
-        name: Name of the argument, for the message.
 
     Returns:
         ``(N,)`` float64, a copy.
@@ -84,23 +83,23 @@ def checked_weights(weights: npt.ArrayLike, expected_count: int | None, name: st
             raise TypeError
         array = np.array(given, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise SettingError(f"`{name}` must be a sequence of numbers, got {shown(weights)}.") from error
+        raise setting_error("weights", "a sequence of numbers", weights) from error
     if array.ndim != 1 or not array.size:
-        raise SettingError(f"`{name}` must be of shape (N,) with N > 0, got shape {array.shape}.")
-    if expected_count is not None and len(array) != whole_number(expected_count, "expected_count", at_least=1):
-        raise SettingError(f"`{name}` must have {expected_count} weights, one per item, got {len(array)}.")
+        raise SettingError(f"`weights` must be of shape (N,) with N > 0, got shape {array.shape}.")
+    if expected_count is not None and len(array) != expected_count:
+        raise SettingError(f"`weights` must have {expected_count} weights, one per item, got {len(array)}.")
     bad = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
     if bad.size:
         raise SettingError(
-            f"`{name}` must be finite and at least 0, but {name}[{bad[0]}] is {array[bad[0]]}"
+            f"`weights` must be finite and at least 0, but weights[{bad[0]}] is {array[bad[0]]}"
             f"{f' (and {bad.size - 1} more are wrong)' if bad.size > 1 else ''}."
         )
     if not array.any():
-        raise SettingError(f"`{name}` must not all be 0: with these {len(array)} weights nothing can be drawn.")
+        raise SettingError(f"`weights` must not all be 0: with these {len(array)} weights nothing can be drawn.")
     return array
 
 
-def _as_list(labels: Any) -> list[Any]:
+def _as_list(labels: Labels) -> list[Any]:
     if hasattr(labels, "__array__"):
         array = np.asarray(labels)
         if array.ndim != 1:
@@ -110,12 +109,12 @@ def _as_list(labels: Any) -> list[Any]:
             )
         return [*array] if array.dtype.kind in "mM" else array.tolist()
     if isinstance(labels, str | bytes | Mapping | Set) or not isinstance(labels, Iterable):
-        raise SettingError(f"`labels` must be a sequence with one entry per sample, got {shown(labels)}.")
+        raise setting_error("labels", "a sequence with one entry per sample", labels)
     return list(labels)
 
 
 def _counts_of_labels(labels: list[Any]) -> Float64Array:
-    """For each sample the number of samples with its rarest label, ``(N,)``; NaN where it has none."""
+    """Count for each sample the samples with its rarest label, ``(N,)``; NaN where it has no label."""
     labelled = [sample for sample, label in enumerate(labels) if label is not None]
     several = [sample for sample in labelled if isinstance(labels[sample], _SEVERAL)]
     if several and len(several) < len(labelled):
@@ -179,16 +178,11 @@ class WeightedChoice:
 
     def __init__(self, weights: npt.ArrayLike) -> None:
         """Add up the weights: ``(N,)``, at least 0 and not all 0; they need not add up to 1."""
-        checked = checked_weights(weights, None, "weights")
+        checked = checked_weights(weights)
         # Scaling by a power of two is exact. It keeps the sum from overflowing, and from being so small (denormal)
         # that few values lie below it.
         scaled = np.ldexp(checked, -math.frexp(checked.max())[1])
         self._thresholds = np.cumsum(scaled)
-
-    @property
-    def num_items(self) -> int:
-        """Number of items."""
-        return len(self._thresholds)
 
     def draw(self, key: int | UInt64Array, counters: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Draw an item for each counter of a key.

@@ -115,20 +115,20 @@ class TimedWindows(ClipWindows):
         is_before_nearer = np.abs(off_before) <= np.abs(off_after)
         frames = np.where(is_before_nearer, before, after)
         exists = np.abs(np.where(is_before_nearer, off_before, off_after)) <= self._tolerance
-        exists[:, 1:] &= frames[:, 1:] > frames[:, :-1]  # else one frame would stand for two points in time
+        exists[:, 1:] &= frames[:, 1:] > frames[:, :-1]  # else one frame would be that of two points in time
         num_existing = np.logical_and.accumulate(exists, axis=1).sum(axis=1)
         return frames, num_existing
 
 
 def checked_timestamps(timestamps: npt.ArrayLike, edges: Int64Array) -> npt.NDArray[Any]:
-    """Return the ``(N,)`` times of frames, which must increase within each sequence, see `times_in_sequence`."""
+    """Check the ``(N,)`` times of frames, which must increase within each sequence, see `times_in_sequence`."""
     try:
         array = np.asarray(timestamps)
     except ValueError as error:  # nested lists of different lengths
         raise SettingError("`timestamps` must be a flat list with the time of each frame.") from error
     if array.shape != (edges[-1],):
-        rule = f"one time for each of the {edges[-1]} frames of `sequence_lengths`"
-        raise SettingError(f"`timestamps` must have {rule}, got shape {array.shape}.")
+        rule = f"`timestamps` must have one time for each of the {edges[-1]} frames of `sequence_lengths`"
+        raise SettingError(f"{rule}, got shape {array.shape}.")
     if array.dtype.kind not in "iuf":
         raise SettingError(
             f"`timestamps` must be integers or floats, got {array.dtype} values. Convert dates to seconds or "
@@ -472,7 +472,7 @@ class Clips:
         self._step_interval = _interval(step_interval, "step_interval", self._step, "step")
         self._tolerance = _tolerance(tolerance, self._stride_interval)
         self._timestamps_digest: str | None = None
-        self._timestamps_hash: bytes | None = None  # long enough to tell any two apart
+        self._timestamps_hash: bytes | None = None  # long enough to distinguish any two
         self._positions = np.arange(self.sequence_length)
         self._windows, self._starts = self._make_windows_and_starts(timestamps)
         self.num_clips: Final = int(self._starts.first_clips[-1])
@@ -666,10 +666,10 @@ class Clips:
 
 
 def _interval(interval: float | None, name: str, frames: int, frames_name: str) -> float | None:
-    """An interval in time, in place of a number of frames."""
+    """Check an interval in time that replaces a number of frames."""
     if interval is not None and frames != 1:
-        got = f"{name}={interval!r} and {frames_name}={frames}"
-        raise SettingError(f"`{name}` stands in place of `{frames_name}`: give one of them. Got {got}.")
+        rule = f"`{name}` replaces `{frames_name}`: give one of them"
+        raise SettingError(f"{rule}, got {name}={interval!r} and {frames_name}={frames}.")
     return None if interval is None else _exact(interval, name, above=0)
 
 
@@ -692,8 +692,8 @@ def _exact(value: float, name: str, **limits: Any) -> float:
 def _checked_numbers(given: npt.ArrayLike, stop: int, what: str) -> Int64Array:
     array = np.asarray(given)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        got = f"{array.dtype} of shape {array.shape}"
-        raise SettingError(f"The numbers of {what}s must be a flat array of integers, got {got}.")
+        rule = f"The numbers of {what}s must be a flat array of integers"
+        raise SettingError(f"{rule}, got {array.dtype} of shape {array.shape}.")
     array = array.astype(np.int64, copy=False)
     # As uint64, negative numbers are larger than any valid one: one comparison for both ends.
     if array.size and int(array.view(np.uint64).max()) >= stop:

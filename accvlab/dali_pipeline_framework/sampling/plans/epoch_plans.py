@@ -37,7 +37,7 @@ class EpochPlan(ABC):
 
     @abstractmethod
     def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
-        """Plan what is left after the first ``num_delivered`` batches, for another batch size or number of shards.
+        """Plan the rest after the first ``num_delivered`` batches, for another batch size or number of shards.
 
         No sample is lost or repeated: this plan up to there and the new one deliver what this plan alone would
         have delivered, up to what ``last_batch`` drops, repeats or pads at the end.
@@ -56,8 +56,8 @@ class EpochOrder:
     Attributes:
         num_positions: How many positions the epoch has.
         units: Gets ``(n,)`` units and ``(n,)`` visits at ``(n,)`` positions. The visit is 0 in orders in which no
-            unit can stand twice, else the position plus 1.
-        permutation: The order, where it is a permutation of all units that is not listed, else None.
+            unit can occur twice, else the position plus 1.
+        permutation: The order, where it is a permutation of all units that is computed, else None.
     """
 
     num_positions: int
@@ -116,16 +116,15 @@ class WeightedOrder(Order):
 def units_order(
     num_units: int, weights: Weights | None, num_per_epoch: int | None, seed: int, shuffle: bool
 ) -> Order:
-    """The order of units: by weight where there are weights, else each once."""
+    """Make the order of units: drawn by weight where there are weights, else each once."""
     if weights is None:
         if num_per_epoch is not None:
-            why = f"without weights each is delivered once per epoch. Got {num_per_epoch!r} without weights."
-            raise SettingError(f"`num_per_epoch` goes with `weights`: {why}")
+            got = f"{num_per_epoch!r} without weights, with which each is delivered once per epoch"
+            raise SettingError(f"`num_per_epoch` goes with `weights`, got {got}.")
         return ShuffledOrder(num_units, seed, shuffle)
     if not shuffle:
-        why = "draws by weight are random. Leave one of the two out"
-        raise SettingError(f"`weights` do not go with `shuffle=False`: {why}.")
-    array = checked_weights(weights, num_units, "weights")
+        raise SettingError("`weights` do not go with `shuffle=False`, since draws by weight are random: omit one.")
+    array = checked_weights(weights, num_units)
     num_per_epoch = num_units if num_per_epoch is None else num_per_epoch
     num_per_epoch = whole_number(num_per_epoch, "num_per_epoch", at_least=1, at_most=MOST_SAMPLES)
     return WeightedOrder(WeightedChoice(array), num_per_epoch, seed)
@@ -345,13 +344,13 @@ class FlatPlan(EpochPlan):
         return samples.in_slots(offset == 0, offset == self._length - 1, visits, beyond, self.last_batch)
 
     def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
-        """Plan what is left for other batches.
+        """Plan the rest for other batches.
 
         In the middle of a group, the begun units are finished in the new slots, as segments of their own. For
         that the remaining units are listed: memory grows with their number.
         """
         group, offset = divmod(num_delivered, self._length)
-        # The last group may be padded: behind it the order has no positions.
+        # The last group may be padded: after it the order has no positions.
         position = min(self.first_position + group * self.num_slots, self.order.num_positions)
         if offset == 0:
             return FlatPlan(self.order, self.unit_table, self.epoch_key, total_batch_size, last_batch, position)

@@ -24,7 +24,7 @@ _FEW = 64  # of so few numbers Python's set is faster than the fixed cost of Num
 
 
 def distinct(numbers: Int64Array) -> list[int]:
-    """The different numbers of an array ``(n,)``, in ascending order."""
+    """Get the distinct numbers of an array ``(n,)``, in ascending order."""
     return sorted(set(numbers.tolist())) if len(numbers) <= _FEW else np.unique(numbers).tolist()
 
 
@@ -67,18 +67,18 @@ class PlannedBatch:
 
     def __init__(
         self,
-        indices: Any,
-        is_padding: Any = False,
-        sequence: Any = -1,
-        frame: Any = -1,
-        clip: Any = -1,
-        is_first: Any = True,
-        is_last: Any = True,
-        visit: Any = 0,
-        is_over: Any = None,
+        indices: npt.ArrayLike,
+        is_padding: npt.ArrayLike = False,
+        sequence: npt.ArrayLike = -1,
+        frame: npt.ArrayLike = -1,
+        clip: npt.ArrayLike = -1,
+        is_first: npt.ArrayLike = True,
+        is_last: npt.ArrayLike = True,
+        visit: npt.ArrayLike = 0,
+        is_over: npt.ArrayLike | None = None,
     ) -> None:
         """Plan a batch; a single value is for all slots."""
-        given = (indices, is_padding, sequence, frame, clip, is_first, is_last, visit, is_over)
+        given: tuple[Any, ...] = (indices, is_padding, sequence, frame, clip, is_first, is_last, visit, is_over)
         shape: tuple[int, ...] | None = None
         for name, values, dtype in zip(_FIELDS, given, _DTYPES, strict=True):  # a loop, since it must be fast
             if type(values) is not np.ndarray or values.dtype is not dtype:
@@ -109,7 +109,7 @@ _FIELDS = tuple(field.name for field in attrs.fields(PlannedBatch))
 _DTYPES = tuple(_BOOL if name.startswith("is_") else _INT64 for name in _FIELDS)
 
 
-def _as_array(values: Any, dtype: np.dtype[Any]) -> Any:
+def _as_array(values: npt.ArrayLike, dtype: np.dtype[np.int64 | np.bool_]) -> npt.NDArray[np.int64 | np.bool_]:
     array = np.asarray(values)
     if dtype is _INT64 and array.dtype.kind not in "iu" and array.size:
         raise SettingError(f"The numbers of a PlannedBatch must be whole numbers, got {array.dtype}: {values!r}.")
@@ -119,8 +119,7 @@ def _as_array(values: Any, dtype: np.dtype[Any]) -> Any:
 def _refuse_shape(name: str, got: tuple[int, ...], shape: tuple[int, ...]) -> None:
     if name == "indices":
         raise SettingError(f"`indices` must be of shape (B,), got shape {shape}.")
-    rule = f"one entry per slot, as `indices` has: of shape {shape}"
-    raise SettingError(f"`{name}` must have {rule}, got shape {got}.")
+    raise SettingError(f"`{name}` must have the shape {shape} of `indices`: one entry per slot. Got shape {got}.")
 
 
 @attrs.frozen(eq=False)
@@ -159,9 +158,9 @@ class UnitSamples:
         Args:
             begins: Whether the slot begins a unit or segment here.
             ends: Whether it ends one.
-            visits: Of the units.
-            beyond: Whether the slot has delivered all that it had, and only fills the batch.
-            last_batch: What that means.
+            visits: Visits of the units.
+            beyond: Whether the slot has delivered all its samples, and only fills the batch.
+            last_batch: Policy for such slots.
         """
         if last_batch == "wrap":
             visits, beyond = np.where(beyond, -1 - visits, visits), np.zeros_like(beyond)
@@ -227,7 +226,7 @@ class SampleUnits(UnitTable):
 
 
 def _without_clips(indices: Int64Array, *place: Int64Array) -> UnitSamples:
-    """Samples of units in which no clip begins or ends; with sequence, frame and clip where these are known."""
+    """Make samples of units in which no clip begins or ends, with sequence, frame and clip as far as known."""
     unknown, none = np.full(len(indices), -1, np.int64), np.zeros(len(indices), np.bool_)
     sequence, frame, clip = (*place, unknown, unknown, unknown)[:3]
     return UnitSamples(indices, sequence, frame, clip, none, none, none)
@@ -244,7 +243,7 @@ class SequenceUnits(UnitTable):
         self._first_frames = np.cumsum(sequence_lengths) - sequence_lengths
         self.num_units = self.num_sequences = len(sequence_lengths)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return SequenceUnits, (self._lengths,)
 
     def lengths(self, units: Int64Array) -> Int64Array:
@@ -267,7 +266,7 @@ class _UnitsOfClips(UnitTable):
         self.num_sequences = clips.num_sequences
         self.num_clips = clips.num_clips
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self._clips, self._as_one)
 
     def _samples(
@@ -311,7 +310,7 @@ class ClipUnits(_UnitsOfClips):
 
 
 class ClipSequenceUnits(_UnitsOfClips):
-    """Each unit is a sequence that has clips; its samples are those of its clips, one clip after the other."""
+    """Each unit is a sequence that has clips; its samples are the clips' samples, one clip after the other."""
 
     uniform_length = None
 
@@ -359,7 +358,7 @@ class JoinedUnits(UnitTable):
         self.uniform_length = lengths.pop() if len(lengths) == 1 else None
         self.grain = tables[0].grain
         self.num_frames_per_sample = tables[0].num_frames_per_sample
-        # Where all units are samples, all that is to be done is to shift their numbers.
+        # Where all units are samples, only their numbers are shifted.
         self._shifts: Int64Array | None = None
         if all(isinstance(each, SampleUnits) for each in tables):
             self._shifts = np.array(self._sample_offsets, np.int64) - self.first_units[:-1]

@@ -158,7 +158,7 @@ class VideoReader(ReaderInput):
         experimental: bool = True,
         **arguments: Any,
     ) -> None:
-        """Set up; the ends of the files are looked at, since DALI delivers truncated videos without a word.
+        """Set up; the ends of the files are checked, since DALI delivers truncated videos silently.
 
         Args:
             frames_name: Name of the field with the frames.
@@ -215,11 +215,11 @@ class VideoReader(ReaderInput):
     def _why_empty(self) -> str:
         num_needed = (self._arguments["sequence_length"] - 1) * self._arguments.get("stride", 1) + 1
         codecs = self._codecs(3)
-        told = ", ".join(f"{path!r} has {codec or 'none that is known'}" for path, codec in codecs.items())
+        known = ", ".join(f"{path!r} has {codec or 'none that is known'}" for path, codec in codecs.items())
         advice = " VideoDataProvider decodes all codecs on the CPU." if any(codecs.values()) else ""
         return (
             f"A clip needs {num_needed} frames of one video, and DALI must be able to decode it: on the CPU VP8, "
-            f"VP9 and MJPEG, on a GPU also H.264, HEVC and others.{f' Codecs: {told}.' if told else ''}{advice}"
+            f"VP9 and MJPEG, on a GPU also H.264, HEVC and others.{f' Codecs: {known}.' if known else ''}{advice}"
         )
 
     def _codecs(self, most: int | None = None) -> dict[str, str | None]:
@@ -301,7 +301,7 @@ class TFRecordReader(ReaderInput):
         dtypes: Mapping[str, types.DALIDataType] | None = None,
         **arguments: Any,
     ) -> None:
-        """Set up; unless ``dtypes`` are given, one record is read, since DALI's features do not tell their types.
+        """Set up; unless ``dtypes`` are given, one record is read, since DALI's features do not have their types.
 
         Args:
             features: Features by name (``nvidia.dali.tfrecord.FixedLenFeature`` or ``VarLenFeature``).
@@ -327,7 +327,7 @@ class TFRecordReader(ReaderInput):
         return [outputs[field.name] for field in self.fields]
 
     def describe(self) -> Description:
-        """See `ReaderInput.describe`. DALI's features tell nothing of themselves: their types stand for them."""
+        """See `ReaderInput.describe`. DALI's features have no description: the types of the fields are used."""
         features = {str(field.name): field.dtype.name for field in self.fields}
         return {**super().describe(), "features": repr(features)}
 
@@ -408,7 +408,7 @@ class CocoReader(ReaderInput):
         image_id_name: Name | None = "image_id",
         **arguments: Any,
     ) -> None:
-        """Set up; it is looked for pipes among the images that the annotations name, and none is read.
+        """Set up; the images of the annotations are checked for pipes, and none is read.
 
         Args:
             image_name: Name of the field with the image file.

@@ -11,20 +11,23 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ...checks import bullets, listed
-from ...errors import FieldValueError, FileError, FrameworkError, SettingError, VideoError, error_that_is_also
+from ...checks import bullets, listed, setting_error
+from ...errors import FieldValueError, FrameworkError, SettingError, VideoError, file_error, reason_of
 from ...limits.image_limits import array_header
 from ...providers.files.storage import is_url, open_regular_file
 from ...sample_data.dtypes import get_dali_type_for_numpy_type
 from ...video.files.video_file import is_file_or_missing, missing_bytes
 from ...video.video_index import index_video
 from ...video.videos import Videos, listed_videos
+
+ReaderArguments: TypeAlias = Mapping[str, Any]
+"""Arguments of a reader of DALI, by name."""
 
 _READABLE = "DALI reads little-endian arrays of bool, integers, and float16 to float64"
 
@@ -41,11 +44,10 @@ def type_of_array_file(path: str) -> types.DALIDataType:
             num_stated = file.tell() + int(np.prod(shape, dtype=object)) * dtype.itemsize
             size = os.fstat(file.fileno()).st_size
     except (OSError, ValueError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or error
-        raise SettingError(f"The array file {path!r} cannot be read: {reason}.") from error
-    what = _why_unreadable(dtype)
-    if what is not None:
-        array = f"the array in {path!r}, of {what}"
+        raise SettingError(f"The array file {path!r} cannot be read: {reason_of(error)}.") from error
+    unreadable = _why_unreadable(dtype)
+    if unreadable is not None:
+        array = f"the array in {path!r}, of {unreadable}"
         raise SettingError(f"fn.readers.numpy cannot read {array}. {_READABLE}: convert the file.")
     if size < num_stated:
         raise SettingError(f"The array file {path!r} is incomplete: it must have {num_stated} bytes, has {size}.")
@@ -63,8 +65,7 @@ def type_of_argument(dtype: npt.DTypeLike | types.DALIDataType) -> types.DALIDat
     try:
         return get_dali_type_for_numpy_type(np.dtype(dtype))
     except (TypeError, ValueError) as error:
-        rule = "a type of arrays that DALI reads"
-        raise SettingError(f"`dtype` must be {rule}, got {dtype!r}. {_READABLE}.") from error
+        raise setting_error("dtype", "a type of arrays that DALI reads", dtype, f"{_READABLE}.") from error
 
 
 def _why_unreadable(dtype: np.dtype[np.generic]) -> str | None:
@@ -85,7 +86,7 @@ _FILE_NAME = re.compile(rb'"file_name"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
 def require_openable(operator: str, paths: Iterable[str], *, are_named: bool = False) -> None:
-    """Check files before DALI reads them: it waits for a pipe, and fails at some batch where it cannot read one.
+    """Check files before DALI reads them: it would wait for a pipe, and fail late where it cannot read a file.
 
     Args:
         operator: Name of the operator.
@@ -106,8 +107,7 @@ def require_openable(operator: str, paths: Iterable[str], *, are_named: bool = F
                 why = "must not be read (permissions)" if os.path.exists(path) else "does not exist"
                 unreadable.append(f"{path!r} {why}")
     except OSError as error:  # from listing them
-        message = f"fn.{operator} cannot read {error.filename!r}: {error.strerror}."
-        raise error_that_is_also(FileError, [type(error)], message) from error
+        raise file_error(f"fn.{operator} cannot read {error.filename!r}", error) from error
     if unreadable:
         advice = "Leave them out"
         if are_named:
@@ -118,17 +118,15 @@ def require_openable(operator: str, paths: Iterable[str], *, are_named: bool = F
         raise SettingError(f"fn.{operator} cannot read {len(unreadable)} of its files: {listing}. {advice}.")
 
 
-def is_on_s3(path: Any) -> bool:
-    """Whether DALI itself reads a path from an object store, so that nothing can be said about it here."""
+def is_on_s3(path: object) -> bool:
+    """Whether DALI itself reads a path from an object store, so that it cannot be checked here."""
     return str(path).startswith("s3://")
 
 
-def named_files(
-    arguments: Mapping[str, Any], name_on_line: Callable[[bytes], bytes] = bytes.strip
-) -> Iterator[str]:
+def named_files(arguments: ReaderArguments, name_on_line: Callable[[bytes], bytes] = bytes.strip) -> Iterator[str]:
     """Get the paths of ``files`` or of the lines of ``file_list``, relative to ``file_root``.
 
-    ``name_on_line`` is what of a line, without white space at its ends, is the name.
+    ``name_on_line`` gets the name from a line without white space at its ends.
     """
     root = arguments.get("file_root")
     files, file_list = arguments.get("files"), arguments.get("file_list")
@@ -144,7 +142,7 @@ def named_files(
 
 
 def files_in_folders(root: str, is_wanted: Callable[[str], bool]) -> Iterator[str]:
-    """Get what is no regular file, nor a folder, in the folders within a root; the folders are listed only."""
+    """Get the entries in the folders within a root that are neither regular files nor folders, by listing only."""
     if is_on_s3(root):
         return
     with os.scandir(root) as folders:
@@ -153,7 +151,7 @@ def files_in_folders(root: str, is_wanted: Callable[[str], bool]) -> Iterator[st
                 continue
             with os.scandir(folder.path) as entries:
                 for entry in entries:
-                    # What the folder itself says: no file is looked at. Links are.
+                    # By the entries of the folder: no file is accessed, but links are.
                     is_plain = entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)
                     if not is_plain and is_wanted(entry.name):
                         yield entry.path
@@ -177,9 +175,10 @@ _MOST_NAMED = 5
 _logger = logging.getLogger(__name__)
 
 
-def video_files(arguments: Mapping[str, Any]) -> list[str]:
-    """List the files of a reader of videos, each once; none where DALI has to say what is wrong with the list."""
-    given: dict[str, Any] = {name: arguments.get(name) or None for name in ("filenames", "file_root", "file_list")}
+def video_files(arguments: ReaderArguments) -> list[str]:
+    """List the files of a reader of videos, each once; none for a wrong list, about which DALI raises an error."""
+    names = "filenames", "file_root", "file_list"
+    given: ReaderArguments = {name: arguments.get(name) or None for name in names}
     if any(is_url(str(value)) for value in given.values()):
         return []
     is_frames = arguments.get("file_list_frame_num") or arguments.get("file_list_format") == "frames"
@@ -191,10 +190,10 @@ def video_files(arguments: Mapping[str, Any]) -> list[str]:
 
 
 def require_complete(paths: Iterable[str]) -> None:
-    """Refuse videos that break off or may not be read: DALI delivers the frames that it gets, without a word.
+    """Refuse videos that are truncated or may not be read: DALI silently delivers the frames that it gets.
 
-    A file that lacks bytes at its end may still have all frames; PyAV knows. Where it is missing, there is a
-    warning.
+    A file that lacks bytes at its end may still have all frames, as PyAV can find out. Without it, a warning is
+    logged.
 
     Raises:
         VideoError: Videos are incomplete; it names them.
@@ -203,8 +202,8 @@ def require_complete(paths: Iterable[str]) -> None:
     paths = list(paths)
     for path in paths:
         if os.path.exists(path) and not os.access(path, os.R_OK):
-            message = f"Cannot open the video {path!r}: {os.strerror(errno.EACCES)}."
-            raise error_that_is_also(FileError, [PermissionError], message)
+            error = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            raise file_error(f"Cannot open the video {path!r}", error)
     if not paths:
         return
     with ThreadPoolExecutor(min(_NUM_THREADS, len(paths))) as threads:

@@ -10,7 +10,7 @@ import os
 import reprlib
 import warnings
 from abc import ABC
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -33,7 +33,7 @@ from ...sampling.arithmetic.last_batch import LastBatch, check_last_batch
 from ...sampling.random_access_sampler import Description
 from ..input_parts import NativeInput, NativeRun, ReaderEpochs
 from ..shards import shard_given_once
-from .reader_files import is_on_s3
+from .reader_files import ReaderArguments, is_on_s3
 
 _Self = TypeVar("_Self", bound="ReaderInput")
 
@@ -74,15 +74,15 @@ class ReaderInput(NativeInput, ABC):
 
     Attributes:
         fields: The outputs, in DALI's order; set before the constructor of this class runs.
-        remote_advice: What reads URLs in its place, for the error where one is given.
-        is_resumable: True, since DALI's checkpoints know where readers stand.
+        remote_advice: An alternative that reads URLs, for the error where one is given.
+        is_resumable: True, since DALI's checkpoints have the positions of readers.
     """
 
     fields: Sequence[ReaderField]
     remote_advice = "Use a data provider, such as FileDataProvider, which reads URLs as well."
     is_resumable = True
 
-    def __init__(self, operator: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+    def __init__(self, operator: Callable[..., object], arguments: ReaderArguments) -> None:
         """Set up; nothing is read.
 
         Args:
@@ -96,12 +96,12 @@ class ReaderInput(NativeInput, ABC):
         self._check_arguments(operator)
         if all(field.name is None for field in self.fields):
             raise SettingError(f"At least one output of fn.{self.operator_name} needs a name, all are None.")
-        _ = self.used_sample_data_structure  # complains about names that stand twice
+        _ = self.used_sample_data_structure  # complains about names that occur twice
         self._last_batch: LastBatch = "pad" if arguments.get("pad_last_batch") else "wrap"
         shard = check_shard(arguments.get("shard_id", 0), arguments.get("num_shards", 1))
         self._shard_id, self._num_shards = shard
 
-    def _check_arguments(self, operator: Callable[..., Any]) -> None:
+    def _check_arguments(self, operator: Callable[..., object]) -> None:
         name = self.operator_name
         parameters = inspect.signature(operator).parameters
         for given in self._arguments:
@@ -134,9 +134,9 @@ class ReaderInput(NativeInput, ABC):
     def _require_folder(self) -> None:
         root = self._arguments["file_root"]
         if not os.path.isdir(root):
-            what = "is a file" if os.path.exists(root) else "does not exist"
+            problem = "is a file" if os.path.exists(root) else "does not exist"
             rule = f"`file_root` of fn.{self.operator_name} must be a folder"
-            raise SettingError(f"{rule}, but {str(root)!r} {what}.{self._advice_on(root)}")
+            raise SettingError(f"{rule}, but {str(root)!r} {problem}.{self._advice_on(root)}")
 
     def _require_files(self, *names: str) -> None:
         for name in names:
@@ -147,7 +147,7 @@ class ReaderInput(NativeInput, ABC):
                     of = f"`{name}` of fn.{self.operator_name}"
                     raise SettingError(f"{of}: {str(path)!r} {what}.{self._advice_on(path)}")
 
-    def _advice_on(self, path: Any) -> str:
+    def _advice_on(self, path: object) -> str:
         if not is_url(str(path)):
             return ""
         return f" This operator of DALI reads local files only. {self.remote_advice}".rstrip()
@@ -175,7 +175,7 @@ class ReaderInput(NativeInput, ABC):
         return [output for field, output in fields if field.name is not None]
 
     def _in_order(self, outputs: Any) -> Sequence[DataNode]:
-        """The outputs of the operator in the order of the fields."""
+        """Get the outputs of the operator in the order of the fields."""
         return tuple(outputs) if isinstance(outputs, list | tuple) else (outputs,)
 
     def _device(self) -> str:
@@ -194,7 +194,7 @@ class ReaderInput(NativeInput, ABC):
         return empty or f"There must be at least as many samples as shards ({self._num_shards})."
 
     def _why_empty(self) -> str:
-        """Why the reader may have found no sample at all; may be empty."""
+        """Explain why the reader may have found no sample at all; may be empty."""
         return ""
 
     def begin(self, name: str, pipeline: Any) -> ReaderRun:
@@ -219,8 +219,10 @@ class ReaderInput(NativeInput, ABC):
         if last_batch is not None:
             given = self._arguments.get("pad_last_batch")
             if given is not None and bool(given) != (last_batch != "wrap"):
-                why = f"does not go with last_batch={last_batch!r} of the loader. Leave `pad_last_batch` out."
-                raise SettingError(f"The reader was created with pad_last_batch={given}, which {why}")
+                raise SettingError(
+                    f"The reader was created with pad_last_batch={given}, which does not go with "
+                    f"last_batch={last_batch!r} of the loader. Leave `pad_last_batch` out."
+                )
             changed._last_batch = check_last_batch(last_batch)
         return changed
 
@@ -233,7 +235,7 @@ class ReaderInput(NativeInput, ABC):
         return changed
 
     def describe(self) -> Description:
-        """What the order depends on, by name."""
+        """Describe what the order depends on, by name."""
         description: Description = {"input": f"fn.{self.operator_name}"}
         for name, value in sorted(self._arguments.items()):
             if name not in _NOT_ORDER:
@@ -302,13 +304,13 @@ class ReaderRun(NativeRun):
         return self.epochs.num_valid(self.epoch, batch)
 
 
-def is_empty(value: Any) -> bool:
-    """Whether an argument was not given, or has nothing in it."""
+def is_empty(value: object) -> bool:
+    """Whether an argument was not given, or is empty."""
     return value is None or (hasattr(value, "__len__") and len(value) == 0)
 
 
 def _plain(value: Any) -> Any:
-    """DALI takes paths as texts only, and lists of names or labels not as arrays."""
+    """Convert paths to texts and arrays to lists, since DALI accepts neither."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, Path):

@@ -68,7 +68,7 @@ def test_the_same_thread_and_forked_children_do_not_wait_for_themselves(locked: 
 
 
 def test_another_thread_waits(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: Any) -> None:
-    monkeypatch.setattr(columns, "_TOLD_AFTER_S", 0.1)
+    monkeypatch.setattr(columns, "_LOGGED_AFTER_S", 0.1)
     order: list[str] = []
 
     def second() -> None:

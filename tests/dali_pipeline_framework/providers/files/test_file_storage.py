@@ -286,9 +286,7 @@ class TestUrls:
         assert repr(storage) == "Storage('zip://')"  # options may hold a password
 
     def test_an_archive_without_its_mark(self) -> None:
-        with pytest.raises(
-            FileError, match=r"behind '::', as in 'zip://::all\.zip', .* 'zip://train::all\.zip'\."
-        ):
+        with pytest.raises(FileError, match=r"after '::', as in 'zip://::all\.zip', .* 'zip://train::all\.zip'\."):
             list(Storage("zip://all.zip").list_folder())
 
     def test_what_is_no_path(self) -> None:

@@ -28,7 +28,6 @@ class TestTable:
         table = table_of(entries)
         assert list(table) == [name for name, _ in entries]
         assert [(table.name(i), table.label(i)) for i in range(len(table))] == entries
-        assert [table.name_bytes(i) for i in range(len(table))] == [os.fsencode(name) for name, _ in entries]
 
     def test_iteration_crosses_its_chunks(self) -> None:
         count = 3 * 65536 + 5
