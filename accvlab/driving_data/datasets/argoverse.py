@@ -8,19 +8,19 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import file_path, listed, number
 from accvlab.dali_pipeline_framework.errors import FileError
 from accvlab.dali_pipeline_framework.extension import exact, nearest
 
 from .driving import poses
+from .driving.array_types import Array, Float32, Float64, Int64
 from .driving.arrow_files import poses_of_columns, read_columns, sizes_of_columns
 from .driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
-from .driving.driving_index import DrivingIndex, Float64, Int64, LidarColumns, cached_index
+from .driving.driving_index import DrivingIndex, LidarColumns, cached_index
 from .driving.driving_provider import DrivingProvider
 from .driving.poses import Trajectory, half_period, require_ascending
 from .driving.scene_parts import Scene, SceneImages, SceneRecords, images_near, index_of_scenes
@@ -117,7 +117,7 @@ class ArgoverseLog:
         return _times_in(self.folder / "sensors" / "lidar", ".feather")
 
     @cached_property
-    def annotations(self) -> dict[str, npt.NDArray[Any]] | None:
+    def annotations(self) -> dict[str, Array] | None:
         """Columns of the boxes; None where the log has none (the split ``test``)."""
         path = self.folder / "annotations.feather"
         if not path.exists():
@@ -216,7 +216,7 @@ def _scene(root: Path, log: ArgoverseLog, tolerance_s: float | None) -> Scene:
     )
 
 
-def _boxes(times: Int64, columns: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+def _boxes(times: Int64, columns: Mapping[str, Array]) -> dict[str, Array]:
     """Boxes at the times of frames; those at other times are left out."""
     frame = nearest(times, columns["timestamp_ns"], 0)
     rows = np.flatnonzero(frame >= 0)
@@ -287,8 +287,8 @@ class ArgoverseProvider(DrivingProvider):
         index = cached_index(lambda: make_index(top, logs, tolerance, sweeps), sources, key, index_cache)
         super().__init__(index, top, scenes=scenes, **fields)
 
-    def _points(self, lidar: LidarColumns, record: int) -> npt.NDArray[np.float32]:
+    def _points(self, lidar: LidarColumns, record: int) -> Float32:
         path = self._storage.path(os.fsdecode(bytes(lidar.file[record])))
         names = self.point_columns
-        columns: dict[str, npt.NDArray[Any]] = read_columns(path, dict.fromkeys(names, "number"))
+        columns: dict[str, Array] = read_columns(path, dict.fromkeys(names, "number"))
         return np.stack([columns[name] for name in names], axis=-1).astype(np.float32)

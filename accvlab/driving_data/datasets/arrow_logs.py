@@ -26,18 +26,12 @@ from accvlab.dali_pipeline_framework.checks import file_path, listed, shown
 from accvlab.dali_pipeline_framework.errors import FileError, MissingPackageError, SettingError, file_error
 from accvlab.dali_pipeline_framework.extension import StoragePath, checked_path, is_url, joined_url
 
+from .driving import driving_index as tables
 from .driving import poses
+from .driving.array_types import Array, Float32, Float64, Int64, UInt8
 from .driving.arrow_files import ArrowFile, import_pyarrow, require_memory
 from .driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
-from .driving.driving_index import (
-    CameraColumns,
-    DrivingIndex,
-    Float64,
-    Int64,
-    LidarColumns,
-    cached_index,
-    rows_from,
-)
+from .driving.driving_index import DrivingIndex
 from .driving.driving_provider import DrivingProvider
 from .driving.poses import Trajectory, require_ascending
 from .driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes, moving_camera
@@ -232,7 +226,7 @@ def static_pose(metadata: Mapping[str, Any], name: str, path: str) -> Float64:
     return pose_of(values)
 
 
-def intrinsic_matrix(camera: Mapping[str, Any], path: str) -> npt.NDArray[np.float64]:
+def intrinsic_matrix(camera: Mapping[str, Any], path: str) -> Float64:
     """Matrix of a camera by its metadata, ``(3, 3)``, camera coordinates to pixels times depth.
 
     Of a pinhole camera, as it is; distortion is not contained. Of fisheye cameras (``fisheye_mei``, ``ftheta``),
@@ -287,7 +281,7 @@ def point_columns_of(file: ArrowFile, column: str) -> tuple[str, ...]:
     return _PLACE
 
 
-def read_points(file: ArrowFile, column: str, row: int, names: Sequence[str]) -> npt.NDArray[np.float32]:
+def read_points(file: ArrowFile, column: str, row: int, names: Sequence[str]) -> Float32:
     """Read the points of a record, ``(P, K)`` float32; ``(0, K)`` where there are none.
 
     Raises:
@@ -315,7 +309,7 @@ def read_points(file: ArrowFile, column: str, row: int, names: Sequence[str]) ->
     return points
 
 
-def _batch(file: ArrowFile, row: int, content: npt.NDArray[np.uint8]) -> tuple[Any, list[str]]:
+def _batch(file: ArrowFile, row: int, content: UInt8) -> tuple[Any, list[str]]:
     arrow = import_pyarrow(file.path)
     if content[:4].tobytes() != _STREAM:
         raise FileError(
@@ -510,7 +504,7 @@ def _label_names(log: LogFiles, settings: ArrowLogSettings) -> Sequence[str]:
     return names
 
 
-def _boxes(log: LogFiles, settings: ArrowLogSettings, number_of: dict[str, int]) -> dict[str, npt.NDArray[Any]]:
+def _boxes(log: LogFiles, settings: ArrowLogSettings, number_of: dict[str, int]) -> dict[str, Array]:
     """Columns of the boxes; ``number_of`` the categories is completed."""
     label_names = _label_names(log, settings)
     numbers = np.array([number_of.setdefault(name, len(number_of)) for name in label_names], np.int32)
@@ -530,7 +524,7 @@ def _boxes(log: LogFiles, settings: ArrowLogSettings, number_of: dict[str, int])
         flat[name] = column.values
     frames = np.flatnonzero(rows >= 0)
     first, counts = offsets[rows[frames]], np.diff(offsets)[rows[frames]]
-    frame, taken = np.repeat(frames, counts), rows_from(first, counts)
+    frame, taken = np.repeat(frames, counts), tables.rows_from(first, counts)
     labels = np.asarray(flat["label"].fill_null(len(numbers)).to_numpy(), np.int64)[taken]
     if len(labels) and labels.max() >= len(numbers):
         what = f"The column '{BOXES}.label' of {path!r} has the label {labels.max()}"
@@ -623,7 +617,7 @@ class ArrowLogProvider(DrivingProvider):
         )
         sources = [source for folder in folders for source in LogFiles(folder).sources]
         key = {"reader": "arrow_logs 1", "folders": folders, **attrs.asdict(settings)}
-        index = cached_index(lambda: make_index(folders, settings), sources, key, index_cache)
+        index = tables.cached_index(lambda: make_index(folders, settings), sources, key, index_cache)
         self._index_cache = index_cache
         super().__init__(index, os.path.sep, scenes=scenes, storage_options=storage_options, **fields)
         self._is_video  # noqa: B018 - refuses cameras of two forms
@@ -652,7 +646,7 @@ class ArrowLogProvider(DrivingProvider):
             raise SettingError(f"{rule}: {advice}. There are: {listed(kinds)}.")
         return bool(of_video.any())
 
-    def _image(self, cameras: CameraColumns, frame: int, camera: int) -> Any:
+    def _image(self, cameras: tables.CameraColumns, frame: int, camera: int) -> Any:
         row = -1 if cameras.row is None else int(cameras.row[frame, camera])
         if row < 0:
             return super()._image(cameras, frame, camera)
@@ -662,7 +656,7 @@ class ArrowLogProvider(DrivingProvider):
             raise FileError(f"The image in row {row} of {path!r} is empty.")
         return content
 
-    def _points(self, lidar: LidarColumns, record: int) -> npt.NDArray[np.float32]:
+    def _points(self, lidar: tables.LidarColumns, record: int) -> Float32:
         path = os.fsdecode(bytes(lidar.file[record]))
         column = f"{os.path.basename(path).removesuffix('.arrow')}.data"
         row = record if lidar.row is None else int(lidar.row[record])

@@ -10,19 +10,19 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import file_path, flag, listed
 from accvlab.dali_pipeline_framework.errors import FileError, file_error
 from accvlab.dali_pipeline_framework.extension import read_table
 
 from .driving import poses
+from .driving.array_types import Array, Float64
 from .driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
-from .driving.driving_index import Box2dColumns, DrivingIndex, Float64, cached_index, first_column, numbers_column
+from .driving.driving_index import Box2dColumns, DrivingIndex, cached_index, first_column, numbers_column
 from .driving.driving_provider import DrivingProvider
 from .driving.poses import require_ascending
 from .driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes
@@ -391,7 +391,7 @@ def _values(labels: Sequence[Label]) -> Float64:
     return np.array([label.values for label in labels], np.float64).reshape(-1, 14)
 
 
-def box_columns(labels: Sequence[Label], base_from_rectified: Float64) -> dict[str, npt.NDArray[Any]]:
+def box_columns(labels: Sequence[Label], base_from_rectified: Float64) -> dict[str, Array]:
     """Make the columns of the boxes of a sequence, see `Scene`."""
     labels = [label for label in labels if label.category != DONT_CARE]
     values = _values(labels)
@@ -562,7 +562,7 @@ def tracking_index(root: Path, names: Sequence[str], with_poses: bool, most_swee
     return attrs.evolve(index, boxes_2d=boxes_2d_of(index, labels))
 
 
-def pose_of_oxts(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def pose_of_oxts(rows: Float64) -> Float64:
     """Poses of records ``(n, 30)`` of latitude, longitude, altitude, roll, pitch, yaw, ..., as KITTI's devkit
     does.
 

@@ -18,9 +18,10 @@ from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.extension import nearest, parse_json, read_table
 
 from .driving import poses
+from .driving.array_types import Array, Float64, Int64
 from .driving.arrow_files import read_columns, refused
 from .driving.driving_fields import DrivingFieldSettings, with_driving_fields
-from .driving.driving_index import DrivingIndex, Float64, Int64, cache_folder, cached_index
+from .driving.driving_index import DrivingIndex, cache_folder, cached_index
 from .driving.driving_provider import DrivingProvider
 from .driving.poses import half_period, require_ascending
 from .driving.scene_parts import Scene, SceneImages, index_of_scenes
@@ -81,7 +82,7 @@ class LeRobotFiles:
         return found
 
     @cached_property
-    def episodes(self) -> dict[str, npt.NDArray[Any]]:
+    def episodes(self) -> dict[str, Array]:
         """Columns of the episodes, by their number."""
         kinds = dict.fromkeys(("episode_index", "length", "data/chunk_index", "data/file_index"), "whole")
         for video in (f"videos/{feature}" for feature in self.video_features.values()):
@@ -136,7 +137,7 @@ def make_index(
     if pose_feature is not None:
         rule = f"`pose_feature` is {pose_feature!r}, which is no feature."
         _require_known(rule, pose_feature, list(files.info["features"]))
-    tables: dict[str, dict[str, npt.NDArray[Any]]] = {}
+    tables: dict[str, dict[str, Array]] = {}
     scenes = []
     for row, number in enumerate(files.episodes["episode_index"]):
         data = _data_of(files, row, pose_feature, tables)
@@ -167,8 +168,8 @@ def _require_known(rule: str, name: str, known: Sequence[str]) -> None:
 
 
 def _data_of(
-    files: LeRobotFiles, row: int, pose_feature: str | None, tables: dict[str, dict[str, npt.NDArray[Any]]]
-) -> dict[str, npt.NDArray[Any]]:
+    files: LeRobotFiles, row: int, pose_feature: str | None, tables: dict[str, dict[str, Array]]
+) -> dict[str, Array]:
     """Rows of an episode; tables that were read are kept for the next."""
     number, length = int(files.episodes["episode_index"][row]), files.episodes["length"][row]
     name = files.file_of(row)

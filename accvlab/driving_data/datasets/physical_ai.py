@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, file_path, listed, text, whole_number
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.extension import nearest
 
 from .driving import poses
+from .driving.array_types import Array, Float64, Int64
 from .driving.arrow_files import poses_of_columns, read_columns, sizes_of_columns
 from .driving.driving_fields import DrivingFieldSettings, with_driving_fields
-from .driving.driving_index import DrivingIndex, Float64, Int64, cached_index
+from .driving.driving_index import DrivingIndex, cached_index
 from .driving.driving_provider import DrivingProvider
 from .driving.poses import Trajectory, half_period, require_ascending
 from .driving.scene_parts import Scene, SceneImages, images_near, index_of_scenes
@@ -146,7 +146,7 @@ class ClipFiles:
             raise FileError(f"The file {str(path)!r} has no poses.")
         return Trajectory(columns["timestamp"], poses_of_columns(columns, path, [*_POSE]))
 
-    def obstacles(self) -> dict[str, npt.NDArray[Any]] | None:
+    def obstacles(self) -> dict[str, Array] | None:
         """Columns of the boxes, each in the vehicle at its own time; None where there are none."""
         path = self.path("obstacles")
         if not path.exists():
@@ -207,7 +207,7 @@ class ClipCalibration:
         return matrix, poses_of_columns(place, outside, [*_POSE])[0], lens
 
 
-def rows_of_frames(columns: dict[str, npt.NDArray[Any]], frame_times: Int64) -> tuple[Int64, Int64]:
+def rows_of_frames(columns: dict[str, Array], frame_times: Int64) -> tuple[Int64, Int64]:
     """Which box of each track is the nearest in time to each frame: frames and rows, ``(n,)`` each."""
     frames, rows = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for track in np.unique(columns["track_id"]):
@@ -353,7 +353,7 @@ def _scene(
 
 def _boxes(
     clip: ClipFiles, ego: Trajectory, frame_times: Int64, world_from_ego: Float64
-) -> dict[str, npt.NDArray[Any]] | None:
+) -> dict[str, Array] | None:
     columns = clip.obstacles()
     if columns is None:
         return None

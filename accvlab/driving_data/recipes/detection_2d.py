@@ -11,14 +11,11 @@ import numpy as np
 
 from accvlab.dali_pipeline_framework import (
     BoundingBoxToHeatmapConverter,
-    DataLoader,
-    DataProvider,
     ImageResizeCropFlipper,
     ImageResizer,
     PhotoMetricDistorter,
     PipelineStepBase,
     PointsPadder,
-    RandomAccessSampler,
     SampleDataGroup,
     UnneededFieldRemover,
     VisibleBboxSelector,
@@ -42,6 +39,22 @@ _OF_OBJECTS = ("center", "offset", "height_width", "is_active")
 @attrs.frozen(kw_only=True)
 class Detection2DSettings(parts.RecipeSettings):
     """How images and what is learned of them are made.
+
+    The images of all cameras are samples of their own: those of frame b are at ``b * C ... b * C + C - 1``.
+    Batches, of B frames, C cameras, M objects at most, as of CenterNet::
+
+        input              (B * C, 3, H, W) float32
+        hm                 (B * C, classes, H / stride, W / stride) float32
+        wh                 (B * C, M, 2) float32    width and height of boxes, pixels of the heatmap
+        reg                (B * C, M, 2) float32    x, y of centers, less the whole pixel
+        ind                (B * C, M) int64         pixel of the center: y * (W / stride) + x
+        reg_mask           (B * C, M) uint8         1 where there is an object
+        output_from_image  (B * C, 3, 3) float32    from pixels of the file to those delivered
+        token, scene       B texts
+        place              where the frames stand
+
+    In evaluation there are no labels, and images show all of the file; the inverse of ``output_from_image`` leads
+    boxes back to its pixels.
 
     Attributes:
         output_hw: Height and width of the images, pixels; multiples of ``stride``.
@@ -137,27 +150,6 @@ class Detection2DFormatter(parts.FrameFormatter):
         return {}, of_cameras
 
 
-def detection_2d_steps(
-    provider: DataProvider,
-    settings: Detection2DSettings | None = None,
-    *,
-    is_training: bool = True,
-    **options: Any,
-) -> list[PipelineStepBase]:
-    """Steps for samples of a `DrivingProvider`.
-
-    Args:
-        provider: The provider.
-        settings: The settings; None for the defaults.
-        is_training: Whether there are heatmaps and random changes.
-        **options: ``extra_fields``, ``extra_steps``: as for `Recipe.steps`.
-
-    Raises:
-        SettingError: The provider lacks what is needed; all of it is told.
-    """
-    return DETECTION_2D.steps(provider, settings, is_training=is_training, **options)
-
-
 def _chain(request: parts.Request) -> parts.Chain:
     settings, is_training = request.settings, request.is_training
     image = leaf_at(request.frames.sample_data_structure, ("cameras", 0, "image"))
@@ -222,68 +214,8 @@ def _label_steps(settings: Detection2DSettings) -> list[PipelineStepBase]:
     ]
 
 
-def detection_2d_training(
-    provider: DataProvider,
-    batch_size: int,
-    settings: Detection2DSettings | None = None,
-    *,
-    sampler: RandomAccessSampler | None = None,
-    seed: int = 0,
-    **options: Any,
-) -> DataLoader:
-    """Make the loader for training a detector of objects in images.
-
-    The images of all cameras are samples of their own: those of frame b are at ``b * C ... b * C + C - 1``.
-    Batches, of B frames, C cameras, M objects at most, as of CenterNet::
-
-        input              (B * C, 3, H, W) float32
-        hm                 (B * C, classes, H / stride, W / stride) float32
-        wh                 (B * C, M, 2) float32    width and height of boxes, pixels of the heatmap
-        reg                (B * C, M, 2) float32    x, y of centers, less the whole pixel
-        ind                (B * C, M) int64         pixel of the center: y * (W / stride) + x
-        reg_mask           (B * C, M) uint8         1 where there is an object
-        output_from_image  (B * C, 3, 3) float32    from pixels of the file to those delivered
-        token, scene       B texts
-        place              where the frames stand
-
-    Args:
-        provider: A `DrivingProvider` with ``boxes_2d=True``.
-        batch_size: Frames per batch, on this rank.
-        settings: The settings; None for the defaults.
-        sampler: Another order than each frame once per epoch, shuffled.
-        seed: Seed of the order and the draws.
-        **options: Other arguments of `Recipe.loader`.
-
-    Raises:
-        SettingError: The provider lacks what is needed, or an argument is out of its range.
-    """
-    return DETECTION_2D.loader(provider, batch_size, settings, sampler=sampler, seed=seed, **options)
-
-
-def detection_2d_evaluation(
-    provider: DataProvider, batch_size: int = 1, settings: Detection2DSettings | None = None, **options: Any
-) -> DataLoader:
-    """Make the loader for evaluating a detector of objects in images: each frame once, in order, without chance.
-
-    Batches are as those of `detection_2d_training`, with ``input``, ``output_from_image``, ``token``,
-    ``scene`` and ``place``. Images show all of the file; the inverse of ``output_from_image`` leads boxes back
-    to its pixels. ``place`` tells by ``is_padding`` which frames only fill the last batch, so that all ranks
-    have the same number of batches, and by ``sample_index`` to which frame a result belongs.
-
-    Args:
-        provider: A `DrivingProvider` with cameras.
-        batch_size: Frames per batch, on this rank.
-        settings: The settings; None for the defaults.
-        **options: Other arguments of `Recipe.loader`.
-
-    Raises:
-        SettingError: The provider lacks what is needed, or an argument is out of its range.
-    """
-    return DETECTION_2D.loader(provider, batch_size, settings, is_training=False, **options)
-
-
 def _batch(batch: dict[str, Any]) -> dict[str, Any]:
-    """Bring a batch into the form of `detection_2d_training`."""
+    """Bring a batch into the form that `Detection2DSettings` describes."""
     cameras = batch["cameras"]
     result = {"input": _flat(cameras["image"]), "output_from_image": _flat(cameras["output_from_image"])}
     if _OBJECTS in cameras:

@@ -20,12 +20,13 @@ from accvlab.dali_pipeline_framework.extension import get_numpy_type_for_dali_ty
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat, LeafFormat
 
 from ..datasets import DrivingProvider
+from ..datasets.driving.array_types import Array, Bool, Float32, Float64, Int64, UInt8
 from ..datasets.infos.info_forms import CATEGORIES
 from ..datasets.nuscenes.splits import DETECTION_CLASSES
 from .image_augmentation import ImageAugmentation, ImagePlan, PlannedImageAugmenter
+from .reference_orders import Order
 
 DT = types.DALIDataType
-Float64Array = npt.NDArray[np.float64]
 
 CAMERAS = ("CAM_FRONT", "CAM_FRONT_RIGHT", "CAM_FRONT_LEFT", "CAM_BACK", "CAM_BACK_LEFT", "CAM_BACK_RIGHT")
 """Cameras of nuScenes, in the order of the published code."""
@@ -98,6 +99,21 @@ class AugmentedSettings(RecipeSettings):
         return self.images if self.output_hw is None else self.images.with_output(self.output_hw)
 
 
+@attrs.frozen(kw_only=True)
+class StreamedSettings(AugmentedSettings):
+    """Base of the settings of recipes that play scenes, one frame per slot and step.
+
+    Attributes:
+        split: In training, into how many pieces each scene is cut, or ``"all"``: each frame is one.
+        order: ``"epochs"``: each frame once per epoch; in evaluation, each scene is played by one slot.
+            ``"published"``: the order of the published code, index by index, see the page on recipes; in training
+            it is endless, and the loader needs ``steps_per_epoch``.
+    """
+
+    split: int | str = 2
+    order: Order = "epochs"
+
+
 def one_image_size(cameras: Iterable[SampleDataGroup]) -> tuple[int, int]:
     """Height and width that the images of all cameras have, from the heads of their files.
 
@@ -147,14 +163,14 @@ def require_filled_output(provider: DrivingProvider, images: ImageAugmentation) 
         raise SettingError(f"With these settings, {misfit}.")
 
 
-def four_by_four(matrix: npt.NDArray[Any]) -> Float64Array:
+def four_by_four(matrix: Array) -> Float64:
     """A matrix ``(3, 3)`` in the upper left corner of ``(4, 4)``."""
     result = np.eye(4)
     result[:3, :3] = matrix
     return result
 
 
-def turn_about_z(angle_rad: float) -> Float64Array:
+def turn_about_z(angle_rad: float) -> Float64:
     """``(4, 4)``, counter-clockwise."""
     cos, sin = np.cos(angle_rad), np.sin(angle_rad)
     turn = np.eye(4)
@@ -188,7 +204,7 @@ def _put(group: SampleDataGroup, values: Mapping[str, Any]) -> None:
             group[name] = value if dtype == DT.STRING else np.asarray(value, get_numpy_type_for_dali_type(dtype))
 
 
-def text_of(value: str | npt.NDArray[np.uint8]) -> str:
+def text_of(value: str | UInt8) -> str:
     """Text, of a sample or of an array step."""
     return value if isinstance(value, str) else bytes(value).decode(errors="replace")
 
@@ -343,7 +359,7 @@ class AugmentedFrameFormatter(FrameFormatter):
         return Chain([*before, formatter, *after], [augmenter, *changes], [settings.normalizer()])
 
 
-Boxes: TypeAlias = SampleDataGroup | Mapping[str, npt.NDArray[Any]]
+Boxes: TypeAlias = SampleDataGroup | Mapping[str, Array]
 
 LAYOUTS = ("l,w,h,yaw", "w,l,h,-yaw-pi/2")
 """Columns 3 to 6: that of mmdetection3d from 1.0, and that of before."""
@@ -351,13 +367,13 @@ LAYOUTS = ("l,w,h,yaw", "w,l,h,-yaw-pi/2")
 
 def scene_boxes(
     boxes: Boxes,
-    kept: npt.NDArray[np.bool_],
-    scene: Float64Array,
+    kept: Bool,
+    scene: Float64,
     angle: float = 0.0,
     *,
     scale: float = 1.0,
     z: str,
-) -> Float64Array:
+) -> Float64:
     """Some boxes in a scene that is turned by an angle, scaled and moved, ``(K, 9)``.
 
     Columns: x, y, z, length, width, height, yaw, not wrapped, and the velocity along x and y, 0 where it is not
@@ -374,8 +390,8 @@ def scene_boxes(
 
 
 def mmdet_boxes(
-    boxes: Boxes, label_of: npt.NDArray[np.int64], *, layout: str, z: str, point_cloud_range: Sequence[float]
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    boxes: Boxes, label_of: Int64, *, layout: str, z: str, point_cloud_range: Sequence[float]
+) -> tuple[Float32, Int64]:
     """Make ``gt_bboxes_3d``, ``(n, 9)`` float32, and ``gt_labels_3d``, ``(n,)`` int64.
 
     As `scene_boxes`, with sizes and the angle in [-pi, pi) as the layout says. Boxes of no class, and those whose
@@ -396,12 +412,12 @@ def mmdet_boxes(
     return columns.astype(np.float32), label_of[boxes["categories"][kept]]
 
 
-def is_in_range(centers: npt.ArrayLike, point_cloud_range: Sequence[float]) -> npt.NDArray[np.bool_]:
+def is_in_range(centers: npt.ArrayLike, point_cloud_range: Sequence[float]) -> Bool:
     """Which centers ``(n, 3)`` lie within least and greatest x, y, z, not on the border; z does not count."""
     xy, (low, high) = np.asarray(centers, np.float64)[:, :2], np.reshape(point_cloud_range, (2, 3))[:, :2]
     return np.asarray(((xy > low) & (xy < high)).all(axis=1))
 
 
-def labels_of(class_names: Sequence[str], classes: Sequence[str]) -> npt.NDArray[np.int64]:
+def labels_of(class_names: Sequence[str], classes: Sequence[str]) -> Int64:
     """Label of each category of a provider; all of them are among ``classes``."""
     return np.array([classes.index(name) for name in class_names], np.int64)

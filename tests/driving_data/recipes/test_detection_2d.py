@@ -15,10 +15,8 @@ from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.testing import run_step
 from accvlab.driving_data.datasets import DrivingProvider
 from accvlab.driving_data.recipes import (
+    DETECTION_2D,
     Detection2DSettings,
-    detection_2d_evaluation,
-    detection_2d_steps,
-    detection_2d_training,
 )
 
 NUM_FRAMES = sum(SCENES.values())
@@ -63,7 +61,7 @@ def objects_of(batch: dict[str, Any], image: int) -> list[tuple[int, np.ndarray,
 
 
 def test_objects_are_where_the_boxes_are(data: Any) -> None:
-    with detection_2d_training(provider_of(data), 1, SETTINGS, seed=2, **ARGUMENTS) as loader:
+    with DETECTION_2D.loader(provider_of(data), 1, SETTINGS, seed=2, **ARGUMENTS) as loader:
         batches = {batch["token"][0]: batch for batch in loader}
     assert {
         name: (value.shape, value.dtype.name) for name, value in batches["frame-1"].items() if name[0] in "ihwr"
@@ -94,7 +92,7 @@ def test_objects_are_where_the_boxes_are(data: Any) -> None:
 
 def test_hidden_objects_may_stay(data: Any) -> None:
     with_hidden = attrs.evolve(SETTINGS, leaves_out_hidden=False)
-    with detection_2d_training(provider_of(data), 1, with_hidden, seed=2, **ARGUMENTS) as loader:
+    with DETECTION_2D.loader(provider_of(data), 1, with_hidden, seed=2, **ARGUMENTS) as loader:
         [batch] = [batch for batch in loader if batch["token"] == ["frame-1"]]
     assert sorted(label for label, _, _ in objects_of(batch, 0)) == [0, 1]
 
@@ -104,7 +102,7 @@ def test_mirrored_images_have_mirrored_objects(data: Any) -> None:
     mirrored = attrs.evolve(plain, flip_prob=1.0)
     provider = provider_of(data)
     one, other = (
-        run_step(detection_2d_steps(provider, each), provider.get_data(1), seed=4).output["cameras"][0]
+        run_step(DETECTION_2D.steps(provider, each), provider.get_data(1), seed=4).output["cameras"][0]
         for each in (plain, mirrored)
     )
     assert np.abs(one["image"] - other["image"][..., ::-1]).max() < 0.02
@@ -117,7 +115,7 @@ def test_evaluation_shows_all_of_each_file_once(data: Any) -> None:
     tokens = []
     for rank in range(2):
         provider = provider_of(data, boxes_2d=False, boxes=False)
-        with detection_2d_evaluation(provider, 1, SETTINGS, shard=(rank, 2), **ARGUMENTS) as loader:
+        with DETECTION_2D.loader(provider, 1, SETTINGS, is_training=False, shard=(rank, 2), **ARGUMENTS) as loader:
             batches = list(loader)
         assert len(batches) == 3
         tokens += [batch["token"][0] for batch in batches if not batch["place"]["is_padding"][0]]
@@ -134,7 +132,7 @@ def test_draws_are_reproducible(data: Any) -> None:
     wild = attrs.evolve(SETTINGS, flip_prob=0.5, scale_range=(0.7, 1.2), bottom_crop_range=(0, 0.2))
     seen = []
     for num_threads in (1, 2):
-        with detection_2d_training(
+        with DETECTION_2D.loader(
             provider_of(data), 2, wild, seed=9, num_threads=num_threads, **ARGUMENTS
         ) as loader:
             seen.append([batch["input"] for batch in loader])
@@ -144,9 +142,9 @@ def test_draws_are_reproducible(data: Any) -> None:
 
 def test_what_is_lacking_is_told(data: Any) -> None:
     with pytest.raises(SettingError, match="boxes_2d: must be True, is False"):
-        detection_2d_training(provider_of(data, boxes_2d=False), 2, SETTINGS)
+        DETECTION_2D.loader(provider_of(data, boxes_2d=False), 2, SETTINGS)
     with pytest.raises(SettingError, match="has no class 'barrier'"):
-        detection_2d_training(provider_of(data), 2, attrs.evolve(SETTINGS, classes=("car", "pedestrian")))
+        DETECTION_2D.loader(provider_of(data), 2, attrs.evolve(SETTINGS, classes=("car", "pedestrian")))
     with pytest.raises(SettingError, match=r"`output_hw` must be multiples of `stride` 5, got \[24, 32\]"):
         attrs.evolve(SETTINGS, stride=5)
     with pytest.raises(SettingError, match="`flip_prob` must be in"):

@@ -16,24 +16,14 @@ from accvlab.dali_pipeline_framework.errors import FileError, SettingError, erro
 from accvlab.dali_pipeline_framework.extension import StoragePath, parse_json, read_table
 
 from ..driving import poses
+from ..driving.array_types import Float64, Int64
 from ..driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
-from ..driving.driving_index import DrivingIndex, Float64, Int64, cached_index
+from ..driving.driving_index import DrivingIndex, cached_index
 from ..driving.driving_provider import DrivingProvider
 from ..driving.scene_parts import box2d_columns
+from . import sensors
 from .annotations import Annotations, box_columns, boxes_of_frames
-from .sensors import (
-    KEYFRAMES,
-    LIDAR,
-    Calibrations,
-    Frames,
-    Scenes,
-    SensorRecords,
-    camera_columns,
-    frame_columns,
-    lidar_columns,
-    make_frames,
-    reference_channel,
-)
+from .sensors import KEYFRAMES, LIDAR
 from .splits import DETECTION_CLASSES, chosen_by_split, class_mapping
 from .tables import TABLES, not_found, read_records, tables_folder
 
@@ -145,15 +135,15 @@ class Conversion:
             FileError: They are damaged.
             SettingError: There is no sensor for the frames asked for.
         """
-        scenes, calibrations = Scenes.read(self.tables), Calibrations.read(self.tables)
+        scenes, calibrations = sensors.Scenes.read(self.tables), sensors.Calibrations.read(self.tables)
         cameras = calibrations.cameras
-        reference = reference_channel(self.frames, (*({LIDAR} & {*calibrations.channel}), *cameras))
+        reference = sensors.reference_channel(self.frames, (*({LIDAR} & {*calibrations.channel}), *cameras))
         is_by_sample = self.frames == KEYFRAMES
-        data = SensorRecords.read(self.tables, scenes, calibrations, cameras if is_by_sample else ())
-        frames = make_frames(scenes, data, reference, only_keyframes=is_by_sample)
-        columns = frame_columns(scenes, data, calibrations, frames, by_sample=is_by_sample)
+        data = sensors.SensorRecords.read(self.tables, scenes, calibrations, cameras if is_by_sample else ())
+        frames = sensors.make_frames(scenes, data, reference, only_keyframes=is_by_sample)
+        columns = sensors.frame_columns(scenes, data, calibrations, frames, by_sample=is_by_sample)
         world_from_base = poses.joined(columns.world_from_ego, columns.ego_from_base)
-        images = camera_columns(data, calibrations, frames, world_from_base)
+        images = sensors.camera_columns(data, calibrations, frames, world_from_base)
         annotations = Annotations.read(self.tables, scenes)
         boxes = box_columns(annotations, boxes_of_frames(annotations, scenes, data, frames), world_from_base)
         if self.can_bus:
@@ -164,7 +154,7 @@ class Conversion:
         boxes_2d = None
         if self.boxes_2d and images is not None:
             boxes_2d = box2d_columns(boxes, images, _image_sizes(data, frames, cameras))
-        lidar = lidar_columns(data, calibrations, frames, self.max_sweeps)
+        lidar = sensors.lidar_columns(data, calibrations, frames, self.max_sweeps)
         missing = [] if images is None else np.argwhere(images.file == b"").tolist()
         found = {"missing_images": missing, "scenes": self._logs(scenes)}
         return DrivingIndex(
@@ -181,7 +171,7 @@ class Conversion:
             origin={"data set": "nuScenes", "tables": str(self.tables), "frames": self.frames, **found},
         )
 
-    def _logs(self, scenes: Scenes) -> dict[str, dict[str, Any]]:
+    def _logs(self, scenes: sensors.Scenes) -> dict[str, dict[str, Any]]:
         """Of each scene: where, when, and with which vehicle it was recorded."""
         logs = {log["token"]: log for log in read_records(self.tables / "log.json", "token")}
         of_scenes = {str(record["name"]): logs.get(record["log_token"], {}) for record in scenes.records}
@@ -189,7 +179,9 @@ class Conversion:
         return {scene: {name: log.get(name) for name in facts} for scene, log in of_scenes.items()}
 
 
-def _image_sizes(data: SensorRecords, frames: Frames, cameras: tuple[str, ...]) -> np.ndarray[Any, Any]:
+def _image_sizes(
+    data: sensors.SensorRecords, frames: sensors.Frames, cameras: tuple[str, ...]
+) -> np.ndarray[Any, Any]:
     """Width and height of all images, ``(F, C, 2)``."""
     records = frames.records[:, : len(cameras)]  # of the channels, cameras are the first
     is_used = np.zeros(len(data.table), bool)
