@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import numpy as np
@@ -30,15 +30,11 @@ from .driving import driving_index as tables
 from .driving import poses
 from .driving.array_types import Array, Float32, Float64, Int64, UInt8
 from .driving.arrow_files import ArrowFile, import_pyarrow, require_memory
-from .driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
+from .driving.driving_fields import most_sweeps
 from .driving.driving_index import DrivingIndex
-from .driving.driving_provider import DrivingProvider
+from .driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from .driving.poses import Trajectory, require_ascending
 from .driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes, moving_camera
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 
 SYNC = "sync"
 EGO = "ego_state_se3"
@@ -575,7 +571,7 @@ class ArrowLogProvider(DrivingProvider):
         provider = ArrowLogProvider("/data/123d/logs/nuscenes_train", sensor_root="/data/nuscenes", lidar=True)
     """
 
-    @with_driving_fields
+    @with_provider_settings
     def __init__(
         self,
         logs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -583,10 +579,8 @@ class ArrowLogProvider(DrivingProvider):
         sensor_root: StoragePath | Mapping[str, StoragePath] | None = None,
         lidar_sensor: str | None = None,
         label_names: Mapping[str, Sequence[str]] | None = None,
-        scenes: Sequence[str] | None = None,
-        index_cache: str | os.PathLike[str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        **fields: Unpack[DrivingFieldSettings],
+        **settings: Unpack[ProviderSettings],
     ) -> None:
         """Find the logs and open their index, which is made on first use.
 
@@ -597,11 +591,9 @@ class ArrowLogProvider(DrivingProvider):
             lidar_sensor: Name of the lidar, e.g. ``"lidar_top"``; None for the merged one, or else the first.
             label_names: Names of the labels of boxes, in the order of their numbers, for classes of labels that
                 are not those of py123d, by name of the class.
-            scenes: Names of the scenes, in the order wanted; None for all.
-            index_cache: Folder where indices are kept; None for ``$ACCVLAB_INDEX_CACHE``, or else
-                ``~/.cache/accvlab/driving``.
             storage_options: Arguments of the remote file system of ``sensor_root``.
-            **fields: What the samples hold: settings of `DrivingFields`.
+            **settings: What the samples hold, see `DrivingFields`; ``scenes`` and ``index_cache``, see
+                `DrivingProvider`.
 
         Raises:
             FileError: There are no logs, or a file cannot be read or is not as it should be.
@@ -609,17 +601,17 @@ class ArrowLogProvider(DrivingProvider):
         """
         given = [logs] if isinstance(logs, str | os.PathLike) else list(logs)
         folders = [folder for each in given for folder in find_logs(file_path(each, "logs"))]
-        settings = ArrowLogSettings(
+        of_logs = ArrowLogSettings(
             sensor_roots=_sensor_roots(sensor_root),
             label_names={name: list(names) for name, names in (label_names or {}).items()},
             lidar_sensor=lidar_sensor,
-            most_sweeps=most_sweeps(fields),
+            most_sweeps=most_sweeps(settings),
         )
         sources = [source for folder in folders for source in LogFiles(folder).sources]
-        key = {"reader": "arrow_logs 1", "folders": folders, **attrs.asdict(settings)}
-        index = tables.cached_index(lambda: make_index(folders, settings), sources, key, index_cache)
-        self._index_cache = index_cache
-        super().__init__(index, os.path.sep, scenes=scenes, storage_options=storage_options, **fields)
+        key = {"reader": "arrow_logs 1", "folders": folders, **attrs.asdict(of_logs)}
+        cache = settings.get("index_cache")
+        index = tables.cached_index(lambda: make_index(folders, of_logs), sources, key, cache)
+        super().__init__(index, os.path.sep, storage_options=storage_options, **settings)
         self._is_video  # noqa: B018 - refuses cameras of two forms
 
     @cached_property

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import attrs
 import numpy as np
@@ -21,15 +21,11 @@ from accvlab.dali_pipeline_framework.extension import read_table
 
 from .driving import poses
 from .driving.array_types import Array, Float64
-from .driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
+from .driving.driving_fields import most_sweeps
 from .driving.driving_index import Box2dColumns, DrivingIndex, cached_index, first_column, numbers_column
-from .driving.driving_provider import DrivingProvider
+from .driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from .driving.poses import require_ascending
 from .driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 
 _NUMBERED = re.compile(r"(\d+)\.(?:png|jpe?g|bin)", re.IGNORECASE)
 
@@ -243,23 +239,14 @@ class KittiOdometryProvider(DrivingProvider):
         provider = KittiOdometryProvider("/data/kitti/dataset", cameras=["image_2", "image_3"], lidar=True)
     """
 
-    @with_driving_fields
-    def __init__(
-        self,
-        root: str | os.PathLike[str],
-        *,
-        scenes: Sequence[str] | None = None,
-        index_cache: str | os.PathLike[str] | None = None,
-        **fields: Unpack[DrivingFieldSettings],
-    ) -> None:
+    @with_provider_settings
+    def __init__(self, root: str | os.PathLike[str], **settings: Unpack[ProviderSettings]) -> None:
         """Find the sequences and open their index, which is made on first use.
 
         Args:
             root: The folder with ``sequences`` and ``poses``.
-            scenes: Names of the sequences, in the order wanted; None for all.
-            index_cache: Folder where indices are kept; None for ``$ACCVLAB_INDEX_CACHE``, or else
-                ``~/.cache/accvlab/driving``.
-            **fields: What the samples hold: settings of `DrivingFields`.
+            **settings: What the samples hold, see `DrivingFields`; ``scenes`` and ``index_cache``, see
+                `DrivingProvider`.
 
         Raises:
             FileError: There are no sequences with poses, or a file cannot be read or is not as it should be.
@@ -271,15 +258,15 @@ class KittiOdometryProvider(DrivingProvider):
         if not names:
             rule = "both a folder in 'sequences' and a file in 'poses'"
             raise FileError(f"There is no sequence in {str(top)!r} that has {rule}.")
-        sweeps = most_sweeps(fields)
+        sweeps = most_sweeps(settings)
         sources = [top / "poses" / f"{name}.txt" for name in names]
         for name in names:
             folder = top / "sequences" / name
             parts = [folder / part for part in (*_ODOMETRY_CAMERAS, "velodyne") if (folder / part).is_dir()]
             sources += [folder / "calib.txt", folder / "times.txt", *parts]
         key = {"reader": "kitti odometry 1", "most_sweeps": sweeps}
-        index = cached_index(lambda: odometry_index(top, names, sweeps), sources, key, index_cache)
-        super().__init__(index, top, scenes=scenes, **fields)
+        index = cached_index(lambda: odometry_index(top, names, sweeps), sources, key, settings.get("index_cache"))
+        super().__init__(index, top, **settings)
 
 
 def odometry_index(root: Path, names: Sequence[str], most_sweeps: int) -> DrivingIndex:
@@ -469,15 +456,13 @@ class KittiTrackingProvider(DrivingProvider):
         lidar=True)
     """
 
-    @with_driving_fields
+    @with_provider_settings
     def __init__(
         self,
         root: str | os.PathLike[str],
         *,
         with_poses: bool = True,
-        scenes: Sequence[str] | None = None,
-        index_cache: str | os.PathLike[str] | None = None,
-        **fields: Unpack[DrivingFieldSettings],
+        **settings: Unpack[ProviderSettings],
     ) -> None:
         """Find the sequences and open their index, which is made on first use.
 
@@ -485,10 +470,8 @@ class KittiTrackingProvider(DrivingProvider):
             root: The folder with ``calib``.
             with_poses: Whether there are poses of the vehicle (``oxts``). If not, the vehicle stays at the origin:
                 futures and earlier points are then of no use.
-            scenes: Names of the sequences, in the order wanted; None for all.
-            index_cache: Folder where indices are kept; None for ``$ACCVLAB_INDEX_CACHE``, or else
-                ``~/.cache/accvlab/driving``.
-            **fields: What the samples hold: settings of `DrivingFields`.
+            **settings: What the samples hold, see `DrivingFields`; ``scenes`` and ``index_cache``, see
+                `DrivingProvider`.
 
         Raises:
             FileError: There are no sequences, or a file cannot be read or is not as it should be.
@@ -499,7 +482,7 @@ class KittiTrackingProvider(DrivingProvider):
         names = sorted(path.stem for path in (top / "calib").glob("*.txt"))
         if not names:
             raise FileError(f"There is no sequence in {str(top)!r}: no file in its folder 'calib'.")
-        sweeps = most_sweeps(fields)
+        sweeps = most_sweeps(settings)
         sources = []
         for name in names:
             sources += [top / "calib" / f"{name}.txt"] + [top / "oxts" / f"{name}.txt"] * with_poses
@@ -507,8 +490,9 @@ class KittiTrackingProvider(DrivingProvider):
             labels = top / "label_02" / f"{name}.txt"
             sources += [path for path in (*found, labels) if path.exists()]
         key = {"reader": "kitti tracking 1", "most_sweeps": sweeps, "with_poses": with_poses}
-        index = cached_index(lambda: tracking_index(top, names, with_poses, sweeps), sources, key, index_cache)
-        super().__init__(index, top, scenes=scenes, **fields)
+        cache = settings.get("index_cache")
+        index = cached_index(lambda: tracking_index(top, names, with_poses, sweeps), sources, key, cache)
+        super().__init__(index, top, **settings)
 
 
 def tracking_index(root: Path, names: Sequence[str], with_poses: bool, most_sweeps: int) -> DrivingIndex:

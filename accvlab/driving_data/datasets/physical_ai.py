@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import numpy as np
@@ -20,14 +20,10 @@ from accvlab.dali_pipeline_framework.extension import nearest
 from .driving import poses
 from .driving.array_types import Array, Float64, Int64
 from .driving.arrow_files import poses_of_columns, read_columns, sizes_of_columns
-from .driving.driving_fields import DrivingFieldSettings, with_driving_fields
 from .driving.driving_index import DrivingIndex, cached_index
-from .driving.driving_provider import DrivingProvider
+from .driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from .driving.poses import Trajectory, half_period, require_ascending
 from .driving.scene_parts import Scene, SceneImages, images_near, index_of_scenes
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 @attrs.frozen(kw_only=True)
@@ -246,7 +242,7 @@ class PhysicalAiProvider(DrivingProvider):
         provider = PhysicalAiProvider("/data/physical_ai_av", cameras=["camera_front_wide_120fov"], stride=3)
     """
 
-    @with_driving_fields
+    @with_provider_settings
     def __init__(
         self,
         root: str | os.PathLike[str],
@@ -254,9 +250,7 @@ class PhysicalAiProvider(DrivingProvider):
         reference_camera: str | None = None,
         stride: int = 1,
         layout: ClipLayout | None = None,
-        scenes: Sequence[str] | None = None,
-        index_cache: str | os.PathLike[str] | None = None,
-        **fields: Unpack[DrivingFieldSettings],
+        **settings: Unpack[ProviderSettings],
     ) -> None:
         """Find the clips and open their index, which is made on first use.
 
@@ -266,10 +260,8 @@ class PhysicalAiProvider(DrivingProvider):
                 first.
             stride: Every how many-th frame is a sample.
             layout: Where the files lie; None for where they were published.
-            scenes: Names of the clips, in the order wanted; None for all.
-            index_cache: Folder where indices are kept, also of the videos; None for ``$ACCVLAB_INDEX_CACHE``, or
-                else ``~/.cache/accvlab/driving``.
-            **fields: What the samples hold: settings of `DrivingFields`.
+            **settings: What the samples hold, see `DrivingFields`; ``scenes`` and ``index_cache``, see
+                `DrivingProvider`.
 
         Raises:
             FileError: There are no clips, or a file cannot be read or is not as it should be.
@@ -292,10 +284,12 @@ class PhysicalAiProvider(DrivingProvider):
         key = {"reader": "physical ai 1", "reference": reference, "stride": stride, "root": str(top)}
         key |= {"clips": [[clip.name, clip.cameras] for clip in clips], **attrs.asdict(layout)}
         index = cached_index(
-            lambda: make_index(clips, calibration, names, reference, stride), sorted(sources), key, index_cache
+            lambda: make_index(clips, calibration, names, reference, stride),
+            sorted(sources),
+            key,
+            settings.get("index_cache"),
         )
-        self._index_cache = index_cache
-        super().__init__(index, top, scenes=scenes, **fields)
+        super().__init__(index, top, **settings)
 
 
 def make_index(

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
 
 import attrs
 from attrs.validators import optional
@@ -15,12 +15,10 @@ from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, listed
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import DECODED_IMAGE
 from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
-from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments, has_settings
 
 from .driving_index import DrivingIndex
 
 _DT = types.DALIDataType
-_Init = TypeVar("_Init", bound=Callable[..., Any])
 
 
 class DrivingFieldSettings(TypedDict, total=False):
@@ -211,11 +209,6 @@ def most_sweeps(fields: DrivingFieldSettings) -> int:
     """Number of sweeps that an index has for each frame: those requested, at least 10, as most models take."""
     num_sweeps: object = fields.get("num_sweeps")
     return max(10, num_sweeps) if isinstance(num_sweeps, int) else 10
-
-
-def with_driving_fields(init: _Init) -> _Init:
-    """Decorate an ``__init__`` that passes on settings of `DrivingFields`; errors for unknown arguments say so."""
-    return explains_unknown_arguments()(has_settings(DrivingFieldSettings, DrivingFields)(init))
 
 
 def _problems_of_names(setting: str, what: str, names: Sequence[str], known: Sequence[str]) -> list[str]:

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -15,20 +15,24 @@ from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, index_
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.extension import StoragePath
 from accvlab.dali_pipeline_framework.providers import Storage
+from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments, has_settings
 
 from . import driving_index as tables
 from . import poses
 from .array_types import Array, Float32, Float64, Int32, Int64, UInt8
-from .driving_fields import DrivingFields, DrivingFieldSettings, with_driving_fields
+from .driving_fields import DrivingFields, DrivingFieldSettings
 from .driving_index import DrivingIndex
 from .video_frames import FrameKey, VideoFrames
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Unpack as Unpack
 
     from accvlab.dali_pipeline_framework.testing import Finding
+else:
+    Unpack = dict  # typing_extensions is for type checkers only; annotations stay readable
 
 
+_Init = TypeVar("_Init", bound=Callable[..., Any])
 _LEAVE_OUT = "Leave the camera (`cameras`) or the scene (`scenes`) out."
 # Of poses that are the same but for rounding, far from the origin of the world; meters, or parts of an axis.
 _ROUNDING = 1e-8
@@ -94,16 +98,15 @@ class DrivingProvider(DataProvider):
     folder of the index: each process maps it, and files are read in the workers.
     """
 
-    # Where subclasses keep indices; None for the usual folder, see `cache_folder`.
-    _index_cache: str | os.PathLike[str] | None = None
-
-    @with_driving_fields
+    @explains_unknown_arguments()
+    @has_settings(DrivingFieldSettings, DrivingFields)
     def __init__(
         self,
         index: DrivingIndex | str | os.PathLike[str],
         data_root: StoragePath,
         *,
         scenes: Sequence[str] | None = None,
+        index_cache: str | os.PathLike[str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
         **fields: Unpack[DrivingFieldSettings],
     ) -> None:
@@ -113,6 +116,8 @@ class DrivingProvider(DataProvider):
             index: The index, or the folder where it was saved.
             data_root: What names of files are relative to: a folder or a URL.
             scenes: Names of the scenes, in the order wanted; None for all.
+            index_cache: Folder where indices are kept, also those of videos; None for ``$ACCVLAB_INDEX_CACHE``, or
+                else ``accvlab/driving`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
             storage_options: Arguments of the remote file system of ``data_root``, also for videos there.
             **fields: What the samples hold: settings of `DrivingFields`.
 
@@ -123,6 +128,7 @@ class DrivingProvider(DataProvider):
         self._given_index = index if isinstance(index, DrivingIndex) else os.path.abspath(index)
         self._storage = Storage(data_root, storage_options)
         self._storage_options = storage_options
+        self._index_cache = index_cache
         self._fields = DrivingFields(**fields).completed(self._index)
         self._scenes = _chosen_scenes(self._index, scenes)
         if not self.get_number_of_samples():
@@ -533,6 +539,18 @@ class DrivingProvider(DataProvider):
         points = np.column_stack([points, np.zeros(len(points))])
         moved = poses.moved(self._reference_from_base(frame), points)
         return [moved[:, :2], np.diff(starts), np.array(lines.category[rows])]
+
+
+class ProviderSettings(DrivingFieldSettings, total=False):
+    """The settings that providers of the files of a data set pass on to `DrivingProvider`."""
+
+    scenes: Sequence[str] | None
+    index_cache: str | os.PathLike[str] | None
+
+
+def with_provider_settings(init: _Init) -> _Init:
+    """Decorate an ``__init__`` that passes on `ProviderSettings`; errors for unknown arguments say so."""
+    return explains_unknown_arguments()(has_settings(ProviderSettings, DrivingProvider)(init))
 
 
 def _elements(first: Int64, place: int) -> slice:

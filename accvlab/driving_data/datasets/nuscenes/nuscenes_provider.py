@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import numpy as np
@@ -17,19 +17,15 @@ from accvlab.dali_pipeline_framework.extension import StoragePath, parse_json, r
 
 from ..driving import poses
 from ..driving.array_types import Float64, Int64
-from ..driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
+from ..driving.driving_fields import most_sweeps
 from ..driving.driving_index import DrivingIndex, cached_index
-from ..driving.driving_provider import DrivingProvider
+from ..driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from ..driving.scene_parts import box2d_columns
 from . import sensors
 from .annotations import Annotations, box_columns, boxes_of_frames
 from .sensors import KEYFRAMES, LIDAR
 from .splits import DETECTION_CLASSES, chosen_by_split, class_mapping
 from .tables import TABLES, not_found, read_records, tables_folder
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 
 _KINDS = ("pose", "steeranglefeedback")
 _MOTION = ("accel", "rotation_rate", "vel")
@@ -219,7 +215,7 @@ class NuScenesProvider(DrivingProvider):
         sweeps = NuScenesProvider("/data/nuscenes", "v1.0-mini", frames="LIDAR_TOP", cameras=["CAM_FRONT"])
     """
 
-    @with_driving_fields
+    @with_provider_settings
     def __init__(
         self,
         root: str | os.PathLike[str],
@@ -229,10 +225,8 @@ class NuScenesProvider(DrivingProvider):
         frames: str = KEYFRAMES,
         data_root: StoragePath | None = None,
         can_bus_root: str | os.PathLike[str] | None = None,
-        scenes: Sequence[str] | None = None,
-        index_cache: str | os.PathLike[str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        **fields: Unpack[DrivingFieldSettings],
+        **settings: Unpack[ProviderSettings],
     ) -> None:
         """Read the tables, or open the index that was made of them.
 
@@ -249,12 +243,9 @@ class NuScenesProvider(DrivingProvider):
             data_root: What the names of images and points are relative to, where that is not ``root``: a folder or
                 URL.
             can_bus_root: Folder of the CAN bus expansion; None for ``can_bus`` in ``root``, where that exists.
-            scenes: Names of the scenes, in the order wanted; None for those of ``split``, in the order of the
-                tables.
-            index_cache: Where indices are kept; None for ``$ACCVLAB_INDEX_CACHE``, or else ``accvlab/driving`` in
-                ``$XDG_CACHE_HOME`` or ``~/.cache``.
             storage_options: Arguments of the remote file system of ``data_root``.
-            **fields: What the samples hold: settings of `DrivingFields`.
+            **settings: What the samples hold, see `DrivingFields`; ``scenes`` and ``index_cache``, see
+                `DrivingProvider`.
 
         Raises:
             FileError: Tables are missing or damaged; the message names file, record and field.
@@ -263,30 +254,30 @@ class NuScenesProvider(DrivingProvider):
         """
         folder = Path(file_path(root, "root")).expanduser().absolute()
         tables = tables_folder(folder, text(version, "version"))
-        if split is not None and scenes is not None:
+        if split is not None and settings.get("scenes") is not None:
             raise SettingError("`split` and `scenes` both choose scenes: give one of them.")
         conversion = Conversion(
             tables=tables,
             frames=text(frames, "frames"),
-            boxes_2d=bool(fields.get("boxes_2d")),
-            max_sweeps=most_sweeps(fields),
+            boxes_2d=bool(settings.get("boxes_2d")),
+            max_sweeps=most_sweeps(settings),
             can_bus=_can_folder(folder, can_bus_root),
         )
         key = {"format": "nuscenes 1", **attrs.asdict(conversion)}
-        index_folder = cached_index(conversion.make_index, conversion.sources(), key, index_cache)
+        index_folder = cached_index(conversion.make_index, conversion.sources(), key, settings.get("index_cache"))
         index = self._index = DrivingIndex.open(index_folder)  # once, though both constructors need it
         if split is not None:
-            scenes = chosen_by_split(split, [os.fsdecode(bytes(name)) for name in index.frames.scene])
-        classes = fields.get("classes")
+            settings["scenes"] = chosen_by_split(split, [os.fsdecode(bytes(name)) for name in index.frames.scene])
+        classes = settings.get("classes")
         if isinstance(classes, str):
             if classes in (*DETECTION_CLASSES, *index.categories):
                 raise SettingError(f"`classes` must be a list of names, got one: write [{classes!r}].")
             choice(classes, "classes", ("detection",))
             classes = list(DETECTION_CLASSES)
         if classes is not None:
-            fields["classes"] = class_mapping(classes, index.categories)
+            settings["classes"] = class_mapping(classes, index.categories)
         top = folder if data_root is None else data_root
-        super().__init__(index_folder, top, scenes=scenes, storage_options=storage_options, **fields)
+        super().__init__(index_folder, top, storage_options=storage_options, **settings)
         missing = index.origin["missing_images"]
         if missing:
             self._refuse_missing_images(missing, f"{index.origin['tables']}/sample_data.json")
