@@ -510,7 +510,7 @@ class ScaledImagePreparer(PixelStep):
         return padded
 
 
-def _batch(batch: dict[str, Any]) -> dict[str, Any]:
+def _batch(batch: parts.Batch) -> parts.Batch:
     """Bring a batch into the form that `BEVFormerSettings` describes, of training or of evaluation."""
     images = batch["images"]
     result = {"img": images["image"]}

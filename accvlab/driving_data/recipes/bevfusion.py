@@ -190,9 +190,7 @@ class BEVFusionFormatter(parts.AugmentedFrameFormatter):
         has_masks = self._settings.masks is not None
         return [name for name in ("boxes", "map_lines") if has_masks and name in given.index]
 
-    def _values(
-        self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]
-    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]) -> parts.Values:
         of_cameras = []
         for camera, plan in zip(cameras, self._plans(cameras), strict=True):
             matrix = np.eye(4)
@@ -282,7 +280,7 @@ def _chain(request: parts.Request) -> parts.Chain:
     return BEVFusionFormatter.chain(request, before=before, after=after)
 
 
-def _batch(batch: dict[str, Any]) -> dict[str, Any]:
+def _batch(batch: parts.Batch) -> parts.Batch:
     """Bring a batch into the form that `BEVFusionSettings` describes."""
     cameras = batch["cameras"]
     result = {"img": cameras["image"], **{name: cameras[name] for name in _OF_CAMERAS}}

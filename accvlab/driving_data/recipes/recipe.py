@@ -25,7 +25,7 @@ from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import DECODED_IMAGE, fractions_problem, per_channel
 
 from ..datasets import DrivingProvider
-from .recipe_parts import PLACE, Chain, RecipeSettings, Request
+from .recipe_parts import PLACE, Batch, Chain, RecipeSettings, Request
 
 
 def driving_provider(provider: DataProvider) -> DrivingProvider:
@@ -113,7 +113,7 @@ class Recipe:
 
     settings: type[Any]
     chain: Callable[[Request], Chain]
-    as_batch: Callable[[dict[str, Any]], dict[str, Any]]
+    as_batch: Callable[[Batch], Batch]
     listed: Collection[str] = ()
     unchecked: Collection[str] = ()
     labels_any_boxes: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import attrs
@@ -182,6 +183,12 @@ Fields: TypeAlias = Mapping[str, tuple[types.DALIDataType, int] | LeafFormat | G
 """Type and number of axes of data fields, by name; or the format of a field or group."""
 
 
+Values: TypeAlias = tuple[dict[str, Any], Sequence[Mapping[str, Any]]]
+"""Values of fields, of a sample and of each of its cameras."""
+
+Batch: TypeAlias = dict[str, Any]
+
+
 def add_fields(group: SampleDataGroup, fields: Fields) -> None:
     """Add fields to a format."""
     for name, field in fields.items():
@@ -244,30 +251,19 @@ class FrameFormatter(ArrayStep):
     _settings: Any
     declare_images = no_images
 
-    def __init__(
-        self, settings: Any, class_names: Sequence[str], is_training: bool, extra_fields: Sequence[str] = ()
-    ) -> None:
-        """Create the step.
-
-        Args:
-            settings: The settings of the recipe.
-            class_names: Names of the categories of the provider.
-            is_training: Whether there are labels and random changes.
-            extra_fields: Fields and groups that stay as they are.
-        """
-        self._settings = settings
-        self._is_training = is_training
-        self._label_of = labels_of(class_names, settings.classes)
-        self._extra_fields = tuple(extra_fields)
+    def __init__(self, request: Request) -> None:
+        """Create the step for a request; its extra fields stay as they are."""
+        self._settings = request.settings
+        self._is_training = request.is_training
+        self._label_of = labels_of(request.class_names, request.settings.classes)
+        self._extra_fields = tuple(request.extra_fields)
 
     @abstractmethod
     def _fields(self, given: GroupFormat) -> tuple[Fields, Fields]:
         """Fields that are made of a frame, and of each of its cameras."""
 
     @abstractmethod
-    def _values(
-        self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]
-    ) -> tuple[dict[str, Any], Iterable[Mapping[str, Any]]]:
+    def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]) -> Values:
         """Values of these fields, of the frame and of each camera."""
 
     def _kept(self, given: SampleDataGroup) -> list[str]:
@@ -298,22 +294,16 @@ IMAGE_PLAN: Fields = {"image_plan": (DT.FLOAT, 1)}
 
 
 class AugmentedFrameFormatter(FrameFormatter):
-    """Base of those that also draw how images, files, are augmented.
-
-    Attributes:
-        images: How images are augmented.
-    """
+    """Base of those that also draw how images, files, are augmented."""
 
     draws_for_each_camera = False
     _without_chance = staticmethod(ImageAugmentation.for_evaluation)
 
-    def __init__(
-        self, settings: Any, class_names: Sequence[str], is_training: bool, extra_fields: Sequence[str] = ()
-    ) -> None:
-        """Create the step; see the base class."""
-        super().__init__(settings, class_names, is_training, extra_fields)
-        images = settings.augmentation
-        self.images: ImageAugmentation = images if is_training else self._without_chance(images)
+    @cached_property
+    def images(self) -> ImageAugmentation:
+        """How images are augmented."""
+        images: ImageAugmentation = self._settings.augmentation
+        return images if self._is_training else self._without_chance(images)
 
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
         """Declare the change of the images, and in training that of the scene."""
@@ -349,14 +339,12 @@ class AugmentedFrameFormatter(FrameFormatter):
         Raises:
             SettingError: Images leave much of the output black, by the first one.
         """
-        settings, reduced_decoding = request.settings, request.reduced_decoding
-        formatter = cls(settings, request.class_names, request.is_training, request.extra_fields)
+        formatter = cls(request)
         images = formatter.images
         require_filled_output(request.frames, images)
-        augmenter = PlannedImageAugmenter(
-            "image", "image_plan", images.output_hw, rotates=images.rotates, reduced_decoding=reduced_decoding
-        )
-        return Chain([*before, formatter, *after], [augmenter, *changes], [settings.normalizer()])
+        options = {"rotates": images.rotates, "reduced_decoding": request.reduced_decoding}
+        augmenter = PlannedImageAugmenter("image", "image_plan", images.output_hw, **options)
+        return Chain([*before, formatter, *after], [augmenter, *changes], [request.settings.normalizer()])
 
 
 Boxes: TypeAlias = SampleDataGroup | Mapping[str, Array]

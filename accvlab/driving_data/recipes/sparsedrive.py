@@ -136,9 +136,7 @@ class SparseDriveFormatter(parts.AugmentedFrameFormatter):
         fields["lidar"] = given.at(("lidar",))
         return fields, {**parts.IMAGE_PLAN, "depth_projection": (DT.FLOAT64, 2)}
 
-    def _values(
-        self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]
-    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]) -> parts.Values:
         plan = self._plans(cameras)[0]
         angle = float(self.draw("rotation_3d")) if self._is_training else 0.0
         scene = parts.turn_about_z(angle)
@@ -273,7 +271,7 @@ def _training_order(settings: SparseDriveSettings, frames: Any, seed: int) -> Ra
     )
 
 
-def _as_published(batch: dict[str, Any]) -> dict[str, Any]:
+def _as_published(batch: parts.Batch) -> parts.Batch:
     """Give a batch the names of the published code."""
     cameras, place = batch.pop("cameras"), batch.pop(PLACE)
     result = {"img": cameras["image"], **batch}

@@ -253,9 +253,7 @@ class StreamPETRFormatter(parts.AugmentedFrameFormatter):
             return {**_FIELDS, **_FIELDS_OF_TRAINING}, {**parts.IMAGE_PLAN, **_FIELDS_OF_CAMERAS}
         return _FIELDS, parts.IMAGE_PLAN
 
-    def _values(
-        self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]
-    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]) -> parts.Values:
         plan = self._plans(cameras)[0]
         scene, angle, scale = np.eye(4), 0.0, 1.0
         if self._is_training:
@@ -332,7 +330,7 @@ def _training_order(settings: StreamPETRSettings, source: DataProvider, seed: in
     return streaming_order(settings, source, seed)
 
 
-def _as_published(batch: dict[str, Any]) -> dict[str, Any]:
+def _as_published(batch: parts.Batch) -> parts.Batch:
     """Give a batch the names and axes of the published code: in training, an axis of frames."""
     frames = batch.get(FRAMES, batch)
     values = {name: value for name, value in frames.items() if name not in (*NAMES, "cameras", PLACE)}

@@ -170,7 +170,7 @@ def test_a_batch_of_another_recipe_is_refused(data: Any) -> None:
 @pytest.mark.parametrize("name", ["streampetr", "sparsedrive", "bevfusion", "detection_2d"])
 def test_images_that_leave_the_output_black_are_refused(data: Any, name: str, tmp_path: Path) -> None:
     root, index = data
-    of_objects = Detection2DSettings(classes=CLASSES, scale_range=(2.0, 3.0))
+    of_objects = Detection2DSettings(classes=CLASSES, images=ImageAugmentation(scale_range=(2.0, 3.0)))
     recipe, settings = RECIPES.get(name, (DETECTION_2D, of_objects))
     if name != "detection_2d":
         settings = attrs.evolve(settings, images=attrs.evolve(settings.images, allows_black=False))

@@ -17,12 +17,17 @@ from accvlab.driving_data.datasets import DrivingProvider
 from accvlab.driving_data.recipes import (
     DETECTION_2D,
     Detection2DSettings,
+    ImageAugmentation,
 )
 
 NUM_FRAMES = sum(SCENES.values())
 CLASSES = ("pedestrian", "car", "barrier", "bus")
 SETTINGS = Detection2DSettings(
-    output_hw=[24, 32], stride=4, classes=CLASSES, max_objects=3, min_box_size_px=1, flip_prob=0.0
+    images=ImageAugmentation(output_hw=[24, 32], flip_prob=0.0),
+    stride=4,
+    classes=CLASSES,
+    max_objects=3,
+    min_box_size_px=1,
 )
 ARGUMENTS: Any = {"num_workers": 0, "output_type": "numpy"}
 
@@ -99,7 +104,7 @@ def test_hidden_objects_may_stay(data: Any) -> None:
 
 def test_mirrored_images_have_mirrored_objects(data: Any) -> None:
     plain = attrs.evolve(SETTINGS, distorts_colors=False)
-    mirrored = attrs.evolve(plain, flip_prob=1.0)
+    mirrored = attrs.evolve(plain, images=attrs.evolve(plain.images, flip_prob=1.0))
     provider = provider_of(data)
     one, other = (
         run_step(DETECTION_2D.steps(provider, each), provider.get_data(1), seed=4).output["cameras"][0]
@@ -129,7 +134,8 @@ def test_evaluation_shows_all_of_each_file_once(data: Any) -> None:
 
 
 def test_draws_are_reproducible(data: Any) -> None:
-    wild = attrs.evolve(SETTINGS, flip_prob=0.5, scale_range=(0.7, 1.2), bottom_crop_range=(0, 0.2))
+    images = attrs.evolve(SETTINGS.images, flip_prob=0.5, scale_range=(0.7, 1.2), bottom_crop_range=(0, 0.2))
+    wild = attrs.evolve(SETTINGS, images=images)
     seen = []
     for num_threads in (1, 2):
         with DETECTION_2D.loader(
@@ -147,5 +153,5 @@ def test_what_is_lacking_is_told(data: Any) -> None:
         DETECTION_2D.loader(provider_of(data), 2, attrs.evolve(SETTINGS, classes=("car", "pedestrian")))
     with pytest.raises(SettingError, match=r"`output_hw` must be multiples of `stride` 5, got \[24, 32\]"):
         attrs.evolve(SETTINGS, stride=5)
-    with pytest.raises(SettingError, match="`flip_prob` must be in"):
-        Detection2DSettings(flip_prob=2)
+    with pytest.raises(SettingError, match="no rotation and no `crop_x_range`"):
+        Detection2DSettings(images=ImageAugmentation(rotation_range_deg=(-1, 1)))
