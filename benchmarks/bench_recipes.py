@@ -32,7 +32,7 @@ from accvlab.driving_data.datasets.driving.driving_index import (
     first_column,
     names_column,
 )
-from accvlab.driving_data.recipes import StreamPETRSettings, streampetr_training
+from accvlab.driving_data.recipes import STREAMPETR, StreamPETRSettings
 from accvlab.driving_data.recipes.recipe_parts import CAMERAS, CLASSES
 
 LIBRARY, REDUCED = "recipe", "recipe, reduced decoding"
@@ -103,7 +103,7 @@ def make_data(folder: Path, num_images: int, frames_per_scene: int) -> DrivingPr
 def recipe(
     provider: DrivingProvider, settings: StreamPETRSettings, batch_size: int, num_workers: int, **arguments: Any
 ) -> DataLoader:
-    return streampetr_training(
+    return STREAMPETR.loader(
         provider,
         batch_size,
         settings,

@@ -345,10 +345,10 @@ def speed(check: Check) -> None:
                 check.note(torchvision=f"{NOT_CHECKED}: {first_line(error)}")
         if why_not("simplejpeg"):  # the recipe reads sizes of images by it
             return contestants
-        from bench_recipes import SETTINGS, make_data, streampetr_training
+        from bench_recipes import SETTINGS, STREAMPETR, make_data
 
         provider = make_data(folder / "recipe", num_images, frames_per_scene)
-        trained = streampetr_training(provider, batch_size, SETTINGS, **rigs.arguments)
+        trained = STREAMPETR.loader(provider, batch_size, SETTINGS, **rigs.arguments)
         contestants[RECIPE] = of_loader(resources.enter_context(trained), batch_size)
         return contestants
 

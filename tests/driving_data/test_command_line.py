@@ -18,7 +18,7 @@ from driving_support.driving_data import write_driving_data
 from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, PipelineDefinition, SamplerInputCallable
 from accvlab.dali_pipeline_framework import ClipDataProvider, Clips, SequentialSampler, UnneededFieldRemover
 from accvlab.driving_data.datasets import DrivingProvider
-from accvlab.driving_data.recipes import ImageAugmentation, StreamPETRSettings, streampetr_training
+from accvlab.driving_data.recipes import STREAMPETR, ImageAugmentation, StreamPETRSettings
 
 ROOT = Path(__file__).parent / "data"
 if not ROOT.exists():
@@ -39,12 +39,14 @@ def loader():
     return DataLoader(provider(), 2, steps=steps, num_workers=0)
 
 
-def recipe(**arguments):
+def recipe(**changes):
     settings = StreamPETRSettings(
-        images=ImageAugmentation(output_hw=(32, 48), scale_range=(8, 10)), classes=("car", "pedestrian", "barrier")
+        images=ImageAugmentation(output_hw=(32, 48), scale_range=(8, 10)),
+        classes=("car", "pedestrian", "barrier"),
+        **changes,
     )
     provider = DrivingProvider(ROOT / "index", ROOT, **settings.provider_fields())
-    return streampetr_training(provider, 2, settings, num_workers=0, **arguments)
+    return STREAMPETR.loader(provider, 2, settings, num_workers=0)
 
 
 def queues():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,52 +10,28 @@ from support.gpu_cases import NORMALIZED, GpuCase
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.driving_data.datasets import NuScenesProvider
 from accvlab.driving_data.recipes import (
+    BEVFORMER,
+    BEVFUSION,
+    DETECTION_2D,
+    SPARSEDRIVE,
+    STREAMPETR,
     BEVFormerSettings,
     BEVFusionSettings,
     Detection2DSettings,
     ImageAugmentation,
+    Recipe,
     SparseDriveSettings,
     StreamPETRSettings,
-    bevformer_evaluation,
-    bevformer_training,
-    bevfusion_evaluation,
-    bevfusion_training,
-    detection_2d_evaluation,
-    detection_2d_training,
-    sparsedrive_evaluation,
-    sparsedrive_training,
-    streampetr_evaluation,
-    streampetr_training,
 )
 
 IMAGES = ImageAugmentation(output_hw=(32, 64), scale_range=(0.8, 0.9), rotation_range_deg=(-3, 3))
-RECIPES: dict[str, tuple[Any, Callable[..., Any], Callable[..., Any], dict[str, Any]]] = {
-    "streampetr": (StreamPETRSettings(images=IMAGES), streampetr_training, streampetr_evaluation, {"split": 1}),
-    "sparsedrive": (
-        SparseDriveSettings(images=IMAGES, has_map=False, zero_ego_status=True),
-        sparsedrive_training,
-        sparsedrive_evaluation,
-        {"split": 1},
-    ),
-    "sparse4d": (
-        SparseDriveSettings.sparse4d(images=IMAGES),
-        sparsedrive_training,
-        sparsedrive_evaluation,
-        {"split": 1},
-    ),
-    "bevformer": (
-        BEVFormerSettings(queue_length=3, zero_can_bus=True),
-        bevformer_training,
-        bevformer_evaluation,
-        {},
-    ),
-    "bevfusion": (
-        BEVFusionSettings(images=IMAGES, num_sweeps=2, num_loaded_sweeps=3),
-        bevfusion_training,
-        bevfusion_evaluation,
-        {},
-    ),
-    "detection_2d": (Detection2DSettings(), detection_2d_training, detection_2d_evaluation, {}),
+RECIPES: dict[str, tuple[Recipe, Any]] = {
+    "streampetr": (STREAMPETR, StreamPETRSettings(images=IMAGES, split=1)),
+    "sparsedrive": (SPARSEDRIVE, SparseDriveSettings(images=IMAGES, has_map=False, zero_ego_status=True, split=1)),
+    "sparse4d": (SPARSEDRIVE, SparseDriveSettings.sparse4d(images=IMAGES, split=1)),
+    "bevformer": (BEVFORMER, BEVFormerSettings(queue_length=3, zero_can_bus=True)),
+    "bevfusion": (BEVFUSION, BEVFusionSettings(images=IMAGES, num_sweeps=2, num_loaded_sweeps=3)),
+    "detection_2d": (DETECTION_2D, Detection2DSettings()),
 }
 
 
@@ -68,13 +43,9 @@ def provider_of(root: Path, settings: Any, is_training: bool) -> NuScenesProvide
 
 def recipe_loader(root: Path, name: str, is_training: bool, **options: Any) -> DataLoader:
     """Make the loader of a recipe, for training with batches of two samples."""
-    settings, training, evaluation, arguments = RECIPES[name]
+    recipe, settings = RECIPES[name]
     provider = provider_of(root, settings, is_training)
-    if is_training:
-        loader: DataLoader = training(provider, 2, settings, **arguments, **options)
-    else:
-        loader = evaluation(provider, settings=settings, **options)
-    return loader
+    return recipe.loader(provider, 2 if is_training else 1, settings, is_training=is_training, **options)
 
 
 def pixels_of(name: str) -> GpuCase:

@@ -8,26 +8,21 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import file_path, listed, number
 from accvlab.dali_pipeline_framework.errors import FileError
 from accvlab.dali_pipeline_framework.extension import exact, nearest
 
 from .driving import poses
+from .driving.array_types import Array, Float32, Float64, Int64
 from .driving.arrow_files import poses_of_columns, read_columns, sizes_of_columns
-from .driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
-from .driving.driving_index import DrivingIndex, Float64, Int64, LidarColumns, cached_index
-from .driving.driving_provider import DrivingProvider
+from .driving.driving_fields import most_sweeps
+from .driving.driving_index import DrivingIndex, LidarColumns, cached_index
+from .driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from .driving.poses import Trajectory, half_period, require_ascending
 from .driving.scene_parts import Scene, SceneImages, SceneRecords, images_near, index_of_scenes
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 
 POSES = "city_SE3_egovehicle.feather"
 _POSE = dict.fromkeys(("qw", "qx", "qy", "qz", "tx_m", "ty_m", "tz_m"), "number")
@@ -117,7 +112,7 @@ class ArgoverseLog:
         return _times_in(self.folder / "sensors" / "lidar", ".feather")
 
     @cached_property
-    def annotations(self) -> dict[str, npt.NDArray[Any]] | None:
+    def annotations(self) -> dict[str, Array] | None:
         """Columns of the boxes; None where the log has none (the split ``test``)."""
         path = self.folder / "annotations.feather"
         if not path.exists():
@@ -216,7 +211,7 @@ def _scene(root: Path, log: ArgoverseLog, tolerance_s: float | None) -> Scene:
     )
 
 
-def _boxes(times: Int64, columns: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+def _boxes(times: Int64, columns: Mapping[str, Array]) -> dict[str, Array]:
     """Boxes at the times of frames; those at other times are left out."""
     frame = nearest(times, columns["timestamp_ns"], 0)
     rows = np.flatnonzero(frame >= 0)
@@ -253,15 +248,13 @@ class ArgoverseProvider(DrivingProvider):
         provider = ArgoverseProvider("/data/av2/sensor/train", cameras=["ring_front_center"], lidar=True)
     """
 
-    @with_driving_fields
+    @with_provider_settings
     def __init__(
         self,
         root: str | os.PathLike[str],
         *,
         tolerance_s: float | None = None,
-        scenes: Sequence[str] | None = None,
-        index_cache: str | os.PathLike[str] | None = None,
-        **fields: Unpack[DrivingFieldSettings],
+        **settings: Unpack[ProviderSettings],
     ) -> None:
         """Find the logs and open their index, which is made on first use.
 
@@ -269,10 +262,8 @@ class ArgoverseProvider(DrivingProvider):
             root: A log, a folder of logs, or one of splits.
             tolerance_s: How far the image of a camera may be from its frame; None for half the usual interval of
                 that camera.
-            scenes: Names of the logs, in the order wanted; None for all.
-            index_cache: Folder where indices are kept; None for ``$ACCVLAB_INDEX_CACHE``, or else
-                ``~/.cache/accvlab/driving``.
-            **fields: What the samples hold: settings of `DrivingFields`.
+            **settings: What the samples hold, see `DrivingFields`; ``scenes`` and ``index_cache``, see
+                `DrivingProvider`.
 
         Raises:
             FileError: There are no logs, or a file cannot be read or is not as it should be.
@@ -281,14 +272,15 @@ class ArgoverseProvider(DrivingProvider):
         top = Path(file_path(root, "root")).absolute()
         tolerance = None if tolerance_s is None else number(tolerance_s, "tolerance_s", at_least=0)
         logs = [ArgoverseLog(folder) for folder in find_logs(top)]
-        sweeps = most_sweeps(fields)
+        sweeps = most_sweeps(settings)
         sources = [source for log in logs for source in log.sources]
         key = {"reader": "argoverse 1", "root": str(top), "tolerance_s": tolerance, "most_sweeps": sweeps}
-        index = cached_index(lambda: make_index(top, logs, tolerance, sweeps), sources, key, index_cache)
-        super().__init__(index, top, scenes=scenes, **fields)
+        cache = settings.get("index_cache")
+        index = cached_index(lambda: make_index(top, logs, tolerance, sweeps), sources, key, cache)
+        super().__init__(index, top, **settings)
 
-    def _points(self, lidar: LidarColumns, record: int) -> npt.NDArray[np.float32]:
+    def _points(self, lidar: LidarColumns, record: int) -> Float32:
         path = self._storage.path(os.fsdecode(bytes(lidar.file[record])))
         names = self.point_columns
-        columns: dict[str, npt.NDArray[Any]] = read_columns(path, dict.fromkeys(names, "number"))
+        columns: dict[str, Array] = read_columns(path, dict.fromkeys(names, "number"))
         return np.stack([columns[name] for name in names], axis=-1).astype(np.float32)

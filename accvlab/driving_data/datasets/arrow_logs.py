@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import numpy as np
@@ -26,25 +26,15 @@ from accvlab.dali_pipeline_framework.checks import file_path, listed, shown
 from accvlab.dali_pipeline_framework.errors import FileError, MissingPackageError, SettingError, file_error
 from accvlab.dali_pipeline_framework.extension import StoragePath, checked_path, is_url, joined_url
 
+from .driving import driving_index as tables
 from .driving import poses
+from .driving.array_types import Array, Float32, Float64, Int64, UInt8
 from .driving.arrow_files import ArrowFile, import_pyarrow, require_memory
-from .driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
-from .driving.driving_index import (
-    CameraColumns,
-    DrivingIndex,
-    Float64,
-    Int64,
-    LidarColumns,
-    cached_index,
-    rows_from,
-)
-from .driving.driving_provider import DrivingProvider
+from .driving.driving_fields import most_sweeps
+from .driving.driving_index import DrivingIndex
+from .driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from .driving.poses import Trajectory, require_ascending
 from .driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes, moving_camera
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 
 SYNC = "sync"
 EGO = "ego_state_se3"
@@ -232,7 +222,7 @@ def static_pose(metadata: Mapping[str, Any], name: str, path: str) -> Float64:
     return pose_of(values)
 
 
-def intrinsic_matrix(camera: Mapping[str, Any], path: str) -> npt.NDArray[np.float64]:
+def intrinsic_matrix(camera: Mapping[str, Any], path: str) -> Float64:
     """Matrix of a camera by its metadata, ``(3, 3)``, camera coordinates to pixels times depth.
 
     Of a pinhole camera, as it is; distortion is not contained. Of fisheye cameras (``fisheye_mei``, ``ftheta``),
@@ -287,7 +277,7 @@ def point_columns_of(file: ArrowFile, column: str) -> tuple[str, ...]:
     return _PLACE
 
 
-def read_points(file: ArrowFile, column: str, row: int, names: Sequence[str]) -> npt.NDArray[np.float32]:
+def read_points(file: ArrowFile, column: str, row: int, names: Sequence[str]) -> Float32:
     """Read the points of a record, ``(P, K)`` float32; ``(0, K)`` where there are none.
 
     Raises:
@@ -315,7 +305,7 @@ def read_points(file: ArrowFile, column: str, row: int, names: Sequence[str]) ->
     return points
 
 
-def _batch(file: ArrowFile, row: int, content: npt.NDArray[np.uint8]) -> tuple[Any, list[str]]:
+def _batch(file: ArrowFile, row: int, content: UInt8) -> tuple[Any, list[str]]:
     arrow = import_pyarrow(file.path)
     if content[:4].tobytes() != _STREAM:
         raise FileError(
@@ -510,7 +500,7 @@ def _label_names(log: LogFiles, settings: ArrowLogSettings) -> Sequence[str]:
     return names
 
 
-def _boxes(log: LogFiles, settings: ArrowLogSettings, number_of: dict[str, int]) -> dict[str, npt.NDArray[Any]]:
+def _boxes(log: LogFiles, settings: ArrowLogSettings, number_of: dict[str, int]) -> dict[str, Array]:
     """Columns of the boxes; ``number_of`` the categories is completed."""
     label_names = _label_names(log, settings)
     numbers = np.array([number_of.setdefault(name, len(number_of)) for name in label_names], np.int32)
@@ -530,7 +520,7 @@ def _boxes(log: LogFiles, settings: ArrowLogSettings, number_of: dict[str, int])
         flat[name] = column.values
     frames = np.flatnonzero(rows >= 0)
     first, counts = offsets[rows[frames]], np.diff(offsets)[rows[frames]]
-    frame, taken = np.repeat(frames, counts), rows_from(first, counts)
+    frame, taken = np.repeat(frames, counts), tables.rows_from(first, counts)
     labels = np.asarray(flat["label"].fill_null(len(numbers)).to_numpy(), np.int64)[taken]
     if len(labels) and labels.max() >= len(numbers):
         what = f"The column '{BOXES}.label' of {path!r} has the label {labels.max()}"
@@ -581,7 +571,7 @@ class ArrowLogProvider(DrivingProvider):
         provider = ArrowLogProvider("/data/123d/logs/nuscenes_train", sensor_root="/data/nuscenes", lidar=True)
     """
 
-    @with_driving_fields
+    @with_provider_settings
     def __init__(
         self,
         logs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -589,10 +579,8 @@ class ArrowLogProvider(DrivingProvider):
         sensor_root: StoragePath | Mapping[str, StoragePath] | None = None,
         lidar_sensor: str | None = None,
         label_names: Mapping[str, Sequence[str]] | None = None,
-        scenes: Sequence[str] | None = None,
-        index_cache: str | os.PathLike[str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        **fields: Unpack[DrivingFieldSettings],
+        **settings: Unpack[ProviderSettings],
     ) -> None:
         """Find the logs and open their index, which is made on first use.
 
@@ -603,11 +591,9 @@ class ArrowLogProvider(DrivingProvider):
             lidar_sensor: Name of the lidar, e.g. ``"lidar_top"``; None for the merged one, or else the first.
             label_names: Names of the labels of boxes, in the order of their numbers, for classes of labels that
                 are not those of py123d, by name of the class.
-            scenes: Names of the scenes, in the order wanted; None for all.
-            index_cache: Folder where indices are kept; None for ``$ACCVLAB_INDEX_CACHE``, or else
-                ``~/.cache/accvlab/driving``.
             storage_options: Arguments of the remote file system of ``sensor_root``.
-            **fields: What the samples hold: settings of `DrivingFields`.
+            **settings: What the samples hold, see `DrivingFields`; ``scenes`` and ``index_cache``, see
+                `DrivingProvider`.
 
         Raises:
             FileError: There are no logs, or a file cannot be read or is not as it should be.
@@ -615,17 +601,17 @@ class ArrowLogProvider(DrivingProvider):
         """
         given = [logs] if isinstance(logs, str | os.PathLike) else list(logs)
         folders = [folder for each in given for folder in find_logs(file_path(each, "logs"))]
-        settings = ArrowLogSettings(
+        of_logs = ArrowLogSettings(
             sensor_roots=_sensor_roots(sensor_root),
             label_names={name: list(names) for name, names in (label_names or {}).items()},
             lidar_sensor=lidar_sensor,
-            most_sweeps=most_sweeps(fields),
+            most_sweeps=most_sweeps(settings),
         )
         sources = [source for folder in folders for source in LogFiles(folder).sources]
-        key = {"reader": "arrow_logs 1", "folders": folders, **attrs.asdict(settings)}
-        index = cached_index(lambda: make_index(folders, settings), sources, key, index_cache)
-        self._index_cache = index_cache
-        super().__init__(index, os.path.sep, scenes=scenes, storage_options=storage_options, **fields)
+        key = {"reader": "arrow_logs 1", "folders": folders, **attrs.asdict(of_logs)}
+        cache = settings.get("index_cache")
+        index = tables.cached_index(lambda: make_index(folders, of_logs), sources, key, cache)
+        super().__init__(index, os.path.sep, storage_options=storage_options, **settings)
         self._is_video  # noqa: B018 - refuses cameras of two forms
 
     @cached_property
@@ -652,7 +638,7 @@ class ArrowLogProvider(DrivingProvider):
             raise SettingError(f"{rule}: {advice}. There are: {listed(kinds)}.")
         return bool(of_video.any())
 
-    def _image(self, cameras: CameraColumns, frame: int, camera: int) -> Any:
+    def _image(self, cameras: tables.CameraColumns, frame: int, camera: int) -> Any:
         row = -1 if cameras.row is None else int(cameras.row[frame, camera])
         if row < 0:
             return super()._image(cameras, frame, camera)
@@ -662,7 +648,7 @@ class ArrowLogProvider(DrivingProvider):
             raise FileError(f"The image in row {row} of {path!r} is empty.")
         return content
 
-    def _points(self, lidar: LidarColumns, record: int) -> npt.NDArray[np.float32]:
+    def _points(self, lidar: tables.LidarColumns, record: int) -> Float32:
         path = os.fsdecode(bytes(lidar.file[record]))
         column = f"{os.path.basename(path).removesuffix('.arrow')}.data"
         row = record if lidar.row is None else int(lidar.row[record])

@@ -8,28 +8,24 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
-from accvlab.dali_pipeline_framework.checks import file_path, flag, listed
+from accvlab.dali_pipeline_framework.checks import file_path, flag, listed, shown
 from accvlab.dali_pipeline_framework.errors import FileError, file_error
 from accvlab.dali_pipeline_framework.extension import read_table
 
 from .driving import poses
-from .driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
-from .driving.driving_index import Box2dColumns, DrivingIndex, Float64, cached_index, first_column, numbers_column
-from .driving.driving_provider import DrivingProvider
+from .driving.array_types import Array, Float64
+from .driving.driving_fields import most_sweeps
+from .driving.driving_index import Box2dColumns, DrivingIndex, cached_index, first_column, numbers_column
+from .driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from .driving.poses import require_ascending
 from .driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 
 _NUMBERED = re.compile(r"(\d+)\.(?:png|jpe?g|bin)", re.IGNORECASE)
 
@@ -47,6 +43,13 @@ def read_text(path: Path) -> str:
         raise file_error(f"The file {str(path)!r} cannot be read", reason) from error
 
 
+def _lines(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Lines that are not empty: where each is, for errors, and its words."""
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        if line.strip():
+            yield f"Line {number} of {str(path)!r}", line.split()
+
+
 def read_rows(path: Path, num_columns: int, what: str, last: int = -1) -> Float64:
     """Read a file of numbers, ``(n, num_columns)``; empty lines are left out.
 
@@ -55,26 +58,24 @@ def read_rows(path: Path, num_columns: int, what: str, last: int = -1) -> Float6
             ``last`` frame.
     """
     rows = []
-    for number, line in enumerate(read_text(path).splitlines(), 1):
-        if line.strip():
-            try:
-                row = [float(word) for word in line.split()]
-                if len(row) != num_columns or not np.isfinite(row).all():
-                    raise ValueError
-            except ValueError:
-                rule = f"Each line of {str(path)!r} must have {num_columns} numbers ({what})"
-                raise FileError(f"{rule}, line {number} is {line[:80]!r}.") from None
-            rows.append(row)
+    for where, words in _lines(path):
+        try:
+            row = [float(word) for word in words]
+            if len(row) != num_columns or not np.isfinite(row).all():
+                raise ValueError
+        except ValueError:
+            rule = f"{where} must have {num_columns} numbers ({what})"
+            raise FileError(f"{rule}, got {shown(' '.join(words))}.") from None
+        rows.append(row)
     if last >= len(rows):
         raise FileError(f"{str(path)!r} has {len(rows)} lines, but the sequence has a frame {last}.")
     return np.array(rows, np.float64).reshape(-1, num_columns)
 
 
-def numbered_files(folder: Path) -> dict[int, str]:
+def numbered_files(root: Path, folder: str) -> dict[int, str]:
     """Names of the images or points in a folder by their numbers, in order; empty where there is no folder."""
-    if not folder.is_dir():
-        return {}
-    found = {int(match[1]): name for name in os.listdir(folder) if (match := _NUMBERED.fullmatch(name))}
+    names = os.listdir(root / folder) if (root / folder).is_dir() else []
+    found = {int(match[1]): f"{folder}/{name}" for name in names if (match := _NUMBERED.fullmatch(name))}
     return dict(sorted(found.items()))
 
 
@@ -94,14 +95,11 @@ class Calibration:
     def read(cls, path: Path) -> Calibration:
         """Read a file of lines ``name: numbers``; the colon may be missing."""
         matrices = {}
-        for number, line in enumerate(read_text(path).splitlines(), 1):
-            name, _, rest = line.strip().partition(" ")
-            if name:
-                try:
-                    matrices[name.rstrip(":")] = np.array([float(word) for word in rest.split()])
-                except ValueError:
-                    where = f"Line {number} of {str(path)!r}"
-                    raise FileError(f"{where} must hold numbers, got {line[:80]!r}.") from None
+        for where, (name, *numbers) in _lines(path):
+            try:
+                matrices[name.rstrip(":")] = np.array([float(number) for number in numbers])
+            except ValueError:
+                raise FileError(f"{where} must hold numbers, got {shown(' '.join(numbers))}.") from None
         return cls(path, matrices)
 
     def _matrix(self, shape: tuple[int, int], *names: str) -> Float64:
@@ -146,80 +144,80 @@ class Calibration:
 POINT_COLUMNS = ("x", "y", "z", "reflectance")
 
 
-def frame_numbers(root: Path, image_folders: Mapping[str, str], points_folder: str) -> list[int]:
-    """Numbers of the frames of a sequence: those of its images and points.
-
-    Raises:
-        FileError: There are none.
-    """
-    folders = [*image_folders.values(), points_folder]
-    numbers = sorted({number for folder in folders for number in numbered_files(root / folder)})
-    if not numbers:
-        what = "images (000000.png) or points (000000.bin)"
-        raise FileError(f"There are no {what} in {listed(folders)} of {str(root)!r}.")
-    return numbers
+_POINTS = "velodyne"
 
 
-def make_scene(
-    root: Path,
-    name: str,
-    numbers: Sequence[int],
-    calibration: Calibration,
-    *,
-    image_folders: Mapping[str, str],
-    points_folder: str,
-    time: Float64,
-    world_from_ego: Float64,
-    ego_from_base: Float64,
-    rectified_from_base: Float64,
-) -> Scene:
-    """Put the n frames of a sequence together.
+class SequenceFiles:
+    """The images and points of a sequence.
 
-    Args:
-        root: What the folders are relative to.
+    Attributes:
         name: Its name.
-        numbers: Number of each frame in the names of files.
-        calibration: Of its cameras.
-        image_folders: Folder of each camera, by name.
-        points_folder: Folder of the points.
-        time: ``(n,)`` seconds.
-        world_from_ego: ``(n, 3, 4)``.
-        ego_from_base: ``(3, 4)``, the lidar on the vehicle.
-        rectified_from_base: ``(3, 4)``, the lidar in coordinates of the rectified cameras.
+        files: Names of the files of each sensor, relative to the root, by their numbers.
+        numbers: Numbers of the frames: those of all sensors.
     """
-    images = {}
-    for camera, folder in image_folders.items():
-        files = numbered_files(root / folder)
-        has = np.flatnonzero([number in files for number in numbers])
-        intrinsics, camera_from_rectified = calibration.camera(int(camera[-1]))
-        camera_from_base = poses.joined(camera_from_rectified, rectified_from_base)
-        images[camera] = SceneImages(
-            frames=has,
-            file=[f"{folder}/{files[numbers[frame]]}" for frame in has.tolist()],
-            time=time[has],
-            intrinsics=intrinsics,
-            camera_from_base=camera_from_base,
-            ego_from_camera=poses.joined(ego_from_base, poses.inverse(camera_from_base)),
+
+    def __init__(self, root: Path, name: str, folder: str, cameras: Sequence[str]) -> None:
+        """Find the files; ``folder`` is that of a sensor: ``"sequences/00/{}"``.
+
+        Raises:
+            FileError: There are none.
+        """
+        self.name = name
+        folders = {sensor: folder.format(sensor) for sensor in (*cameras, _POINTS)}
+        self.files = {sensor: numbered_files(root, name) for sensor, name in folders.items()}
+        self.numbers = sorted({number for files in self.files.values() for number in files})
+        if not self.numbers:
+            what = "images (000000.png) or points (000000.bin)"
+            raise FileError(f"There are no {what} in {listed(folders.values())} of {str(root)!r}.")
+
+    def scene(
+        self,
+        calibration: Calibration,
+        *,
+        time: Float64,
+        world_from_ego: Float64,
+        ego_from_base: Float64,
+        rectified_from_base: Float64,
+    ) -> Scene:
+        """Put the n frames together.
+
+        Args:
+            calibration: Of the cameras.
+            time: ``(n,)`` seconds.
+            world_from_ego: ``(n, 3, 4)``.
+            ego_from_base: ``(3, 4)``, the lidar on the vehicle.
+            rectified_from_base: ``(3, 4)``, the lidar in coordinates of the rectified cameras.
+        """
+        images, is_there = {}, {name: np.isin(self.numbers, [*files]) for name, files in self.files.items()}
+        has_points = is_there.pop(_POINTS)
+        for camera, has in is_there.items():
+            intrinsics, camera_from_rectified = calibration.camera(int(camera[-1]))
+            camera_from_base = poses.joined(camera_from_rectified, rectified_from_base)
+            images[camera] = SceneImages(
+                frames=np.flatnonzero(has),
+                file=[*self.files[camera].values()],
+                time=time[has],
+                intrinsics=intrinsics,
+                camera_from_base=camera_from_base,
+                ego_from_camera=poses.joined(ego_from_base, poses.inverse(camera_from_base)),
+            )
+        num_before = np.cumsum(has_points) - has_points
+        lidar = SceneRecords(
+            file=[*self.files[_POINTS].values()],
+            time=time[has_points],
+            world_from_lidar=poses.joined(world_from_ego, ego_from_base)[has_points],
+            of_frame=np.where(has_points, num_before, -1),
+            num_before=num_before,
         )
-    clouds = numbered_files(root / points_folder)
-    has_points = np.array([number in clouds for number in numbers])
-    num_before = np.cumsum(has_points) - has_points
-    lidar = SceneRecords(
-        file=[f"{points_folder}/{clouds[number]}" for number in numbers if number in clouds],
-        time=time[has_points],
-        world_from_lidar=poses.joined(world_from_ego, ego_from_base)[has_points],
-        of_frame=np.where(has_points, num_before, -1),
-        num_before=num_before,
-    )
-    return Scene(
-        name=name,
-        token=[f"{name}/{number:06d}" for number in numbers],
-        time=time,
-        world_from_ego=world_from_ego,
-        ego_from_base=ego_from_base,
-        images=images,
-        lidar=lidar if has_points.any() else None,
-    )
+        return Scene(
+            name=self.name,
+            token=[f"{self.name}/{number:06d}" for number in self.numbers],
+            time=time,
+            world_from_ego=world_from_ego,
+            ego_from_base=ego_from_base,
+            images=images,
+            lidar=lidar if has_points.any() else None,
+        )
 
 
 _ODOMETRY_CAMERAS = ("image_0", "image_1", "image_2", "image_3")
@@ -243,23 +241,14 @@ class KittiOdometryProvider(DrivingProvider):
         provider = KittiOdometryProvider("/data/kitti/dataset", cameras=["image_2", "image_3"], lidar=True)
     """
 
-    @with_driving_fields
-    def __init__(
-        self,
-        root: str | os.PathLike[str],
-        *,
-        scenes: Sequence[str] | None = None,
-        index_cache: str | os.PathLike[str] | None = None,
-        **fields: Unpack[DrivingFieldSettings],
-    ) -> None:
+    @with_provider_settings
+    def __init__(self, root: str | os.PathLike[str], **settings: Unpack[ProviderSettings]) -> None:
         """Find the sequences and open their index, which is made on first use.
 
         Args:
             root: The folder with ``sequences`` and ``poses``.
-            scenes: Names of the sequences, in the order wanted; None for all.
-            index_cache: Folder where indices are kept; None for ``$ACCVLAB_INDEX_CACHE``, or else
-                ``~/.cache/accvlab/driving``.
-            **fields: What the samples hold: settings of `DrivingFields`.
+            **settings: What the samples hold, see `DrivingFields`; ``scenes`` and ``index_cache``, see
+                `DrivingProvider`.
 
         Raises:
             FileError: There are no sequences with poses, or a file cannot be read or is not as it should be.
@@ -271,15 +260,15 @@ class KittiOdometryProvider(DrivingProvider):
         if not names:
             rule = "both a folder in 'sequences' and a file in 'poses'"
             raise FileError(f"There is no sequence in {str(top)!r} that has {rule}.")
-        sweeps = most_sweeps(fields)
+        sweeps = most_sweeps(settings)
         sources = [top / "poses" / f"{name}.txt" for name in names]
         for name in names:
             folder = top / "sequences" / name
-            parts = [folder / part for part in (*_ODOMETRY_CAMERAS, "velodyne") if (folder / part).is_dir()]
+            parts = [folder / part for part in (*_ODOMETRY_CAMERAS, _POINTS) if (folder / part).is_dir()]
             sources += [folder / "calib.txt", folder / "times.txt", *parts]
         key = {"reader": "kitti odometry 1", "most_sweeps": sweeps}
-        index = cached_index(lambda: odometry_index(top, names, sweeps), sources, key, index_cache)
-        super().__init__(index, top, scenes=scenes, **fields)
+        index = cached_index(lambda: odometry_index(top, names, sweeps), sources, key, settings.get("index_cache"))
+        super().__init__(index, top, **settings)
 
 
 def odometry_index(root: Path, names: Sequence[str], most_sweeps: int) -> DrivingIndex:
@@ -298,22 +287,18 @@ def odometry_index(root: Path, names: Sequence[str], most_sweeps: int) -> Drivin
 
 def _odometry_scene(root: Path, name: str, cameras: Sequence[str]) -> Scene:
     folder = root / "sequences" / name
-    calibration = Calibration.read(folder / "calib.txt")
-    image_folders = {camera: f"sequences/{name}/{camera}" for camera in cameras}
-    numbers = frame_numbers(root, image_folders, f"sequences/{name}/velodyne")
-    time = read_rows(folder / "times.txt", 1, "seconds", numbers[-1])[:, 0]
+    calibration, files = (
+        Calibration.read(folder / "calib.txt"),
+        SequenceFiles(root, name, f"sequences/{name}/{{}}", cameras),
+    )
+    chosen = np.array(files.numbers)
+    time = read_rows(folder / "times.txt", 1, "seconds", chosen[-1])[:, 0]
     require_ascending(time, f"The file {str(folder / 'times.txt')!r}", strictly=True)
-    of_camera_0 = read_rows(root / "poses" / f"{name}.txt", 12, "a 3 x 4 matrix", numbers[-1]).reshape(-1, 3, 4)
+    of_camera_0 = read_rows(root / "poses" / f"{name}.txt", 12, "a 3 x 4 matrix", chosen[-1]).reshape(-1, 3, 4)
     camera_0_from_base = calibration.pose("Tr", "Tr_velo_to_cam", "Tr_velo_cam")
     world_from_ego = poses.joined(poses.joined(poses.inverse(camera_0_from_base), of_camera_0), camera_0_from_base)
-    chosen = np.array(numbers)
-    return make_scene(
-        root,
-        name,
-        numbers,
+    return files.scene(
         calibration,
-        image_folders=image_folders,
-        points_folder=f"sequences/{name}/velodyne",
         time=time[chosen],
         world_from_ego=world_from_ego[chosen],
         ego_from_base=np.eye(3, 4),
@@ -358,14 +343,11 @@ def read_labels(path: Path, numbers: Sequence[int]) -> list[Label]:
     """
     place_of = {number: place for place, number in enumerate(numbers)}
     labels = []
-    for line_number, line in enumerate(read_text(path).splitlines(), 1):
-        if not line.strip():
-            continue
-        where = f"Line {line_number} of {str(path)!r}"
+    for where, words in _lines(path):
         try:
-            label = _label(line.split())
+            label = _label(words)
         except ValueError as error:
-            raise FileError(f"{where} is no label: {error}. It is {line[:120]!r}.") from None
+            raise FileError(f"{where} is no label: {error}. It is {shown(' '.join(words))}.") from None
         if label.frame not in place_of:
             there = f"{numbers[0]} to {numbers[-1]}"
             what = f"{where} is of frame {label.frame}, which the sequence does not have"
@@ -391,7 +373,7 @@ def _values(labels: Sequence[Label]) -> Float64:
     return np.array([label.values for label in labels], np.float64).reshape(-1, 14)
 
 
-def box_columns(labels: Sequence[Label], base_from_rectified: Float64) -> dict[str, npt.NDArray[Any]]:
+def box_columns(labels: Sequence[Label], base_from_rectified: Float64) -> dict[str, Array]:
     """Make the columns of the boxes of a sequence, see `Scene`."""
     labels = [label for label in labels if label.category != DONT_CARE]
     values = _values(labels)
@@ -469,15 +451,13 @@ class KittiTrackingProvider(DrivingProvider):
         lidar=True)
     """
 
-    @with_driving_fields
+    @with_provider_settings
     def __init__(
         self,
         root: str | os.PathLike[str],
         *,
         with_poses: bool = True,
-        scenes: Sequence[str] | None = None,
-        index_cache: str | os.PathLike[str] | None = None,
-        **fields: Unpack[DrivingFieldSettings],
+        **settings: Unpack[ProviderSettings],
     ) -> None:
         """Find the sequences and open their index, which is made on first use.
 
@@ -485,10 +465,8 @@ class KittiTrackingProvider(DrivingProvider):
             root: The folder with ``calib``.
             with_poses: Whether there are poses of the vehicle (``oxts``). If not, the vehicle stays at the origin:
                 futures and earlier points are then of no use.
-            scenes: Names of the sequences, in the order wanted; None for all.
-            index_cache: Folder where indices are kept; None for ``$ACCVLAB_INDEX_CACHE``, or else
-                ``~/.cache/accvlab/driving``.
-            **fields: What the samples hold: settings of `DrivingFields`.
+            **settings: What the samples hold, see `DrivingFields`; ``scenes`` and ``index_cache``, see
+                `DrivingProvider`.
 
         Raises:
             FileError: There are no sequences, or a file cannot be read or is not as it should be.
@@ -499,16 +477,17 @@ class KittiTrackingProvider(DrivingProvider):
         names = sorted(path.stem for path in (top / "calib").glob("*.txt"))
         if not names:
             raise FileError(f"There is no sequence in {str(top)!r}: no file in its folder 'calib'.")
-        sweeps = most_sweeps(fields)
+        sweeps = most_sweeps(settings)
         sources = []
         for name in names:
             sources += [top / "calib" / f"{name}.txt"] + [top / "oxts" / f"{name}.txt"] * with_poses
-            found = [top / part / name for part in (*_TRACKING_CAMERAS, "velodyne")]
+            found = [top / part / name for part in (*_TRACKING_CAMERAS, _POINTS)]
             labels = top / "label_02" / f"{name}.txt"
             sources += [path for path in (*found, labels) if path.exists()]
         key = {"reader": "kitti tracking 1", "most_sweeps": sweeps, "with_poses": with_poses}
-        index = cached_index(lambda: tracking_index(top, names, with_poses, sweeps), sources, key, index_cache)
-        super().__init__(index, top, scenes=scenes, **fields)
+        cache = settings.get("index_cache")
+        index = cached_index(lambda: tracking_index(top, names, with_poses, sweeps), sources, key, cache)
+        super().__init__(index, top, **settings)
 
 
 def tracking_index(root: Path, names: Sequence[str], with_poses: bool, most_sweeps: int) -> DrivingIndex:
@@ -522,20 +501,15 @@ def tracking_index(root: Path, names: Sequence[str], with_poses: bool, most_swee
             calibration.rotation("R_rect", "R0_rect", "R_rect_00"),
             calibration.pose("Tr_velo_cam", "Tr_velo_to_cam"),
         )
-        image_folders = {camera: f"{camera}/{name}" for camera in cameras}
-        numbers = frame_numbers(root, image_folders, f"velodyne/{name}")
+        files = SequenceFiles(root, name, f"{{}}/{name}", cameras)
+        numbers = files.numbers
         world_from_ego = poses.identity(len(numbers))
         if with_poses:
             oxts = root / "oxts" / f"{name}.txt"
             records = read_rows(oxts, 30, "a record of the GPS and the IMU", numbers[-1])
             world_from_ego = pose_of_oxts(records)[np.array(numbers)]
-        scene = make_scene(
-            root,
-            name,
-            numbers,
+        scene = files.scene(
             calibration,
-            image_folders=image_folders,
-            points_folder=f"velodyne/{name}",
             time=np.array(numbers) * _PERIOD_S,
             world_from_ego=world_from_ego,
             ego_from_base=poses.inverse(calibration.pose("Tr_imu_velo", "Tr_imu_to_velo")),
@@ -562,7 +536,7 @@ def tracking_index(root: Path, names: Sequence[str], with_poses: bool, most_swee
     return attrs.evolve(index, boxes_2d=boxes_2d_of(index, labels))
 
 
-def pose_of_oxts(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def pose_of_oxts(rows: Float64) -> Float64:
     """Poses of records ``(n, 30)`` of latitude, longitude, altitude, roll, pitch, yaw, ..., as KITTI's devkit
     does.
 

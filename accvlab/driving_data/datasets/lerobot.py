@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,17 +18,13 @@ from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.extension import nearest, parse_json, read_table
 
 from .driving import poses
+from .driving.array_types import Array, Float64, Int64
 from .driving.arrow_files import read_columns, refused
-from .driving.driving_fields import DrivingFieldSettings, with_driving_fields
-from .driving.driving_index import DrivingIndex, Float64, Int64, cache_folder, cached_index
-from .driving.driving_provider import DrivingProvider
+from .driving.driving_index import DrivingIndex, cache_folder, cached_index
+from .driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from .driving.poses import half_period, require_ascending
 from .driving.scene_parts import Scene, SceneImages, index_of_scenes
 from .driving.video_frames import VideoFrames
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 
 _IMAGES = "observation.images."
 _BRACES = re.compile(r"\{[^{}]*\}?")
@@ -81,7 +77,7 @@ class LeRobotFiles:
         return found
 
     @cached_property
-    def episodes(self) -> dict[str, npt.NDArray[Any]]:
+    def episodes(self) -> dict[str, Array]:
         """Columns of the episodes, by their number."""
         kinds = dict.fromkeys(("episode_index", "length", "data/chunk_index", "data/file_index"), "whole")
         for video in (f"videos/{feature}" for feature in self.video_features.values()):
@@ -136,7 +132,7 @@ def make_index(
     if pose_feature is not None:
         rule = f"`pose_feature` is {pose_feature!r}, which is no feature."
         _require_known(rule, pose_feature, list(files.info["features"]))
-    tables: dict[str, dict[str, npt.NDArray[Any]]] = {}
+    tables: dict[str, dict[str, Array]] = {}
     scenes = []
     for row, number in enumerate(files.episodes["episode_index"]):
         data = _data_of(files, row, pose_feature, tables)
@@ -167,8 +163,8 @@ def _require_known(rule: str, name: str, known: Sequence[str]) -> None:
 
 
 def _data_of(
-    files: LeRobotFiles, row: int, pose_feature: str | None, tables: dict[str, dict[str, npt.NDArray[Any]]]
-) -> dict[str, npt.NDArray[Any]]:
+    files: LeRobotFiles, row: int, pose_feature: str | None, tables: dict[str, dict[str, Array]]
+) -> dict[str, Array]:
     """Rows of an episode; tables that were read are kept for the next."""
     number, length = int(files.episodes["episode_index"][row]), files.episodes["length"][row]
     name = files.file_of(row)
@@ -239,16 +235,14 @@ class LeRobotProvider(DrivingProvider):
         provider = LeRobotProvider("/data/lerobot/drives", pose_feature="observation.state.pose")
     """
 
-    @with_driving_fields
+    @with_provider_settings
     def __init__(
         self,
         root: str | os.PathLike[str],
         *,
         pose_feature: str | None = None,
         calibration: Mapping[str, tuple[npt.ArrayLike, npt.ArrayLike]] | None = None,
-        scenes: Sequence[str] | None = None,
-        index_cache: str | os.PathLike[str] | None = None,
-        **fields: Unpack[DrivingFieldSettings],
+        **settings: Unpack[ProviderSettings],
     ) -> None:
         """Read the tables and open the index, which is made on first use.
 
@@ -257,10 +251,8 @@ class LeRobotProvider(DrivingProvider):
             pose_feature: Feature with the pose of the vehicle in the world: ``x, y, z, qw, qx, qy, qz``.
             calibration: By camera: intrinsics ``(3, 3)``, and the place of the camera on the vehicle,
                 ``ego_from_camera`` ``(4, 4)``.
-            scenes: Names of the episodes, in the order wanted; None for all.
-            index_cache: Folder where indices are kept, also of the videos; None for ``$ACCVLAB_INDEX_CACHE``, or
-                else ``~/.cache/accvlab/driving``.
-            **fields: What the samples hold: settings of `DrivingFields`.
+            **settings: What the samples hold, see `DrivingFields`; ``scenes`` and ``index_cache``, see
+                `DrivingProvider`.
 
         Raises:
             FileError: A file cannot be read or is not as it should be.
@@ -270,14 +262,14 @@ class LeRobotProvider(DrivingProvider):
         if pose_feature is not None:
             text(pose_feature, "pose_feature")
         calibrations = _calibrations(calibration or {})
-        videos = VideoFrames(cache_folder(index_cache) / "videos")
+        cache = settings.get("index_cache")
+        videos = VideoFrames(cache_folder(cache) / "videos")
         key: dict[str, Any] = {"reader": "lerobot 1", "root": str(files.root), "pose_feature": pose_feature}
         key["calibration"] = {camera: [each.tolist() for each in pair] for camera, pair in calibrations.items()}
         index = cached_index(
-            lambda: make_index(files, videos, pose_feature, calibrations), files.sources, key, index_cache
+            lambda: make_index(files, videos, pose_feature, calibrations), files.sources, key, cache
         )
-        self._index_cache = index_cache
-        super().__init__(index, files.root, scenes=scenes, **fields)
+        super().__init__(index, files.root, **settings)
 
 
 def _calibrations(given: Mapping[str, tuple[npt.ArrayLike, npt.ArrayLike]]) -> dict[str, tuple[Float64, Float64]]:

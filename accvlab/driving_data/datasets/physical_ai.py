@@ -8,26 +8,22 @@ import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, file_path, listed, text, whole_number
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.extension import nearest
 
 from .driving import poses
+from .driving.array_types import Array, Float64, Int64
 from .driving.arrow_files import poses_of_columns, read_columns, sizes_of_columns
-from .driving.driving_fields import DrivingFieldSettings, with_driving_fields
-from .driving.driving_index import DrivingIndex, Float64, Int64, cached_index
-from .driving.driving_provider import DrivingProvider
+from .driving.driving_index import DrivingIndex, cached_index
+from .driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from .driving.poses import Trajectory, half_period, require_ascending
 from .driving.scene_parts import Scene, SceneImages, images_near, index_of_scenes
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 @attrs.frozen(kw_only=True)
@@ -146,7 +142,7 @@ class ClipFiles:
             raise FileError(f"The file {str(path)!r} has no poses.")
         return Trajectory(columns["timestamp"], poses_of_columns(columns, path, [*_POSE]))
 
-    def obstacles(self) -> dict[str, npt.NDArray[Any]] | None:
+    def obstacles(self) -> dict[str, Array] | None:
         """Columns of the boxes, each in the vehicle at its own time; None where there are none."""
         path = self.path("obstacles")
         if not path.exists():
@@ -207,7 +203,7 @@ class ClipCalibration:
         return matrix, poses_of_columns(place, outside, [*_POSE])[0], lens
 
 
-def rows_of_frames(columns: dict[str, npt.NDArray[Any]], frame_times: Int64) -> tuple[Int64, Int64]:
+def rows_of_frames(columns: dict[str, Array], frame_times: Int64) -> tuple[Int64, Int64]:
     """Which box of each track is the nearest in time to each frame: frames and rows, ``(n,)`` each."""
     frames, rows = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for track in np.unique(columns["track_id"]):
@@ -246,7 +242,7 @@ class PhysicalAiProvider(DrivingProvider):
         provider = PhysicalAiProvider("/data/physical_ai_av", cameras=["camera_front_wide_120fov"], stride=3)
     """
 
-    @with_driving_fields
+    @with_provider_settings
     def __init__(
         self,
         root: str | os.PathLike[str],
@@ -254,9 +250,7 @@ class PhysicalAiProvider(DrivingProvider):
         reference_camera: str | None = None,
         stride: int = 1,
         layout: ClipLayout | None = None,
-        scenes: Sequence[str] | None = None,
-        index_cache: str | os.PathLike[str] | None = None,
-        **fields: Unpack[DrivingFieldSettings],
+        **settings: Unpack[ProviderSettings],
     ) -> None:
         """Find the clips and open their index, which is made on first use.
 
@@ -266,10 +260,8 @@ class PhysicalAiProvider(DrivingProvider):
                 first.
             stride: Every how many-th frame is a sample.
             layout: Where the files lie; None for where they were published.
-            scenes: Names of the clips, in the order wanted; None for all.
-            index_cache: Folder where indices are kept, also of the videos; None for ``$ACCVLAB_INDEX_CACHE``, or
-                else ``~/.cache/accvlab/driving``.
-            **fields: What the samples hold: settings of `DrivingFields`.
+            **settings: What the samples hold, see `DrivingFields`; ``scenes`` and ``index_cache``, see
+                `DrivingProvider`.
 
         Raises:
             FileError: There are no clips, or a file cannot be read or is not as it should be.
@@ -292,10 +284,12 @@ class PhysicalAiProvider(DrivingProvider):
         key = {"reader": "physical ai 1", "reference": reference, "stride": stride, "root": str(top)}
         key |= {"clips": [[clip.name, clip.cameras] for clip in clips], **attrs.asdict(layout)}
         index = cached_index(
-            lambda: make_index(clips, calibration, names, reference, stride), sorted(sources), key, index_cache
+            lambda: make_index(clips, calibration, names, reference, stride),
+            sorted(sources),
+            key,
+            settings.get("index_cache"),
         )
-        self._index_cache = index_cache
-        super().__init__(index, top, scenes=scenes, **fields)
+        super().__init__(index, top, **settings)
 
 
 def make_index(
@@ -353,7 +347,7 @@ def _scene(
 
 def _boxes(
     clip: ClipFiles, ego: Trajectory, frame_times: Int64, world_from_ego: Float64
-) -> dict[str, npt.NDArray[Any]] | None:
+) -> dict[str, Array] | None:
     columns = clip.obstacles()
     if columns is None:
         return None

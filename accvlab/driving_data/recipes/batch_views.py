@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import index_in, number_list
 from accvlab.dali_pipeline_framework.errors import SettingError
 
+from ..datasets.driving.array_types import Array, UInt8
 from ..viewing.scene_views import CameraView, SceneView, bearing_of
 from .bevformer import BEVFormerSettings
 from .bevfusion import BEVFusionSettings
@@ -20,7 +20,6 @@ from .recipe_parts import LAYOUTS
 from .sparsedrive import SparseDriveSettings
 from .streampetr import StreamPETRSettings
 
-Array = npt.NDArray[Any]
 Settings = StreamPETRSettings | SparseDriveSettings | BEVFormerSettings | BEVFusionSettings | Detection2DSettings
 
 
@@ -156,6 +155,6 @@ def _array(value: Any) -> Array:
     return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
 
 
-def _picture(image: Array, settings: Settings) -> npt.NDArray[np.uint8]:
+def _picture(image: Array, settings: Settings) -> UInt8:
     pixels = image.transpose(1, 2, 0) * np.array(settings.std_dev) + np.array(settings.mean)
     return np.asarray(np.rint(pixels).clip(0, 255), np.uint8)

@@ -9,12 +9,10 @@ from typing import Any, ClassVar
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework import (
-    DataLoader,
     DataProvider,
     ImageContent,
     ImageDecoder,
@@ -42,13 +40,12 @@ from accvlab.dali_pipeline_framework.sample_data import LeafFormat
 from accvlab.dali_pipeline_framework.sampling import LastBatch, SampleCounts
 
 from ..datasets.driving import poses
+from ..datasets.driving.array_types import Bool, Float64
 from . import recipe_parts as parts
 from .image_augmentation import UnclippedPhotometricDistorter, on_gpu_if_any
 from .recipe import FrameQueues, Recipe
 from .recipe_parts import DT, NAMES, PLACE
-from .reference_orders import scene_order
-
-Int64Array = npt.NDArray[np.int64]
+from .reference_orders import SceneSampler
 
 
 def queue_frames(frame: int, left_out: int, queue_length: int, first_frame: int) -> list[int]:
@@ -72,8 +69,8 @@ def queue_frames(frame: int, left_out: int, queue_length: int, first_frame: int)
 
 
 def queue_states(
-    can_bus: npt.NDArray[np.float64], frames: list[int], scenes: list[int], *, emulates_reference: bool
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    can_bus: Float64, frames: list[int], scenes: list[int], *, emulates_reference: bool
+) -> tuple[Float64, Bool]:
     """Make the differences from frame to frame of ``can_bus``.
 
     Columns 0..2, the place, and the last one, the heading in degrees, become differences to the frame before
@@ -204,8 +201,29 @@ _OF_IMAGES = ("lidar2img", "lidar2cam")
 class BEVFormerSettings(parts.RecipeSettings):
     """How the data of BEVFormer are made. The defaults are those of ``bevformer_tiny``.
 
+    Batches in training, of B queues of Q frames and C cameras::
+
+        img              (B, Q, C, 3, H, W) float32
+        can_bus          (B, Q, 18) float64
+        prev_bev_exists  (B, Q) bool
+        lidar2img        (B, Q, C, 4, 4) float64   from the reference frame, with the scale of images
+        lidar2cam        (B, Q, C, 4, 4) float64
+        timestamp        (B, Q) float64            seconds
+        gt_bboxes_3d     B tensors (n, 9) float32  of the last frame: x, y, z of the bottom, sizes and angle by
+                                                   `box_layout`, velocity
+        gt_labels_3d     B tensors (n,) int64
+        token, scene     B texts                   of the last frame
+        place                                      ``sample_index`` is ``frame * queue_length``, and which frame is
+                                                   left out
+
+    Each frame ends one queue in each epoch, in shuffled order; which of the ``queue_length`` frames before it is
+    left out is drawn anew in each epoch. Colors are distorted for each image (`UnclippedPhotometricDistorter`).
+
+    In evaluation there are single frames, without the axis of the queue and without boxes. ``can_bus`` is
+    absolute, the model makes the differences; ``prev_bev_exists``, ``(B,)``, is False where a scene begins.
+
     Attributes:
-        queue_length: Frames of a queue in training.
+        queue_length: Frames of a queue; in training only.
         scale: Factor of the size of images.
         size_divisor: Height and width are filled up with 0 to multiples of this.
         mean: Of red, green and blue.
@@ -248,82 +266,6 @@ class BEVFormerSettings(parts.RecipeSettings):
         """Settings of a `DrivingProvider` as the published model takes it, but its ``cameras``."""
         fields = {"can_bus": not self.zero_can_bus, "boxes": is_training, "reference": "lidar"}
         return {**fields, "classes": tuple(self.classes), "min_points": 1} if is_training else fields
-
-
-def bevformer_training(
-    provider: DataProvider,
-    batch_size: int,
-    settings: BEVFormerSettings | None = None,
-    *,
-    seed: int = 0,
-    **options: Any,
-) -> DataLoader:
-    """Make the loader for training BEVFormer.
-
-    Batches, of B queues of Q frames and C cameras::
-
-        img              (B, Q, C, 3, H, W) float32
-        can_bus          (B, Q, 18) float64        see `BEVFormerSettings`
-        prev_bev_exists  (B, Q) bool
-        lidar2img        (B, Q, C, 4, 4) float64   from the reference frame, with the scale of images
-        lidar2cam        (B, Q, C, 4, 4) float64
-        timestamp        (B, Q) float64            seconds
-        gt_bboxes_3d     B tensors (n, 9) float32  of the last frame: x, y, z of the bottom, sizes and angle by
-                                                   `box_layout`, velocity
-        gt_labels_3d     B tensors (n,) int64
-        token, scene     B texts                   of the last frame
-        place                                      where the sample stands; ``sample_index`` is
-                                                   ``frame * queue_length``, and which frame is left out
-
-    `as_mmdet` makes the arguments of ``forward`` of it, with all but ``img`` and boxes in ``img_metas``.
-
-    Each frame ends one queue in each epoch, in shuffled order; which of the ``queue_length`` frames before it is
-    left out is drawn anew in each epoch. Colors are distorted for each image (`UnclippedPhotometricDistorter`).
-
-    Args:
-        provider: A `DrivingProvider` with cameras, boxes and ``can_bus=True``. `BEVFormerSettings.provider_fields`
-            tells what the published model takes: the frame of the lidar, and boxes with points.
-        batch_size: Samples per batch, on this rank.
-        settings: The settings; None for the defaults.
-        seed: Seed of the order and the draws.
-        **options: Other arguments of `Recipe.loader`.
-
-    Raises:
-        SettingError: The provider lacks what is needed, or an argument is out of its range.
-    """
-    return BEVFORMER.loader(provider, batch_size, settings, seed=seed, **options)
-
-
-def bevformer_evaluation(
-    provider: DataProvider, batch_size: int = 1, settings: BEVFormerSettings | None = None, **options: Any
-) -> DataLoader:
-    """Make the loader for evaluating BEVFormer: single frames, each once, in the order of time, scene by scene.
-
-    Batches are as those of `bevformer_training`, without the axis of the queue, without boxes, and with absolute
-    numbers in ``can_bus``, from which the model makes the differences. ``prev_bev_exists``, ``(B,)``, is False
-    where a scene begins in the slot. ``place`` tells by ``is_padding`` which samples only fill a batch, so that
-    all ranks have the same number of batches, and by ``sample_index`` to which frame a result belongs.
-
-    Args:
-        provider: A `DrivingProvider` with cameras and ``can_bus=True``.
-        batch_size: Number of scenes that are played side by side, on this rank.
-        settings: The settings; None for the defaults. ``queue_length`` does not count.
-        **options: Other arguments of `Recipe.loader`.
-
-    Raises:
-        SettingError: The provider lacks what is needed, or an argument is out of its range.
-    """
-    return BEVFORMER.loader(provider, batch_size, settings, is_training=False, **options)
-
-
-def bevformer_steps(
-    queues: BEVFormerQueues, settings: BEVFormerSettings | None = None, *, is_training: bool = True, **options: Any
-) -> list[PipelineStepBase]:
-    """Steps for samples of `BEVFormerQueues`: images are decoded, distorted in training, scaled and normalized.
-
-    ``extra_steps`` are as for `Recipe.steps`; without settings, those of the queues are taken.
-    """
-    return BEVFORMER.steps(queues, settings or queues.settings, is_training=is_training, **options)
 
 
 def _chain(request: parts.Request) -> parts.Chain:
@@ -462,21 +404,19 @@ class BEVFormerQueues(FrameQueues):
         sample.set_data(flat)
         return sample
 
-    def states_of(self, sample_index: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    def states_of(self, sample_index: int) -> tuple[Float64, Bool]:
         """``can_bus`` and ``prev_bev_exists`` of a queue."""
         frames = self.frames_of(sample_index)
         return self._states(frames, self._loaded(frames))
 
-    def _states(
-        self, frames: list[int], loaded: Mapping[int, SampleDataGroup]
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    def _states(self, frames: list[int], loaded: Mapping[int, SampleDataGroup]) -> tuple[Float64, Bool]:
         can_bus = np.stack([self._can_bus(loaded[frame]) for frame in frames])
         if not self._is_training:
             return can_bus, np.zeros(1, bool)
         scenes = [int(self._first_frame[frame]) for frame in frames]
         return queue_states(can_bus, frames, scenes, emulates_reference=self.settings.emulates_reference)
 
-    def _can_bus(self, frame: SampleDataGroup) -> npt.NDArray[np.float64]:
+    def _can_bus(self, frame: SampleDataGroup) -> Float64:
         """``(18,)``: what was measured, and place, orientation and heading of the vehicle in the world."""
         ego = frame["ego"]
         can_bus = np.zeros(18) if self.settings.zero_can_bus and "can_bus" not in ego else ego["can_bus"].copy()
@@ -570,8 +510,8 @@ class ScaledImagePreparer(PixelStep):
         return padded
 
 
-def _batch(batch: dict[str, Any]) -> dict[str, Any]:
-    """Bring a batch into the form of `bevformer_training`, with queues of frames and cameras, or of evaluation."""
+def _batch(batch: parts.Batch) -> parts.Batch:
+    """Bring a batch into the form that `BEVFormerSettings` describes, of training or of evaluation."""
     images = batch["images"]
     result = {"img": images["image"]}
     result |= {name: batch[name] for name in ("can_bus", "prev_bev_exists", "timestamp")}
@@ -586,13 +526,17 @@ def _batch(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def _queues(
-    frames: DataProvider, settings: BEVFormerSettings, is_training: bool, extra_fields: Sequence[str]
+    frames: DataProvider, settings: BEVFormerSettings, *, is_training: bool, extra_fields: Sequence[str], **_: Any
 ) -> BEVFormerQueues:
     return BEVFormerQueues(frames, settings, is_training=is_training, extra_fields=extra_fields)
 
 
-def _training_order(settings: BEVFormerSettings, queues: Any, *, seed: int) -> RandomAccessSampler:
+def _training_order(settings: BEVFormerSettings, queues: BEVFormerQueues, seed: int) -> RandomAccessSampler:
     return QueueSampler(queues.num_frames, queue_length=queues.settings.queue_length, seed=seed)
+
+
+def _evaluation_order(settings: BEVFormerSettings, queues: BEVFormerQueues, seed: int) -> RandomAccessSampler:
+    return SceneSampler(queues.sequence_lengths)
 
 
 BEVFORMER = Recipe(
@@ -604,6 +548,6 @@ BEVFORMER = Recipe(
     can_reduce=False,
     source=_queues,
     training_order=_training_order,
-    evaluation_order=scene_order,
+    evaluation_order=_evaluation_order,
 )
 """The recipe of BEVFormer."""

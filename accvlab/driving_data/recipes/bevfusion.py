@@ -8,13 +8,8 @@ from typing import Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import (
-    DataLoader,
-    DataProvider,
-    PipelineStepBase,
-    RandomAccessSampler,
     SampleDataGroup,
     UniformDraw,
     UnneededFieldRemover,
@@ -24,14 +19,13 @@ from accvlab.dali_pipeline_framework.draws import DrawKey, IntegerDraw, NormalDr
 from accvlab.dali_pipeline_framework.extension import moved
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat
 
+from ..datasets.driving.array_types import Array, Float32, Float64
 from ..steps.lidar import LidarSweepAggregator
 from ..steps.vectors import BEVMaskAdder, Classes
 from . import recipe_parts as parts
 from .image_augmentation import ImageAugmentation
 from .recipe import Recipe
 from .recipe_parts import DT, PLACE
-
-Float64Array = npt.NDArray[np.float64]
 
 _IMAGES = ImageAugmentation(scale_range=(0.38, 0.55), rotation_range_deg=(-5.4, 5.4))
 _OF_CAMERAS = ("camera_intrinsics", "camera2ego", "lidar2camera", "camera2lidar", "lidar2image", "img_aug_matrix")
@@ -67,6 +61,23 @@ class BEVMasks:
 @attrs.frozen(kw_only=True)
 class BEVFusionSettings(parts.AugmentedSettings):
     """What the configuration of BEVFusion says; the defaults are those of its camera and lidar detector.
+
+    Batches, of B frames and C cameras; all matrices float32::
+
+        img                (B, C, 3, H, W) float32
+        points             B tensors (P, K) float32   with the age of their sweep
+        gt_bboxes_3d       B tensors (n, 9) float32   in evaluation, where the provider has them
+        gt_labels_3d       B tensors (n,) int64
+        gt_masks_bev       (B, masks, cells in x, cells in y) int64     with `masks`
+        camera_intrinsics, camera2ego, lidar2camera, camera2lidar, lidar2image, img_aug_matrix    (B, C, 4, 4)
+        lidar2ego, lidar_aug_matrix                                                               (B, 4, 4)
+        token, scene       B texts
+        place              where the sample stands
+
+    ``img_aug_matrix`` moves pixels (x, y in the first two columns, the shift in the last one), and
+    ``lidar_aug_matrix`` points and boxes; the other matrices are those before the augmentations.
+
+    A `WeightedSampler` of `class_balanced_weights` is for classes that are rare (``CBGSDataset`` there).
 
     Attributes:
         images: ``augment2d``, drawn for each image; in evaluation the mean of each range.
@@ -154,7 +165,7 @@ class BEVFusionFormatter(parts.AugmentedFrameFormatter):
             IntegerDraw("point_order", 0, 2**31 - 1, key=key),
         ]
 
-    def _scene(self) -> Float64Array:
+    def _scene(self) -> Float64:
         """``lidar_aug_matrix``, ``(4, 4)``."""
         scene = np.eye(4)
         if self._is_training:
@@ -179,9 +190,7 @@ class BEVFusionFormatter(parts.AugmentedFrameFormatter):
         has_masks = self._settings.masks is not None
         return [name for name in ("boxes", "map_lines") if has_masks and name in given.index]
 
-    def _values(
-        self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]
-    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]) -> parts.Values:
         of_cameras = []
         for camera, plan in zip(cameras, self._plans(cameras), strict=True):
             matrix = np.eye(4)
@@ -213,7 +222,7 @@ class BEVFusionFormatter(parts.AugmentedFrameFormatter):
             values["map_lines"] = _moved_lines(data["map_lines"], scene)
         return values, of_cameras
 
-    def _with_labels(self, group: SampleDataGroup, boxes: Mapping[str, npt.NDArray[Any]]) -> SampleDataGroup:
+    def _with_labels(self, group: SampleDataGroup, boxes: Mapping[str, Array]) -> SampleDataGroup:
         """A group of boxes where they are moved to, with labels as categories."""
         changed = group.get_copy()
         for name in ("centers", "sizes", "yaws", "velocities"):
@@ -221,7 +230,7 @@ class BEVFusionFormatter(parts.AugmentedFrameFormatter):
         changed["categories"] = np.append(self._label_of, -1)[boxes["categories"]].astype(np.int32)
         return changed
 
-    def _points(self, points: npt.NDArray[np.float32], scene: Float64Array) -> npt.NDArray[np.float32]:
+    def _points(self, points: Float32, scene: Float64) -> Float32:
         """Move points, keep those in range, and shuffle them."""
         xyz = moved(scene, np.asarray(points[:, :3], np.float64)).astype(np.float32)
         limits = np.asarray(self._settings.point_cloud_range, np.float32)
@@ -231,7 +240,7 @@ class BEVFusionFormatter(parts.AugmentedFrameFormatter):
         return np.concatenate([xyz[rows], points[rows, 3:]], axis=1)
 
 
-def _moved_boxes(boxes: SampleDataGroup, scene: Float64Array) -> dict[str, npt.NDArray[Any]]:
+def _moved_boxes(boxes: SampleDataGroup, scene: Float64) -> dict[str, Array]:
     """Boxes in the scene as it is turned, shifted, scaled and mirrored."""
     scale = np.cbrt(abs(np.linalg.det(scene[:3, :3])))
     yaws = np.asarray(boxes["yaws"], np.float64)
@@ -245,31 +254,11 @@ def _moved_boxes(boxes: SampleDataGroup, scene: Float64Array) -> dict[str, npt.N
     }
 
 
-def _moved_lines(lines: SampleDataGroup, scene: Float64Array) -> SampleDataGroup:
+def _moved_lines(lines: SampleDataGroup, scene: Float64) -> SampleDataGroup:
     changed = lines.get_copy()
     flat = np.column_stack([lines["points"], np.zeros(len(lines["points"]))])
     changed["points"] = moved(scene, flat)[:, :2].astype(np.float32)
     return changed
-
-
-# --- steps, order, loader -----------------------------------------------------------------------------------
-
-
-def bevfusion_steps(
-    provider: DataProvider, settings: BEVFusionSettings | None = None, *, is_training: bool = True, **options: Any
-) -> list[PipelineStepBase]:
-    """Steps for samples of a `DrivingProvider`.
-
-    Args:
-        provider: The provider.
-        settings: The settings; None for the defaults.
-        is_training: Whether there are random changes.
-        **options: ``reduced_decoding``, ``extra_fields``, ``extra_steps``: as for `Recipe.steps`.
-
-    Raises:
-        SettingError: The provider lacks what is needed; all of it is told.
-    """
-    return BEVFUSION.steps(provider, settings, is_training=is_training, **options)
 
 
 def _chain(request: parts.Request) -> parts.Chain:
@@ -291,70 +280,8 @@ def _chain(request: parts.Request) -> parts.Chain:
     return BEVFusionFormatter.chain(request, before=before, after=after)
 
 
-def bevfusion_training(
-    provider: DataProvider,
-    batch_size: int,
-    settings: BEVFusionSettings | None = None,
-    *,
-    sampler: RandomAccessSampler | None = None,
-    seed: int = 0,
-    **options: Any,
-) -> DataLoader:
-    """Make the loader for training BEVFusion.
-
-    Batches, of B frames and C cameras; all matrices float32::
-
-        img                (B, C, 3, H, W) float32
-        points             B tensors (P, K) float32   with the age of their sweep
-        gt_bboxes_3d       B tensors (n, 9) float32
-        gt_labels_3d       B tensors (n,) int64
-        gt_masks_bev       (B, masks, cells in x, cells in y) int64     with `masks`
-        camera_intrinsics, camera2ego, lidar2camera, camera2lidar, lidar2image, img_aug_matrix    (B, C, 4, 4)
-        lidar2ego, lidar_aug_matrix                                                               (B, 4, 4)
-        token, scene       B texts
-        place              where the sample stands
-
-    ``img_aug_matrix`` moves pixels (x, y in the first two columns, the shift in the last one), and
-    ``lidar_aug_matrix`` points and boxes; the other matrices are those before the augmentations.
-
-    Args:
-        provider: A `DrivingProvider` with the fields that `BEVFusionSettings.provider_fields` tells.
-        batch_size: Samples per batch, on this rank.
-        settings: The settings; None for the defaults.
-        sampler: Another order than each frame once per epoch, shuffled; e.g. a `WeightedSampler` of
-            `class_balanced_weights`, for the classes that are rare (``CBGSDataset`` there).
-        seed: Seed of the order and the draws.
-        **options: Other arguments of `Recipe.loader`.
-
-    Raises:
-        SettingError: The provider lacks what is needed, or an argument is out of its range.
-    """
-    return BEVFUSION.loader(provider, batch_size, settings, sampler=sampler, seed=seed, **options)
-
-
-def bevfusion_evaluation(
-    provider: DataProvider, batch_size: int = 1, settings: BEVFusionSettings | None = None, **options: Any
-) -> DataLoader:
-    """Make the loader for evaluating BEVFusion: each frame once, in the order of the provider, without chance.
-
-    Batches are as those of `bevfusion_training`; boxes are in them where the provider has them. ``place`` tells by
-    ``is_padding`` which samples only fill the last batch, so that all ranks have the same number of batches,
-    and by ``sample_index`` to which frame a result belongs.
-
-    Args:
-        provider: A `DrivingProvider` with the fields that ``BEVFusionSettings.provider_fields(False)`` tells.
-        batch_size: Samples per batch, on this rank.
-        settings: The settings; None for the defaults.
-        **options: Other arguments of `Recipe.loader`.
-
-    Raises:
-        SettingError: The provider lacks what is needed, or an argument is out of its range.
-    """
-    return BEVFUSION.loader(provider, batch_size, settings, is_training=False, **options)
-
-
-def _batch(batch: dict[str, Any]) -> dict[str, Any]:
-    """Bring a batch into the form of `bevfusion_training`."""
+def _batch(batch: parts.Batch) -> parts.Batch:
+    """Bring a batch into the form that `BEVFusionSettings` describes."""
     cameras = batch["cameras"]
     result = {"img": cameras["image"], **{name: cameras[name] for name in _OF_CAMERAS}}
     result |= {name: value for name, value in batch.items() if name != "cameras"}

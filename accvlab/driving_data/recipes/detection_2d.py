@@ -11,14 +11,11 @@ import numpy as np
 
 from accvlab.dali_pipeline_framework import (
     BoundingBoxToHeatmapConverter,
-    DataLoader,
-    DataProvider,
     ImageResizeCropFlipper,
     ImageResizer,
     PhotoMetricDistorter,
     PipelineStepBase,
     PointsPadder,
-    RandomAccessSampler,
     SampleDataGroup,
     UnneededFieldRemover,
     VisibleBboxSelector,
@@ -40,22 +37,34 @@ _OF_OBJECTS = ("center", "offset", "height_width", "is_active")
 
 
 @attrs.frozen(kw_only=True)
-class Detection2DSettings(parts.RecipeSettings):
+class Detection2DSettings(parts.AugmentedSettings):
     """How images and what is learned of them are made.
 
+    The images of all cameras are samples of their own: those of frame b are at ``b * C ... b * C + C - 1``.
+    Batches, of B frames, C cameras, M objects at most, as of CenterNet::
+
+        input              (B * C, 3, H, W) float32
+        hm                 (B * C, classes, H / stride, W / stride) float32
+        wh                 (B * C, M, 2) float32    width and height of boxes, pixels of the heatmap
+        reg                (B * C, M, 2) float32    x, y of centers, less the whole pixel
+        ind                (B * C, M) int64         pixel of the center: y * (W / stride) + x
+        reg_mask           (B * C, M) uint8         1 where there is an object
+        output_from_image  (B * C, 3, 3) float32    from pixels of the file to those delivered
+        token, scene       B texts
+        place              where the frames stand
+
+    In evaluation there are no labels, and images show all of the file; the inverse of ``output_from_image`` leads
+    boxes back to its pixels.
+
     Attributes:
-        output_hw: Height and width of the images, pixels; multiples of ``stride``.
+        images: How images are augmented in training; without rotation and ``crop_x_range``.
+        output_hw: Another height and width than those of ``images``; multiples of ``stride``.
         stride: Pixels of the image per pixel of the heatmap.
         classes: The order of the heatmaps.
         max_objects: Objects of an image, at most; the first ones, in the order of the data set. Shape of what is
             learned of single objects.
         min_box_size_px: Least width and height of a box in an image that an object is drawn for.
         leaves_out_hidden: Whether objects that nearer ones hide are left out.
-        scale_range: In training, least and greatest pixels of the output per pixel of the file; None: what
-            fills the output. Images that leave more than 15 % of it black on average are refused.
-        bottom_crop_range: In training, least and greatest part of the height that is left out at the bottom.
-        flip_prob: In training, probability that an image is mirrored.
-        allows_black: Whether images may leave any part of the output black in training.
         distorts_colors: Whether colors are distorted in training (`PhotoMetricDistorter`).
         mean: Of red, green, blue.
         std_dev: Of red, green, blue.
@@ -63,42 +72,26 @@ class Detection2DSettings(parts.RecipeSettings):
     """
 
     model = "2D detection"
-    output_hw: Sequence[int] = parts.setting(
-        (256, 704), checks.whole_number_list, what="[height, width]", count=2, at_least=1
-    )
+    images: ImageAugmentation = attrs.field(factory=ImageAugmentation)
     stride: int = parts.setting(4, checks.whole_number, at_least=1)
     max_objects: int = parts.setting(128, checks.whole_number, at_least=1)
     min_box_size_px: float = parts.setting(4.0, checks.number, at_least=0)
     leaves_out_hidden: bool = parts.setting(True, checks.flag)
-    scale_range: tuple[float, float] | None = None
-    bottom_crop_range: tuple[float, float] = (0.0, 0.0)
-    flip_prob: float = parts.setting(0.5, checks.probability)
     distorts_colors: bool = parts.setting(True, checks.flag)
-    allows_black: bool = parts.setting(False, checks.flag)
     key: DrawKey = "sample"
 
     def __attrs_post_init__(self) -> None:
-        """Refuse sizes that the heatmap does not divide."""
-        if any(size % self.stride for size in self.output_hw):
-            raise SettingError(
-                f"`output_hw` must be multiples of `stride` {self.stride}, got {list(self.output_hw)}."
-            )
-
-    @property
-    def images(self) -> ImageAugmentation:
-        """How images are augmented in training."""
-        return ImageAugmentation(
-            output_hw=self.output_hw,
-            scale_range=self.scale_range,
-            bottom_crop_range=self.bottom_crop_range,
-            flip_prob=self.flip_prob,
-            allows_black=self.allows_black,
-        )
+        """Refuse sizes that the heatmap does not divide, and augmentations that there are none of."""
+        output_hw = self.augmentation.output_hw
+        if any(size % self.stride for size in output_hw):
+            raise SettingError(f"`output_hw` must be multiples of `stride` {self.stride}, got {list(output_hw)}.")
+        if self.images.rotates or tuple(self.images.crop_x_range) != (0.0, 1.0):
+            raise SettingError(f"`images` must have no rotation and no `crop_x_range`, got {self.images}.")
 
     @property
     def heatmap_hw(self) -> tuple[int, int]:
         """Height and width of the heatmaps."""
-        height, width = self.output_hw
+        height, width = self.augmentation.output_hw
         return height // self.stride, width // self.stride
 
     def provider_fields(self, is_training: bool = True) -> dict[str, Any]:
@@ -125,53 +118,33 @@ class Detection2DFormatter(parts.FrameFormatter):
             of_camera[_OBJECTS] = objects.format
         return {}, of_camera
 
-    def _values(
-        self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]
-    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]) -> parts.Values:
         of_cameras: list[dict[str, Any]] = [{"output_from_image": np.eye(3)} for _ in cameras]
         for camera, values in zip(cameras, of_cameras if self._is_training else (), strict=False):
             image, boxes = camera["image"], camera["boxes_2d"]
-            self._settings.images.require_fit(image_size(image) if image.ndim == 1 else image.shape[-3:-1])
+            self._settings.augmentation.require_fit(image_size(image) if image.ndim == 1 else image.shape[-3:-1])
             labels = np.append(self._label_of, -1)[boxes["categories"]].astype(np.int32)
             values[_OBJECTS] = {"boxes": boxes["boxes"], "depths": boxes["depths"], "labels": labels}
         return {}, of_cameras
 
 
-def detection_2d_steps(
-    provider: DataProvider,
-    settings: Detection2DSettings | None = None,
-    *,
-    is_training: bool = True,
-    **options: Any,
-) -> list[PipelineStepBase]:
-    """Steps for samples of a `DrivingProvider`.
-
-    Args:
-        provider: The provider.
-        settings: The settings; None for the defaults.
-        is_training: Whether there are heatmaps and random changes.
-        **options: ``extra_fields``, ``extra_steps``: as for `Recipe.steps`.
-
-    Raises:
-        SettingError: The provider lacks what is needed; all of it is told.
-    """
-    return DETECTION_2D.steps(provider, settings, is_training=is_training, **options)
-
-
 def _chain(request: parts.Request) -> parts.Chain:
-    settings, is_training = request.settings, request.is_training
+    settings, is_training, images_of = request.settings, request.is_training, request.settings.augmentation
     image = leaf_at(request.frames.sample_data_structure, ("cameras", 0, "image"))
-    pixels: dict[str, Any] = {"output_hw": settings.output_hw, "is_encoded": image.content.is_encoded is not False}
+    pixels: dict[str, Any] = {
+        "output_hw": images_of.output_hw,
+        "is_encoded": image.content.is_encoded is not False,
+    }
     images: list[PipelineStepBase]
     labels: list[PipelineStepBase] = []
     if is_training:
-        parts.require_filled_output(request.frames, settings.images)
+        parts.require_filled_output(request.frames, images_of)
         images = [
             ImageResizeCropFlipper(
                 "image",
-                scale_range=settings.scale_range,
-                bottom_crop_range=settings.bottom_crop_range,
-                flip_prob=settings.flip_prob,
+                scale_range=images_of.scale_range,
+                bottom_crop_range=images_of.bottom_crop_range,
+                flip_prob=images_of.flip_prob,
                 box_names="boxes",
                 projection_names="output_from_image",
                 key=settings.key,
@@ -187,8 +160,7 @@ def _chain(request: parts.Request) -> parts.Chain:
     of_images, last = (
         [for_each("cameras", step) for step in steps] for steps in (images, [*labels, settings.normalizer()])
     )
-    formatter = Detection2DFormatter(settings, request.class_names, is_training, request.extra_fields)
-    return parts.Chain([formatter], of_images, last)
+    return parts.Chain([Detection2DFormatter(request)], of_images, last)
 
 
 def _label_steps(settings: Detection2DSettings) -> list[PipelineStepBase]:
@@ -197,7 +169,7 @@ def _label_steps(settings: Detection2DSettings) -> list[PipelineStepBase]:
         VisibleBboxSelector(
             "boxes",
             (_OBJECTS, "is_visible"),
-            image_hw=settings.output_hw,
+            image_hw=settings.augmentation.output_hw,
             check_for_bbox_occlusion=settings.leaves_out_hidden,
             depths_field_name="depths",
             minimum_bbox_size=settings.min_box_size_px,
@@ -222,68 +194,8 @@ def _label_steps(settings: Detection2DSettings) -> list[PipelineStepBase]:
     ]
 
 
-def detection_2d_training(
-    provider: DataProvider,
-    batch_size: int,
-    settings: Detection2DSettings | None = None,
-    *,
-    sampler: RandomAccessSampler | None = None,
-    seed: int = 0,
-    **options: Any,
-) -> DataLoader:
-    """Make the loader for training a detector of objects in images.
-
-    The images of all cameras are samples of their own: those of frame b are at ``b * C ... b * C + C - 1``.
-    Batches, of B frames, C cameras, M objects at most, as of CenterNet::
-
-        input              (B * C, 3, H, W) float32
-        hm                 (B * C, classes, H / stride, W / stride) float32
-        wh                 (B * C, M, 2) float32    width and height of boxes, pixels of the heatmap
-        reg                (B * C, M, 2) float32    x, y of centers, less the whole pixel
-        ind                (B * C, M) int64         pixel of the center: y * (W / stride) + x
-        reg_mask           (B * C, M) uint8         1 where there is an object
-        output_from_image  (B * C, 3, 3) float32    from pixels of the file to those delivered
-        token, scene       B texts
-        place              where the frames stand
-
-    Args:
-        provider: A `DrivingProvider` with ``boxes_2d=True``.
-        batch_size: Frames per batch, on this rank.
-        settings: The settings; None for the defaults.
-        sampler: Another order than each frame once per epoch, shuffled.
-        seed: Seed of the order and the draws.
-        **options: Other arguments of `Recipe.loader`.
-
-    Raises:
-        SettingError: The provider lacks what is needed, or an argument is out of its range.
-    """
-    return DETECTION_2D.loader(provider, batch_size, settings, sampler=sampler, seed=seed, **options)
-
-
-def detection_2d_evaluation(
-    provider: DataProvider, batch_size: int = 1, settings: Detection2DSettings | None = None, **options: Any
-) -> DataLoader:
-    """Make the loader for evaluating a detector of objects in images: each frame once, in order, without chance.
-
-    Batches are as those of `detection_2d_training`, with ``input``, ``output_from_image``, ``token``,
-    ``scene`` and ``place``. Images show all of the file; the inverse of ``output_from_image`` leads boxes back
-    to its pixels. ``place`` tells by ``is_padding`` which frames only fill the last batch, so that all ranks
-    have the same number of batches, and by ``sample_index`` to which frame a result belongs.
-
-    Args:
-        provider: A `DrivingProvider` with cameras.
-        batch_size: Frames per batch, on this rank.
-        settings: The settings; None for the defaults.
-        **options: Other arguments of `Recipe.loader`.
-
-    Raises:
-        SettingError: The provider lacks what is needed, or an argument is out of its range.
-    """
-    return DETECTION_2D.loader(provider, batch_size, settings, is_training=False, **options)
-
-
-def _batch(batch: dict[str, Any]) -> dict[str, Any]:
-    """Bring a batch into the form of `detection_2d_training`."""
+def _batch(batch: parts.Batch) -> parts.Batch:
+    """Bring a batch into the form that `Detection2DSettings` describes."""
     cameras = batch["cameras"]
     result = {"input": _flat(cameras["image"]), "output_from_image": _flat(cameras["output_from_image"])}
     if _OBJECTS in cameras:

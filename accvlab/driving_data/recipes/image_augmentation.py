@@ -16,7 +16,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
@@ -49,8 +48,9 @@ from accvlab.dali_pipeline_framework.extension import (
 from accvlab.dali_pipeline_framework.processing_steps import ImageUse
 from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE, LeafFormat
 
+from ..datasets.driving.array_types import Array, Float32, Float64, UInt8
+
 _DT = types.DALIDataType
-Float64Array = npt.NDArray[np.float64]
 
 _FILTERS_DIFFER_BY = 0.25
 _LEAST_BLURRED = 0.7  # factor from which on images are blurred and interpolated cubically; it costs more below
@@ -91,12 +91,12 @@ class ImagePlan:
     output_hw: tuple[int, int]
 
     @property
-    def values(self) -> npt.NDArray[np.float32]:
+    def values(self) -> Float32:
         """What `PlannedImageAugmenter` needs, ``(6,)``."""
         return np.array([*self.scaled_hw, *self.corner, self.is_flipped, self.rotation_deg], np.float32)
 
     @property
-    def matrix(self) -> Float64Array:
+    def matrix(self) -> Float64:
         """``output_from_image`` as the published code has it, ``(3, 3)``: from pixels of the file."""
         height, width = self.output_hw
         top, left = self.corner
@@ -397,7 +397,7 @@ class PlannedImageAugmenter(PipelineStepBase):
             data.set_item_in_path(path, changed)
         return data
 
-    def _changed_array(self, encoded: Any, plan: npt.NDArray[np.float32]) -> Any:
+    def _changed_array(self, encoded: Any, plan: Float32) -> Any:
         if isinstance(encoded, DeferredImage):
             angle_deg = [-plan[5]] if self._rotates else []
             parameters = [*self._resampler(plan, encoded.hw_of_file).parameters, *angle_deg]
@@ -405,7 +405,7 @@ class PlannedImageAugmenter(PipelineStepBase):
         changed = self._changed(image_arrays.ImageFile.opened(encoded), plan)
         return rotated(changed, float(plan[5])) if self._rotates and plan[5] else changed
 
-    def _changed(self, file: image_arrays.ImageFile, plan: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
+    def _changed(self, file: image_arrays.ImageFile, plan: Float32) -> UInt8:
         """Decode a file, resize, crop and mirror it."""
         scaling = self._scaling(plan, file.hw)
         place = [int(each) for each in plan[:4]]
@@ -439,7 +439,7 @@ class PlannedImageAugmenter(PipelineStepBase):
         return data
 
 
-def _halved(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+def _halved(image: UInt8) -> UInt8:
     """The means of four pixels each; of an odd row or column at the end, of two."""
     cv2 = needed_package("cv2")
     height, width = image.shape[0] + image.shape[0] % 2, image.shape[1] + image.shape[1] % 2
@@ -449,9 +449,7 @@ def _halved(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     return np.asarray(cv2.resize(image, (width // 2, height // 2), interpolation=cv2.INTER_AREA))
 
 
-def _cropped(
-    image: npt.NDArray[np.uint8], place: Sequence[int], is_flipped: bool, output_hw: tuple[int, int]
-) -> npt.NDArray[np.uint8]:
+def _cropped(image: UInt8, place: Sequence[int], is_flipped: bool, output_hw: tuple[int, int]) -> UInt8:
     """Resize all of an image, crop and mirror it; ``place``: height, width, first row and column."""
     cv2 = needed_package("cv2")
     scaled_height, scaled_width, top, left = place
@@ -461,9 +459,7 @@ def _cropped(
     return _pasted(crop, (top, left), is_flipped, output_hw)
 
 
-def _pasted(
-    crop: npt.NDArray[np.uint8], corner: tuple[int, int], is_flipped: bool, output_hw: tuple[int, int]
-) -> npt.NDArray[np.uint8]:
+def _pasted(crop: UInt8, corner: tuple[int, int], is_flipped: bool, output_hw: tuple[int, int]) -> UInt8:
     """Put the visible part of a resized image where it belongs in the output, which is mirrored then."""
     cv2 = needed_package("cv2")
     (height, width), (top, left) = output_hw, corner
@@ -499,7 +495,7 @@ class _Window(NamedTuple):
 
 def _shown_part(
     file: image_arrays.ImageFile, place: Sequence[int], is_flipped: bool, output_hw: tuple[int, int]
-) -> npt.NDArray[np.uint8]:
+) -> UInt8:
     """Decode what is shown of a file, resize, crop and mirror it; ``place``: height, width, first row and column.
 
     Pillow's cubic filter as OpenCV's, which has another shape and does not widen where an image is made smaller,
@@ -519,13 +515,13 @@ def _shown_part(
     return _pasted(resized[rows.shown, columns.shown], corner, is_flipped, output_hw)
 
 
-def _blur(factor: float) -> npt.NDArray[np.float64]:
+def _blur(factor: float) -> Float64:
     """The weights of three pixels, fitted to photographs."""
     share = 0.0 if factor == 1 else 0.022 + 0.55 * max(1 - factor, 0) ** 1.5
     return np.array([share, 1 - 2 * share, share])
 
 
-def rotated(image: npt.NDArray[Any], angle_deg: float) -> npt.NDArray[Any]:
+def rotated(image: Array, angle_deg: float) -> Array:
     """Rotate an image, ``(H, W, 3)``, about its middle, counter-clockwise: the nearest neighbor, black outside.
 
     Places are computed with 16 fractional bits, as by ``PIL.Image.rotate``, so the pixels are the same.
@@ -661,8 +657,8 @@ class UnclippedPhotometricDistorter(PixelStep):
 
 
 def distorted(
-    image: npt.NDArray[Any], happens: dict[str, bool], numbers: dict[str, Any], order: Sequence[int] | None
-) -> npt.NDArray[np.float32]:
+    image: Array, happens: dict[str, bool], numbers: dict[str, Any], order: Sequence[int] | None
+) -> Float32:
     """Change an image, ``(H, W, 3)`` RGB. ``order``: which channel of BGR becomes the first, second, third one."""
     cv2 = needed_package("cv2")
     alpha = float(numbers["contrast"]) if happens["contrast"] else 1.0
@@ -720,7 +716,7 @@ def distortion_parameters(draw: Callable[[str], Any]) -> dict[str, Any]:
 
 
 @functools.cache
-def _turning_weights() -> npt.NDArray[np.float32]:
+def _turning_weights() -> Float32:
     """Weights of red, green, blue, the greatest (v) and the least (m) channel, ``(12, 2, 7, 5)``.
 
     With ``x = (c - m) / (v - m)`` of each channel c, turning the hue by t sextants, 0 <= t <= 1, makes of x0,

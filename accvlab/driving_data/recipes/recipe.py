@@ -25,7 +25,7 @@ from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import DECODED_IMAGE, fractions_problem, per_channel
 
 from ..datasets import DrivingProvider
-from .recipe_parts import PLACE, Chain, RecipeSettings, Request
+from .recipe_parts import PLACE, Batch, Chain, RecipeSettings, Request
 
 
 def driving_provider(provider: DataProvider) -> DrivingProvider:
@@ -81,17 +81,15 @@ class ExtraSteps:
     after: Sequence[PipelineStepBase] = ()
 
 
-def _shuffled(settings: Any, source: DataProvider, *, seed: int) -> RandomAccessSampler:
+def _shuffled(settings: RecipeSettings, source: DataProvider, seed: int) -> RandomAccessSampler:
     return ShuffledSampler(source.get_number_of_samples(), seed=seed)
 
 
-def _sequential(settings: Any, source: DataProvider, *, seed: int) -> RandomAccessSampler:
+def _sequential(settings: RecipeSettings, source: DataProvider, seed: int) -> RandomAccessSampler:
     return SequentialSampler(source.get_number_of_samples(), last_batch="pad")
 
 
-def _frames(
-    frames: DrivingProvider, settings: Any, is_training: bool, extra_fields: Sequence[str]
-) -> DataProvider:
+def _frames(frames: DrivingProvider, settings: RecipeSettings, **of_samples: Any) -> DataProvider:
     return frames
 
 
@@ -107,19 +105,20 @@ class Recipe:
         unchecked: Settings among ``provider_fields`` that a provider may have otherwise.
         labels_any_boxes: Whether there are labels wherever the provider has boxes, also in evaluation.
         can_reduce: Whether JPEGs can be decoded at less than their size (``reduced_decoding``).
-        source: Makes the provider of the samples of that of the frames.
-        training_order: Makes the sampler for training.
+        source: Makes the provider of the samples, of that of the frames, the settings, ``is_training``,
+            ``extra_fields`` and ``seed``.
+        training_order: Makes the sampler for training, of the settings, the provider of the samples and the seed.
         evaluation_order: Makes the sampler for evaluation.
     """
 
     settings: type[Any]
     chain: Callable[[Request], Chain]
-    as_batch: Callable[[dict[str, Any]], dict[str, Any]]
+    as_batch: Callable[[Batch], Batch]
     listed: Collection[str] = ()
     unchecked: Collection[str] = ()
     labels_any_boxes: bool = False
     can_reduce: bool = True
-    source: Callable[[DrivingProvider, Any, bool, Sequence[str]], DataProvider] = _frames
+    source: Callable[..., DataProvider] = _frames
     training_order: Callable[..., RandomAccessSampler] = _shuffled
     evaluation_order: Callable[..., RandomAccessSampler] = _sequential
 
@@ -187,10 +186,10 @@ class Recipe:
         extra_fields: Sequence[str] = (),
         extra_steps: ExtraSteps | None = None,
     ) -> list[PipelineStepBase]:
-        """Make the steps for samples of a `DrivingProvider`, or of queues of its frames.
+        """Make the steps for the samples that `loader` loads.
 
         Args:
-            provider: The provider.
+            provider: The provider of the frames, or of queues of them.
             settings: The settings; None for the defaults.
             is_training: Whether there are labels and random changes.
             reduced_decoding: As for `PlannedImageAugmenter`: quicker, not the same pixels.
@@ -203,8 +202,9 @@ class Recipe:
         settings, extra = self.checked_settings(settings), extra_steps or ExtraSteps()
         if reduced_decoding and not self.can_reduce:
             raise SettingError(f"{settings.model} takes no `reduced_decoding`: leave it out.")
-        queues = provider if isinstance(provider, FrameQueues) else None
-        frames = self.checked_frames(queues.provider if queues else provider, settings, is_training)
+        source = self._source(provider, settings, is_training, extra_fields)
+        queues = source if isinstance(source, FrameQueues) else None
+        frames = self.checked_frames(queues.provider if queues else source, settings, is_training)
         class_names = frames.class_names if self._has_labels(frames, is_training) else ()
         chain = self.chain(Request(settings, frames, class_names, is_training, extra_fields, reduced_decoding))
         of_frames = [*extra.before, *chain.frames]
@@ -213,11 +213,12 @@ class Recipe:
         return [*of_frames, *chain.images, *extra.after, *chain.last]
 
     def _source(
-        self, provider: DataProvider, settings: Any, is_training: bool, extra_fields: Sequence[str]
+        self, provider: DataProvider, settings: Any, is_training: bool, extra_fields: Sequence[str], seed: int = 0
     ) -> DataProvider:
         if isinstance(provider, FrameQueues):
             return provider
-        return self.source(driving_provider(provider), settings, is_training, extra_fields)
+        of_samples = {"is_training": is_training, "extra_fields": extra_fields, "seed": seed}
+        return self.source(driving_provider(provider), settings, **of_samples)
 
     def format(
         self, provider: DataProvider, settings: Any = None, *, is_training: bool = True, **of_steps: Any
@@ -240,9 +241,8 @@ class Recipe:
     def loader(
         self,
         provider: DataProvider,
-        batch_size: int,
+        batch_size: int = 1,
         settings: Any = None,
-        ordering: Mapping[str, Any] | None = None,
         *,
         is_training: bool = True,
         sampler: RandomAccessSampler | None = None,
@@ -254,15 +254,21 @@ class Recipe:
         ragged: Any = None,
         **arguments: Any,
     ) -> DataLoader:
-        """Make the loader.
+        """Make the loader for training, or for evaluation.
+
+        Batches have the keys that the model takes, see its settings, and ``token``, ``scene`` and ``place``, the
+        position of each sample: ``is_first`` where a scene begins, so that nothing may be carried over;
+        ``is_padding`` for samples that only fill a batch, so that all ranks have the same number of batches, and
+        which are not to be counted; and ``sample_index``, by which the results of all ranks are gathered.
+
+        In evaluation each frame comes once, in the order of time, scene by scene, without chance.
 
         Args:
             provider: The provider of the frames, or of queues of them.
-            batch_size: Samples per batch, on this rank.
+            batch_size: Samples per batch, on this rank; where scenes are played, how many of them side by side.
             settings: The settings; None for the defaults.
-            ordering: Arguments of ``training_order`` or ``evaluation_order``.
             is_training: Whether there are labels and random changes.
-            sampler: Another order.
+            sampler: Another order, e.g. a `WeightedSampler` of `class_balanced_weights`.
             seed: Seed of the order and the draws.
             run: Where steps run, see `PipelineDefinition`.
             reduced_decoding: As for `steps`.
@@ -275,11 +281,11 @@ class Recipe:
             SettingError: The provider lacks what is needed, or an argument is out of its range.
         """
         settings = self.checked_settings(settings)
-        source = self._source(provider, settings, is_training, extra_fields)
+        source = self._source(provider, settings, is_training, extra_fields, seed)
         extra = {"extra_fields": extra_fields, "extra_steps": extra_steps, "reduced_decoding": reduced_decoding}
         steps = self.steps(source, settings, is_training=is_training, **extra)  # type: ignore[arg-type]
         order = self.training_order if is_training else self.evaluation_order
-        sampler = sampler or order(settings, source, seed=seed, **(ordering or {}))
+        sampler = sampler or order(settings, source, seed)
         definition = PipelineDefinition(SamplerInputCallable(source, sampler, context_name=PLACE), steps, run=run)
         if ragged is None or isinstance(ragged, Mapping):
             paths = definition.check_and_get_output_data_structure().format.flat_paths

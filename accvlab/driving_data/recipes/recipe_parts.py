@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import attrs
@@ -20,12 +21,13 @@ from accvlab.dali_pipeline_framework.extension import get_numpy_type_for_dali_ty
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat, LeafFormat
 
 from ..datasets import DrivingProvider
+from ..datasets.driving.array_types import Array, Bool, Float32, Float64, Int64, UInt8
 from ..datasets.infos.info_forms import CATEGORIES
 from ..datasets.nuscenes.splits import DETECTION_CLASSES
 from .image_augmentation import ImageAugmentation, ImagePlan, PlannedImageAugmenter
+from .reference_orders import Order
 
 DT = types.DALIDataType
-Float64Array = npt.NDArray[np.float64]
 
 CAMERAS = ("CAM_FRONT", "CAM_FRONT_RIGHT", "CAM_FRONT_LEFT", "CAM_BACK", "CAM_BACK_LEFT", "CAM_BACK_RIGHT")
 """Cameras of nuScenes, in the order of the published code."""
@@ -98,6 +100,21 @@ class AugmentedSettings(RecipeSettings):
         return self.images if self.output_hw is None else self.images.with_output(self.output_hw)
 
 
+@attrs.frozen(kw_only=True)
+class StreamedSettings(AugmentedSettings):
+    """Base of the settings of recipes that play scenes, one frame per slot and step.
+
+    Attributes:
+        split: In training, into how many pieces each scene is cut, or ``"all"``: each frame is one.
+        order: ``"epochs"``: each frame once per epoch; in evaluation, each scene is played by one slot.
+            ``"published"``: the order of the published code, index by index, see the page on recipes; in training
+            it is endless, and the loader needs ``steps_per_epoch``.
+    """
+
+    split: int | str = 2
+    order: Order = "epochs"
+
+
 def one_image_size(cameras: Iterable[SampleDataGroup]) -> tuple[int, int]:
     """Height and width that the images of all cameras have, from the heads of their files.
 
@@ -147,14 +164,14 @@ def require_filled_output(provider: DrivingProvider, images: ImageAugmentation) 
         raise SettingError(f"With these settings, {misfit}.")
 
 
-def four_by_four(matrix: npt.NDArray[Any]) -> Float64Array:
+def four_by_four(matrix: Array) -> Float64:
     """A matrix ``(3, 3)`` in the upper left corner of ``(4, 4)``."""
     result = np.eye(4)
     result[:3, :3] = matrix
     return result
 
 
-def turn_about_z(angle_rad: float) -> Float64Array:
+def turn_about_z(angle_rad: float) -> Float64:
     """``(4, 4)``, counter-clockwise."""
     cos, sin = np.cos(angle_rad), np.sin(angle_rad)
     turn = np.eye(4)
@@ -164,6 +181,12 @@ def turn_about_z(angle_rad: float) -> Float64Array:
 
 Fields: TypeAlias = Mapping[str, tuple[types.DALIDataType, int] | LeafFormat | GroupFormat]
 """Type and number of axes of data fields, by name; or the format of a field or group."""
+
+
+Values: TypeAlias = tuple[dict[str, Any], Sequence[Mapping[str, Any]]]
+"""Values of fields, of a sample and of each of its cameras."""
+
+Batch: TypeAlias = dict[str, Any]
 
 
 def add_fields(group: SampleDataGroup, fields: Fields) -> None:
@@ -188,7 +211,7 @@ def _put(group: SampleDataGroup, values: Mapping[str, Any]) -> None:
             group[name] = value if dtype == DT.STRING else np.asarray(value, get_numpy_type_for_dali_type(dtype))
 
 
-def text_of(value: str | npt.NDArray[np.uint8]) -> str:
+def text_of(value: str | UInt8) -> str:
     """Text, of a sample or of an array step."""
     return value if isinstance(value, str) else bytes(value).decode(errors="replace")
 
@@ -228,30 +251,19 @@ class FrameFormatter(ArrayStep):
     _settings: Any
     declare_images = no_images
 
-    def __init__(
-        self, settings: Any, class_names: Sequence[str], is_training: bool, extra_fields: Sequence[str] = ()
-    ) -> None:
-        """Create the step.
-
-        Args:
-            settings: The settings of the recipe.
-            class_names: Names of the categories of the provider.
-            is_training: Whether there are labels and random changes.
-            extra_fields: Fields and groups that stay as they are.
-        """
-        self._settings = settings
-        self._is_training = is_training
-        self._label_of = labels_of(class_names, settings.classes)
-        self._extra_fields = tuple(extra_fields)
+    def __init__(self, request: Request) -> None:
+        """Create the step for a request; its extra fields stay as they are."""
+        self._settings = request.settings
+        self._is_training = request.is_training
+        self._label_of = labels_of(request.class_names, request.settings.classes)
+        self._extra_fields = tuple(request.extra_fields)
 
     @abstractmethod
     def _fields(self, given: GroupFormat) -> tuple[Fields, Fields]:
         """Fields that are made of a frame, and of each of its cameras."""
 
     @abstractmethod
-    def _values(
-        self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]
-    ) -> tuple[dict[str, Any], Iterable[Mapping[str, Any]]]:
+    def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]) -> Values:
         """Values of these fields, of the frame and of each camera."""
 
     def _kept(self, given: SampleDataGroup) -> list[str]:
@@ -282,22 +294,16 @@ IMAGE_PLAN: Fields = {"image_plan": (DT.FLOAT, 1)}
 
 
 class AugmentedFrameFormatter(FrameFormatter):
-    """Base of those that also draw how images, files, are augmented.
-
-    Attributes:
-        images: How images are augmented.
-    """
+    """Base of those that also draw how images, files, are augmented."""
 
     draws_for_each_camera = False
     _without_chance = staticmethod(ImageAugmentation.for_evaluation)
 
-    def __init__(
-        self, settings: Any, class_names: Sequence[str], is_training: bool, extra_fields: Sequence[str] = ()
-    ) -> None:
-        """Create the step; see the base class."""
-        super().__init__(settings, class_names, is_training, extra_fields)
-        images = settings.augmentation
-        self.images: ImageAugmentation = images if is_training else self._without_chance(images)
+    @cached_property
+    def images(self) -> ImageAugmentation:
+        """How images are augmented."""
+        images: ImageAugmentation = self._settings.augmentation
+        return images if self._is_training else self._without_chance(images)
 
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
         """Declare the change of the images, and in training that of the scene."""
@@ -333,17 +339,15 @@ class AugmentedFrameFormatter(FrameFormatter):
         Raises:
             SettingError: Images leave much of the output black, by the first one.
         """
-        settings, reduced_decoding = request.settings, request.reduced_decoding
-        formatter = cls(settings, request.class_names, request.is_training, request.extra_fields)
+        formatter = cls(request)
         images = formatter.images
         require_filled_output(request.frames, images)
-        augmenter = PlannedImageAugmenter(
-            "image", "image_plan", images.output_hw, rotates=images.rotates, reduced_decoding=reduced_decoding
-        )
-        return Chain([*before, formatter, *after], [augmenter, *changes], [settings.normalizer()])
+        options = {"rotates": images.rotates, "reduced_decoding": request.reduced_decoding}
+        augmenter = PlannedImageAugmenter("image", "image_plan", images.output_hw, **options)
+        return Chain([*before, formatter, *after], [augmenter, *changes], [request.settings.normalizer()])
 
 
-Boxes: TypeAlias = SampleDataGroup | Mapping[str, npt.NDArray[Any]]
+Boxes: TypeAlias = SampleDataGroup | Mapping[str, Array]
 
 LAYOUTS = ("l,w,h,yaw", "w,l,h,-yaw-pi/2")
 """Columns 3 to 6: that of mmdetection3d from 1.0, and that of before."""
@@ -351,13 +355,13 @@ LAYOUTS = ("l,w,h,yaw", "w,l,h,-yaw-pi/2")
 
 def scene_boxes(
     boxes: Boxes,
-    kept: npt.NDArray[np.bool_],
-    scene: Float64Array,
+    kept: Bool,
+    scene: Float64,
     angle: float = 0.0,
     *,
     scale: float = 1.0,
     z: str,
-) -> Float64Array:
+) -> Float64:
     """Some boxes in a scene that is turned by an angle, scaled and moved, ``(K, 9)``.
 
     Columns: x, y, z, length, width, height, yaw, not wrapped, and the velocity along x and y, 0 where it is not
@@ -374,8 +378,8 @@ def scene_boxes(
 
 
 def mmdet_boxes(
-    boxes: Boxes, label_of: npt.NDArray[np.int64], *, layout: str, z: str, point_cloud_range: Sequence[float]
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    boxes: Boxes, label_of: Int64, *, layout: str, z: str, point_cloud_range: Sequence[float]
+) -> tuple[Float32, Int64]:
     """Make ``gt_bboxes_3d``, ``(n, 9)`` float32, and ``gt_labels_3d``, ``(n,)`` int64.
 
     As `scene_boxes`, with sizes and the angle in [-pi, pi) as the layout says. Boxes of no class, and those whose
@@ -396,12 +400,12 @@ def mmdet_boxes(
     return columns.astype(np.float32), label_of[boxes["categories"][kept]]
 
 
-def is_in_range(centers: npt.ArrayLike, point_cloud_range: Sequence[float]) -> npt.NDArray[np.bool_]:
+def is_in_range(centers: npt.ArrayLike, point_cloud_range: Sequence[float]) -> Bool:
     """Which centers ``(n, 3)`` lie within least and greatest x, y, z, not on the border; z does not count."""
     xy, (low, high) = np.asarray(centers, np.float64)[:, :2], np.reshape(point_cloud_range, (2, 3))[:, :2]
     return np.asarray(((xy > low) & (xy < high)).all(axis=1))
 
 
-def labels_of(class_names: Sequence[str], classes: Sequence[str]) -> npt.NDArray[np.int64]:
+def labels_of(class_names: Sequence[str], classes: Sequence[str]) -> Int64:
     """Label of each category of a provider; all of them are among ``classes``."""
     return np.array([classes.index(name) for name in class_names], np.int64)

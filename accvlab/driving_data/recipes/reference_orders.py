@@ -31,12 +31,13 @@ from accvlab.dali_pipeline_framework.checks import valid
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import (
     Description,
-    Int64Array,
     checked_lengths,
     digest,
     torch_generator,
     torch_permutation,
 )
+
+from ..datasets.driving.array_types import Int64
 
 _A_SIZE = valid(checks.whole_number_list, what="height and width", count=2, at_least=1)
 
@@ -81,7 +82,7 @@ def split_lengths(sequence_lengths: Lengths, split: int | str, *, may_be_uneven:
     return pieces
 
 
-def _permutation_source(seed: int) -> Callable[[int], Int64Array]:
+def _permutation_source(seed: int) -> Callable[[int], Int64]:
     """Permutations of ``n`` numbers, one after the other, of PyTorch's generator."""
     generator = torch_generator(seed)
     return lambda count: torch_permutation(count, generator)
@@ -202,7 +203,7 @@ class EndlessGroupSampler(_EndlessSampler):
 class _Chain:
     """What each slot plays: random orders of the groups, dealt to the slots in turn, as far as was needed."""
 
-    def __init__(self, lengths: Int64Array, num_slots: int, permutation: Callable[[int], Int64Array]) -> None:
+    def __init__(self, lengths: Int64, num_slots: int, permutation: Callable[[int], Int64]) -> None:
         self.num_slots = num_slots
         self._lengths = lengths
         self._permutation = permutation
@@ -216,7 +217,7 @@ class _Chain:
             self._grow()
         return int(self._groups[slot, turn]), (turn * self.num_slots + slot) // len(self._lengths)
 
-    def find(self, batch: int) -> tuple[Int64Array, Int64Array, Int64Array]:
+    def find(self, batch: int) -> tuple[Int64, Int64, Int64]:
         """Group, place in it, and number of the order that it comes from; each ``(num_slots,)``."""
         while not self._ends.shape[1] or self._ends[:, -1].min() <= batch:
             self._grow()
@@ -436,11 +437,11 @@ class _DealtSampler(_GroupSampler):
         is_first, is_last = self._ends_of(frames, groups)
         return PlannedBatch(samples, is_over, groups, frames, is_first=is_first, is_last=is_last)
 
-    def _ends_of(self, frames: Int64Array, groups: Int64Array) -> tuple[Any, Any]:
+    def _ends_of(self, frames: Int64, groups: Int64) -> tuple[Any, Any]:
         return frames == 0, frames == self._lengths[groups] - 1
 
     @abstractmethod
-    def _dealt(self, epoch: int) -> list[Int64Array]:
+    def _dealt(self, epoch: int) -> list[Int64]:
         """The samples of each rank or slot in an epoch."""
 
 
@@ -454,7 +455,7 @@ class ShuffledGroupSampler(_DealtSampler):
     has_slots = False
     depends_on_shards = True
 
-    def _ends_of(self, frames: Int64Array, groups: Int64Array) -> tuple[Any, Any]:
+    def _ends_of(self, frames: Int64, groups: Int64) -> tuple[Any, Any]:
         return True, True
 
     def __init__(
@@ -479,19 +480,19 @@ class ShuffledGroupSampler(_DealtSampler):
         if not is_of_numbers or self._groups.min() < 0:
             raise SettingError(f"`groups` must be the number of the group of each sample, from 0, got {groups!r}.")
         super().__init__([len(self._groups)], total_batch_size, seed)
-        self._found: tuple[Any, list[Int64Array]] | None = None
+        self._found: tuple[Any, list[Int64]] | None = None
 
     def describe(self) -> Description:
         """What the order depends on."""
         return {**super().describe(), "groups": digest(self._groups)}
 
-    def _dealt(self, epoch: int) -> list[Int64Array]:
+    def _dealt(self, epoch: int) -> list[Int64]:
         key = (epoch, self.total_batch_size, self._num_shards)
         if self._found is None or self._found[0] != key:
             self._found = (key, self._shuffled(epoch))
         return self._found[1]
 
-    def _shuffled(self, epoch: int) -> list[Int64Array]:
+    def _shuffled(self, epoch: int) -> list[Int64]:
         permutation = _permutation_source(self._seed + epoch)
         size = self.total_batch_size // self._num_shards
         parts = []
@@ -537,7 +538,7 @@ class ChunkSampler(_DealtSampler):
         """What the order depends on."""
         return {**super().describe(), "whole_sequences": self._is_whole}
 
-    def _dealt(self, epoch: int) -> list[Int64Array]:
+    def _dealt(self, epoch: int) -> list[Int64]:
         count, num_ranks = self.num_samples, self._num_shards
         if not self._is_whole:
             size = -(-count // num_ranks)
@@ -568,16 +569,16 @@ class SceneSampler(_DealtSampler):
             SettingError: An argument is out of its range.
         """
         super().__init__(sequence_lengths, total_batch_size, name="sequence_lengths")
-        self._slots: dict[int, list[Int64Array]] = {}  # the samples of each slot, by number of slots
+        self._slots: dict[int, list[Int64]] = {}  # the samples of each slot, by number of slots
 
     def describe(self) -> Description:
         """What the order depends on."""
         return {**RandomAccessSampler.describe(self), "sequence_lengths": self._lengths.tolist()}
 
-    def _dealt(self, epoch: int) -> list[Int64Array]:
+    def _dealt(self, epoch: int) -> list[Int64]:
         num_slots = self.total_batch_size
         if num_slots not in self._slots:
-            scenes_of: list[list[Int64Array]] = [[np.zeros(0, np.int64)] for _ in range(num_slots)]
+            scenes_of: list[list[Int64]] = [[np.zeros(0, np.int64)] for _ in range(num_slots)]
             lengths = np.zeros(num_slots, np.int64)
             for start, length in zip(self._starts, self._lengths, strict=True):
                 slot = int(np.argmin(lengths))
@@ -596,18 +597,15 @@ def is_published(order: Order) -> bool:
     return checks.choice(order, "order", ("epochs", "published")) == "published"
 
 
-def streaming_order(
-    settings: Any, source: Any, *, seed: int, split: int | str, order: Order
-) -> RandomAccessSampler:
+def streaming_order(settings: Any, source: Any, seed: int) -> RandomAccessSampler:
     """One frame per slot and step, in the order of time, of scenes that are cut into pieces."""
-    pieces = split_lengths(source.sequence_lengths, split, may_be_uneven=not is_published(order))
-    return (EndlessGroupSampler if is_published(order) else StreamingSequenceSampler)(pieces, seed=seed)
+    is_endless = is_published(settings.order)
+    pieces = split_lengths(source.sequence_lengths, settings.split, may_be_uneven=not is_endless)
+    return (EndlessGroupSampler if is_endless else StreamingSequenceSampler)(pieces, seed=seed)
 
 
-def scene_order(
-    settings: Any, source: Any, *, seed: int, order: Order = "epochs", whole_sequences: bool = True
-) -> RandomAccessSampler:
+def scene_order(settings: Any, source: Any, seed: int, *, whole_sequences: bool = True) -> RandomAccessSampler:
     """Each frame once, scene by scene; or as `ChunkSampler` deals them."""
-    if is_published(order):
+    if is_published(settings.order):
         return ChunkSampler(source.sequence_lengths, whole_sequences=whole_sequences)
     return SceneSampler(source.sequence_lengths)

@@ -11,8 +11,6 @@ import numpy as np
 
 from accvlab.dali_pipeline_framework import (
     DataGroupInPathAppliedStep,
-    DataLoader,
-    DataProvider,
     PipelineStepBase,
     RandomAccessSampler,
     SampleDataGroup,
@@ -28,25 +26,20 @@ from accvlab.dali_pipeline_framework.sample_data import GroupFormat
 from ..steps.lidar import LidarDepthMapAdder
 from ..steps.vectors import FutureTrajectoryAdder, MapLineVectorizer
 from . import recipe_parts as parts
+from . import reference_orders as orders
 from .image_augmentation import ImageAugmentation, UnclippedPhotometricDistorter
 from .recipe import Recipe
 from .recipe_parts import DT, PLACE
-from .reference_orders import (
-    AugmentationRanges,
-    Order,
-    SkippingGroupSampler,
-    is_published,
-    scene_order,
-    split_lengths,
-    streaming_order,
-)
 
 _IMAGES = ImageAugmentation(scale_range=(0.40, 0.47), rotation_range_deg=(-5.4, 5.4))
 
 
 @attrs.frozen(kw_only=True)
-class SparseDriveSettings(parts.AugmentedSettings):
+class SparseDriveSettings(parts.StreamedSettings):
     """What the configuration of SparseDrive says; the defaults are those of ``sparsedrive_small_stage2``.
+
+    Batches in training have the keys that ``forward_train`` takes, and those of its ``img_metas`` (``T_global``,
+    ``T_global_inv``, ``instance_id``). `as_mmdet` makes its arguments of them.
 
     Attributes:
         images: ``data_aug_conf``, of images.
@@ -69,6 +62,11 @@ class SparseDriveSettings(parts.AugmentedSettings):
         flip_prob: ``sequence_flip_prob``: of the published order only.
         key: What the draws are held constant over but those of the colors; ``"sequence"`` as there
             (``keep_consistent_seq_aug``).
+        split: ``sequences_split_num``: in training, into how many pieces each scene is cut, or ``"all"``.
+        order: ``"epochs"``: each frame once per epoch; in evaluation, each scene is played by one slot.
+            ``"published"``: the order of the published code, index by index, see the page on recipes. In training
+            it is endless, and the loader needs ``steps_per_epoch``; in evaluation it deals scenes to ranks, and
+            can lose some (`ChunkSampler`).
     """
 
     images: ImageAugmentation = _IMAGES
@@ -117,7 +115,7 @@ class SparseDriveFormatter(parts.AugmentedFrameFormatter):
     """Makes what SparseDrive and Sparse4D take of a frame of a `DrivingProvider`: all but images and depth maps.
 
     In training it draws the augmentation of the images, and the rotation of the scene. It runs behind the steps
-    that make trajectories and map lines, see `sparsedrive_steps`.
+    that make trajectories and map lines, see `Recipe.steps`.
     """
 
     _settings: SparseDriveSettings
@@ -138,9 +136,7 @@ class SparseDriveFormatter(parts.AugmentedFrameFormatter):
         fields["lidar"] = given.at(("lidar",))
         return fields, {**parts.IMAGE_PLAN, "depth_projection": (DT.FLOAT64, 2)}
 
-    def _values(
-        self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]
-    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]) -> parts.Values:
         plan = self._plans(cameras)[0]
         angle = float(self.draw("rotation_3d")) if self._is_training else 0.0
         scene = parts.turn_about_z(angle)
@@ -223,30 +219,6 @@ _FIELDS_OF_PLANNING = {
 }
 
 
-# --- steps, order, loader -----------------------------------------------------------------------------------
-
-
-def sparsedrive_steps(
-    provider: DataProvider,
-    settings: SparseDriveSettings | None = None,
-    *,
-    is_training: bool = True,
-    **options: Any,
-) -> list[PipelineStepBase]:
-    """Steps for samples of a `DrivingProvider`.
-
-    Args:
-        provider: The provider.
-        settings: The settings; None for the defaults.
-        is_training: Whether there are labels and random changes.
-        **options: ``reduced_decoding``, ``extra_fields``, ``extra_steps``: as for `Recipe.steps`.
-
-    Raises:
-        SettingError: The provider lacks what is needed; all of it is told.
-    """
-    return SPARSEDRIVE.steps(provider, settings, is_training=is_training, **options)
-
-
 def _chain(request: parts.Request) -> parts.Chain:
     settings, is_training = request.settings, request.is_training
     added: dict[str, Any] = {"known_name": "is_future_known", "offset_name": "offsets", "mask_name": "mask"}
@@ -275,47 +247,12 @@ def _chain(request: parts.Request) -> parts.Chain:
     return SparseDriveFormatter.chain(request, before=before, after=after, changes=changes)
 
 
-def sparsedrive_training(
-    provider: DataProvider,
-    batch_size: int,
-    settings: SparseDriveSettings | None = None,
-    *,
-    split: int | str = 2,
-    order: Order = "epochs",
-    seed: int = 0,
-    **options: Any,
-) -> DataLoader:
-    """Make the loader for training SparseDrive, or Sparse4D (``SparseDriveSettings.sparse4d()``).
-
-    One frame per slot and step, in the order of time. Each batch has the keys that ``forward_train`` takes, those
-    of its ``img_metas`` (``T_global``, ``T_global_inv``, ``instance_id``), and ``token``, ``scene`` and ``place``,
-    which tells where samples stand. `as_mmdet` makes its arguments of it.
-
-    Args:
-        provider: A `DrivingProvider` with the fields that `SparseDriveSettings.provider_fields` tells.
-        batch_size: Samples per batch, on this rank.
-        settings: The settings; None for the defaults.
-        split: ``sequences_split_num``: into how many pieces each scene is cut, or ``"all"``.
-        order: ``"epochs"``: each frame once per epoch. ``"published"``: the endless order of the published code,
-            index by index, see the page on recipes; the loader needs ``steps_per_epoch`` then.
-        seed: Seed of the order and the draws.
-        **options: Other arguments of `Recipe.loader`.
-
-    Raises:
-        SettingError: The provider lacks what is needed, or an argument is out of its range.
-    """
-    ordering = {"split": split, "order": order}
-    return SPARSEDRIVE.loader(provider, batch_size, settings, ordering, seed=seed, **options)
-
-
-def _training_order(
-    settings: Any, frames: Any, *, seed: int, split: int | str, order: Order
-) -> RandomAccessSampler:
-    if not (is_published(order) and (settings.skip_prob or settings.flip_prob)):
-        return streaming_order(settings, frames, seed=seed, split=split, order=order)
+def _training_order(settings: SparseDriveSettings, frames: Any, seed: int) -> RandomAccessSampler:
+    if not (orders.is_published(settings.order) and (settings.skip_prob or settings.flip_prob)):
+        return orders.streaming_order(settings, frames, seed)
     images = settings.augmentation
     # The published sampler draws these numbers as well as the order.
-    augmentation = AugmentationRanges(
+    augmentation = orders.AugmentationRanges(
         image_hw=parts.one_image_size(frames.get_data(0)["cameras"].values()),
         output_hw=images.output_hw,
         scale_range=images.scale_range or (1.0, 1.0),
@@ -324,8 +261,8 @@ def _training_order(
         is_flipped_at_random=images.flip_prob > 0,
         rotation_3d_range=settings.rotation_3d_range,
     )
-    return SkippingGroupSampler(
-        split_lengths(frames.sequence_lengths, split),
+    return orders.SkippingGroupSampler(
+        orders.split_lengths(frames.sequence_lengths, settings.split),
         seed=seed,
         numpy_seed=seed,
         skip_prob=settings.skip_prob,
@@ -334,35 +271,7 @@ def _training_order(
     )
 
 
-def sparsedrive_evaluation(
-    provider: DataProvider,
-    batch_size: int = 1,
-    settings: SparseDriveSettings | None = None,
-    *,
-    order: Order = "epochs",
-    **options: Any,
-) -> DataLoader:
-    """Make the loader for evaluating SparseDrive or Sparse4D: each frame once, by time, scene by scene.
-
-    ``place`` of a batch tells what belongs together: ``is_first`` where a scene begins, so that nothing may be
-    carried over; ``is_padding`` for samples that only fill a batch, which are not to be counted; and
-    ``sample_index``, by which the results of all ranks are gathered.
-
-    Args:
-        provider: A `DrivingProvider`; boxes are not needed.
-        batch_size: Number of scenes that are played side by side, on this rank.
-        settings: The settings; None for the defaults.
-        order: ``"epochs"``: each scene is played by one slot. ``"published"``: as the published code deals scenes
-            to ranks, which can lose some, see `ChunkSampler`.
-        **options: Other arguments of `Recipe.loader`.
-
-    Raises:
-        SettingError: The provider lacks what is needed, or an argument is out of its range.
-    """
-    return SPARSEDRIVE.loader(provider, batch_size, settings, {"order": order}, is_training=False, **options)
-
-
-def _as_published(batch: dict[str, Any]) -> dict[str, Any]:
+def _as_published(batch: parts.Batch) -> parts.Batch:
     """Give a batch the names of the published code."""
     cameras, place = batch.pop("cameras"), batch.pop(PLACE)
     result = {"img": cameras["image"], **batch}
@@ -380,6 +289,6 @@ SPARSEDRIVE = Recipe(
         *("gt_agent_fut_trajs", "gt_agent_fut_masks", "gt_map_labels", "gt_map_pts"),
     ),
     training_order=_training_order,
-    evaluation_order=scene_order,
+    evaluation_order=orders.scene_order,
 )
 """The recipe of SparseDrive and Sparse4D."""

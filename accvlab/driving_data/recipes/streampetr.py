@@ -10,12 +10,11 @@ from typing import Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import (
-    DataLoader,
     DataProvider,
     PipelineStepBase,
+    RandomAccessSampler,
     SampleDataGroup,
     ShuffledSampler,
     UniformDraw,
@@ -27,19 +26,17 @@ from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat
 
 from ..datasets import DrivingProvider
+from ..datasets.driving.array_types import Array, Float64, Int64
 from . import recipe_parts as parts
 from .image_augmentation import ImageAugmentation, ImagePlan
-from .recipe import FrameQueues, Recipe, driving_provider
+from .recipe import FrameQueues, Recipe
 from .recipe_parts import DT, NAMES, PLACE
-from .reference_orders import Order, is_published, scene_order, streaming_order
-
-Float64Array = npt.NDArray[np.float64]
-Int64Array = npt.NDArray[np.int64]
+from .reference_orders import is_published, scene_order, streaming_order
 
 
 def visible_boxes(
-    boxes: npt.NDArray[Any], centers: npt.NDArray[Any], depths: npt.NDArray[Any], plan: ImagePlan, min_size: float
-) -> tuple[Float64Array, Float64Array, Int64Array]:
+    boxes: Array, centers: Array, depths: Array, plan: ImagePlan, min_size: float
+) -> tuple[Float64, Float64, Int64]:
     """Bring the boxes of an image to its augmented form, and find those that can be seen.
 
     Scaled, moved and limited to the output; kept where width and height are at least ``min_size``; mirrored; then
@@ -72,7 +69,7 @@ def visible_boxes(
     return moved[order], points[order], rows[order]
 
 
-def _seen(boxes: Float64Array, hw: tuple[int, int]) -> Int64Array:
+def _seen(boxes: Float64, hw: tuple[int, int]) -> Int64:
     """Numbers of the boxes that are left of those painted one after the other over a map of zeros."""
     if not len(boxes):
         return np.zeros(0, np.int64)
@@ -166,8 +163,11 @@ _IMAGES = ImageAugmentation(scale_range=(0.38, 0.55))
 
 
 @attrs.frozen(kw_only=True)
-class StreamPETRSettings(parts.AugmentedSettings):
+class StreamPETRSettings(parts.StreamedSettings):
     """What the configuration of StreamPETR says; the defaults are those of ``stream_petr_r50_flash_704``.
+
+    Batches in training have the keys that ``forward_train`` takes, with an axis of frames behind that of the
+    samples. `as_mmdet` makes its arguments of them.
 
     Attributes:
         images: ``ida_aug_conf``.
@@ -182,6 +182,12 @@ class StreamPETRSettings(parts.AugmentedSettings):
         mean: ``img_norm_cfg``, of RGB.
         std_dev: ``img_norm_cfg``, of RGB.
         key: What the draws are held constant over; ``"sample"`` as there: each frame has its own.
+        queue_length: In training, None: one frame per slot and step, in the order of time (``seq_mode``). A
+            number: windows of so many frames that end at each frame (``queue_length``), shuffled and not cut.
+        num_random_frames: ``random_length``: so many frames are left out of a longer window at random.
+        split: ``seq_split_num``, see `SparseDriveSettings`.
+        order: As for `SparseDriveSettings`; in evaluation ``"published"`` gives each rank a chunk of the data set
+            (`ChunkSampler`): scenes are cut, and some frames come twice.
     """
 
     model = "StreamPETR"
@@ -197,12 +203,24 @@ class StreamPETRSettings(parts.AugmentedSettings):
     image_classes: Sequence[str] = parts.CLASSES_OF_CONVERTERS
     min_box_size_px: float = parts.setting(2.0, checks.number, at_least=0)
     key: DrawKey = "sample"
+    queue_length: int | None = None
+    num_random_frames: int = 0
 
     def __attrs_post_init__(self) -> None:
-        """Refuse classes that one of the two orders lacks."""
+        """Refuse classes that one of the two orders lacks, and settings of windows that do not go together."""
         missing = sorted({*self.classes} - {*self.image_classes})
         if missing:
             raise SettingError(f"`image_classes` must have all `classes`, it lacks {', '.join(missing)}.")
+        if self.queue_length is None and self.num_random_frames:
+            raise SettingError(
+                f"`num_random_frames` is for windows of frames, and without `queue_length` there are none, got "
+                f"{self.num_random_frames!r}. Pass `queue_length`, the number of frames of a window, as well."
+            )
+        if self.queue_length is not None and is_published(self.order):
+            raise SettingError(
+                "`order='published'` is for one frame per step. For windows pass a ShuffledGroupSampler as "
+                "`sampler`, without `order`."
+            )
 
     def provider_fields(self, is_training: bool = True) -> dict[str, Any]:
         """Settings of a `DrivingProvider` that make it deliver what is needed, but its ``cameras``."""
@@ -235,9 +253,7 @@ class StreamPETRFormatter(parts.AugmentedFrameFormatter):
             return {**_FIELDS, **_FIELDS_OF_TRAINING}, {**parts.IMAGE_PLAN, **_FIELDS_OF_CAMERAS}
         return _FIELDS, parts.IMAGE_PLAN
 
-    def _values(
-        self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]
-    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]) -> parts.Values:
         plan = self._plans(cameras)[0]
         scene, angle, scale = np.eye(4), 0.0, 1.0
         if self._is_training:
@@ -270,7 +286,7 @@ class StreamPETRFormatter(parts.AugmentedFrameFormatter):
         return values, [{"image_plan": plan.values, **of_camera} for of_camera in labels]
 
     @functools.cached_property
-    def _image_label_of(self) -> Int64Array:
+    def _image_label_of(self) -> Int64:
         return parts.labels_of(self._settings.classes, self._settings.image_classes)[self._label_of]
 
     def _labels(self, camera: SampleDataGroup, plan: ImagePlan) -> dict[str, Any]:
@@ -300,109 +316,21 @@ _FIELDS_OF_CAMERAS = {
 }
 
 
-# --- steps, order, loader -----------------------------------------------------------------------------------
+def _windows(
+    frames: DrivingProvider, settings: StreamPETRSettings, *, is_training: bool, seed: int, **_: Any
+) -> DataProvider:
+    if settings.queue_length is None or not is_training:
+        return frames
+    return QueueProvider(frames, settings.queue_length, num_random_frames=settings.num_random_frames, seed=seed)
 
 
-def streampetr_steps(
-    provider: DataProvider, settings: StreamPETRSettings | None = None, *, is_training: bool = True, **options: Any
-) -> list[PipelineStepBase]:
-    """Steps for samples of a `DrivingProvider`, or of a `QueueProvider` of one.
-
-    Args:
-        provider: The provider.
-        settings: The settings; None for the defaults.
-        is_training: Whether there are labels and random changes.
-        **options: ``reduced_decoding``, ``extra_fields``, ``extra_steps``: as for `Recipe.steps`.
-
-    Raises:
-        SettingError: The provider lacks what is needed; all of it is told.
-    """
-    return STREAMPETR.steps(provider, settings, is_training=is_training, **options)
+def _training_order(settings: StreamPETRSettings, source: DataProvider, seed: int) -> RandomAccessSampler:
+    if isinstance(source, QueueProvider):
+        return ShuffledSampler(source.get_number_of_samples(), seed=seed)
+    return streaming_order(settings, source, seed)
 
 
-def streampetr_training(
-    provider: DataProvider,
-    batch_size: int,
-    settings: StreamPETRSettings | None = None,
-    *,
-    queue_length: int | None = None,
-    num_random_frames: int = 0,
-    split: int | str = 2,
-    order: Order = "epochs",
-    seed: int = 0,
-    **options: Any,
-) -> DataLoader:
-    """Make the loader for training StreamPETR.
-
-    Each batch has the keys that ``forward_train`` takes, with an axis of frames behind that of the samples; and
-    ``token``, ``scene`` and ``place``, which tells where samples stand. `as_mmdet` makes its arguments of it.
-
-    Args:
-        provider: A `DrivingProvider` with the fields that `StreamPETRSettings.provider_fields` tells.
-        batch_size: Samples per batch, on this rank.
-        settings: The settings; None for the defaults.
-        queue_length: None: one frame per slot and step, in the order of time (``seq_mode``). A number: windows of
-            so many frames that end at each frame (``queue_length``).
-        num_random_frames: ``random_length``: so many frames are left out of a longer window at random. Of use with
-            ``queue_length`` only.
-        split: ``seq_split_num``: into how many pieces each scene is cut, or ``"all"``. Windows of ``queue_length``
-            frames are not cut.
-        order: ``"epochs"``: each frame once per epoch. ``"published"``: the endless order of the published code,
-            index by index, see the page on recipes; the loader needs ``steps_per_epoch`` then.
-        seed: Seed of the order and the draws.
-        **options: Other arguments of `Recipe.loader`.
-
-    Raises:
-        SettingError: The provider lacks what is needed, or an argument is out of its range.
-    """
-    frames = driving_provider(provider)
-    if queue_length is not None:
-        provider = QueueProvider(frames, queue_length, num_random_frames=num_random_frames, seed=seed)
-        if is_published(order):
-            raise SettingError(
-                "`order='published'` is for one frame per step. For windows use ShuffledGroupSampler in a "
-                "PipelineDefinition of your own, with `streampetr_steps`."
-            )
-        options = {"sampler": ShuffledSampler(len(frames), seed=seed), **options}
-    elif num_random_frames:
-        raise SettingError(
-            f"`num_random_frames` is for windows of frames, and without `queue_length` there are none, got "
-            f"{num_random_frames!r}. Pass `queue_length`, the number of frames of a window, as well."
-        )
-    return STREAMPETR.loader(
-        provider, batch_size, settings, {"split": split, "order": order}, seed=seed, **options
-    )
-
-
-def streampetr_evaluation(
-    provider: DataProvider,
-    batch_size: int = 1,
-    settings: StreamPETRSettings | None = None,
-    *,
-    order: Order = "epochs",
-    **options: Any,
-) -> DataLoader:
-    """Make the loader for evaluating StreamPETR: each frame once, in the order of time, scene by scene.
-
-    ``place`` of a batch tells what belongs together: ``is_first`` where a scene begins, so that nothing may be
-    carried over; ``is_padding`` for samples that only fill a batch, which are not to be counted; and
-    ``sample_index``, by which the results of all ranks are gathered.
-
-    Args:
-        provider: A `DrivingProvider`; boxes are not needed.
-        batch_size: Number of scenes that are played side by side, on this rank.
-        settings: The settings; None for the defaults.
-        order: ``"epochs"``: each scene is played by one slot. ``"published"``: each rank gets a chunk of the data
-            set, see `ChunkSampler`: scenes are cut, and some frames come twice.
-        **options: Other arguments of `Recipe.loader`.
-
-    Raises:
-        SettingError: The provider lacks what is needed, or an argument is out of its range.
-    """
-    return STREAMPETR.loader(provider, batch_size, settings, {"order": order}, is_training=False, **options)
-
-
-def _as_published(batch: dict[str, Any]) -> dict[str, Any]:
+def _as_published(batch: parts.Batch) -> parts.Batch:
     """Give a batch the names and axes of the published code: in training, an axis of frames."""
     frames = batch.get(FRAMES, batch)
     values = {name: value for name, value in frames.items() if name not in (*NAMES, "cameras", PLACE)}
@@ -422,7 +350,8 @@ STREAMPETR = Recipe(
     chain=StreamPETRFormatter.chain,
     as_batch=_as_published,
     listed=("gt_bboxes_3d", "gt_labels_3d", *_FIELDS_OF_CAMERAS),
-    training_order=streaming_order,
+    source=_windows,
+    training_order=_training_order,
     evaluation_order=functools.partial(scene_order, whole_sequences=False),
 )
 """The recipe of StreamPETR."""

@@ -170,29 +170,37 @@ def show(
         views = [data] if isinstance(data, SceneView) else [*data]
         frames = [*range(len(views))]
     else:
-        settings: dict[str, Any] = {"fields": fields, "class_names": class_names}
-        settings |= {"image_mean": image_mean, "image_std": image_std}
         frames = frames_of(data, sample, fields) if frame is None else [frame]
-        views = [scene_view(data, sample, frame=number, **settings) for number in frames]
+        settings = {"fields": fields, "class_names": class_names, "image_mean": image_mean, "image_std": image_std}
+        views = [scene_view(data, sample, frame=number, **settings) for number in frames]  # type: ignore[arg-type]
     if not views or not all(isinstance(view, SceneView) for view in views):
         raise SettingError("There must be at least one `SceneView` to show, and nothing else.")
     if len(views) > 1:
         views = [_named(view, number) for view, number in zip(views, frames, strict=True)]
-    view = views[-1]
-    view_of = {id(camera): one for one in views for camera in one.cameras}
+    return Picture(_drawn(Figure, views, range_m))
+
+
+def _rows_of(views: Sequence[SceneView]) -> list[list[CameraView]]:
+    """The cameras of a frame as they look; of several frames a row each, or of four with one camera."""
     if len(views) == 1:
-        rows = camera_rows(view.cameras)
-    elif max(len(one.cameras) for one in views) > 1:
-        rows = [list(one.cameras) for one in views]
-    else:
-        rows = _in_rows([camera for one in views for camera in one.cameras], 4)
+        return camera_rows(views[0].cameras)
+    if max(len(one.cameras) for one in views) > 1:
+        return [list(one.cameras) for one in views]
+    return _in_rows([camera for one in views for camera in one.cameras], 4)
+
+
+def _drawn(figure_class: type[Figure], views: Sequence[SceneView], range_m: float | None) -> Figure:
+    """Draw the cameras of all frames, and the scene of the last one."""
+    view, rows = views[-1], _rows_of(views)
+    view_of = {id(camera): one for one in views for camera in one.cameras}
     has_scene = len(view.centers) or len(view.points) or view.lines
     shapes = [[camera.image.shape for camera in row] for row in rows]
     heights_in = [_VIEW_WIDTH_IN * max(height / width for height, width, _ in row) for row in shapes]
     num_columns = max([len(row) for row in rows], default=0)
     cameras_width_in, height_in = num_columns * _VIEW_WIDTH_IN, max(sum(heights_in), 3.0)
     scene_width_in = height_in if has_scene or not rows else 0.0
-    figure = Figure(figsize=(cameras_width_in + scene_width_in, height_in + 0.35), dpi=_DPI, facecolor=_BACKGROUND)
+    size_in = (cameras_width_in + scene_width_in, height_in + 0.35)
+    figure = figure_class(figsize=size_in, dpi=_DPI, facecolor=_BACKGROUND)
     top_in = height_in
     for row, row_height_in in zip(rows, heights_in, strict=True):
         left_in = (num_columns - len(row)) * _VIEW_WIDTH_IN / 2
@@ -205,7 +213,7 @@ def show(
         place = (cameras_width_in, 0.0, scene_width_in, height_in)
         _draw_from_above(_axes(figure, place), view, range_m)
     _draw_heading(figure, view)
-    return Picture(figure)
+    return figure
 
 
 def _named(view: SceneView, frame: int) -> SceneView:

@@ -175,40 +175,51 @@ def scene_view(
         _camera(label, camera, frame, fields, picture_of, ahead)
         for label, camera in _cameras(tree, fields, bool(frames)).items()
     ]
-    centers = tree.array(fields.boxes, fields.centers)
-    points = tree.array(fields.lidar, fields.points)
-    if not cameras and centers is None and points is None:
-        if "img" in tree.names() or "input" in tree.names():
-            raise SettingError(
-                "Batches of recipes have names of their own: `show(batch_view(batch, settings))` draws them, with "
-                "`batch_view` of `recipes` and the settings of the recipe."
-            )
-        raise SettingError(
-            f"There is nothing to show: no field {shown(fields.cameras)}, {shown(fields.boxes)} or "
-            f"{shown(fields.lidar)}. There are: {', '.join(map(shown, tree.names()))}."
-            f"{did_you_mean(fields.cameras, tree.names())} Give their names: `fields=ViewFields(cameras=...)`."
-        )
-    nowhere = np.zeros((0, 3))
-    centers, points = (nowhere if places is None else places for places in (centers, points))
-    velocities = tree.array(fields.boxes, fields.velocities)
-    categories = tree.array(fields.boxes, fields.categories)
-    sizes, yaws = tree.array(fields.boxes, fields.sizes), tree.array(fields.boxes, fields.yaws)
-    # Batches may be padded with what is no box.
-    is_box = np.ones(len(centers), bool) if sizes is None else (sizes > 0).all(axis=1)
+    boxes, points = _boxes(tree, fields), tree.array(fields.lidar, fields.points)
+    if not cameras and not boxes and points is None:
+        raise _nothing_to_show(tree, fields)
     return SceneView(
         title=_title(tree) or _title(whole),
         cameras=cameras,
-        centers=centers[is_box],
-        sizes=np.ones_like(centers)[is_box] if sizes is None else sizes[is_box],
-        yaws=np.zeros(len(centers))[is_box] if yaws is None else yaws[is_box],
-        velocities=None if velocities is None else velocities[is_box, :2],
-        categories=None if categories is None else categories[is_box].astype(np.int64),
         class_names=tuple(class_names),
-        points=points[:, :3],
+        points=np.zeros((0, 3)) if points is None else points[:, :3],
         lines=_lines(tree, fields),
         ahead=ahead,
         timestamp=tree.scalar("timestamp"),
+        **boxes,
     )
+
+
+def _nothing_to_show(tree: _Tree, fields: ViewFields) -> SettingError:
+    if "img" in tree.names() or "input" in tree.names():
+        return SettingError(
+            "Batches of recipes have names of their own: `show(batch_view(batch, settings))` draws them, with "
+            "`batch_view` of `recipes` and the settings of the recipe."
+        )
+    return SettingError(
+        f"There is nothing to show: no field {shown(fields.cameras)}, {shown(fields.boxes)} or "
+        f"{shown(fields.lidar)}. There are: {', '.join(map(shown, tree.names()))}."
+        f"{did_you_mean(fields.cameras, tree.names())} Give their names: `fields=ViewFields(cameras=...)`."
+    )
+
+
+def _boxes(tree: _Tree, fields: ViewFields) -> dict[str, Array]:
+    """The fields of a `SceneView` about boxes that are there; none without centers."""
+    names = ("centers", "sizes", "yaws", "velocities", "categories")
+    given = {name: tree.array(fields.boxes, getattr(fields, name)) for name in names}
+    boxes = {name: values for name, values in given.items() if values is not None}
+    if "centers" not in boxes:
+        return {}
+    # Batches may be padded with what is no box.
+    is_box = (boxes["sizes"] > 0).all(axis=1) if "sizes" in boxes else np.ones(len(boxes["centers"]), bool)
+    boxes = {name: values[is_box] for name, values in boxes.items()}
+    boxes.setdefault("sizes", np.ones_like(boxes["centers"]))
+    boxes.setdefault("yaws", np.zeros(len(boxes["centers"])))
+    if "velocities" in boxes:
+        boxes["velocities"] = boxes["velocities"][:, :2]
+    if "categories" in boxes:
+        boxes["categories"] = boxes["categories"].astype(np.int64)
+    return boxes
 
 
 def frames_of(

@@ -238,7 +238,7 @@ class TestOdometry:
         times.write_text(text)
         poses = tmp_path / "poses/00.txt"
         poses.write_text("1 2 3\n")
-        with pytest.raises(FileError, match=r"must have 12 numbers \(a 3 x 4 matrix\), line 1 is '1 2 3'"):
+        with pytest.raises(FileError, match=r"Line 1 of .*must have 12 numbers \(a 3 x 4 matrix\), got '1 2 3'"):
             KittiOdometryProvider(tmp_path)
         poses.unlink()
         with pytest.raises(FileError, match="both a folder in 'sequences' and a file in 'poses'"):

@@ -37,10 +37,10 @@ def frames_of(batch: Any, sample: int) -> str:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_training_batches_hold_what_the_model_learns(root: Path, name: str) -> None:
-    settings, training, _, arguments = RECIPES[name]
+    recipe, settings = RECIPES[name]
     provider = provider_of(root, settings, True)
     num_objects = 0
-    with training(provider, 2, settings, **arguments, **LOADER) as loader:
+    with recipe.loader(provider, 2, settings, **LOADER) as loader:
         assert len(loader) > 1
         for batch in loader:
             view = batch_view(batch, settings, 0, camera_names=provider.camera_names)
@@ -54,10 +54,10 @@ def test_training_batches_hold_what_the_model_learns(root: Path, name: str) -> N
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_evaluation_delivers_each_frame_once_in_order(root: Path, name: str) -> None:
-    settings, _, evaluation, _ = RECIPES[name]
+    recipe, settings = RECIPES[name]
     provider = provider_of(root, settings, False)
     delivered: list[str] = []
-    with evaluation(provider, settings=settings, **LOADER) as loader:
+    with recipe.loader(provider, 1, settings, is_training=False, **LOADER) as loader:
         for batch in loader:
             is_padding = batch["place"]["is_padding"]
             delivered += [frames_of(batch, n) for n in range(len(is_padding)) if not is_padding[n]]

@@ -14,22 +14,19 @@ from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
 from accvlab.dali_pipeline_framework.testing import run_step
 from accvlab.driving_data.datasets import DrivingProvider
 from accvlab.driving_data.recipes import (
+    BEVFORMER,
+    BEVFUSION,
+    DETECTION_2D,
+    SPARSEDRIVE,
+    STREAMPETR,
     BEVFormerSettings,
     BEVFusionSettings,
     Detection2DSettings,
     ImageAugmentation,
+    Recipe,
     SparseDriveSettings,
     StreamPETRSettings,
     batch_view,
-    bevformer_training,
-    bevfusion_steps,
-    bevfusion_training,
-    detection_2d_steps,
-    detection_2d_training,
-    sparsedrive_steps,
-    sparsedrive_training,
-    streampetr_steps,
-    streampetr_training,
 )
 from accvlab.driving_data.viewing import show
 from accvlab.driving_data.viewing.scene_views import scene_view
@@ -38,29 +35,22 @@ CLASSES = ("car", "pedestrian", "barrier")
 WIDE = (-1e4, -1e4, -1e4, 1e4, 1e4, 1e4)
 IMAGES = ImageAugmentation(output_hw=(32, 48), scale_range=(0.5, 0.8), allows_black=True)
 # Nothing moves the scene, so that boxes are where the provider has them.
-RECIPES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+RECIPES: dict[str, tuple[Recipe, Any]] = {
     "streampetr": (
+        STREAMPETR,
         StreamPETRSettings(
             images=IMAGES,
             classes=CLASSES,
             bev_rotation_range=(0, 0),
             bev_scale_range=(1, 1),
             point_cloud_range=WIDE,
+            split=1,
         ),
-        streampetr_training,
-        {"split": 1},
     ),
-    "sparsedrive": (
-        SparseDriveSettings(images=IMAGES, classes=CLASSES, circle_range=1e4),
-        sparsedrive_training,
-        {},
-    ),
-    "bevformer": (
-        BEVFormerSettings(classes=CLASSES, point_cloud_range=WIDE, queue_length=2),
-        bevformer_training,
-        {},
-    ),
+    "sparsedrive": (SPARSEDRIVE, SparseDriveSettings(images=IMAGES, classes=CLASSES, circle_range=1e4)),
+    "bevformer": (BEVFORMER, BEVFormerSettings(classes=CLASSES, point_cloud_range=WIDE, queue_length=2)),
     "bevfusion": (
+        BEVFUSION,
         BEVFusionSettings(
             images=IMAGES,
             classes=CLASSES,
@@ -73,8 +63,6 @@ RECIPES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
             point_cloud_range=WIDE,
             emulates_reference=False,
         ),
-        bevfusion_training,
-        {},
     ),
 }
 
@@ -86,10 +74,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
 
 
 def first_batch(data: tuple[Path, Any], name: str) -> tuple[Any, Any, Any]:
-    settings, make_loader, arguments = RECIPES[name]
+    recipe, settings = RECIPES[name]
     root, index = data
     provider = DrivingProvider(index, root, **settings.provider_fields())
-    with make_loader(provider, 1, settings, num_workers=0, output_type="numpy", **arguments) as loader:
+    with recipe.loader(provider, 1, settings, num_workers=0, output_type="numpy") as loader:
         return provider, settings, next(iter(loader))
 
 
@@ -138,7 +126,7 @@ def test_heatmaps_lie_on_the_images(data: Any) -> None:
     root, index = data
     settings = Detection2DSettings(classes=CLASSES)
     provider = DrivingProvider(index, root, **settings.provider_fields())
-    with detection_2d_training(provider, 2, settings, num_workers=0, output_type="numpy") as loader:
+    with DETECTION_2D.loader(provider, 2, settings, num_workers=0, output_type="numpy") as loader:
         batch = next(iter(loader))
     view = batch_view(batch, settings, 1, camera_names=provider.camera_names)
     num_cameras = len(provider.camera_names)
@@ -150,9 +138,10 @@ def test_heatmaps_lie_on_the_images(data: Any) -> None:
 
 def test_each_frame_of_a_queue_has_its_own_boxes(data: Any) -> None:
     root, index = data
-    settings, make_loader, _ = RECIPES["streampetr"]
+    recipe, settings = RECIPES["streampetr"]
+    settings = attrs.evolve(settings, queue_length=2)
     provider = DrivingProvider(index, root, **settings.provider_fields())
-    with make_loader(provider, 1, settings, num_workers=0, output_type="numpy", queue_length=2) as loader:
+    with recipe.loader(provider, 1, settings, num_workers=0, output_type="numpy") as loader:
         batch = list(loader)[1]
     by_token = {one["token"]: scene_view(one) for one in map(provider.get_data, range(len(provider)))}
     for frame in (0, 1, -1):
@@ -175,30 +164,28 @@ def test_a_batch_of_another_recipe_is_refused(data: Any) -> None:
     with pytest.raises(SettingError, match="`settings` must be those of a recipe, got dict"):
         batch_view(batch, {})  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="`sample`"):
-        batch_view(batch, RECIPES["streampetr"][0], 3)
+        batch_view(batch, RECIPES["streampetr"][1], 3)
 
 
 @pytest.mark.parametrize("name", ["streampetr", "sparsedrive", "bevfusion", "detection_2d"])
 def test_images_that_leave_the_output_black_are_refused(data: Any, name: str, tmp_path: Path) -> None:
     root, index = data
-    settings, make_loader, arguments = RECIPES.get(
-        name, (Detection2DSettings(classes=CLASSES, scale_range=(2.0, 3.0)), detection_2d_training, {})
-    )
+    of_objects = Detection2DSettings(classes=CLASSES, images=ImageAugmentation(scale_range=(2.0, 3.0)))
+    recipe, settings = RECIPES.get(name, (DETECTION_2D, of_objects))
     if name != "detection_2d":
         settings = attrs.evolve(settings, images=attrs.evolve(settings.images, allows_black=False))
     message = r"images of 44 x 30 pixels .* do not fill the output of .* is black\. `scale_range=\(.*\)` fits"
     provider = DrivingProvider(index, root, **settings.provider_fields())
     with pytest.raises(SettingError, match=message):
-        make_loader(provider, 1, settings, num_workers=0, **arguments)
+        recipe.loader(provider, 1, settings, num_workers=0)
     # The first image cannot be read: the next one is refused when it is loaded.
     files = index.cameras.file.copy()
     files[0, 0] = b"missing.jpg"
     provider = DrivingProvider(
         attrs.evolve(index, cameras=attrs.evolve(index.cameras, file=files)), root, **settings.provider_fields()
     )
-    make_loader(provider, 1, settings, num_workers=0, **arguments).close()
-    steps = {"streampetr": streampetr_steps, "sparsedrive": sparsedrive_steps, "bevfusion": bevfusion_steps}
-    made = steps.get(name, detection_2d_steps)(provider, settings)
+    recipe.loader(provider, 1, settings, num_workers=0).close()
+    made = recipe.steps(provider, settings)
     with pytest.raises(FieldValueError, match=message):
         run_step(made, provider.get_data(1), run="workers")
 
@@ -206,10 +193,10 @@ def test_images_that_leave_the_output_black_are_refused(data: Any, name: str, tm
 @pytest.mark.parametrize("name", [*RECIPES, "detection_2d"])
 def test_means_and_deviations_are_for_images_in_0_255(data: Any, name: str) -> None:
     root, index = data
-    settings, make_loader, _ = RECIPES.get(name, (Detection2DSettings(classes=CLASSES), detection_2d_training, {}))
+    recipe, settings = RECIPES.get(name, (DETECTION_2D, Detection2DSettings(classes=CLASSES)))
     settings = attrs.evolve(settings, mean=(0.485, 0.456, 0.406), std_dev=(0.229, 0.224, 0.225))
     with pytest.raises(SettingError) as caught:
-        make_loader(DrivingProvider(index, root, **settings.provider_fields()), 1, settings)
+        recipe.loader(DrivingProvider(index, root, **settings.provider_fields()), 1, settings)
     assert str(caught.value) == (
         f"{type(settings).__name__}: `mean` 0.485 and `std_dev` 0.229 are for images with values 0..1, but the "
         "values are 0..255. Multiply both by 255: mean=[123.675, 116.28, 103.53], std_dev=[58.395, 57.12, 57.375]."
@@ -219,7 +206,7 @@ def test_means_and_deviations_are_for_images_in_0_255(data: Any, name: str) -> N
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_takes_its_own_settings_only(data: Any, name: str) -> None:
     root, index = data
-    settings, make_loader, _ = RECIPES[name]
+    recipe, settings = RECIPES[name]
     wrong = Detection2DSettings()
     with pytest.raises(SettingError, match=f"`settings` must be {type(settings).__name__}, got Detection2DSett"):
-        make_loader(DrivingProvider(index, root), 1, wrong)
+        recipe.loader(DrivingProvider(index, root), 1, wrong)

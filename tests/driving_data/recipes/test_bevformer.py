@@ -25,12 +25,11 @@ from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
 from accvlab.dali_pipeline_framework.testing import check_provider, check_step, run_step
 from accvlab.driving_data.datasets import DrivingProvider
 from accvlab.driving_data.recipes import (
+    BEVFORMER,
     BEVFormerQueues,
     BEVFormerSettings,
     UnclippedPhotometricDistorter,
     as_mmdet,
-    bevformer_evaluation,
-    bevformer_training,
 )
 from accvlab.driving_data.recipes.bevformer import QueueSampler, ScaledImagePreparer, queue_frames, queue_states
 
@@ -216,9 +215,9 @@ def test_matrices_and_boxes(data: Any) -> None:
 
 def test_what_is_lacking_is_told(data: Any) -> None:
     with pytest.raises(SettingError, match=r"(?s)can_bus: must be True, is False.*boxes: must be True, is False"):
-        bevformer_training(provider_of(data, can_bus=False, boxes=False), 2)
+        BEVFORMER.loader(provider_of(data, can_bus=False, boxes=False), 2)
     with pytest.raises(SettingError, match="cameras: there must be at least one"):
-        bevformer_evaluation(provider_of(data, cameras=()))
+        BEVFORMER.loader(provider_of(data, cameras=()), is_training=False)
     for wrong, told in (
         ({"queue_length": 0}, "`queue_length` must be a whole number of at least 1"),
         ({"box_layout": "w,l,h,yaw"}, "`box_layout` must be one of"),
@@ -245,7 +244,7 @@ def prepared(pixels: np.ndarray) -> np.ndarray:
 def test_a_loader_of_training(data: Any) -> None:
     plain = BEVFormerSettings(distorts_colors=False)
     arguments: Any = {"num_workers": 0, "output_type": "numpy"}
-    with bevformer_training(provider_of(data), 2, plain, seed=5, **arguments) as loader:
+    with BEVFORMER.loader(provider_of(data), 2, plain, seed=5, **arguments) as loader:
         [first, second] = loader
         [again, _] = loader
     assert not np.array_equal(first["can_bus"], again["can_bus"])
@@ -269,7 +268,7 @@ def test_a_loader_of_training(data: Any) -> None:
 
 def test_a_run_continues_where_it_was(data: Any) -> None:
     def loader_of(batch_size: int) -> Any:
-        return bevformer_training(provider_of(data), batch_size, seed=5, num_workers=0, output_type="numpy")
+        return BEVFORMER.loader(provider_of(data), batch_size, seed=5, num_workers=0, output_type="numpy")
 
     def told(batches: list[Any]) -> list[tuple[str, bytes, bytes]]:
         return [
@@ -301,7 +300,7 @@ def test_images_of_different_sizes_are_named(tmp_path: Path) -> None:
 
 
 def test_a_loader_of_evaluation_delivers_each_frame_once_in_order(data: Any) -> None:
-    with bevformer_evaluation(provider_of(data), 2, num_workers=0, output_type="numpy") as loader:
+    with BEVFORMER.loader(provider_of(data), 2, is_training=False, num_workers=0, output_type="numpy") as loader:
         batches = list(loader)
     told = []
     for batch in batches:
@@ -314,7 +313,7 @@ def test_a_loader_of_evaluation_delivers_each_frame_once_in_order(data: Any) -> 
 
 
 def test_arguments_of_forward(data: Any) -> None:
-    with bevformer_training(provider_of(data), 2, seed=5, num_workers=0) as loader:
+    with BEVFORMER.loader(provider_of(data), 2, seed=5, num_workers=0) as loader:
         batch = next(iter(loader))
     arguments = as_mmdet(batch)
     assert {*arguments} == {"img", "img_metas", "gt_bboxes_3d", "gt_labels_3d"}
@@ -328,7 +327,7 @@ def test_arguments_of_forward(data: Any) -> None:
         assert bool(last["prev_bev_exists"]) == bool(batch["prev_bev_exists"][sample, 2])
         np.testing.assert_array_equal(last["can_bus"], batch["can_bus"][sample, 2].numpy())
         np.testing.assert_array_equal(last["lidar2img"], batch["lidar2img"][sample, 2].numpy())
-    with bevformer_evaluation(provider_of(data), num_workers=0) as loader:
+    with BEVFORMER.loader(provider_of(data), is_training=False, num_workers=0) as loader:
         batch = next(iter(loader))
     arguments = as_mmdet(batch)
     [[meta]] = arguments["img_metas"]
@@ -342,7 +341,7 @@ def test_evaluation_on_two_ranks(data: Any) -> None:
     tokens: list[str] = []
     lengths = set()
     for rank in range(2):
-        with bevformer_evaluation(provider_of(data), shard=(rank, 2), **arguments) as loader:
+        with BEVFORMER.loader(provider_of(data), is_training=False, shard=(rank, 2), **arguments) as loader:
             batches = list(loader)
         lengths.add(len(batches))
         tokens += [b["token"][0] for b in batches if not b["place"]["is_padding"][0]]
@@ -420,8 +419,8 @@ def test_preparer_keeps_the_contract_of_steps() -> None:
 def test_loaders_deliver_the_same_in_both_forms(data: Any) -> None:
     arguments: Any = {"seed": 5, "num_workers": 0, "output_type": "numpy"}
     with (
-        bevformer_training(provider_of(data), 2, run="workers", **arguments) as of_arrays,
-        bevformer_training(provider_of(data), 2, run="graph", **arguments) as of_graph,
+        BEVFORMER.loader(provider_of(data), 2, run="workers", **arguments) as of_arrays,
+        BEVFORMER.loader(provider_of(data), 2, run="graph", **arguments) as of_graph,
     ):
         assert "pixels" not in of_arrays.plan
         assert of_graph.plan.count(", but for pixels") == 3
@@ -432,7 +431,7 @@ def test_loaders_deliver_the_same_in_both_forms(data: Any) -> None:
 
 def test_without_a_gpu_images_are_changed_in_the_workers(data: Any) -> None:
     """In the graph of the CPU, it would take several times as long."""
-    with bevformer_training(provider_of(data), 2, num_workers=0) as loader:
+    with BEVFORMER.loader(provider_of(data), 2, num_workers=0) as loader:
         assert loader.plan.startswith("in the workers: 3 of 3 steps (there is no GPU)\n")
 
 

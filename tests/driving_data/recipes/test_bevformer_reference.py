@@ -15,7 +15,7 @@ from support.shared_data import shared_data
 from accvlab.dali_pipeline_framework import SampleDataGroup
 from accvlab.dali_pipeline_framework.testing import run_step
 from accvlab.driving_data.datasets import InfosProvider
-from accvlab.driving_data.recipes import BEVFormerQueues, BEVFormerSettings, bevformer_steps
+from accvlab.driving_data.recipes import BEVFORMER, BEVFormerQueues, BEVFormerSettings
 
 CAMERAS = [f"CAM_{place}" for place in ("FRONT", "FRONT_RIGHT", "FRONT_LEFT", "BACK", "BACK_LEFT", "BACK_RIGHT")]
 
@@ -108,7 +108,7 @@ def test_training_samples(records: Any, cache: Path, number: int, run: Any) -> N
         np.testing.assert_allclose(images_of(sample, name), expected[f"img_metas.{name}"], rtol=1e-9, atol=1e-9)
     assert sample["token"] == record["token"]
     images = [image for frame in record["photometric_per_frame_and_camera"] for image in frame]
-    output = run_step(bevformer_steps(queues), sample, run=run, draws=draws_of(images)).output
+    output = run_step(BEVFORMER.steps(queues, queues.settings), sample, run=run, draws=draws_of(images)).output
     compare_images(images_of(output, "image"), expected)
 
 
@@ -122,7 +122,7 @@ def test_evaluation_samples(records: Any, cache: Path, number: int, run: Any) ->
     np.testing.assert_allclose(sample["can_bus"][0], expected["img_metas.can_bus"], rtol=1e-14, atol=1e-12)
     for name in ("lidar2img", "lidar2cam"):
         np.testing.assert_allclose(images_of(sample, name)[0], expected[f"img_metas.{name}"], rtol=1e-9, atol=1e-9)
-    output = run_step(bevformer_steps(queues, is_training=False), sample, run=run).output
+    output = run_step(BEVFORMER.steps(queues, queues.settings, is_training=False), sample, run=run).output
     compare_images(images_of(output, "image"), expected)
 
 

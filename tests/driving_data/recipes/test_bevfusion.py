@@ -17,12 +17,10 @@ from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.testing import run_step
 from accvlab.driving_data.datasets import DrivingProvider, InfosProvider
 from accvlab.driving_data.recipes import (
+    BEVFUSION,
     BEVFusionSettings,
     BEVMasks,
     ImageAugmentation,
-    bevfusion_evaluation,
-    bevfusion_steps,
-    bevfusion_training,
 )
 
 NUM_FRAMES = sum(SCENES.values())
@@ -60,7 +58,7 @@ STILL: dict[str, Any] = {
 
 def run_of(data: Any, frame: int, settings: BEVFusionSettings = SETTINGS, **values: Any) -> Any:
     provider = provider_of(data, map_lines=settings.masks is not None)
-    steps = bevfusion_steps(provider, settings)
+    steps = BEVFUSION.steps(provider, settings)
     draws = {**STILL, **values, **({"order": [0.1, 0.2]} if settings.num_sweeps else {})}
     run = run_step(steps[:-2], provider.get_data(frame), run="workers", draws=draws)
     return provider.get_data(frame), run.output
@@ -187,7 +185,7 @@ def test_masks_are_in_the_scene_as_it_was_moved(data: Any) -> None:
     masks = BEVMasks(x_range=(-30, 30), y_range=(-30, 30), cell_size=1.0, lines=[1], boxes=[[0, 5, 8]])
     settings = BEVFusionSettings(images=IMAGES, num_sweeps=0, point_cloud_range=WIDE, masks=masks)
     provider = provider_of(data, map_lines=True)
-    steps = bevfusion_steps(provider, settings)
+    steps = BEVFUSION.steps(provider, settings)
     plain = run_step(steps, provider.get_data(2), run="workers", draws=STILL).output
     assert plain.format.find("map_lines") == plain.format.find("boxes") == []
     mirrored = run_step(steps, provider.get_data(2), run="workers", draws={**STILL, "mirrors": [0, 0]}).output
@@ -203,7 +201,7 @@ def test_a_loader_of_training(data: Any) -> None:
     settings = BEVFusionSettings(
         images=IMAGES, num_sweeps=1, num_loaded_sweeps=2, point_cloud_range=WIDE, masks=masks
     )
-    with bevfusion_training(provider_of(data, map_lines=True), 2, settings, seed=1, **ARGUMENTS) as loader:
+    with BEVFUSION.loader(provider_of(data, map_lines=True), 2, settings, seed=1, **ARGUMENTS) as loader:
         [batch, _] = loader
     shapes = {name: (value.shape, value.dtype.name) for name, value in batch.items() if hasattr(value, "shape")}
     of_cameras = (
@@ -232,7 +230,7 @@ def test_evaluation_delivers_each_frame_once_without_chance(data: Any) -> None:
     tokens = []
     for rank in range(2):
         provider = provider_of(data, boxes=False, num_sweeps=1)
-        with bevfusion_evaluation(provider, 1, settings, shard=(rank, 2), **ARGUMENTS) as loader:
+        with BEVFUSION.loader(provider, 1, settings, is_training=False, shard=(rank, 2), **ARGUMENTS) as loader:
             batches, again = list(loader), list(loader)
         assert len(batches) == 3
         for one, other in zip(batches, again, strict=True):
@@ -256,9 +254,9 @@ def test_what_is_lacking_is_told(data: Any) -> None:
         r"(?s)lidar: must be True.*reference: must be 'lidar'.*num_sweeps: must be at least 2.*boxes: must be True"
     )
     with pytest.raises(SettingError, match=told):
-        bevfusion_training(bare, 2, SETTINGS)
+        BEVFUSION.loader(bare, 2, SETTINGS)
     with pytest.raises(SettingError, match=r"(?s)has no class 'barrier'"):
-        bevfusion_training(provider_of(data), 2, BEVFusionSettings(classes=("car", "pedestrian"), num_sweeps=0))
+        BEVFUSION.loader(provider_of(data), 2, BEVFusionSettings(classes=("car", "pedestrian"), num_sweeps=0))
     with pytest.raises(SettingError, match="`num_sweeps` must be"):
         BEVFusionSettings(num_sweeps=-1)
     with pytest.raises(SettingError, match="`box_layout` must be one of"):
@@ -293,7 +291,7 @@ def test_boxes_and_matrices_of_a_published_pickle(tmp_path: Path) -> None:
     settings = BEVFusionSettings(images=images, emulates_reference=True, point_cloud_range=whole, num_sweeps=2)
     fields = settings.provider_fields()
     provider = InfosProvider(path, shared_data("nuscenes_like"), cameras=cameras, index_cache=tmp_path, **fields)
-    steps = bevfusion_steps(provider, settings, is_training=False)
+    steps = BEVFUSION.steps(provider, settings, is_training=False)
     for frame, info in enumerate(infos):
         output = run_step(steps[:2], provider.get_data(frame), run="workers").output
         boxes, raw = output["gt_bboxes_3d"], expected[f"{frame:02d}.gt_bboxes_3d"]

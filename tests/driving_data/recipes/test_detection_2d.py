@@ -15,16 +15,19 @@ from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.testing import run_step
 from accvlab.driving_data.datasets import DrivingProvider
 from accvlab.driving_data.recipes import (
+    DETECTION_2D,
     Detection2DSettings,
-    detection_2d_evaluation,
-    detection_2d_steps,
-    detection_2d_training,
+    ImageAugmentation,
 )
 
 NUM_FRAMES = sum(SCENES.values())
 CLASSES = ("pedestrian", "car", "barrier", "bus")
 SETTINGS = Detection2DSettings(
-    output_hw=[24, 32], stride=4, classes=CLASSES, max_objects=3, min_box_size_px=1, flip_prob=0.0
+    images=ImageAugmentation(output_hw=[24, 32], flip_prob=0.0),
+    stride=4,
+    classes=CLASSES,
+    max_objects=3,
+    min_box_size_px=1,
 )
 ARGUMENTS: Any = {"num_workers": 0, "output_type": "numpy"}
 
@@ -63,7 +66,7 @@ def objects_of(batch: dict[str, Any], image: int) -> list[tuple[int, np.ndarray,
 
 
 def test_objects_are_where_the_boxes_are(data: Any) -> None:
-    with detection_2d_training(provider_of(data), 1, SETTINGS, seed=2, **ARGUMENTS) as loader:
+    with DETECTION_2D.loader(provider_of(data), 1, SETTINGS, seed=2, **ARGUMENTS) as loader:
         batches = {batch["token"][0]: batch for batch in loader}
     assert {
         name: (value.shape, value.dtype.name) for name, value in batches["frame-1"].items() if name[0] in "ihwr"
@@ -94,17 +97,17 @@ def test_objects_are_where_the_boxes_are(data: Any) -> None:
 
 def test_hidden_objects_may_stay(data: Any) -> None:
     with_hidden = attrs.evolve(SETTINGS, leaves_out_hidden=False)
-    with detection_2d_training(provider_of(data), 1, with_hidden, seed=2, **ARGUMENTS) as loader:
+    with DETECTION_2D.loader(provider_of(data), 1, with_hidden, seed=2, **ARGUMENTS) as loader:
         [batch] = [batch for batch in loader if batch["token"] == ["frame-1"]]
     assert sorted(label for label, _, _ in objects_of(batch, 0)) == [0, 1]
 
 
 def test_mirrored_images_have_mirrored_objects(data: Any) -> None:
     plain = attrs.evolve(SETTINGS, distorts_colors=False)
-    mirrored = attrs.evolve(plain, flip_prob=1.0)
+    mirrored = attrs.evolve(plain, images=attrs.evolve(plain.images, flip_prob=1.0))
     provider = provider_of(data)
     one, other = (
-        run_step(detection_2d_steps(provider, each), provider.get_data(1), seed=4).output["cameras"][0]
+        run_step(DETECTION_2D.steps(provider, each), provider.get_data(1), seed=4).output["cameras"][0]
         for each in (plain, mirrored)
     )
     assert np.abs(one["image"] - other["image"][..., ::-1]).max() < 0.02
@@ -117,7 +120,7 @@ def test_evaluation_shows_all_of_each_file_once(data: Any) -> None:
     tokens = []
     for rank in range(2):
         provider = provider_of(data, boxes_2d=False, boxes=False)
-        with detection_2d_evaluation(provider, 1, SETTINGS, shard=(rank, 2), **ARGUMENTS) as loader:
+        with DETECTION_2D.loader(provider, 1, SETTINGS, is_training=False, shard=(rank, 2), **ARGUMENTS) as loader:
             batches = list(loader)
         assert len(batches) == 3
         tokens += [batch["token"][0] for batch in batches if not batch["place"]["is_padding"][0]]
@@ -131,10 +134,11 @@ def test_evaluation_shows_all_of_each_file_once(data: Any) -> None:
 
 
 def test_draws_are_reproducible(data: Any) -> None:
-    wild = attrs.evolve(SETTINGS, flip_prob=0.5, scale_range=(0.7, 1.2), bottom_crop_range=(0, 0.2))
+    images = attrs.evolve(SETTINGS.images, flip_prob=0.5, scale_range=(0.7, 1.2), bottom_crop_range=(0, 0.2))
+    wild = attrs.evolve(SETTINGS, images=images)
     seen = []
     for num_threads in (1, 2):
-        with detection_2d_training(
+        with DETECTION_2D.loader(
             provider_of(data), 2, wild, seed=9, num_threads=num_threads, **ARGUMENTS
         ) as loader:
             seen.append([batch["input"] for batch in loader])
@@ -144,10 +148,10 @@ def test_draws_are_reproducible(data: Any) -> None:
 
 def test_what_is_lacking_is_told(data: Any) -> None:
     with pytest.raises(SettingError, match="boxes_2d: must be True, is False"):
-        detection_2d_training(provider_of(data, boxes_2d=False), 2, SETTINGS)
+        DETECTION_2D.loader(provider_of(data, boxes_2d=False), 2, SETTINGS)
     with pytest.raises(SettingError, match="has no class 'barrier'"):
-        detection_2d_training(provider_of(data), 2, attrs.evolve(SETTINGS, classes=("car", "pedestrian")))
+        DETECTION_2D.loader(provider_of(data), 2, attrs.evolve(SETTINGS, classes=("car", "pedestrian")))
     with pytest.raises(SettingError, match=r"`output_hw` must be multiples of `stride` 5, got \[24, 32\]"):
         attrs.evolve(SETTINGS, stride=5)
-    with pytest.raises(SettingError, match="`flip_prob` must be in"):
-        Detection2DSettings(flip_prob=2)
+    with pytest.raises(SettingError, match="no rotation and no `crop_x_range`"):
+        Detection2DSettings(images=ImageAugmentation(rotation_range_deg=(-1, 1)))

@@ -29,7 +29,6 @@ from accvlab.driving_data.recipes import (
     Recipe,
     SparseDriveSettings,
     StreamPETRSettings,
-    streampetr_training,
 )
 
 CLASSES = ("car", "pedestrian", "barrier")
@@ -124,9 +123,9 @@ def test_extra_fields_are_in_the_batch(data: Any, name: str) -> None:
 
 
 def test_extra_fields_of_windows_have_an_axis_of_frames(data: Any) -> None:
-    settings = CASES["streampetr"][1]
+    settings = attrs.evolve(CASES["streampetr"][1], queue_length=2)
     options: dict[str, Any] = {"extra_fields": ["weather"], "num_workers": 0, "last_batch": "drop"}
-    with streampetr_training(provider_of(data, settings), 1, settings, queue_length=2, **options) as loader:
+    with STREAMPETR.loader(provider_of(data, settings), 1, settings, **options) as loader:
         found = {int(batch["place"]["sample_index"][0]): batch["weather"].tolist() for batch in loader}
     assert found == {0: [[3, 3]], 1: [[3, 1]], 2: [[1, 4]], 3: [[4, 1]], 4: [[1, 5]]}
 
@@ -160,10 +159,10 @@ def _passed(name: str) -> dict[str, Any]:
 
 
 def test_other_cameras_and_sizes(data: Any) -> None:
-    settings = StreamPETRSettings(images=IMAGES, classes=CLASSES, output_hw=(4, 8))
+    settings = StreamPETRSettings(images=IMAGES, classes=CLASSES, output_hw=(4, 8), split=1)
     assert settings.augmentation == attrs.evolve(IMAGES, output_hw=(4, 8), scale_range=(0.2, 0.3))
     provider = provider_of(data, settings, cameras=["LEFT"])
-    with streampetr_training(provider, 1, settings, split=1, num_workers=0) as loader:
+    with STREAMPETR.loader(provider, 1, settings, num_workers=0) as loader:
         assert [tuple(batch["img"].shape) for batch in loader] == [(1, 1, 1, 3, 4, 8)] * 5
     assert StreamPETRSettings(output_hw=(128, 352)).augmentation.scale_range == (0.19, 0.275)
 

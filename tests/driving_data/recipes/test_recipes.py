@@ -16,17 +16,13 @@ from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
 from accvlab.dali_pipeline_framework.testing import run_step
 from accvlab.driving_data.datasets import DrivingIndex, DrivingProvider
 from accvlab.driving_data.recipes import (
+    SPARSEDRIVE,
+    STREAMPETR,
     ImageAugmentation,
     LidarBoxes,
     SparseDriveSettings,
     StreamPETRSettings,
     as_mmdet,
-    sparsedrive_evaluation,
-    sparsedrive_steps,
-    sparsedrive_training,
-    streampetr_evaluation,
-    streampetr_steps,
-    streampetr_training,
 )
 from accvlab.driving_data.recipes.image_augmentation import ImagePlan
 from accvlab.driving_data.recipes.streampetr import visible_boxes
@@ -36,8 +32,10 @@ OUTPUT_HW = (8, 16)
 CLASSES = ("car", "pedestrian", "barrier")
 NUM_FRAMES = sum(SCENES.values())
 IMAGES = ImageAugmentation(output_hw=OUTPUT_HW, scale_range=(0.4, 0.6), rotation_range_deg=(-4, 4))
-STREAMPETR = StreamPETRSettings(images=attrs.evolve(IMAGES, rotation_range_deg=(0, 0)), classes=CLASSES)
-SPARSEDRIVE = SparseDriveSettings(images=IMAGES, classes=CLASSES, num_future_frames=2, num_ego_future_frames=3)
+FRAMEWISE = StreamPETRSettings(images=attrs.evolve(IMAGES, rotation_range_deg=(0, 0)), classes=CLASSES, split=1)
+PLANNING = SparseDriveSettings(
+    images=IMAGES, classes=CLASSES, num_future_frames=2, num_ego_future_frames=3, split=1
+)
 IN_PROCESS: dict[str, Any] = {"num_workers": 0}
 
 
@@ -69,8 +67,8 @@ def batches_of(loader: Any) -> list[dict[str, Any]]:
 
 
 def test_streampetr_training(data: Any) -> None:
-    provider = provider_of(data, STREAMPETR)
-    batches = batches_of(streampetr_training(provider, 2, STREAMPETR, split=1, **IN_PROCESS))
+    provider = provider_of(data, FRAMEWISE)
+    batches = batches_of(STREAMPETR.loader(provider, 2, FRAMEWISE, **IN_PROCESS))
     frames = [
         int(index)
         for batch in batches
@@ -91,8 +89,8 @@ def test_streampetr_training(data: Any) -> None:
 
 
 def test_pieces_of_scenes_begin_without_history(data: Any) -> None:
-    provider = provider_of(data, STREAMPETR)
-    loader = streampetr_training(provider, 1, STREAMPETR, split=2, **IN_PROCESS)
+    provider = provider_of(data, FRAMEWISE)
+    loader = STREAMPETR.loader(provider, 1, attrs.evolve(FRAMEWISE, split=2), **IN_PROCESS)
     first = {}
     for batch in batches_of(loader):
         first[int(batch["place"]["sample_index"][0])] = float(batch["prev_exists"][0, 0])
@@ -100,27 +98,29 @@ def test_pieces_of_scenes_begin_without_history(data: Any) -> None:
 
 
 def test_published_order(data: Any) -> None:
-    provider = provider_of(data, STREAMPETR)
-    arguments = {"split": 1, "order": "published", "steps_per_epoch": 6, **IN_PROCESS}
+    provider = provider_of(data, FRAMEWISE)
+    settings = attrs.evolve(FRAMEWISE, order="published")
+    arguments = {"steps_per_epoch": 6, **IN_PROCESS}
     whole = [
         batch["place"]["sample_index"]
-        for batch in batches_of(streampetr_training(provider, 2, **arguments, settings=STREAMPETR))
+        for batch in batches_of(STREAMPETR.loader(provider, 2, settings, **arguments))
     ]
     ranks = [
         [
             batch["place"]["sample_index"]
-            for batch in batches_of(streampetr_training(provider, 1, STREAMPETR, shard=(rank, 2), **arguments))
+            for batch in batches_of(STREAMPETR.loader(provider, 1, settings, shard=(rank, 2), **arguments))
         ]
         for rank in range(2)
     ]
     np.testing.assert_array_equal(np.concatenate(ranks, axis=1), np.stack(whole))
     with pytest.raises(SettingError, match=r"2 group\(s\) are too few for a batch of 3"):
-        streampetr_training(provider, 3, STREAMPETR, **arguments)
+        STREAMPETR.loader(provider, 3, settings, **arguments)
 
 
 def test_windows(data: Any) -> None:
-    provider = provider_of(data, STREAMPETR)
-    loader = streampetr_training(provider, 2, STREAMPETR, queue_length=3, last_batch="drop", **IN_PROCESS)
+    provider = provider_of(data, FRAMEWISE)
+    settings = attrs.evolve(FRAMEWISE, queue_length=3)
+    loader = STREAMPETR.loader(provider, 2, settings, last_batch="drop", **IN_PROCESS)
     for batch in batches_of(loader):
         assert batch["img"].shape == (2, 3, 2, 3, *OUTPUT_HW)
         assert batch["prev_exists"][:, 0].tolist() == [0.0, 0.0]
@@ -129,16 +129,18 @@ def test_windows(data: Any) -> None:
         assert [len(metas) for metas in arguments["img_metas"]] == [3, 3]
         assert arguments["img_metas"][0][2]["sample_token"] == f"frame-{int(batch['place']['sample_index'][0])}"
     with pytest.raises(SettingError, match="one frame per step"):
-        streampetr_training(provider, 2, STREAMPETR, queue_length=3, order="published")
+        StreamPETRSettings(queue_length=3, order="published")
     with pytest.raises(SettingError, match=r"without `queue_length` there are none, got 1\."):
-        streampetr_training(provider, 2, STREAMPETR, num_random_frames=1)
+        StreamPETRSettings(num_random_frames=1)
 
 
 def test_streampetr_evaluation_over_ranks(data: Any) -> None:
-    provider = provider_of(data, STREAMPETR, is_training=False)
+    provider = provider_of(data, FRAMEWISE, is_training=False)
     found: dict[int, bool] = {}
     for rank in range(2):
-        for batch in batches_of(streampetr_evaluation(provider, 1, STREAMPETR, shard=(rank, 2), **IN_PROCESS)):
+        for batch in batches_of(
+            STREAMPETR.loader(provider, 1, FRAMEWISE, is_training=False, shard=(rank, 2), **IN_PROCESS)
+        ):
             assert batch["img"].shape == (1, 2, 3, *OUTPUT_HW)
             assert not {"gt_bboxes_3d", "prev_exists"} & set(batch)
             if not batch["place"]["is_padding"][0]:
@@ -149,16 +151,17 @@ def test_streampetr_evaluation_over_ranks(data: Any) -> None:
 
 
 def test_chunks_of_evaluation(data: Any) -> None:
-    provider = provider_of(data, STREAMPETR, is_training=False)
-    loader = streampetr_evaluation(provider, 1, STREAMPETR, order="published", shard=(1, 2), **IN_PROCESS)
+    provider = provider_of(data, FRAMEWISE, is_training=False)
+    settings = attrs.evolve(FRAMEWISE, order="published")
+    loader = STREAMPETR.loader(provider, 1, settings, is_training=False, shard=(1, 2), **IN_PROCESS)
     assert [int(batch["place"]["sample_index"][0]) for batch in batches_of(loader)] == [3, 4, 0]
 
 
 def test_a_run_goes_on(data: Any) -> None:
-    provider = provider_of(data, STREAMPETR)
+    provider = provider_of(data, FRAMEWISE)
 
     def make() -> Any:
-        return streampetr_training(provider, 1, STREAMPETR, seed=3, **IN_PROCESS)
+        return STREAMPETR.loader(provider, 1, FRAMEWISE, seed=3, **IN_PROCESS)
 
     expected = [batch["lidar2img"] for batch in batches_of(make())]
     with make() as loader:
@@ -176,8 +179,8 @@ def test_a_run_goes_on(data: Any) -> None:
 
 
 def test_sparsedrive_training(data: Any) -> None:
-    provider = provider_of(data, SPARSEDRIVE)
-    batches = batches_of(sparsedrive_training(provider, 2, SPARSEDRIVE, split=1, **IN_PROCESS))
+    provider = provider_of(data, PLANNING)
+    batches = batches_of(SPARSEDRIVE.loader(provider, 2, PLANNING, **IN_PROCESS))
     assert len(batches) == 3
     for batch in batches:
         assert batch["img"].shape == (2, 2, 3, *OUTPUT_HW)
@@ -201,9 +204,9 @@ def test_sparsedrive_training(data: Any) -> None:
 
 
 def test_augmentation_is_constant_along_a_sequence(data: Any) -> None:
-    provider = provider_of(data, SPARSEDRIVE)
+    provider = provider_of(data, PLANNING)
     focal: dict[int, set[float]] = {0: set(), 1: set()}
-    with sparsedrive_training(provider, 1, SPARSEDRIVE, split=1, **IN_PROCESS) as loader:
+    with SPARSEDRIVE.loader(provider, 1, PLANNING, **IN_PROCESS) as loader:
         intrinsics = [provider.get_data(index)["cameras"][0]["intrinsics"][0, 0] for index in range(NUM_FRAMES)]
         for batch in loader:
             index, sequence = (int(batch["place"][name][0]) for name in ("sample_index", "sequence"))
@@ -213,21 +216,16 @@ def test_augmentation_is_constant_along_a_sequence(data: Any) -> None:
 
 
 def test_sparse4d(data: Any) -> None:
-    settings = SparseDriveSettings.sparse4d(images=IMAGES, classes=CLASSES)
+    settings = SparseDriveSettings.sparse4d(images=IMAGES, classes=CLASSES, split=1)
     provider = provider_of(data, settings)
     for order in ("epochs", "published"):
-        loader = sparsedrive_training(
-            provider,
-            1,
-            settings,
-            split=1,
-            order=order,
-            steps_per_epoch=3 if order == "published" else None,
-            **IN_PROCESS,
-        )
+        ordered, steps = attrs.evolve(settings, order=order), 3 if order == "published" else None
+        loader = SPARSEDRIVE.loader(provider, 1, ordered, steps_per_epoch=steps, **IN_PROCESS)
         batch = batches_of(loader)[0]
         assert {"gt_map_pts", "gt_bboxes_3d"} & set(batch) == {"gt_bboxes_3d"}
-    batches = batches_of(sparsedrive_evaluation(provider_of(data, settings, False), 2, settings, **IN_PROCESS))
+    batches = batches_of(
+        SPARSEDRIVE.loader(provider_of(data, settings, False), 2, settings, is_training=False, **IN_PROCESS)
+    )
     assert "gt_bboxes_3d" not in batches[0]
     assert sum(int((~batch["place"]["is_padding"]).sum()) for batch in batches) == NUM_FRAMES
 
@@ -235,14 +233,13 @@ def test_sparse4d(data: Any) -> None:
 # --- forms, arguments of models, errors -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", [STREAMPETR])
+@pytest.mark.parametrize("settings", [FRAMEWISE])
 def test_forms_agree(data: Any, settings: Any) -> None:
     provider = provider_of(data, settings)
     sampled = [
-        batches_of(streampetr_training(provider, 1, settings, run=run, split=1, **IN_PROCESS))
-        for run in ("workers", "auto")
+        batches_of(STREAMPETR.loader(provider, 1, settings, run=run, **IN_PROCESS)) for run in ("workers", "auto")
     ]
-    formatter, *on_images = streampetr_steps(provider, settings)
+    formatter, *on_images = STREAMPETR.steps(provider, settings)
     formatted = run_step(formatter, provider.get_data(1), run="workers").output
     outputs = [run_step(on_images, formatted, run=run).output for run in ("workers", "graph")]
     images = [np.stack([camera["image"] for camera in output["cameras"].values()]) for output in outputs]
@@ -252,8 +249,8 @@ def test_forms_agree(data: Any, settings: Any) -> None:
 
 
 def test_arguments_of_streampetr(data: Any) -> None:
-    provider = provider_of(data, STREAMPETR)
-    batch = batches_of(streampetr_training(provider, 2, STREAMPETR, split=1, **IN_PROCESS))[0]
+    provider = provider_of(data, FRAMEWISE)
+    batch = batches_of(STREAMPETR.loader(provider, 2, FRAMEWISE, **IN_PROCESS))[0]
     arguments = as_mmdet(batch)
     assert set(arguments) == {
         *("img", "img_metas", "lidar2img", "intrinsics", "extrinsics", "timestamp", "img_timestamp", "ego_pose"),
@@ -269,7 +266,9 @@ def test_arguments_of_streampetr(data: Any) -> None:
     np.testing.assert_array_equal(boxes.gravity_center[:, 2], boxes.tensor[:, 2] + boxes.tensor[:, 5] / 2)
     np.testing.assert_allclose(boxes.corners.mean(dim=1), boxes.gravity_center, atol=1e-5)
     assert len(boxes[:1]) == len(boxes.to("cpu")[:1]) == min(len(boxes), 1)
-    evaluated = streampetr_evaluation(provider_of(data, STREAMPETR, False), 1, STREAMPETR, **IN_PROCESS)
+    evaluated = STREAMPETR.loader(
+        provider_of(data, FRAMEWISE, False), 1, FRAMEWISE, is_training=False, **IN_PROCESS
+    )
     arguments = as_mmdet(batches_of(evaluated)[0])
     assert arguments["img"][0].shape == (1, 2, 3, *OUTPUT_HW)
     assert arguments["lidar2img"][0][0].shape == (2, 4, 4)
@@ -281,23 +280,23 @@ def test_arguments_of_streampetr(data: Any) -> None:
 def test_what_a_provider_lacks_is_told_at_once(data: Any) -> None:
     provider = DrivingProvider(*data, classes=["car", "barrier"])
     with pytest.raises(SettingError) as error:
-        sparsedrive_steps(provider, attrs.evolve(SPARSEDRIVE, classes=("car", "barier")))
+        SPARSEDRIVE.steps(provider, attrs.evolve(PLANNING, classes=("car", "barier")))
     for part in ("lidar", "ego_status", "num_future_frames", "map_lines", "min_points", "no class 'barrier'"):
         assert part in str(error.value)
     assert "Did you mean 'barier'?" in str(error.value) or "barier" in str(error.value)
     with pytest.raises(SettingError, match="takes a DrivingProvider"):
-        streampetr_steps(object())  # type: ignore[arg-type]
+        STREAMPETR.steps(object())  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="it lacks wheel"):
         StreamPETRSettings(classes=("car", "wheel"))
 
 
 def test_images_of_different_sizes(data: Any, tmp_path: Path) -> None:
     index, root = data
-    provider = DrivingProvider(index, root, **STREAMPETR.provider_fields())
+    provider = DrivingProvider(index, root, **FRAMEWISE.provider_fields())
     sample = provider.get_data(0)
     sample["cameras"][1]["image"] = encoded_image(gradient(12, 20), "JPEG")
     with pytest.raises(FieldValueError, match=r"FRONT 24 x 40, LEFT 12 x 20"):
-        run_step(streampetr_steps(provider, STREAMPETR), sample, run="workers")
+        run_step(STREAMPETR.steps(provider, FRAMEWISE), sample, run="workers")
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,13 @@ from support.shared_data import shared_data
 from accvlab.dali_pipeline_framework.testing import run_step
 from accvlab.driving_data.datasets import InfosProvider
 from accvlab.driving_data.recipes import (
+    SPARSEDRIVE,
+    STREAMPETR,
     ImageAugmentation,
     LidarBoxes,
     QueueProvider,
     SparseDriveSettings,
     StreamPETRSettings,
-    sparsedrive_steps,
-    streampetr_steps,
 )
 from accvlab.driving_data.recipes.recipe_parts import CAMERAS
 
@@ -78,7 +78,7 @@ def test_streampetr_training(cache: Path) -> None:
         classes=draws["config"]["class_names"],
     )
     provider = opened("streampetr", settings.provider_fields(), cache)
-    steps = streampetr_steps(provider, settings)
+    steps = STREAMPETR.steps(provider, settings)
     for entry in draws["train"]:
         crop_call = entry["raw_numpy_calls"][2]
         numbers = {
@@ -111,7 +111,7 @@ def test_streampetr_evaluation(cache: Path) -> None:
     folder, draws = recorded("streampetr")
     settings = StreamPETRSettings()
     provider = opened("streampetr", settings.provider_fields(is_training=False), cache)
-    steps = streampetr_steps(provider, settings, is_training=False)
+    steps = STREAMPETR.steps(provider, settings, is_training=False)
     for entry in draws["test"]:
         output = run_step(steps, provider.get_data(entry["index"]), run="workers").output
         with np.load(folder / entry["file"]) as file:
@@ -162,7 +162,7 @@ def test_sparsedrive(model: str, part: str, run: Any, cache: Path) -> None:
     )
     is_training = part == "train"
     provider = opened(model, settings.provider_fields(is_training), cache)
-    steps = sparsedrive_steps(provider, settings, is_training=is_training)
+    steps = SPARSEDRIVE.steps(provider, settings, is_training=is_training)
     for entry in draws[part]:
         numbers = None
         if is_training:

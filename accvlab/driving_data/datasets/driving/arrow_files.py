@@ -18,8 +18,8 @@ from accvlab.dali_pipeline_framework.errors import FileError, FrameworkError, Mi
 from accvlab.dali_pipeline_framework.extension import UNPACKED_BYTES, open_table
 
 from . import poses
+from .array_types import Array, Float64, Int64, UInt8
 
-UInt8Array = npt.NDArray[np.uint8]
 _VALUE_BYTES = 8  # of a value in an array; in a file, a few bytes can be a million equal ones
 # Besides pyarrow's own errors: names and texts are decoded on use, and may be numbers in a list that is cut short.
 _UNREADABLE = (OSError, MemoryError, UnicodeDecodeError, IndexError)
@@ -75,7 +75,7 @@ def read_columns(
     *,
     or_none: Sequence[str] = (),
     also_called: Mapping[str, Sequence[str]] = MappingProxyType({}),
-) -> dict[str, npt.NDArray[Any]]:
+) -> dict[str, Array]:
     """Read columns of a Feather or Parquet file, ``(num_rows,)`` each; lists ``(num_rows, length)``.
 
     Args:
@@ -129,9 +129,7 @@ def _read_feather(arrow: ModuleType, path: str | os.PathLike[str], names: Sequen
     return table, known
 
 
-def poses_of_columns(
-    columns: Mapping[str, npt.NDArray[Any]], path: str | os.PathLike[str], names: Sequence[str]
-) -> npt.NDArray[np.float64]:
+def poses_of_columns(columns: Mapping[str, Array], path: str | os.PathLike[str], names: Sequence[str]) -> Float64:
     """Make poses ``(n, 3, 4)`` of seven columns: w, x, y, z of quaternions, and x, y, z of translations.
 
     Raises:
@@ -146,9 +144,7 @@ def poses_of_columns(
     return poses.pose_of_quaternion(quaternion, place)
 
 
-def sizes_of_columns(
-    columns: Mapping[str, npt.NDArray[Any]], path: str | os.PathLike[str], names: Sequence[str]
-) -> npt.NDArray[np.float64]:
+def sizes_of_columns(columns: Mapping[str, Array], path: str | os.PathLike[str], names: Sequence[str]) -> Float64:
     """Make sizes ``(n, 3)`` of three columns; see `poses_of_columns`.
 
     Raises:
@@ -162,9 +158,7 @@ def sizes_of_columns(
     return size
 
 
-def _as_numpy(
-    arrow: ModuleType, path: str | os.PathLike[str], name: str, kind: str, column: Any
-) -> npt.NDArray[Any]:
+def _as_numpy(arrow: ModuleType, path: str | os.PathLike[str], name: str, kind: str, column: Any) -> Array:
     types = arrow.types
     if kind == "numbers":
         return _lists_as_numpy(arrow, path, name, column)
@@ -197,9 +191,7 @@ def _texts_as_numpy(arrow: ModuleType, column: Any) -> npt.NDArray[np.str_]:
     return np.concatenate(parts) if parts else np.zeros(0, "U1")
 
 
-def _lists_as_numpy(
-    arrow: ModuleType, path: str | os.PathLike[str], name: str, column: Any
-) -> npt.NDArray[np.float64]:
+def _lists_as_numpy(arrow: ModuleType, path: str | os.PathLike[str], name: str, column: Any) -> Float64:
     types = arrow.types
     is_list = any(is_one(column.type) for is_one in (types.is_list, types.is_large_list, types.is_fixed_size_list))
     if is_list and (types.is_floating(column.type.value_type) or types.is_integer(column.type.value_type)):
@@ -281,7 +273,7 @@ class ArrowFile:
         return column
 
     @cached_property
-    def _first_row(self) -> npt.NDArray[np.int64]:
+    def _first_row(self) -> Int64:
         """First row of each record batch, and the number of rows."""
         first = self.names[0]
         with _reading(self.path):
@@ -294,7 +286,7 @@ class ArrowFile:
         """Number of rows."""
         return int(self._first_row[-1])
 
-    def content(self, name: str, row: int) -> UInt8Array | None:
+    def content(self, name: str, row: int) -> UInt8 | None:
         """Get the bytes in a cell, ``(num_bytes,)`` uint8, read-only and not copied; None where it is empty."""
         if not 0 <= row < self.num_rows:
             raise FileError(f"The file {self.path!r} has {self.num_rows} rows: there is no row {row}.")
@@ -309,7 +301,7 @@ class ArrowFile:
             raise refused(self.path, error) from error
 
 
-def _content(column: Any, row: int) -> UInt8Array | None:
+def _content(column: Any, row: int) -> UInt8 | None:
     """Bytes of a cell, where they are: a scalar of pyarrow would be a copy."""
     if not column.is_valid()[row].as_py():
         return None

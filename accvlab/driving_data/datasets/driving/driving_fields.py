@@ -3,34 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
 
 import attrs
 from attrs.validators import optional
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework import SampleDataGroup
-from accvlab.dali_pipeline_framework.checks import (
-    bullets,
-    choice,
-    did_you_mean,
-    flag,
-    listed,
-    shown,
-    text,
-    valid,
-    whole_number,
-)
+from accvlab.dali_pipeline_framework import SampleDataGroup, checks
+from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, listed, shown, valid
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import DECODED_IMAGE
 from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
-from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments, has_settings
 
 from .driving_index import DrivingIndex
 
 _DT = types.DALIDataType
-_Init = TypeVar("_Init", bound=Callable[..., Any])
 
 
 class DrivingFieldSettings(TypedDict, total=False):
@@ -78,19 +66,21 @@ class DrivingFields:
     """
 
     cameras: Sequence[str] | None = None
-    lidar: bool = attrs.field(default=False, validator=valid(flag))
-    num_sweeps: int = attrs.field(default=0, validator=valid(whole_number, at_least=0))
-    boxes: bool | None = attrs.field(default=None, validator=optional(valid(flag)))
-    boxes_2d: bool = attrs.field(default=False, validator=valid(flag))
+    lidar: bool = attrs.field(default=False, validator=valid(checks.flag))
+    num_sweeps: int = attrs.field(default=0, validator=valid(checks.whole_number, at_least=0))
+    boxes: bool | None = attrs.field(default=None, validator=optional(valid(checks.flag)))
+    boxes_2d: bool = attrs.field(default=False, validator=valid(checks.flag))
     classes: Sequence[str] | Mapping[str, str] | None = None
-    min_points: int = attrs.field(default=0, validator=valid(whole_number, at_least=0))
-    min_lidar_points: int = attrs.field(default=0, validator=valid(whole_number, at_least=0))
-    num_future_frames: int = attrs.field(default=0, validator=valid(whole_number, at_least=0))
-    num_ego_future_frames: int = attrs.field(default=0, validator=valid(whole_number, at_least=0))
-    can_bus: bool = attrs.field(default=False, validator=valid(flag))
-    ego_status: bool = attrs.field(default=False, validator=valid(flag))
-    map_lines: bool = attrs.field(default=False, validator=valid(flag))
-    reference: str | None = attrs.field(default=None, validator=valid(choice, allowed=(None, "lidar", "ego")))
+    min_points: int = attrs.field(default=0, validator=valid(checks.whole_number, at_least=0))
+    min_lidar_points: int = attrs.field(default=0, validator=valid(checks.whole_number, at_least=0))
+    num_future_frames: int = attrs.field(default=0, validator=valid(checks.whole_number, at_least=0))
+    num_ego_future_frames: int = attrs.field(default=0, validator=valid(checks.whole_number, at_least=0))
+    can_bus: bool = attrs.field(default=False, validator=valid(checks.flag))
+    ego_status: bool = attrs.field(default=False, validator=valid(checks.flag))
+    map_lines: bool = attrs.field(default=False, validator=valid(checks.flag))
+    reference: str | None = attrs.field(
+        default=None, validator=valid(checks.choice, allowed=(None, "lidar", "ego"))
+    )
 
     def __attrs_post_init__(self) -> None:
         """Refuse what is not of its form."""
@@ -132,7 +122,7 @@ class DrivingFields:
                 problems.append(f"{name}: the data set has none.")
         of_boxes = self.boxes is not False and has_boxes
         if self.classes is not None and (of_boxes or self.boxes_2d):
-            names = [text(name, "classes") for name in self.classes]
+            names = [checks.text(name, "classes") for name in self.classes]
             known = index.categories if of_boxes else index.box2d_categories or index.categories
             problems += _problems_of_names("classes", "category", names, known)
         if problems:
@@ -219,11 +209,6 @@ def most_sweeps(fields: DrivingFieldSettings) -> int:
     """Number of sweeps that an index has for each frame: those requested, at least 10, as most models take."""
     num_sweeps: object = fields.get("num_sweeps")
     return max(10, num_sweeps) if isinstance(num_sweeps, int) else 10
-
-
-def with_driving_fields(init: _Init) -> _Init:
-    """Decorate an ``__init__`` that passes on settings of `DrivingFields`; errors for unknown arguments say so."""
-    return explains_unknown_arguments()(has_settings(DrivingFieldSettings, DrivingFields)(init))
 
 
 def _problems_of_names(setting: str, what: str, names: Sequence[str], known: Sequence[str]) -> list[str]:

@@ -18,7 +18,7 @@ import os
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import attrs
 import numpy as np
@@ -28,10 +28,7 @@ from accvlab.dali_pipeline_framework.checks import bullets, choice, file_path, s
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, file_error
 from accvlab.dali_pipeline_framework.providers import Columns, load_or_make
 
-Names: TypeAlias = npt.NDArray[np.bytes_]
-Float64: TypeAlias = npt.NDArray[np.float64]
-Int32: TypeAlias = npt.NDArray[np.int32]
-Int64: TypeAlias = npt.NDArray[np.int64]
+from .array_types import Array, Float64, Int32, Int64, Names
 
 _KIND = "index of driving data"
 _LONGEST_NAME = 4096  # bytes: PATH_MAX
@@ -378,7 +375,7 @@ def rows_from(first: Int64, counts: Int64) -> Int64:
     return np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
 
 
-def _problems_of(name: str, values: npt.NDArray[Any], column: _Column, lengths: dict[str, int]) -> list[str]:
+def _problems_of(name: str, values: Array, column: _Column, lengths: dict[str, int]) -> list[str]:
     """What is wrong with a column; ``lengths``, by letter, are completed by it."""
     if not isinstance(values, np.ndarray) or not np.issubdtype(values.dtype, column.dtype):
         found = getattr(values, "dtype", type(values).__name__)

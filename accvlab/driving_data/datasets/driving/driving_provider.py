@@ -4,42 +4,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup
 from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, index_in, listed, shown
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.extension import StoragePath
 from accvlab.dali_pipeline_framework.providers import Storage
+from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments, has_settings
 
+from . import driving_index as tables
 from . import poses
-from .driving_fields import DrivingFields, DrivingFieldSettings, with_driving_fields
-from .driving_index import (
-    Box2dColumns,
-    BoxColumns,
-    CameraColumns,
-    DrivingIndex,
-    Float64,
-    Int64,
-    LidarColumns,
-    LineColumns,
-    cache_folder,
-    rows_from,
-)
+from .array_types import Array, Float32, Float64, Int32, Int64, UInt8
+from .driving_fields import DrivingFields, DrivingFieldSettings
+from .driving_index import DrivingIndex
 from .video_frames import FrameKey, VideoFrames
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Unpack as Unpack
 
     from accvlab.dali_pipeline_framework.testing import Finding
+else:
+    Unpack = dict  # typing_extensions is for type checkers only; annotations stay readable
 
-FloatArray = npt.NDArray[np.float32]
 
+_Init = TypeVar("_Init", bound=Callable[..., Any])
 _LEAVE_OUT = "Leave the camera (`cameras`) or the scene (`scenes`) out."
 # Of poses that are the same but for rounding, far from the origin of the world; meters, or parts of an axis.
 _ROUNDING = 1e-8
@@ -105,16 +98,15 @@ class DrivingProvider(DataProvider):
     folder of the index: each process maps it, and files are read in the workers.
     """
 
-    # Where subclasses keep indices; None for the usual folder, see `cache_folder`.
-    _index_cache: str | os.PathLike[str] | None = None
-
-    @with_driving_fields
+    @explains_unknown_arguments()
+    @has_settings(DrivingFieldSettings, DrivingFields)
     def __init__(
         self,
         index: DrivingIndex | str | os.PathLike[str],
         data_root: StoragePath,
         *,
         scenes: Sequence[str] | None = None,
+        index_cache: str | os.PathLike[str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
         **fields: Unpack[DrivingFieldSettings],
     ) -> None:
@@ -124,6 +116,8 @@ class DrivingProvider(DataProvider):
             index: The index, or the folder where it was saved.
             data_root: What names of files are relative to: a folder or a URL.
             scenes: Names of the scenes, in the order wanted; None for all.
+            index_cache: Folder where indices are kept, also those of videos; None for ``$ACCVLAB_INDEX_CACHE``, or
+                else ``accvlab/driving`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
             storage_options: Arguments of the remote file system of ``data_root``, also for videos there.
             **fields: What the samples hold: settings of `DrivingFields`.
 
@@ -134,6 +128,7 @@ class DrivingProvider(DataProvider):
         self._given_index = index if isinstance(index, DrivingIndex) else os.path.abspath(index)
         self._storage = Storage(data_root, storage_options)
         self._storage_options = storage_options
+        self._index_cache = index_cache
         self._fields = DrivingFields(**fields).completed(self._index)
         self._scenes = _chosen_scenes(self._index, scenes)
         if not self.get_number_of_samples():
@@ -152,7 +147,7 @@ class DrivingProvider(DataProvider):
 
     @cached_property
     def _video_frames(self) -> VideoFrames:
-        return VideoFrames(cache_folder(self._index_cache) / "videos", self._storage_options)
+        return VideoFrames(tables.cache_folder(self._index_cache) / "videos", self._storage_options)
 
     # --- what there is ----------------------------------------------------------------------------------
 
@@ -207,10 +202,10 @@ class DrivingProvider(DataProvider):
         return np.asarray(self._index.frames.time)[self._frames]
 
     @cached_property
-    def _frames(self) -> npt.NDArray[np.int64]:
+    def _frames(self) -> Int64:
         """Number in the index of each sample."""
         first_of_scene = np.asarray(self._index.frames.first_of_scene)
-        return rows_from(first_of_scene[[*self._scenes]], np.array(self.sequence_lengths))
+        return tables.rows_from(first_of_scene[[*self._scenes]], np.array(self.sequence_lengths))
 
     def get_number_of_samples(self) -> int:
         """Get the number of frames."""
@@ -310,7 +305,7 @@ class DrivingProvider(DataProvider):
         sample.set_data([_as_array(value, dtype) for value, dtype in zip(flat, self._dtypes, strict=True)])
         return sample
 
-    def first_image_file(self) -> npt.NDArray[np.uint8] | None:
+    def first_image_file(self) -> UInt8 | None:
         """Read the image of the first camera in the first sample; None where there is no camera, or a video.
 
         Raises:
@@ -404,7 +399,7 @@ class DrivingProvider(DataProvider):
             flat += [positions, np.arange(len(positions)) < len(later)]
         return flat
 
-    def _camera(self, cameras: CameraColumns, frame: int, camera: int) -> list[Any]:
+    def _camera(self, cameras: tables.CameraColumns, frame: int, camera: int) -> list[Any]:
         base_from_reference = poses.inverse(self._reference_from_base(frame))
         flat = [
             self._image(cameras, frame, camera),
@@ -418,7 +413,7 @@ class DrivingProvider(DataProvider):
             flat += self._boxes_2d(self._index.boxes_2d, frame, camera)
         return flat
 
-    def _record(self, lidar: LidarColumns, frame: int, record: int) -> list[Any]:
+    def _record(self, lidar: tables.LidarColumns, frame: int, record: int) -> list[Any]:
         if record < 0:
             no_points = np.zeros((0, len(self.point_columns)), np.float32)
             return [no_points, np.eye(4), self._index.frames.time[frame]]
@@ -436,7 +431,7 @@ class DrivingProvider(DataProvider):
         """Whether `_image` delivers decoded frames."""
         return self._index.cameras is not None and self._index.cameras.video_frame is not None
 
-    def _image(self, cameras: CameraColumns, frame: int, camera: int) -> Any:
+    def _image(self, cameras: tables.CameraColumns, frame: int, camera: int) -> Any:
         """Read the image of a frame: the bytes of its file, ``(num_bytes,)`` uint8; of a video, its pixels."""
         name, number = self._frame_key(cameras, frame, camera)
         if not name:
@@ -444,13 +439,13 @@ class DrivingProvider(DataProvider):
             raise FileError(f"The frame {token!r} has no image of camera {name!r}. {_LEAVE_OUT}")
         return self._storage.read_bytes(name) if number < 0 else self._video_frames.frame(name, number)
 
-    def _frame_key(self, cameras: CameraColumns, frame: int, camera: int) -> FrameKey:
+    def _frame_key(self, cameras: tables.CameraColumns, frame: int, camera: int) -> FrameKey:
         """Path and number of a frame of a video; name and -1 of a file that is none."""
         name = _text(cameras.file[frame, camera])
         number = -1 if cameras.video_frame is None else int(cameras.video_frame[frame, camera])
         return (name, number) if number < 0 else (self._storage.path(name), number)
 
-    def _points(self, lidar: LidarColumns, record: int) -> FloatArray:
+    def _points(self, lidar: tables.LidarColumns, record: int) -> Float32:
         """Read the points of a lidar record, ``(P, K)``: float32, one point after the other."""
         name = _text(lidar.file[record])
         content = self._storage.read_bytes(name)
@@ -464,15 +459,15 @@ class DrivingProvider(DataProvider):
     # --- boxes ------------------------------------------------------------------------------------------
 
     @cached_property
-    def _class_of_category(self) -> npt.NDArray[np.int32]:
+    def _class_of_category(self) -> Int32:
         return np.array(self._fields.class_of_category(self._index.categories, self._index), np.int32)
 
     @cached_property
-    def _class_of_category_2d(self) -> npt.NDArray[np.int32]:
+    def _class_of_category_2d(self) -> Int32:
         names = self._index.box2d_categories or self._index.categories
         return np.array(self._fields.class_of_category(names, self._index), np.int32)
 
-    def _kept_rows(self, boxes: BoxColumns, frame: int) -> npt.NDArray[np.int64]:
+    def _kept_rows(self, boxes: tables.BoxColumns, frame: int) -> Int64:
         """Rows of the boxes of a frame that are not left out."""
         fields = self._fields
         rows = np.arange(*boxes.first[frame : frame + 2])
@@ -487,7 +482,7 @@ class DrivingProvider(DataProvider):
             is_kept &= (lidar + np.maximum(radar, 0) >= fields.min_points) | (lidar < 0)
         return rows[is_kept]
 
-    def _boxes(self, boxes: BoxColumns, frame: int, following: range) -> list[Any]:
+    def _boxes(self, boxes: tables.BoxColumns, frame: int, following: range) -> list[Any]:
         rows, reference_from_base = self._kept_rows(boxes, frame), self._reference_from_base(frame)
         rotation = boxes.rotation[rows]
         if not self._is_in_base:
@@ -510,7 +505,7 @@ class DrivingProvider(DataProvider):
             flat += self._future_of(boxes, frame, following, instances)
         return flat
 
-    def _future_of(self, boxes: BoxColumns, frame: int, following: range, instances: Int64) -> list[Any]:
+    def _future_of(self, boxes: tables.BoxColumns, frame: int, following: range, instances: Int64) -> list[Any]:
         most = self._fields.num_future_frames
         centers, is_known = np.zeros((len(instances), most, 3)), np.zeros((len(instances), most), bool)
         base_from_world = poses.inverse(self._world_from_base(frame))
@@ -525,7 +520,7 @@ class DrivingProvider(DataProvider):
             is_known[tracked[here], step] = True
         return [centers, is_known]
 
-    def _boxes_2d(self, boxes_2d: Box2dColumns, frame: int, camera: int) -> list[Any]:
+    def _boxes_2d(self, boxes_2d: tables.Box2dColumns, frame: int, camera: int) -> list[Any]:
         image = frame * len(self._index.camera_names) + camera
         rows = _elements(boxes_2d.first, image)
         classes = self._class_of_category_2d[boxes_2d.category[rows]]
@@ -537,13 +532,25 @@ class DrivingProvider(DataProvider):
         columns = (boxes_2d.box[rows], boxes_2d.center[rows], boxes_2d.depth[rows], classes, box_rows)
         return [column[is_kept] for column in columns]
 
-    def _lines(self, lines: LineColumns, frame: int) -> list[Any]:
+    def _lines(self, lines: tables.LineColumns, frame: int) -> list[Any]:
         rows = _elements(lines.first, frame)
         starts = lines.first_point[rows.start : rows.stop + 1]
         points = lines.point[starts[0] : starts[-1]]
         points = np.column_stack([points, np.zeros(len(points))])
         moved = poses.moved(self._reference_from_base(frame), points)
         return [moved[:, :2], np.diff(starts), np.array(lines.category[rows])]
+
+
+class ProviderSettings(DrivingFieldSettings, total=False):
+    """The settings that providers of the files of a data set pass on to `DrivingProvider`."""
+
+    scenes: Sequence[str] | None
+    index_cache: str | os.PathLike[str] | None
+
+
+def with_provider_settings(init: _Init) -> _Init:
+    """Decorate an ``__init__`` that passes on `ProviderSettings`; errors for unknown arguments say so."""
+    return explains_unknown_arguments()(has_settings(ProviderSettings, DrivingProvider)(init))
 
 
 def _elements(first: Int64, place: int) -> slice:
@@ -555,13 +562,13 @@ def _text(name: bytes) -> str:
     return os.fsdecode(bytes(name))
 
 
-def _as_array(value: Any, dtype: Any) -> npt.NDArray[Any]:
+def _as_array(value: Any, dtype: Any) -> Array:
     return (
         np.frombuffer(os.fsencode(value), np.uint8) if isinstance(value, str | bytes) else np.asarray(value, dtype)
     )
 
 
-def _rows_of(column: npt.NDArray[Any] | None, rows: Any, unknown: int) -> npt.NDArray[np.int64]:
+def _rows_of(column: Array | None, rows: Any, unknown: int) -> Int64:
     """Rows of a column as int64, or the number for what is not known; ``rows`` are numbers, or a slice."""
     if column is None:
         return np.full(rows.stop - rows.start if isinstance(rows, slice) else len(rows), unknown, np.int64)

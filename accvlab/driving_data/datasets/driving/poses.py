@@ -6,29 +6,27 @@ A pose is named by what it makes of what, ``target_from_source``: ``p_target = r
 
 from __future__ import annotations
 
-from typing import Any
-
 import attrs
 import numpy as np
 import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.errors import FileError
 
-Float64Array = npt.NDArray[np.float64]
+from .array_types import Array, Float64
 
 
-def pose(rotation: npt.ArrayLike, translation: npt.ArrayLike) -> Float64Array:
+def pose(rotation: npt.ArrayLike, translation: npt.ArrayLike) -> Float64:
     """Make poses of rotation matrices ``(..., 3, 3)`` and translations ``(..., 3)``."""
     rotation, translation = np.asarray(rotation, np.float64), np.asarray(translation, np.float64)
     return np.concatenate([rotation, translation[..., np.newaxis]], axis=-1)
 
 
-def pose_of_quaternion(quaternion: npt.ArrayLike, translation: npt.ArrayLike) -> Float64Array:
+def pose_of_quaternion(quaternion: npt.ArrayLike, translation: npt.ArrayLike) -> Float64:
     """Make poses of quaternions ``(..., 4)``, w first and of any length but 0, and translations ``(..., 3)``."""
     return pose(rotation_of_quaternion(quaternion), translation)
 
 
-def rotation_of_quaternion(quaternion: npt.ArrayLike) -> Float64Array:
+def rotation_of_quaternion(quaternion: npt.ArrayLike) -> Float64:
     """Rotation matrices ``(..., 3, 3)`` of quaternions ``(..., 4)``, w first and of any length but 0."""
     quaternion = np.asarray(quaternion, np.float64)
     w, x, y, z = np.moveaxis(quaternion / np.linalg.norm(quaternion, axis=-1, keepdims=True), -1, 0)
@@ -40,7 +38,7 @@ def rotation_of_quaternion(quaternion: npt.ArrayLike) -> Float64Array:
     return np.stack([np.stack(row, axis=-1) for row in rows], axis=-2)
 
 
-def quaternion_of_rotation(rotation: npt.ArrayLike) -> Float64Array:
+def quaternion_of_rotation(rotation: npt.ArrayLike) -> Float64:
     """Quaternions ``(..., 4)``, w first and not negative, of rotation matrices ``(..., 3, 3)``.
 
     By the largest of the four components, so that no small number divides (Shepperd, 1978).
@@ -65,19 +63,19 @@ def quaternion_of_rotation(rotation: npt.ArrayLike) -> Float64Array:
     return np.asarray(np.where(chosen[..., :1] < 0, -chosen, chosen))
 
 
-def quaternion_of_yaw(yaw: npt.ArrayLike) -> Float64Array:
+def quaternion_of_yaw(yaw: npt.ArrayLike) -> Float64:
     """Quaternions ``(..., 4)``, w first, of angles about z, radians."""
     half = np.asarray(yaw, np.float64) / 2
     return np.stack([np.cos(half), np.zeros_like(half), np.zeros_like(half), np.sin(half)], axis=-1)
 
 
-def yaw_of_quaternion(quaternion: npt.ArrayLike) -> Float64Array:
+def yaw_of_quaternion(quaternion: npt.ArrayLike) -> Float64:
     """Angles about z, ``(...)``, radians in (-pi, pi]: where the x axis points, seen from above."""
     w, x, y, z = np.moveaxis(np.asarray(quaternion, np.float64), -1, 0)
     return np.asarray(np.arctan2(2 * (x * y + w * z), w * w + x * x - y * y - z * z))
 
 
-def product_of_quaternions(first: npt.ArrayLike, second: npt.ArrayLike) -> Float64Array:
+def product_of_quaternions(first: npt.ArrayLike, second: npt.ArrayLike) -> Float64:
     """Quaternions ``(..., 4)``, w first, of turning by the second and then by the first."""
     w1, x1, y1, z1 = np.moveaxis(np.asarray(first, np.float64), -1, 0)
     w2, x2, y2, z2 = np.moveaxis(np.asarray(second, np.float64), -1, 0)
@@ -92,29 +90,29 @@ def product_of_quaternions(first: npt.ArrayLike, second: npt.ArrayLike) -> Float
     )
 
 
-def inverse(pose: Float64Array) -> Float64Array:
+def inverse(pose: Float64) -> Float64:
     """Inverse poses, ``source_from_target``."""
     rotation = np.swapaxes(pose[..., :3], -1, -2)
     return np.concatenate([rotation, -rotation @ pose[..., 3:]], axis=-1)
 
 
-def joined(first: Float64Array, second: Float64Array) -> Float64Array:
+def joined(first: Float64, second: Float64) -> Float64:
     """``a_from_c`` of ``a_from_b`` and ``b_from_c``."""
     rotation = first[..., :3] @ second[..., :3]
     return np.concatenate([rotation, first[..., :3] @ second[..., 3:] + first[..., 3:]], axis=-1)
 
 
-def moved(pose: Float64Array, points: npt.ArrayLike) -> Float64Array:
+def moved(pose: Float64, points: npt.ArrayLike) -> Float64:
     """Points ``(..., 3)`` in the target frame; one pose for all, or one for each."""
     return turned(pose, points) + pose[..., 3]
 
 
-def turned(pose: Float64Array, vectors: npt.ArrayLike) -> Float64Array:
+def turned(pose: Float64, vectors: npt.ArrayLike) -> Float64:
     """Vectors ``(..., 3)``, e.g. velocities, in the target frame; one pose for all, or one for each."""
     return np.asarray(np.einsum("...ij,...j->...i", pose[..., :3], np.asarray(vectors, np.float64)))
 
 
-def as_matrix(pose: Float64Array) -> Float64Array:
+def as_matrix(pose: Float64) -> Float64:
     """Poses as ``(..., 4, 4)``."""
     matrix = np.zeros((*pose.shape[:-2], 4, 4))
     matrix[..., :3, :] = pose
@@ -122,7 +120,7 @@ def as_matrix(pose: Float64Array) -> Float64Array:
     return matrix
 
 
-def identity(*shape: int) -> Float64Array:
+def identity(*shape: int) -> Float64:
     """Poses that move nothing, ``(*shape, 3, 4)``."""
     return np.broadcast_to(np.eye(3, 4), (*shape, 3, 4)).copy()
 
@@ -136,10 +134,10 @@ class Trajectory:
         known_poses: ``(n, 3, 4)``.
     """
 
-    times: npt.NDArray[Any]
-    known_poses: Float64Array
+    times: Array
+    known_poses: Float64
 
-    def at(self, times: npt.ArrayLike) -> Float64Array:
+    def at(self, times: npt.ArrayLike) -> Float64:
         """Poses at times ``(...)``: ``(..., 3, 4)``. Before the first time, the first pose; likewise the last."""
         wanted = np.clip(np.asarray(times), self.times[0], self.times[-1])
         after = np.clip(np.searchsorted(self.times, wanted, side="left"), 0, len(self.times) - 1)
@@ -155,7 +153,7 @@ class Trajectory:
         return np.where(is_known[..., np.newaxis, np.newaxis], last, pose(rotation, place))
 
 
-def slerp(first: Float64Array, last: Float64Array, part: Float64Array) -> Float64Array:
+def slerp(first: Float64, last: Float64, part: Float64) -> Float64:
     """Quaternions ``(..., 4)`` on the shorter way from one to another, of length 1; ``part`` is in [0, 1]."""
     cosine = np.sum(first * last, axis=-1, keepdims=True)
     last = np.where(cosine < 0, -last, last)
@@ -168,12 +166,12 @@ def slerp(first: Float64Array, last: Float64Array, part: Float64Array) -> Float6
     return np.asarray(weight_first * first + weight_last * last)
 
 
-def half_period(times: npt.NDArray[Any]) -> float:
+def half_period(times: Array) -> float:
     """Half the usual distance of some times; without end where there are fewer than two."""
     return float(np.median(np.diff(times))) / 2 if len(times) > 1 else float("inf")
 
 
-def require_ascending(times: npt.NDArray[Any], where: str, *, strictly: bool = False) -> None:
+def require_ascending(times: Array, where: str, *, strictly: bool = False) -> None:
     """Refuse times that go back; ``where`` names the file and the column.
 
     Raises:

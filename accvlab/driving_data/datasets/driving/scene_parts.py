@@ -13,21 +13,10 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.extension import nearest
 
+from . import driving_index as tables
 from . import poses
-from .driving_index import (
-    Box2dColumns,
-    BoxColumns,
-    CameraColumns,
-    DrivingIndex,
-    Float64,
-    FrameColumns,
-    Int64,
-    LidarColumns,
-    first_column,
-    names_column,
-    numbers_column,
-    rows_from,
-)
+from .array_types import Array, Bool, Float64, Int64
+from .driving_index import DrivingIndex, first_column, names_column
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -101,7 +90,7 @@ class Scene:
     can_bus: Float64 | None = None
     images: Mapping[str, SceneImages] = attrs.field(factory=dict)
     lidar: SceneRecords | None = None
-    boxes: Mapping[str, npt.NDArray[Any]] | None = None
+    boxes: Mapping[str, Array] | None = None
 
 
 def moving_camera(
@@ -157,7 +146,7 @@ def images_near(
 
 def sweep_columns(behind: Int64, num_sweeps: Int64) -> tuple[Int64, Int64]:
     """``first_sweep`` and ``sweep`` of `LidarColumns`: so many records before one for each frame."""
-    place = rows_from(np.zeros_like(num_sweeps), num_sweeps)
+    place = tables.rows_from(np.zeros_like(num_sweeps), num_sweeps)
     return first_column(num_sweeps), np.repeat(behind, num_sweeps) - 1 - place
 
 
@@ -179,7 +168,7 @@ def index_of_scenes(
     return DrivingIndex(
         base=base,
         camera_names=camera_names,
-        frames=FrameColumns(
+        frames=tables.FrameColumns(
             scene=names_column([scene.name for scene in scenes]),
             first_of_scene=first_column(counts),
             token=names_column([token for scene in scenes for token in scene.token]),
@@ -196,7 +185,7 @@ def index_of_scenes(
     )
 
 
-def camera_columns(scenes: Sequence[Scene], time: Float64, names: Sequence[str]) -> CameraColumns:
+def camera_columns(scenes: Sequence[Scene], time: Float64, names: Sequence[str]) -> tables.CameraColumns:
     """Put the images of scenes together; ``time`` is that of all frames."""
     shape = (len(time), len(names))
     of_images: dict[str, Any] = {
@@ -222,10 +211,10 @@ def camera_columns(scenes: Sequence[Scene], time: Float64, names: Sequence[str])
         if not (of_images[name] >= 0).any():
             del of_images[name]
     of_images["file"] = names_column(of_images["file"].reshape(-1).tolist()).reshape(shape)
-    return CameraColumns(**of_images, **of_frames)
+    return tables.CameraColumns(**of_images, **of_frames)
 
 
-def _lidar(scenes: Sequence[Scene], most_sweeps: int) -> LidarColumns:
+def _lidar(scenes: Sequence[Scene], most_sweeps: int) -> tables.LidarColumns:
     lidars = [scene.lidar or _no_records(len(scene.time)) for scene in scenes]
     first_of_scene = first_column([len(lidar.time) for lidar in lidars])[:-1]
     first = np.repeat(first_of_scene, [len(scene.time) for scene in scenes])
@@ -233,7 +222,7 @@ def _lidar(scenes: Sequence[Scene], most_sweeps: int) -> LidarColumns:
     num_before = np.concatenate([lidar.num_before for lidar in lidars])
     first_sweep, sweep = sweep_columns(num_before + first, np.minimum(num_before, most_sweeps))
     rows = [lidar.row for lidar in lidars if lidar.row is not None]
-    return LidarColumns(
+    return tables.LidarColumns(
         file=names_column([file for lidar in lidars for file in lidar.file]),
         time=np.concatenate([lidar.time for lidar in lidars]),
         world_from_lidar=np.concatenate([lidar.world_from_lidar for lidar in lidars]),
@@ -263,12 +252,10 @@ def _boxes(scenes: Sequence[Scene], **others: Any) -> dict[str, Any]:
     columns.setdefault("velocity", np.full((len(columns["center"]), 3), np.nan))
     if columns["category"].dtype.kind == "U":
         others.setdefault("categories", np.unique(columns["category"]).tolist())
-        columns["category"] = numbers_column(columns["category"].tolist(), others["categories"])
+        columns["category"] = tables.numbers_column(columns["category"].tolist(), others["categories"])
     counts = np.bincount(frame, minlength=first_frame[-1])
-    return {"boxes": BoxColumns(first=first_column(counts), **columns), **others}
+    return {"boxes": tables.BoxColumns(first=first_column(counts), **columns), **others}
 
-
-Bool = npt.NDArray[np.bool_]
 
 # Ahead, left and up, of the corners.
 _SIGNS = np.array([(x, y, z) for x in (1, -1) for y in (1, -1) for z in (1, -1)], np.float64)
@@ -360,13 +347,13 @@ def _cut_hulls(points: Float64, is_used: Bool, wh: Float64) -> tuple[Float64, Fl
     return low, high
 
 
-def box2d_columns(boxes: BoxColumns, cameras: CameraColumns, image_wh: npt.NDArray[np.int64]) -> Box2dColumns:
+def box2d_columns(boxes: tables.BoxColumns, cameras: tables.CameraColumns, image_wh: Int64) -> tables.Box2dColumns:
     """2D boxes of all boxes in all images of their frame that have a file, of widths and heights ``(F, C, 2)``."""
     num_frames, num_cameras = cameras.time.shape
     frame_of_box = np.repeat(np.arange(num_frames), np.diff(boxes.first))
     is_there = cameras.file != b""
     none = np.zeros(0, np.int64)
-    parts: list[tuple[npt.NDArray[Any], ...]] = [(none, none, np.zeros((0, 4)), np.zeros((0, 2)), np.zeros(0))]
+    parts: list[tuple[Array, ...]] = [(none, none, np.zeros((0, 4)), np.zeros((0, 2)), np.zeros(0))]
     num_pairs = len(frame_of_box) * num_cameras
     for start in range(0, num_pairs, _PAIRS):
         row, camera = np.divmod(np.arange(start, min(start + _PAIRS, num_pairs)), num_cameras)
@@ -388,7 +375,7 @@ def box2d_columns(boxes: BoxColumns, cameras: CameraColumns, image_wh: npt.NDArr
         parts.append((image[seen], row[seen], found.box[seen], found.center[seen], found.depth[seen]))
     image, row, box, center, depth = (np.concatenate(part) for part in zip(*parts, strict=True))
     order = np.argsort(image, kind="stable")
-    return Box2dColumns(
+    return tables.Box2dColumns(
         first=first_column(np.bincount(image, minlength=num_frames * num_cameras)),
         box=box[order],
         center=center[order],

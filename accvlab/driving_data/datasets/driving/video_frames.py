@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.errors import VideoError
 from accvlab.dali_pipeline_framework.extension import FrameReaderPool, KeptFrames, located
 from accvlab.dali_pipeline_framework.providers import Storage
 from accvlab.dali_pipeline_framework.video import FrameReader, VideoIndex, cached_video_index
 
-UInt8Array = npt.NDArray[np.uint8]
+from .array_types import UInt8
+
 FrameKey: TypeAlias = tuple[str, int]
 
 _MOST_OPEN = 32
@@ -42,7 +42,7 @@ class VideoFrames:
         self._numbers: dict[str, int] = {}
         self._indices: dict[str, VideoIndex] = {}
         self._pool = FrameReaderPool(self._opened, _MOST_OPEN)
-        self._shared: dict[FrameKey, UInt8Array] = {}
+        self._shared: dict[FrameKey, UInt8] = {}
         self._uses: Counter[FrameKey] = Counter()
 
     def _opened(self, video: int) -> FrameReader:
@@ -65,7 +65,7 @@ class VideoFrames:
             self._indices[path].warn_of_doubts(repr(path))
         return self._indices[path]
 
-    def frame(self, path: str, number: int) -> UInt8Array:
+    def frame(self, path: str, number: int) -> UInt8:
         """Get a frame, ``(H, W, 3)`` uint8, RGB.
 
         Raises:
@@ -74,12 +74,12 @@ class VideoFrames:
         """
         key = (path, number)
         if key not in self._shared:
-            decoded: UInt8Array = self._decoded(path, [number])[0]
+            decoded: UInt8 = self._decoded(path, [number])[0]
             return decoded
         self._uses[key] -= 1
         return self._shared[key].copy() if self._uses[key] > 0 else self._shared.pop(key)
 
-    def _decoded(self, path: str, numbers: list[int]) -> UInt8Array:
+    def _decoded(self, path: str, numbers: list[int]) -> UInt8:
         num_frames = self.index(path).num_frames
         wrong = [number for number in numbers if not 0 <= number < num_frames]
         if wrong:

@@ -17,20 +17,18 @@ from typing import Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import bullets
 from accvlab.dali_pipeline_framework.errors import SettingError
 
 from ..driving import poses
-from .raw_info import Float64Array
+from ..driving.array_types import Bool, Float64, Int64
 
 # By layout: whether the length comes before the width, and the sign of yaw.
 _MEANINGS = {"l,w,h,yaw": (True, 1), "w,l,h,-yaw-pi/2": (False, -1), "w,l,h,yaw": (False, 1)}
 LAYOUTS = tuple(_MEANINGS)
 Z_PLACES = ("center", "bottom")
 
-_BoolArray = npt.NDArray[np.bool_]
 
 # Names of objects that are longer than wide, and drive along their length.
 _OF_VEHICLES = ("car", "truck", "bus", "trailer", "vehicle", "van", "cycl", "motor", "tram", "train")
@@ -59,14 +57,14 @@ class RawBoxColumns:
         ego_from_base: Of each frame.
     """
 
-    values: Float64Array
-    frame: npt.NDArray[np.int64]
-    is_vehicle: _BoolArray
-    velocity: Float64Array
-    instance: npt.NDArray[np.int64] | None
-    time: Float64Array
-    world_from_base: Float64Array
-    ego_from_base: Float64Array
+    values: Float64
+    frame: Int64
+    is_vehicle: Bool
+    velocity: Float64
+    instance: Int64 | None
+    time: Float64
+    world_from_base: Float64
+    ego_from_base: Float64
 
 
 @attrs.frozen
@@ -87,7 +85,7 @@ class Convention:
     evidence: tuple[str, ...]
     warning: str = ""
 
-    def decoded(self, values: Float64Array) -> tuple[Float64Array, Float64Array, Float64Array]:
+    def decoded(self, values: Float64) -> tuple[Float64, Float64, Float64]:
         """Centers ``(N, 3)``, sizes (length, width, height) ``(N, 3)`` and yaws ``(N,)`` of boxes ``(N, 7)``."""
         center, size, yaw = values[:, :3].copy(), values[:, 3:6], values[:, 6]
         if self.layout != "l,w,h,yaw":
@@ -236,7 +234,7 @@ class _Directions:
         return is_shown_by_none or against >= max(for_it + _FEWEST_AGAINST, self.neither)
 
 
-def _directions(name: str, boxes: RawBoxColumns, velocity: Float64Array) -> _Directions:
+def _directions(name: str, boxes: RawBoxColumns, velocity: Float64) -> _Directions:
     """Count which way moving objects go."""
     with np.errstate(invalid="ignore"):
         is_moving = np.linalg.norm(velocity, axis=-1) > _SLOWEST_M_PER_S
@@ -259,12 +257,12 @@ def _directions(name: str, boxes: RawBoxColumns, velocity: Float64Array) -> _Dir
     return _Directions(plus, minus, neither, sign, f"{line}: {decision}")
 
 
-def _angle_between_lines(one: Any, two: Any) -> Float64Array:
+def _angle_between_lines(one: Any, two: Any) -> Float64:
     """Angle between lines without direction, in [0, pi/2]: a car may back up."""
     return np.asarray(np.abs((one - two + np.pi / 2) % np.pi - np.pi / 2))
 
 
-def _velocity_of_tracks(boxes: RawBoxColumns, instance: npt.NDArray[np.int64]) -> Float64Array:
+def _velocity_of_tracks(boxes: RawBoxColumns, instance: Int64) -> Float64:
     """Velocity to the next frame in which an object is, in the base, ``(N, 2)``; NaN where there is none."""
     velocity = np.full((len(instance), 2), np.nan)
     order = np.lexsort((boxes.frame, instance))
@@ -292,7 +290,7 @@ def _z_place(boxes: RawBoxColumns) -> tuple[set[str], tuple[str, ...]]:
     return {place for place in (of_height, of_ground) if place is not None}, (line_of_height, line_of_ground)
 
 
-def _z_by_height(values: Float64Array, frame: npt.NDArray[np.int64]) -> tuple[str | None, str]:
+def _z_by_height(values: Float64, frame: Int64) -> tuple[str | None, str]:
     """Within a frame, centers of higher boxes are higher, by half of the difference; bottoms are not."""
     counts = np.maximum(np.bincount(frame), 1)
     height = values[:, 5] - (np.bincount(frame, values[:, 5]) / counts)[frame]
@@ -317,7 +315,7 @@ def _z_by_height(values: Float64Array, frame: npt.NDArray[np.int64]) -> tuple[st
     return None, f"{line}: not decided"
 
 
-def _z_by_ground(values: Float64Array, ego_from_base: Float64Array) -> tuple[str | None, str]:
+def _z_by_ground(values: Float64, ego_from_base: Float64) -> tuple[str | None, str]:
     """Objects stand on the ground, which is at 0 in coordinates of the vehicle."""
     z = poses.moved(ego_from_base, values[:, :3])[:, 2]
     mounting = ego_from_base[:, 2, 3]

@@ -9,12 +9,12 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import listed, shown
 from accvlab.dali_pipeline_framework.errors import FileError
 
-from .raw_info import Entry, Float64Array, RawBoxes, RawBoxes2d, RawCamera, RawInfo, RawSweep, as_entry
+from ..driving.array_types import Float64, Int64
+from .raw_info import Entry, RawBoxes, RawBoxes2d, RawCamera, RawInfo, RawSweep, as_entry
 
 # In the order of the converters' own labels, which is not that of the classes of every model.
 CATEGORIES = (
@@ -188,7 +188,7 @@ def _instances(info: Entry, count: int) -> Any:
     return [*map(str, value)] if count and isinstance(value[0], str) else info.numbers(value, name, count)
 
 
-def _levels(values: Any) -> npt.NDArray[np.int64] | None:
+def _levels(values: Any) -> Int64 | None:
     """Visibilities from 1 to 4, of numbers or text, 0 for all else; None where there are none at all."""
     if values is None or (len(values) and all(value is None for value in values)):
         return None
@@ -217,7 +217,7 @@ def _boxes_2d_of_infos(info: Entry, cameras: Sequence[str]) -> dict[str, RawBoxe
     return boxes
 
 
-def _rows(info: Entry, value: Any, name: str, count: int, width: int) -> Float64Array:
+def _rows(info: Entry, value: Any, name: str, count: int, width: int) -> Float64:
     """Rows of at least so many numbers, of which there may be none, in any form."""
     if not count:
         return np.zeros((0, width))
@@ -233,12 +233,12 @@ def _name_of(label: Any, names: Sequence[str], info: Entry, key: str) -> str | N
     return None if number < 0 else names[number]
 
 
-def _vector(info: Entry, name: str, size: int) -> Float64Array | None:
+def _vector(info: Entry, name: str, size: int) -> Float64 | None:
     value = info.get(name)
     return None if value is None else info.array(value, name, size)
 
 
-def _lines(info: Entry) -> list[tuple[str, Float64Array]] | None:
+def _lines(info: Entry) -> list[tuple[str, Float64]] | None:
     lines = info.get("map_annos", "annotation")
     if lines is None:
         return None

@@ -8,30 +8,20 @@ from typing import Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import shown
 from accvlab.dali_pipeline_framework.errors import FileError
 from accvlab.dali_pipeline_framework.providers import Storage
 
+from ..driving import driving_index as tables
 from ..driving import poses
-from ..driving.driving_index import (
-    Box2dColumns,
-    BoxColumns,
-    CameraColumns,
-    DrivingIndex,
-    FrameColumns,
-    LidarColumns,
-    LineColumns,
-    first_column,
-    names_column,
-    numbers_column,
-)
+from ..driving.array_types import Float64, Int32, Int64
+from ..driving.driving_index import DrivingIndex
 from ..driving.scene_parts import Scene, SceneImages, camera_columns
 from .box_convention import Convention, RawBoxColumns, convention_of, is_name_of_vehicle
 from .info_files import FileResolver, load_plain_pickle
 from .info_forms import ATTRIBUTES, LINE_CATEGORIES, raw_infos_of
-from .raw_info import Float64Array, RawBoxes, RawBoxes2d, RawInfo, RawSweep, Sequences, pose_column, sequences_of
+from .raw_info import RawBoxes, RawBoxes2d, RawInfo, RawSweep, Sequences, pose_column, sequences_of
 
 _LIDAR = "LIDAR_TOP"
 _POINT_COLUMNS = ("x", "y", "z", "intensity", "ring")
@@ -82,7 +72,7 @@ class _Maker:
     _names: Sequence[str]
     _storage: Storage
     _infos: Sequence[RawInfo]
-    _world_from_ego: Float64Array
+    _world_from_ego: Float64
     _sequences: Sequences
 
     def __attrs_post_init__(self) -> None:
@@ -119,10 +109,10 @@ class _Maker:
             }
         return DrivingIndex(
             base="lidar",
-            frames=FrameColumns(
-                scene=names_column(sequences.names),
-                first_of_scene=first_column(sequences.lengths),
-                token=names_column([info.token for info in self._infos]),
+            frames=tables.FrameColumns(
+                scene=tables.names_column(sequences.names),
+                first_of_scene=tables.first_column(sequences.lengths),
+                token=tables.names_column([info.token for info in self._infos]),
                 time=self._time,
                 world_from_ego=self._world_from_ego,
                 ego_from_base=self._ego_from_base,
@@ -139,7 +129,7 @@ class _Maker:
             **lines_and_lidar,
         )
 
-    def _vectors(self, name: str) -> Float64Array | None:
+    def _vectors(self, name: str) -> Float64 | None:
         values = self._of_all(name, name)
         return None if values is None else np.stack(values)
 
@@ -156,7 +146,7 @@ class _Maker:
 
     # --- cameras and lidar ------------------------------------------------------------------------------
 
-    def _camera_columns(self) -> CameraColumns:
+    def _camera_columns(self) -> tables.CameraColumns:
         images = {}
         for name in self._cameras:
             rows = [row for row, info in enumerate(self._infos) if name in info.cameras]
@@ -202,12 +192,14 @@ class _Maker:
             pose_column([sweep.world_from_ego for sweep in sweeps], places, "the pose of the vehicle of a sweep"),
             pose_column([sweep.ego_from_lidar for sweep in sweeps], places, "the pose of the lidar of a sweep"),
         )
-        columns = LidarColumns(
-            file=names_column(self._files.resolved([*map(str, files), *(sweep.file for sweep in sweeps)], _LIDAR)),
+        columns = tables.LidarColumns(
+            file=tables.names_column(
+                self._files.resolved([*map(str, files), *(sweep.file for sweep in sweeps)], _LIDAR)
+            ),
             time=np.concatenate([self._time, np.array([sweep.time for sweep in sweeps], np.float64)]),
             world_from_lidar=np.concatenate([self._world_from_base, world_from_lidar]),
             of_frame=np.arange(len(files)),
-            first_sweep=first_column([len(info.sweeps or ()) for info in self._infos]),
+            first_sweep=tables.first_column([len(info.sweeps or ()) for info in self._infos]),
             sweep=np.array(numbers, np.int64),
         )
         widths = {info.num_point_columns or len(_POINT_COLUMNS) for info in self._infos}
@@ -220,7 +212,7 @@ class _Maker:
 
     def _box_columns(
         self, settings: IndexSettings
-    ) -> tuple[BoxColumns | None, tuple[str, ...], Convention | None]:
+    ) -> tuple[tables.BoxColumns | None, tuple[str, ...], Convention | None]:
         given: list[RawBoxes] | None = self._of_all("boxes", "boxes")
         if given is None:
             return None, (), None
@@ -250,13 +242,13 @@ class _Maker:
         if is_known:
             convention = convention_of(raw, settings.boxes_convention, settings.z, self._path)
         center, size, yaw = convention.decoded(values)
-        columns = BoxColumns(
-            first=first_column(counts),
+        columns = tables.BoxColumns(
+            first=tables.first_column(counts),
             center=center,
             size=size,
             rotation=poses.quaternion_of_yaw(yaw),
             velocity=np.column_stack([velocity, np.where(np.isnan(velocity[:, 0]), np.nan, 0.0)]),
-            category=numbers_column(names, categories),
+            category=tables.numbers_column(names, categories),
             instance=instance,
             visibility=_joined_numbers(given, "visibilities", 0),
             num_lidar_points=_joined_numbers(given, "num_lidar_points", -1),
@@ -264,11 +256,11 @@ class _Maker:
         )
         return columns, categories, convention if is_known else None
 
-    def _check_boxes(self, values: Float64Array, counts: Sequence[int]) -> None:
+    def _check_boxes(self, values: Float64, counts: Sequence[int]) -> None:
         is_off = ~np.isfinite(values).all(axis=-1) | (values[:, 3:6] < 0).any(axis=-1)
         if is_off.any():
             row = int(np.argmax(is_off))
-            first = first_column(counts)
+            first = tables.first_column(counts)
             frame = int(np.searchsorted(first, row, side="right")) - 1
             raise FileError(
                 f"{self._places[frame]}: box {row - first[frame]} must have finite numbers and sizes of at "
@@ -276,20 +268,20 @@ class _Maker:
             )
 
     def _box_2d_columns(
-        self, cameras: CameraColumns, boxes: BoxColumns | None, categories: tuple[str, ...]
-    ) -> tuple[Box2dColumns | None, BoxColumns | None]:
+        self, cameras: tables.CameraColumns, boxes: tables.BoxColumns | None, categories: tuple[str, ...]
+    ) -> tuple[tables.Box2dColumns | None, tables.BoxColumns | None]:
         """2D boxes; and the 3D boxes with what only the 2D boxes say of them."""
         of_frames = self._of_all("boxes_2d", "2D boxes")
         if of_frames is None:
             return None, boxes
         images = [of_frame.get(name, _NO_BOXES_2D) for of_frame in of_frames for name in self._cameras]
         counts = [len(image.names) for image in images]
-        columns = Box2dColumns(
-            first=first_column(counts),
+        columns = tables.Box2dColumns(
+            first=tables.first_column(counts),
             box=np.concatenate([image.boxes for image in images]),
             center=np.concatenate([image.centers for image in images]),
             depth=np.concatenate([image.depths for image in images]),
-            category=numbers_column((name for image in images for name in image.names), categories),
+            category=tables.numbers_column((name for image in images for name in image.names), categories),
             box_row=np.full(sum(counts), -1, np.int64)
             if boxes is None
             else _rows_of_objects(images, cameras, boxes),
@@ -311,10 +303,10 @@ class _Maker:
             return {}
         lines = [line for of_frame in of_frames for line in of_frame]
         categories = (*LINE_CATEGORIES, *sorted({name for name, _ in lines} - {*LINE_CATEGORIES}))
-        columns = LineColumns(
-            first=first_column([len(of_frame) for of_frame in of_frames]),
-            category=numbers_column((name for name, _ in lines), categories),
-            first_point=first_column([len(points) for _, points in lines]),
+        columns = tables.LineColumns(
+            first=tables.first_column([len(of_frame) for of_frame in of_frames]),
+            category=tables.numbers_column((name for name, _ in lines), categories),
+            first_point=tables.first_column([len(points) for _, points in lines]),
             point=np.concatenate([np.zeros((0, 2)), *(points for _, points in lines)]),
         )
         return {"lines": columns, "line_categories": categories}
@@ -323,7 +315,7 @@ class _Maker:
 _NO_BOXES_2D = RawBoxes2d(np.zeros((0, 4)), np.zeros((0, 2)), np.zeros(0), ())
 
 
-def _matrices(raw: Sequence[Any], places: Sequence[str]) -> Float64Array:
+def _matrices(raw: Sequence[Any], places: Sequence[str]) -> Float64:
     """Intrinsics ``(n, 3, 3)``; those of 4 x 4 are cut."""
     matrices = np.zeros((len(raw), 3, 3))
     for row, (value, place) in enumerate(zip(raw, places, strict=True)):
@@ -337,7 +329,7 @@ def _matrices(raw: Sequence[Any], places: Sequence[str]) -> Float64Array:
     return matrices
 
 
-def _instances_of(given: Sequence[RawBoxes]) -> npt.NDArray[np.int64] | None:
+def _instances_of(given: Sequence[RawBoxes]) -> Int64 | None:
     if any(boxes.instances is None and len(boxes.boxes) for boxes in given):
         return None
     instances = [one for boxes in given if boxes.instances is not None for one in boxes.instances]
@@ -348,9 +340,7 @@ def _instances_of(given: Sequence[RawBoxes]) -> npt.NDArray[np.int64] | None:
     return np.array(numbers, np.int64)
 
 
-def _joined_numbers(
-    given: Sequence[RawBoxes | RawBoxes2d], name: str, unknown: int
-) -> npt.NDArray[np.int32] | None:
+def _joined_numbers(given: Sequence[RawBoxes | RawBoxes2d], name: str, unknown: int) -> Int32 | None:
     """What all boxes have of a name; None where those that there are have none."""
     columns = [getattr(boxes, name) for boxes in given]
     if all(column is None for column, boxes in zip(columns, given, strict=True) if boxes.names):
@@ -363,8 +353,8 @@ def _joined_numbers(
 
 
 def _rows_of_objects(
-    images: Sequence[RawBoxes2d], cameras: CameraColumns, boxes: BoxColumns
-) -> npt.NDArray[np.int64]:
+    images: Sequence[RawBoxes2d], cameras: tables.CameraColumns, boxes: tables.BoxColumns
+) -> Int64:
     """Row of the box that has its center where the object of each 2D box has it; -1 for none, or more than one."""
     num_cameras = cameras.file.shape[1]
     rows = []
@@ -381,8 +371,8 @@ def _rows_of_objects(
 
 
 def _told_of_objects(
-    images: Sequence[RawBoxes2d], box_row: npt.NDArray[np.int64], name: str, num_boxes: int, unknown: int
-) -> npt.NDArray[np.int32] | None:
+    images: Sequence[RawBoxes2d], box_row: Int64, name: str, num_boxes: int, unknown: int
+) -> Int32 | None:
     """What 2D boxes say of the objects; None where they say nothing."""
     numbers = _joined_numbers(images, name, unknown)
     if numbers is None:

@@ -6,8 +6,8 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
 import numpy as np
@@ -18,14 +18,10 @@ from accvlab.dali_pipeline_framework.extension import StoragePath
 from accvlab.dali_pipeline_framework.providers import Storage
 from accvlab.dali_pipeline_framework.user_warnings import warn_user
 
-from ..driving.driving_fields import DrivingFieldSettings, with_driving_fields
 from ..driving.driving_index import DrivingIndex, cached_index
-from ..driving.driving_provider import DrivingProvider
+from ..driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from .box_convention import LAYOUTS, Z_PLACES
 from .infos_index import IndexSettings, index_of_pickle
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _logger = logging.getLogger(__name__)
 
@@ -68,7 +64,7 @@ class InfosProvider(DrivingProvider):
         print(provider.describe())
     """
 
-    @with_driving_fields
+    @with_provider_settings
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -77,10 +73,8 @@ class InfosProvider(DrivingProvider):
         boxes_convention: str | None = None,
         z: str | None = None,
         order: str | None = None,
-        scenes: Sequence[str] | None = None,
-        index_cache: str | os.PathLike[str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        **fields: Unpack[DrivingFieldSettings],
+        **settings: Unpack[ProviderSettings],
     ) -> None:
         """Open a pickle.
 
@@ -93,12 +87,9 @@ class InfosProvider(DrivingProvider):
             order: ``"time"``: all frames by time; ``"stored"``: as they are stored; ``"scene"``: scenes by the
                 time of their first frame, each by time, for scenes that were recorded at the same time. None:
                 ``"time"`` for ``infos``, ``"stored"`` for ``data_list``.
-            scenes: Names of the scenes, in the order wanted; None for all.
-            index_cache: Folder where indices are kept; None for ``$ACCVLAB_INDEX_CACHE``, or else
-                ``accvlab/driving`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
             storage_options: Arguments of the remote file system of ``data_root``.
-            **fields: What the samples hold: settings of `DrivingFields`. With ``boxes=False``, boxes of the pickle
-                are not looked at.
+            **settings: What the samples hold, see `DrivingFields`; ``scenes`` and ``index_cache``, see
+                `DrivingProvider`. With ``boxes=False``, boxes of the pickle are not looked at.
 
         Raises:
             FileError: The pickle cannot be read, is damaged, holds anything but plain values, lacks something,
@@ -109,26 +100,27 @@ class InfosProvider(DrivingProvider):
         """
         _check_places(file_path(path, "path"), data_root)
         self._pickle = os.path.abspath(path)
-        settings = IndexSettings(
+        of_boxes_and_order = IndexSettings(
             boxes_convention=choice(boxes_convention, "boxes_convention", (None, *LAYOUTS)),
             z=choice(z, "z", (None, *Z_PLACES)),
             order=choice(order, "order", (None, "time", "stored", "scene")),
-            boxes=fields.get("boxes") is not False,
+            boxes=settings.get("boxes") is not False,
         )
         storage = Storage(data_root, storage_options)
         made: list[DrivingIndex] = []
 
         def make() -> DrivingIndex:
-            made.append(index_of_pickle(self._pickle, storage, settings))
+            made.append(index_of_pickle(self._pickle, storage, of_boxes_and_order))
             return made[-1]
 
-        key = {"infos": _VERSION, "data_root": storage.root, **attrs.asdict(settings)}
-        folder = cached_index(make, [self._pickle], key, index_cache)
-        if not made and _unresolved(DrivingIndex.open(folder), fields):
+        key = {"infos": _VERSION, "data_root": storage.root, **attrs.asdict(of_boxes_and_order)}
+        cache = settings.get("index_cache")
+        folder = cached_index(make, [self._pickle], key, cache)
+        if not made and _unresolved(DrivingIndex.open(folder), settings):
             # Files may have come since.
             shutil.rmtree(folder, ignore_errors=True)
-            folder = cached_index(make, [self._pickle], key, index_cache)
-        super().__init__(folder, data_root, scenes=scenes, storage_options=storage_options, **fields)
+            folder = cached_index(make, [self._pickle], key, cache)
+        super().__init__(folder, data_root, storage_options=storage_options, **settings)
         self._check_files()
         if self._index.cameras is not None:
             missing = np.argwhere(self._index.cameras.file == b"").tolist()

@@ -9,16 +9,15 @@ from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import listed, shown
 from accvlab.dali_pipeline_framework.errors import FileError
 
 from ..driving import poses
+from ..driving.array_types import Float64, Int64
 
 # A quaternion (w first) or matrix, and a translation; or a matrix (4, 4), and None.
 RawPose: TypeAlias = tuple[Any, Any]
-Float64Array: TypeAlias = npt.NDArray[np.float64]
 
 
 @attrs.frozen
@@ -54,7 +53,7 @@ class Entry:
         values = (self.get(name) or {}).items()
         return {str(key): as_entry(value, f"{self.place}[{name!r}][{key!r}]") for key, value in values}
 
-    def array(self, value: Any, name: str, *shape: int) -> Float64Array:
+    def array(self, value: Any, name: str, *shape: int) -> Float64:
         """Make an array of a value; -1 in its shape is any length, and no elements are of any shape."""
         try:
             array = np.asarray(value, np.float64)
@@ -68,7 +67,7 @@ class Entry:
             raise FileError(f"{self.place}[{name!r}] must have the shape ({written}), got {array.shape}.")
         return array
 
-    def numbers(self, value: Any, name: str, count: int) -> npt.NDArray[np.int64]:
+    def numbers(self, value: Any, name: str, count: int) -> Int64:
         """Make whole numbers of a value, one for each box."""
         try:
             return self.array(value, name, count).astype(np.int64)
@@ -112,25 +111,25 @@ class RawSweep:
 class RawBoxes:
     """Boxes of a frame: ``boxes`` as they are, ``(n, 7)``; of the others None where they are not known."""
 
-    boxes: Float64Array
+    boxes: Float64
     names: Sequence[str | None]
-    velocities: Float64Array | None = None
-    instances: npt.NDArray[np.int64] | Sequence[str] | None = None
-    visibilities: npt.NDArray[np.int64] | None = None
-    num_lidar_points: npt.NDArray[np.int64] | None = None
-    num_radar_points: npt.NDArray[np.int64] | None = None
+    velocities: Float64 | None = None
+    instances: Int64 | Sequence[str] | None = None
+    visibilities: Int64 | None = None
+    num_lidar_points: Int64 | None = None
+    num_radar_points: Int64 | None = None
 
 
 @attrs.define
 class RawBoxes2d:
     """2D boxes of an image; ``places`` are the centers of the objects in coordinates of the camera."""
 
-    boxes: Float64Array
-    centers: Float64Array
-    depths: Float64Array
+    boxes: Float64
+    centers: Float64
+    depths: Float64
     names: Sequence[str | None]
-    places: Float64Array | None = None
-    visibilities: npt.NDArray[np.int64] | None = None
+    places: Float64 | None = None
+    visibilities: Int64 | None = None
     attributes: Sequence[int] | None = None
 
 
@@ -172,12 +171,12 @@ class RawInfo:
     sweeps: list[RawSweep] | None = None
     boxes: RawBoxes | None = None
     boxes_2d: dict[str, RawBoxes2d] | None = None
-    can_bus: Float64Array | None = None
-    ego_status: Float64Array | None = None
-    lines: list[tuple[str, Float64Array]] | None = None
+    can_bus: Float64 | None = None
+    ego_status: Float64 | None = None
+    lines: list[tuple[str, Float64]] | None = None
 
 
-def pose_column(raw: Sequence[RawPose], places: Sequence[str], what: str) -> Float64Array:
+def pose_column(raw: Sequence[RawPose], places: Sequence[str], what: str) -> Float64:
     """Make poses ``(n, 3, 4)`` of raw ones; ``places`` are theirs, for errors.
 
     Raises:
@@ -208,7 +207,7 @@ def pose_column(raw: Sequence[RawPose], places: Sequence[str], what: str) -> Flo
     return column
 
 
-def _poses_of_form(raw: Sequence[RawPose], form: tuple[bool, int]) -> Float64Array:
+def _poses_of_form(raw: Sequence[RawPose], form: tuple[bool, int]) -> Float64:
     if form == (True, 4):
         return np.asarray([matrix for matrix, _ in raw], np.float64)[:, :3]
     rotations = np.asarray([rotation for rotation, _ in raw], np.float64)
@@ -250,7 +249,7 @@ class Sequences:
     rule: str
 
 
-def sequences_of(infos: Sequence[RawInfo], positions: Float64Array, order: str, path: str) -> Sequences:
+def sequences_of(infos: Sequence[RawInfo], positions: Float64, order: str, path: str) -> Sequences:
     """Order frames and find the scenes.
 
     Args:
@@ -356,7 +355,7 @@ def _check_interleaved(infos: Sequence[RawInfo], scenes: Sequence[tuple[str, lis
 
 
 def _check_times(
-    infos: Sequence[RawInfo], numbers: Sequence[int], positions: Float64Array, path: str, *, checks_speed: bool
+    infos: Sequence[RawInfo], numbers: Sequence[int], positions: Float64, path: str, *, checks_speed: bool
 ) -> None:
     for one, two in itertools.pairwise(numbers):
         before, after = infos[one], infos[two]

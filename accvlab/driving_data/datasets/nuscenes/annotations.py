@@ -10,10 +10,10 @@ from pathlib import Path
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
 from ..driving import poses
-from ..driving.driving_index import BoxColumns, Float64, first_column, rows_from
+from ..driving.array_types import Float64, Int32, Int64
+from ..driving.driving_index import BoxColumns, first_column, rows_from
 from .sensors import Frames, Scenes, SensorRecords, checked_poses
 from .splits import CATEGORIES
 from .tables import Rows, Table, read_table
@@ -43,9 +43,9 @@ class Annotations:
     sample: Rows
     velocity: Float64
     instance: Rows
-    category: npt.NDArray[np.int32]
-    attribute: npt.NDArray[np.int32]
-    visibility: npt.NDArray[np.int32]
+    category: Int32
+    attribute: Int32
+    visibility: Int32
     categories: tuple[str, ...]
     attributes: tuple[str, ...]
 
@@ -92,7 +92,7 @@ class Annotations:
         )
 
 
-def _velocities(table: Table, time: npt.NDArray[np.int64]) -> Float64:
+def _velocities(table: Table, time: Int64) -> Float64:
     """Velocities over ground, ``(n, 3)``: from the annotation before to the one after."""
     own = np.arange(len(table))
     before, after = (table.rows_of(table, name, may_be_empty=True) for name in ("prev", "next"))
@@ -116,7 +116,7 @@ class WorldBoxes:
         rotation: Quaternions.
     """
 
-    first: npt.NDArray[np.int64]
+    first: Int64
     row: Rows
     center: Float64
     rotation: Float64

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import numpy as np
@@ -16,30 +16,16 @@ from accvlab.dali_pipeline_framework.errors import FileError, SettingError, erro
 from accvlab.dali_pipeline_framework.extension import StoragePath, parse_json, read_table
 
 from ..driving import poses
-from ..driving.driving_fields import DrivingFieldSettings, most_sweeps, with_driving_fields
-from ..driving.driving_index import DrivingIndex, Float64, Int64, cached_index
-from ..driving.driving_provider import DrivingProvider
+from ..driving.array_types import Float64, Int64
+from ..driving.driving_fields import most_sweeps
+from ..driving.driving_index import DrivingIndex, cached_index
+from ..driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from ..driving.scene_parts import box2d_columns
+from . import sensors
 from .annotations import Annotations, box_columns, boxes_of_frames
-from .sensors import (
-    KEYFRAMES,
-    LIDAR,
-    Calibrations,
-    Frames,
-    Scenes,
-    SensorRecords,
-    camera_columns,
-    frame_columns,
-    lidar_columns,
-    make_frames,
-    reference_channel,
-)
+from .sensors import KEYFRAMES, LIDAR
 from .splits import DETECTION_CLASSES, chosen_by_split, class_mapping
 from .tables import TABLES, not_found, read_records, tables_folder
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 
 _KINDS = ("pose", "steeranglefeedback")
 _MOTION = ("accel", "rotation_rate", "vel")
@@ -145,15 +131,15 @@ class Conversion:
             FileError: They are damaged.
             SettingError: There is no sensor for the frames asked for.
         """
-        scenes, calibrations = Scenes.read(self.tables), Calibrations.read(self.tables)
+        scenes, calibrations = sensors.Scenes.read(self.tables), sensors.Calibrations.read(self.tables)
         cameras = calibrations.cameras
-        reference = reference_channel(self.frames, (*({LIDAR} & {*calibrations.channel}), *cameras))
+        reference = sensors.reference_channel(self.frames, (*({LIDAR} & {*calibrations.channel}), *cameras))
         is_by_sample = self.frames == KEYFRAMES
-        data = SensorRecords.read(self.tables, scenes, calibrations, cameras if is_by_sample else ())
-        frames = make_frames(scenes, data, reference, only_keyframes=is_by_sample)
-        columns = frame_columns(scenes, data, calibrations, frames, by_sample=is_by_sample)
+        data = sensors.SensorRecords.read(self.tables, scenes, calibrations, cameras if is_by_sample else ())
+        frames = sensors.make_frames(scenes, data, reference, only_keyframes=is_by_sample)
+        columns = sensors.frame_columns(scenes, data, calibrations, frames, by_sample=is_by_sample)
         world_from_base = poses.joined(columns.world_from_ego, columns.ego_from_base)
-        images = camera_columns(data, calibrations, frames, world_from_base)
+        images = sensors.camera_columns(data, calibrations, frames, world_from_base)
         annotations = Annotations.read(self.tables, scenes)
         boxes = box_columns(annotations, boxes_of_frames(annotations, scenes, data, frames), world_from_base)
         if self.can_bus:
@@ -164,7 +150,7 @@ class Conversion:
         boxes_2d = None
         if self.boxes_2d and images is not None:
             boxes_2d = box2d_columns(boxes, images, _image_sizes(data, frames, cameras))
-        lidar = lidar_columns(data, calibrations, frames, self.max_sweeps)
+        lidar = sensors.lidar_columns(data, calibrations, frames, self.max_sweeps)
         missing = [] if images is None else np.argwhere(images.file == b"").tolist()
         found = {"missing_images": missing, "scenes": self._logs(scenes)}
         return DrivingIndex(
@@ -181,7 +167,7 @@ class Conversion:
             origin={"data set": "nuScenes", "tables": str(self.tables), "frames": self.frames, **found},
         )
 
-    def _logs(self, scenes: Scenes) -> dict[str, dict[str, Any]]:
+    def _logs(self, scenes: sensors.Scenes) -> dict[str, dict[str, Any]]:
         """Of each scene: where, when, and with which vehicle it was recorded."""
         logs = {log["token"]: log for log in read_records(self.tables / "log.json", "token")}
         of_scenes = {str(record["name"]): logs.get(record["log_token"], {}) for record in scenes.records}
@@ -189,7 +175,9 @@ class Conversion:
         return {scene: {name: log.get(name) for name in facts} for scene, log in of_scenes.items()}
 
 
-def _image_sizes(data: SensorRecords, frames: Frames, cameras: tuple[str, ...]) -> np.ndarray[Any, Any]:
+def _image_sizes(
+    data: sensors.SensorRecords, frames: sensors.Frames, cameras: tuple[str, ...]
+) -> np.ndarray[Any, Any]:
     """Width and height of all images, ``(F, C, 2)``."""
     records = frames.records[:, : len(cameras)]  # of the channels, cameras are the first
     is_used = np.zeros(len(data.table), bool)
@@ -227,7 +215,7 @@ class NuScenesProvider(DrivingProvider):
         sweeps = NuScenesProvider("/data/nuscenes", "v1.0-mini", frames="LIDAR_TOP", cameras=["CAM_FRONT"])
     """
 
-    @with_driving_fields
+    @with_provider_settings
     def __init__(
         self,
         root: str | os.PathLike[str],
@@ -237,10 +225,8 @@ class NuScenesProvider(DrivingProvider):
         frames: str = KEYFRAMES,
         data_root: StoragePath | None = None,
         can_bus_root: str | os.PathLike[str] | None = None,
-        scenes: Sequence[str] | None = None,
-        index_cache: str | os.PathLike[str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        **fields: Unpack[DrivingFieldSettings],
+        **settings: Unpack[ProviderSettings],
     ) -> None:
         """Read the tables, or open the index that was made of them.
 
@@ -257,12 +243,9 @@ class NuScenesProvider(DrivingProvider):
             data_root: What the names of images and points are relative to, where that is not ``root``: a folder or
                 URL.
             can_bus_root: Folder of the CAN bus expansion; None for ``can_bus`` in ``root``, where that exists.
-            scenes: Names of the scenes, in the order wanted; None for those of ``split``, in the order of the
-                tables.
-            index_cache: Where indices are kept; None for ``$ACCVLAB_INDEX_CACHE``, or else ``accvlab/driving`` in
-                ``$XDG_CACHE_HOME`` or ``~/.cache``.
             storage_options: Arguments of the remote file system of ``data_root``.
-            **fields: What the samples hold: settings of `DrivingFields`.
+            **settings: What the samples hold, see `DrivingFields`; ``scenes`` and ``index_cache``, see
+                `DrivingProvider`.
 
         Raises:
             FileError: Tables are missing or damaged; the message names file, record and field.
@@ -271,30 +254,30 @@ class NuScenesProvider(DrivingProvider):
         """
         folder = Path(file_path(root, "root")).expanduser().absolute()
         tables = tables_folder(folder, text(version, "version"))
-        if split is not None and scenes is not None:
+        if split is not None and settings.get("scenes") is not None:
             raise SettingError("`split` and `scenes` both choose scenes: give one of them.")
         conversion = Conversion(
             tables=tables,
             frames=text(frames, "frames"),
-            boxes_2d=bool(fields.get("boxes_2d")),
-            max_sweeps=most_sweeps(fields),
+            boxes_2d=bool(settings.get("boxes_2d")),
+            max_sweeps=most_sweeps(settings),
             can_bus=_can_folder(folder, can_bus_root),
         )
         key = {"format": "nuscenes 1", **attrs.asdict(conversion)}
-        index_folder = cached_index(conversion.make_index, conversion.sources(), key, index_cache)
+        index_folder = cached_index(conversion.make_index, conversion.sources(), key, settings.get("index_cache"))
         index = self._index = DrivingIndex.open(index_folder)  # once, though both constructors need it
         if split is not None:
-            scenes = chosen_by_split(split, [os.fsdecode(bytes(name)) for name in index.frames.scene])
-        classes = fields.get("classes")
+            settings["scenes"] = chosen_by_split(split, [os.fsdecode(bytes(name)) for name in index.frames.scene])
+        classes = settings.get("classes")
         if isinstance(classes, str):
             if classes in (*DETECTION_CLASSES, *index.categories):
                 raise SettingError(f"`classes` must be a list of names, got one: write [{classes!r}].")
             choice(classes, "classes", ("detection",))
             classes = list(DETECTION_CLASSES)
         if classes is not None:
-            fields["classes"] = class_mapping(classes, index.categories)
+            settings["classes"] = class_mapping(classes, index.categories)
         top = folder if data_root is None else data_root
-        super().__init__(index_folder, top, scenes=scenes, storage_options=storage_options, **fields)
+        super().__init__(index_folder, top, storage_options=storage_options, **settings)
         missing = index.origin["missing_images"]
         if missing:
             self._refuse_missing_images(missing, f"{index.origin['tables']}/sample_data.json")

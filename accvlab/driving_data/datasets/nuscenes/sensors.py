@@ -10,14 +10,14 @@ from pathlib import Path
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import did_you_mean, listed, shown
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.extension import nearest
 
 from ..driving import poses
-from ..driving.driving_index import CameraColumns, Float64, FrameColumns, LidarColumns, first_column
+from ..driving.array_types import Bool, Float64, Int64
+from ..driving.driving_index import CameraColumns, FrameColumns, LidarColumns, first_column
 from ..driving.scene_parts import sweep_columns
 from .tables import Record, Rows, Table, read_records, read_table
 
@@ -83,7 +83,7 @@ class Calibrations:
 
     table: Table
     channel: list[str]
-    is_camera: npt.NDArray[np.bool_]
+    is_camera: Bool
     ego_from_sensor: Float64
     intrinsics: Float64
 
@@ -157,7 +157,7 @@ class SensorRecords:
 
     table: Table
     channels: tuple[str, ...]
-    channel: npt.NDArray[np.int64]
+    channel: Int64
     calibration: Rows
     sample: Rows
     scene: Rows
@@ -229,7 +229,7 @@ class Frames:
     reference: Rows
     sample: Rows
     scene: Rows
-    is_key: npt.NDArray[np.bool_]
+    is_key: Bool
     records: Rows
 
 

@@ -13,13 +13,14 @@ from typing import Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import did_you_mean, listed, shown
 from accvlab.dali_pipeline_framework.errors import FileError, FrameworkError, error_that_is_also, file_error
 from accvlab.dali_pipeline_framework.extension import UNPACKED_BYTES, open_table, parse_json
 
-Rows = npt.NDArray[np.int64]
+from ..driving.array_types import Array, Bool, Int64
+
+Rows = Int64
 Record = dict[str, Any]
 
 TABLES = (
@@ -52,7 +53,7 @@ class Column:
     shape: tuple[int, ...] = ()
     of_value: Callable[[Any], Any] | None = None
 
-    def array(self, values: list[Any], where: str) -> npt.NDArray[Any]:
+    def array(self, values: list[Any], where: str) -> Array:
         """Make an array of the values; ``where`` names the field.
 
         Raises:
@@ -108,9 +109,9 @@ class Table:
     """
 
     path: Path
-    columns: Mapping[str, npt.NDArray[Any]]
+    columns: Mapping[str, Array]
 
-    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+    def __getitem__(self, name: str) -> Array:
         """Get a column."""
         return self.columns[name]
 
@@ -123,7 +124,7 @@ class Table:
         return np.argsort(self["token"], kind="stable")
 
     @cached_property
-    def _sorted_tokens(self) -> npt.NDArray[Any]:
+    def _sorted_tokens(self) -> Array:
         tokens = self["token"][self._order]
         repeated = np.flatnonzero(tokens[1:] == tokens[:-1])
         if len(repeated):
@@ -149,7 +150,7 @@ class Table:
             )
         return found
 
-    def found(self, tokens: npt.NDArray[Any]) -> Rows:
+    def found(self, tokens: Array) -> Rows:
         """Rows of tokens; -1 for those that no record has.
 
         Raises:
@@ -171,7 +172,7 @@ class Table:
         is_wrong = (before >= 0) & (time <= time[before])
         self.refuse(is_wrong, f"{rule}: times go backwards in its scene", "timestamp")
 
-    def refuse(self, is_wrong: npt.NDArray[np.bool_], what: str, field: str | None = None) -> None:
+    def refuse(self, is_wrong: Bool, what: str, field: str | None = None) -> None:
         """Raise an error where rows are wrong.
 
         Raises:
@@ -191,7 +192,7 @@ def _written(token: Any) -> str:
     return repr(bytes(token).decode(errors="replace"))
 
 
-def _others(is_fine: npt.NDArray[np.bool_]) -> str:
+def _others(is_fine: Bool) -> str:
     more = int((~is_fine).sum()) - 1
     return f" (and {more} more like it)" if more else ""
 
@@ -243,7 +244,7 @@ def read_table(path: Path, *fields: str, is_kept: Callable[[Record], bool] | Non
     """
     columns = {name: _COLUMNS.get(name, _TEXT) for name in fields}
     where = {name: f"The field {name!r} of {str(path)!r}" for name in fields}
-    parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in fields}
+    parts: dict[str, list[Array]] = {name: [] for name in fields}
     for piece in _pieces(path):
         records = [record for record in piece if is_kept(record)] if is_kept else piece
         for name, values in _column_values(path, records, fields).items():
