@@ -31,7 +31,7 @@ DOORS = {"inputs", "internal_helpers", "operators_impl", "extension"}
 FOLDERS = {
     "": ["test_checks.py", "test_wrong_settings.py", "sources/test_unknown_arguments.py", "ledgers", "testing"],
     "operators": ["operators", "internal_helpers", "operators_impl", "processing_steps"],
-    "draws": ["draws", "pipeline/test_draws_in_pipelines.py"],
+    "draws": ["draws", "pipeline/test_draws_in_pipelines.py", "testing/test_check_step.py"],
     "faults": ["faults", "loader/test_sample_policies.py"],
     "ledgers.py": ["ledgers"],
 }
@@ -86,8 +86,8 @@ def changes(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
             yield node, str(not node.value)
         case ast.Constant(value=int() | float()):
             yield node, str(node.value + 1)
-        case ast.If() | ast.While() | ast.IfExp():
-            yield node.test, f"not ({ast.unparse(node.test)})"
+        case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test) if not isinstance(test, ast.Compare):
+            yield test, f"not ({ast.unparse(test)})"
         case ast.Return(value=ast.expr()) if ast.unparse(node.value) != "None":
             yield node.value, "None"
     for name, value in ast.iter_fields(node):
