@@ -15,9 +15,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from nvidia.dali.types import SampleInfo
-from support.laws import examples
-from support.providers import IndexProvider
-from support.sampler_cases import (
+from sampler_cases import (
     OTHERS,
     STREAMS,
     WITH_EPOCHS,
@@ -30,6 +28,8 @@ from support.sampler_cases import (
     positions_of,
     values,
 )
+from support.laws import examples
+from support.providers import IndexProvider
 from support.samplers import EpochSampler
 
 from accvlab.dali_pipeline_framework.draws import SamplePlace
