@@ -3,6 +3,7 @@
 # make test-all                                    the same, with more examples for each law and all combinations
 # make test-readers                                set up once more, and compare readers with py123d and av2
 # make gpu-check                                   set up, and check a machine with a GPU, in ten minutes at most
+# make mutants [MUTANTS="--count 40 --only sampling"]   make small changes to the core that tests must notice
 # make docs | bench | wheel-test | clean           what the names say
 # make canary                                      the tests with the newest DALI, in an environment of their own
 # make lock                                        write the versions that all these install
@@ -11,6 +12,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DATA ?=
+MUTANTS ?=
 IMAGES ?=
 OUTPUT ?= demo_output
 # Versions of what is installed, for Python 3.10 to 3.14: tests that pass today pass tomorrow.
@@ -29,7 +31,7 @@ PYTEST := -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 # Tests start hundreds of processes, and each would compile the package anew; pytest would compile the tests twice.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-readers lint types docs bench gpu-check wheel-test canary lock clean
+.PHONY: demo test test-all test-readers mutants lint types docs bench gpu-check wheel-test canary lock clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python examples/driving_data/demo.py --data "$(DATA)" --images "$(IMAGES)" --output "$(OUTPUT)"
@@ -43,6 +45,9 @@ test-all: lint types
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+mutants: $(VENV)/test.stamp
+	$(BIN)/python tests/mutants.py $(MUTANTS)
 
 types: $(VENV)/test.stamp
 	MYPY_NUM_WORKERS=2 $(BIN)/mypy

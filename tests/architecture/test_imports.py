@@ -15,7 +15,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from support.import_rules import Directions, imports, source_texts
+from import_rules import Directions, imports, source_texts
 from support.laws import examples, spread
 from support.private_names import (  # noqa: F401 (a fixture)
     parsed,

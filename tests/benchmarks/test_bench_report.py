@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from bench_report import Contestant, main, payloads, without_counters
+from support.loaders import pipeline_of
 
 from accvlab.dali_pipeline_framework.engine.control_block import ControlBlock
 
@@ -30,7 +31,7 @@ def test_a_quick_run_reports_what_counting_costs(tmp_path: Path, capsys: pytest.
 def test_nothing_is_counted_without_counters(is_counted: bool) -> None:
     contestant = Contestant(payloads(True)["numbers"], 1, is_counted)
     contestant.turn()
-    pipeline, report = contestant._loader._run.pipeline, contestant._loader.report()
+    pipeline, report = pipeline_of(contestant._loader), contestant._loader.report()
     times = pipeline.times
     found = (
         report.num_batches > 0,

@@ -95,7 +95,7 @@ def write_physical_ai(root: Path, clip: str = "clip-1", left_out: str = "", ego_
 LENGTHS = (4, 3, 5)
 
 
-def write_lerobot(root: Path, left_out: str = "", **info: Any) -> Path:
+def write_lerobot(root: Path, left_out: str = "", length_of_quaternion: int = 1, **info: Any) -> Path:
     """Write three episodes: two in the first video, and one in another."""
     feature = "observation.images.front"
     head = {
@@ -133,7 +133,7 @@ def write_lerobot(root: Path, left_out: str = "", **info: Any) -> Path:
     number = np.concatenate([np.full(length, k) for k, length in enumerate(LENGTHS)])
     frame = np.concatenate([np.arange(length) for length in LENGTHS])
     pose = np.zeros((len(frame), 7), np.float32)
-    pose[:, 0], pose[:, 3] = 10 * number + frame, 1
+    pose[:, 0], pose[:, 3] = 10 * number + frame, length_of_quaternion
     data = {
         "observation.pose": list(pose),
         "action": list(np.zeros((len(frame), 2), np.float32)),

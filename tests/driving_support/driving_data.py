@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from accvlab.driving_data.datasets import DrivingProvider
 from accvlab.driving_data.datasets.driving import poses
 from accvlab.driving_data.datasets.driving.driving_index import (
     Box2dColumns,
@@ -121,3 +122,8 @@ def _put_boxes_ahead(index: DrivingIndex) -> None:
         camera = index.cameras.camera_from_base[divmod(image, len(CAMERAS))]
         depths = poses.moved(camera, index.boxes.center[rows[rows >= 0]])[:, 2]
         camera[2, 3] += max(0, 1 - depths.min(initial=1))
+
+
+def index_of(provider: DrivingProvider) -> DrivingIndex:
+    """The index that a provider reads, which has no public name."""
+    return provider._index

@@ -164,9 +164,9 @@ def _split(folder: Path) -> Path:
 
 
 def _read_split(path: Path) -> None:
-    from accvlab.driving_data.datasets.nuscenes.splits import _scenes_in_file
+    from accvlab.driving_data.datasets.nuscenes.splits import chosen_by_split
 
-    _scenes_in_file(path)
+    chosen_by_split(path, [])
 
 
 def _lerobot(folder: Path) -> Path:

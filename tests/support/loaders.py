@@ -57,6 +57,11 @@ def make_loader(
     return DataLoader(made, batch_size, **arguments)
 
 
+def pipeline_of(loader: DataLoader) -> Any:
+    """The pipeline of a loader, which has no public name."""
+    return loader._run.pipeline
+
+
 def by_sampler(sampler: Any, provider: Any = None, context_name: str | None = "position") -> Any:
     """Input over the samples of `LENGTHS`, each with its position."""
     return SamplerInputCallable(provider or IndexProvider(22), sampler, context_name=context_name)

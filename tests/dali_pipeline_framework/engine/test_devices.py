@@ -19,6 +19,7 @@ from nvidia.dali import fn
 from nvidia.dali.tensors import TensorListCPU, TensorListGPU
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
 from support.gpu_definitions import checked_by_dali, pretend_gpus
+from support.loaders import pipeline_of
 from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider, NumberProvider
 from support.steps import Doubler, Renamer
@@ -263,7 +264,7 @@ def test_a_device_is_named_in_several_ways(
     definition = PipelineDefinition(shuffled(IndexProvider(8)))
     assert definition.get_dali_pipeline(num_threads=1, device_id=device).device_id == number
     with DataLoader(IndexProvider(8), 4, num_workers=0, device_id=device) as loader:
-        assert loader._run.pipeline.device_id == number
+        assert pipeline_of(loader).device_id == number
 
 
 @pytest.mark.parametrize(

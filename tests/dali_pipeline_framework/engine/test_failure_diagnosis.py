@@ -199,14 +199,16 @@ def test_a_gpu_that_fails_only_in_the_diagnosis_blames_nobody(made: list[int]) -
 
 
 @pytest.mark.parametrize("restarts", [0, 1])
-def test_a_restart_may_help_a_gpu(restarts: int) -> None:
+def test_a_restart_may_help_a_gpu(restarts: int, caplog: pytest.LogCaptureFixture) -> None:
     faults = FaultPolicy(restarts=restarts)
-    with DataLoader(
-        IndexProvider(8), 4, steps=[FailingStep(OUT_OF_MEMORY)], num_workers=0, faults=faults
-    ) as loader:
-        with pytest.raises(DeviceError):
-            next(iter(loader))
-        assert loader._run.recovery.num_restarts == restarts
+    with (
+        DataLoader(
+            IndexProvider(8), 4, steps=[FailingStep(OUT_OF_MEMORY)], num_workers=0, faults=faults
+        ) as loader,
+        pytest.raises(DeviceError),
+    ):
+        next(iter(loader))
+    assert sum("Restart 1 of at most 1" in message for message in caplog.messages) == restarts
 
 
 @pytest.mark.skipif(num_usable_gpus() > 0, reason="is about a machine without a GPU")

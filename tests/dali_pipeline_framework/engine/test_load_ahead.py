@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.loaders import pipeline_of
 from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider
 
@@ -82,12 +83,12 @@ def loader_of(num_samples: int, batch_size: int, provider: Any = IndexProvider, 
 
 
 def group_of(loader: DataLoader) -> Any:
-    [group] = loader._run.pipeline._parallel_input_callbacks
+    [group] = pipeline_of(loader)._parallel_input_callbacks
     return group
 
 
 def buffers_in_use(loader: DataLoader) -> int:
-    pool = loader._run.pipeline._py_pool
+    pool = pipeline_of(loader)._py_pool
     assert pool is not None
     return sum(chunk.capacity > MIB for chunk in pool.contexts[0].shm_manager.get_chunks())
 

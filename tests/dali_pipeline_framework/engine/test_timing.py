@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from nvidia.dali import types
 from support.inputs import NumberCallable
-from support.loaders import make_loader
+from support.loaders import make_loader, pipeline_of
+from support.pipelines import make_iterator
 from support.providers import IndexProvider
 from support.slow_stages import Disk, SlowInGraph, SlowInWorkers
 
@@ -91,7 +92,7 @@ def test_a_pipeline_knows_the_threads_of_its_graph() -> None:
         source = SamplerInputCallable(Disk(0, 40), SequentialSampler(40, 4))
         loaders.append(make_loader(source, steps=[SlowInGraph(computes=True)], num_threads=2))
         next(iter(loaders[-1]))
-    threads, others = (loader._run.pipeline.graph_threads() for loader in loaders)
+    threads, others = (pipeline_of(loader).graph_threads() for loader in loaders)
     assert len(threads) >= 2
     assert not threads & others
     before = processor_time_of_threads(others)
@@ -119,12 +120,12 @@ def test_stages_lie_within_each_other(num_workers: int) -> None:
         began = time.perf_counter_ns()
         deliver(loader)
         passed_ns = time.perf_counter_ns() - began
-        times = loader._run.pipeline.times
+        times = pipeline_of(loader).times
         assert 0 <= times.workers_ns < times.input_ns < times.run_ns
         assert (times.workers_ns > 0) == (num_workers > 0)
         assert times.run_ns + times.conversion_ns + times.post_process_ns < passed_ns
         assert (times.num_samples, times.num_inputs) == (40, 11 if num_workers else 0)
-        work = loader._run.pipeline.work()
+        work = pipeline_of(loader).work()
         assert [(each.num_samples, each.num_batches) for each in work] == [(40, 10)]
         assert (work[0].pid == os.getpid()) == (num_workers == 0)
 
@@ -143,7 +144,7 @@ def test_the_wait_for_the_end_of_an_epoch_is_no_batch() -> None:
     with make_loader(LateEnd(8), 4, num_workers=1) as loader:
         deliver(loader)
         passed_s = time.perf_counter() - began
-        times = loader._run.pipeline.times
+        times = pipeline_of(loader).times
         assert passed_s > 1.5
         assert times.workers_ns < times.input_ns < 1.4e9
 
@@ -154,7 +155,7 @@ def test_what_is_thrown_away_is_not_ahead(num_workers: int) -> None:
         for _ in range(3):
             deliver(islice(loader, 2))
         deliver(loader)
-        pipeline = loader._run.pipeline
+        pipeline = pipeline_of(loader)
         assert pipeline._num_handed_over == pipeline.control.num_loaded
 
 
@@ -233,8 +234,10 @@ def test_without_ranges_methods_are_left_alone(
         monkeypatch.setenv(timing.NVTX_VARIABLE, value)
     with make_loader(numbers(8)) as loader:
         deliver(loader)
-        assert "next_batch" not in vars(loader._run.pipelines.iterator)
-        assert "_iter_setup" not in vars(loader._run.pipeline)
+        assert "_iter_setup" not in vars(pipeline_of(loader))
+    with make_iterator(numbers(8)) as iterator:
+        deliver(iterator)
+        assert "next_batch" not in vars(iterator)
     assert recorder.read() == {}
 
 
@@ -251,7 +254,7 @@ def test_a_marked_loader_is_freed(recorder: Recorder, monkeypatch: pytest.Monkey
     monkeypatch.setenv(timing.NVTX_VARIABLE, "1")
     loader = make_loader(numbers(8))
     deliver(loader)
-    threads = loader._run.pipeline.graph_threads()
+    threads = pipeline_of(loader).graph_threads()
     assert threads
     del loader
     assert not threads & threads_of_process()

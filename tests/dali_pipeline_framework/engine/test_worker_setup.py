@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from random_provider import RandomProvider
 from support.inputs import NumberCallable, NumberIterable
 from support.loaders import make_loader
 from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider, PidProvider
-from support.random_provider import RandomProvider
 from support.start_methods import START_METHODS
 
 from accvlab.dali_pipeline_framework.draws.keyed_draws import derive_key

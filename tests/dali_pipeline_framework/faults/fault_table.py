@@ -32,11 +32,11 @@ from loader_processes import (
     with_file_limit,
     with_shared_memory,
 )
+from memory_groups import JoinGroup, memory_group
 from random_kills import BATCH_SIZE, run_with_kills
 from support.fault_providers import BlockedSetUp, DeadlyProvider, ImageProvider, JpegProvider, VideoReadingProvider
 from support.file_server import FileServer
 from support.killed_ranks import STARTS, ledger_of_killed_ranks
-from support.memory_groups import JoinGroup, memory_group
 from support.videos import make_video
 
 from accvlab.dali_pipeline_framework import FaultPolicy, RemoteReading, VideoFrameDataProvider, Videos

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from loader_processes import script
-from support.memory_groups import memory_group
+from memory_groups import memory_group
 
 LIMIT_BYTES = 1 << 30  # more than twice what the process with the loader takes: the kernel ends the largest one
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from full_disks import fills_the_disk
 from hypothesis import given
 from hypothesis import strategies as st
-from support.full_disks import fills_the_disk
 
 from accvlab.dali_pipeline_framework.errors import FileError, FrameworkError
 from accvlab.dali_pipeline_framework.ledgers import (

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.full_disks import fills_the_disk
+from full_disks import fills_the_disk
 from support.inputs import NumberCallable, NumberIterable
 from support.killed_ranks import TRAINING, ledger_of_killed_ranks
 from support.loaders import by_sampler, make_loader

@@ -22,9 +22,9 @@ from support.providers import IndexProvider
 from support.refusals import assert_too_large_a_file_is_refused, refusal
 
 from accvlab.dali_pipeline_framework import DataLoader, SampleDataGroup, limits
-from accvlab.dali_pipeline_framework.errors import SettingError, VideoError
+from accvlab.dali_pipeline_framework.errors import SettingError, StateError, VideoError
 from accvlab.dali_pipeline_framework.limits import file_limits
-from accvlab.dali_pipeline_framework.loader.state import _checkpoint
+from accvlab.dali_pipeline_framework.loader.state import parse_state
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 from accvlab.dali_pipeline_framework.sources import WebDatasetReader
 from accvlab.dali_pipeline_framework.video.video_decoding import VideoDecoder
@@ -144,7 +144,9 @@ def test_archives_that_dali_reads(tmp_path: Path, size: bytes | None) -> None:
 
 def test_a_checkpoint_that_unpacks_to_more(small: int) -> None:
     text = base64.b85encode(zlib.compress(bytes(2 * small))).decode()
-    assert f"more than {small} bytes" in refusal(lambda: _checkpoint(text), ValueError)
+    assert f"more than {small} bytes" in refusal(
+        lambda: parse_state({"version": 1, "reader": [0, 0, text]}), StateError
+    )
 
 
 # --- videos ---------------------------------------------------------------------------------------------------

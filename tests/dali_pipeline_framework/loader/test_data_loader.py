@@ -12,7 +12,7 @@ import pytest
 import torch
 from support.inputs import CountedCallable, NumberCallable, NumberIterable
 from support.laws import each_value
-from support.loaders import LENGTHS, by_sampler, edited, make_loader
+from support.loaders import LENGTHS, by_sampler, edited, make_loader, pipeline_of
 from support.pipelines import indices, shuffled, worker_pids
 from support.providers import FaultyProvider, IndexProvider, NumberProvider
 from support.samplers import EndlessSampler, EpochSampler
@@ -529,7 +529,7 @@ class TestOutput:
     def test_arguments_of_the_pipeline_arrive(self) -> None:
         arguments = {"prefetch_queue_depth": 4, "exec_dynamic": True}
         with loader_22(pipeline_arguments=arguments, seed=5, num_threads=3) as loader:
-            pipeline = loader._run.pipeline
+            pipeline = pipeline_of(loader)
             assert isinstance(pipeline, StructuredPipeline)
             assert (pipeline.prefetch_queue_depth, pipeline.seed, pipeline.num_threads) == (4, 5, 3)
             assert indices(loader) == expected(0)
@@ -646,7 +646,7 @@ def test_wrong_settings_are_refused_by_the_constructor(what: str) -> None:
 def test_pipeline_arguments_take_what_the_loader_does_not_have_or_was_not_given(name: str) -> None:
     definition = definition_of()
     with DataLoader(definition, 4, num_workers=0, output_type="numpy", pipeline_arguments={name: 3}) as loader:
-        assert getattr(loader._run.pipeline, name) == 3
+        assert getattr(pipeline_of(loader), name) == 3
 
 
 def sampler_loader(total: int | None, size: int | None, shard: Any = None) -> DataLoader:

@@ -12,16 +12,16 @@ from typing import Any
 
 import psutil
 import pytest
-from support.distributed_run import DISTRIBUTED, deliver, loader_of, main
+from distributed_run import DISTRIBUTED, deliver, loader_of, main
+from rank_processes import run_ranks
 from support.loaders import LENGTHS
-from support.rank_processes import run_ranks
 
 TESTS = Path(__file__).parents[2]
-SCRIPT = str(TESTS / "support" / "distributed_run.py")
+SCRIPT = str(Path(__file__).with_name("distributed_run.py"))
 
 
 def torchrun(num_ranks: int, folder: Path, part: str) -> dict[str, Any]:
-    """Have ranks run `support/distributed_run.py`, and return what it reports."""
+    """Have ranks run `distributed_run.py`, and return what it reports."""
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
     command = [sys.executable, *launcher, SCRIPT, str(folder), part]
     paths = filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])

@@ -13,6 +13,7 @@ from nvidia.dali.pipeline import Pipeline
 from support.arrays import DT, ArrayProvider
 from support.gpu_cases import CASES, Difference, GpuCase, as_array, decoder, leaves, photo, rig_provider
 from support.gpu_definitions import checked_by_dali, pretend_gpus
+from support.loaders import pipeline_of
 from support.public_steps import PUBLIC_STEPS
 from support.reader_data import coco_data, frame_folders, record_file, tar_archive
 
@@ -39,7 +40,7 @@ Counts = tuple[int, int, int, int, str]
 
 def counts_of(loader: DataLoader) -> Counts:
     """Operators that compute on the CPU; on the GPU; on both ("mixed"); image decoders; devices of the outputs."""
-    counts = checked_by_dali(loader._run.pipeline)
+    counts = checked_by_dali(pipeline_of(loader))
     return *counts.num_by_device, counts.num_decoders, " ".join(counts.outputs)
 
 

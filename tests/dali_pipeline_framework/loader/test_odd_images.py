@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.odd_images import OddImages
+from odd_images import OddImages
 from support.shared_data import shared_data
 
 import accvlab.dali_pipeline_framework as package
@@ -89,7 +89,7 @@ def test_each_file_is_delivered_or_has_failed_as_expected(provider: OddImages, r
     [("loader_on_arrays", "workers"), pytest.param("provider", "graph", marks=pytest.mark.wide)],
 )
 def test_lint_finds_what_fails_while_training(provider: OddImages, subject: str, run: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", package.__name__, "lint", f"support.odd_images:{subject}"]
+    command = [sys.executable, "-m", package.__name__, "lint", f"odd_images:{subject}"]
     tests, root = Path(__file__).parents[2], Path(package.__file__).parents[3]
     done = subprocess.run(
         [*command, "--output", tmp_path / "failed.jsonl", "--workers", "2"],

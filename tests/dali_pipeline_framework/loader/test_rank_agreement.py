@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
+from rank_processes import run_ranks
 from support.loaders import make_loader
 from support.providers import IndexProvider
-from support.rank_processes import run_ranks
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.data import DistributedSampler
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 import pytest
-from support.loaders import make_loader
+from support.loaders import make_loader, pipeline_of
 from support.providers import IndexProvider
 from support.slow_stages import SLOW_S, Disk, SlowInGraph, SlowInWorkers, StragglingDisk, spend
 
@@ -224,7 +224,7 @@ def test_the_queue_is_counted_anew_behind_a_loop_that_was_left() -> None:
             time.sleep(0.02)
         queue = loader.report().queue
         assert queue is not None
-        assert queue.mean <= queue.depth == loader._run.pipeline.depth
+        assert queue.mean <= queue.depth == pipeline_of(loader).depth
 
 
 # --- forms -------------------------------------------------------------------------------------------------

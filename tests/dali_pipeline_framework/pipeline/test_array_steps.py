@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from array_steps import Doubles, Gain, InGraph, Renames, Unpicklable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import types
-from support.array_steps import Doubles, Gain, InGraph, Renames, Unpicklable
 from support.laws import examples, some
 from support.providers import NumberProvider
 

@@ -10,6 +10,7 @@ import pytest
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
 from support.frame_trees import write_frames
 from support.gpu_definitions import checked_by_dali, pretend_gpus
+from support.loaders import pipeline_of
 from support.pipelines import shuffled
 
 from accvlab.dali_pipeline_framework.errors import SettingError
@@ -70,7 +71,7 @@ def test_of_a_loader(monkeypatch: pytest.MonkeyPatch) -> None:
         num_workers=0,
         pipeline_arguments={"decoder_options": OPTIONS},
     )
-    assert settings_of_decoder(loader._run.pipeline) == OPTIONS
+    assert settings_of_decoder(pipeline_of(loader)) == OPTIONS
 
 
 def test_the_load_of_a_step_counts_more(monkeypatch: pytest.MonkeyPatch) -> None:

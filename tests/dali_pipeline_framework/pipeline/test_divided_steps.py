@@ -185,6 +185,7 @@ def chains(
     decoder, where = draw(st.sampled_from([*DECODERS])), draw(st.sampled_from(["", "cameras", "each"]))
     places = [*range(num_cameras)] if where == "each" else [where]
     steps: list[PipelineStepBase] = []
+    kinds: list[str] = []
     group, is_padded = samples[0].get_empty_like_self(), False
     for name, wrap in [*((decoder, place) for place in places if kind != "array"), *wanted]:
         fields = {part for path in group.format.flat_paths for part in path}
@@ -203,9 +204,10 @@ def chains(
         except FormatError:
             continue  # it does not fit those before
         steps.append(step)
+        kinds.append(name)
         is_padded = is_padded or name == "pad"
         has_one_size = has_one_size and not (name in CHANGE_SIZES and wrap == 0)
-    event(", ".join(type(step.inner_step or step).__name__ for step in steps[:2]))
+    event(", ".join(kinds[:2]))
     return steps, samples
 
 

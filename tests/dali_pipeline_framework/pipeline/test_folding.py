@@ -14,7 +14,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from nvidia.dali import types
 from PIL import Image
+from support.arrays import ArrayProvider
 from support.laws import examples
+from support.pipelines import shuffled
 
 from accvlab.dali_pipeline_framework.draws import IntegerDraw, RandomDraw, UniformDraw
 from accvlab.dali_pipeline_framework.errors import GraphError, OutputError, SourceError
@@ -447,12 +449,13 @@ def test_a_number_names_one_element_and_not_all() -> None:
     assert "0 names one of the elements of an array" in pipeline.plan
 
 
-def test_what_no_step_folds_is_not_in_the_batch() -> None:
-    pipeline, _ = batches_of(PipelineDefinition(Numbers(rig(6), 2, 4), [Alike("n0")]))
+@pytest.mark.parametrize("num_cameras", [2, 6])
+def test_what_no_step_folds_is_not_in_the_batch(num_cameras: int) -> None:
+    pipeline, _ = batches_of(PipelineDefinition(Numbers(rig(num_cameras), 2, 4), [Alike("n0")]))
     assert pipeline.plan.splitlines() == [
         "nothing is folded",
         "step 0 (Alike): no arrays are folded",
-        "packed: 18 of 19 fields; outputs of workers beside them: 1",
+        f"packed: {3 * num_cameras} of {3 * num_cameras + 1} fields; outputs of workers beside them: 1",
     ]
 
 
@@ -660,6 +663,17 @@ def test_stacked_arrays_of_arrays_have_an_axis_each() -> None:
         for index, camera in itertools.product(range(2), range(3)):
             expected = single["frames"][index]["cameras"][camera]["f0"]
             assert stacked["frames"]["cameras"]["f0"][:, index, camera].tolist() == expected.tolist()
+
+
+def test_elements_of_different_shapes_are_arrays_where_each_has_one_shape_in_the_batch() -> None:
+    values = [[np.full((rows, 2), 10 * index + rows, np.float32) for index in range(4)] for rows in (1, 3)]
+    provider = ArrayProvider({"cameras": {number: {"r": (DT.FLOAT, each)} for number, each in enumerate(values)}})
+    pipeline = PipelineDefinition(shuffled(provider, 2), [Alike("r")]).get_dali_pipeline(**IN_PROCESS)
+    assert pipeline.plan.splitlines()[0] == "batches of the graph: samples x 2"
+    with DALIStructuredOutputIterator(None, pipeline, output_type="numpy") as iterator:
+        found = [[batch["cameras"][number]["r"].tolist() for number in range(2)] for batch in iterator]
+    expected = [[3 * np.stack(each[start : start + 2]) for each in values] for start in (0, 2)]
+    assert found == [[each.tolist() for each in batch] for batch in expected]
 
 
 def test_elements_of_different_shapes_cannot_be_stacked() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,19 @@ def blueprint() -> SampleDataGroup:
     return made
 
 
+def copied_paths(made: _InsertCopyForPassthrough, data: SampleDataGroup) -> tuple[Any, ...]:
+    """Paths of the fields that are copied, in this order."""
+    data.set_do_convert(False)
+    data.set_do_check_type(False)
+    for path in data.format.flat_paths:
+        data.set_item_in_path(path, path)
+    copied: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_insert_copy_for_passthrough, "fn", SimpleNamespace(copy=copied.append))
+        made(data)
+    return tuple(copied)
+
+
 class TestSelection:
     @pytest.mark.parametrize(
         ("selection", "expected"),
@@ -92,11 +106,11 @@ class TestSelection:
         ],
     )
     def test_paths_to_copy(self, selection: dict[str, Any], expected: tuple[Any, ...]) -> None:
-        assert _InsertCopyForPassthrough(blueprint(), **selection)._paths_to_copy == expected
+        assert copied_paths(_InsertCopyForPassthrough(blueprint(), **selection), blueprint()) == expected
 
     def test_the_arguments_by_position(self) -> None:
         made = _InsertCopyForPassthrough(blueprint(), ["image"], [("cameras", 1)], ["index"])
-        assert made._paths_to_copy == (("cameras", 1, "image"), ("index",))
+        assert copied_paths(made, blueprint()) == (("cameras", 1, "image"), ("index",))
 
     @pytest.mark.parametrize(
         ("selection", "message"),
@@ -125,7 +139,7 @@ class TestSelection:
         mixed = SampleDataGroup()
         for name in ("b", 10, "a", 2):
             mixed.add_data_field(name, DT.FLOAT)
-        assert _InsertCopyForPassthrough(mixed)._paths_to_copy == ((2,), (10,), ("a",), ("b",))
+        assert copied_paths(_InsertCopyForPassthrough(mixed), mixed) == ((2,), (10,), ("a",), ("b",))
 
 
 class TestCall:

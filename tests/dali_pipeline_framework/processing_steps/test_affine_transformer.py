@@ -8,12 +8,12 @@ import re
 from collections import Counter
 from typing import Any
 
+import affine_reference as reference
 import numpy as np
 import pytest
+from affine_reference import Border, given_draws, shares_as_draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import affine_reference as reference
-from support.affine_reference import Border, given_draws, shares_as_draws
 from support.arrays import DT, ArrayProvider, gradient
 from support.laws import examples, some
 from support.pipelines import make_iterator, shuffled

@@ -11,9 +11,9 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from image_steps import changed, distorter
 from nvidia.dali.types import DALIDataType, DALIImageType
 from support.arrays import encoded_image
-from support.image_steps import changed, distorter
 
 from accvlab.dali_pipeline_framework.processing_steps import AffineTransformer as A
 from accvlab.dali_pipeline_framework.processing_steps import (

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from image_steps import changed, distorter
 from nvidia.dali.types import DALIImageType
 from PIL import Image, ImageEnhance, ImageOps
 from support.arrays import encoded_image
-from support.image_steps import changed, distorter
 
 from accvlab.dali_pipeline_framework.processing_steps import AffineTransformer as A
 from accvlab.dali_pipeline_framework.processing_steps import (

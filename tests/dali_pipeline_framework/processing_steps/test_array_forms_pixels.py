@@ -160,7 +160,7 @@ def pixels(generator: np.random.Generator, shape: tuple[int, ...], dtype: Any) -
 def agree(step: PipelineStepBase, images: Sequence[np.ndarray], seed: int) -> None:
     samples = [sample_of(image) for image in images]
     steps = [step]
-    if len(getattr(step, "_output_layout", "")) == 4:  # which DALI can only give where it knows another one
+    if "output_layout='F" in repr(step):  # which DALI can only give where it knows another one
         steps.insert(0, AxesLayoutSetter("image", "FHWC"))
     in_graph = run_step(steps, samples, seed=seed)
     in_workers = run_step(steps, samples, draws=[run.draws for run in in_graph], run="workers")

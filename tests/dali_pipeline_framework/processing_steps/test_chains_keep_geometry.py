@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from support.arrays import DT, ArrayProvider, encoded_image
-from support.laws import each_value, examples, some
-from support.marker_scenes import (
+from marker_scenes import (
     COLORS,
     REACH_IN_SIGMAS,
     SIGMA_PX,
@@ -21,6 +19,8 @@ from support.marker_scenes import (
     projected,
     rendered,
 )
+from support.arrays import DT, ArrayProvider, encoded_image
+from support.laws import each_value, examples, some
 from support.pipelines import make_iterator, shuffled
 from support.steps import as_published
 

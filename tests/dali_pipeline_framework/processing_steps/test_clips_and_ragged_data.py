@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from affine_reference import constant_draws
 from nvidia.dali.types import DALIImageType
-from support.affine_reference import constant_draws
 from support.arrays import DT
 from support.batch_runs import BatchRun, run_steps
 from support.laws import some

@@ -11,9 +11,9 @@ import nvidia.dali.fn as fn
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from image_steps import check_format_pickle_and_repr
 from support.arrays import DT, ArrayProvider
 from support.batch_runs import run_steps
-from support.image_steps import check_format_pickle_and_repr
 from support.laws import examples
 from support.pipelines import make_iterator, shuffled
 

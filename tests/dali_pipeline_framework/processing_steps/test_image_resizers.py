@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import affine_reference as reference
 import numpy as np
 import pytest
+from affine_reference import constant_draws, given_draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import affine_reference as reference
-from support.affine_reference import constant_draws, given_draws
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
 from support.laws import each_value, examples
 from support.pipelines import make_iterator, shuffled

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from nvidia.dali.types import SampleInfo
+from sampler_cases import OTHERS, STREAMS, WITH_EPOCHS, draw_case, has_batches
 from support.laws import examples
 from support.providers import IndexProvider
-from support.sampler_cases import OTHERS, STREAMS, WITH_EPOCHS, draw_case, has_batches
 
 from accvlab.dali_pipeline_framework.draws import SamplePlace
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sampler_cases import WITH_EPOCHS, BackwardSampler, draw_case
 from support.laws import examples
-from support.sampler_cases import WITH_EPOCHS, BackwardSampler, draw_case
 from support.samplers import EpochSampler
 
 from accvlab.dali_pipeline_framework.inputs import SequenceSampler

@@ -383,16 +383,15 @@ def test_nothing_is_imported_for_it() -> None:
 
 
 def test_what_was_taken_is_logged_once(variables: SetVariables, caplog: pytest.LogCaptureFixture) -> None:
-    shards._log_once.cache_clear()
-    variables(OPENMPI)
+    variables({"OMPI_COMM_WORLD_RANK": "21", "OMPI_COMM_WORLD_SIZE": "31"})  # which no other test has
     with caplog.at_level(logging.INFO, logger=shards.__name__):
         for _ in range(3):
             detect_shard()
         detect_shard("openmpi")
-        variables(TORCHRUN)
+        variables({"RANK": "31", "WORLD_SIZE": "41"})
         detect_shard()
     assert [record.getMessage() for record in caplog.records] == [
-        "This process loads shard 2 of 3 (source: openmpi).",
-        "This process loads shard 1 of 4 (source: torchrun).",
+        "This process loads shard 21 of 31 (source: openmpi).",
+        "This process loads shard 31 of 41 (source: torchrun).",
     ]
     assert {record.levelno for record in caplog.records} == {logging.INFO}

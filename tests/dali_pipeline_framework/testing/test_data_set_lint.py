@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.lint_subjects import blocked_provider, definition, late_provider, panicking_provider, provider
+from lint_subjects import blocked_provider, definition, late_provider, panicking_provider, provider
 
 from accvlab.dali_pipeline_framework.command_line import main
 from accvlab.dali_pipeline_framework.faults import read_quarantine
@@ -51,7 +51,7 @@ def test_samples_that_end_their_process_or_do_not_end_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "failed.jsonl"
-    subject = "support.lint_subjects:deadly_provider"
+    subject = "lint_subjects:deadly_provider"
     assert main(["lint", subject, "--output", str(path), "--workers", "1", "--timeout", "4"]) == 1
     printed = capsys.readouterr()
     assert "5 samples have failed" in printed.err
@@ -80,32 +80,32 @@ def test_the_others_are_tried_where_some_do_not_end(num_workers: int) -> None:
 
 @pytest.mark.wide
 def test_a_data_set_that_cannot_be_opened_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lint", "support.lint_subjects:unopened_provider", "--workers", "1"]) == 1
+    assert main(["lint", "lint_subjects:unopened_provider", "--workers", "1"]) == 1
     message = "The data set cannot be opened in another process, which ends: SIGSEGV."
     assert message in capsys.readouterr().err
 
 
 def test_the_time_limit_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lint", "support.lint_subjects:good_provider", "--timeout", "0"]) == 1
+    assert main(["lint", "lint_subjects:good_provider", "--timeout", "0"]) == 1
     assert "`--timeout` must be a number above 0, got 0" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("_start_method")
 def test_good_data(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lint", "support.lint_subjects:good_provider", "--workers", "1"]) == 0
+    assert main(["lint", "lint_subjects:good_provider", "--workers", "1"]) == 0
     assert "All can be loaded and decoded." in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("_start_method")
 def test_limits_hold_in_its_processes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_limits.IMAGE_PIXELS, "most", 23)
-    assert main(["lint", "support.lint_subjects:limited_provider", "--workers", "1"]) == 1
+    assert main(["lint", "lint_subjects:limited_provider", "--workers", "1"]) == 1
     assert "ValueError: at most 23 pixels" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("_start_method")
 def test_what_has_no_provider_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lint", "support.lint_subjects:reader"]) == 1
+    assert main(["lint", "lint_subjects:reader"]) == 1
     assert "lint needs a data provider" in capsys.readouterr().err
 
 
@@ -113,8 +113,8 @@ def test_this_process_opens_and_imports_nothing() -> None:
     """Its start would be added to that of the others."""
     program = (
         "import sys\nfrom accvlab.dali_pipeline_framework.command_line import main\n"
-        "assert main(['lint', 'support.lint_subjects:good_provider', '--workers', '1']) == 0\n"
-        "assert not {'nvidia.dali', 'support.lint_subjects'} & set(sys.modules), sys.modules"
+        "assert main(['lint', 'lint_subjects:good_provider', '--workers', '1']) == 0\n"
+        "assert not {'nvidia.dali', 'lint_subjects'} & set(sys.modules), sys.modules"
     )
     subprocess.run(
         [sys.executable, "-c", program], env={"PYTHONPATH": ":".join(sys.path)}, check=True, timeout=100

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.video_kinds import KINDS
+from video_kinds import KINDS
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from support.damaged_videos import without_packets, zeroed
+from damaged_videos import without_packets, zeroed
 from support.laws import examples
 from support.videos import B_FRAMES, OPTIONS, make_video, read_numbers
 

@@ -18,8 +18,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.laws import each_value, examples, some
-from support.video_kinds import KINDS
 from support.videos import B_FRAMES, damage, make_video, read_numbers
+from video_kinds import KINDS
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.video import VideoDataProvider, index_video

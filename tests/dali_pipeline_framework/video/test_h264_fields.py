@@ -7,8 +7,8 @@ from pathlib import Path
 
 import av
 import pytest
-from support.video_kinds import KINDS
 from support.videos import make_video
+from video_kinds import KINDS
 
 from accvlab.dali_pipeline_framework.video.files.h264 import FieldPictureSearch
 

@@ -15,8 +15,8 @@ import attrs
 import av
 import numpy as np
 import pytest
-from support.video_kinds import KINDS
 from support.videos import HEIGHT, WIDTH, make_video
+from video_kinds import KINDS
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.video import VideoIndex, index_video, video_index

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from support.loaders import make_loader
-from support.video_counting import CountingProvider
 from support.videos import B_FRAMES, OPEN_GOP, damage, make_video, read_numbers
+from video_counting import CountingProvider
 
 from accvlab.dali_pipeline_framework.errors import FileError, SourceError, VideoError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, ShuffledShardedInputCallable

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import nvidia.dali.fn as fn
 import pytest
+from damaged_videos import without_packets, zeroed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import types
 from nvidia.dali.pipeline import pipeline_def
-from support.damaged_videos import without_packets, zeroed
 from support.laws import each_value, examples
 from support.videos import HEIGHT, WIDTH, make_video, read_numbers
 

@@ -9,6 +9,7 @@ import re
 import attrs
 import numpy as np
 import pytest
+from driving_support.driving_data import index_of
 from driving_support.info_pickles import (
     CAMERAS,
     CATEGORIES,
@@ -75,7 +76,7 @@ class TestFamilies:
     def test_frames(self, provider):
         family, provider = provider
         names = "token first_of_scene time world_from_ego ego_from_base"
-        assert_same_columns(provider._index.frames, SCENES.frames, names, atol=self.atol(family))
+        assert_same_columns(index_of(provider).frames, SCENES.frames, names, atol=self.atol(family))
         assert provider.sequence_lengths == (4, 3)
         if family in ("streampetr", "bevformer", "uniad", "vad", "sparsedrive"):
             assert provider.scene_names == ("scene-0", "scene-1")
@@ -86,27 +87,27 @@ class TestFamilies:
         family, provider = provider
         assert provider.camera_names == CAMERAS
         names = "file time intrinsics camera_from_base ego_from_camera"
-        assert_same_columns(provider._index.cameras, SCENES.cameras, names, atol=self.atol(family))
+        assert_same_columns(index_of(provider).cameras, SCENES.cameras, names, atol=self.atol(family))
 
     def test_boxes(self, provider):
         family, provider = provider
         names = "first center size velocity category num_lidar_points num_radar_points"
-        assert_same_columns(provider._index.boxes, SCENES.boxes, names)
-        turn = np.abs((provider._index.boxes.rotation * SCENES.boxes.rotation).sum(-1))
+        assert_same_columns(index_of(provider).boxes, SCENES.boxes, names)
+        turn = np.abs((index_of(provider).boxes.rotation * SCENES.boxes.rotation).sum(-1))
         np.testing.assert_allclose(turn, 1, atol=1e-12)
         assert provider.origin["boxes_convention"] == LAYOUT_OF.get(family, "l,w,h,yaw")
         assert provider.origin["z"] == "center"
-        assert provider._index.categories == CATEGORIES
+        assert index_of(provider).categories == CATEGORIES
         if family in ("sparsedrive", "sparse4d", "uniad"):
-            np.testing.assert_array_equal(provider._index.boxes.instance, SCENES.boxes.instance)
+            np.testing.assert_array_equal(index_of(provider).boxes.instance, SCENES.boxes.instance)
         else:
-            assert provider._index.boxes.instance is None
+            assert index_of(provider).boxes.instance is None
         if family == "uniad":
-            np.testing.assert_array_equal(provider._index.boxes.visibility, SCENES.boxes.visibility)
+            np.testing.assert_array_equal(index_of(provider).boxes.visibility, SCENES.boxes.visibility)
 
     def test_lidar(self, provider):
         family, provider = provider
-        index = provider._index
+        index = index_of(provider)
         np.testing.assert_array_equal(index.lidar.first_sweep, SCENES.lidar.first_sweep)
         for records, expected in (
             (index.lidar.of_frame, SCENES.lidar.of_frame),
@@ -122,7 +123,7 @@ class TestFamilies:
 
     def test_what_only_some_have(self, provider):
         family, provider = provider
-        frames, lines, boxes_2d = provider._index.frames, provider._index.lines, provider._index.boxes_2d
+        frames, lines, boxes_2d = index_of(provider).frames, index_of(provider).lines, index_of(provider).boxes_2d
         assert (frames.can_bus is not None) == (family in ("bevformer", "uniad", "vad"))
         assert (frames.ego_status is not None) == (lines is not None) == (family == "sparsedrive")
         assert (boxes_2d is not None) == (family in ("streampetr", "mmdet3d_v2"))
@@ -138,10 +139,10 @@ class TestFamilies:
             seen = np.zeros(len(SCENES.boxes.category), bool)
             seen[boxes_2d.box_row] = True
             expected = np.where(seen, SCENES.boxes.visibility, 0)
-            np.testing.assert_array_equal(provider._index.boxes.visibility, expected)
+            np.testing.assert_array_equal(index_of(provider).boxes.visibility, expected)
         if family == "mmdet3d_v2":
             number = np.flatnonzero(boxes_2d.box_row == boxes_2d.box_row[3])[-1] % 9
-            assert provider._index.boxes.attribute[boxes_2d.box_row[3]] == (number if number < 8 else -1)
+            assert index_of(provider).boxes.attribute[boxes_2d.box_row[3]] == (number if number < 8 else -1)
             assert provider.attribute_names[5] == "vehicle.moving"
 
 
@@ -175,11 +176,11 @@ class TestWhatWasFound:
         assert "told by: the scene token of each frame" in told
         assert "boxes: 'w,l,h,-yaw-pi/2', z: 'center'" in repr(provider)
 
-    def test_is_kept(self, opened, monkeypatch):
+    def test_is_kept(self, opened, root, tmp_path, monkeypatch):
         first = opened(pickle_content(SCENES, "uniad"))
         module = "accvlab.driving_data.datasets.infos.infos_provider.index_of_pickle"
         monkeypatch.setattr(module, None)
-        again = InfosProvider(first._pickle, first._storage.root, index_cache=os.path.dirname(first._given_index))
+        again = InfosProvider(tmp_path / "infos.pkl", root, index_cache=tmp_path / "cache")
         assert again.describe() == first.describe()
 
     @pytest.mark.parametrize("family", ["streampetr", "mmdet3d_v2"])
@@ -222,8 +223,8 @@ class TestFiles:
     )
     def test_are_found_below_the_root(self, opened, prefix):
         provider = opened(pickle_content(SCENES, "mmdet3d_v1", prefix=prefix))
-        np.testing.assert_array_equal(provider._index.cameras.file, SCENES.cameras.file)
-        assert set(provider._index.lidar.file) == set(SCENES.lidar.file)
+        np.testing.assert_array_equal(index_of(provider).cameras.file, SCENES.cameras.file)
+        assert set(index_of(provider).lidar.file) == set(SCENES.lidar.file)
 
     def test_of_an_absolute_path_need_no_root(self, opened, root, tmp_path):
         provider = opened(pickle_content(SCENES, "mmdet3d_v1", prefix=f"{root}/"), data_root=tmp_path / "other")
@@ -235,7 +236,7 @@ class TestFiles:
         (tmp_path / "data").mkdir()
         os.symlink(root / "samples", tmp_path / "data" / "elsewhere")
         provider = opened(content, data_root=tmp_path / "data")
-        assert provider._index.cameras.file[0, 0] == b"elsewhere/CAM_FRONT/CAM_FRONT_000.jpg"
+        assert index_of(provider).cameras.file[0, 0] == b"elsewhere/CAM_FRONT/CAM_FRONT_000.jpg"
 
     def test_that_are_missing_name_what_was_tried(self, opened, tmp_path):
         content = pickle_content(SCENES, "mmdet3d_v1", prefix="./data/nuscenes/")
@@ -269,7 +270,7 @@ class TestFiles:
 class TestOrder:
     def test_infos_are_sorted_by_time(self, opened):
         provider = opened(edited("streampetr", lambda infos: infos.reverse()))
-        np.testing.assert_array_equal(provider._index.frames.token, SCENES.frames.token)
+        np.testing.assert_array_equal(index_of(provider).frames.token, SCENES.frames.token)
 
     def test_a_data_list_stays_as_it_is_stored(self, opened):
         def exchange(frames):
@@ -277,8 +278,8 @@ class TestOrder:
 
         provider = opened(edited("mmdet3d_v2", exchange))
         assert provider.sequence_lengths == (3, 4)
-        assert provider._index.frames.token[0] == b"token-004"
-        np.testing.assert_array_equal(provider._index.boxes.center[0], SCENES.boxes.center[4 * 12])
+        assert index_of(provider).frames.token[0] == b"token-004"
+        np.testing.assert_array_equal(index_of(provider).boxes.center[0], SCENES.boxes.center[4 * 12])
 
     def test_times_that_go_backwards_in_a_stored_scene_are_refused(self, opened):
         def exchange(frames):
@@ -287,7 +288,7 @@ class TestOrder:
         content = edited("mmdet3d_v2", exchange)
         with pytest.raises(FileError, match=r"backwards between the frames 'token-002' .* and 'token-001'"):
             opened(content)
-        np.testing.assert_array_equal(opened(content, order="time")._index.frames.token, SCENES.frames.token)
+        np.testing.assert_array_equal(index_of(opened(content, order="time")).frames.token, SCENES.frames.token)
 
     def test_numbers_that_contradict_times_are_refused(self, opened):
         def exchange(infos):
@@ -314,7 +315,7 @@ class TestOrder:
             opened(content)
         assert "which began with 'token-000', but follows 'token-004'" in str(caught.value)
         provider = opened(content, order="scene")
-        np.testing.assert_array_equal(provider._index.frames.token, SCENES.frames.token)
+        np.testing.assert_array_equal(index_of(provider).frames.token, SCENES.frames.token)
 
     def test_scenes_without_names_that_are_interleaved_are_refused(self, opened):
         def interleave(infos):
@@ -538,7 +539,7 @@ class TestLessUsual:
                 del info["gt_boxes"]
 
         provider = opened(edited("mmdet3d_v1", remove))
-        assert provider._index.boxes is None
+        assert index_of(provider).boxes is None
         assert "boxes" not in provider.sample_data_structure.field_names_flat
 
     @pytest.mark.parametrize("family", ["mmdet3d_v1", "mmdet3d_v2"])
@@ -568,13 +569,13 @@ class TestLessUsual:
 
         provider = opened(edited("mmdet3d_v1", rename))
         assert provider.class_names == (*CATEGORIES, "Debris", "animal")
-        assert provider._index.boxes.category[:2].tolist() == [11, 10]
+        assert index_of(provider).boxes.category[:2].tolist() == [11, 10]
 
     def test_a_label_of_no_category(self, opened):
         def set_label(frames):
             frames[0]["instances"][0]["bbox_label_3d"] = -1
 
-        assert opened(edited("mmdet3d_v2", set_label))._index.boxes.category[0] == -1
+        assert index_of(opened(edited("mmdet3d_v2", set_label))).boxes.category[0] == -1
 
     def test_a_flag_in_place_of_numbers_of_points(self, opened):
         def remove(infos):
@@ -595,7 +596,7 @@ class TestLessUsual:
         with pytest.raises(SettingError, match=message):
             opened(content)
         provider = opened(content, cameras=["CAM_FRONT"])
-        assert provider._index.cameras.file[1, 1] == b""
+        assert index_of(provider).cameras.file[1, 1] == b""
         assert bytes(provider.get_data(1)["cameras"][0]["image"]).startswith(b"P6")
         assert opened(content, scenes=["token-004"]).camera_names == CAMERAS
 
@@ -607,7 +608,7 @@ class TestLessUsual:
         provider = opened(edited("uniad", by_token))
         number_of = {}
         expected = [number_of.setdefault(one, len(number_of)) for one in SCENES.boxes.instance.tolist()]
-        np.testing.assert_array_equal(provider._index.boxes.instance, expected)
+        np.testing.assert_array_equal(index_of(provider).boxes.instance, expected)
 
     def test_boxes_of_nine_columns(self, opened):
         def join(infos):
@@ -615,7 +616,7 @@ class TestLessUsual:
                 info["gt_boxes"] = np.hstack([info["gt_boxes"], info.pop("gt_velocity")])
 
         provider = opened(edited("mmdet3d_v1", join))
-        np.testing.assert_allclose(provider._index.boxes.velocity, SCENES.boxes.velocity, atol=1e-9)
+        np.testing.assert_allclose(index_of(provider).boxes.velocity, SCENES.boxes.velocity, atol=1e-9)
 
 
 class _Runs:

@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+from driving_support.driving_data import index_of
 from support.shared_data import shared_data
 
 from accvlab.driving_data.datasets import InfosProvider, NuScenesProvider
@@ -96,7 +97,7 @@ class TestAgainstTheTables:
         np.testing.assert_array_equal(provider.timestamps, [sample["timestamp"] / 1e6 for sample in truth])
 
     def test_boxes_in_the_world(self, opened, truth, name):
-        boxes, frames = opened(name)._index.boxes, opened(name)._index.frames
+        boxes, frames = index_of(opened(name)).boxes, index_of(opened(name)).frames
         world_from_base = poses.joined(frames.world_from_ego, frames.ego_from_base)
         for frame, sample in enumerate(truth):
             rows = slice(*boxes.first[frame : frame + 2])
@@ -113,7 +114,7 @@ class TestAgainstTheTables:
                 (boxes.num_radar_points[rows], [box["num_radar_pts"] for box in known]),
             ):
                 np.testing.assert_allclose(found, expected, rtol=0, atol=atol_of(name))
-            categories = [opened(name)._index.categories[number] for number in boxes.category[rows]]
+            categories = [index_of(opened(name)).categories[number] for number in boxes.category[rows]]
             assert categories == [box["name"] for box in known]
             if boxes.instance is not None:
                 assert boxes.instance[rows].tolist() == [box["instance_index"] for box in known]
@@ -143,7 +144,7 @@ class TestAgainstTheTables:
     def test_pixels(self, opened, truth, name):
         """Corners of boxes in images: 1e-6 px, or 5e-3 px with rounded poses."""
         provider, worst = opened(name), 0.0
-        index = provider._index
+        index = index_of(provider)
         for frame, sample in enumerate(truth):
             rows = slice(*index.boxes.first[frame : frame + 2])
             yaws = poses.yaw_of_quaternion(index.boxes.rotation[rows])
@@ -196,7 +197,7 @@ class TestAgainstTheReferenceDataSets:
             np.testing.assert_array_equal(boxes["categories"], reference[f"{frame:02}.gt_labels_3d"])
 
     def test_files_of_names_without_folders(self, opened):
-        files = opened("mmdet3d_v2")._index.cameras.file
+        files = index_of(opened("mmdet3d_v2")).cameras.file
         reference = np.load(shared_data("golden") / "golden" / "boxes" / "mmdet3d_v2.npz")
         for frame in range(13):
             np.testing.assert_array_equal(files[frame].astype(str), reference[f"{frame:02}.img_path"])

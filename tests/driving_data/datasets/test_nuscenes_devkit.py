@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from driving_support.driving_data import index_of
 from driving_support.nuscenes_data import devkit, open_devkit, write_nuscenes
 from support.shared_data import shared_data
 
@@ -81,7 +82,7 @@ class TestKeyframes:
         num_boxes = 0
         for number in range(len(provider)):
             found = provider.get_data(number)["boxes"]
-            index = provider._index.boxes
+            index = index_of(provider).boxes
             rows = slice(*index.first[number : number + 2])
             sample = nusc.get("sample", tokens_of(provider)[number])
             _, boxes, _ = nusc.get_sample_data(sample["data"]["LIDAR_TOP"])
@@ -104,13 +105,13 @@ class TestKeyframes:
                 assert found["num_lidar_points"][row] == record["num_lidar_pts"]
                 assert found["instances"][row] == instances.index(record["instance_token"])
         assert num_boxes == len(nusc.sample_annotation)
-        assert 0 < np.isnan(provider._index.boxes.velocity).sum() < provider._index.boxes.velocity.size
+        assert 0 < np.isnan(index_of(provider).boxes.velocity).sum() < index_of(provider).boxes.velocity.size
 
     def test_have_2d_boxes_of_the_devkit(self, root, nusc, tmp_path):
         geometry = devkit("nuscenes.utils.geometry_utils")
         cut = devkit("nuscenes.scripts.export_2d_annotations_as_json").post_process_coords
         provider = opened(root, tmp_path, boxes_2d=True)
-        index, num_found = provider._index.boxes_2d, 0
+        index, num_found = index_of(provider).boxes_2d, 0
         for number, token in enumerate(tokens_of(provider)):
             for camera, channel in enumerate(provider.camera_names):
                 data = nusc.get("sample_data", nusc.get("sample", token)["data"][channel])
@@ -149,7 +150,7 @@ class TestFramesBetweenKeyframes:
         frames = [one for one in nusc.sample_data if one["channel"] == sensor]
         tokens = tokens_of(provider)
         assert sorted(tokens) == sorted(one["token"] for one in frames)
-        boxes = provider._index.boxes
+        boxes = index_of(provider).boxes
         for number, token in enumerate(tokens):
             found = provider.get_data(number)
             data = nusc.get("sample_data", token)

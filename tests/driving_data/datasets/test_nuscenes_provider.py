@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
+from driving_support.driving_data import index_of
 from driving_support.nuscenes_data import VERSION, changed_table, write_nuscenes
 
 from accvlab.dali_pipeline_framework import DataLoader
@@ -231,7 +232,7 @@ class TestTables:
             found = tables.read_records(root / VERSION / "sample.json", "token")
             assert found == records(root, "sample")
         pieces = opened(root, tmp_path)
-        np.testing.assert_array_equal(whole._index.boxes.center, pieces._index.boxes.center)
+        np.testing.assert_array_equal(index_of(whole).boxes.center, index_of(pieces).boxes.center)
 
     @pytest.mark.parametrize("indent", [None, 0, 4])
     def test_may_be_written_in_any_way(self, copy, cache, root, tmp_path, indent):

@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+from driving_support.driving_data import index_of
 from support.shared_data import shared_data
 
 from accvlab.driving_data.datasets import NuScenesProvider
@@ -66,7 +67,7 @@ def test_boxes_in_images_are_those_of_the_converter(provider):
 def test_boxes_and_sensors_are_those_of_the_tables(provider):
     truth = json.loads((shared_data("golden") / "truth.json").read_text())
     samples = {sample["token"]: sample for scene in truth["scenes"] for sample in scene["samples"]}
-    boxes = provider._index.boxes
+    boxes = index_of(provider).boxes
     for number in range(len(provider)):
         sample = provider.get_data(number)
         expected = samples[sample["token"]]
@@ -78,7 +79,7 @@ def test_boxes_and_sensors_are_those_of_the_tables(provider):
             world_from_camera = world_from_reference @ np.linalg.inv(camera["camera_from_reference"])
             sensor = expected["sensors"][camera["name"]]
             np.testing.assert_allclose(world_from_camera, sensor["sensor2global"], atol=1e-9)
-        rows = slice(*boxes.first[provider._frame(number) : provider._frame(number) + 2])
+        rows = slice(*boxes.first[number : number + 2])
         for name, got in (
             ("translation", poses.moved(world_from_reference[:3], boxes.center[rows])),
             ("size_wlh", boxes.size[rows][:, [1, 0, 2]]),

@@ -16,6 +16,7 @@ from driving_support.clip_data import (
     write_lerobot,
     write_physical_ai,
 )
+from driving_support.driving_data import index_of
 from support.file_server import FileServer
 from support.optional_packages import has
 from support.videos import make_video, read_numbers
@@ -24,7 +25,6 @@ from accvlab.dali_pipeline_framework import DataLoader, RemoteReading, Streaming
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import ClipLayout, DrivingProvider, LeRobotProvider, PhysicalAiProvider
-from accvlab.driving_data.datasets.lerobot import _poses_of
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pytest.importorskip("av", reason="PyAV is not installed")
@@ -179,7 +179,7 @@ class TestLeRobot:
     @pytest.mark.skipif(not has("fsspec"), reason="needs fsspec")
     def test_videos_of_an_index_can_be_remote(self, tmp_path):
         write_lerobot(tmp_path / "data")
-        index = LeRobotProvider(tmp_path / "data")._given_index
+        index = index_of(LeRobotProvider(tmp_path / "data"))
         with FileServer(tmp_path / "data") as server:
 
             def provider(attempts):
@@ -231,9 +231,11 @@ class TestLeRobot:
         with pytest.raises(SettingError, match=message):
             LeRobotProvider(tmp_path, **settings)
 
-    def test_a_quaternion_that_is_too_long_is_told(self):
-        with pytest.raises(FileError, match=r"quaternions of 'pose' must have the length 1, got \[3\.\]"):
-            _poses_of(np.array([[0.0, 0, 0, 1, 0, 0, 0], [0, 0, 0, 0, 3, 0, 0]]), "pose")
+    def test_a_quaternion_that_is_too_long_is_told(self, tmp_path):
+        write_lerobot(tmp_path, length_of_quaternion=3)
+        message = r"quaternions of 'observation\.pose' must have the length 1, got \[3\.\]"
+        with pytest.raises(FileError, match=message):
+            LeRobotProvider(tmp_path, pose_feature="observation.pose")
 
     @pytest.mark.parametrize("left_out", ["timestamp", "length", "videos/observation.images.front/from_timestamp"])
     def test_missing_columns_are_named(self, tmp_path, left_out):

@@ -14,6 +14,7 @@ from nvidia.dali.pipeline import pipeline_def
 from nvidia.dali.types import DALIDataType
 from support.gpu_cases import Difference
 from support.gpu_definitions import checked_by_dali, pretend_gpus
+from support.loaders import pipeline_of
 
 from accvlab.dali_pipeline_framework import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.testing.step_runs import GivenSamples
@@ -52,7 +53,7 @@ def test_operators_are_as_many_as_noted(
 ) -> None:
     pretend_gpus(monkeypatch)
     loader = recipe_loader(root, name, is_training, num_workers=2, output_type="numpy", device_id=0)
-    counts = checked_by_dali(loader._run.pipeline)
+    counts = checked_by_dali(pipeline_of(loader))
     on_gpu = counts.on("gpu", "mixed")
     assert (counts.computing_on_cpu, on_gpu) == COUNTS[name][0 if is_training else 1]
     assert counts.num_decoders == 1
@@ -67,9 +68,9 @@ def test_packages_that_decode_on_arrays_are_not_needed(
         monkeypatch.setitem(sys.modules, package, None)
     pretend_gpus(monkeypatch)
     loader = recipe_loader(root, name, is_training, num_workers=2, output_type="numpy", device_id=0)
-    assert checked_by_dali(loader._run.pipeline).num_decoders == 1
+    assert checked_by_dali(pipeline_of(loader)).num_decoders == 1
     # What the workers do: load samples, and apply the steps on arrays.
-    assert len(loader._run.pipeline.worker_source(types.BatchInfo(0, 0))) > 1
+    assert len(pipeline_of(loader).worker_source(types.BatchInfo(0, 0))) > 1
 
 
 @pytest.mark.gpu

@@ -8,6 +8,7 @@ import re
 import attrs
 import numpy as np
 import pytest
+from driving_support.driving_data import index_of
 from driving_support.driving_faults import FAULTS
 from driving_support.kinds_of_drives import ARGOVERSE, KITTI, NUSCENES, make_drive
 from driving_support.nuscenes_data import write_nuscenes
@@ -37,7 +38,7 @@ def drives(tmp_path_factory):
         found[name] = make_drive(root, kind), root
     root = write_nuscenes(tmp_path_factory.mktemp("demo") / "nuscenes")
     provider = NuScenesProvider(root, version="v1.0-mini", index_cache=tmp_path_factory.mktemp("indices"))
-    found["demo"] = provider._index, root
+    found["demo"] = index_of(provider), root
     return found
 
 

@@ -28,9 +28,15 @@ AHEAD = np.array([[50.0, -100, 0, 0], [40, 0, -100, 0], [1, 0, 0, 0]])
 
 
 @pytest.fixture(scope="module")
-def provider(tmp_path_factory):
+def data(tmp_path_factory):
+    """Index and folder."""
     root = tmp_path_factory.mktemp("driving")
-    return DrivingProvider(write_driving_data(root), root, lidar=True, boxes_2d=True, map_lines=True)
+    return write_driving_data(root), root
+
+
+@pytest.fixture(scope="module")
+def provider(data):
+    return DrivingProvider(*data, lidar=True, boxes_2d=True, map_lines=True)
 
 
 class TestProjection:
@@ -79,9 +85,9 @@ class TestSceneView:
 
     @pytest.mark.parametrize("stack_arrays", [False, True])
     @pytest.mark.parametrize("output_type", ["numpy", "torch"])
-    def test_of_a_batch_is_that_of_its_sample(self, provider, output_type, stack_arrays):
+    def test_of_a_batch_is_that_of_its_sample(self, data, output_type, stack_arrays):
         steps = [ImageDecoder("image", use_device_mixed=True)]
-        provider = DrivingProvider(provider._index, provider._storage.root)
+        provider = DrivingProvider(*data)
         with DataLoader(
             provider,
             3,
@@ -100,9 +106,9 @@ class TestSceneView:
             np.testing.assert_allclose(one.image_from_reference, other.image_from_reference)
         np.testing.assert_array_equal(view.centers, expected.centers)
 
-    def test_undoes_a_normalization_that_is_told(self, provider):
+    def test_undoes_a_normalization_that_is_told(self, data):
         mean, std = [100.0, 110.0, 120.0], [50.0, 60.0, 70.0]
-        plain = DrivingProvider(provider._index, provider._storage.root, boxes=False)
+        plain = DrivingProvider(*data, boxes=False)
         steps = [
             ImageDecoder("image", use_device_mixed=True),
             ImageMeanStdDevNormalizer("image", mean, std, output_layout="CHW"),

@@ -22,7 +22,7 @@ from accvlab.dali_pipeline_framework.video import VideoDataProvider, Videos
 pytest.importorskip("s3fs")
 pytest.importorskip("moto.server")
 
-from support.s3_server import SECRET, S3Server
+from s3_server import SECRET, S3Server
 
 pytestmark = [
     pytest.mark.timeout(120),

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import av
-
-from support.field_pictures import make_field_pictures
+from field_pictures import make_field_pictures
 from support.videos import B_FRAMES, OPEN_GOP, make_video
 
 NUM_FRAMES = 40

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
+from support.providers import Panic
 
 from accvlab.dali_pipeline_framework.draws import IntegerDraw, NormalDraw, RandomDraw, UniformDraw
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 from accvlab.dali_pipeline_framework.processing_steps.wrappers.function_steps import ArrayStep
-from support.providers import Panic
 
 DT = types.DALIDataType
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import assume
 from hypothesis import strategies as st
+from support.samplers import EpochSampler
 
 from accvlab.dali_pipeline_framework.draws.keyed_draws import derive_key
 from accvlab.dali_pipeline_framework.errors import SettingError
@@ -29,7 +30,6 @@ from accvlab.dali_pipeline_framework.sampling import (
 from accvlab.dali_pipeline_framework.sampling.planned_sampler import PlannedSampler
 from accvlab.dali_pipeline_framework.sampling.sampler_replay import ReplayedSampler
 from accvlab.dali_pipeline_framework.sampling.samplers import ShardedPermutationSampler
-from support.samplers import EpochSampler
 
 POLICIES = ("drop", "pad", "partial", "wrap")
 Delivery = tuple[int, int, int, int]  # sample index, sequence, frame, clip

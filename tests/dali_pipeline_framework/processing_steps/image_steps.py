@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from accvlab.dali_pipeline_framework.processing_steps import PhotoMetricDistorter, PipelineStepBase
-from support.affine_reference import constant_draws
+from affine_reference import constant_draws
 from support.arrays import DT, ArrayProvider
 from support.step_runs import run_step
+
+from accvlab.dali_pipeline_framework.processing_steps import PhotoMetricDistorter, PipelineStepBase
 
 
 def changed(step: Any, image: np.ndarray, **fields: np.ndarray) -> dict[Any, Any]:

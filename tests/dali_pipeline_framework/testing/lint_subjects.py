@@ -11,6 +11,7 @@ from collections.abc import Collection
 
 import numpy as np
 from nvidia.dali.types import DALIDataType
+from support.providers import Panic
 
 from accvlab.dali_pipeline_framework import (
     DataProvider,
@@ -22,7 +23,6 @@ from accvlab.dali_pipeline_framework import (
     SequentialSampler,
     limits,
 )
-from support.providers import Panic
 
 
 class Images(DataProvider):

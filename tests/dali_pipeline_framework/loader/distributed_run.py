@@ -1,4 +1,4 @@
-"""What each rank does in `test_distributed.py`. `torchrun` starts it, or `support.rank_processes`::
+"""What each rank does in `test_distributed.py`. `torchrun` starts it, or `rank_processes`::
 
 torchrun --nproc-per-node=2 distributed_run.py FOLDER PART
 """
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
+from support.loaders import LENGTHS, by_sampler, make_loader
+from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework.inputs import ShuffledShardedInputCallable
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler, StreamingSequenceSampler
-from support.loaders import LENGTHS, by_sampler, make_loader
-from support.providers import IndexProvider
 
 # Per order: what makes the input for the batch size of a rank, and the total batch size.
 DISTRIBUTED: dict[str, Any] = {

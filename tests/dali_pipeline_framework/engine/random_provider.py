@@ -9,9 +9,9 @@ import time
 import numpy as np
 import torch
 from nvidia.dali import types
+from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
-from support.providers import IndexProvider
 
 
 class RandomProvider(IndexProvider):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import av
 import numpy as np
-
 from support.videos import draw_number
 
 _COLUMNS, _ROWS = 6, 4  # macroblocks of a frame: 96 x 64 pixels
