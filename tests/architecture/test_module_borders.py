@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from support.import_rules import source_texts
+from import_rules import source_texts
 from support.private_names import (  # noqa: F401 (a fixture)
     defined_names,
     parsed,
