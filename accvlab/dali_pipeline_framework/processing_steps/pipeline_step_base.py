@@ -105,14 +105,14 @@ class ArrayApplication:
             is_about_pixels = "DeferredImage" in str(error) or "not a numpy array" in str(error)
             if self.defers_pixels and is_about_pixels and not isinstance(error, StepOutputError):
                 raise StepOutputError(
-                    f"{step!r} reads the pixels of an image that the graph makes, though it declares by "
+                    f"{type(step).__name__} reads the pixels of an image that the graph makes, though it declares by "
                     f"`declare_pixel_changes` that it does not. Return None there, or run it with "
                     f"`.with_run('graph')`. ({type(error).__name__}: {error})"
                 ) from error
             if isinstance(error, StepOutputError) or not _is_about_read_only(error):
                 raise
             raise StepOutputError(
-                f"{step!r} changes an array that it was given in place; others may share it. Change a copy "
+                f"{type(step).__name__} changes an array that it was given in place; others may share it. Change a copy "
                 f"(`array.copy()`), and set the field to it. ({type(error).__name__}: {error})"
             ) from error
         return self._checked(step, result, declared, originals)
@@ -156,7 +156,7 @@ class ArrayApplication:
         if problems:
             advice = step._advice_on_types(declared.after, wrong)
             lines = "\n".join(f"  - {text}" for text in described_together(problems))
-            raise StepOutputError(f"{step!r} did not produce what it declared:\n{lines}\n{advice}")
+            raise StepOutputError(f"{type(step).__name__} did not produce what it declared:\n{lines}\n{advice}")
         return filled(SampleDataGroup.from_format(declared.after), values)
 
 
@@ -187,7 +187,7 @@ def require_format(step: PipelineStepBase, result: SampleDataGroup, declared: Gr
     """
     if result.format is not declared and not result.format.matches(declared):
         raise StepOutputError(
-            f"{step!r} did not produce the format that it declared:\n"
+            f"{type(step).__name__} did not produce the format that it declared:\n"
             f"{describe_difference(declared, result.format)}\n"
             f"Make `{method}` and `_check_and_adjust_data_format_input_to_output` agree."
         )
