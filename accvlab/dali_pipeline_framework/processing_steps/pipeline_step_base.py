@@ -105,15 +105,15 @@ class ArrayApplication:
             is_about_pixels = "DeferredImage" in str(error) or "not a numpy array" in str(error)
             if self.defers_pixels and is_about_pixels and not isinstance(error, StepOutputError):
                 raise StepOutputError(
-                    f"{type(step).__name__} reads the pixels of an image that the graph makes, though it declares by "
-                    f"`declare_pixel_changes` that it does not. Return None there, or run it with "
+                    f"{type(step).__name__} reads the pixels of an image that the graph makes, though it declares "
+                    f"by `declare_pixel_changes` that it does not. Return None there, or run it with "
                     f"`.with_run('graph')`. ({type(error).__name__}: {error})"
                 ) from error
             if isinstance(error, StepOutputError) or not _is_about_read_only(error):
                 raise
             raise StepOutputError(
-                f"{type(step).__name__} changes an array that it was given in place; others may share it. Change a copy "
-                f"(`array.copy()`), and set the field to it. ({type(error).__name__}: {error})"
+                f"{type(step).__name__} changes an array that it was given in place; others may share it. Change "
+                f"a copy (`array.copy()`), and set the field to it. ({type(error).__name__}: {error})"
             ) from error
         return self._checked(step, result, declared, originals)
 

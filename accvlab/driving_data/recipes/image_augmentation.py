@@ -358,12 +358,20 @@ class PlannedImageAugmenter(PipelineStepBase):
         resampler = Resampler.resizing(Resampling.PASTED_REGION, self._scaling(plan, hw), hw)
         return attrs.evolve(resampler, is_antialiased=True).of_encoded(hw)
 
+    def _parameters(self, plan: Any, hw: Any) -> list[Any]:
+        """The parameters of the change of an image, in the order in which they are declared."""
+        parameters = self._resampler(plan, hw).parameters
+        if self._rotates:
+            center = constant(np.array(self._output_hw[::-1], np.float32) / np.float32(2), plan)
+            parameters.append(functions.transforms.rotation(angle=-plan[5], center=center))
+        return parameters
+
     def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges | None:
         """Declare the parameters of the change of each image."""
         if not self.has_graph_form:
             return None
-        angle = {"angle_deg": _DT.FLOAT} if self._rotates else {}
-        parameters = {**Resampler.parameter_types(Resampling.PASTED_REGION, is_encoded=True), **angle}
+        rotation = {"rotation": _DT.FLOAT} if self._rotates else {}
+        parameters = {**Resampler.parameter_types(Resampling.PASTED_REGION, is_encoded=True), **rotation}
         return dict.fromkeys(data_empty.find_all_occurrences(self._image_name), parameters)
 
     def change_pixels(
@@ -371,17 +379,16 @@ class PlannedImageAugmenter(PipelineStepBase):
     ) -> DataNode:
         """See `PipelineStepBase.change_pixels`."""
         numbers = dict(parameters)
-        angle_deg = numbers.pop("angle_deg", None)
+        rotation = numbers.pop("rotation", None)
         resampler = Resampler.of_parameters(
             Resampling.PASTED_REGION, self._output_hw, numbers, is_antialiased=True
         )
         changed: DataNode = resampler(resampler.decoded(image, "mixed" if pipeline_has_gpu() else "cpu"))
-        if angle_deg is None:
+        if rotation is None:
             return changed
-        height, width = self._output_hw
         rotated: DataNode = fn.warp_affine(
             changed,
-            matrix=fn.transforms.rotation(angle=angle_deg, center=[width / 2, height / 2]),
+            matrix=rotation,
             interp_type=types.DALIInterpType.INTERP_NN,
             fill_value=0,
             inverse_map=False,
@@ -399,9 +406,7 @@ class PlannedImageAugmenter(PipelineStepBase):
 
     def _changed_array(self, encoded: Any, plan: Float32) -> Any:
         if isinstance(encoded, DeferredImage):
-            angle_deg = [-plan[5]] if self._rotates else []
-            parameters = [*self._resampler(plan, encoded.hw_of_file).parameters, *angle_deg]
-            return encoded.changed(*parameters, shape=(*self._output_hw, 3))
+            return encoded.changed(*self._parameters(plan, encoded.hw_of_file), shape=(*self._output_hw, 3))
         changed = self._changed(image_arrays.ImageFile.opened(encoded), plan)
         return rotated(changed, float(plan[5])) if self._rotates and plan[5] else changed
 
@@ -433,8 +438,7 @@ class PlannedImageAugmenter(PipelineStepBase):
         self._declare(data)
         for (path, encoded, plan), leaf in zip(images, leaves, strict=True):
             hw = fn.cast(sizes_of_encoded([encoded]), dtype=_DT.FLOAT)
-            numbers = [*self._resampler(plan, hw).parameters, -plan[5]]
-            parameters = dict(zip(changes[path], numbers, strict=False))  # the angle only where it is declared
+            parameters = dict(zip(changes[path], self._parameters(plan, hw), strict=True))
             data.set_item_in_path(path, self.change_pixels(encoded, leaf, parameters, path[-1]))
         return data
 

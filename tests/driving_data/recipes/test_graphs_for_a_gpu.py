@@ -23,11 +23,11 @@ from accvlab.driving_data.recipes.bevformer import ScaledImagePreparer
 
 # Operators on the CPU that compute, and operators on the GPU; for training and for evaluation.
 COUNTS = {
-    "streampetr": ((6, 5), (5, 4)),
-    "sparsedrive": ((6, 17), (5, 4)),
-    "sparse4d": ((6, 17), (5, 4)),
+    "streampetr": ((5, 5), (5, 4)),
+    "sparsedrive": ((5, 17), (5, 4)),
+    "sparse4d": ((5, 17), (5, 4)),
     "bevformer": ((5, 15), (5, 3)),
-    "bevfusion": ((6, 5), (5, 4)),
+    "bevfusion": ((5, 5), (5, 4)),
     "detection_2d": ((10, 7), (5, 4)),
 }
 
