@@ -138,7 +138,7 @@ class ConcatDataProvider(DataProvider):
             raise
 
     def describe_sample(self, sample_index: int) -> str:
-        """Say where a sample comes from, as its provider does."""
+        """Describe the origin of a sample, as its provider does."""
         position, index = self.locate(sample_index)
         return self.providers[position].describe_sample(index)
 

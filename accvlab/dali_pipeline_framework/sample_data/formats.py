@@ -84,7 +84,7 @@ class ImageContent:
     origins: tuple[str, str, str] = attrs.field(default=("", "", ""), kw_only=True, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        """Refuse what no image can have."""
+        """Check the values."""
         if not isinstance(self.is_encoded, bool | None):
             raise setting_error("is_encoded", "True, False or None", self.is_encoded)
         letters = self.layout
@@ -115,7 +115,7 @@ class ImageContent:
         return self if any(self.origins) else self.left_by(step, UNKNOWN_CONTENT)
 
     def describe(self) -> str:
-        """Say what is known in a few words; empty for nothing."""
+        """Describe the known properties in a few words; empty without any."""
         states = {True: "encoded", False: "decoded", None: ""}
         parts = (states[self.is_encoded], self.layout or "", describe_range(self.value_range))
         return ", ".join(part for part in parts if part)
@@ -211,7 +211,7 @@ class LeafFormat(Immutable):
 
     @property
     def skeleton(self) -> object:
-        """What `matches` compares."""
+        """The value that `matches` compares."""
         return self.code
 
     def matches(self, other: object) -> bool:
@@ -432,7 +432,7 @@ class GroupFormat(Immutable):
 
     @cached_property
     def skeleton(self) -> object:
-        """What `matches` compares: names, order and types of the whole tree as plain tuples."""
+        """The value that `matches` compares: names, order and types of the whole tree as plain tuples."""
         return self.names, tuple([child.skeleton for child in self.children])
 
     def matches(self, other: object) -> bool:

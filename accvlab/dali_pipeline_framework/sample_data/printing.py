@@ -126,7 +126,7 @@ class Leaf:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What fields that are described together have in common."""
+        """The key of a field; fields with equal keys are described together."""
         return self.form, self.counts, *map(len, self.shapes[:1])
 
     @staticmethod
@@ -209,7 +209,7 @@ def _rows(value: Any, leaf: Callable[[Any, FieldPath], Leaf], path: FieldPath) -
 
 
 def _form_of_child(child: tuple[Any, Any, list[Row]]) -> object:
-    """What children that follow each other must have in common, to be described together."""
+    """Get the key of a child; adjacent children with equal keys are described together."""
     name, value, rows = child
     if not isinstance(name, int) and _children_of(value) is None:
         return name  # data fields with names of their own are distinguished

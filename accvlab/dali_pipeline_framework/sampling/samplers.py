@@ -103,7 +103,7 @@ class SequenceSampler(RandomAccessSampler):
         )
 
     def reset(self) -> None:
-        """Refuse, by a `NotSupportedError`: an endless sampler has no next epoch."""
+        """Raise a `NotSupportedError`, since an endless sampler has no next epoch."""
         raise NotSupportedError("SequencesSampler is not epoch-based, so there is no epoch to start.")
 
     @property
@@ -162,7 +162,7 @@ class _Slots:
         self._begin()
 
     def _begin(self) -> None:
-        """Put all slots before their first sample."""
+        """Set all slots to their first batch."""
         self._orders = {0: self._first_order}
         self._cycles, self._starts = np.zeros((2, self._num_slots), np.int64)
         self._stops = self._first_order.ends[-1]
@@ -307,13 +307,13 @@ class StreamingSequenceSampler(PlannedSampler):
 class ClipSampler(PlannedSampler):
     """Each clip of `Clips` once per epoch (or drawn by weight).
 
-    ``deliver`` says what a slot gets:
+    ``deliver`` chooses the samples of a slot:
 
     - ``"frames"``: a clip is played frame by frame, in as many batches as it has frames;
     - ``"clips"``: a clip is one sample, for a `ClipDataProvider`, which loads the frames of the clip that
       starts at the sample's index. With ``step < sequence_length`` the clips overlap: a queue.
 
-    ``arrange`` says which clips follow each other:
+    ``arrange`` chooses which clips follow each other:
 
     - ``"shuffled"``: any; each epoch in an order of its own (``shuffle=False``: in the order of the data set);
     - ``"streamed"``: a slot plays the clips of a sequence in their order, then those of another sequence; the

@@ -141,7 +141,7 @@ class NativeInput(InputBase):
 
     @abstractmethod
     def begin(self, name: str, pipeline: Any) -> NativeRun:
-        """Follow the operator of that name in a pipeline that was built."""
+        """Start to count the batches of the operator of that name in a pipeline that was built."""
 
 
 class NativeRun(ABC):
@@ -160,7 +160,7 @@ class NativeRun(ABC):
 
     @abstractmethod
     def begin_batch(self) -> None:
-        """Note that another batch is going to be made.
+        """Count another batch, which is about to be made.
 
         Raises:
             StopIteration: The epoch has no more.
@@ -175,11 +175,11 @@ class NativeRun(ABC):
         return
 
     def begin_epoch(self) -> None:
-        """Note that the next epoch begins; a stream has none."""
+        """Begin the next epoch; a stream has none."""
         return
 
     def continue_at(self, epoch: int, num_begun: int) -> None:
-        """Note that a checkpoint was restored, of an epoch of which so many batches were received."""
+        """Continue after a checkpoint of an epoch of which ``num_begun`` batches were received."""
         return
 
     def num_valid(self, batch: int) -> int | None:
@@ -333,7 +333,7 @@ class InputParts:
 
     @staticmethod
     def of(data_input: Source) -> InputParts:
-        """Take an input apart."""
+        """Split an input into its parts."""
         if isinstance(data_input, JoinedInput):
             return InputParts(data_input, [InputPart((name,), each) for name, each in data_input.inputs.items()])
         return InputParts(data_input, [InputPart((), data_input)])

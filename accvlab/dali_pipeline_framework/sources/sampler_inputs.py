@@ -97,7 +97,7 @@ class SamplerInputCallable(PlannedInput):
         return num_batches is None or batch < num_batches
 
     def _batches_left(self, epoch: int) -> int:
-        """How many batches of the maximum are left when an epoch begins."""
+        """Number of batches of the maximum that are left when an epoch begins."""
         limit = self._max_batches or 0
         if not self._sampler.is_epoch_based:
             return limit if epoch == 0 else 0

@@ -163,8 +163,8 @@ def test_an_exception_of_a_provider_passes_unchanged() -> None:
         ),
         (
             [IndexProvider(3), IndexProvider],
-            "`providers[1]` must be of the class DataProvider, got <class 'support.providers.IndexProvider'>. Create an "
-            "object of the class.",
+            "`providers[1]` must be of the class DataProvider, got <class 'support.providers.IndexProvider'>. "
+            "Create an object of the class.",
         ),
         ("ab", "`providers[0]` must be of the class DataProvider, got 'a'."),
         (

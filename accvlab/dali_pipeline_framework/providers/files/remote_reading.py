@@ -311,7 +311,7 @@ _CLIENTS = ("aiohttp", "botocore", "aiobotocore", "gcsfs", "google", "azure", "r
 
 @attrs.frozen(kw_only=True)
 class RemoteReading:
-    """How remote files are read: the entry ``"reading"`` of ``storage_options``.
+    """Settings for reading remote files: the entry ``"reading"`` of ``storage_options``.
 
     Attributes:
         attempts: Attempts to read a file, where the failure may be temporary. Files that do not exist or are not

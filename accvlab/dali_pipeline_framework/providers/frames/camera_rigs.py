@@ -327,7 +327,7 @@ def _tolerance_s(value: float | None) -> float | None:
 
 @attrs.frozen(kw_only=True)
 class CameraRig(ABC):
-    """How the frames of several cameras belong together; for the attributes see `Videos` and `FrameFolders`."""
+    """Settings for matching the frames of several cameras; for the attributes see `Videos` and `FrameFolders`."""
 
     cameras: Mapping[str, Any] | None
     reference_camera: str | None = None

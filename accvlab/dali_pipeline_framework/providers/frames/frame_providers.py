@@ -43,7 +43,7 @@ class FrameProviderBase(RigProviderBase):
 
     @property
     def num_unused_frames(self) -> Mapping[tuple[str, str], int]:
-        """With ``align="time"``, number of unmatched frames, by recording and camera."""
+        """Number of unmatched frames with ``align="time"``, by recording and camera."""
         return MappingProxyType(self._index.unused)
 
 

@@ -366,7 +366,7 @@ class PlayedClips(NamedTuple):
 
 
 class Clips:
-    """Which frames the clips of a data set have, as arithmetic: nothing is loaded.
+    """The frames of the clips of a data set, as arithmetic: nothing is loaded.
 
     The frames of all sequences lie one after the other: sequence ``s`` has the sample indices
     ``[sum(lengths[:s]), sum(lengths[:s + 1]))``. A clip has ``sequence_length`` frames of one sequence, with

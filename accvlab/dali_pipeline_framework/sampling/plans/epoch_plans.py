@@ -227,7 +227,7 @@ class StreamPlan(EpochPlan):
             segments.units, segments.first_offsets + offsets, segments.visits, self.epoch_key
         )
         ends = offsets == segments.lengths - 1
-        return samples.in_slots(offsets == 0, ends, segments.visits, beyond, self.last_batch)
+        return samples.to_batch(offsets == 0, ends, segments.visits, beyond, self.last_batch)
 
     def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
         """Assign what is left to other slots; adjacent pieces of a segment are joined again."""
@@ -341,7 +341,7 @@ class FlatPlan(EpochPlan):
             positions[beyond] = self.order.num_positions - 1
         units, visits = self.order.units(positions)
         samples = self.unit_table.samples(units, np.full(self.num_slots, offset), visits, self.epoch_key)
-        return samples.in_slots(offset == 0, offset == self._length - 1, visits, beyond, self.last_batch)
+        return samples.to_batch(offset == 0, offset == self._length - 1, visits, beyond, self.last_batch)
 
     def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
         """Plan the rest for other batches.

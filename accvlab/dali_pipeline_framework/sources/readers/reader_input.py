@@ -198,7 +198,7 @@ class ReaderInput(NativeInput, ABC):
         return ""
 
     def begin(self, name: str, pipeline: Any) -> ReaderRun:
-        """Follow the reader in a pipeline that was built. See `NativeInput.begin`."""
+        """Start to count the batches of the reader. See `NativeInput.begin`."""
         meta = pipeline.reader_meta(name)
         shard = meta["shard_id"], meta["number_of_shards"], bool(meta["stick_to_shard"])
         return ReaderRun(ReaderEpochs(meta["epoch_size"], *shard, pipeline.max_batch_size, self._last_batch))
@@ -274,15 +274,12 @@ class ReaderInput(NativeInput, ABC):
         return f"{type(self).__name__}({given})"
 
 
+@attrs.define(eq=False, slots=False)
 class ReaderRun(NativeRun):
     """Counts the batches that a reader makes."""
 
     epochs: ReaderEpochs
-
-    def __init__(self, epochs: ReaderEpochs) -> None:
-        """Begin with the first batch."""
-        self.epochs = epochs
-        self._num_begun = 0
+    _num_begun: int = attrs.field(default=0, init=False)
 
     def continue_at(self, epoch: int, num_begun: int) -> None:
         """See `NativeRun.continue_at`."""
