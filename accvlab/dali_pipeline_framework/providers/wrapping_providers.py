@@ -111,7 +111,7 @@ class ConcatDataProvider(DataProvider):
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        """Blueprint of the first provider, with what all of them declare of images."""
+        """Blueprint of the first provider, with the properties of images that all of them declare."""
         blueprint, *others = map(blueprint_of, self.providers)
         own, contents = _contents(blueprint.format), [_contents(other.format) for other in others]
         common = {

@@ -129,7 +129,7 @@ class FoldedFormat:
 
 @attrs.define
 class _Fold:
-    """Folds a format; collects its fields and arrays meanwhile.
+    """Folds a format, and collects its fields and arrays.
 
     Attributes:
         most: As for `FoldedFormat.of`.

@@ -70,7 +70,7 @@ class ImageContent:
             comparisons.
 
     Raises:
-        SettingError: A value is none of these, or a file is said to have a layout or a range.
+        SettingError: A value is not valid, or a file is declared to have a layout or a range.
 
     Example:
         >>> ImageContent(is_encoded=False, layout="HWC", value_range=(0, 255)).describe()
@@ -111,7 +111,7 @@ class ImageContent:
         return attrs.evolve(self, origins=(origins[0], origins[1], origins[2]))
 
     def with_origin(self, step: str) -> ImageContent:
-        """Get the same with the step as the origin of what is known, unless it has origins already."""
+        """Get the same with the step as the origin of known properties, unless it has origins already."""
         return self if any(self.origins) else self.left_by(step, UNKNOWN_CONTENT)
 
     def describe(self) -> str:
@@ -548,7 +548,7 @@ def field_not_found(name: Name, group: GroupFormat, group_path: FieldPath, advic
 
 
 def nothing_below_leaf(leaf_path: FieldPath) -> FieldKindError:
-    """Make the error for a path that goes on below the data field at ``leaf_path``."""
+    """Make the error for a path that continues below the data field at ``leaf_path``."""
     return FieldKindError(
         f"{format_path(leaf_path)}: is a data field, so there is nothing below it; the path may lead through "
         "data group fields only"

@@ -51,7 +51,7 @@ def _add_tree(lines: list[str], group: SampleDataGroup, with_details: bool, inde
 
 
 def short_text(group: SampleDataGroup) -> str:
-    """Return names, types, and what is set: in one line, or where that is long, in at most 40."""
+    """Write names, types and values: in one line, or where that is long, in at most 40."""
     if group.format.num_leaves * len("a: INT8, ") <= _LONGEST_LINE:
         line = _one_line(group)
         if len(line) <= _LONGEST_LINE:
@@ -182,7 +182,7 @@ def describe_batch(batch: Any) -> str:
 
 
 def _lines(rows: Sequence[Row], most: int) -> Iterator[str]:
-    """Return a line for each row, and at most so many in all."""
+    """Write a line for each row, at most ``most`` in all."""
     listed = rows if len(rows) <= most else rows[: most - 1]
     paths = ["".join(parts).lstrip(".") for parts, _ in listed]
     width = min(max(map(len, paths), default=0), _WIDEST_PATH)
@@ -265,7 +265,7 @@ def _leaf_of(value: Any, path: FieldPath = ()) -> Leaf:
 
 
 def _ranges(value: Any) -> tuple[tuple[float, float], ...]:
-    """Smallest and largest number; nothing where there is none, or no order."""
+    """Get the smallest and the largest number; nothing without numbers, or without an order."""
     try:
         if np.dtype(str(value.dtype).removeprefix("torch.")).kind not in "iuf":
             return ()

@@ -281,7 +281,7 @@ class SampleDataGroup:
         return group
 
     def get_copy(self) -> SampleDataGroup:
-        """Return a copy with groups of its own, but the same value objects in the data fields."""
+        """Return a copy with new groups, but the same value objects in the data fields."""
         values = self._values.copy()
         for position in self._format.group_positions:
             values[position] = values[position].get_copy()
@@ -736,7 +736,7 @@ class SampleDataGroup:
     def set_data_from_dali_generic_iterator_output(
         self, data: Sequence[Mapping[str, FieldValue]], index: int
     ) -> None:
-        """Store what a DALI framework iterator returned for one of its pipelines.
+        """Store the output of a DALI framework iterator for one of its pipelines.
 
         Args:
             data: One dict per pipeline, with the names of `field_names_flat` as keys. Further keys are ignored.
@@ -766,7 +766,7 @@ class SampleDataGroup:
             FieldNotFoundError: If there is no such child.
             NameTypeError: If the name is neither ``str`` nor ``int``.
             FieldValueError: If the value does not fit the data field.
-            FieldKindError: If the child is a group and the value is none.
+            FieldKindError: If the child is a group and the value is not.
             GroupFormatMismatchError: If the child is a group of another format than the value.
         """
         position = self._format.index.get(name) if type(name) is str else None

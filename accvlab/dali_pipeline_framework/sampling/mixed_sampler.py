@@ -200,7 +200,7 @@ class MixedSampler(PlannedSampler):
     """Takes what other samplers deliver, in turn and at given rates.
 
     The components must be of the same kind: samples, clips of the same length, or streams; and clips must be
-    delivered in the same way, frame by frame or each as one sample. What is counted is what they deal to the
+    delivered in the same way, frame by frame or each as one sample. The rates count what they deal to the
     slots: samples, clips, or for streams whole sequences (not their frames). After any number of them, each
     component's count is within one of that number times its rate (`MixtureSchedule`).
 

@@ -244,7 +244,7 @@ class JoinedInput(InputBase):
         if len(others) == len(self._inputs):
             raise SettingError("At least one input must be a native reader; others need no JoinedInput.")
         self._main = others[0] if others else None
-        _ = self.used_sample_data_structure  # complains about names
+        _ = self.used_sample_data_structure  # raises for names that are not valid
 
     def __repr__(self) -> str:
         """Return the inputs by name."""
@@ -364,7 +364,7 @@ class InputParts:
         return None
 
     def with_main(self, source: Source) -> Source:
-        """Get the input with another callable or iterable in the place of its own."""
+        """Get the input with another callable or iterable in place of its own."""
         return source if self.main is None else self.with_sources({self.main: source}).whole
 
     def with_sources(self, sources: Mapping[InputPart, Source]) -> InputParts:

@@ -51,7 +51,7 @@ class FileVersion:
         file_system: fsspec's file system that has it.
         path: Its path there.
         size: Number of bytes; None where the store does not say.
-        archive: Of a member of an archive, the version of that; None where there is none.
+        archive: Version of the archive of which it is a member; None where it is not one.
     """
 
     def __init__(self, file_system: FileSystem, path: str, *, is_fresh: bool = False) -> None:

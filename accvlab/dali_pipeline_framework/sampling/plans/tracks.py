@@ -178,7 +178,7 @@ class UnitTable(ABC):
     Attributes:
         num_units: Number of units.
         uniform_length: Number of samples of each unit, or None where it differs.
-        grain: A unit may be cut into segments at multiples of so many samples.
+        grain: Number of samples at whose multiples a unit may be cut into segments.
         num_sequences: Number of sequences of the data set, 0 where they are not known.
         num_clips: Number of clips, 0 where there are none.
         num_frames_per_sample: Number of frames of each sample where it is a clip, else None.
@@ -203,7 +203,7 @@ class UnitTable(ABC):
             units: The units.
             offsets: ``(n,)``, position of the sample in its unit, from 0.
             visits: ``(n,)``, at least 0: distinguishes deliveries of a unit in an epoch, with a jitter each.
-            epoch_key: Key of what is random within a unit and differs between epochs.
+            epoch_key: Key of random values within a unit, which differ between epochs.
         """
 
 
@@ -271,7 +271,7 @@ class _UnitsOfClips(UnitTable):
         self, numbers: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int
     ) -> SampleArrays:
         clips = self._clips
-        # Each visit of a clip has a jitter of its own. Visit 0, in orders without repetition, has the epoch's key.
+        # Each visit of a clip has its own jitter. Visit 0, in orders without repetition, has the epoch's key.
         jitter_keys = None
         if clips.jitter:
             jitter_keys = np.where(visits == 0, np.uint64(epoch_key), random_bits(epoch_key, visits))

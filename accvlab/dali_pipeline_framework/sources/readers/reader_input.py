@@ -42,7 +42,7 @@ _short.maxstring = _short.maxother = 200
 _short_repr = _short.repr
 
 _OWN = {"name": "the pipeline names its readers itself", "device": "the pipeline's `device_id` chooses it"}
-_READ_S3 = ("readers.file", "readers.numpy")  # as far as their `file_root` goes
+_READ_S3 = ("readers.file", "readers.numpy")  # for their `file_root`
 _NOT_ORDER = ("shard_id", "num_shards", "bytes_per_sample_hint", "tensor_init_bytes", "prefetch_queue_depth")
 
 
@@ -96,7 +96,7 @@ class ReaderInput(NativeInput, ABC):
         self._check_arguments(operator)
         if all(field.name is None for field in self.fields):
             raise SettingError(f"At least one output of fn.{self.operator_name} needs a name, all are None.")
-        _ = self.used_sample_data_structure  # complains about names that occur twice
+        _ = self.used_sample_data_structure  # raises for names that occur twice
         self._last_batch: LastBatch = "pad" if arguments.get("pad_last_batch") else "wrap"
         shard = check_shard(arguments.get("shard_id", 0), arguments.get("num_shards", 1))
         self._shard_id, self._num_shards = shard
