@@ -261,11 +261,6 @@ class JoinedInput(InputBase):
         """The callable or iterable, or None."""
         return None if self._main is None else self._inputs[self._main]
 
-    @property
-    def readers(self) -> dict[Name, NativeInput]:
-        """The native readers by name."""
-        return {name: each for name, each in self._inputs.items() if isinstance(each, NativeInput)}
-
     def with_inputs(self, changed: Mapping[Name, Source]) -> JoinedInput:
         """Get a copy with other inputs under some of the names."""
         joined = copy.copy(self)
