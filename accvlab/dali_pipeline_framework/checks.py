@@ -243,7 +243,7 @@ def _is_same(value: object, known: object) -> bool:
         return str.__eq__(known, value)
     try:
         return isinstance(value, type(known)) and bool(value == known)
-    except Exception:  # of an object that compares in a way of its own, such as an array
+    except Exception:  # of an object with its own comparison, such as an array
         return False
 
 

@@ -5,8 +5,8 @@
     python -m accvlab.dali_pipeline_framework lint module:function        whether each sample can be loaded
 
 ``function`` takes no arguments and returns a `DataProvider`, a `PipelineDefinition` or a `DataLoader`; it may also
-be such an object itself. Modules are looked for in the current folder, too. The exit status is 0, 1 where
-something is wrong with what was found, and 2 where the command cannot be understood.
+be such an object itself. Modules in the current folder are found, too. The exit status is 0; 1 where problems were
+found; and 2 where the command is not valid.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from .errors import FrameworkError, SettingError
 from .ledgers import certify
 
 Say: TypeAlias = Callable[[str], None]
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_command(options: argparse.Namespace) -> int:
-    """Run what ``options.run`` is; it gets the options and what prints a text, and returns the exit status."""
+    """Run ``options.run`` with the options and a function that prints a text; returns the exit status."""
     try:
         return int(options.run(options, _say))
     except (FrameworkError, AssertionError) as error:
@@ -51,14 +52,14 @@ def _say(text: str) -> None:
     print(text, flush=True)  # noqa: T201
 
 
-def add_command(commands: Any, name: str, help_text: str) -> argparse.ArgumentParser:
+def add_command(commands: Commands, name: str, help_text: str) -> argparse.ArgumentParser:
     """Add a command on a ``module:function``."""
     added: argparse.ArgumentParser = commands.add_parser(name, help=help_text, description=help_text)
     added.add_argument("subject", metavar="module:function", help="returns a provider, a definition, or a loader")
     return added
 
 
-def _add_ledger_command(commands: Any) -> None:
+def _add_ledger_command(commands: Commands) -> None:
     about = (
         "Certify from the ledgers of all ranks and restarts of a training that each sample was delivered exactly "
         "once in each epoch, or list what is missing or was delivered more often."
@@ -76,7 +77,7 @@ def _certify(options: argparse.Namespace, say: Say) -> int:
     return 0 if certificate.is_exact else 1
 
 
-def add_lint_command(commands: Any) -> None:
+def add_lint_command(commands: Commands) -> None:
     """Add the command ``lint``."""
     linting = add_command(commands, "lint", "Load each sample of a data set, and decode its images.")
     linting.add_argument("--output", type=Path, help="file to which a line is added for each sample that fails")
@@ -95,11 +96,11 @@ def _lint(options: argparse.Namespace, say: Say) -> int:
 
 
 def found(subject: str) -> Any:
-    """Get what a text ``module:function`` names: what the function returns, or the object.
+    """Get the object of a text ``module:function``: the result of the function, or the object of this name.
 
     Raises:
-        SettingError: It is not of that form, the module cannot be imported, it has no such function, or what it
-            returns is something else.
+        SettingError: It is not of that form, the module cannot be imported, it has no such function, or the result
+            is of another class.
     """
     from .loader.data_loader import DataLoader  # it imports DALI
     from .pipeline.pipeline import PipelineDefinition

@@ -50,7 +50,7 @@ class FrameworkError(Exception):
     """Base class of all errors that this package raises on purpose."""
 
     def __init__(self, *args: object) -> None:
-        """Take a message, which is kept without passwords and signatures of URLs."""
+        """Set the message, without passwords and signatures of URLs."""
         super().__init__(*args)
         self.args = tuple(without_secrets(value) if isinstance(value, str) else value for value in args)
 

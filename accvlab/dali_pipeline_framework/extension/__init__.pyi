@@ -1,8 +1,6 @@
 from ..draws.keyed_draws import derive_key as derive_key
 from ..draws.keyed_draws import digest as digest
 from ..draws.keyed_draws import random_bits as random_bits
-from ..draws.random_draws import PlannedDraw as PlannedDraw
-from ..draws.random_draws import is_shared as is_shared
 from ..limits.file_limits import UNPACKED_BYTES as UNPACKED_BYTES
 from ..limits.file_limits import open_table as open_table
 from ..limits.file_limits import parse_json as parse_json
@@ -13,7 +11,6 @@ from ..operators.array_packages import needed_package as needed_package
 from ..operators.deferred_images import DeferredImage as DeferredImage
 from ..operators.element_selection import exact_constant_like as exact_constant_like
 from ..operators.element_selection import leaf_at as leaf_at
-from ..operators.element_selection import reinterpret as reinterpret
 from ..operators.functions import constant as constant
 from ..operators.image_arrays import image_size as image_size
 from ..operators.image_pixels import pipeline_has_gpu as pipeline_has_gpu
@@ -29,7 +26,6 @@ from ..operators.point_limits import moved as moved
 from ..processing_steps.field_steps import PixelStep as PixelStep
 from ..processing_steps.image.image_normalizers import fractions_problem as fractions_problem
 from ..processing_steps.image.image_normalizers import per_channel as per_channel
-from ..processing_steps.image_use import PIXELS as PIXELS
 from ..processing_steps.image_use import as_pixels as as_pixels
 from ..processing_steps.image_use import no_images as no_images
 from ..processing_steps.named_fields import FieldSearch as FieldSearch
@@ -42,7 +38,6 @@ from ..processing_steps.named_fields import required_names as required_names
 from ..processing_steps.pipeline_step_base import PixelChanges as PixelChanges
 from ..processing_steps.pipeline_step_base import naming_field as naming_field
 from ..processing_steps.pipeline_step_base import no_pixels as no_pixels
-from ..providers.files.columns import making as making
 from ..providers.files.storage import StoragePath as StoragePath
 from ..providers.files.storage import checked_path as checked_path
 from ..providers.files.storage import is_url as is_url
@@ -62,7 +57,6 @@ from ..sampling.arithmetic.weights import torch_permutation as torch_permutation
 from ..sampling.plans.tracks import Int64Array as Int64Array
 from ..sampling.random_access_sampler import Description as Description
 from ..testing.rule_check import in_samples as in_samples
-from ..url_secrets import without_secrets as without_secrets
 from ..video.files.video_file import located as located
 from ..video.frame_reader import FrameReaderPool as FrameReaderPool
 from ..video.frame_reader import KeptFrames as KeptFrames

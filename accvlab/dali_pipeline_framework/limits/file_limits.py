@@ -16,6 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeGuard
 
+import attrs
+
 from ..checks import shown, whole_number
 from ..errors import SettingError
 
@@ -24,12 +26,17 @@ class FileTooLargeError(OSError):
     """A file exceeds a limit."""
 
 
+@attrs.define(eq=False)
 class Limit:
-    """A number that can be set, for this process and the workers that it starts afterwards."""
+    """A number that can be set, for this process and the workers that it starts afterwards.
 
-    def __init__(self, most: int, setter: str) -> None:
-        """Set the default; ``setter`` is the name of the function of `limits`, for messages."""
-        self.most, self._setter = most, setter
+    Attributes:
+        most: The limit.
+        setter: Name of the function of `limits` that sets it, for messages.
+    """
+
+    most: int
+    setter: str
 
     def get(self) -> int:
         """Get the limit."""
@@ -47,7 +54,7 @@ class Limit:
         """Describe a count above the limit, in words like ``"it has {} bytes"``; empty where it is not above."""
         if count <= self.most:
             return ""
-        advice = f"Where it is meant, raise the limit: `limits.{self._setter}`"
+        advice = f"Where it is meant, raise the limit: `limits.{self.setter}`"
         return f"{what.format(count)}, more than the limit of {self.most}. {advice}"
 
     def require(self, count: int, what: str) -> None:

@@ -105,7 +105,7 @@ def _by_pillow(content: memoryview, name: str) -> tuple[int, int] | None:
         return None
     try:
         Image.init()
-        # Not by `Image.open`: it has a limit of its own, and warns before that.
+        # Not by `Image.open`, which has its own limit, and warns below it.
         with Image.OPEN[name][0](io.BytesIO(content), "") as image:
             return image.height, image.width
     except Exception:  # Pillow raises all kinds on broken files

@@ -60,7 +60,7 @@ class DataProvider(ABC):
         return self.get_number_of_samples()
 
     def __getitems__(self, sample_indices: Sequence[int]) -> list[object]:
-        """Refuse to load for a loader of PyTorch, which calls this method before it requests single items.
+        """Raise an error for a loader of PyTorch, which calls this method before it requests single items.
 
         Accelerate's ``skip_first_batches``, which the Trainer of Hugging Face calls to resume a training, makes
         such a loader from the data set of a loader of this package, without its steps.
@@ -103,7 +103,7 @@ class DataProvider(ABC):
         return read.blueprint.get_empty_like_self()
 
     def describe_sample(self, sample_index: int) -> str:
-        """Say where a sample comes from, e.g. its files, for messages about it; may be empty."""
+        """Describe the origin of a sample, e.g. its files, for messages about it; may be empty."""
         return ""
 
     def contract_findings(self, samples: Mapping[int, SampleDataGroup], seed: int) -> Iterable[Finding]:

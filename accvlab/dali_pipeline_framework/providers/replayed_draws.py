@@ -45,7 +45,7 @@ class ReplayedDrawsProvider(DataProvider):
         *,
         name: Name = "draws",
     ) -> None:
-        """Put samples and records together.
+        """Combine samples and records.
 
         Args:
             provider: The provider.
@@ -131,7 +131,7 @@ class ReplayedDrawsProvider(DataProvider):
         return sample
 
     def describe_sample(self, sample_index: int) -> str:
-        """Say where the sample of a record comes from."""
+        """Describe the origin of the sample of a record."""
         index = self._index_of(sample_index)
         described = self._provider.describe_sample(index)
         return f"sample {index} of the data set{': ' if described else ''}{described}"

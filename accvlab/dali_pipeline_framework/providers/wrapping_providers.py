@@ -111,7 +111,7 @@ class ConcatDataProvider(DataProvider):
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        """Blueprint of the first provider, with what all of them declare of images."""
+        """Blueprint of the first provider, with the properties of images that all of them declare."""
         blueprint, *others = map(blueprint_of, self.providers)
         own, contents = _contents(blueprint.format), [_contents(other.format) for other in others]
         common = {
@@ -138,7 +138,7 @@ class ConcatDataProvider(DataProvider):
             raise
 
     def describe_sample(self, sample_index: int) -> str:
-        """Say where a sample comes from, as its provider does."""
+        """Describe the origin of a sample, as its provider does."""
         position, index = self.locate(sample_index)
         return self.providers[position].describe_sample(index)
 

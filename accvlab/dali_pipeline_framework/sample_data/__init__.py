@@ -8,6 +8,7 @@ The modules, from the bottom up::
     conversion      values of all kinds to arrays of a field's type, labels to numbers, text to bytes
     formats         the format of a sample as an immutable value; images in fields; messages on differences
     folded_formats  formats in which one element of an array represents all
+    field_values    comparison of values, and nested dicts of them
     printing        samples as text
     graph_mode          protection from DALI's conditionals
     sample_data_group   the class that users see: a format and the values that fill it

@@ -35,7 +35,7 @@ class Level:
 
     @property
     def count(self) -> int:
-        """How many elements there are, over all the arrays."""
+        """Number of elements, over all the arrays."""
         return math.prod(self.lengths)
 
     def path_of(self, path: FieldPath, element: int) -> FieldPath:
@@ -105,7 +105,7 @@ class FoldedFormat:
 
     @staticmethod
     def of_folded(folded: GroupFormat, lengths: Mapping[FieldPath, int]) -> FoldedFormat | None:
-        """Take a format for one in which the arrays at the given paths are folded, as far as they exist.
+        """Make a folded format of one in which the arrays at the given paths are folded, as far as they exist.
 
         Returns:
             None where there is something else than one element at such a path.
@@ -129,7 +129,7 @@ class FoldedFormat:
 
 @attrs.define
 class _Fold:
-    """Folds a format; collects its fields and arrays meanwhile.
+    """Folds a format, and collects its fields and arrays.
 
     Attributes:
         most: As for `FoldedFormat.of`.

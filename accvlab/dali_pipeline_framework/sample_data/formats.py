@@ -70,7 +70,7 @@ class ImageContent:
             comparisons.
 
     Raises:
-        SettingError: A value is none of these, or a file is said to have a layout or a range.
+        SettingError: A value is not valid, or a file is declared to have a layout or a range.
 
     Example:
         >>> ImageContent(is_encoded=False, layout="HWC", value_range=(0, 255)).describe()
@@ -84,7 +84,7 @@ class ImageContent:
     origins: tuple[str, str, str] = attrs.field(default=("", "", ""), kw_only=True, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        """Refuse what no image can have."""
+        """Check the values."""
         if not isinstance(self.is_encoded, bool | None):
             raise setting_error("is_encoded", "True, False or None", self.is_encoded)
         letters = self.layout
@@ -111,11 +111,11 @@ class ImageContent:
         return attrs.evolve(self, origins=(origins[0], origins[1], origins[2]))
 
     def with_origin(self, step: str) -> ImageContent:
-        """Get the same with the step as the origin of what is known, unless it has origins already."""
+        """Get the same with the step as the origin of known properties, unless it has origins already."""
         return self if any(self.origins) else self.left_by(step, UNKNOWN_CONTENT)
 
     def describe(self) -> str:
-        """Say what is known in a few words; empty for nothing."""
+        """Describe the known properties in a few words; empty without any."""
         states = {True: "encoded", False: "decoded", None: ""}
         parts = (states[self.is_encoded], self.layout or "", describe_range(self.value_range))
         return ", ".join(part for part in parts if part)
@@ -207,7 +207,7 @@ class LeafFormat(Immutable):
 
     @property
     def skeleton(self) -> object:
-        """What `matches` compares."""
+        """The value that `matches` compares."""
         return self.code
 
     def matches(self, other: object) -> bool:
@@ -428,7 +428,7 @@ class GroupFormat(Immutable):
 
     @cached_property
     def skeleton(self) -> object:
-        """What `matches` compares: names, order and types of the whole tree as plain tuples."""
+        """The value that `matches` compares: names, order and types of the whole tree as plain tuples."""
         return self.names, tuple([child.skeleton for child in self.children])
 
     def matches(self, other: object) -> bool:
@@ -544,7 +544,7 @@ def field_not_found(name: Name, group: GroupFormat, group_path: FieldPath, advic
 
 
 def nothing_below_leaf(leaf_path: FieldPath) -> FieldKindError:
-    """Make the error for a path that goes on below the data field at ``leaf_path``."""
+    """Make the error for a path that continues below the data field at ``leaf_path``."""
     return FieldKindError(
         f"{format_path(leaf_path)}: is a data field, so there is nothing below it; the path may lead through "
         "data group fields only"

@@ -51,7 +51,7 @@ def _add_tree(lines: list[str], group: SampleDataGroup, with_details: bool, inde
 
 
 def short_text(group: SampleDataGroup) -> str:
-    """Return names, types, and what is set: in one line, or where that is long, in at most 40."""
+    """Write names, types and values: in one line, or where that is long, in at most 40."""
     if group.format.num_leaves * len("a: INT8, ") <= _LONGEST_LINE:
         line = _one_line(group)
         if len(line) <= _LONGEST_LINE:
@@ -126,7 +126,7 @@ class Leaf:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What fields that are described together have in common."""
+        """The key of a field; fields with equal keys are described together."""
         return self.form, self.counts, *map(len, self.shapes[:1])
 
     @staticmethod
@@ -182,7 +182,7 @@ def describe_batch(batch: Any) -> str:
 
 
 def _lines(rows: Sequence[Row], most: int) -> Iterator[str]:
-    """Return a line for each row, and at most so many in all."""
+    """Write a line for each row, at most ``most`` in all."""
     listed = rows if len(rows) <= most else rows[: most - 1]
     paths = ["".join(parts).lstrip(".") for parts, _ in listed]
     width = min(max(map(len, paths), default=0), _WIDEST_PATH)
@@ -209,7 +209,7 @@ def _rows(value: Any, leaf: Callable[[Any, FieldPath], Leaf], path: FieldPath) -
 
 
 def _form_of_child(child: tuple[Any, Any, list[Row]]) -> object:
-    """What children that follow each other must have in common, to be described together."""
+    """Get the key of a child; adjacent children with equal keys are described together."""
     name, value, rows = child
     if not isinstance(name, int) and _children_of(value) is None:
         return name  # data fields with names of their own are distinguished
@@ -265,7 +265,7 @@ def _leaf_of(value: Any, path: FieldPath = ()) -> Leaf:
 
 
 def _ranges(value: Any) -> tuple[tuple[float, float], ...]:
-    """Smallest and largest number; nothing where there is none, or no order."""
+    """Get the smallest and the largest number; nothing without numbers, or without an order."""
     try:
         if np.dtype(str(value.dtype).removeprefix("torch.")).kind not in "iuf":
             return ()

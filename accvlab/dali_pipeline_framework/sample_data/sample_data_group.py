@@ -17,14 +17,13 @@ from .conversion import (
     FieldValue,
     LabelNumbers,
     ValueMapping,
-    as_numpy,
     converted,
-    decoded,
     encoded,
     field_error,
-    is_instance_of_loaded,
     mapped,
 )
+from .field_values import nested_dictionary as nested_dictionary
+from .field_values import read_text, same_value
 from .formats import (
     UNKNOWN_CONTENT,
     ChildFormat,
@@ -73,7 +72,7 @@ _EMPTY = GroupFormat()
 
 
 class _Switches(NamedTuple):
-    """What a group does to values that are set, see `SampleDataGroup.set_apply_mapping` and so on."""
+    """Treatment of values that are set, see `SampleDataGroup.set_apply_mapping` and so on."""
 
     apply_mapping: bool = True
     do_convert: bool = True
@@ -282,7 +281,7 @@ class SampleDataGroup:
         return group
 
     def get_copy(self) -> SampleDataGroup:
-        """Return a copy with groups of its own, but the same value objects in the data fields."""
+        """Return a copy with new groups, but the same value objects in the data fields."""
         values = self._values.copy()
         for position in self._format.group_positions:
             values[position] = values[position].get_copy()
@@ -737,7 +736,7 @@ class SampleDataGroup:
     def set_data_from_dali_generic_iterator_output(
         self, data: Sequence[Mapping[str, FieldValue]], index: int
     ) -> None:
-        """Store what a DALI framework iterator returned for one of its pipelines.
+        """Store the output of a DALI framework iterator for one of its pipelines.
 
         Args:
             data: One dict per pipeline, with the names of `field_names_flat` as keys. Further keys are ignored.
@@ -767,7 +766,7 @@ class SampleDataGroup:
             FieldNotFoundError: If there is no such child.
             NameTypeError: If the name is neither ``str`` nor ``int``.
             FieldValueError: If the value does not fit the data field.
-            FieldKindError: If the child is a group and the value is none.
+            FieldKindError: If the child is a group and the value is not.
             GroupFormatMismatchError: If the child is a group of another format than the value.
         """
         position = self._format.index.get(name) if type(name) is str else None
@@ -974,66 +973,3 @@ def not_empty(path: FieldPath) -> FieldPath:
     if not path:
         raise SettingError("the path must have at least one name: the group itself is not one of its fields")
     return path
-
-
-def same_value(first: FieldValue, second: FieldValue) -> bool:
-    """Whether two field values are equal; never raises.
-
-    Arrays are equal if library, type, shape and all elements are; NaN equals NaN. Nodes of a graph are equal
-    if they are the same object (their own ``==`` adds an operator to the graph).
-    """
-    if first is second:
-        return True
-    if isinstance(first, DataNode) or isinstance(second, DataNode):
-        return False
-    try:
-        if _is_array(first) or _is_array(second):
-            if type(first) is not type(second):
-                return False
-            arrays = np.asarray(as_numpy(first)), np.asarray(as_numpy(second))
-            # NumPy compares other kinds (text, objects) only without the NaN rule.
-            has_nan = arrays[0].dtype.kind in "fcmM"
-            return arrays[0].dtype == arrays[1].dtype and np.array_equal(*arrays, equal_nan=has_nan)
-        if isinstance(first, list | tuple):
-            return (
-                type(first) is type(second) and len(first) == len(second) and all(map(same_value, first, second))
-            )
-        return bool(first == second)
-    except Exception:  # a foreign object whose == fails or is ambiguous
-        return False
-
-
-def _is_array(value: FieldValue) -> bool:
-    return (
-        isinstance(value, np.ndarray)
-        or is_instance_of_loaded(value, "torch", "Tensor")
-        or is_instance_of_loaded(value, "cupy", "ndarray")
-        or is_instance_of_loaded(value, "jax", "Array")
-    )
-
-
-def nested_dictionary(
-    sample_format: GroupFormat, values: Iterable[FieldValue], prefix: FieldPath = ()
-) -> dict[Name, FieldValue]:
-    """Arrange values in flat order as nested plain dicts, like `SampleDataGroup.to_dictionary`.
-
-    Args:
-        sample_format: Names and types.
-        values: As many values as the format has data fields.
-        prefix: Path of the group, for messages.
-    """
-    values = iter(values)
-    result: dict[Name, FieldValue] = {}
-    for name, child in zip(sample_format.names, sample_format.children, strict=True):
-        if isinstance(child, GroupFormat):
-            result[name] = nested_dictionary(child, values, (*prefix, name))
-        elif child.is_string:
-            result[name] = read_text(next(values), (*prefix, name))
-        else:
-            result[name] = next(values)
-    return result
-
-
-def read_text(value: FieldValue, path: FieldPath) -> FieldValue:
-    """Return the value of a STRING field as text; None and nodes of a graph as they are."""
-    return value if value is None or isinstance(value, DataNode) else decoded(value, path)

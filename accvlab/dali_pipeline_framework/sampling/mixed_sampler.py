@@ -200,7 +200,7 @@ class MixedSampler(PlannedSampler):
     """Takes what other samplers deliver, in turn and at given rates.
 
     The components must be of the same kind: samples, clips of the same length, or streams; and clips must be
-    delivered in the same way, frame by frame or each as one sample. What is counted is what they deal to the
+    delivered in the same way, frame by frame or each as one sample. The rates count what they deal to the
     slots: samples, clips, or for streams whole sequences (not their frames). After any number of them, each
     component's count is within one of that number times its rate (`MixtureSchedule`).
 
@@ -251,13 +251,7 @@ class MixedSampler(PlannedSampler):
         self._schedule = MixtureSchedule(rates)
         _check_count("rates", self._schedule.num_components, self._samplers)
         self._has_offsets = offsets is not None
-        self._offsets = [0] * len(self._samplers)
-        if offsets is not None:
-            given = elements(offsets)
-            if given is None:
-                raise setting_error("offsets", "a sequence of whole numbers, or None", offsets)
-            self._offsets = [whole_number(each, "offsets", at_least=0, at_most=MOST_SAMPLES) for each in given]
-            _check_count("offsets", len(self._offsets), self._samplers)
+        self._offsets = [0] * len(self._samplers) if offsets is None else _checked_offsets(offsets, self._samplers)
         num_samples = max(
             offset + sampler.num_samples for offset, sampler in zip(self._offsets, self._samplers, strict=True)
         )
@@ -381,6 +375,15 @@ class _Mixed:
         if order is None:
             order = self._epochs[component, epoch] = self._orders[component].of_epoch(epoch)
         return order
+
+
+def _checked_offsets(offsets: Sequence[int] | Int64Array, samplers: Sequence[PlannedSampler]) -> list[int]:
+    given = elements(offsets)
+    if given is None:
+        raise setting_error("offsets", "a sequence of whole numbers, or None", offsets)
+    checked = [whole_number(each, "offsets", at_least=0, at_most=MOST_SAMPLES) for each in given]
+    _check_count("offsets", len(checked), samplers)
+    return checked
 
 
 def _check_count(argument: str, count: int, samplers: Sequence[PlannedSampler]) -> None:

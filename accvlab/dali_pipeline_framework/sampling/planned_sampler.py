@@ -120,7 +120,7 @@ class EpochPlanSampler(RandomAccessSampler):
         """Plan an epoch from its beginning."""
 
     def _report(self, plan: EpochPlan) -> None:
-        """Log what the user should know of a plan."""
+        """Log warnings about a plan."""
 
     def __getstate__(self) -> dict[str, object]:
         # Plans can be large, so each process makes its own; only the main process logs.

@@ -55,7 +55,7 @@ class BatchChecker:
         self.start_epoch()
 
     def start_epoch(self) -> None:
-        """Note that the next batch is the first of an epoch."""
+        """Start an epoch with the next batch."""
         self._first: list[int] | None = None
         self._has_ended = False
 

@@ -103,7 +103,7 @@ class SequenceSampler(RandomAccessSampler):
         )
 
     def reset(self) -> None:
-        """Refuse, by a `NotSupportedError`: an endless sampler has no next epoch."""
+        """Raise a `NotSupportedError`, since an endless sampler has no next epoch."""
         raise NotSupportedError("SequencesSampler is not epoch-based, so there is no epoch to start.")
 
     @property
@@ -162,7 +162,7 @@ class _Slots:
         self._begin()
 
     def _begin(self) -> None:
-        """Put all slots before their first sample."""
+        """Set all slots to their first batch."""
         self._orders = {0: self._first_order}
         self._cycles, self._starts = np.zeros((2, self._num_slots), np.int64)
         self._stops = self._first_order.ends[-1]
@@ -209,7 +209,7 @@ class _Slots:
                 del self._orders[cycle]
 
     def _look_up(self, batch: int) -> None:
-        """Find the sequences of the slots that do not play in this batch what they played before."""
+        """Find the sequences of the slots that play another one than before."""
         for slot in np.flatnonzero((batch < self._first) | (self._stop_batches <= batch)).tolist():
             order = self._orders[0 if self._rng is None else int(self._cycles[slot])]
             start = int(self._starts[slot])
@@ -228,7 +228,7 @@ class StreamingSequenceSampler(PlannedSampler):
     ``num_batches(epoch)`` batches; slots that have played their sequences earlier are padded (with their last
     frame, marked), up to the end of the epoch. With ``last_batch="drop"`` nothing is padded.
 
-    Two ways to share out the sequences, and what they cost:
+    Two ways to distribute the sequences, and their cost:
 
     - whole sequences (the default): no sequence is cut, and none is in two slots. The sequences are dealt by
       length, so the slots' loads differ by at most the longest sequence; that difference is padding. With few
@@ -276,10 +276,10 @@ class StreamingSequenceSampler(PlannedSampler):
             cut_sequences: Whether sequences may be cut to make the slots equally long.
             weights: ``(S,)``, one per sequence, to draw the sequences of an epoch by weight. None: each once.
             num_per_epoch: With weights, number of sequences drawn per epoch; None for ``S``.
-            last_batch: What happens when the first slot has played its sequences: ``"pad"`` and ``"partial"`` go
+            last_batch: Policy from when the first slot has played its sequences: ``"pad"`` and ``"partial"`` go
                 on until the last slot has, with marked padding or with smaller batches; ``"drop"`` ends the
-                epoch and drops what the other slots have left: the ends of the sequences that they are in, and
-                the sequences after those; ``"wrap"`` has slots start over with what they played.
+                epoch and drops the rest of the other slots: the ends of the sequences that they are in, and
+                the sequences after those; ``"wrap"`` has slots start over with the sequences that they played.
 
         Raises:
             SettingError: An argument is out of its range.
@@ -307,15 +307,15 @@ class StreamingSequenceSampler(PlannedSampler):
 class ClipSampler(PlannedSampler):
     """Each clip of `Clips` once per epoch (or drawn by weight).
 
-    ``deliver`` says what a slot gets:
+    ``deliver`` chooses the samples of a slot:
 
     - ``"frames"``: a clip is played frame by frame, in as many batches as it has frames;
     - ``"clips"``: a clip is one sample, for a `ClipDataProvider`, which loads the frames of the clip that
       starts at the sample's index. With ``step < sequence_length`` the clips overlap: a queue.
 
-    ``arrange`` says which clips follow each other:
+    ``arrange`` chooses which clips follow each other:
 
-    - ``"shuffled"``: any; each epoch in an order of its own (``shuffle=False``: in the order of the data set);
+    - ``"shuffled"``: any; each epoch in another order (``shuffle=False``: in the order of the data set);
     - ``"streamed"``: a slot plays the clips of a sequence in their order, then those of another sequence; the
       sequences are dealt to the slots as by `StreamingSequenceSampler`.
 
@@ -430,7 +430,7 @@ class RangePlan(EpochPlan):
             the order of the data set.
         total_batch_size: Samples per batch, all shards together; a multiple of ``num_shards``.
         num_shards: Number of shards.
-        last_batch: With ``"drop"`` all shards get ranges of the same length, and what is left over at the end
+        last_batch: With ``"drop"`` all shards get ranges of the same length, and the rest at the end
             of the order is dropped; otherwise the lengths differ by at most 1.
     """
 
@@ -529,7 +529,7 @@ def _described(num_samples: int, seed: int, shuffle: bool) -> Description:
 
 
 class ShuffledSampler(PlannedSampler):
-    """Each sample once per epoch, in an order that is shuffled anew in each epoch.
+    """Each sample once per epoch, in an order that differs in each epoch.
 
     The order is computed sample by sample (`KeyedPermutation`): it needs no memory, whatever the size of the
     data set. Batch ``b`` of an epoch has the positions ``[b * B, (b + 1) * B)`` of its order.

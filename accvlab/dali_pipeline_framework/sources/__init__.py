@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What feeds a pipeline: callables, iterables, samplers' inputs, native readers, streams."""
+"""Inputs of a pipeline: callables, iterables, samplers' inputs, native readers, streams."""
 
 from ..public_names import public_names
 

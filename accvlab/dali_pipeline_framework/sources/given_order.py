@@ -43,7 +43,7 @@ class EpochIndices:
     """
 
     def __init__(self, given: GivenOrder, num_samples: int) -> None:
-        """Take an order of a data set of ``num_samples`` samples."""
+        """Set the order of a data set of ``num_samples`` samples."""
         self._given: Any = given
         self._num_samples = num_samples
         self.is_function = not isinstance(given, Iterable)
@@ -210,7 +210,7 @@ class GivenOrderSampler(EpochPlanSampler):
     """
 
     def __init__(self, given: GivenOrder, num_samples: int) -> None:
-        """Take a function or a sampler.
+        """Set the function or the sampler.
 
         Raises:
             SettingError: It is neither, can be iterated once only, or its order is not one of indices.

@@ -76,7 +76,7 @@ class InputAdapter:
         return index
 
     def describe_sample(self, sample_index: int) -> str:
-        """Say where a sample comes from; empty where it is not known."""
+        """Describe the origin of a sample; empty where it is not known."""
         return str(self._answer("describe_sample", "", sample_index))
 
     def describe(self) -> dict[str, object]:

@@ -21,7 +21,7 @@ Source: TypeAlias = Any
 class InputBase(ABC):
     """Base class of `CallableBase` and `IterableBase`.
 
-    The attributes are what an input may know; a subclass sets them, or overrides them with a property.
+    The attributes are optional knowledge of an input; a subclass sets them, or overrides them with a property.
 
     Attributes:
         num_batches_per_epoch: Number of batches that one epoch delivers, or None where it is not known.

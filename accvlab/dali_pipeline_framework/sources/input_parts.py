@@ -141,7 +141,7 @@ class NativeInput(InputBase):
 
     @abstractmethod
     def begin(self, name: str, pipeline: Any) -> NativeRun:
-        """Follow the operator of that name in a pipeline that was built."""
+        """Start to count the batches of the operator of that name in a pipeline that was built."""
 
 
 class NativeRun(ABC):
@@ -160,7 +160,7 @@ class NativeRun(ABC):
 
     @abstractmethod
     def begin_batch(self) -> None:
-        """Note that another batch is going to be made.
+        """Count another batch, which is about to be made.
 
         Raises:
             StopIteration: The epoch has no more.
@@ -175,11 +175,11 @@ class NativeRun(ABC):
         return
 
     def begin_epoch(self) -> None:
-        """Note that the next epoch begins; a stream has none."""
+        """Begin the next epoch; a stream has none."""
         return
 
     def continue_at(self, epoch: int, num_begun: int) -> None:
-        """Note that a checkpoint was restored, of an epoch of which so many batches were received."""
+        """Continue after a checkpoint of an epoch of which ``num_begun`` batches were received."""
         return
 
     def num_valid(self, batch: int) -> int | None:
@@ -244,7 +244,7 @@ class JoinedInput(InputBase):
         if len(others) == len(self._inputs):
             raise SettingError("At least one input must be a native reader; others need no JoinedInput.")
         self._main = others[0] if others else None
-        _ = self.used_sample_data_structure  # complains about names
+        _ = self.used_sample_data_structure  # raises for names that are not valid
 
     def __repr__(self) -> str:
         """Return the inputs by name."""
@@ -260,11 +260,6 @@ class JoinedInput(InputBase):
     def main(self) -> Source:
         """The callable or iterable, or None."""
         return None if self._main is None else self._inputs[self._main]
-
-    @property
-    def readers(self) -> dict[Name, NativeInput]:
-        """The native readers by name."""
-        return {name: each for name, each in self._inputs.items() if isinstance(each, NativeInput)}
 
     def with_inputs(self, changed: Mapping[Name, Source]) -> JoinedInput:
         """Get a copy with other inputs under some of the names."""
@@ -333,7 +328,7 @@ class InputParts:
 
     @staticmethod
     def of(data_input: Source) -> InputParts:
-        """Take an input apart."""
+        """Split an input into its parts."""
         if isinstance(data_input, JoinedInput):
             return InputParts(data_input, [InputPart((name,), each) for name, each in data_input.inputs.items()])
         return InputParts(data_input, [InputPart((), data_input)])
@@ -364,7 +359,7 @@ class InputParts:
         return None
 
     def with_main(self, source: Source) -> Source:
-        """Get the input with another callable or iterable in the place of its own."""
+        """Get the input with another callable or iterable in place of its own."""
         return source if self.main is None else self.with_sources({self.main: source}).whole
 
     def with_sources(self, sources: Mapping[InputPart, Source]) -> InputParts:

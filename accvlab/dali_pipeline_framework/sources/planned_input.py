@@ -122,7 +122,7 @@ class PlannedInput(CallableBase, ABC):
         self._context_name = context_name
         self._forget()
         if context_name is not None:
-            _ = self.used_sample_data_structure  # complains about the name
+            _ = self.used_sample_data_structure  # raises for a name that is taken
         self._check_batch_size()
 
     def _check_batch_size(self) -> None:
@@ -132,7 +132,7 @@ class PlannedInput(CallableBase, ABC):
         if total % self._num_shards:
             raise uneven_batches(type(self._sampler).__name__, total, self._num_shards)
         if not self._sampler.must_be_played:
-            self._sampler.num_batches(0)  # complains where an epoch would be empty
+            self._sampler.num_batches(0)  # raises for an empty epoch
 
     def _forget(self) -> None:
         """Reset cached values, in a new object or one with other settings."""
@@ -206,7 +206,7 @@ class PlannedInput(CallableBase, ABC):
         )
         changed._context_name = _given_once("context_name", self._context_name, context_name)
         if context_name is not None:
-            _ = changed.used_sample_data_structure  # complains about the name
+            _ = changed.used_sample_data_structure  # raises for a name that is taken
         changed._check_batch_size()
         return changed
 
@@ -330,7 +330,7 @@ class PlannedInput(CallableBase, ABC):
         """Get the places of the samples of this shard in a batch."""
         try:
             planned = self._sampler.plan_batch(epoch, batch)
-        except StopIteration as error:  # passed on, it would end the epoch without a word
+        except StopIteration as error:  # passed on, it would end the epoch silently
             raise SettingError(
                 f"{type(self._sampler).__name__}.plan_batch raised StopIteration for batch {batch} of epoch "
                 f"{epoch}, which has more batches by num_batches({epoch}). Only num_batches may end an epoch."

@@ -97,7 +97,7 @@ class SamplerInputCallable(PlannedInput):
         return num_batches is None or batch < num_batches
 
     def _batches_left(self, epoch: int) -> int:
-        """How many batches of the maximum are left when an epoch begins."""
+        """Number of batches of the maximum that are left when an epoch begins."""
         limit = self._max_batches or 0
         if not self._sampler.is_epoch_based:
             return limit if epoch == 0 else 0
@@ -153,7 +153,7 @@ class SamplerInputIterable(IterableBase):
         self._is_used = False
 
     def __repr__(self) -> str:
-        """Return what it reads, and in which order."""
+        """Name the data set and the sampler."""
         return f"{type(self).__name__}({summary(self._loader.provider)}, {summary(self._sampler)})"
 
     @property
@@ -271,7 +271,7 @@ class ShuffledShardedInputCallable(PlannedInput):
             batch_size: Samples per batch on this shard; the pipeline must have the same batch size.
             shard_id: Which shard this is, from 0 (usually the rank).
             num_shards: How many shards there are (usually the world size).
-            shuffle: Whether each epoch has a random order of its own.
+            shuffle: Whether each epoch has another random order.
             seed: Seed of the orders, at least 0. All shards must use the same seed.
             last_batch: Handling of a last batch that is not full.
             context_name: Name of a group that is added to each sample and holds its place (see
@@ -303,7 +303,7 @@ class ShuffledShardedInputCallable(PlannedInput):
             batch_size: Samples per batch of the pipeline, on this shard.
 
         Returns:
-            The copy, and what the difference means for the user.
+            The copy, and a text on the consequences for the user.
 
         Raises:
             SettingError: With this batch size an epoch has no batches; or the last batch is not dropped, but

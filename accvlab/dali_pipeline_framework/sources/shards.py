@@ -124,7 +124,7 @@ def detect_shard(source: ShardSource | object = "auto", *, data_parallel: Sequen
     ``dp_replicate``, ``dp_shard``, ``ddp``, ``fsdp``, ``hsdp``, ``zero``, ``replica``, ``replicate``, ``shard``,
     ``data``, ``data_parallel``, ``batch``; not so are ``tp``, ``pp``, ``cp``, ``sp``, ``ep``, ``mp``, ``tensor``,
     ``pipe``, ``pipeline``, ``stage``, ``model``, ``context``, ``seq``, ``sequence``, ``expert``, and these with
-    ``_parallel``. Of a mesh of JAX, a process gets what its devices need together.
+    ``_parallel``. Of a mesh of JAX, a process gets the parts of all its devices.
 
     .. code-block:: text
 

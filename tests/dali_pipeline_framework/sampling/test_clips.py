@@ -474,8 +474,8 @@ class TestRefusals:
                 {"timestamps": range(10), "step_interval": 1, "tolerance": 1},
                 "`stride_interval`, which is not given",
             ),
-            ({"timestamps": range(10), "stride_interval": 1, "stride": 2}, "in place of `stride`.*and stride=2"),
-            ({"timestamps": range(10), "step_interval": 1, "step": 2}, "in place of `step`.*and step=2"),
+            ({"timestamps": range(10), "stride_interval": 1, "stride": 2}, "replaces `stride`.*and stride=2"),
+            ({"timestamps": range(10), "step_interval": 1, "step": 2}, "replaces `step`.*and step=2"),
             ({"timestamps": range(10), "stride_interval": 0}, "`stride_interval` must be a number above 0"),
             (
                 {"timestamps": range(10), "step_interval": float("nan")},

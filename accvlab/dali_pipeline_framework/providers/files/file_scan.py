@@ -47,7 +47,7 @@ class FileTable:
         labels   |     0           1              |  (N,) int32, or None
 
     So a name costs its bytes and eight more, and a table is a few arrays instead of many Python objects. Names
-    are bytes as the file system has them (``os.fsencode``), so there is none that a table cannot hold.
+    are bytes as the file system has them (``os.fsencode``), so a table can hold all of them.
 
     Attributes:
         labels: ``(N,)`` int32, read-only; None in a table without labels.
@@ -306,7 +306,7 @@ def read_list_file(storage: Storage, list_name: str) -> FileTable:
     it ends the line).
 
     Args:
-        storage: Where the list is; names are not looked up.
+        storage: Folder of the list; the named files are not accessed.
         list_name: Name of the list.
 
     Returns:

@@ -182,7 +182,7 @@ def _ranges(version: FileVersion, reading: RemoteReading) -> ArchiveMember | Ran
 
 
 class RangeReader:
-    """Reads parts of one version of a remote file; one that is changed meanwhile is an error."""
+    """Reads parts of one version of a remote file; a change of the file is an error."""
 
     def __init__(self, version: FileVersion, reading: RemoteReading) -> None:
         """Read nothing yet."""

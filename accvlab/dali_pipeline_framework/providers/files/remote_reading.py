@@ -51,7 +51,7 @@ class FileVersion:
         file_system: fsspec's file system that has it.
         path: Its path there.
         size: Number of bytes; None where the store does not say.
-        archive: Of a member of an archive, the version of that; None where there is none.
+        archive: Version of the archive of which it is a member; None where it is not one.
     """
 
     def __init__(self, file_system: FileSystem, path: str, *, is_fresh: bool = False) -> None:
@@ -311,7 +311,7 @@ _CLIENTS = ("aiohttp", "botocore", "aiobotocore", "gcsfs", "google", "azure", "r
 
 @attrs.frozen(kw_only=True)
 class RemoteReading:
-    """How remote files are read: the entry ``"reading"`` of ``storage_options``.
+    """Settings for reading remote files: the entry ``"reading"`` of ``storage_options``.
 
     Attributes:
         attempts: Attempts to read a file, where the failure may be temporary. Files that do not exist or are not

@@ -50,7 +50,7 @@ class Storage:
     where the root is local, or a URL.
 
     Objects are small, immutable, and can be pickled. A remote file system is opened on first use, in each
-    process anew: connections do not survive a fork.
+    process separately: connections do not survive a fork.
 
     Attributes:
         root: The folder: a local path or a URL.

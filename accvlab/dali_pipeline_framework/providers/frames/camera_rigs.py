@@ -28,7 +28,7 @@ from ..data_provider import BlueprintProvider
 Int64Array = npt.NDArray[np.int64]
 TimeArray = npt.NDArray[np.int64] | npt.NDArray[np.float64] | npt.NDArray[np.object_]
 CameraTimes: TypeAlias = TimeArray | tuple[npt.NDArray[np.int64], Fraction, Fraction]
-"""``(n,)`` times; or ``(n,)`` numbers, the unit that they count, and what is added to the product."""
+"""``(n,)`` times; or ``(n,)`` numbers, their unit, and an offset that is added to the product."""
 _MOST = 2**62  # so that differences do not overflow
 
 TimestampRule: TypeAlias = str | Callable[[str], float]
@@ -222,7 +222,7 @@ class RigTimes:
 
     Attributes:
         rows: For each, the file name of each camera's frame, or None where it has none.
-        labels: For each, what it is called, see `MissingFrame`.
+        labels: For each, its name, see `MissingFrame`.
         num_unused: For each camera, the number of frames that belong to no point in time.
     """
 
@@ -327,7 +327,7 @@ def _tolerance_s(value: float | None) -> float | None:
 
 @attrs.frozen(kw_only=True)
 class CameraRig(ABC):
-    """How the frames of several cameras belong together; for the attributes see `Videos` and `FrameFolders`."""
+    """Settings for matching the frames of several cameras; for the attributes see `Videos` and `FrameFolders`."""
 
     cameras: Mapping[str, Any] | None
     reference_camera: str | None = None

@@ -212,7 +212,7 @@ class RecordingFolders:
         return f"There is no recording in {self.storage.root!r}: frames must lie as {self.expected()!r}. {found}"
 
     def why_there_is_no_frame(self, recordings: Sequence[str]) -> str:
-        """Say why no recording has a frame."""
+        """Explain why no recording has a frame."""
         recording = recordings[0]
         has_recordings_on_top = self.cameras is None or self.layout == "recording/camera"
         within = self._folders(recording) if has_recordings_on_top else []

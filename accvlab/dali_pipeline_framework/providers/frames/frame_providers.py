@@ -43,14 +43,14 @@ class FrameProviderBase(RigProviderBase):
 
     @property
     def num_unused_frames(self) -> Mapping[tuple[str, str], int]:
-        """With ``align="time"``, number of unmatched frames, by recording and camera."""
+        """Number of unmatched frames with ``align="time"``, by recording and camera."""
         return MappingProxyType(self._index.unused)
 
 
 class FrameDataProvider(FrameProviderBase):
     """Sample ``i`` is frame ``i`` of folders of frames, or all cameras of a rig at a point in time.
 
-    Frames of all recordings lie one after the other; `sequence_lengths` is what samplers and `Clips` need. Fields
+    Frames of all recordings are numbered one after the other; samplers and `Clips` need `sequence_lengths`. Fields
     of a sample, those in brackets only if they are given a name::
 
         one camera                        cameras={"front": ..., "rear": ...}
@@ -88,7 +88,7 @@ class FrameDataProvider(FrameProviderBase):
         """Find the frames.
 
         Args:
-            folders: Where the frames lie; a root alone for one camera.
+            folders: The folders of the frames; a root alone for one camera.
             image_name: Name for the bytes of the image file, ``(num_bytes,)``.
             path_name: Name for the full path or URL.
             recording_name: Name for the folder name of the recording.
@@ -212,7 +212,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
         """Find the frames.
 
         Args:
-            folders: Where the frames lie; a root alone for one camera.
+            folders: The folders of the frames; a root alone for one camera.
             sequence_length: Frames per sequence, ``F``.
             step: Frames from the start of a sequence to the start of the next one of the recording.
             stride: Frames from one frame of a sequence to the next.

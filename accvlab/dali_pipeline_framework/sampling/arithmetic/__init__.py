@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What orders are made of: permutations, weights, schedules, lengths, last batches."""
+"""Parts of orders: permutations, weights, lengths, last batches."""

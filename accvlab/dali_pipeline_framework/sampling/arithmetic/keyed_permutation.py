@@ -93,7 +93,7 @@ class PermutationTable:
     """Several permutations that are networks, of which one call can look up items: it costs what one costs."""
 
     def __init__(self, num_permutations: int) -> None:
-        """Make room for so many."""
+        """Reserve the memory."""
         self._parameters = np.empty((2 + 2 * _NUM_ROUNDS, num_permutations), np.uint64)
         self._sizes = np.empty(num_permutations, np.int64)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The order of an epoch as arithmetic.
 
-- A *unit* is what is ordered as a whole: a sample, a sequence, or a clip. It has one or more samples.
+- A *unit* is ordered as a whole: a sample, a sequence, or a clip. It has one or more samples.
 - An *order* says which unit is at which position of an epoch.
 - A *slot* is a position in the global batch. A *plan* assigns units to slots.
 - A *segment* is a part of a unit that a slot delivers in one piece; a cut unit has several.

@@ -366,7 +366,7 @@ class PlayedClips(NamedTuple):
 
 
 class Clips:
-    """Which frames the clips of a data set have, as arithmetic: nothing is loaded.
+    """The frames of the clips of a data set, as arithmetic: nothing is loaded.
 
     The frames of all sequences lie one after the other: sequence ``s`` has the sample indices
     ``[sum(lengths[:s]), sum(lengths[:s + 1]))``. A clip has ``sequence_length`` frames of one sequence, with
@@ -384,7 +384,7 @@ class Clips:
     **The ends of the sequences.** A clip is *complete* if all its frames exist. With ``tail="drop"`` there are
     no others. With ``"repeat"`` and ``"mark"`` there is also each incomplete clip that has *a frame of its
     own*: one that no earlier clip has. So each frame is in a clip that could be (none is lost at the end of a
-    sequence), and no clip shows only what others have shown; with ``stride=1`` that is at most one clip per
+    sequence), and no clip has only frames of others; with ``stride=1`` that is at most one clip per
     sequence. The missing frames repeat the last one that is played; ``"mark"`` also marks them as padding.
 
     **By time.** With ``timestamps`` and ``stride_interval``, frame ``k`` of a clip is the frame nearest to
@@ -442,7 +442,7 @@ class Clips:
             sequence_length: Frames per clip, at least 1.
             stride: Frames from one frame of a clip to the next, at least 1.
             step: Frames from the start of a clip to the start of the next one of the sequence, at least 1.
-            jitter: Each complete clip starts up to that many frames later, by chance, see `first_frames`.
+            jitter: Each complete clip starts up to that many frames later, at random, see `first_frames`.
             backward: Whether clips play against time: the existing frames from the last to the first, then
                 the repeated ones (of the first).
             tail: Policy for clips that are not complete, see above.

@@ -168,11 +168,11 @@ class StreamPlan(EpochPlan):
              slot 0           slot 1          slot 2         D is cut
 
     Attributes:
-        segments: What is to be delivered, in the order of the epoch; then slot by slot.
+        segments: The segments to deliver, in the order of the epoch; then slot by slot.
         unit_table: The samples of the units.
-        epoch_key: Key of what is random in the epoch.
+        epoch_key: Key of the random values of the epoch.
         num_slots: Total batch size.
-        last_batch: What happens in slots that are done before others.
+        last_batch: Policy for slots that are done before others.
         cut: Whether segments may be cut although there are enough of them.
         shuffle_slots: Whether it is random which slot gets which part.
     """
@@ -227,10 +227,10 @@ class StreamPlan(EpochPlan):
             segments.units, segments.first_offsets + offsets, segments.visits, self.epoch_key
         )
         ends = offsets == segments.lengths - 1
-        return samples.in_slots(offsets == 0, ends, segments.visits, beyond, self.last_batch)
+        return samples.to_batch(offsets == 0, ends, segments.visits, beyond, self.last_batch)
 
     def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
-        """Assign what is left to other slots; adjacent pieces of a segment are joined again."""
+        """Assign the rest to other slots; adjacent pieces of a segment are joined again."""
         done = np.clip(num_delivered - self._starts, 0, self.segments.lengths)
         left = np.flatnonzero(done < self.segments.lengths)
         left = left[np.lexsort((self.segments.first_offsets[left] + done[left], self._positions[left]))]
@@ -308,9 +308,9 @@ class FlatPlan(EpochPlan):
     Attributes:
         order: The units of the epoch.
         unit_table: Their samples.
-        epoch_key: Key of what is random in the epoch.
+        epoch_key: Key of the random values of the epoch.
         num_slots: Total batch size.
-        last_batch: What happens where the last group is not full.
+        last_batch: Policy for a last group that is not full.
         first_position: Position of the order at which the plan begins.
     """
 
@@ -341,7 +341,7 @@ class FlatPlan(EpochPlan):
             positions[beyond] = self.order.num_positions - 1
         units, visits = self.order.units(positions)
         samples = self.unit_table.samples(units, np.full(self.num_slots, offset), visits, self.epoch_key)
-        return samples.in_slots(offset == 0, offset == self._length - 1, visits, beyond, self.last_batch)
+        return samples.to_batch(offset == 0, offset == self._length - 1, visits, beyond, self.last_batch)
 
     def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
         """Plan the rest for other batches.

@@ -123,8 +123,8 @@ def _refuse_shape(name: str, got: tuple[int, ...], shape: tuple[int, ...]) -> No
 
 
 @attrs.frozen(eq=False)
-class UnitSamples:
-    """Samples of units at given offsets, each field ``(n,)``.
+class SampleArrays:
+    """Samples of units at given offsets as arrays, each field ``(n,)``.
 
     Attributes:
         indices: int64, sample indices in the data set.
@@ -145,7 +145,7 @@ class UnitSamples:
     is_first: BoolArray
     is_last: BoolArray
 
-    def in_slots(
+    def to_batch(
         self,
         begins: bool | BoolArray,
         ends: bool | BoolArray,
@@ -169,7 +169,7 @@ class UnitSamples:
         return PlannedBatch(self.indices, is_padding, *place, is_first, is_last, visits, beyond)
 
 
-_SAMPLE_FIELDS = [field.name for field in attrs.fields(UnitSamples)]
+_SAMPLE_FIELDS = [field.name for field in attrs.fields(SampleArrays)]
 
 
 class UnitTable(ABC):
@@ -178,7 +178,7 @@ class UnitTable(ABC):
     Attributes:
         num_units: Number of units.
         uniform_length: Number of samples of each unit, or None where it differs.
-        grain: A unit may be cut into segments at multiples of so many samples.
+        grain: Number of samples at whose multiples a unit may be cut into segments.
         num_sequences: Number of sequences of the data set, 0 where they are not known.
         num_clips: Number of clips, 0 where there are none.
         num_frames_per_sample: Number of frames of each sample where it is a clip, else None.
@@ -196,40 +196,38 @@ class UnitTable(ABC):
         """Number of samples of each of ``(n,)`` units."""
 
     @abstractmethod
-    def samples(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> UnitSamples:
+    def samples(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> SampleArrays:
         """Get one sample of each of ``(n,)`` units.
 
         Args:
             units: The units.
             offsets: ``(n,)``, position of the sample in its unit, from 0.
             visits: ``(n,)``, at least 0: distinguishes deliveries of a unit in an epoch, with a jitter each.
-            epoch_key: Key of what is random within a unit and differs between epochs.
+            epoch_key: Key of random values within a unit, which differ between epochs.
         """
 
 
+@attrs.define(eq=False, slots=False)
 class SampleUnits(UnitTable):
     """Each unit is one sample of the data set."""
 
+    num_units: int
     uniform_length = 1
-
-    def __init__(self, num_samples: int) -> None:
-        """Number the samples ``0 .. num_samples - 1``."""
-        self.num_units = num_samples
 
     def lengths(self, units: Int64Array) -> Int64Array:
         """Get ones."""
         return np.ones(len(units), np.int64)
 
-    def samples(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> UnitSamples:
+    def samples(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> SampleArrays:
         """Get the samples that the units are."""
         return _without_clips(units)
 
 
-def _without_clips(indices: Int64Array, *place: Int64Array) -> UnitSamples:
+def _without_clips(indices: Int64Array, *place: Int64Array) -> SampleArrays:
     """Make samples of units in which no clip begins or ends, with sequence, frame and clip as far as known."""
     unknown, none = np.full(len(indices), -1, np.int64), np.zeros(len(indices), np.bool_)
     sequence, frame, clip = (*place, unknown, unknown, unknown)[:3]
-    return UnitSamples(indices, sequence, frame, clip, none, none, none)
+    return SampleArrays(indices, sequence, frame, clip, none, none, none)
 
 
 class SequenceUnits(UnitTable):
@@ -250,7 +248,7 @@ class SequenceUnits(UnitTable):
         """Number of frames."""
         return self._lengths[units]
 
-    def samples(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> UnitSamples:
+    def samples(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> SampleArrays:
         """Get frames of the sequences."""
         return _without_clips(self._first_frames[units] + offsets, units, offsets)
 
@@ -271,9 +269,9 @@ class _UnitsOfClips(UnitTable):
 
     def _samples(
         self, numbers: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int
-    ) -> UnitSamples:
+    ) -> SampleArrays:
         clips = self._clips
-        # Each visit of a clip has a jitter of its own. Visit 0, in orders without repetition, has the epoch's key.
+        # Each visit of a clip has its own jitter. Visit 0, in orders without repetition, has the epoch's key.
         jitter_keys = None
         if clips.jitter:
             jitter_keys = np.where(visits == 0, np.uint64(epoch_key), random_bits(epoch_key, visits))
@@ -288,7 +286,7 @@ class _UnitsOfClips(UnitTable):
         last = clips.sequence_length - 1
         is_last = (offsets == last) | played.is_padding[rows, np.minimum(offsets + 1, last)]
         frames = indices - played.sequence_starts
-        return UnitSamples(indices, played.sequences, frames, numbers, is_padding, offsets == 0, is_last)
+        return SampleArrays(indices, played.sequences, frames, numbers, is_padding, offsets == 0, is_last)
 
 
 class ClipUnits(_UnitsOfClips):
@@ -304,7 +302,7 @@ class ClipUnits(_UnitsOfClips):
         """Number of frames, or 1."""
         return np.full(len(units), self._per_clip, np.int64)
 
-    def samples(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> UnitSamples:
+    def samples(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> SampleArrays:
         """Get frames of the clips."""
         return self._samples(units, offsets, visits, epoch_key)
 
@@ -327,7 +325,7 @@ class ClipSequenceUnits(_UnitsOfClips):
         """Number of samples of all clips of the sequence."""
         return self._counts[self._sequences[units]] * self._per_clip
 
-    def samples(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> UnitSamples:
+    def samples(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> SampleArrays:
         """Get samples of the clips."""
         number, offset = np.divmod(offsets, self._per_clip)
         return self._samples(self._first_clips[self._sequences[units]] + number, offset, visits, epoch_key)
@@ -378,12 +376,12 @@ class JoinedUnits(UnitTable):
             lengths[slots] = self._tables[owner].lengths(own)
         return lengths
 
-    def samples(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> UnitSamples:
+    def samples(self, units: Int64Array, offsets: Int64Array, visits: Int64Array, epoch_key: int) -> SampleArrays:
         """Get samples of the units, as their own tables have them."""
         if self._shifts is not None:
             owners = np.searchsorted(self.first_units, units, side="right") - 1
             return _without_clips(units + self._shifts[owners])
-        joined = UnitSamples(*np.empty((4, len(units)), np.int64), *np.empty((3, len(units)), np.bool_))
+        joined = SampleArrays(*np.empty((4, len(units)), np.int64), *np.empty((3, len(units)), np.bool_))
         for owner, slots, own in self._split(units):
             samples = self._tables[owner].samples(own, offsets[slots], visits[slots], epoch_key)
             for name in _SAMPLE_FIELDS:

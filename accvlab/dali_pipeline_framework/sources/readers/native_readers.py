@@ -94,7 +94,7 @@ class FileReader(ReaderInput):
 
 
 class SequenceReader(ReaderInput):
-    """``fn.readers.sequence``: sequences of frames that lie in folders as images, decoded by the reader.
+    """``fn.readers.sequence``: sequences of frames in folders of images, decoded by the reader.
 
     Field: ``frames``, ``(sequence_length, height, width, 3)`` uint8, layout ``FHWC``.
     """

@@ -42,7 +42,7 @@ _short.maxstring = _short.maxother = 200
 _short_repr = _short.repr
 
 _OWN = {"name": "the pipeline names its readers itself", "device": "the pipeline's `device_id` chooses it"}
-_READ_S3 = ("readers.file", "readers.numpy")  # as far as their `file_root` goes
+_READ_S3 = ("readers.file", "readers.numpy")  # for their `file_root`
 _NOT_ORDER = ("shard_id", "num_shards", "bytes_per_sample_hint", "tensor_init_bytes", "prefetch_queue_depth")
 
 
@@ -96,7 +96,7 @@ class ReaderInput(NativeInput, ABC):
         self._check_arguments(operator)
         if all(field.name is None for field in self.fields):
             raise SettingError(f"At least one output of fn.{self.operator_name} needs a name, all are None.")
-        _ = self.used_sample_data_structure  # complains about names that occur twice
+        _ = self.used_sample_data_structure  # raises for names that occur twice
         self._last_batch: LastBatch = "pad" if arguments.get("pad_last_batch") else "wrap"
         shard = check_shard(arguments.get("shard_id", 0), arguments.get("num_shards", 1))
         self._shard_id, self._num_shards = shard
@@ -198,7 +198,7 @@ class ReaderInput(NativeInput, ABC):
         return ""
 
     def begin(self, name: str, pipeline: Any) -> ReaderRun:
-        """Follow the reader in a pipeline that was built. See `NativeInput.begin`."""
+        """Start to count the batches of the reader. See `NativeInput.begin`."""
         meta = pipeline.reader_meta(name)
         shard = meta["shard_id"], meta["number_of_shards"], bool(meta["stick_to_shard"])
         return ReaderRun(ReaderEpochs(meta["epoch_size"], *shard, pipeline.max_batch_size, self._last_batch))
@@ -274,15 +274,12 @@ class ReaderInput(NativeInput, ABC):
         return f"{type(self).__name__}({given})"
 
 
+@attrs.define(eq=False, slots=False)
 class ReaderRun(NativeRun):
     """Counts the batches that a reader makes."""
 
     epochs: ReaderEpochs
-
-    def __init__(self, epochs: ReaderEpochs) -> None:
-        """Begin with the first batch."""
-        self.epochs = epochs
-        self._num_begun = 0
+    _num_begun: int = attrs.field(default=0, init=False)
 
     def continue_at(self, epoch: int, num_begun: int) -> None:
         """See `NativeRun.continue_at`."""
