@@ -19,7 +19,7 @@ from accvlab.dali_pipeline_framework.loader import LoaderReport
 
 
 def look_at_object(options: argparse.Namespace, say: Callable[[str], None]) -> None:
-    """Run the command that was asked for.
+    """Run the requested command.
 
     Raises:
         FrameworkError: Something is wrong with what the command looks at.

@@ -311,7 +311,7 @@ def _content(column: Any, row: int) -> UInt8 | None:
     if first == end:
         return np.zeros(0, np.uint8)
     if first < 0 or first > end:
-        raise ValueError(f"row {row} of a batch of records begins behind its end")
+        raise ValueError(f"row {row} of a batch of records begins after its end")
     content = np.frombuffer(values, np.uint8, int(end - first), int(first))
     content.flags.writeable = False  # what was decompressed is shared by all rows of the batch
     return content
