@@ -99,7 +99,7 @@ class Calibration:
             try:
                 matrices[name.rstrip(":")] = np.array([float(number) for number in numbers])
             except ValueError:
-                raise FileError(f"{where} must hold numbers, got {shown(' '.join(numbers))}.") from None
+                raise FileError(f"{where} must hold numbers, got {shown(' '.join([name, *numbers]))}.") from None
         return cls(path, matrices)
 
     def _matrix(self, shape: tuple[int, int], *names: str) -> Float64:
