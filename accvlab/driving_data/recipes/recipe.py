@@ -282,7 +282,8 @@ class Recipe:
         ``is_padding`` for samples that only fill a batch, so that all ranks have the same number of batches, and
         which are not to be counted; and ``sample_index``, by which the results of all ranks are gathered.
 
-        In evaluation each frame comes once, in the order of time, scene by scene, without chance.
+        In evaluation each frame comes once, without chance: scene by scene, by time, where the model has a memory,
+        else in the order of the provider.
 
         Args:
             provider: The provider of the frames, or of queues of them.
