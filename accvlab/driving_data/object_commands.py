@@ -8,7 +8,7 @@ import itertools
 import resource
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -17,9 +17,12 @@ from accvlab.dali_pipeline_framework.command_line import found
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.loader import LoaderReport
 
+Subject: TypeAlias = DataProvider | PipelineDefinition | DataLoader
+Say: TypeAlias = Callable[[str], None]
 
-def look_at_object(options: argparse.Namespace, say: Callable[[str], None]) -> None:
-    """Run the command that was asked for.
+
+def look_at_object(options: argparse.Namespace, say: Say) -> None:
+    """Run the requested command.
 
     Raises:
         FrameworkError: Something is wrong with what the command looks at.
@@ -32,22 +35,24 @@ def look_at_object(options: argparse.Namespace, say: Callable[[str], None]) -> N
             subject.close()
 
 
-def _describe(subject: Any, options: argparse.Namespace, say: Callable[[str], None]) -> None:
+def _describe(subject: Subject, options: argparse.Namespace, say: Say) -> None:
     from accvlab.dali_pipeline_framework import SamplerInputCallable, SequentialSampler
 
     if isinstance(subject, DataLoader):
         say(subject.describe())
         return
-    definition = subject
     if isinstance(subject, DataProvider):
         order = SequentialSampler(subject.get_number_of_samples(), 1)
         definition = PipelineDefinition(SamplerInputCallable(subject, order), [])
+    else:
+        definition = subject
     say(f"{subject!r}\n\n{definition.describe()}")
 
 
-def _refuse_definition(subject: Any) -> None:
+def _with_samples(subject: Subject) -> DataProvider | DataLoader:
     if isinstance(subject, PipelineDefinition):
         raise SettingError("A definition has no batches of its own: let the function return a DataLoader of it.")
+    return subject
 
 
 def _require_some(option: str, count: int) -> None:
@@ -55,10 +60,10 @@ def _require_some(option: str, count: int) -> None:
         raise SettingError(f"`{option}` must be at least 1, got {count}.")
 
 
-def _show(subject: Any, options: argparse.Namespace, say: Callable[[str], None]) -> None:
+def _show(subject: Subject, options: argparse.Namespace, say: Say) -> None:
     from .viewing.pictures import save_recording, show
 
-    _refuse_definition(subject)
+    subject = _with_samples(subject)
     _require_some("--frames", options.frames)
     provider = subject if isinstance(subject, DataProvider) else subject.dataset
     class_names = getattr(provider, "class_names", None) or getattr(provider, "category_names", ())
@@ -78,7 +83,7 @@ def _show(subject: Any, options: argparse.Namespace, say: Callable[[str], None])
     say(f"{options.output}")
 
 
-def _delivered(subject: Any, options: argparse.Namespace) -> Iterator[Any]:
+def _delivered(subject: DataProvider | DataLoader, options: argparse.Namespace) -> Iterator[Any]:
     if isinstance(subject, DataProvider):
         last = min(options.sample + options.frames, subject.get_number_of_samples())
         yield from map(subject.get_data, range(options.sample, max(last, options.sample + 1)))
@@ -101,10 +106,9 @@ def _views_of_recipe(loader: DataLoader, batch: Any, options: argparse.Namespace
     return views[0] if options.output.suffix == ".rrd" or len(views) == 1 else views
 
 
-def _bench(subject: Any, options: argparse.Namespace, say: Callable[[str], None]) -> None:
-    _refuse_definition(subject)
+def _bench(subject: Subject, options: argparse.Namespace, say: Say) -> None:
+    subject = _with_samples(subject)
     _require_some("--batches", options.batches)
-    is_loader = isinstance(subject, DataLoader)
     reports: list[LoaderReport] = []
     delivered = _endless(subject, reports)
     start_s = time.perf_counter()
@@ -112,15 +116,16 @@ def _bench(subject: Any, options: argparse.Namespace, say: Callable[[str], None]
     first_s = time.perf_counter() - start_s
     cpu_s, moments_s = _processor_time_s(), [time.perf_counter()]
     moments_s += [time.perf_counter() for _ in itertools.islice(delivered, options.batches)]
-    num_samples = options.batches * (subject.batch_size if is_loader else 1)
-    what = "batch" if is_loader else "sample"
+    what, num_samples = "sample", options.batches
+    if isinstance(subject, DataLoader):
+        what, num_samples = "batch", options.batches * subject.batch_size
     least_ms, median_ms, most_ms = 1e3 * np.percentile(np.diff(moments_s), [5, 50, 95])
     say(f"first {what}: {first_s:.2f} s")
     say(f"samples/s: {num_samples / (moments_s[-1] - moments_s[0]):.1f}")
     say(f"ms per {what}: median {median_ms:.1f}, 5 % {least_ms:.1f}, 95 % {most_ms:.1f}")
     own_s = _processor_time_s() - cpu_s
     say(f"processor time of this process per sample: {1e3 * own_s / num_samples:.2f} ms")
-    if is_loader:
+    if isinstance(subject, DataLoader):
         longest = max([*reports, subject.report()], key=lambda report: report.num_batches)
         say(f"\n{longest}\n\n{subject!r}\n\n{subject.plan}")
 
@@ -129,7 +134,7 @@ def _processor_time_s() -> float:
     return sum(resource.getrusage(resource.RUSAGE_SELF)[:2])  # of the user and of the system
 
 
-def _endless(subject: Any, reports: list[LoaderReport]) -> Iterator[Any]:
+def _endless(subject: DataProvider | DataLoader, reports: list[LoaderReport]) -> Iterator[Any]:
     """Samples of a provider, or batches of a loader, whose report of each epoch is kept."""
     if isinstance(subject, DataProvider):
         yield from map(subject.get_data, itertools.cycle(range(subject.get_number_of_samples())))
@@ -143,7 +148,7 @@ def _endless(subject: Any, reports: list[LoaderReport]) -> Iterator[Any]:
         reports.append(subject.report())
 
 
-def _check(subject: Any, options: argparse.Namespace, say: Callable[[str], None]) -> None:
+def _check(subject: Subject, options: argparse.Namespace, say: Say) -> None:
     from accvlab.dali_pipeline_framework.testing import check_provider
 
     provider = subject if isinstance(subject, DataProvider) else getattr(subject, "dataset", None)
@@ -159,7 +164,7 @@ def _check(subject: Any, options: argparse.Namespace, say: Callable[[str], None]
         say("The loader delivers.")
 
 
-_COMMANDS: Final[Mapping[str, Callable[[Any, argparse.Namespace, Callable[[str], None]], None]]] = {
+_COMMANDS: Final[Mapping[str, Callable[[Subject, argparse.Namespace, Say], None]]] = {
     "describe": _describe,
     "show": _show,
     "bench": _bench,

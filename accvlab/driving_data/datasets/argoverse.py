@@ -17,7 +17,7 @@ from accvlab.dali_pipeline_framework.extension import exact, nearest
 
 from .driving import poses
 from .driving.array_types import Array, Float32, Float64, Int64
-from .driving.arrow_files import poses_of_columns, read_columns, sizes_of_columns
+from .driving.arrow_files import poses_of_columns, read_columns, refuse_rows, sizes_of_columns
 from .driving.driving_fields import most_sweeps
 from .driving.driving_index import DrivingIndex, LidarColumns, cached_index
 from .driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
@@ -78,14 +78,11 @@ class ArgoverseLog:
         path = self.folder / "calibration" / "intrinsics.feather"
         names = ("fx_px", "fy_px", "cx_px", "cy_px")
         columns = read_columns(path, {"sensor_name": "text", **dict.fromkeys(names, "number")})
-        found = {}
-        for row, sensor in enumerate(columns["sensor_name"].tolist()):
-            fx, fy, cx, cy = (float(columns[name][row]) for name in names)
-            if not np.isfinite([fx, fy, cx, cy]).all() or min(fx, fy) <= 0:
-                rule = f"Row {row} of {str(path)!r} must be a calibration with focal lengths above 0"
-                raise FileError(f"{rule}, got fx {fx}, fy {fy}, cx {cx}, cy {cy}.")
-            found[sensor] = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]])
-        return found
+        values = np.stack([columns[name] for name in names], axis=-1)
+        is_wrong = ~np.isfinite(values).all(axis=1) | ~(values[:, :2] > 0).all(axis=1)
+        refuse_rows(is_wrong, path, "be a calibration (fx, fy, cx, cy) with focal lengths above 0", values)
+        matrices = [np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]) for fx, fy, cx, cy in values.tolist()]
+        return dict(zip(columns["sensor_name"].tolist(), matrices, strict=True))
 
     def calibration(self, camera: str) -> tuple[Float64, Float64]:
         """Intrinsics of a camera, and its place on the vehicle."""

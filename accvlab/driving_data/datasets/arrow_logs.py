@@ -638,7 +638,7 @@ class ArrowLogProvider(DrivingProvider):
             raise SettingError(f"{rule}: {advice}. There are: {listed(kinds)}.")
         return bool(of_video.any())
 
-    def _image(self, cameras: tables.CameraColumns, frame: int, camera: int) -> Any:
+    def _image(self, cameras: tables.CameraColumns, frame: int, camera: int) -> UInt8:
         row = -1 if cameras.row is None else int(cameras.row[frame, camera])
         if row < 0:
             return super()._image(cameras, frame, camera)

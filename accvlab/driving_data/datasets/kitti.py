@@ -20,7 +20,7 @@ from accvlab.dali_pipeline_framework.errors import FileError, file_error
 from accvlab.dali_pipeline_framework.extension import read_table
 
 from .driving import poses
-from .driving.array_types import Array, Float64
+from .driving.array_types import Array, Float64, Int64
 from .driving.driving_fields import most_sweeps
 from .driving.driving_index import Box2dColumns, DrivingIndex, cached_index, first_column, numbers_column
 from .driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
@@ -99,7 +99,7 @@ class Calibration:
             try:
                 matrices[name.rstrip(":")] = np.array([float(number) for number in numbers])
             except ValueError:
-                raise FileError(f"{where} must hold numbers, got {shown(' '.join(numbers))}.") from None
+                raise FileError(f"{where} must hold numbers, got {shown(' '.join([name, *numbers]))}.") from None
         return cls(path, matrices)
 
     def _matrix(self, shape: tuple[int, int], *names: str) -> Float64:
@@ -201,7 +201,7 @@ class SequenceFiles:
                 camera_from_base=camera_from_base,
                 ego_from_camera=poses.joined(ego_from_base, poses.inverse(camera_from_base)),
             )
-        num_before = np.cumsum(has_points) - has_points
+        num_before: Int64 = np.cumsum(has_points) - has_points
         lidar = SceneRecords(
             file=[*self.files[_POINTS].values()],
             time=time[has_points],

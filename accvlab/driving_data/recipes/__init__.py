@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recipes: the data of published models, for training and evaluation, of any `DrivingProvider`.
 
-Each module has the steps, the order and the loader of one model::
+A recipe has the loader of one model, and its steps; the settings are what the model's configuration says::
 
+    recipe                 what all have: steps, format, loader
     streampetr             StreamPETR: one frame per slot and step, or sliding windows
     sparsedrive            SparseDrive and Sparse4D
     bevformer              BEVFormer: queues of frames

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from ..viewing.scene_views import CameraView, SceneView, bearing_of
 from .bevformer import BEVFormerSettings
 from .bevfusion import BEVFusionSettings
 from .detection_2d import Detection2DSettings
-from .recipe_parts import LAYOUTS
+from .recipe_parts import LAYOUTS, Batch
 from .sparsedrive import SparseDriveSettings
 from .streampetr import StreamPETRSettings
 
@@ -24,7 +24,7 @@ Settings = StreamPETRSettings | SparseDriveSettings | BEVFormerSettings | BEVFus
 
 
 def batch_view(
-    batch: Mapping[str, Any],
+    batch: Batch,
     settings: Settings,
     sample: int = 0,
     *,
@@ -38,7 +38,7 @@ def batch_view(
 
     Args:
         batch: A batch of the recipe's loader.
-        settings: The settings of the recipe: they tell which model it is, and how images were normalized.
+        settings: The settings of the recipe: they say which model it is, and how images were normalized.
         sample: Number of the sample in the batch.
         frame: Number of the frame of a queue. Where the model learns the boxes of the last one only, the others
             have none.
@@ -84,7 +84,7 @@ def batch_view(
     return SceneView(**view)
 
 
-def _boxes(batch: Mapping[str, Any], settings: Any, sample: int, frame: int) -> dict[str, Any]:
+def _boxes(batch: Batch, settings: Settings, sample: int, frame: int) -> dict[str, Any]:
     boxes = _array(_of_frame(batch["gt_bboxes_3d"][sample], frame, num_axes=2)).astype(np.float64)
     labels = _array(_of_frame(batch["gt_labels_3d"][sample], frame, num_axes=1))
     centers, sizes, yaws = boxes[:, :3].copy(), boxes[:, 3:6], boxes[:, 6]
@@ -105,7 +105,7 @@ def _boxes(batch: Mapping[str, Any], settings: Any, sample: int, frame: int) -> 
     }
 
 
-def _projections(batch: Mapping[str, Any], settings: Settings, sample: int, frame: int) -> Array:
+def _projections(batch: Batch, settings: Settings, sample: int, frame: int) -> Array:
     """From the scene as the boxes are in it to pixels times depth, ``(C, 4, 4)`` float64."""
     if isinstance(settings, BEVFusionSettings):
         image, lidar, scene = (
@@ -121,7 +121,7 @@ def _projections(batch: Mapping[str, Any], settings: Settings, sample: int, fram
 
 
 def _with_heatmaps(
-    batch: Mapping[str, Any], settings: Detection2DSettings, sample: int, camera_names: Sequence[str]
+    batch: Batch, settings: Detection2DSettings, sample: int, camera_names: Sequence[str]
 ) -> list[CameraView]:
     num_cameras = len(batch["input"]) // len(batch["token"])
     rows = range(sample * num_cameras, (sample + 1) * num_cameras)
@@ -136,7 +136,7 @@ def _with_heatmaps(
     ]
 
 
-def count_frames(batch: Mapping[str, Any], sample: int = 0) -> int:
+def count_frames(batch: Batch, sample: int = 0) -> int:
     """Count the frames of a sample of a batch of a recipe; 0 where images have no axis of frames."""
     if "img" not in batch:
         return 0

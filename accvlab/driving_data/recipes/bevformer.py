@@ -41,6 +41,7 @@ from accvlab.dali_pipeline_framework.sampling import LastBatch, SampleCounts
 
 from ..datasets.driving import poses
 from ..datasets.driving.array_types import Bool, Float64
+from ..datasets.driving.driving_fields import DrivingFieldSettings
 from . import recipe_parts as parts
 from .image_augmentation import UnclippedPhotometricDistorter, on_gpu_if_any
 from .recipe import FrameQueues, Recipe
@@ -143,7 +144,7 @@ class QueueSampler(RandomAccessSampler):
             total_batch_size: Samples per batch, all shards together. None: set later, by the loader.
             queue_length: Number of frames in a queue.
             seed: Seed of the orders and the queues, at least 0.
-            last_batch: What becomes of a last batch that is not full.
+            last_batch: How a last batch that is not full is handled.
 
         Raises:
             SettingError: An argument is out of its range.
@@ -262,9 +263,13 @@ class BEVFormerSettings(parts.RecipeSettings):
     zero_can_bus: bool = parts.setting(False, checks.flag)
     emulates_reference: bool = parts.setting(False, checks.flag)
 
-    def provider_fields(self, is_training: bool = True) -> dict[str, Any]:
+    def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
         """Settings of a `DrivingProvider` as the published model takes it, but its ``cameras``."""
-        fields = {"can_bus": not self.zero_can_bus, "boxes": is_training, "reference": "lidar"}
+        fields: DrivingFieldSettings = {
+            "can_bus": not self.zero_can_bus,
+            "boxes": is_training,
+            "reference": "lidar",
+        }
         return {**fields, "classes": tuple(self.classes), "min_points": 1} if is_training else fields
 
 

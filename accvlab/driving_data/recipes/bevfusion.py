@@ -20,6 +20,7 @@ from accvlab.dali_pipeline_framework.extension import moved
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat
 
 from ..datasets.driving.array_types import Array, Float32, Float64
+from ..datasets.driving.driving_fields import DrivingFieldSettings
 from ..steps.lidar import LidarSweepAggregator
 from ..steps.vectors import BEVMaskAdder, Classes
 from . import recipe_parts as parts
@@ -72,7 +73,7 @@ class BEVFusionSettings(parts.AugmentedSettings):
         camera_intrinsics, camera2ego, lidar2camera, camera2lidar, lidar2image, img_aug_matrix    (B, C, 4, 4)
         lidar2ego, lidar_aug_matrix                                                               (B, 4, 4)
         token, scene       B texts
-        place              where the sample stands
+        place              position of the sample
 
     ``img_aug_matrix`` moves pixels (x, y in the first two columns, the shift in the last one), and
     ``lidar_aug_matrix`` points and boxes; the other matrices are those before the augmentations.
@@ -100,7 +101,7 @@ class BEVFusionSettings(parts.AugmentedSettings):
         mean: Of red, green, blue.
         std_dev: Of red, green, blue.
         emulates_reference: Whether z of boxes is that of the center, although the boxes of the published code have
-            it at the bottom: its converter and its data set disagree, so boxes stand half their height too high.
+            it at the bottom: its converter and its data set disagree, so boxes are half their height too high.
             Otherwise z is that of the bottom.
         key: What the draws are held constant over.
     """
@@ -125,10 +126,10 @@ class BEVFusionSettings(parts.AugmentedSettings):
     emulates_reference: bool = parts.setting(False, checks.flag)
     key: DrawKey = "sample"
 
-    def provider_fields(self, is_training: bool = True) -> dict[str, Any]:
+    def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
         """Settings of a `DrivingProvider` that make it deliver what is needed, but its ``cameras``."""
         num_sweeps = max(self.num_sweeps, self.num_loaded_sweeps) if is_training else self.num_sweeps
-        fields: dict[str, Any] = {"lidar": True, "reference": "lidar"}
+        fields: DrivingFieldSettings = {"lidar": True, "reference": "lidar"}
         if self.num_sweeps:
             fields["num_sweeps"] = num_sweeps
         has_lines = self.masks is not None and bool(self.masks.lines or self.masks.areas)

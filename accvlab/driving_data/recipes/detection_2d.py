@@ -27,6 +27,7 @@ from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import image_size, leaf_at
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat
 
+from ..datasets.driving.driving_fields import DrivingFieldSettings
 from . import recipe_parts as parts
 from .image_augmentation import ImageAugmentation
 from .recipe import Recipe
@@ -51,7 +52,7 @@ class Detection2DSettings(parts.AugmentedSettings):
         reg_mask           (B * C, M) uint8         1 where there is an object
         output_from_image  (B * C, 3, 3) float32    from pixels of the file to those delivered
         token, scene       B texts
-        place              where the frames stand
+        place              position of the frames
 
     In evaluation there are no labels, and images show all of the file; the inverse of ``output_from_image`` leads
     boxes back to its pixels.
@@ -94,7 +95,7 @@ class Detection2DSettings(parts.AugmentedSettings):
         height, width = self.augmentation.output_hw
         return height // self.stride, width // self.stride
 
-    def provider_fields(self, is_training: bool = True) -> dict[str, Any]:
+    def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
         """Settings of a `DrivingProvider` that make it deliver what is needed, but its ``cameras``."""
         if not is_training:
             return {"boxes": False}

@@ -63,7 +63,7 @@ _SCALES = 21  # of which the average is taken
 _PUBLISHED_HW = (900, 1600)
 
 
-def _hw(value: Any) -> tuple[int, int]:
+def _hw(value: object) -> tuple[int, int]:
     height, width = checks.whole_number_list(
         value, "output_hw", "[height, width] of at least 1", count=2, at_least=1
     )
@@ -261,7 +261,7 @@ class ImageAugmentation:
 
 
 class PlannedImageAugmenter(PipelineStepBase):
-    """Decodes, resizes, crops, mirrors and rotates image files as a field beside each says, see ``ImagePlan``.
+    """Decodes, resizes, crops, mirrors and rotates image files as a field next to each says, see ``ImagePlan``.
 
     Input: the bytes of an image file, and ``(6,)`` float32, which is removed. Output: ``(height, width, 3)``
     uint8, RGB; black where nothing is shown. A rotated pixel is its nearest neighbor in the resized image.
@@ -290,7 +290,7 @@ class PlannedImageAugmenter(PipelineStepBase):
 
         Args:
             image_name: Name of the images, anywhere in the sample.
-            plan_name: Name of the field beside each of them.
+            plan_name: Name of the field next to each of them.
             output_hw: Height and width of the output.
             rotates: Whether an image may be rotated.
             reduced_decoding: Whether JPEGs are decoded at a half of their size, or less, where they are shown no
@@ -448,8 +448,8 @@ def _halved(image: UInt8) -> UInt8:
     cv2 = needed_package("cv2")
     height, width = image.shape[0] + image.shape[0] % 2, image.shape[1] + image.shape[1] % 2
     if (height, width) != image.shape[:2]:
-        below, beside = height - image.shape[0], width - image.shape[1]
-        image = cv2.copyMakeBorder(image, 0, below, 0, beside, cv2.BORDER_REPLICATE)
+        below, right = height - image.shape[0], width - image.shape[1]
+        image = cv2.copyMakeBorder(image, 0, below, 0, right, cv2.BORDER_REPLICATE)
     return np.asarray(cv2.resize(image, (width // 2, height // 2), interpolation=cv2.INTER_AREA))
 
 
@@ -661,7 +661,7 @@ class UnclippedPhotometricDistorter(PixelStep):
 
 
 def distorted(
-    image: Array, happens: dict[str, bool], numbers: dict[str, Any], order: Sequence[int] | None
+    image: Array, happens: dict[str, bool], numbers: Mapping[str, float], order: Sequence[int] | None
 ) -> Float32:
     """Change an image, ``(H, W, 3)`` RGB. ``order``: which channel of BGR becomes the first, second, third one."""
     cv2 = needed_package("cv2")

@@ -4,19 +4,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from accvlab.dali_pipeline_framework.checks import listed
 from accvlab.dali_pipeline_framework.errors import SettingError
 
-from .recipe_parts import PLACE
+from .recipe_parts import PLACE, Batch
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import torch
 
 
-def _columns(columns: Any, doc: str) -> Any:
+def _columns(columns: slice | int | list[int], doc: str) -> property:
     """A property: some columns of the numbers of boxes."""
     return property(lambda boxes: boxes.tensor[:, columns], doc=doc)
 
@@ -31,8 +32,8 @@ class LidarBoxes:
     YAW_AXIS = 2
     with_yaw = True
 
-    def __init__(self, tensor: torch.Tensor, box_dim: int = 9, with_yaw: bool = True, **_: Any) -> None:
-        """Hold boxes; other arguments are those of the class that it stands for."""
+    def __init__(self, tensor: torch.Tensor, box_dim: int = 9, with_yaw: bool = True, **_: object) -> None:
+        """Hold boxes; other arguments are those of the class that it replaces."""
         self.tensor = tensor.reshape(-1, box_dim)
         self.box_dim = box_dim
 
@@ -86,7 +87,7 @@ class LidarBoxes:
         """Get a copy."""
         return LidarBoxes(self.tensor.clone(), self.box_dim)
 
-    def new_box(self, data: Any) -> LidarBoxes:
+    def new_box(self, data: npt.ArrayLike | torch.Tensor) -> LidarBoxes:
         """Get other boxes, of numbers, on the same device."""
         import torch
 
@@ -96,7 +97,7 @@ class LidarBoxes:
         """Bring yaw into a period, ``[-offset * period, (1 - offset) * period)``."""
         self.tensor[:, 6] -= (self.tensor[:, 6] / period + offset).floor() * period
 
-    def in_range_bev(self, box_range: Any) -> torch.Tensor:
+    def in_range_bev(self, box_range: Sequence[float] | torch.Tensor) -> torch.Tensor:
         """Which boxes have their center in x1, y1, x2, y2, ``(n,)`` bool."""
         x, y = self.tensor[:, 0], self.tensor[:, 1]
         return (x > box_range[0]) & (y > box_range[1]) & (x < box_range[2]) & (y < box_range[3])
@@ -115,11 +116,11 @@ class LidarBoxes:
 class _Held:
     """What StreamPETR looks into as into a ``DataContainer``."""
 
-    def __init__(self, data: Any) -> None:
+    def __init__(self, data: LidarBoxes | torch.Tensor) -> None:
         self._data = self.data = data
 
 
-def as_mmdet(batch: Mapping[str, Any], device: Any = None) -> dict[str, Any]:
+def as_mmdet(batch: Batch, device: torch.device | str | None = None) -> Batch:
     """Make the arguments of ``forward`` of a batch of a recipe, as mmcv's ``scatter`` hands them over.
 
     Training: ``model(return_loss=True, **as_mmdet(batch))``; evaluation: ``return_loss=False``. Boxes of
@@ -152,7 +153,7 @@ _BESIDE = ("token", "scene", PLACE)
 _METAS_OF_SPARSEDRIVE = ("T_global", "T_global_inv", "timestamp", "instance_id")
 
 
-def _moved(value: Any, device: Any) -> Any:
+def _moved(value: Any, device: torch.device | str | None) -> Any:
     if isinstance(value, Mapping):
         return {name: _moved(each, device) for name, each in value.items()}
     if isinstance(value, list):
@@ -160,7 +161,7 @@ def _moved(value: Any, device: Any) -> Any:
     return value if device is None else value.to(device, non_blocking=True)
 
 
-def _meta(scene: str, token: str, is_padding: Any, images: Any) -> dict[str, Any]:
+def _meta(scene: str, token: str, is_padding: object, images: torch.Tensor) -> Batch:
     """What models of mmdetection3d look up of a sample; ``images``: ``(cameras, 3, H, W)``."""
     shapes = [(*images.shape[-2:], images.shape[-3])] * len(images)
     return {
@@ -175,7 +176,7 @@ def _meta(scene: str, token: str, is_padding: Any, images: Any) -> dict[str, Any
     }
 
 
-def _of_streampetr(batch: Mapping[str, Any], moved: dict[str, Any]) -> dict[str, Any]:
+def _of_streampetr(batch: Batch, moved: Batch) -> Batch:
     metas, boxes_3d = [], []
     for sample, images in enumerate(moved["img"]):
         boxes = [LidarBoxes(tensor) for tensor in moved["gt_bboxes_3d"][sample]]
@@ -191,12 +192,12 @@ def _of_streampetr(batch: Mapping[str, Any], moved: dict[str, Any]) -> dict[str,
     return {**moved, "gt_bboxes_3d": boxes_3d, "img_metas": metas}
 
 
-def _of_frame(names: Any, frame: int) -> str:
+def _of_frame(names: str | Sequence[str], frame: int) -> str:
     """Name of a frame: of the sample, or of each frame of a window."""
     return names if isinstance(names, str) else str(names[frame])
 
 
-def _of_evaluation(batch: Mapping[str, Any], moved: dict[str, Any]) -> dict[str, Any]:
+def _of_evaluation(batch: Batch, moved: Batch) -> Batch:
     metas = [
         _meta(batch["scene"][sample], batch["token"][sample], batch[PLACE]["is_padding"][sample], images)
         for sample, images in enumerate(moved["img"])
@@ -205,10 +206,10 @@ def _of_evaluation(batch: Mapping[str, Any], moved: dict[str, Any]) -> dict[str,
     return {"img": [moved["img"]], "img_metas": [metas], **others}
 
 
-def _of_sparsedrive(batch: Mapping[str, Any], moved: dict[str, Any]) -> dict[str, Any]:
+def _of_sparsedrive(batch: Batch, moved: Batch) -> Batch:
     metas = []
     for sample, (scene, token) in enumerate(zip(batch["scene"], batch["token"], strict=True)):
-        meta: dict[str, Any] = {"scene_token": scene, "sample_token": token}
+        meta: Batch = {"scene_token": scene, "sample_token": token}
         meta["is_padding"] = bool(batch[PLACE]["is_padding"][sample])
         for name in _METAS_OF_SPARSEDRIVE:
             if name in batch:
@@ -223,7 +224,7 @@ def _of_sparsedrive(batch: Mapping[str, Any], moved: dict[str, Any]) -> dict[str
 _METAS_OF_BEVFORMER = ("can_bus", "prev_bev_exists", "lidar2img", "lidar2cam")
 
 
-def _of_bevformer(batch: Mapping[str, Any], moved: dict[str, Any]) -> dict[str, Any]:
+def _of_bevformer(batch: Batch, moved: Batch) -> Batch:
     """Training: a dict of the frames of the queue for each sample; evaluation: a list of one list."""
     is_training = "gt_bboxes_3d" in batch
     arrays = {name: batch[name].cpu().numpy() for name in _METAS_OF_BEVFORMER}

@@ -19,13 +19,15 @@ from accvlab.dali_pipeline_framework import (
     SamplerInputCallable,
     SequentialSampler,
     ShuffledSampler,
+    StreamingSequenceSampler,
 )
 from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, listed, shown
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import DECODED_IMAGE, fractions_problem, per_channel
 
 from ..datasets import DrivingProvider
-from .recipe_parts import PLACE, Batch, Chain, RecipeSettings, Request
+from .recipe_parts import PLACE, Batch, Chain, RecipeSettings, Request, StreamedSettings
+from .reference_orders import ChunkSampler, EndlessGroupSampler, SceneSampler, is_published, split_lengths
 
 
 def driving_provider(provider: DataProvider) -> DrivingProvider:
@@ -74,7 +76,7 @@ class ExtraSteps:
     Attributes:
         before: The first steps of all, on each frame as the provider delivers it. They may add fields, which
             ``extra_fields`` passes to the batch. Of BEVFormer, on samples of `BEVFormerQueues`.
-        after: Behind the augmentation of the images, before they are normalized: on images of RGB, channels last.
+        after: After the augmentation of the images, before they are normalized: on images of RGB, channels last.
     """
 
     before: Sequence[PipelineStepBase] = ()
@@ -87,6 +89,22 @@ def _shuffled(settings: RecipeSettings, source: DataProvider, seed: int) -> Rand
 
 def _sequential(settings: RecipeSettings, source: DataProvider, seed: int) -> RandomAccessSampler:
     return SequentialSampler(source.get_number_of_samples(), last_batch="pad")
+
+
+def streaming_order(settings: StreamedSettings, source: DrivingProvider, seed: int) -> RandomAccessSampler:
+    """One frame per slot and step, in the order of time, of scenes that are cut into pieces."""
+    is_endless = is_published(settings.order)
+    pieces = split_lengths(source.sequence_lengths, settings.split, may_be_uneven=not is_endless)
+    return (EndlessGroupSampler if is_endless else StreamingSequenceSampler)(pieces, seed=seed)
+
+
+def scene_order(
+    settings: StreamedSettings, source: DrivingProvider, seed: int, *, whole_sequences: bool = True
+) -> RandomAccessSampler:
+    """Each frame once, scene by scene; or as `ChunkSampler` deals them."""
+    if is_published(settings.order):
+        return ChunkSampler(source.sequence_lengths, whole_sequences=whole_sequences)
+    return SceneSampler(source.sequence_lengths)
 
 
 def _frames(frames: DrivingProvider, settings: RecipeSettings, **of_samples: Any) -> DataProvider:
@@ -111,7 +129,7 @@ class Recipe:
         evaluation_order: Makes the sampler for evaluation.
     """
 
-    settings: type[Any]
+    settings: type[RecipeSettings]
     chain: Callable[[Request], Chain]
     as_batch: Callable[[Batch], Batch]
     listed: Collection[str] = ()
@@ -122,7 +140,7 @@ class Recipe:
     training_order: Callable[..., RandomAccessSampler] = _shuffled
     evaluation_order: Callable[..., RandomAccessSampler] = _sequential
 
-    def checked_settings(self, settings: Any) -> Any:
+    def checked_settings(self, settings: RecipeSettings | None) -> Any:
         """The settings, or their defaults.
 
         Raises:
@@ -146,7 +164,7 @@ class Recipe:
         """The `DrivingProvider` that a recipe was given, if its samples hold what the model needs.
 
         Raises:
-            SettingError: It is another provider, or something is missing; all of it is told.
+            SettingError: It is another provider, or something is missing; the message lists all of it.
         """
         provider, model = driving_provider(given), settings.model
         fields = settings.provider_fields(is_training)
@@ -179,7 +197,7 @@ class Recipe:
     def steps(
         self,
         provider: DataProvider,
-        settings: Any = None,
+        settings: RecipeSettings | None = None,
         *,
         is_training: bool = True,
         reduced_decoding: bool = False,
@@ -197,12 +215,12 @@ class Recipe:
             extra_steps: Steps of your own.
 
         Raises:
-            SettingError: The provider lacks what is needed; all of it is told.
+            SettingError: The provider lacks what is needed; the message lists all of it.
         """
         settings, extra = self.checked_settings(settings), extra_steps or ExtraSteps()
         if reduced_decoding and not self.can_reduce:
             raise SettingError(f"{settings.model} takes no `reduced_decoding`: leave it out.")
-        source = self._source(provider, settings, is_training, extra_fields)
+        source = self._source(provider, settings, is_training=is_training, extra_fields=extra_fields, seed=0)
         queues = source if isinstance(source, FrameQueues) else None
         frames = self.checked_frames(queues.provider if queues else source, settings, is_training)
         class_names = frames.class_names if self._has_labels(frames, is_training) else ()
@@ -212,16 +230,18 @@ class Recipe:
             of_frames = [queues.for_frames(step) for step in of_frames]
         return [*of_frames, *chain.images, *extra.after, *chain.last]
 
-    def _source(
-        self, provider: DataProvider, settings: Any, is_training: bool, extra_fields: Sequence[str], seed: int = 0
-    ) -> DataProvider:
+    def _source(self, provider: DataProvider, settings: RecipeSettings, **of_samples: Any) -> DataProvider:
         if isinstance(provider, FrameQueues):
             return provider
-        of_samples = {"is_training": is_training, "extra_fields": extra_fields, "seed": seed}
         return self.source(driving_provider(provider), settings, **of_samples)
 
     def format(
-        self, provider: DataProvider, settings: Any = None, *, is_training: bool = True, **of_steps: Any
+        self,
+        provider: DataProvider,
+        settings: RecipeSettings | None = None,
+        *,
+        is_training: bool = True,
+        **of_steps: Any,
     ) -> SampleDataGroup:
         """Get the format of the samples that the model expects, before `as_batch` gives a batch its names.
 
@@ -232,7 +252,8 @@ class Recipe:
             print(STREAMPETR.format(provider, settings, is_training=False))
         """
         settings = self.checked_settings(settings)
-        source = self._source(provider, settings, is_training, of_steps.get("extra_fields", ()))
+        extra_fields = of_steps.get("extra_fields", ())
+        source = self._source(provider, settings, is_training=is_training, extra_fields=extra_fields, seed=0)
         format = source.sample_data_structure
         for step in self.steps(source, settings, is_training=is_training, **of_steps):
             format = step.check_input_data_format_and_set_output_data_format(format)
@@ -242,7 +263,7 @@ class Recipe:
         self,
         provider: DataProvider,
         batch_size: int = 1,
-        settings: Any = None,
+        settings: RecipeSettings | None = None,
         *,
         is_training: bool = True,
         sampler: RandomAccessSampler | None = None,
@@ -261,7 +282,8 @@ class Recipe:
         ``is_padding`` for samples that only fill a batch, so that all ranks have the same number of batches, and
         which are not to be counted; and ``sample_index``, by which the results of all ranks are gathered.
 
-        In evaluation each frame comes once, in the order of time, scene by scene, without chance.
+        In evaluation each frame comes once, without chance: scene by scene, by time, where the model has a memory,
+        else in the order of the provider.
 
         Args:
             provider: The provider of the frames, or of queues of them.
@@ -281,7 +303,7 @@ class Recipe:
             SettingError: The provider lacks what is needed, or an argument is out of its range.
         """
         settings = self.checked_settings(settings)
-        source = self._source(provider, settings, is_training, extra_fields, seed)
+        source = self._source(provider, settings, is_training=is_training, extra_fields=extra_fields, seed=seed)
         extra = {"extra_fields": extra_fields, "extra_steps": extra_steps, "reduced_decoding": reduced_decoding}
         steps = self.steps(source, settings, is_training=is_training, **extra)  # type: ignore[arg-type]
         order = self.training_order if is_training else self.evaluation_order

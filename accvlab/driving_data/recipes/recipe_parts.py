@@ -22,6 +22,7 @@ from accvlab.dali_pipeline_framework.sample_data import GroupFormat, LeafFormat
 
 from ..datasets import DrivingProvider
 from ..datasets.driving.array_types import Array, Bool, Float32, Float64, Int64, UInt8
+from ..datasets.driving.driving_fields import DrivingFieldSettings
 from ..datasets.infos.info_forms import CATEGORIES
 from ..datasets.nuscenes.splits import DETECTION_CLASSES
 from .image_augmentation import ImageAugmentation, ImagePlan, PlannedImageAugmenter
@@ -41,7 +42,7 @@ CLASSES_OF_CONVERTERS = CATEGORIES
 MEAN = (123.675, 116.28, 103.53)
 STD_DEV = (58.395, 57.12, 57.375)
 PLACE = "place"
-"""Name of the group that tells where a sample stands."""
+"""Name of the group with the position of each sample."""
 NAMES = ("token", "scene")
 
 
@@ -73,7 +74,7 @@ class RecipeSettings(ABC):
     std_dev: Sequence[float] = STD_DEV
 
     @abstractmethod
-    def provider_fields(self, is_training: bool = True) -> dict[str, Any]:
+    def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
         """Settings of a `DrivingProvider` that make it deliver what is needed, but its ``cameras``."""
 
     def normalizer(self) -> ImageMeanStdDevNormalizer:

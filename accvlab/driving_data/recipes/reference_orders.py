@@ -26,7 +26,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from accvlab.dali_pipeline_framework import PlannedBatch, RandomAccessSampler, StreamingSequenceSampler, checks
+from accvlab.dali_pipeline_framework import PlannedBatch, RandomAccessSampler, checks
 from accvlab.dali_pipeline_framework.checks import valid
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import (
@@ -37,14 +37,15 @@ from accvlab.dali_pipeline_framework.extension import (
     torch_permutation,
 )
 
-from ..datasets.driving.array_types import Int64
+from ..datasets.driving.array_types import Bool, Int64
 
 _A_SIZE = valid(checks.whole_number_list, what="height and width", count=2, at_least=1)
 
 Order = Literal["epochs", "published"]
 """True epochs, or the order of the published code."""
 
-_PlayedBatch: TypeAlias = tuple[PlannedBatch, list[dict[str, Any] | None]]  # with what was drawn for each slot
+_Drawn: TypeAlias = dict[str, Any]
+_PlayedBatch: TypeAlias = tuple[PlannedBatch, list[_Drawn | None]]  # with what was drawn for each slot
 
 Lengths: TypeAlias = Sequence[int] | npt.NDArray[np.integer]
 """Numbers of samples."""
@@ -209,7 +210,7 @@ class _Chain:
         self._permutation = permutation
         self._left = np.zeros(0, np.int64)  # of the last order, not dealt yet
         self._groups = np.zeros((num_slots, 0), np.int64)
-        self._ends = np.zeros((num_slots, 0), np.int64)  # the batch behind each group
+        self._ends = np.zeros((num_slots, 0), np.int64)  # the batch after each group
 
     def group(self, slot: int, turn: int) -> tuple[int, int]:
         """Group that a slot plays in its turn, and number of the order that it comes from."""
@@ -264,7 +265,7 @@ class AugmentationRanges:
         default=(-0.3925, 0.3925), validator=valid(checks.number_range)
     )
 
-    def drawn(self, generator: np.random.RandomState) -> dict[str, Any]:
+    def drawn(self, generator: np.random.RandomState) -> _Drawn:
         """Draw as ``get_augmentation`` does: ``resize``, ``crop``, ``flip``, ``rotate``, ``rotate_3d``."""
         height, width = self.output_hw
 
@@ -345,8 +346,8 @@ class SkippingGroupSampler(_EndlessSampler):
         """Get the samples of a batch of epoch 0."""
         return self._at(epoch, batch)[0]
 
-    def augmentation_of(self, batch: int) -> list[dict[str, Any] | None]:
-        """What was drawn for each slot of a batch, as `AugmentationRanges.drawn` tells."""
+    def augmentation_of(self, batch: int) -> list[_Drawn | None]:
+        """What was drawn for each slot of a batch, see `AugmentationRanges.drawn`."""
         return self._at(0, batch)[1]
 
     def _at(self, epoch: int, batch: int) -> _PlayedBatch:
@@ -391,7 +392,7 @@ class _Playing:
     group: int = 0
     visit: int = 0
     num_played: int = 0
-    drawn: dict[str, Any] | None = None
+    drawn: _Drawn | None = None
 
 
 class _Play:
@@ -437,7 +438,7 @@ class _DealtSampler(_GroupSampler):
         is_first, is_last = self._ends_of(frames, groups)
         return PlannedBatch(samples, is_over, groups, frames, is_first=is_first, is_last=is_last)
 
-    def _ends_of(self, frames: Int64, groups: Int64) -> tuple[Any, Any]:
+    def _ends_of(self, frames: Int64, groups: Int64) -> tuple[Bool | bool, Bool | bool]:
         return frames == 0, frames == self._lengths[groups] - 1
 
     @abstractmethod
@@ -455,7 +456,7 @@ class ShuffledGroupSampler(_DealtSampler):
     has_slots = False
     depends_on_shards = True
 
-    def _ends_of(self, frames: Int64, groups: Int64) -> tuple[Any, Any]:
+    def _ends_of(self, frames: Int64, groups: Int64) -> tuple[Bool | bool, Bool | bool]:
         return True, True
 
     def __init__(
@@ -513,7 +514,7 @@ class ChunkSampler(_DealtSampler):
       samples of the data set, which then come twice (``DistributedSampler`` of StreamPETR and BEVFormer).
       Sequences are cut where a chunk ends.
     - ``whole_sequences=True``: a rank gets the sequences that begin in its chunk of ``floor(N / ranks)`` samples.
-      Those that begin behind the last chunk *nobody* gets (``DistributedSampler`` of SparseDrive and Sparse4D).
+      Those that begin after the last chunk *nobody* gets (``DistributedSampler`` of SparseDrive and Sparse4D).
     """
 
     depends_on_shards = True
@@ -552,7 +553,7 @@ class SceneSampler(_DealtSampler):
     """Slots play scenes in the order of time, and no scene is cut, whatever the number of slots.
 
     Scenes are dealt in their order, each to the slot that is ready first. What fills a slot without a scene, or
-    behind its last one, is marked as padding: it repeats the slot's last frame, or the first of the data set.
+    after its last one, is marked as padding: it repeats the slot's last frame, or the first of the data set.
     `StreamingSequenceSampler` does the same, but cuts scenes where there are more slots than scenes.
     """
 
@@ -595,17 +596,3 @@ def is_published(order: Order) -> bool:
         SettingError: There is no such order.
     """
     return checks.choice(order, "order", ("epochs", "published")) == "published"
-
-
-def streaming_order(settings: Any, source: Any, seed: int) -> RandomAccessSampler:
-    """One frame per slot and step, in the order of time, of scenes that are cut into pieces."""
-    is_endless = is_published(settings.order)
-    pieces = split_lengths(source.sequence_lengths, settings.split, may_be_uneven=not is_endless)
-    return (EndlessGroupSampler if is_endless else StreamingSequenceSampler)(pieces, seed=seed)
-
-
-def scene_order(settings: Any, source: Any, seed: int, *, whole_sequences: bool = True) -> RandomAccessSampler:
-    """Each frame once, scene by scene; or as `ChunkSampler` deals them."""
-    if is_published(settings.order):
-        return ChunkSampler(source.sequence_lengths, whole_sequences=whole_sequences)
-    return SceneSampler(source.sequence_lengths)

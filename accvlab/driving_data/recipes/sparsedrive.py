@@ -23,12 +23,15 @@ from accvlab.dali_pipeline_framework.checks import valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, RandomDraw
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat
 
+from ..datasets import DrivingProvider
+from ..datasets.driving.array_types import Float64
+from ..datasets.driving.driving_fields import DrivingFieldSettings
 from ..steps.lidar import LidarDepthMapAdder
 from ..steps.vectors import FutureTrajectoryAdder, MapLineVectorizer
 from . import recipe_parts as parts
 from . import reference_orders as orders
 from .image_augmentation import ImageAugmentation, UnclippedPhotometricDistorter
-from .recipe import Recipe
+from .recipe import Recipe, scene_order, streaming_order
 from .recipe_parts import DT, PLACE
 
 _IMAGES = ImageAugmentation(scale_range=(0.40, 0.47), rotation_range_deg=(-5.4, 5.4))
@@ -97,9 +100,9 @@ class SparseDriveSettings(parts.StreamedSettings):
         """Name of the model, for messages."""
         return "SparseDrive" if self.has_planning else "Sparse4D"
 
-    def provider_fields(self, is_training: bool = True) -> dict[str, Any]:
+    def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
         """Settings of a `DrivingProvider` that make it deliver what is needed, but its ``cameras``."""
-        fields: dict[str, Any] = {"boxes": is_training, "reference": "lidar"}
+        fields: DrivingFieldSettings = {"boxes": is_training, "reference": "lidar"}
         if self.has_planning:
             fields |= {"ego_status": not self.zero_ego_status, "num_ego_future_frames": self.num_ego_future_frames}
         if is_training:
@@ -114,7 +117,7 @@ class SparseDriveSettings(parts.StreamedSettings):
 class SparseDriveFormatter(parts.AugmentedFrameFormatter):
     """Makes what SparseDrive and Sparse4D take of a frame of a `DrivingProvider`: all but images and depth maps.
 
-    In training it draws the augmentation of the images, and the rotation of the scene. It runs behind the steps
+    In training it draws the augmentation of the images, and the rotation of the scene. It runs after the steps
     that make trajectories and map lines, see `Recipe.steps`.
     """
 
@@ -178,7 +181,7 @@ class SparseDriveFormatter(parts.AugmentedFrameFormatter):
         shape_of_none = (0, 2 * (num_points - 1), num_points, 2)
         return {"gt_map_labels": np.zeros(0, np.int64), "gt_map_pts": np.zeros(shape_of_none, np.float32)}
 
-    def _boxes(self, boxes: SampleDataGroup, scene: Any, angle: float) -> dict[str, Any]:
+    def _boxes(self, boxes: SampleDataGroup, scene: Float64, angle: float) -> dict[str, Any]:
         """Boxes in range: z of the center, yaw in [-pi, pi); and what belongs to them. Futures are not turned."""
         distances = np.linalg.norm(np.asarray(boxes["centers"], np.float64)[:, :2], axis=1)
         kept = (distances <= self._settings.circle_range) & (boxes["categories"] >= 0)
@@ -247,9 +250,9 @@ def _chain(request: parts.Request) -> parts.Chain:
     return SparseDriveFormatter.chain(request, before=before, after=after, changes=changes)
 
 
-def _training_order(settings: SparseDriveSettings, frames: Any, seed: int) -> RandomAccessSampler:
+def _training_order(settings: SparseDriveSettings, frames: DrivingProvider, seed: int) -> RandomAccessSampler:
     if not (orders.is_published(settings.order) and (settings.skip_prob or settings.flip_prob)):
-        return orders.streaming_order(settings, frames, seed)
+        return streaming_order(settings, frames, seed)
     images = settings.augmentation
     # The published sampler draws these numbers as well as the order.
     augmentation = orders.AugmentationRanges(
@@ -289,6 +292,6 @@ SPARSEDRIVE = Recipe(
         *("gt_agent_fut_trajs", "gt_agent_fut_masks", "gt_map_labels", "gt_map_pts"),
     ),
     training_order=_training_order,
-    evaluation_order=orders.scene_order,
+    evaluation_order=scene_order,
 )
 """The recipe of SparseDrive and Sparse4D."""

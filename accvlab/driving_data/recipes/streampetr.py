@@ -27,11 +27,12 @@ from accvlab.dali_pipeline_framework.sample_data import GroupFormat
 
 from ..datasets import DrivingProvider
 from ..datasets.driving.array_types import Array, Float64, Int64
+from ..datasets.driving.driving_fields import DrivingFieldSettings
 from . import recipe_parts as parts
 from .image_augmentation import ImageAugmentation, ImagePlan
-from .recipe import FrameQueues, Recipe
+from .recipe import FrameQueues, Recipe, scene_order, streaming_order
 from .recipe_parts import DT, NAMES, PLACE
-from .reference_orders import is_published, scene_order, streaming_order
+from .reference_orders import is_published
 
 
 def visible_boxes(
@@ -141,7 +142,7 @@ class QueueProvider(FrameQueues):
         """Load a window; each frame once, also where it is repeated."""
         window, frames = self.new_sample(), self.frames_of(sample_index)
         loaded = self._loaded(frames)
-        scene_before: Any = None
+        scene_before: str | None = None
         for position, frame in enumerate(frames):
             sample = loaded[frame].get_copy()
             scene = str(sample["scene"])
@@ -166,7 +167,7 @@ _IMAGES = ImageAugmentation(scale_range=(0.38, 0.55))
 class StreamPETRSettings(parts.StreamedSettings):
     """What the configuration of StreamPETR says; the defaults are those of ``stream_petr_r50_flash_704``.
 
-    Batches in training have the keys that ``forward_train`` takes, with an axis of frames behind that of the
+    Batches in training have the keys that ``forward_train`` takes, with an axis of frames after the axis of
     samples. `as_mmdet` makes its arguments of them.
 
     Attributes:
@@ -222,9 +223,9 @@ class StreamPETRSettings(parts.StreamedSettings):
                 "`sampler`, without `order`."
             )
 
-    def provider_fields(self, is_training: bool = True) -> dict[str, Any]:
+    def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
         """Settings of a `DrivingProvider` that make it deliver what is needed, but its ``cameras``."""
-        fields: dict[str, Any] = {"boxes": is_training, "reference": "lidar"}
+        fields: DrivingFieldSettings = {"boxes": is_training, "reference": "lidar"}
         if is_training:
             fields |= {"boxes_2d": True, "classes": tuple(self.classes), "min_points": 1}
         return fields
@@ -324,7 +325,9 @@ def _windows(
     return QueueProvider(frames, settings.queue_length, num_random_frames=settings.num_random_frames, seed=seed)
 
 
-def _training_order(settings: StreamPETRSettings, source: DataProvider, seed: int) -> RandomAccessSampler:
+def _training_order(
+    settings: StreamPETRSettings, source: DrivingProvider | QueueProvider, seed: int
+) -> RandomAccessSampler:
     if isinstance(source, QueueProvider):
         return ShuffledSampler(source.get_number_of_samples(), seed=seed)
     return streaming_order(settings, source, seed)
@@ -341,7 +344,7 @@ def _as_published(batch: parts.Batch) -> parts.Batch:
 
 
 def _with_frames(value: Any) -> Any:
-    """Put an axis of one frame behind that of the samples."""
+    """Put an axis of one frame after the axis of samples."""
     return [[each] for each in value] if isinstance(value, list) else value[:, None]
 
 

@@ -217,7 +217,7 @@ class LidarDepthMapAdder(ArrayStep):
     - Depths beyond the second number of ``depth_range`` become that number. Cells without a point hold -1.
 
     Added next to each matrix, in the order of the strides: ``(ceil(height / s), ceil(width / s))`` float32,
-    meters. Computed in float64. The step works on arrays only. Put it behind all steps that move pixels.
+    meters. Computed in float64. The step works on arrays only. Put it after all steps that move pixels.
 
     Example::
 

@@ -35,9 +35,7 @@ _DT = types.DALIDataType
 _INTEGERS = (_DT.INT32, _DT.INT64)
 
 
-def _lines_of(
-    points: Float64Array, counts: npt.NDArray[Any], count_name: Name = "num_points"
-) -> list[Float64Array]:
+def _lines_of(points: Float64Array, counts: _Array, count_name: Name = "num_points") -> list[Float64Array]:
     """Points of lines, one after the other, as one array for each line."""
     if points.ndim != 2 or counts.ndim != 1 or counts.sum() != len(points) or (counts < 1).any():
         raise FieldValueError(
@@ -111,7 +109,7 @@ class MapLineVectorizer(ArrayStep):
             put_beside(data, path, self._vector_name, _DT.FLOAT, vectors, ndim=4)
         return data
 
-    def _vectors(self, points: npt.NDArray[Any], counts: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    def _vectors(self, points: _Array, counts: _Array) -> npt.NDArray[np.float32]:
         lines = _lines_of(np.asarray(points, np.float64), counts, self._count_name)
         count = self._num_points
         orders = 2 * (count - 1) if self._has_orders else 1
@@ -159,6 +157,7 @@ def _orders_of_ring(ring: Float64Array) -> Float64Array:
 
 
 _REAL = (_DT.FLOAT, _DT.FLOAT64)
+_Array: TypeAlias = npt.NDArray[Any]
 _Mask: TypeAlias = npt.NDArray[np.bool_]
 
 Classes: TypeAlias = Sequence[int | Sequence[int]]
@@ -260,7 +259,7 @@ class BEVMaskAdder(ArrayStep):
         put_beside(data, self._mask_path, self._mask_path[-1], _DT.UINT8, np.stack(masks).astype(np.uint8), ndim=3)
         return data
 
-    def _in_cells(self, points: npt.NDArray[Any]) -> Float64Array:
+    def _in_cells(self, points: _Array) -> Float64Array:
         """x and y of points, in cells of the grid: ``(P, 2)``."""
         xy = (coordinates(points, 2) - (self._x_range[0], self._y_range[0])) / self._cell_size
         if not np.isfinite(xy).all():
@@ -271,7 +270,7 @@ class BEVMaskAdder(ArrayStep):
         self,
         of: Sequence[int],
         elements: Sequence[Any],
-        categories: npt.NDArray[Any],
+        categories: _Array,
         draw: Callable[[_Mask, Any], None],
     ) -> _Mask:
         mask = np.zeros(self._shape, bool)
@@ -446,9 +445,7 @@ class FutureTrajectoryAdder(ArrayStep):
                 put_beside(data, path, name, dtype, value.astype(np.float32), ndim)
         return data
 
-    def _values(
-        self, future: npt.NDArray[Any], is_known: npt.NDArray[Any], present: npt.NDArray[Any]
-    ) -> list[npt.NDArray[np.float64]]:
+    def _values(self, future: _Array, is_known: _Array, present: _Array) -> list[npt.NDArray[np.float64]]:
         num_axes = 2 if self._present_name is None else 3
         shapes = [future.shape, is_known.shape, present.shape]
         wanted = [future.shape, future.shape[:-1], (*future.shape[:-2], *future.shape[-1:])]

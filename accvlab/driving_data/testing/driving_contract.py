@@ -5,17 +5,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import SampleDataGroup
 from accvlab.dali_pipeline_framework.checks import listed
 from accvlab.dali_pipeline_framework.extension import in_samples
 from accvlab.dali_pipeline_framework.testing import Finding
 
-from .driving_frames import drive_of, kept_of
+from .driving_frames import Array, Bools, drive_of, kept_of
 from .driving_plausibility import camera_findings, motion_findings
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def scene_problems(provider: DrivingProvider) -> list[str]:
 def unit_problems(provider: DrivingProvider) -> list[str]:
     """Scenes whose frames are so far apart that times cannot be seconds."""
 
-    def is_wrong(steps: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    def is_wrong(steps: Array) -> Bools:
         return steps > (_LONGEST_STEP_S if np.median([*steps, 0]) < _LONGEST_USUAL_STEP_S else 0)
 
     return [
@@ -66,8 +65,8 @@ def unit_problems(provider: DrivingProvider) -> list[str]:
 
 
 def _steps_where(
-    provider: DrivingProvider, is_wrong: Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]
-) -> Iterator[tuple[str, Any, Any]]:
+    provider: DrivingProvider, is_wrong: Callable[[Array], Bools]
+) -> Iterator[tuple[str, float, float]]:
     """Of each scene, the first wrong step from frame to frame: where, and the times before and after it."""
     first = 0
     for name, length in zip(provider.scene_names, provider.sequence_lengths, strict=True):
@@ -156,7 +155,7 @@ def _of_poses(path: str, group: SampleDataGroup, *names: str) -> list[str]:
     return [problem for name in names for problem in _of_pose(f"{path}.{name}", group[name])]
 
 
-def _of_pose(path: str, pose: npt.NDArray[Any]) -> Iterator[str]:
+def _of_pose(path: str, pose: Array) -> Iterator[str]:
     if pose.shape != (4, 4) or not np.isfinite(pose).all():
         yield f"{path}: must be a finite (4, 4) matrix, got the shape {pose.shape}"
     elif not np.array_equal(pose[3], [0, 0, 0, 1]):
@@ -169,7 +168,7 @@ def _of_pose(path: str, pose: npt.NDArray[Any]) -> Iterator[str]:
             yield f"{path}: its rotation must be orthonormal, got {what}"
 
 
-def _of_delay(path: str, time: npt.NDArray[Any], time_of_frame: npt.NDArray[Any]) -> Iterator[str]:
+def _of_delay(path: str, time: Array, time_of_frame: Array) -> Iterator[str]:
     delay = abs(float(time) - float(time_of_frame))
     if not delay <= _LONGEST_DELAY_S:
         yield (
@@ -179,7 +178,7 @@ def _of_delay(path: str, time: npt.NDArray[Any], time_of_frame: npt.NDArray[Any]
 
 
 def _of_mounting(
-    path: str, camera: SampleDataGroup, ego_from_reference: npt.NDArray[Any], time_of_frame: npt.NDArray[Any]
+    path: str, camera: SampleDataGroup, ego_from_reference: Array, time_of_frame: Array
 ) -> Iterator[str]:
     """The camera must be where it is mounted, but for what the vehicle drives between the two times."""
     delay = abs(float(camera["timestamp"]) - float(time_of_frame))
@@ -187,7 +186,7 @@ def _of_mounting(
         return
     from_reference, mounted = camera["camera_from_reference"], camera["ego_from_camera"]
 
-    def difference(camera_from_reference: Any, ego_from_camera: Any) -> tuple[float, float]:
+    def difference(camera_from_reference: Array, ego_from_camera: Array) -> tuple[float, float]:
         """Angle in degrees, and meters, between two places of the camera."""
         moved = np.linalg.inv(ego_from_camera) @ ego_from_reference @ np.linalg.inv(camera_from_reference)
         cosine = np.clip((np.trace(moved[:3, :3]) - 1) / 2, -1, 1)
@@ -216,7 +215,7 @@ def _of_mounting(
     )
 
 
-def _of_intrinsics(path: str, matrix: npt.NDArray[Any]) -> Iterator[str]:
+def _of_intrinsics(path: str, matrix: Array) -> Iterator[str]:
     if matrix.shape != (3, 3) or not np.isfinite(matrix).all():
         yield f"{path}: must be a finite (3, 3) matrix, got the shape {matrix.shape}"
     elif not np.array_equal(matrix[2], [0, 0, 1]) or matrix[1, 0] != 0:
@@ -247,9 +246,7 @@ def _of_boxes(provider: DrivingProvider, boxes: SampleDataGroup) -> Iterator[str
             yield f"boxes.future_centers: must be {expected}, got {fields['future_centers'].shape}"
 
 
-def _of_boxes_2d(
-    path: str, provider: DrivingProvider, camera: SampleDataGroup, centers: npt.NDArray[Any]
-) -> Iterator[str]:
+def _of_boxes_2d(path: str, provider: DrivingProvider, camera: SampleDataGroup, centers: Array) -> Iterator[str]:
     fields = {str(name): camera["boxes_2d"][name] for name in camera["boxes_2d"]}
     wrong = [*_of_lengths(path, fields), *_of_range(f"{path}.box_rows", fields["box_rows"], -1, len(centers) - 1)]
     yield from wrong
@@ -274,20 +271,18 @@ def _of_boxes_2d(
         )
 
 
-def _of_lengths(path: str, fields: dict[str, npt.NDArray[Any]]) -> Iterator[str]:
+def _of_lengths(path: str, fields: dict[str, Array]) -> Iterator[str]:
     lengths = {name: len(value) for name, value in fields.items()}
     if len(set(lengths.values())) > 1:
         written = ", ".join(f"{name}: {length}" for name, length in lengths.items())
         yield f"{path}: all fields must have one number of elements, got {written}"
 
 
-def _of_range(path: str, values: npt.NDArray[Any], least: int, most: int) -> Iterator[str]:
+def _of_range(path: str, values: Array, least: int, most: int) -> Iterator[str]:
     yield from _of_rows(f"{path}: must be in [{least}, {most}]", (values < least) | (values > most), values)
 
 
-def _of_rows(
-    rule: str, is_wrong: npt.NDArray[np.bool_], values: npt.NDArray[Any] | None = None, hint: str = ""
-) -> Iterator[str]:
+def _of_rows(rule: str, is_wrong: Bools, values: Array | None = None, hint: str = "") -> Iterator[str]:
     """A problem of the first row of which something is wrong, if there is one."""
     if is_wrong.any():
         row = int(np.flatnonzero(is_wrong.reshape(len(is_wrong), -1).any(axis=1))[0])

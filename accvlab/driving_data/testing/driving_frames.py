@@ -16,6 +16,7 @@ from accvlab.dali_pipeline_framework import SampleDataGroup
 from accvlab.dali_pipeline_framework.errors import FrameworkError
 from accvlab.dali_pipeline_framework.extension import image_size
 
+Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.floating[Any]]
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]

@@ -258,7 +258,7 @@ def _headings(drive: Drive, are_velocities_sound: bool) -> Finding:
 
 
 _FARTHEST_M = 30.0  # cameras of road trains are 20 m from the origin
-_SMALLEST_IMAGE_PX = 32  # smaller ones stand in for others, in tests: their intrinsics say nothing
+_SMALLEST_IMAGE_PX = 32  # smaller ones replace others in tests: their intrinsics say nothing
 _MOST_LISTED = 6
 _SIDES = {"left": (1, 1), "right": (1, -1), "front": (0, 1), "forward": (0, 1), "back": (0, -1), "rear": (0, -1)}
 _LETTERS = {"l": (1, 1), "r": (1, -1), "f": (0, 1), "b": (0, -1)}  # pcam_l0, CAM_R2

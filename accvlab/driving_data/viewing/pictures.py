@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,18 +13,15 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from accvlab.dali_pipeline_framework import SampleDataGroup
 from accvlab.dali_pipeline_framework.checks import file_path, number
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, error_that_is_also
 
-from .scene_views import CameraView, SceneView, ViewFields, frames_of, scene_view
+from .scene_views import Array, CameraView, SceneView, Shown, ViewFields, frames_of, scene_view
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-
-Array = npt.NDArray[Any]
 
 # Corners in units of half the length, width and height; the first four are the front.
 _CORNERS = np.array(
@@ -128,7 +125,7 @@ class Picture:
 
 
 def show(
-    data: SampleDataGroup | Mapping[Any, Any] | SceneView | Sequence[SceneView],
+    data: Shown | SceneView | Sequence[SceneView],
     sample: int = 0,
     *,
     frame: int | None = None,
@@ -341,7 +338,7 @@ def _draw_heading(figure: Figure, view: SceneView) -> None:
 
 
 def save_recording(
-    data: Iterable[SampleDataGroup | Mapping[Any, Any] | SceneView],
+    data: Iterable[Shown | SceneView],
     path: str | os.PathLike[str],
     *,
     name: str = "accvlab",

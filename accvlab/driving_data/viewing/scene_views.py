@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import io
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
@@ -19,6 +19,8 @@ from accvlab.dali_pipeline_framework.extension import decoded
 
 Array = npt.NDArray[Any]
 UInt8Array = npt.NDArray[np.uint8]
+Shown: TypeAlias = SampleDataGroup | Mapping[Any, Any]
+"""A sample of a provider, or a batch of a loader."""
 
 _MOST_FRAMES = 16  # in one picture
 
@@ -135,7 +137,7 @@ class ViewFields:
 
 
 def scene_view(
-    data: SampleDataGroup | Mapping[Any, Any],
+    data: Shown,
     sample: int = 0,
     *,
     frame: int = -1,
@@ -222,9 +224,7 @@ def _boxes(tree: _Tree, fields: ViewFields) -> dict[str, Array]:
     return boxes
 
 
-def frames_of(
-    data: SampleDataGroup | Mapping[Any, Any], sample: int = 0, fields: ViewFields | None = None
-) -> list[int]:
+def frames_of(data: Shown, sample: int = 0, fields: ViewFields | None = None) -> list[int]:
     """Get the numbers of the frames of a clip to show, at most 16 of them; of what is no clip, only -1."""
     number = _count_frames(_Tree.of(data, sample), fields or ViewFields())
     return np.unique(np.linspace(0, number - 1, min(number, _MOST_FRAMES)).astype(int)).tolist() or [-1]
@@ -246,7 +246,7 @@ class _Tree:
     index: tuple[tuple[str, int], ...] = ()
 
     @classmethod
-    def of(cls, data: SampleDataGroup | Mapping[Any, Any], sample: int) -> _Tree:
+    def of(cls, data: Shown, sample: int) -> _Tree:
         if isinstance(data, SampleDataGroup):
             return cls(data)
         if isinstance(data, Mapping):
@@ -394,7 +394,7 @@ def _camera(
     )
 
 
-def _channels(value: Any, name: str) -> Array | None:
+def _channels(value: Sequence[float] | float | None, name: str) -> Array | None:
     what = "a number, or one for each of the three channels"
     return None if value is None else np.array(number_list(value, name, what, may_be_one=True), np.float64)
 

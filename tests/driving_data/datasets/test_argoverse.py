@@ -170,7 +170,9 @@ class TestErrors:
         data = ArgoverseData()
         data.intrinsics[LEFT][0] = 0
         data.write(tmp_path)
-        with pytest.raises(FileError, match=r"Row 1 of .*intrinsics.feather' must be a calibration.* fx 0\.0"):
+        with pytest.raises(
+            FileError, match=r"Row 1 of .*intrinsics.feather' must be a calibration \(fx, .*got \[ 0\."
+        ):
             ArgoverseProvider(tmp_path)
         data = ArgoverseData()
         data.intrinsics["ring_other"] = data.intrinsics.pop(LEFT)

@@ -173,7 +173,7 @@ class TestWhatWasFound:
         assert "boxes: x, y, z of the center, w,l,h,-yaw-pi/2 (found: boxes_convention and z)" in told
         assert re.search(r"velocities: of \d+ moving vehicles, 0 go along yaw = column 6", told)
         assert "7 frames ('infos', order: time)" in told
-        assert "told by: the scene token of each frame" in told
+        assert "found by: the scene token of each frame" in told
         assert "boxes: 'w,l,h,-yaw-pi/2', z: 'center'" in repr(provider)
 
     def test_is_kept(self, opened, root, tmp_path, monkeypatch):

@@ -129,6 +129,18 @@ def _read_feather(arrow: ModuleType, path: str | os.PathLike[str], names: Sequen
     return table, known
 
 
+def refuse_rows(is_wrong: npt.ArrayLike, path: str | os.PathLike[str], rule: str, *values: Array) -> None:
+    """Refuse a file of which rows are wrong; the message has the ``values`` of the first.
+
+    Raises:
+        FileError: Some are.
+    """
+    wrong = np.flatnonzero(is_wrong)
+    if len(wrong):
+        got = " and ".join(str(each[wrong[0]]) for each in values)
+        raise FileError(f"Row {wrong[0]} of {os.fspath(path)!r} must {rule}, got {got}.")
+
+
 def poses_of_columns(columns: Mapping[str, Array], path: str | os.PathLike[str], names: Sequence[str]) -> Float64:
     """Make poses ``(n, 3, 4)`` of seven columns: w, x, y, z of quaternions, and x, y, z of translations.
 
@@ -137,10 +149,7 @@ def poses_of_columns(columns: Mapping[str, Array], path: str | os.PathLike[str],
     """
     quaternion, place = (np.stack([columns[name] for name in part], axis=-1) for part in (names[:4], names[4:]))
     is_wrong = ~(np.abs(np.linalg.norm(quaternion, axis=-1) - 1) < 1e-2) | ~np.isfinite(place).all(axis=-1)
-    if is_wrong.any():
-        row = int(np.argmax(is_wrong))
-        rule = f"Row {row} of {os.fspath(path)!r} must be a pose, whose quaternion has the length 1"
-        raise FileError(f"{rule}, got {quaternion[row]} and {place[row]}.")
+    refuse_rows(is_wrong, path, "be a pose, whose quaternion has the length 1", quaternion, place)
     return poses.pose_of_quaternion(quaternion, place)
 
 
@@ -151,10 +160,7 @@ def sizes_of_columns(columns: Mapping[str, Array], path: str | os.PathLike[str],
         FileError: A size is not above 0.
     """
     size = np.stack([columns[name] for name in names], axis=-1)
-    wrong = np.flatnonzero(~(size > 0).all(axis=-1))
-    if len(wrong):
-        got = size[wrong[0]]
-        raise FileError(f"Row {wrong[0]} of {os.fspath(path)!r} must have a size above 0, got {got}.")
+    refuse_rows(~(size > 0).all(axis=-1), path, "have a size above 0", size)
     return size
 
 
@@ -311,7 +317,7 @@ def _content(column: Any, row: int) -> UInt8 | None:
     if first == end:
         return np.zeros(0, np.uint8)
     if first < 0 or first > end:
-        raise ValueError(f"row {row} of a batch of records begins behind its end")
+        raise ValueError(f"row {row} of a batch of records begins after its end")
     content = np.frombuffer(values, np.uint8, int(end - first), int(first))
     content.flags.writeable = False  # what was decompressed is shared by all rows of the batch
     return content

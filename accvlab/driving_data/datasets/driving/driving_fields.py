@@ -126,7 +126,7 @@ class DrivingFields:
             known = index.categories if of_boxes else index.box2d_categories or index.categories
             problems += _problems_of_names("classes", "category", names, known)
         if problems:
-            raise SettingError(f"The data set lacks what is asked for:\n{bullets(problems)}")
+            raise SettingError(f"The data set lacks what is requested:\n{bullets(problems)}")
         return attrs.evolve(
             self,
             cameras=tuple(cameras),

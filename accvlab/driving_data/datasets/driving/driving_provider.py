@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup
 from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, index_in, listed, shown
@@ -287,7 +288,7 @@ class DrivingProvider(DataProvider):
         frames, scene = index.frames, index.scene_of(frame)
         number = frame - int(frames.first_of_scene[scene])
         following = range(frame + 1, int(frames.first_of_scene[scene + 1]))
-        flat: list[Any] = [bytes(frames.token[frame]), bytes(frames.scene[scene]), number, number == 0]
+        flat: list[object] = [bytes(frames.token[frame]), bytes(frames.scene[scene]), number, number == 0]
         flat += [frames.time[frame], *self._ego(frame, following)]
         if index.cameras is not None:
             for camera in self._camera_numbers:
@@ -378,13 +379,13 @@ class DrivingProvider(DataProvider):
     def _world_from_base(self, frame: int) -> Float64:
         return poses.joined(self._index.frames.world_from_ego[frame], self._index.frames.ego_from_base[frame])
 
-    def _ego(self, frame: int, following: range) -> list[Any]:
+    def _ego(self, frame: int, following: range) -> list[object]:
         frames, fields = self._index.frames, self._fields
         base_from_reference = poses.inverse(self._reference_from_base(frame))
         ego_from_reference = poses.joined(frames.ego_from_base[frame], base_from_reference)
         world_from_reference = poses.joined(frames.world_from_ego[frame], ego_from_reference)
         own_poses = (frames.world_from_ego[frame], ego_from_reference, world_from_reference)
-        flat: list[Any] = [*poses.as_matrix(np.array(own_poses))]
+        flat: list[object] = [*poses.as_matrix(np.array(own_poses))]
         if fields.can_bus and frames.can_bus is not None:
             flat.append(np.array(frames.can_bus[frame]))
         if fields.ego_status and frames.ego_status is not None:
@@ -399,7 +400,7 @@ class DrivingProvider(DataProvider):
             flat += [positions, np.arange(len(positions)) < len(later)]
         return flat
 
-    def _camera(self, cameras: tables.CameraColumns, frame: int, camera: int) -> list[Any]:
+    def _camera(self, cameras: tables.CameraColumns, frame: int, camera: int) -> list[object]:
         base_from_reference = poses.inverse(self._reference_from_base(frame))
         flat = [
             self._image(cameras, frame, camera),
@@ -413,7 +414,7 @@ class DrivingProvider(DataProvider):
             flat += self._boxes_2d(self._index.boxes_2d, frame, camera)
         return flat
 
-    def _record(self, lidar: tables.LidarColumns, frame: int, record: int) -> list[Any]:
+    def _record(self, lidar: tables.LidarColumns, frame: int, record: int) -> list[object]:
         if record < 0:
             no_points = np.zeros((0, len(self.point_columns)), np.float32)
             return [no_points, np.eye(4), self._index.frames.time[frame]]
@@ -431,7 +432,7 @@ class DrivingProvider(DataProvider):
         """Whether `_image` delivers decoded frames."""
         return self._index.cameras is not None and self._index.cameras.video_frame is not None
 
-    def _image(self, cameras: tables.CameraColumns, frame: int, camera: int) -> Any:
+    def _image(self, cameras: tables.CameraColumns, frame: int, camera: int) -> UInt8:
         """Read the image of a frame: the bytes of its file, ``(num_bytes,)`` uint8; of a video, its pixels."""
         name, number = self._frame_key(cameras, frame, camera)
         if not name:
@@ -482,7 +483,7 @@ class DrivingProvider(DataProvider):
             is_kept &= (lidar + np.maximum(radar, 0) >= fields.min_points) | (lidar < 0)
         return rows[is_kept]
 
-    def _boxes(self, boxes: tables.BoxColumns, frame: int, following: range) -> list[Any]:
+    def _boxes(self, boxes: tables.BoxColumns, frame: int, following: range) -> list[object]:
         rows, reference_from_base = self._kept_rows(boxes, frame), self._reference_from_base(frame)
         rotation = boxes.rotation[rows]
         if not self._is_in_base:
@@ -505,7 +506,7 @@ class DrivingProvider(DataProvider):
             flat += self._future_of(boxes, frame, following, instances)
         return flat
 
-    def _future_of(self, boxes: tables.BoxColumns, frame: int, following: range, instances: Int64) -> list[Any]:
+    def _future_of(self, boxes: tables.BoxColumns, frame: int, following: range, instances: Int64) -> list[object]:
         most = self._fields.num_future_frames
         centers, is_known = np.zeros((len(instances), most, 3)), np.zeros((len(instances), most), bool)
         base_from_world = poses.inverse(self._world_from_base(frame))
@@ -520,7 +521,7 @@ class DrivingProvider(DataProvider):
             is_known[tracked[here], step] = True
         return [centers, is_known]
 
-    def _boxes_2d(self, boxes_2d: tables.Box2dColumns, frame: int, camera: int) -> list[Any]:
+    def _boxes_2d(self, boxes_2d: tables.Box2dColumns, frame: int, camera: int) -> list[object]:
         image = frame * len(self._index.camera_names) + camera
         rows = _elements(boxes_2d.first, image)
         classes = self._class_of_category_2d[boxes_2d.category[rows]]
@@ -532,7 +533,7 @@ class DrivingProvider(DataProvider):
         columns = (boxes_2d.box[rows], boxes_2d.center[rows], boxes_2d.depth[rows], classes, box_rows)
         return [column[is_kept] for column in columns]
 
-    def _lines(self, lines: tables.LineColumns, frame: int) -> list[Any]:
+    def _lines(self, lines: tables.LineColumns, frame: int) -> list[object]:
         rows = _elements(lines.first, frame)
         starts = lines.first_point[rows.start : rows.stop + 1]
         points = lines.point[starts[0] : starts[-1]]
@@ -562,13 +563,13 @@ def _text(name: bytes) -> str:
     return os.fsdecode(bytes(name))
 
 
-def _as_array(value: Any, dtype: Any) -> Array:
+def _as_array(value: object, dtype: npt.DTypeLike) -> Array:
     return (
         np.frombuffer(os.fsencode(value), np.uint8) if isinstance(value, str | bytes) else np.asarray(value, dtype)
     )
 
 
-def _rows_of(column: Array | None, rows: Any, unknown: int) -> Int64:
+def _rows_of(column: Array | None, rows: Int64 | slice, unknown: int) -> Int64:
     """Rows of a column as int64, or the number for what is not known; ``rows`` are numbers, or a slice."""
     if column is None:
         return np.full(rows.stop - rows.start if isinstance(rows, slice) else len(rows), unknown, np.int64)

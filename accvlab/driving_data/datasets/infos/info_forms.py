@@ -14,7 +14,7 @@ from accvlab.dali_pipeline_framework.checks import listed, shown
 from accvlab.dali_pipeline_framework.errors import FileError
 
 from ..driving.array_types import Float64, Int64
-from .raw_info import Entry, RawBoxes, RawBoxes2d, RawCamera, RawInfo, RawSweep, as_entry
+from .raw_info import Entry, RawBoxes, RawBoxes2d, RawCamera, RawInfo, RawPose, RawSweep, as_entry
 
 # In the order of the converters' own labels, which is not that of the classes of every model.
 CATEGORIES = (
@@ -92,7 +92,7 @@ def _of_infos(info: Entry, token: str) -> RawInfo:
     )
 
 
-def _of_both_forms(info: Entry, previous: Any, *scene_names: str) -> dict[str, Any]:
+def _of_both_forms(info: Entry, previous: object, *scene_names: str) -> dict[str, Any]:
     """What both forms say of a frame in one way."""
     scene, number = info.get(*scene_names), info.get("frame_idx")
     return {
@@ -106,7 +106,7 @@ def _of_both_forms(info: Entry, previous: Any, *scene_names: str) -> dict[str, A
     }
 
 
-def _pose(entry: Entry, name: str) -> tuple[Any, Any]:
+def _pose(entry: Entry, name: str) -> RawPose:
     return entry.need(f"{name}_rotation"), entry.need(f"{name}_translation")
 
 
@@ -158,7 +158,7 @@ def _boxes_of_infos(info: Entry) -> RawBoxes | None:
     elif is_long:
         velocities = array[:, 7:]
 
-    def numbers(name: str) -> Any:
+    def numbers(name: str) -> Int64 | None:
         value = info.get(name)
         return None if value is None else info.numbers(value, name, count)
 
@@ -173,12 +173,12 @@ def _boxes_of_infos(info: Entry) -> RawBoxes | None:
     )
 
 
-def _lidar_points(counts: Any, is_valid: Any) -> Any:
+def _lidar_points(counts: Int64 | None, is_valid: Int64 | None) -> Int64 | None:
     """Numbers of points; where only a flag says whether there are any, 0 or not known."""
     return np.where(is_valid != 0, -1, 0) if counts is None and is_valid is not None else counts
 
 
-def _instances(info: Entry, count: int) -> Any:
+def _instances(info: Entry, count: int) -> Int64 | list[str] | None:
     name = next((name for name in _INSTANCES if info.get(name) is not None), None)
     if name is None:
         return None
@@ -188,7 +188,7 @@ def _instances(info: Entry, count: int) -> Any:
     return [*map(str, value)] if count and isinstance(value[0], str) else info.numbers(value, name, count)
 
 
-def _levels(values: Any) -> Int64 | None:
+def _levels(values: Sequence[object] | None) -> Int64 | None:
     """Visibilities from 1 to 4, of numbers or text, 0 for all else; None where there are none at all."""
     if values is None or (len(values) and all(value is None for value in values)):
         return None
@@ -295,7 +295,7 @@ def _category_names(metainfo: Any, path: str) -> Sequence[str]:
     raise FileError(f"{path!r}: metainfo must have the key 'categories', got {shown(metainfo)}.")
 
 
-def _folder_prefixes(metainfo: Any) -> dict[str, str]:
+def _folder_prefixes(metainfo: object) -> dict[str, str]:
     """Folders of the files of sensors, where ``metainfo`` names them."""
     given = metainfo.get("data_prefix") if isinstance(metainfo, dict) else None
     if not isinstance(given, dict):
@@ -325,7 +325,7 @@ def _boxes_of_data_list(info: Entry, names: Sequence[str]) -> RawBoxes | None:
     instances = info.entries("instances")
     count = len(instances)
 
-    def numbers(*keys: str) -> Any:
+    def numbers(*keys: str) -> Int64 | None:
         """Whole numbers, -1 where there is none; None where there are none at all."""
         values = [instance.get(*keys) for instance in instances]
         if all(value is None for value in values):

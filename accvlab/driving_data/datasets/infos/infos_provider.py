@@ -144,7 +144,7 @@ class InfosProvider(DrivingProvider):
         origin = self.origin
         lines = [
             f"{origin['pickle']}: {self._index.num_frames} frames ({origin['form']!r}, order: {origin['order']})",
-            f"{len(self._index.frames.scene)} scene(s), told by: {origin['scenes']}",
+            f"{len(self._index.frames.scene)} scene(s), found by: {origin['scenes']}",
         ]
         if "boxes_convention" in origin:
             convention = f"{origin['boxes_convention']} ({origin['convention']})"

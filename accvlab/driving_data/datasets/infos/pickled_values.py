@@ -2,8 +2,8 @@
 """Values of pickles, among them arrays of NumPy, made by this package from what a pickle says of them.
 
 NumPy trusts the states of dtypes and arrays: a state can turn the bytes of a file into pointers to objects. So no
-state reaches NumPy. While a pickle is loaded, a stand-in takes the place of each dtype and array, checks its
-state, and makes what it describes. Once all is loaded, the stand-ins are replaced (`unpickled`).
+state reaches NumPy. While a pickle is loaded, a substitute takes the place of each dtype and array, checks its
+state, and makes what it describes. Once all is loaded, the substitutes are replaced (`unpickled`).
 
 A child process loads each pickle first, which the system ends at a limit of time or memory (`try_to_load`). A
 value that was made once can be named again and again, so some hundred bytes can stand for 2**40 elements::
@@ -90,17 +90,17 @@ class _Callable:
     def __call__(self, *arguments: Any) -> Any:
         return self.function(self._budget, *arguments)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         raise NotPlainError(f"something that sets {name!r} of a function")
 
 
-class _StandIn(ABC):
+class _Substitute(ABC):
     __slots__ = ("made",)
     __hash__ = None  # type: ignore[assignment]  # it is replaced, so it can be no key
     made: Any
 
 
-class _Dtype(_StandIn):
+class _Dtype(_Substitute):
     __slots__ = ("budget", "content", "itemsize")
     budget: Budget
     content: type
@@ -115,7 +115,7 @@ class _Dtype(_StandIn):
         self.made = self.made.newbyteorder(order)
 
     def array(self, content: Any, shape: Any, is_fortran: Any) -> Any:
-        """Make an array; of objects, its shape, order and elements, which may be stand-ins."""
+        """Make an array; of objects, its shape, order and elements, which may be substitutes."""
         if type(content) is not self.content or type(shape) is not tuple:
             content = self._content_of(content, shape)
         size = self.itemsize
@@ -145,7 +145,7 @@ class _Dtype(_StandIn):
         raise ValueError("an array without a shape or content")
 
 
-class _Array(_StandIn):
+class _Array(_Substitute):
     __slots__ = ()
 
     def __setstate__(self, state: Any) -> None:
@@ -156,11 +156,11 @@ class _Array(_StandIn):
 
 
 def _array_class(budget: Budget) -> None:
-    """Stand for `numpy.ndarray`, which if called would reserve as much memory as a pickle says."""
+    """Replace `numpy.ndarray`, which if called would reserve as much memory as a pickle says."""
     raise NotPlainError("an array that is not made of its content")
 
 
-def _make_dtype(budget: Budget, code: Any, _align: Any, _copy: Any) -> _Dtype:
+def _make_dtype(budget: Budget, code: object, _align: object, _copy: object) -> _Dtype:
     if type(code) is not str or not _KINDS.fullmatch(code):
         raise NotPlainError(f"an array of the dtype {code!r}")
     dtype = _Dtype()
@@ -169,13 +169,13 @@ def _make_dtype(budget: Budget, code: Any, _align: Any, _copy: Any) -> _Dtype:
     return dtype
 
 
-def _make_array(budget: Budget, array_class: Any, shape: Any, _code: Any) -> _Array:
+def _make_array(budget: Budget, array_class: object, shape: object, _code: object) -> _Array:
     if type(array_class) is not _Callable or array_class.function is not _array_class or shape != (0,):
         raise NotPlainError("an array that is not made of its content")
     return _Array()
 
 
-def _make_array_of_buffer(budget: Budget, buffer: Any, dtype: Any, shape: Any, order: Any) -> _Array:
+def _make_array_of_buffer(budget: Budget, buffer: object, dtype: object, shape: object, order: object) -> _Array:
     if type(dtype) is not _Dtype or dtype.content is list or order not in ("C", "F"):
         raise NotPlainError("an array that is not made of its content")
     array = _Array()
@@ -183,14 +183,14 @@ def _make_array_of_buffer(budget: Budget, buffer: Any, dtype: Any, shape: Any, o
     return array
 
 
-def _make_scalar(budget: Budget, dtype: Any, content: Any) -> Any:
+def _make_scalar(budget: Budget, dtype: object, content: object) -> Any:
     if type(dtype) is not _Dtype or dtype.content is list:
         raise NotPlainError("a scalar that is not made of its content")
     budget.take(dtype.itemsize)
     return dtype.array(content, (), False)[()]
 
 
-def _make_bytes(budget: Budget, text: Any = "", encoding: Any = "latin1") -> bytes:
+def _make_bytes(budget: Budget, text: object = "", encoding: object = "latin1") -> bytes:
     """Make what protocols before 3 write for bytes: text, or nothing for ``b""``."""
     if type(text) is not str or encoding != "latin1":
         raise NotPlainError(f"bytes as {encoding!r}")
@@ -229,17 +229,17 @@ class _Unpickler(pickle.Unpickler):
         super().__init__(io.BytesIO(data))
         self._budget = budget
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> _Callable:
         if (module, name) not in _NAMES:
             raise NotPlainError(f"`{module}.{name}`")
         return _Callable(_NAMES[module, name], self._budget)
 
-    def persistent_load(self, number: Any) -> Any:
+    def persistent_load(self, number: object) -> object:
         raise NotPlainError(f"a reference to something outside, {number!r},")
 
 
 def _plain_values(root: Any, budget: Budget) -> Any:
-    """Put arrays in the place of stand-ins.
+    """Put arrays in the place of substitutes.
 
     Raises:
         LimitError: There are more elements than the budget has, where each counts as often as it is reached; or
@@ -255,7 +255,7 @@ def _plain_values(root: Any, budget: Budget) -> Any:
 
 
 def _settle(values: Any, budget: Budget) -> None:
-    """Replace the stand-ins in a list, or in the values of a dict."""
+    """Replace the substitutes in a list, or in the values of a dict."""
     budget.take(1 + len(values))
     count = 0
     for place, value in enumerate(values) if type(values) is list else values.items():

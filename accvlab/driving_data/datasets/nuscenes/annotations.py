@@ -72,11 +72,8 @@ class Annotations:
         level = levels.rows_of(table, "visibility_token", may_be_empty=True)
         number_of_level = np.array([*(_LEVELS.get(name, 0) for name in levels["level"].tolist()), 0], np.int32)
         checked_poses(table)
-        table.refuse(
-            ~(np.isfinite(table["size"]) & (table["size"] >= 0)).all(axis=1),
-            "must have a size of numbers of at least 0",
-            "size",
-        )
+        is_size = np.asarray((np.isfinite(table["size"]) & (table["size"] >= 0)).all(axis=1))
+        table.refuse(~is_size, "must have a size of numbers of at least 0", "size")
         names = [name.decode() for name in categories["name"].tolist()]
         return cls(
             table=table,

@@ -52,7 +52,7 @@ def can_columns(
         if not path.is_file():
             continue
         wanted, (time, values) = microseconds[frames], _messages(path, _POSE)
-        # Position and orientation of the last message before, the rest of the first message behind it.
+        # Position and orientation of the last message before, the rest of the first message after it.
         behind = np.searchsorted(time, wanted, side="right")
         before, behind = np.maximum(behind - 1, 0), np.minimum(behind, len(time) - 1)
         can_bus[frames, :7] = np.column_stack([values["pos"][before], values["orientation"][before]])
@@ -129,7 +129,7 @@ class Conversion:
 
         Raises:
             FileError: They are damaged.
-            SettingError: There is no sensor for the frames asked for.
+            SettingError: There is no sensor for the frames that are requested.
         """
         scenes, calibrations = sensors.Scenes.read(self.tables), sensors.Calibrations.read(self.tables)
         cameras = calibrations.cameras

@@ -137,7 +137,8 @@ def checked_poses(table: Table) -> Float64:
     table.refuse(
         ~(np.isfinite(length) & (length > 1e-6)), "must have a quaternion that is not 0 as rotation", "rotation"
     )
-    table.refuse(~np.isfinite(table["translation"]).all(axis=1), "must have a finite translation", "translation")
+    is_finite = np.asarray(np.isfinite(table["translation"]).all(axis=1))
+    table.refuse(~is_finite, "must have a finite translation", "translation")
     return poses.pose_of_quaternion(table["rotation"], table["translation"])
 
 

@@ -96,7 +96,7 @@ def class_mapping(
     ]
     if problems:
         raise SettingError(
-            f"The data set lacks what is asked for:\n{bullets(problems)}\nClasses of detection: "
+            f"The data set lacks what is requested:\n{bullets(problems)}\nClasses of detection: "
             f"{listed(DETECTION_CLASSES)}. Categories of the data set: {listed(known, 30)}."
         )
     if not any(name in DETECTION_CLASSES and name not in known for name in classes):

@@ -30,7 +30,7 @@ TABLES = (
 # Characters that are parsed at a time: the objects of JSON take some ten times as much memory as their text.
 _PIECE = 1 << 23
 _LONGEST_RECORD = 1 << 26
-# Up to the end of the last record but one, behind its comma: what repeats is as long as can be.
+# Up to the end of the last record but one, after its comma: what repeats is as long as can be.
 _RECORDS = re.compile(r".*\}\s*,(?=\s*\{)", re.DOTALL)
 
 
