@@ -53,7 +53,7 @@ class DrawingStep(Protocol):
 
 
 def declared_draws(step: DrawingStep, data_empty: SampleDataGroup) -> dict[str, RandomDraw]:
-    """Ask a step for its draws, by name.
+    """Get the draws that a step declares, by name.
 
     Raises:
         SettingError: It declares something else, or two draws of one name.
@@ -235,7 +235,7 @@ class DrawSupply(ABC):
         indices = [self._plan.index.get((position, identity, path, name)) for path in paths]
         if None in indices:
             raise StepOutputError(
-                f"{type(step).__name__} asks for its draw {draw.name!r}, but was not asked to declare it when the "
+                f"{type(step).__name__} requests its draw {draw.name!r}, but did not declare it when the "
                 f"format was checked. A step that applies another one must call the other's "
                 f"check_input_data_format_and_set_output_data_format in its own "
                 f"_check_and_adjust_data_format_input_to_output, on the same object and group."
@@ -276,7 +276,7 @@ class GraphDraws(DrawSupply):
             return []
         if self._supply_node is not None:
             return [self._supply_node((index,)) for index in range(len(self._plan.draws))]
-        # What a step declared and did not ask for is drawn after all, so that a record is never incomplete.
+        # What a step declared and did not request is drawn after all, so that a record is never incomplete.
         return [
             self._made[place] if place in self._made else self._drawn(planned.draw)
             for place, planned in zip(self._plan.index, self._plan.draws, strict=True)

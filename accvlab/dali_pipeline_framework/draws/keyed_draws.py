@@ -145,7 +145,7 @@ def place_at(source: Any, info: types.SampleInfo, shard: tuple[int, int], batch_
 
 @contextlib.contextmanager
 def kept_global_generators() -> Iterator[None]:
-    """Whatever draws within a ``with`` statement, behind it the global generators are as they were before.
+    """Restore the global generators after a ``with`` statement, whatever draws in it.
 
     Of PyTorch, where it was imported, it is the generator of the CPU.
     """
@@ -196,7 +196,7 @@ class SampleSeeds:
         seed: Seed of the pipeline.
         shard: Shard id and number of shards of the input.
         batch_size: Samples per batch on this shard. Together with the shard it gives the position of a sample
-            among those of all shards, which is its index where the input knows neither place nor index.
+            among the samples of all shards, which is its index where the input knows neither place nor index.
     """
 
     seed: int = 0

@@ -58,7 +58,7 @@ def _cut(bboxes: Value, image_hw: Value, rounding: str | None) -> tuple[Value, V
 def visible_boxes(
     bboxes: Value, depths: Value, depth_type: types.DALIDataType, image_hw: Value, shrink: bool = False
 ) -> Value:
-    """Tell of which boxes a pixel is left when they are painted from the farthest to the nearest: ``(N,)`` bool.
+    """Find the boxes of which a pixel is left when painted from the farthest to the nearest: ``(N,)`` bool.
 
     Boxes are rounded to whole pixels and cut to the image. Of boxes of equal depth, the last one is the nearest.
     Boxes without a pixel, or with NaN, are not visible and hide nothing.
@@ -85,7 +85,7 @@ def visible_boxes(
 
 
 def _visible_on_canvas(low: Array, high: Array, depths: Array) -> Array:
-    """Tell which boxes are visible: ``(N,)`` bool. The canvas has a cell where the image has several pixels.
+    """Find the visible boxes: ``(N,)`` bool. The canvas has a cell where the image has several pixels.
 
     ``low`` and ``high`` are the least and the greatest x and y, ``(N, 2)``.
     """
@@ -127,7 +127,7 @@ def _places(depths: DataNode, numbers: DataNode) -> DataNode:
 
 
 # If a pixel of a box is left, move to the left as long as pixels are left, then upwards, and so on: one ends at a
-# left or upper edge of the box itself, or right behind the right or lower edge of a nearer one. So only pixels are
+# left or upper edge of the box itself, or right after the right or lower edge of a nearer one. So only pixels are
 # looked at that lie at such edges of *some* box:
 #
 #          x0_a   x0_b    x1_a   x1_b        columns to look at
@@ -148,7 +148,7 @@ def _places(depths: DataNode, numbers: DataNode) -> DataNode:
 
 
 def _visible_by_words(boxes: DataNode, places: DataNode, numbers: DataNode, bits: DataNode) -> DataNode:
-    """Tell which boxes are visible: ``(1 + N,)`` uint8.
+    """Find the visible boxes: ``(1 + N,)`` uint8.
 
     Args:
         boxes: ``(1 + N, 4)``: left, top, right, bottom; the first one has no pixels.
@@ -212,7 +212,7 @@ def _union(bits: DataNode, boxes: DataNode) -> DataNode:
 @do_not_convert
 @np.errstate(invalid="ignore")
 def boxes_of_minimum_size(bboxes: Value, num_boxes: Value, image_hw: Value, size: float) -> Value:
-    """Tell which boxes, cut to the image, have both sides of at least ``size`` pixels: ``(N,)`` bool.
+    """Find the boxes that, cut to the image, have both sides of at least ``size`` pixels: ``(N,)`` bool.
 
     Args:
         bboxes: ``(N, 4)`` float32 or float64, two opposite corners ``x, y, x, y``, on the CPU.

@@ -182,7 +182,7 @@ class TokenType:
 
 @attrs.frozen
 class Token:
-    """A token; tokens of the same type and value are equal wherever they stand.
+    """A token; tokens of the same type and value are equal at any position.
 
     Attributes:
         type: One of `TokenType`.
@@ -197,7 +197,7 @@ class Token:
 
 def syntax_error(text: str, position: int, message: str) -> SettingError:
     """Make the error for a text that cannot be parsed, which shows the place."""
-    # One blank for each character, so that the mark stands below it also after line breaks and tabs.
+    # One blank for each character, so that the mark is below it also after line breaks and tabs.
     shown = "".join(" " if character.isspace() else character for character in text)
     return SettingError(
         f"The condition cannot be parsed at position {position}: {message}.\n  {shown}\n  {' ' * position}^"
@@ -300,7 +300,7 @@ class Parser:
         """Parse the text, once.
 
         Raises:
-            SettingError: The text is not of the grammar; it is also a ValueError, and tells the position.
+            SettingError: The text is not of the grammar; it is also a ValueError, and names the position.
         """
         if self._is_used:
             raise SettingError("A parser can be used once. Make another one.")
@@ -400,7 +400,7 @@ class TypedNode:
     """Values of one type, ``(N,)``.
 
     Attributes:
-        node: The values; those of float16 as float32, since DALI does not compute with it.
+        node: The values; float16 as float32, since DALI does not compute with it.
         dtype: Their type.
     """
 

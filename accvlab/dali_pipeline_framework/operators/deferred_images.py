@@ -19,7 +19,7 @@ from .functions import Array, Value
 
 @attrs.frozen(eq=False)
 class DeferredImage:
-    """Stands for an image in a sample of arrays, where its pixels are decoded and changed in the graph.
+    """Placeholder of an image in a sample of arrays whose pixels are decoded and changed in the graph.
 
     Steps on arrays find its shape and type as of an array, and note what the graph is to do: they replace it by
     `changed`. They cannot read pixels.
@@ -28,7 +28,7 @@ class DeferredImage:
         source: What is sent to the graph: the bytes of an image file, or the pixels that the input has.
         dtype: Type after the changes that were noted.
         ndim: Number of axes after them.
-        find_shape: Gives the shape after them; not called where no step asks for it.
+        find_shape: Gives the shape after them; called only if a step reads the shape.
         path: Path of the image in the sample.
         parameters: For each change its numbers, in the order in which the step declares them.
     """
@@ -92,7 +92,7 @@ class DeferredImage:
         Args:
             *parameters: What the graph needs for it.
             shape: Shape after it; None where it stays, or where ``find_shape`` gives it.
-            find_shape: Gives the shape after it, if any step asks for it; the number of axes stays.
+            find_shape: Gives the shape after it, if a step reads it; the number of axes stays.
             dtype: Type after it; None where it stays.
         """
         return DeferredImage(

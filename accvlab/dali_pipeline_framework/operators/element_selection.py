@@ -2,7 +2,7 @@
 """Typed values of fields, and the elements of a tensor for which a mask is true; of DALI, or of NumPy.
 
 DALI has no operator that compacts by a mask. Its augmentation of detection data drops boxes whose center is
-outside of a crop, though, and tells which ones it kept. With the whole image as the crop there is nothing left to
+outside of a crop, though, and returns which ones it kept. With the whole image as the crop nothing is left to
 chance::
 
     mask      F  T  T  F  T
@@ -122,7 +122,7 @@ class ElementSelection:
         order = [axis, *(other for other in range(num_axes) if other != axis)]
         data = fn.transpose(data, perm=order) if axis else data
         longer = with_row_before(data)
-        # `sequence_rearrange` refuses elements without axes, and layouts other than those of sequences.
+        # `sequence_rearrange` refuses elements without axes, and layouts other than the layouts of sequences.
         elements = fn.expand_dims(fn.reshape(longer, layout=""), axes=[1])
         kept = fn.sequence_rearrange(elements, new_order=self.positions)[1:, 0]
         kept = fn.transpose(kept, perm=[int(position) for position in np.argsort(order)]) if axis else kept

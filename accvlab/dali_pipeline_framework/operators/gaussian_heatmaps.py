@@ -81,7 +81,7 @@ def heatmaps(objects: DrawnObjects, hw: tuple[int, int], num_categories: int, si
     reached = _reached(objects, x, y, reaches, tiling)  # (rows of tiles, columns of tiles, N)
     is_of = _is_single_or_crowd(reached, tiling)
     singles, crowds = _singles_and_crowds(is_of, tiling)  # (1 + S,), (C + 1,)
-    # A row before, for the first of the singles; one behind, for the last of the crowds. And each object is one
+    # A row before, for the first of the singles; one after, for the last of the crowds. And each object is one
     # column before its own.
     by_tile = fn.slice(
         fn.reshape(reached, shape=[tiling.num_tiles, -1]),
@@ -234,7 +234,7 @@ def _singles_and_crowds(is_of: DataNode, tiling: _Tiling) -> tuple[DataNode, Dat
 
     The first tile has the number 1.
     """
-    # One column each, with columns of zeros, and a row of them before or behind, makes boxes.
+    # One column each, with columns of zeros, and a row of them before or after, makes boxes.
     is_other = fn.reshape(1.0 - is_of, shape=[tiling.num_tiles, 2])
     starts, layouts = ([-1, -3], [0, 1]), ("yWHx", "xyWH")
     singles, crowds = (

@@ -40,7 +40,7 @@ _EXIF = re.compile(rb"\xff\xe1..Exif\0\0", re.DOTALL)
 _MOST_HEAD = 1 << 17  # bytes; Exif data come first, and are at most half of it
 _TILE = 256  # in which DALI warps
 _COST_OF_ROWS = 1.1  # of a resizing pass along rows, compared to one along columns, in DALI
-# Least extent of an image that is decoded at a reduced size: that of smaller ones does not tell the factor.
+# Least extent of an image that is decoded at a reduced size: the extent of smaller ones is ambiguous.
 _LEAST_REDUCED = 64
 # OpenCV rounds coordinates to 1/32 pixel for other numbers of channels, and for int16.
 _CHANNELS_AT_ONCE = (4, 3, 1)
@@ -132,7 +132,7 @@ def _rgb_of_cmyk(cmyk: Array, as_bgr: bool) -> Array:
 def image_size(encoded: _Bytes) -> tuple[int, int]:
     """Height and width of the image in a file, ``(num_bytes,)``, turned as its EXIF data say.
 
-    They are read from the header; files whose header does not tell them are decoded.
+    They are read from the header; files whose header does not contain them are decoded.
 
     Raises:
         FieldValueError: It is no image, a broken one, or one that claims too many pixels.
@@ -166,7 +166,7 @@ class ImageFile:
 
     @classmethod
     def opened(cls, encoded: _Bytes) -> ImageFile:
-        """Read the size; decode the image where its header does not tell that."""
+        """Read the size; decode the image if its header does not contain it."""
         hw = _hw_of_jpeg(encoded)
         image = decoded_image(encoded, may_have_unused=True) if hw is None else None
         return cls(np.array(hw if image is None else image.shape[:2], np.float32), encoded, image)
@@ -269,7 +269,7 @@ def padded(image: Array, axis: int, hw: list[int], fill_value: float) -> Array:
     Args:
         image: The image, of any layout.
         axis: Axis of the height; that of the width follows.
-        hw: Height and width of the output, at least those of the image.
+        hw: Height and width of the output, at least the size of the image.
         fill_value: Value of the pixels that are added.
     """
     height, width = image.shape[axis : axis + 2]

@@ -118,7 +118,7 @@ def one_size_of_all(sizes: Value, num_sizes: int) -> Value:
 
 
 def one_size_of_fields(sizes: Sequence[Value]) -> Value:
-    """The size that all have, ``(2,)`` float32, where they are not only those of images.
+    """Get the size that all images and size fields have, ``(2,)`` float32.
 
     A sample where sizes differ, or are not at least one pixel and finite, is an error of the graph.
     """

@@ -98,7 +98,7 @@ class PointLimits:
 
     @do_not_convert
     def contain(self, points: Value, dtype: types.DALIDataType) -> Value:
-        """Tell which points ``(N, D)`` lie within the limits: ``(N,)`` bool, on the points' device."""
+        """Find the points ``(N, D)`` within the limits: ``(N,)`` bool, on the points' device."""
         points = computable(points, dtype)
         low, high = self.nodes(points, dtype, inner=True)
         is_inside = functions.cast((points >= low) & (points <= high), types.DALIDataType.UINT8)

@@ -157,7 +157,7 @@ def _double(value: float, device: str) -> DataNode:
 def check_bbox_visibiity(
     bboxes: DataNode, depths: DataNode, image_hw: DataNode, shrink_bbox_to_obtain_int_coords: bool = False
 ) -> DataNode:
-    """Tell of which boxes a pixel is left when they are painted from the farthest to the nearest.
+    """Find the boxes of which a pixel is left when they are painted from the farthest to the nearest.
 
     Boxes are rounded to whole pixels and cut to the image. Of boxes of equal depth, the last one is the nearest.
     Boxes without a pixel are not visible.
@@ -178,7 +178,7 @@ def check_bbox_visibiity(
 
 @do_not_convert
 def check_minimum_bbox_size(bboxes: DataNode, min_size: float, image_hw: DataNode) -> DataNode:
-    """Tell which boxes, cut to the image, have both sides of at least ``min_size`` pixels.
+    """Find the boxes that, cut to the image, have both sides of at least ``min_size`` pixels.
 
     Args:
         bboxes: ``(N, 4)`` float32.
@@ -195,7 +195,7 @@ def check_minimum_bbox_size(bboxes: DataNode, min_size: float, image_hw: DataNod
 
 @do_not_convert
 def check_points_in_box(points: DataNode, min_point: Sequence[float], max_point: Sequence[float]) -> DataNode:
-    """Tell which points lie in a box; its border belongs to it, NaN does not.
+    """Find the points that lie in a box; its border belongs to it, NaN does not.
 
     Args:
         points: ``(N, D)`` float32.
@@ -346,7 +346,7 @@ def apply_matrix(
         make_apply_to_homog: Whether vectors get a 1 at the end, and are divided by their last number afterwards.
         to_apply_to_is_transposed: Whether vectors are rows, ``(N, k)``.
         matrix_is_transposed: Whether to apply the transposed matrix.
-        matrix_is_inverted: Whether to apply the inverse; of the transposed matrix, if both are asked for.
+        matrix_is_inverted: Whether to apply the inverse; of the transposed matrix, if both are requested.
         multiply_matrix_from_right: Whether the matrix is the second factor.
 
     Returns:

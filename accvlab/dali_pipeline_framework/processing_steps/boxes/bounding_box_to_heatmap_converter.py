@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make heatmaps of bounding boxes, as CenterNet and others learn them."""
+"""Heatmaps of bounding boxes, as CenterNet and others learn them."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _NUMBERS = [dtype for dtype in NUMPY_TYPES if dtype not in (_DT.BOOL, _DT.FLOAT1
 
 
 class BoundingBoxToHeatmapConverter(FieldStep):
-    """Draws a Gaussian for each bounding box of an annotation, and adds what a detector of centers learns.
+    """Draws a Gaussian for each bounding box of an annotation, and adds the targets of a detector of centers.
 
     Works on every group with the name of the annotation, anywhere in the sample. Input, in the group, of ``N``
     objects (any number, also none): boxes ``(N, 4)`` float32, ``x1, y1, x2, y2`` (or other two opposite corners),
     pixels; optionally categories ``(N,)`` of an integer type, validity ``(N,)`` bool, centers ``(N, 2)`` float32,
-    ``x, y``. Beside the group: the image, or a field with its height and width ``(2,)``.
+    ``x, y``. Next to the group: the image, or a field with its height and width ``(2,)``.
 
     Output, added to the group if it has a name, of ``h x w`` pixels in the order of the arguments:
 
@@ -68,7 +68,7 @@ class BoundingBoxToHeatmapConverter(FieldStep):
 
     Boxes are needed on the CPU, and the result is there, too.
 
-    Price on the CPU for a heatmap of 225 x 400 and 6 categories: 1.3 ms per sample without objects, 2 ms with 50,
+    Cost on the CPU for a heatmap of 225 x 400 and 6 categories: 1.3 ms per sample without objects, 2 ms with 50,
     4 ms with 200. Only tiles of about 16 x 24 pixels that objects reach are computed; where several objects reach
     a tile, the work grows with the number of these tiles times the number of objects in the fullest one.
 
@@ -112,8 +112,8 @@ class BoundingBoxToHeatmapConverter(FieldStep):
             bboxes_in_name: Name of the boxes in a group.
             heatmap_out_name: Name of the heatmap that is added.
             heatmap_hw: Height and width of the heatmap, pixels.
-            image_field_name: Name of the image beside the group; or
-            image_hw_field_name: name of a field beside the group with height and width of the image.
+            image_field_name: Name of the image next to the group; or
+            image_hw_field_name: name of a field next to the group with height and width of the image.
             categories_in_name: Name of the categories.
             num_categories: How many categories there are.
             min_object_size: Least height and width of an active box, pixels of the heatmap.
@@ -184,11 +184,11 @@ class BoundingBoxToHeatmapConverter(FieldStep):
 
     def _convert(self, data: SampleDataGroup, path: FieldPath) -> None:
         group = data.get_item_in_path(path)
-        beside = data.get_parent_of_path(path)
+        parent = data.get_parent_of_path(path)
         if self._image_name is not None:
-            image_hw = functions.shape_of(beside[self._image_name])[-3:-1]
+            image_hw = functions.shape_of(parent[self._image_name])[-3:-1]
         elif self._image_hw_name is not None:
-            image_hw = functions.on_cpu(beside[self._image_hw_name])
+            image_hw = functions.on_cpu(parent[self._image_hw_name])
         values = self._converted(group, functions.cast(image_hw, _DT.FLOAT))
         for (name, dtype), value in zip(self._outputs, values, strict=True):
             if name is not None:
@@ -196,7 +196,7 @@ class BoundingBoxToHeatmapConverter(FieldStep):
                 group[name] = value()
 
     def _converted(self, group: SampleDataGroup, image_hw: Value) -> tuple[Callable[[], Value], ...]:
-        """What gives the outputs, in their order; what is not asked for costs nothing."""
+        """Get functions that compute the outputs, in their order; unrequested outputs cost nothing."""
         height, width = self._heatmap_hw
         boxes, categories, is_valid, centers = self._checked_inputs(group)
         image_xy = functions.stack(image_hw[1], image_hw[0])
@@ -249,7 +249,7 @@ class BoundingBoxToHeatmapConverter(FieldStep):
         )
 
     def _checked_inputs(self, group: SampleDataGroup) -> tuple[Value, Value, Value, Value]:
-        """Boxes, ``(N, 2, 2)``, categories, validity, and centers; in a graph, an inactive object comes first.
+        """Get boxes, ``(N, 2, 2)``, categories, validity, and centers; in a graph, an inactive object comes first.
 
         Several operators do not work, or lose axes, where no sample of a batch has any objects.
         """
@@ -275,7 +275,7 @@ class BoundingBoxToHeatmapConverter(FieldStep):
         return with_row_before(boxes), categories, is_valid, centers
 
     def _least_hw_of(self, categories: Value) -> Value:
-        """Least height and width: of each object, ``(N, 2)``, of all, ``(1, 2)``, or None."""
+        """Get the least height and width of each object, ``(N, 2)``, or of all, ``(1, 2)``; None for no limit."""
         if self._least_hw is not None:
             return np.array([self._least_hw], np.float32)
         if self._least_hw_of_category is None or categories is None:
@@ -311,7 +311,7 @@ def _checked(rule: str, values: Value, shape: Value) -> Value:
 
 
 def _with_twos(num_objects: Value, num_axes: int) -> Value:
-    """The shape ``(N, 2, ...)``."""
+    """Make the shape ``(N, 2, ...)``."""
     return functions.slice(
         num_objects, start=[0], shape=[num_axes], axes=[0], out_of_bounds_policy="pad", fill_values=[2]
     )
@@ -335,7 +335,7 @@ def _checked_num_categories(num_categories: object, name: object, are_needed: bo
 
 
 def _checked_sizes(sizes: object, argument: str, shape: tuple[int, ...]) -> Any:
-    """Nested lists of ``(*shape, 2)`` numbers; None of None."""
+    """Check nested lists of ``(*shape, 2)`` numbers, or None."""
     if sizes is None:
         return None
     what = "height and width of each category" if shape else "a height and a width"

@@ -155,7 +155,7 @@ class ImageGaussianBlurrer(ImagePixelStep):
     bit-identical, but for signs of zeros. An image without a layout gets one; one without pixels makes the graph
     fail.
 
-    Price on the CPU for 1600 x 900 uint8: 60 to 90 ms with a window of 7 pixels, also where nothing is blurred.
+    Cost on the CPU for 1600 x 900 uint8: 60 to 90 ms with a window of 7 pixels, also where nothing is blurred.
     Blur images after they are made smaller. On arrays: 4 ms, nothing where nothing is blurred; a level may differ
     by 1.
 
@@ -428,7 +428,7 @@ class GridMasker(ImagePixelStep):
     zeros. An image without a layout gets one; a layout in which channels are not last makes the graph fail, where
     the format does not know it.
 
-    Price on the CPU for 1600 x 900 uint8: 13 ms; on arrays 1 ms, with an angle 4 ms.
+    Cost on the CPU for 1600 x 900 uint8: 13 ms; on arrays 1 ms, with an angle 4 ms.
 
     Example:
         >>> step = GridMasker("image", tile_range=(96, 224), ratio_range=(0.4, 0.6), key="rig")
@@ -513,9 +513,9 @@ def _masked(image: DataNode, tile: Value, ratio: Value, angle: Value, shift_x: V
 
 
 def _kept(size_hw: tuple[int, ...], *grid: np.float32) -> npt.NDArray[np.uint8]:
-    """Where ``fn.grid_mask`` leaves pixels as they are, 1, otherwise 0; ``(height, width)``.
+    """Mask of the pixels that ``fn.grid_mask`` leaves as they are: 1, otherwise 0; ``(height, width)``.
 
-    The operations are those of DALI's kernel, float32, in its order: rounding decides at the sides of squares.
+    The operations are the ones of DALI's kernel, float32, in its order: rounding decides at the sides of squares.
     """
     (height, width), (tile, ratio, angle, shift_x, shift_y) = size_hw, grid
     cosine, sine = np.float32(math.cos(angle)) / tile, np.float32(math.sin(angle)) / tile
