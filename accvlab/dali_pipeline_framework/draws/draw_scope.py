@@ -100,7 +100,7 @@ class PlannedPixels(NamedTuple):
 
     @property
     def alike_key(self) -> tuple[object, ...]:
-        """What is the same for changes that one operator makes for several images."""
+        """Key that is equal for changes that one operator makes for several images."""
         return id(self.step), self.path[-1], self.leaf, *self.parameters.items()
 
 
@@ -129,7 +129,7 @@ class DrawPlan:
         self._counts: collections.Counter[str] = collections.Counter()
 
     def collect(self, step: DrawingStep, draws: dict[str, RandomDraw]) -> None:
-        """Note the draws that a step declares for the current group.
+        """Record the draws that a step declares for the current group.
 
         Raises:
             SettingError: A draw cannot have the key that it names.
@@ -153,7 +153,7 @@ class DrawPlan:
         changes: Mapping[FieldPath, Mapping[str, types.DALIDataType]] | None,
         before: GroupFormat,
     ) -> None:
-        """Note the changes of pixels that a step declares for the current group; None where it does not say."""
+        """Record the changes of pixels that a step declares for the current group; None if it declares none."""
         if changes is None:
             self.pixel_readers.add(self.position)
         for path, parameters in (changes or {}).items():
@@ -220,7 +220,7 @@ class DrawSupply(ABC):
         return self._made[place]
 
     def end_step(self) -> None:
-        """Note that the next step of the chain comes."""
+        """Go on to the next step of the chain."""
         self.position += 1
         if self._plan is not None:  # it may grow with each step, where they are called one by one
             self._plan.position = self.position
@@ -246,11 +246,11 @@ class DrawSupply(ABC):
 
     @abstractmethod
     def _constant(self, draw: RandomDraw, value: float) -> DataNode:
-        """Make what holds the same value always."""
+        """Make a constant draw."""
 
     @abstractmethod
     def _drawn(self, draw: RandomDraw) -> DataNode:
-        """Draw where nobody supplies the numbers."""
+        """Draw numbers that nobody supplies."""
 
 
 @methods_not_converted
@@ -259,7 +259,7 @@ class GraphDraws(DrawSupply):
 
     @contextlib.contextmanager
     def at(self, level: Level) -> Iterator[None]:
-        """Supply the draws for a level within a ``with`` statement. Where it fails, nothing was supplied."""
+        """Supply the draws for a level within a ``with`` statement; if it fails, nothing was supplied."""
         before = self.position, self._made.copy()
         self.level = level
         try:

@@ -190,7 +190,7 @@ def seed_global_generators(seed: int) -> None:
 
 @attrs.frozen
 class SampleSeeds:
-    """What seeds depend on, apart from the sample.
+    """Values on which seeds depend, apart from the sample.
 
     Attributes:
         seed: Seed of the pipeline.
@@ -240,7 +240,7 @@ class LoadingSamples:
         self.restore_generators()
 
     def restore_generators(self) -> None:
-        """Give the global generators the state from before they were seeded, where that is to be kept."""
+        """Restore the global generators to the state before they were seeded, if it is kept."""
         kept, self.kept = self.kept, None
         if kept is not None:
             kept.close()
@@ -269,7 +269,7 @@ of_thread = _OfThread()
 
 
 def note_sample(info: types.SampleInfo) -> None:
-    """Note that this thread now loads the sample at a position."""
+    """Record that this thread now loads the sample at a position."""
     if of_thread.loading is not None:
         of_thread.loading.info = info
 

@@ -71,7 +71,7 @@ class FieldKey:
 
 
 DrawKey: TypeAlias = str | FieldKey
-"""What a draw is held constant over."""
+"""Scope in which a draw is constant."""
 
 
 def _checked_key(key: str | Sequence[Any] | FieldKey) -> DrawKey:
@@ -137,7 +137,8 @@ class UniformDraw:
         low: Lower limit, inclusive.
         high: Upper limit, exclusive.
         shape: Shape of the draw of one sample; a scalar if empty.
-        key: What the draw is held constant over.
+        key: Scope in which the draw is constant: "sample"; "rig", all groups (e.g. cameras) of a sample;
+            "sequence"; "sequence-rig"; or the value of a field: its path in the input, or a `FieldKey`.
 
     Example:
         >>> UniformDraw("gain", 0.5, 1.5, key="rig")
@@ -174,7 +175,7 @@ class IntegerDraw:
         low: Lower limit, inclusive.
         high: Upper limit, exclusive.
         shape: Shape of the draw of one sample; a scalar if empty.
-        key: What the draw is held constant over.
+        key: Scope in which the draw is constant, see `UniformDraw`.
     """
 
     name: str = attrs.field(converter=_checked_name)
@@ -207,7 +208,7 @@ class NormalDraw:
         mean: Mean of the distribution.
         stddev: Standard deviation, at least 0.
         shape: Shape of the draw of one sample; a scalar if empty.
-        key: What the draw is held constant over.
+        key: Scope in which the draw is constant, see `UniformDraw`.
     """
 
     name: str = attrs.field(converter=_checked_name)

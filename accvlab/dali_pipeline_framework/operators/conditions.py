@@ -216,7 +216,7 @@ _PARTS = re.compile(r"(?P<number>[0-9.]+)|(?P<name>[^\W\d]\w*)|(?P<comparison>[=
 
 
 class Lexer:
-    """Hands out the tokens of a text one by one.
+    """Iterator over the tokens of a text.
 
     Numbers are digits with at most one dot, names are letters, digits and ``_``, ``and``, ``or`` and ``not`` are
     keywords; white space separates.
@@ -239,7 +239,7 @@ class Lexer:
         self._position = 0
 
     def next_token(self) -> Token:
-        """Return the next token; at the end, again and again one of type ``EOL``.
+        """Return the next token; at the end, always one of type ``EOL``.
 
         Raises:
             SettingError: The text goes on with something that is no token; it is also a ValueError.
@@ -379,7 +379,7 @@ class Parser:
 
 
 def _has_fewer_levels(expression: AST, most: int) -> bool:
-    """Whether a tree has no more than so many levels."""
+    """Whether a tree has at most a given number of levels."""
     level: list[AST] = [expression]
     for _ in range(most + 1):
         level = [child for node in level for child in node.children]
@@ -413,7 +413,7 @@ _Value: TypeAlias = Fraction | TypedNode
 
 
 def variables_of(expression: AST) -> list[str]:
-    """Names of all variables, each once, in the order in which they occur."""
+    """Get the names of all variables, each once, in the order in which they occur."""
     if isinstance(expression, Variable):
         return [expression.name]
     return list(dict.fromkeys(name for child in expression.children for name in variables_of(child)))

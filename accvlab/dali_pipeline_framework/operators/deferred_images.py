@@ -46,7 +46,7 @@ class DeferredImage:
         return cls(array, array.dtype, array.ndim, lambda: array.shape, path)
 
     def __array__(self, *arguments: Any, **options: Any) -> Array:
-        """Refuse to be read, also by NumPy.
+        """Refuse to be read as an array, also by NumPy.
 
         Raises:
             TypeError: Always.
@@ -76,7 +76,7 @@ class DeferredImage:
             raise FieldValueError(f"{format_path(self.path)}: {error}") from error
 
     def decoded(self) -> DeferredImage:
-        """Note that a file is decoded as a whole, to RGB."""
+        """Record that a file is decoded as a whole, to RGB."""
         changed = self.changed(find_shape=lambda: (*self.hw_of_file.astype(int).tolist(), 3))
         return attrs.evolve(changed, ndim=3)
 
@@ -87,7 +87,7 @@ class DeferredImage:
         find_shape: Callable[[], tuple[int, ...]] | None = None,
         dtype: npt.DTypeLike | None = None,
     ) -> DeferredImage:
-        """Note a change.
+        """Record a change.
 
         Args:
             *parameters: What the graph needs for it.

@@ -89,7 +89,7 @@ _ANY_SEED = 1  # nothing is drawn; but without a seed, DALI would give the next 
 @methods_not_converted
 @attrs.frozen
 class ElementSelection:
-    """Which elements along an axis are kept, on the CPU, in a graph or of arrays.
+    """Selection of elements along an axis, on the CPU, in a graph or of arrays.
 
     Attributes:
         positions: ``(1 + num_kept,)`` int32: 0, and for each kept element its index plus 1, ascending; of arrays
@@ -107,7 +107,7 @@ class ElementSelection:
         return cls(positions_of_zeros(column(1.0 - mask)))
 
     def of(self, data: Value, dtype: types.DALIDataType, axis: int = 0, num_axes: int = 1) -> Value:
-        """Return what is kept of ``data``, in order, without a layout.
+        """Return the selected elements of ``data``, in order, without a layout.
 
         Args:
             data: A tensor with as many elements along the axis as the mask has, on the CPU or the GPU.

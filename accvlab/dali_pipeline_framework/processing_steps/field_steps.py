@@ -41,7 +41,7 @@ class FieldStep(PipelineStepBase):
 
     @abstractmethod
     def _names(self) -> Sequence[Name]:
-        """Names of the fields."""
+        """Get the names of the fields."""
 
     def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
         """Change one of the fields."""
@@ -111,11 +111,11 @@ class PixelStep(FieldStep):
         """Change an array by its parameters."""
 
     def _shape_after(self, shape: tuple[int, ...], leaf: LeafFormat, *args: Any, **kwargs: Any) -> tuple[int, ...]:
-        """Shape of an image after its change by its parameters."""
+        """Get the shape of an image after its change by its parameters."""
         return shape
 
     def _content_after(self, leaf: LeafFormat) -> ImageContent:
-        """Content of an image after its change, as far as known."""
+        """Get the known content of an image after its change."""
         return as_pixels(leaf)
 
     def _adjust_format(self, data: SampleDataGroup, path: FieldPath) -> None:
@@ -134,7 +134,7 @@ class PixelStep(FieldStep):
         return self._image_names if self._image_name is None else (self._image_name,)
 
     def _image_paths(self, data: SampleDataGroup) -> list[FieldPath]:
-        """Paths of the images that are changed."""
+        """Get the paths of the images that are changed."""
         return find_paths(data, self._names())
 
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:

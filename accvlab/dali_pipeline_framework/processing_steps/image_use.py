@@ -120,7 +120,7 @@ def is_far_outside(value: float, value_range: tuple[float, float] | None) -> boo
 
 
 def check_fill_value(search: FieldSearch, paths: Iterable[FieldPath], values: Sequence[float]) -> None:
-    """Add a problem for each of some images to which a ``fill_value`` of the step does not belong."""
+    """Add a problem for each image to whose values a ``fill_value`` of the step does not belong."""
     for path in paths:
         content = search.leaf(path).content
         for value in [value for value in values if is_far_outside(value, content.value_range)][:1]:

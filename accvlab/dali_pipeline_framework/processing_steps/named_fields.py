@@ -25,7 +25,7 @@ Key: TypeAlias = str | Sequence[Name] | FieldKey
 
 
 def required_names(names: Names, argument: str) -> tuple[Name, ...]:
-    """Return one name, or several, as a tuple.
+    """Check one name, or several; return a tuple.
 
     Raises:
         SettingError: No name was given, or something else.

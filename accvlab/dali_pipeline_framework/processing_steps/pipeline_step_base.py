@@ -194,7 +194,7 @@ def require_format(step: PipelineStepBase, result: SampleDataGroup, declared: Gr
 
 
 def full_path(path: FieldPath) -> str:
-    """Write the path of a field of the group that a step is being applied to, for messages."""
+    """Format the path in the sample of a field of the current group, for messages."""
     return format_path(path_in_sample(path))
 
 
@@ -481,7 +481,7 @@ class PipelineStepBase(ABC):
         raise NotImplementedError
 
     def num_in_one_batch(self, data_empty: SampleDataGroup) -> int:
-        """Number of files of a sample that this step decodes by ``decoded_in_one_batch``.
+        """Count the files of a sample that this step decodes by ``decoded_in_one_batch``.
 
         Args:
             data_empty: Format of the sample.
@@ -518,7 +518,7 @@ class PipelineStepBase(ABC):
 
     @do_not_convert
     def check_input_data_format_and_set_output_data_format(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        """Get the format that comes out for an input format. The argument is left as it is.
+        """Get the output format of an input format, which stays as it is.
 
         Raises:
             StepOutputError: The step returned something that is no format.

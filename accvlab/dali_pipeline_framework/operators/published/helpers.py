@@ -344,7 +344,7 @@ def pad_to_common_size(*inputs: Array, fill_value: float) -> tuple[Array, ...]:
 
 
 def _library_of(*arrays: object) -> Any:
-    """CuPy for its arrays, otherwise NumPy."""
+    """Get CuPy for its arrays, otherwise NumPy."""
     is_cupy = any(is_instance_of_loaded(array, "cupy", "ndarray") for array in arrays)
     return sys.modules["cupy"] if is_cupy else np
 

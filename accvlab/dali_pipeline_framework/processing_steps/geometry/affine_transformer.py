@@ -134,7 +134,7 @@ class TransformationStep(ABC):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is ever changed. Such a step draws nothing, since nobody would use it."""
+        """Whether nothing is ever changed; then nothing is drawn."""
         return self.prob == 0
 
     @property
@@ -147,7 +147,7 @@ class TransformationStep(ABC):
         return self.turns
 
     def check_after(self, is_turned: bool) -> None:
-        """Refuse to follow a step that rotates or shears, if this one cannot.
+        """Require that this step can follow a step that rotates or shears, if there is one.
 
         Raises:
             SettingError: It cannot.
@@ -235,7 +235,7 @@ class DrawnStep(TransformationStep):
 
 
 def checked_steps(steps: object, what: str) -> tuple[TransformationStep, ...]:
-    """Return a step, or a sequence of steps, as a tuple; None is no step.
+    """Check a step, or a sequence of steps; return a tuple. None is no step.
 
     Raises:
         SettingError: Something else was given.
@@ -247,7 +247,7 @@ def checked_steps(steps: object, what: str) -> tuple[TransformationStep, ...]:
 
 
 def check_order(steps: Sequence[TransformationStep], is_turned: bool = False) -> None:
-    """Refuse steps after others that they cannot follow; before them, something may have been turned.
+    """Require that each step can follow the steps before it; ``is_turned`` before the first one.
 
     Raises:
         SettingError: There is such a step.
@@ -502,7 +502,7 @@ class Selection(TransformationStep):
         return self.prob == 0 or all(step.keeps_axes for option in self.options for step in option)
 
     def has_turns(self) -> bool:
-        """Whether one of an option rotates or shears."""
+        """Whether a step of an option rotates or shears."""
         return any(step.has_turns() for option in self.options for step in option)
 
     def check_after(self, is_turned: bool) -> None:
@@ -654,8 +654,7 @@ class AffineTransformer(ResamplingStep):
             box_names: Name or names of boxes with edges along the axes, ``x1 <= x2`` and ``y1 <= y2``.
             mask_names: Name or names of masks.
             fill_value: Value of what the images do not show.
-            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
-                input, or a `FieldKey`.
+            key: Scope in which the draws are constant, see `UniformDraw`.
 
         Raises:
             SettingError: There are neither images nor sizes; mode and anchor do not fit; a shift step comes after

@@ -103,8 +103,7 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
             translation_max_abs: Greatest magnitude of the translation along x, y and z; None for none.
             flip_prob_x: Probability that x changes its sign, in [0, 1].
             flip_prob_y: Probability that y changes its sign: left and right are exchanged, where x is ahead.
-            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
-                input, or a `FieldKey`.
+            key: Scope in which the draws are constant, see `UniformDraw`.
 
         Raises:
             SettingError: A range is not of this form, a rotation has no axis, or orientations cannot be mirrored

@@ -156,7 +156,7 @@ class ImageTransformStep(PipelineStepBase):
 
     @abstractmethod
     def _parameter_types(self) -> Mapping[str, types.DALIDataType]:
-        """Names and types of the parameters of the change of pixels."""
+        """Get names and types of the parameters of the change of pixels."""
 
     @abstractmethod
     def _in_graph(self, image: Value, device: str, fill_value: float, is_mask: bool, parameters: _Nodes) -> Value:
@@ -169,7 +169,7 @@ class ImageTransformStep(PipelineStepBase):
 
     @property
     def has_graph_form(self) -> bool:
-        """Not with ``reduced_decoding``, which DALI cannot do."""
+        """Whether DALI can do it: not with ``reduced_decoding``."""
         return not self._reduced_decoding
 
     @property
@@ -346,7 +346,7 @@ class ResamplingStep(ImageTransformStep):
 
     @abstractmethod
     def _resampling(self) -> Resampling:
-        """Method by which images are resampled."""
+        """Get the method of resampling."""
 
     def _parameter_types(self) -> Mapping[str, types.DALIDataType]:
         return Resampler.parameter_types(self._resampling(), self._is_encoded)
@@ -377,7 +377,7 @@ class ResamplingStep(ImageTransformStep):
 
 
 def checked_hw(value: object, argument: str) -> tuple[int, int]:
-    """Return a height and a width of at least 1 pixel.
+    """Check a height and a width of at least 1 pixel.
 
     Raises:
         SettingError: It is something else.
@@ -461,8 +461,7 @@ class ImageResizeCropFlipper(ResamplingStep):
             fill_value: Value of what the images do not show.
             is_encoded: As for `ImageResizer`.
             reduced_decoding: As for `ImageResizer`.
-            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
-                input, or a `FieldKey`.
+            key: Scope in which the draws are constant, see `UniformDraw`.
             **fields: As for `ImageResizer`.
 
         Raises:
@@ -630,8 +629,7 @@ class HorizontalFlipper(ImageTransformStep):
         Args:
             image_names: Name or names of the images; None where there are only size fields.
             prob: Probability that a sample is mirrored, in [0, 1].
-            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
-                input, or a `FieldKey`.
+            key: Scope in which the draws are constant, see `UniformDraw`.
             **fields: `PixelFields`: ``hw_names``, ``projection_names``, ``point_names``, ``box_names`` and
                 ``mask_names``, name or names of what else is changed; ``on_gpu``, whether images are changed on
                 the GPU, in a pipeline that has one (by default; otherwise they are changed where they are).

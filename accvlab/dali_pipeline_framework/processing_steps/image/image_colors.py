@@ -217,8 +217,7 @@ class PhotoMetricDistorter(PixelStep):
             prob_swap_channels: The same for the order of channels (the order of before is among those drawn).
             is_bgr: Whether the channels of the images are blue, green, red.
             enforce_process_on_gpu: Whether images on the CPU are moved to the GPU, in a pipeline that has one.
-            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
-                input, or a `FieldKey`.
+            key: Scope in which the draws are constant, see `UniformDraw`.
 
         Raises:
             SettingError: A range, a probability or the key is not of this form.

@@ -105,7 +105,7 @@ class ImageLibraryStep(ArrayStep):
                 ``keypoint_params``, for `TorchvisionStep` they are ``x, y`` in pixels.
             point_row_names: Name or names of fields next to the points, with a row for each point.
             image_type: Type of images after the transform; None for that before it.
-            key: What the random numbers are held constant over, see `UniformDraw`.
+            key: Scope in which the draws are constant, see `UniformDraw`.
 
         Raises:
             SettingError: The transform is none, or has no parameters for boxes or points, or another argument

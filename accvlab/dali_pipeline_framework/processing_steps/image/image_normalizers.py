@@ -171,7 +171,7 @@ class ImageMeanStdDevNormalizer(PixelStep):
 def fractions_problem(
     mean: Sequence[float], std_dev: Sequence[float], value_range: tuple[float, float] | None
 ) -> str | None:
-    """Say that means and deviations are fractions, for an image in [0, 1], but the image has a larger range.
+    """Describe the problem that means and deviations are for images in [0, 1], but the range is larger.
 
     Means of 0 with deviations of 1, which only convert, are no fractions.
     """
@@ -187,7 +187,7 @@ def fractions_problem(
 
 
 def per_channel(values: object, argument: str) -> tuple[float, ...]:
-    """One number per channel, or one for all; from a number, a sequence or an array of up to one long axis."""
+    """Get one number per channel, or one for all, from a number, a sequence or an array of up to one long axis."""
     array = np.asarray(values, object)
     is_row = array.ndim > 1 and array.size == max(array.shape)
     return number_list(

@@ -111,8 +111,7 @@ class ImageBrightnessContrastJitter(ImagePixelStep):
             prob: Probability that a sample is changed, in [0, 1].
             brightness_range: Least and greatest factor of the brightness, of at least 0.
             contrast_range: Least and greatest factor of the contrast, of at least 0.
-            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
-                input, or a `FieldKey`.
+            key: Scope in which the draws are constant, see `UniformDraw`.
 
         Raises:
             SettingError: An argument is not of this form.
@@ -180,8 +179,7 @@ class ImageGaussianBlurrer(ImagePixelStep):
             image_names: Name or names of the images.
             prob: Probability that a sample is blurred, in [0, 1].
             sigma_range: Least and greatest standard deviation, above 0 and up to 20 pixels.
-            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
-                input, or a `FieldKey`.
+            key: Scope in which the draws are constant, see `UniformDraw`.
 
         Raises:
             SettingError: An argument is not of this form.
@@ -242,8 +240,7 @@ class ImageJpegDistorter(ImagePixelStep):
             image_names: Name or names of the images.
             prob: Probability that a sample is changed, in [0, 1].
             quality_range: Least and greatest quality, as JPEG encoders count it, in [1, 100]; both may be drawn.
-            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
-                input, or a `FieldKey`.
+            key: Scope in which the draws are constant, see `UniformDraw`.
 
         Raises:
             SettingError: An argument is not of this form.
@@ -331,8 +328,7 @@ class RandomEraser(ImagePixelStep):
             num_rectangles: How many rectangles are erased; they may overlap.
             fill_value: What erased pixels get: a number, or one for each channel, among the values that images
                 have at this place of the chain. An image with another number of channels makes the graph fail.
-            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
-                input, or a `FieldKey`.
+            key: Scope in which the draws are constant, see `UniformDraw`.
 
         Raises:
             SettingError: An argument is not of this form.
@@ -393,7 +389,7 @@ class RandomEraser(ImagePixelStep):
 
 
 def _first_that_fits(sides: Value, preferences: Value, size: Value) -> Value:
-    """Heights and widths of rectangles, ``(num_rectangles, 2)`` float32, pixels; 0 where no attempt fits.
+    """Get heights and widths of rectangles, ``(num_rectangles, 2)`` float32, pixels; 0 where no attempt fits.
 
     Args:
         sides: Of all attempts, ``(num_rectangles, attempts, 2)``, for an image with an area of 1.
@@ -454,8 +450,7 @@ class GridMasker(ImagePixelStep):
             ratio_range: Least and greatest side of a square as a fraction of that distance, in [0, 1]. (The
                 paper's ``r`` is what is left, 1 - ratio.)
             angle_range: Least and greatest angle of the grid, radians.
-            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
-                input, or a `FieldKey`.
+            key: Scope in which the draws are constant, see `UniformDraw`.
 
         Raises:
             SettingError: An argument is not of this form.
@@ -513,7 +508,7 @@ def _masked(image: DataNode, tile: Value, ratio: Value, angle: Value, shift_x: V
 
 
 def _kept(size_hw: tuple[int, ...], *grid: np.float32) -> npt.NDArray[np.uint8]:
-    """Mask of the pixels that ``fn.grid_mask`` leaves as they are: 1, otherwise 0; ``(height, width)``.
+    """Make the mask of the pixels that ``fn.grid_mask`` leaves as they are: 1, otherwise 0; ``(height, width)``.
 
     The operations are the ones of DALI's kernel, float32, in its order: rounding decides at the sides of squares.
     """
