@@ -143,7 +143,7 @@ def replace_nans(
 
 
 def _checked_float_size(data_type: types.DALIDataType) -> int:
-    """Check the bytes of a floating-point number."""
+    """Get the number of bytes of a floating-point type."""
     if data_type not in (_DT.FLOAT16, _DT.FLOAT, _DT.FLOAT64):
         raise SettingError(f"`data_type` must be FLOAT16, FLOAT or FLOAT64, got {data_type!r}.")
     return np.dtype(get_numpy_type_for_dali_type(data_type)).itemsize
