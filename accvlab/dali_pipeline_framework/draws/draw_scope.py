@@ -34,7 +34,7 @@ from ..checks import listed
 from ..errors import SettingError, StepOutputError
 from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.folded_formats import WHOLE_SAMPLE, Level
-from ..sample_data.graph_mode import do_not_convert, methods_not_converted, within
+from ..sample_data.graph_mode import Within, do_not_convert, methods_not_converted
 from ..sample_data.names import format_path
 from .random_draws import FieldKey, IntegerDraw, NormalDraw, PlannedDraw, RandomDraw, UniformDraw, is_shared
 
@@ -380,30 +380,36 @@ def path_in_sample(path: FieldPath) -> FieldPath:
 
 
 @do_not_convert
-def in_group(path: FieldPath) -> contextlib.AbstractContextManager[None]:
+def in_group(path: FieldPath) -> Within[StepContext]:
     """Apply steps to the group at a path of the present group, within a ``with`` statement."""
-    return within(step_context, step_context.get()._replace(group=path_in_sample(path)))
+    return Within(step_context, step_context.get()._replace(group=path_in_sample(path)))
 
 
-@do_not_convert
-@contextlib.contextmanager
-def running_step(
-    step: DrawingStep,
-    draws: Mapping[str, RandomDraw],
-    supply: DrawSupply | None = None,
-    application: object | None = None,
-) -> Iterator[None]:
-    """Let a step get the draws that it declares, within a ``with`` statement."""
-    outer = step_context.get()
-    # In a bare pipeline nobody supplies draws; what the outermost step draws, its groups may share.
-    used = (supply or outer.supply or GraphDraws()) if outer.step is None else outer.supply
-    inner = outer._replace(supply=used, step=step, draws=draws, application=application)
-    try:
-        with within(step_context, inner):
-            yield
-    finally:
-        if outer.step is None and used is not None:
-            used.end_step()
+@methods_not_converted
+class RunningStep:
+    """Lets a step get the draws that it declares, within a ``with`` statement."""
+
+    def __init__(
+        self,
+        step: DrawingStep,
+        draws: Mapping[str, RandomDraw],
+        supply: DrawSupply | None = None,
+        application: object | None = None,
+    ) -> None:
+        """Set up for a step and its draws in the current group."""
+        outer = step_context.get()
+        # In a bare pipeline nobody supplies draws; what the outermost step draws, its groups may share.
+        used = (supply or outer.supply or GraphDraws()) if outer.step is None else outer.supply
+        self._context = StepContext(outer.group, outer.plan, used, step, draws, application)
+        self._ending = used if outer.step is None else None
+
+    def __enter__(self) -> None:
+        self._token = step_context.set(self._context)
+
+    def __exit__(self, *raised: object) -> None:
+        step_context.reset(self._token)
+        if self._ending is not None:
+            self._ending.end_step()
 
 
 @do_not_convert

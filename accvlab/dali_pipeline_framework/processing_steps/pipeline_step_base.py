@@ -16,7 +16,7 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
 from ..checks import choice
-from ..draws.draw_scope import ArrayDraws, declared_draws, draw_of, path_in_sample, running_step, step_context
+from ..draws.draw_scope import ArrayDraws, RunningStep, declared_draws, draw_of, path_in_sample, step_context
 from ..draws.random_draws import RandomDraw
 from ..errors import FieldValueError, FormatError, NotSupportedError, StepOutputError
 from ..operators.deferred_images import DeferredImage
@@ -98,10 +98,10 @@ class ArrayApplication:
             if not isinstance(image, DeferredImage):
                 given.set_item_in_path(path, DeferredImage.of(image, path_in_sample(path)))
         try:
-            with running_step(step, declared.draws, self._draws, self):
+            with RunningStep(step, declared.draws, self._draws, self):
                 result = step._process_arrays(given)
-        except Exception as error:
-            # OpenCV says no more than that it is no array.
+        except Exception as error:  # of the step; what is not explained is raised as it is
+            # OpenCV only says that a deferred image is no array.
             is_about_pixels = "DeferredImage" in str(error) or "not a numpy array" in str(error)
             if self.defers_pixels and is_about_pixels and not isinstance(error, StepOutputError):
                 raise StepOutputError(
@@ -160,6 +160,7 @@ class ArrayApplication:
         return filled(SampleDataGroup.from_format(declared.after), values)
 
 
+@do_not_convert
 def _current_application() -> ArrayApplication | None:
     application = step_context.get().application
     return application if isinstance(application, ArrayApplication) else None
@@ -211,9 +212,7 @@ def naming_field(path: FieldPath) -> Iterator[None]:
 
 @do_not_convert
 def holds_arrays(data: SampleDataGroup) -> bool:
-    """Whether a step is applied to arrays; otherwise a graph is being defined."""
-    if _current_application() is not None:
-        return True
+    """Whether a sample holds arrays; otherwise a graph is being defined."""
     values = [value for value in data.get_data() if value is not None]
     has_nodes = any(isinstance(value, DataNode) for value in values)
     return not has_nodes and Pipeline.current() is None and any(isinstance(value, np.ndarray) for value in values)
@@ -221,10 +220,7 @@ def holds_arrays(data: SampleDataGroup) -> bool:
 
 @do_not_convert
 def apply_to_arrays(step: PipelineStepBase, data: SampleDataGroup) -> SampleDataGroup:
-    """Apply a step to a sample of arrays: as part of the step that is being applied, or on its own."""
-    running = _current_application()
-    if running is not None:
-        return running(step, data)
+    """Apply a step to a sample of arrays."""
     missing = [path for path, value in zip(data.format.flat_paths, data.get_data(), strict=True) if value is None]
     if missing:
         lines = "\n".join(f"  - {text}" for text in described_together((path, "is not set") for path in missing))
@@ -263,7 +259,7 @@ def _type_of(value: Any) -> types.DALIDataType | None:
     """Get the type of a field that could hold a value; None if there is none."""
     try:
         return get_dali_type_for_numpy_type(np.asarray(value).dtype)
-    except Exception:  # it decorates another error
+    except Exception:  # of any object; it only decorates another error
         return None
 
 
@@ -286,7 +282,7 @@ def _as_declared(value: Any, leaf: LeafFormat, path: FieldPath) -> tuple[Any, st
             return value, str(error)
     try:
         array = np.asarray(value)
-    except Exception as error:
+    except Exception as error:  # an object's own
         return value, f"cannot be read as an array: {type(error).__name__}: {error}"
     if array.dtype != dtype:
         return array, f"is declared as {dtype}, got {array.dtype} (shape {array.shape})"
@@ -580,11 +576,14 @@ class PipelineStepBase(ABC):
             StepOutputError: What was produced has another format than the step declared.
             NotSupportedError: The step has no form for this.
         """
+        application = _current_application()
+        if application is not None:
+            return application(self, data)
         if holds_arrays(data):
             return apply_to_arrays(self, data)
         known = self._known_images(data)
         declared = self.check_input_data_format_and_set_output_data_format(data)
-        with running_step(self, declared_draws(self, data.get_empty_like_self())):
+        with RunningStep(self, declared_draws(self, data.get_empty_like_self())):
             processed = require_group(self, self._process(data), "_process")
         require_format(self, processed, declared.format, "_process")
         self._take_contents(processed, declared.format, known)

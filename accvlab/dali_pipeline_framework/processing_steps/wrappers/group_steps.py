@@ -101,7 +101,7 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
             try:
                 with in_group(path):
                     processed = step.check_input_data_format_and_set_output_data_format(selected)
-            except Exception as error:
+            except Exception as error:  # steps of users refuse formats by any exception
                 problems += _problems_below(path, error)
                 continue
             if not path:
