@@ -335,12 +335,7 @@ class reductions:  # noqa: N801 (DALI's name)
 
 
 def _reduced(
-    of_nodes: Callable[..., Value],
-    of_arrays: np.ufunc,
-    values: Value,
-    axes: Sequence[int] | None,
-    keep_dims: bool,
-    initial: str = "",
+    of_nodes: Any, of_arrays: Any, values: Value, axes: Sequence[int] | None, keep_dims: bool, initial: str = ""
 ) -> Value:
     if isinstance(values, DataNode):
         return of_nodes(values, keep_dims=keep_dims, **({} if axes is None else {"axes": [*axes]}))

@@ -27,15 +27,6 @@ from ..pipeline_step_base import naming_field
 _DT = types.DALIDataType
 _INTEGERS = [dtype for dtype, numpy_type in NUMPY_TYPES.items() if issubclass(numpy_type, np.integer)]
 _SWAP = np.array([[0, 1], [1, 0]], np.float32)
-# Types of the outputs, by the arguments that name them.
-_OUTPUTS = {
-    "heatmap_out_name": _DT.FLOAT,
-    "is_active_opt_out_name": _DT.BOOL,
-    "center_opt_out_name": _DT.INT32,
-    "center_offset_opt_out_name": _DT.FLOAT,
-    "height_width_bboxes_heatmap_opt_out_name": _DT.FLOAT,
-    "bboxes_heatmap_opt_out_name": _DT.FLOAT,
-}
 _NUMBERS = [dtype for dtype in NUMPY_TYPES if dtype not in (_DT.BOOL, _DT.FLOAT16)]
 
 
@@ -150,18 +141,15 @@ class BoundingBoxToHeatmapConverter(FieldStep):
         self._categories_name = optional_name(categories_in_name, "categories_in_name")
         self._is_valid_name = optional_name(is_valid_opt_in_name, "is_valid_opt_in_name")
         self._centers_name = optional_name(center_opt_in_name, "center_opt_in_name")
-        names_of_outputs = (
-            heatmap_out_name,
-            is_active_opt_out_name,
-            center_opt_out_name,
-            center_offset_opt_out_name,
-            height_width_bboxes_heatmap_opt_out_name,
-            bboxes_heatmap_opt_out_name,
+        outputs = (
+            ("heatmap_out_name", heatmap_out_name, _DT.FLOAT),
+            ("is_active_opt_out_name", is_active_opt_out_name, _DT.BOOL),
+            ("center_opt_out_name", center_opt_out_name, _DT.INT32),
+            ("center_offset_opt_out_name", center_offset_opt_out_name, _DT.FLOAT),
+            ("height_width_bboxes_heatmap_opt_out_name", height_width_bboxes_heatmap_opt_out_name, _DT.FLOAT),
+            ("bboxes_heatmap_opt_out_name", bboxes_heatmap_opt_out_name, _DT.FLOAT),
         )
-        self._outputs = [
-            (optional_name(name, argument), dtype)
-            for name, (argument, dtype) in zip(names_of_outputs, _OUTPUTS.items(), strict=True)
-        ]
+        self._outputs = [(optional_name(name, argument), dtype) for argument, name, dtype in outputs]
         self._heatmap_hw = checked_hw(heatmap_hw, "heatmap_hw")
         self._least_hw = _checked_sizes(min_object_size, "min_object_size", ())
         self._least_hw_of_category = _checked_sizes(
