@@ -34,7 +34,7 @@ from ..checks import listed
 from ..errors import SettingError, StepOutputError
 from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.folded_formats import WHOLE_SAMPLE, Level
-from ..sample_data.graph_mode import do_not_convert, methods_not_converted, within
+from ..sample_data.graph_mode import Within, do_not_convert, methods_not_converted
 from ..sample_data.names import format_path
 from .random_draws import FieldKey, IntegerDraw, NormalDraw, PlannedDraw, RandomDraw, UniformDraw, is_shared
 
@@ -53,7 +53,7 @@ class DrawingStep(Protocol):
 
 
 def declared_draws(step: DrawingStep, data_empty: SampleDataGroup) -> dict[str, RandomDraw]:
-    """Ask a step for its draws, by name.
+    """Get the draws that a step declares, by name.
 
     Raises:
         SettingError: It declares something else, or two draws of one name.
@@ -100,7 +100,7 @@ class PlannedPixels(NamedTuple):
 
     @property
     def alike_key(self) -> tuple[object, ...]:
-        """What is the same for changes that one operator makes for several images."""
+        """Key that is equal for changes that one operator makes for several images."""
         return id(self.step), self.path[-1], self.leaf, *self.parameters.items()
 
 
@@ -129,7 +129,7 @@ class DrawPlan:
         self._counts: collections.Counter[str] = collections.Counter()
 
     def collect(self, step: DrawingStep, draws: dict[str, RandomDraw]) -> None:
-        """Note the draws that a step declares for the current group.
+        """Record the draws that a step declares for the current group.
 
         Raises:
             SettingError: A draw cannot have the key that it names.
@@ -153,7 +153,7 @@ class DrawPlan:
         changes: Mapping[FieldPath, Mapping[str, types.DALIDataType]] | None,
         before: GroupFormat,
     ) -> None:
-        """Note the changes of pixels that a step declares for the current group; None where it does not say."""
+        """Record the changes of pixels that a step declares for the current group; None if it declares none."""
         if changes is None:
             self.pixel_readers.add(self.position)
         for path, parameters in (changes or {}).items():
@@ -220,7 +220,7 @@ class DrawSupply(ABC):
         return self._made[place]
 
     def end_step(self) -> None:
-        """Note that the next step of the chain comes."""
+        """Go on to the next step of the chain."""
         self.position += 1
         if self._plan is not None:  # it may grow with each step, where they are called one by one
             self._plan.position = self.position
@@ -235,7 +235,7 @@ class DrawSupply(ABC):
         indices = [self._plan.index.get((position, identity, path, name)) for path in paths]
         if None in indices:
             raise StepOutputError(
-                f"{type(step).__name__} asks for its draw {draw.name!r}, but was not asked to declare it when the "
+                f"{type(step).__name__} requests its draw {draw.name!r}, but did not declare it when the "
                 f"format was checked. A step that applies another one must call the other's "
                 f"check_input_data_format_and_set_output_data_format in its own "
                 f"_check_and_adjust_data_format_input_to_output, on the same object and group."
@@ -246,11 +246,11 @@ class DrawSupply(ABC):
 
     @abstractmethod
     def _constant(self, draw: RandomDraw, value: float) -> DataNode:
-        """Make what holds the same value always."""
+        """Make a constant draw."""
 
     @abstractmethod
     def _drawn(self, draw: RandomDraw) -> DataNode:
-        """Draw where nobody supplies the numbers."""
+        """Draw numbers that nobody supplies."""
 
 
 @methods_not_converted
@@ -259,7 +259,7 @@ class GraphDraws(DrawSupply):
 
     @contextlib.contextmanager
     def at(self, level: Level) -> Iterator[None]:
-        """Supply the draws for a level within a ``with`` statement. Where it fails, nothing was supplied."""
+        """Supply the draws for a level within a ``with`` statement; if it fails, nothing was supplied."""
         before = self.position, self._made.copy()
         self.level = level
         try:
@@ -276,7 +276,7 @@ class GraphDraws(DrawSupply):
             return []
         if self._supply_node is not None:
             return [self._supply_node((index,)) for index in range(len(self._plan.draws))]
-        # What a step declared and did not ask for is drawn after all, so that a record is never incomplete.
+        # What a step declared and did not request is drawn after all, so that a record is never incomplete.
         return [
             self._made[place] if place in self._made else self._drawn(planned.draw)
             for place, planned in zip(self._plan.index, self._plan.draws, strict=True)
@@ -380,30 +380,36 @@ def path_in_sample(path: FieldPath) -> FieldPath:
 
 
 @do_not_convert
-def in_group(path: FieldPath) -> contextlib.AbstractContextManager[None]:
+def in_group(path: FieldPath) -> Within[StepContext]:
     """Apply steps to the group at a path of the present group, within a ``with`` statement."""
-    return within(step_context, step_context.get()._replace(group=path_in_sample(path)))
+    return Within(step_context, step_context.get()._replace(group=path_in_sample(path)))
 
 
-@do_not_convert
-@contextlib.contextmanager
-def running_step(
-    step: DrawingStep,
-    draws: Mapping[str, RandomDraw],
-    supply: DrawSupply | None = None,
-    application: object | None = None,
-) -> Iterator[None]:
-    """Let a step get the draws that it declares, within a ``with`` statement."""
-    outer = step_context.get()
-    # In a bare pipeline nobody supplies draws; what the outermost step draws, its groups may share.
-    used = (supply or outer.supply or GraphDraws()) if outer.step is None else outer.supply
-    inner = outer._replace(supply=used, step=step, draws=draws, application=application)
-    try:
-        with within(step_context, inner):
-            yield
-    finally:
-        if outer.step is None and used is not None:
-            used.end_step()
+@methods_not_converted
+class RunningStep:
+    """Lets a step get the draws that it declares, within a ``with`` statement."""
+
+    def __init__(
+        self,
+        step: DrawingStep,
+        draws: Mapping[str, RandomDraw],
+        supply: DrawSupply | None = None,
+        application: object | None = None,
+    ) -> None:
+        """Set up for a step and its draws in the current group."""
+        outer = step_context.get()
+        # In a bare pipeline nobody supplies draws; what the outermost step draws, its groups may share.
+        used = (supply or outer.supply or GraphDraws()) if outer.step is None else outer.supply
+        self._context = StepContext(outer.group, outer.plan, used, step, draws, application)
+        self._ending = used if outer.step is None else None
+
+    def __enter__(self) -> None:
+        self._token = step_context.set(self._context)
+
+    def __exit__(self, *raised: object) -> None:
+        step_context.reset(self._token)
+        if self._ending is not None:
+            self._ending.end_step()
 
 
 @do_not_convert

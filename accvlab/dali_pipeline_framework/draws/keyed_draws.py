@@ -145,7 +145,7 @@ def place_at(source: Any, info: types.SampleInfo, shard: tuple[int, int], batch_
 
 @contextlib.contextmanager
 def kept_global_generators() -> Iterator[None]:
-    """Whatever draws within a ``with`` statement, behind it the global generators are as they were before.
+    """Restore the global generators after a ``with`` statement, whatever draws in it.
 
     Of PyTorch, where it was imported, it is the generator of the CPU.
     """
@@ -190,13 +190,13 @@ def seed_global_generators(seed: int) -> None:
 
 @attrs.frozen
 class SampleSeeds:
-    """What seeds depend on, apart from the sample.
+    """Values on which seeds depend, apart from the sample.
 
     Attributes:
         seed: Seed of the pipeline.
         shard: Shard id and number of shards of the input.
         batch_size: Samples per batch on this shard. Together with the shard it gives the position of a sample
-            among those of all shards, which is its index where the input knows neither place nor index.
+            among the samples of all shards, which is its index where the input knows neither place nor index.
     """
 
     seed: int = 0
@@ -240,7 +240,7 @@ class LoadingSamples:
         self.restore_generators()
 
     def restore_generators(self) -> None:
-        """Give the global generators the state from before they were seeded, where that is to be kept."""
+        """Restore the global generators to the state before they were seeded, if it is kept."""
         kept, self.kept = self.kept, None
         if kept is not None:
             kept.close()
@@ -269,7 +269,7 @@ of_thread = _OfThread()
 
 
 def note_sample(info: types.SampleInfo) -> None:
-    """Note that this thread now loads the sample at a position."""
+    """Record that this thread now loads the sample at a position."""
     if of_thread.loading is not None:
         of_thread.loading.info = info
 

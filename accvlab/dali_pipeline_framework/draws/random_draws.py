@@ -18,7 +18,7 @@ and of nothing else::
 
     the draw      seed, name and number of the step, path of the group, name and kind of key of the draw
     the key       epoch; sample or sequence, and which visit of it; or the value of a field. A sample is its index
-                  in the data set, or its position in the epoch of all shards where the input does not tell
+                  in the data set, or its position in the epoch of all shards where the input does not know
     the element   its flat position in the draw
 
 Each level makes 64-bit keys for the next one, for all draws and samples of a batch at once.
@@ -71,7 +71,7 @@ class FieldKey:
 
 
 DrawKey: TypeAlias = str | FieldKey
-"""What a draw is held constant over."""
+"""Scope in which a draw is constant."""
 
 
 def _checked_key(key: str | Sequence[Any] | FieldKey) -> DrawKey:
@@ -137,7 +137,8 @@ class UniformDraw:
         low: Lower limit, inclusive.
         high: Upper limit, exclusive.
         shape: Shape of the draw of one sample; a scalar if empty.
-        key: What the draw is held constant over.
+        key: Scope in which the draw is constant: "sample"; "rig", all groups (e.g. cameras) of a sample;
+            "sequence"; "sequence-rig"; or the value of a field: its path in the input, or a `FieldKey`.
 
     Example:
         >>> UniformDraw("gain", 0.5, 1.5, key="rig")
@@ -174,7 +175,7 @@ class IntegerDraw:
         low: Lower limit, inclusive.
         high: Upper limit, exclusive.
         shape: Shape of the draw of one sample; a scalar if empty.
-        key: What the draw is held constant over.
+        key: Scope in which the draw is constant, see `UniformDraw`.
     """
 
     name: str = attrs.field(converter=_checked_name)
@@ -207,7 +208,7 @@ class NormalDraw:
         mean: Mean of the distribution.
         stddev: Standard deviation, at least 0.
         shape: Shape of the draw of one sample; a scalar if empty.
-        key: What the draw is held constant over.
+        key: Scope in which the draw is constant, see `UniformDraw`.
     """
 
     name: str = attrs.field(converter=_checked_name)
@@ -264,7 +265,7 @@ class PlannedDraw:
 
 SEQUENCE_KEYS = ("sequence", "sequence-rig")
 NEEDS_SEQUENCES = (
-    "is held constant along a sequence, but {} does not tell the sequences of its samples. Use an input that "
+    "is held constant along a sequence, but {} does not know the sequences of its samples. Use an input that "
     "plays sequences, or another `key`"
 )
 
@@ -289,7 +290,7 @@ class KeyedDraws:
             seed: A whole number.
             shard: Shard id and number of shards of the input.
             batch_size: Samples per batch on this shard. Together with the shard it gives the position of a sample
-                among those of all shards, which is its key where the input knows neither place nor index.
+                among the samples of all shards, which is its key where the input knows neither place nor index.
 
         Raises:
             SettingError: The seed is no whole number.
@@ -449,7 +450,7 @@ def records_of_batch(draws: Mapping[Any, Any]) -> list[DrawRecord]:
 
 
 def problem_of_draw(planned: PlannedDraw, value: npt.NDArray[Any]) -> str | None:
-    """Return why recorded numbers cannot be those of a draw; None if they can."""
+    """Return why recorded numbers cannot belong to a draw; None if they can."""
     draw = planned.draw
     dtype = np.dtype(get_numpy_type_for_dali_type(draw.dtype))
     if value.dtype != dtype or value.shape != draw.shape:

@@ -34,13 +34,13 @@ def needed_package(name: str) -> ModuleType:
 
 
 def is_installed(name: str) -> bool:
-    """Whether a package is there to be imported."""
+    """Whether a package can be imported."""
     top = name.partition(".")[0]
     return top in sys.modules or importlib.util.find_spec(top) is not None
 
 
 def require_installed(name: str, user: str) -> None:
-    """Refuse what needs a package that is not there, without importing it.
+    """Require that a package can be imported, without importing it.
 
     Raises:
         MissingPackageError: It is not installed; names the extra.

@@ -58,7 +58,7 @@ def _cut(bboxes: Value, image_hw: Value, rounding: str | None) -> tuple[Value, V
 def visible_boxes(
     bboxes: Value, depths: Value, depth_type: types.DALIDataType, image_hw: Value, shrink: bool = False
 ) -> Value:
-    """Tell of which boxes a pixel is left when they are painted from the farthest to the nearest: ``(N,)`` bool.
+    """Find the boxes of which a pixel is left when painted from the farthest to the nearest: ``(N,)`` bool.
 
     Boxes are rounded to whole pixels and cut to the image. Of boxes of equal depth, the last one is the nearest.
     Boxes without a pixel, or with NaN, are not visible and hide nothing.
@@ -85,7 +85,7 @@ def visible_boxes(
 
 
 def _visible_on_canvas(low: Array, high: Array, depths: Array) -> Array:
-    """Tell which boxes are visible: ``(N,)`` bool. The canvas has a cell where the image has several pixels.
+    """Find the visible boxes: ``(N,)`` bool. The canvas has a cell where the image has several pixels.
 
     ``low`` and ``high`` are the least and the greatest x and y, ``(N, 2)``.
     """
@@ -106,7 +106,7 @@ def _visible_on_canvas(low: Array, high: Array, depths: Array) -> Array:
 
 
 def _numbers_up_to(count: DataNode) -> DataNode:
-    """0, 1, 2, ..., ``(count,)`` int32, up to ``2 ** 18``."""
+    """Make 0, 1, 2, ..., ``(count,)`` int32, up to ``2 ** 18``."""
     number = types.Constant(_NUMBERS, device="cpu")
     first = fn.slice(number, start=[0], end=(count + (len(_NUMBERS) - 1)) // len(_NUMBERS), axes=[0])
     return fn.slice(
@@ -115,7 +115,7 @@ def _numbers_up_to(count: DataNode) -> DataNode:
 
 
 def _places(depths: DataNode, numbers: DataNode) -> DataNode:
-    """How many boxes are nearer, ``(N,)`` int32: the place of a box from near to far."""
+    """Count the boxes that are nearer, ``(N,)`` int32: the place of a box from near to far."""
     number = fn.slice(numbers, start=[0], end=depths.shape(dtype=_DT.INT32), axes=[0])
     one, other = column(depths), row(depths)
     # NaN is equal to nothing, not even to itself.
@@ -127,7 +127,7 @@ def _places(depths: DataNode, numbers: DataNode) -> DataNode:
 
 
 # If a pixel of a box is left, move to the left as long as pixels are left, then upwards, and so on: one ends at a
-# left or upper edge of the box itself, or right behind the right or lower edge of a nearer one. So only pixels are
+# left or upper edge of the box itself, or right after the right or lower edge of a nearer one. So only pixels are
 # looked at that lie at such edges of *some* box:
 #
 #          x0_a   x0_b    x1_a   x1_b        columns to look at
@@ -148,7 +148,7 @@ def _places(depths: DataNode, numbers: DataNode) -> DataNode:
 
 
 def _visible_by_words(boxes: DataNode, places: DataNode, numbers: DataNode, bits: DataNode) -> DataNode:
-    """Tell which boxes are visible: ``(1 + N,)`` uint8.
+    """Find the visible boxes: ``(1 + N,)`` uint8.
 
     Args:
         boxes: ``(1 + N, 4)``: left, top, right, bottom; the first one has no pixels.
@@ -170,7 +170,7 @@ def _visible_by_words(boxes: DataNode, places: DataNode, numbers: DataNode, bits
 
 
 def _boxes_at_places(place: DataNode, numbers: DataNode) -> DataNode:
-    """Positions of the boxes from near to far, ``(64 W,)`` int32, filled up with 0."""
+    """Get the positions of the boxes from near to far, ``(64 W,)`` int32, filled up with 0."""
     # place: (1 + N,), where each box goes, -1 for the first one
     count = place.shape(dtype=_DT.INT32)  # 1 + N
     number = fn.slice(numbers, start=[0], end=count, axes=[0])
@@ -182,7 +182,7 @@ def _boxes_at_places(place: DataNode, numbers: DataNode) -> DataNode:
 
 
 def _bits(bits: DataNode, positions: DataNode, low: DataNode, high: DataNode) -> DataNode:
-    """Bit sets of the boxes that cover positions along an axis: ``(W, a, b)`` int64."""
+    """Make bit sets of the boxes that cover positions along an axis: ``(W, a, b)`` int64."""
     # bits: (1, 64, 1, 1); positions: (1, 1, a, b), pixels; low, high: (W, 64, 1, 1), first pixels and ends
     covers = (positions >= low) & (positions < high)
     sets: DataNode = fn.reductions.sum(covers * bits, axes=[1])
@@ -190,7 +190,7 @@ def _bits(bits: DataNode, positions: DataNode, low: DataNode, high: DataNode) ->
 
 
 def _nearest(boxes: DataNode, numbers: DataNode) -> DataNode:
-    """The lowest bit alone, in the first word that is not 0: ``(W, ...)`` int64, four axes, as ``boxes``."""
+    """Get the lowest bit alone, in the first word that is not 0: ``(W, ...)`` int64, four axes, as ``boxes``."""
     number = fn.slice(numbers, start=[0], end=boxes.shape(dtype=_DT.INT32)[0:1], axes=[0])
     preference = fn.cast(_MOST_WORDS - number, dtype=_DT.UINT8)  # less for each word, and above 0
     preferred = fn.cast(boxes != 0, dtype=_DT.UINT8) * fn.expand_dims(preference, axes=[1, 2, 3])
@@ -200,7 +200,7 @@ def _nearest(boxes: DataNode, numbers: DataNode) -> DataNode:
 
 
 def _union(bits: DataNode, boxes: DataNode) -> DataNode:
-    """Which bits are set anywhere: ``(W, 64)`` uint8 of ``(W, 64, a, b)`` bit sets."""
+    """Find the bits that are set anywhere: ``(W, 64)`` uint8 of ``(W, 64, a, b)`` bit sets."""
     half = _WORD_SIZE
     while half > 1:  # there is no reduction by `|`
         half //= 2
@@ -212,7 +212,7 @@ def _union(bits: DataNode, boxes: DataNode) -> DataNode:
 @do_not_convert
 @np.errstate(invalid="ignore")
 def boxes_of_minimum_size(bboxes: Value, num_boxes: Value, image_hw: Value, size: float) -> Value:
-    """Tell which boxes, cut to the image, have both sides of at least ``size`` pixels: ``(N,)`` bool.
+    """Find the boxes that, cut to the image, have both sides of at least ``size`` pixels: ``(N,)`` bool.
 
     Args:
         bboxes: ``(N, 4)`` float32 or float64, two opposite corners ``x, y, x, y``, on the CPU.

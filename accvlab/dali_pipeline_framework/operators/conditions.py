@@ -182,7 +182,7 @@ class TokenType:
 
 @attrs.frozen
 class Token:
-    """A token; tokens of the same type and value are equal wherever they stand.
+    """A token; tokens of the same type and value are equal at any position.
 
     Attributes:
         type: One of `TokenType`.
@@ -197,7 +197,7 @@ class Token:
 
 def syntax_error(text: str, position: int, message: str) -> SettingError:
     """Make the error for a text that cannot be parsed, which shows the place."""
-    # One blank for each character, so that the mark stands below it also after line breaks and tabs.
+    # One blank for each character, so that the mark is below it also after line breaks and tabs.
     shown = "".join(" " if character.isspace() else character for character in text)
     return SettingError(
         f"The condition cannot be parsed at position {position}: {message}.\n  {shown}\n  {' ' * position}^"
@@ -216,7 +216,7 @@ _PARTS = re.compile(r"(?P<number>[0-9.]+)|(?P<name>[^\W\d]\w*)|(?P<comparison>[=
 
 
 class Lexer:
-    """Hands out the tokens of a text one by one.
+    """Iterator over the tokens of a text.
 
     Numbers are digits with at most one dot, names are letters, digits and ``_``, ``and``, ``or`` and ``not`` are
     keywords; white space separates.
@@ -239,7 +239,7 @@ class Lexer:
         self._position = 0
 
     def next_token(self) -> Token:
-        """Return the next token; at the end, again and again one of type ``EOL``.
+        """Return the next token; at the end, always one of type ``EOL``.
 
         Raises:
             SettingError: The text goes on with something that is no token; it is also a ValueError.
@@ -300,7 +300,7 @@ class Parser:
         """Parse the text, once.
 
         Raises:
-            SettingError: The text is not of the grammar; it is also a ValueError, and tells the position.
+            SettingError: The text is not of the grammar; it is also a ValueError, and names the position.
         """
         if self._is_used:
             raise SettingError("A parser can be used once. Make another one.")
@@ -379,7 +379,7 @@ class Parser:
 
 
 def _has_fewer_levels(expression: AST, most: int) -> bool:
-    """Whether a tree has no more than so many levels."""
+    """Whether a tree has at most a given number of levels."""
     level: list[AST] = [expression]
     for _ in range(most + 1):
         level = [child for node in level for child in node.children]
@@ -400,7 +400,7 @@ class TypedNode:
     """Values of one type, ``(N,)``.
 
     Attributes:
-        node: The values; those of float16 as float32, since DALI does not compute with it.
+        node: The values; float16 as float32, since DALI does not compute with it.
         dtype: Their type.
     """
 
@@ -413,7 +413,7 @@ _Value: TypeAlias = Fraction | TypedNode
 
 
 def variables_of(expression: AST) -> list[str]:
-    """Names of all variables, each once, in the order in which they occur."""
+    """Get the names of all variables, each once, in the order in which they occur."""
     if isinstance(expression, Variable):
         return [expression.name]
     return list(dict.fromkeys(name for child in expression.children for name in variables_of(child)))

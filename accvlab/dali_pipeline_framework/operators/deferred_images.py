@@ -19,7 +19,7 @@ from .functions import Array, Value
 
 @attrs.frozen(eq=False)
 class DeferredImage:
-    """Stands for an image in a sample of arrays, where its pixels are decoded and changed in the graph.
+    """Placeholder of an image in a sample of arrays whose pixels are decoded and changed in the graph.
 
     Steps on arrays find its shape and type as of an array, and note what the graph is to do: they replace it by
     `changed`. They cannot read pixels.
@@ -28,7 +28,7 @@ class DeferredImage:
         source: What is sent to the graph: the bytes of an image file, or the pixels that the input has.
         dtype: Type after the changes that were noted.
         ndim: Number of axes after them.
-        find_shape: Gives the shape after them; not called where no step asks for it.
+        find_shape: Gives the shape after them; called only if a step reads the shape.
         path: Path of the image in the sample.
         parameters: For each change its numbers, in the order in which the step declares them.
     """
@@ -46,7 +46,7 @@ class DeferredImage:
         return cls(array, array.dtype, array.ndim, lambda: array.shape, path)
 
     def __array__(self, *arguments: Any, **options: Any) -> Array:
-        """Refuse to be read, also by NumPy.
+        """Refuse to be read as an array, also by NumPy.
 
         Raises:
             TypeError: Always.
@@ -76,7 +76,7 @@ class DeferredImage:
             raise FieldValueError(f"{format_path(self.path)}: {error}") from error
 
     def decoded(self) -> DeferredImage:
-        """Note that a file is decoded as a whole, to RGB."""
+        """Record that a file is decoded as a whole, to RGB."""
         changed = self.changed(find_shape=lambda: (*self.hw_of_file.astype(int).tolist(), 3))
         return attrs.evolve(changed, ndim=3)
 
@@ -87,12 +87,12 @@ class DeferredImage:
         find_shape: Callable[[], tuple[int, ...]] | None = None,
         dtype: npt.DTypeLike | None = None,
     ) -> DeferredImage:
-        """Note a change.
+        """Record a change.
 
         Args:
             *parameters: What the graph needs for it.
             shape: Shape after it; None where it stays, or where ``find_shape`` gives it.
-            find_shape: Gives the shape after it, if any step asks for it; the number of axes stays.
+            find_shape: Gives the shape after it, if a step reads it; the number of axes stays.
             dtype: Type after it; None where it stays.
         """
         return DeferredImage(

@@ -2,7 +2,7 @@
 """Typed values of fields, and the elements of a tensor for which a mask is true; of DALI, or of NumPy.
 
 DALI has no operator that compacts by a mask. Its augmentation of detection data drops boxes whose center is
-outside of a crop, though, and tells which ones it kept. With the whole image as the crop there is nothing left to
+outside of a crop, though, and returns which ones it kept. With the whole image as the crop nothing is left to
 chance::
 
     mask      F  T  T  F  T
@@ -89,7 +89,7 @@ _ANY_SEED = 1  # nothing is drawn; but without a seed, DALI would give the next 
 @methods_not_converted
 @attrs.frozen
 class ElementSelection:
-    """Which elements along an axis are kept, on the CPU, in a graph or of arrays.
+    """Selection of elements along an axis, on the CPU, in a graph or of arrays.
 
     Attributes:
         positions: ``(1 + num_kept,)`` int32: 0, and for each kept element its index plus 1, ascending; of arrays
@@ -107,7 +107,7 @@ class ElementSelection:
         return cls(positions_of_zeros(column(1.0 - mask)))
 
     def of(self, data: Value, dtype: types.DALIDataType, axis: int = 0, num_axes: int = 1) -> Value:
-        """Return what is kept of ``data``, in order, without a layout.
+        """Return the selected elements of ``data``, in order, without a layout.
 
         Args:
             data: A tensor with as many elements along the axis as the mask has, on the CPU or the GPU.
@@ -122,7 +122,7 @@ class ElementSelection:
         order = [axis, *(other for other in range(num_axes) if other != axis)]
         data = fn.transpose(data, perm=order) if axis else data
         longer = with_row_before(data)
-        # `sequence_rearrange` refuses elements without axes, and layouts other than those of sequences.
+        # `sequence_rearrange` refuses elements without axes, and layouts other than the layouts of sequences.
         elements = fn.expand_dims(fn.reshape(longer, layout=""), axes=[1])
         kept = fn.sequence_rearrange(elements, new_order=self.positions)[1:, 0]
         kept = fn.transpose(kept, perm=[int(position) for position in np.argsort(order)]) if axis else kept

@@ -49,9 +49,9 @@ def is_node(*values: object) -> bool:
 
 
 def constant(values: npt.ArrayLike, like: Value, dtype: npt.DTypeLike = np.float32) -> Value:
-    """Numbers as a node on the CPU where ``like`` is one, otherwise as an array.
+    """Make a constant: a node on the CPU if ``like`` is a node, otherwise an array.
 
-    In a graph, arrays can only stand to the right of a node in an expression.
+    In a graph, an array can only be the right operand of a node.
     """
     array = np.array(values, dtype)
     return types.Constant(array, device="cpu") if isinstance(like, DataNode) else array
@@ -59,7 +59,7 @@ def constant(values: npt.ArrayLike, like: Value, dtype: npt.DTypeLike = np.float
 
 @do_not_convert
 def failing_with(rule: str, define: Callable[..., Value], /, *arguments: Value, **settings: Value) -> Value:
-    """Compute something that fails where data break a rule, and name the rule, or what breaks it, in one line.
+    """Compute something that fails where data break a rule; name the rule in the error, in one line.
 
     Raises:
         FieldValueError: The call fails, on arrays. In a graph, the graph fails.
@@ -76,12 +76,12 @@ def failing_with(rule: str, define: Callable[..., Value], /, *arguments: Value, 
 
 
 def on_cpu(values: Value) -> Value:
-    """Values that steps need on the CPU: a node there, or an array."""
+    """Move a node to the CPU; leave arrays as they are."""
     return values.cpu() if is_node(values) and values.device == "gpu" else values
 
 
 def shape_of(values: Value, dtype: types.DALIDataType = _DType.INT64) -> Value:
-    """The shape, ``(num_axes,)``, on the CPU."""
+    """Get the shape, ``(num_axes,)``, on the CPU."""
     if isinstance(values, DataNode):
         return values.shape(dtype=dtype)
     return np.array(np.shape(values), get_numpy_type_for_dali_type(dtype))
@@ -105,7 +105,7 @@ def cat(*values: Value, axis: int = 0) -> Value:
 
 
 def reshape(values: Value, shape: Value, layout: str | None = None) -> Value:
-    """Give another shape, which may be a node or an array; -1 is what is left. A layout is for nodes only."""
+    """Reshape; the shape may be a node or an array, -1 is inferred. A layout is for nodes only."""
     if is_node(values, shape):
         return fn.reshape(values, shape=shape, layout=layout)
     return np.reshape(values, shape.tolist() if isinstance(shape, np.ndarray) else shape)
@@ -187,7 +187,7 @@ def _sliced(
 def cast(values: Value, dtype: types.DALIDataType) -> Value:
     """Convert to another type as DALI does: rounded to the nearest, halves away from 0, and limited to its range.
 
-    Bool is whether the amount is at least a half, and true of NaN.
+    Bool is whether the absolute value is at least a half, and true for NaN.
     """
     if isinstance(values, DataNode):
         return fn.cast(values, dtype=dtype)
@@ -195,7 +195,7 @@ def cast(values: Value, dtype: types.DALIDataType) -> Value:
 
 
 def cast_like(values: Value, other: Value) -> Value:
-    """Convert to the type of something else, as `cast` does."""
+    """Convert to the type of another value, as `cast` does."""
     if is_node(values, other):
         return fn.cast_like(values, other)
     return cast_array(values, np.asarray(other).dtype)
@@ -248,54 +248,54 @@ def _where(condition: Any, one: Any, other: Any) -> Value:
 
 
 def minimum(one: Value, other: Value) -> Value:
-    """The lesser of two: ``one if one < other else other``, also of NaN."""
+    """Compute the element-wise minimum: ``one if one < other else other``, also for NaN."""
     return dali_math.min(one, other) if is_node(one, other) else _where(one < other, one, other)
 
 
 def maximum(one: Value, other: Value) -> Value:
-    """The greater of two: ``one if one > other else other``, also of NaN."""
+    """Compute the element-wise maximum: ``one if one > other else other``, also for NaN."""
     return dali_math.max(one, other) if is_node(one, other) else _where(one > other, one, other)
 
 
 def clamp(values: Value, low: Value, high: Value) -> Value:
-    """Limit to a range; NaN stays."""
+    """Clamp to a range; NaN stays."""
     if is_node(values, low, high):
         return dali_math.clamp(values, low, high)
     return _where(values < low, low, _where(values > high, high, values))
 
 
 def floor(values: Value) -> Value:
-    """Round down."""
+    """Round down element-wise."""
     return dali_math.floor(values) if is_node(values) else np.floor(values)
 
 
 def ceil(values: Value) -> Value:
-    """Round up."""
+    """Round up element-wise."""
     return dali_math.ceil(values) if is_node(values) else np.ceil(values)
 
 
 def absolute(values: Value) -> Value:
-    """The amount."""
+    """Compute the absolute value element-wise."""
     return dali_math.abs(values) if is_node(values) else np.abs(values)
 
 
 def sqrt(values: Value) -> Value:
-    """Square root of float32."""
+    """Compute the square root of float32 element-wise."""
     return dali_math.sqrt(values) if is_node(values) else np.sqrt(values)
 
 
 def sin(values: Value) -> Value:
-    """Sine of float32 or float64, of an angle in radians. For few numbers: it costs a call for each."""
+    """Compute the sine of angles in radians, float32 or float64. For few numbers: it costs a call for each."""
     return dali_math.sin(values) if is_node(values) else _as_c_does("sin", values)
 
 
 def cos(values: Value) -> Value:
-    """Cosine of float32 or float64, of an angle in radians. For few numbers: it costs a call for each."""
+    """Compute the cosine of angles in radians, float32 or float64. For few numbers: it costs a call for each."""
     return dali_math.cos(values) if is_node(values) else _as_c_does("cos", values)
 
 
 def exp(values: Value) -> Value:
-    """``e ** values`` of float32. For few numbers: it costs a call for each."""
+    """Compute ``e ** values`` of float32. For few numbers: it costs a call for each."""
     return dali_math.exp(values) if is_node(values) else _as_c_does("exp", values)
 
 
@@ -320,27 +320,22 @@ class reductions:  # noqa: N801 (DALI's name)
 
     @staticmethod
     def min(values: Value, axes: Sequence[int] | None = None, keep_dims: bool = False) -> Value:
-        """The least; NaN does not count."""
+        """Compute the minimum; NaN does not count."""
         return _reduced(fn.reductions.min, np.fmin, values, axes, keep_dims, "max")
 
     @staticmethod
     def max(values: Value, axes: Sequence[int] | None = None, keep_dims: bool = False) -> Value:
-        """The greatest; NaN does not count."""
+        """Compute the maximum; NaN does not count."""
         return _reduced(fn.reductions.max, np.fmax, values, axes, keep_dims, "min")
 
     @staticmethod
     def sum(values: Value, axes: Sequence[int] | None = None, keep_dims: bool = False) -> Value:
-        """The sum: of float32 as float32, of whole numbers as 64 bits. Of more than 7 reals, bits may differ."""
+        """Compute the sum: float32 for float32, 64 bits for whole numbers. Of more than 7 reals, bits may vary."""
         return _reduced(fn.reductions.sum, np.add, values, axes, keep_dims)
 
 
 def _reduced(
-    of_nodes: Callable[..., Value],
-    of_arrays: np.ufunc,
-    values: Value,
-    axes: Sequence[int] | None,
-    keep_dims: bool,
-    initial: str = "",
+    of_nodes: Any, of_arrays: Any, values: Value, axes: Sequence[int] | None, keep_dims: bool, initial: str = ""
 ) -> Value:
     if isinstance(values, DataNode):
         return of_nodes(values, keep_dims=keep_dims, **({} if axes is None else {"axes": [*axes]}))
@@ -383,7 +378,7 @@ class transforms:  # noqa: N801 (DALI's name)
 
     @staticmethod
     def combine(*matrices: Value) -> Value:
-        """One transformation after the other: the first is applied first."""
+        """Combine transformations; the first is applied first."""
         if is_node(*matrices):
             return fn.transforms.combine(*matrices)
         return functools.reduce(_after, matrices)
@@ -434,7 +429,7 @@ def _about(center: Value, a: Value, b: Value, c: Value, d: Value) -> tuple[Value
 
 
 def _following(matrix: Sequence[Value], a: Value, b: Value, c: Value, d: Value, x: Value, y: Value) -> Value:
-    """``[[a, b, x], [c, d, y]]`` after the given matrix, if any."""
+    """Apply ``[[a, b, x], [c, d, y]]`` after the given matrix, if any."""
     follows = np.array([[a, b, x], [c, d, y]], _float32)
     return _after(matrix[0], follows) if matrix else follows
 

@@ -38,7 +38,7 @@ _FAR = 1e18  # pixels, of which the square is finite
 
 @attrs.frozen
 class DrawnObjects:
-    """What is drawn: arrays, or nodes on the CPU, with an object in front that is not active, and has no NaN.
+    """Objects to draw: arrays, or nodes on the CPU, after an object that is not active and has no NaN.
 
     Attributes:
         centers: ``(N, 2)`` float32, whole numbers: x, y, pixels.
@@ -55,7 +55,7 @@ class DrawnObjects:
 
 @do_not_convert
 def heatmaps(objects: DrawnObjects, hw: tuple[int, int], num_categories: int, sigma_of_radius: float) -> Value:
-    """Draw objects.
+    """Draw objects as Gaussians.
 
     Args:
         objects: The objects.
@@ -81,7 +81,7 @@ def heatmaps(objects: DrawnObjects, hw: tuple[int, int], num_categories: int, si
     reached = _reached(objects, x, y, reaches, tiling)  # (rows of tiles, columns of tiles, N)
     is_of = _is_single_or_crowd(reached, tiling)
     singles, crowds = _singles_and_crowds(is_of, tiling)  # (1 + S,), (C + 1,)
-    # A row before, for the first of the singles; one behind, for the last of the crowds. And each object is one
+    # A row before, for the first of the singles; one after, for the last of the crowds. And each object is one
     # column before its own.
     by_tile = fn.slice(
         fn.reshape(reached, shape=[tiling.num_tiles, -1]),
@@ -129,22 +129,22 @@ class _Tiling:
 
     @property
     def num_rows(self) -> int:
-        """Rows of tiles in a map."""
+        """Number of rows of tiles in a map."""
         return -(-self.hw[0] // self.tile_hw[0])
 
     @property
     def num_columns(self) -> int:
-        """Columns of tiles in a map."""
+        """Number of columns of tiles in a map."""
         return -(-self.hw[1] // self.tile_hw[1])
 
     @property
     def num_tiles(self) -> int:
-        """Tiles in all maps."""
+        """Number of tiles in all maps."""
         return self.num_maps * self.num_rows * self.num_columns
 
     @property
     def line_length(self) -> int:
-        """Into how many tiles each the row of all tiles is cut to be counted, with few operations."""
+        """Number of tiles of a part of the row of all tiles, in which they are counted with few operations."""
         lengths = [length for length in range(1, self.num_tiles + 1) if self.num_tiles % length == 0]
         return min(lengths, key=lambda length: self.num_tiles * length + 6 * (self.num_tiles // length) ** 2)
 
@@ -161,20 +161,20 @@ class _Tiling:
 
 
 def _reach_and_factor(radii: Value, sigma_of_radius: float) -> tuple[Value, Value]:
-    """How far Gaussians go, and what squared distances are multiplied by; float32."""
+    """Compute the reach of Gaussians, and the factor of squared distances; float32."""
     sigma = radii * np.float32(sigma_of_radius)
     return functions.ceil(radii), -0.5 / (sigma * sigma)
 
 
 def _curve(distance: Value, reach: Value, factor: Value) -> Value:
-    """The Gaussian along an axis; float32."""
+    """Compute the Gaussian along an axis; float32."""
     return functions.exp(distance * distance * factor) * (functions.absolute(distance) <= reach)
 
 
 def _drawn_by_object(
     objects: DrawnObjects, hw: tuple[int, int], num_maps: int, sigma_of_radius: float
 ) -> npt.NDArray[np.float32]:
-    """The maps, ``(num_maps, height, width)``, of objects in arrays."""
+    """Draw the maps, ``(num_maps, height, width)``, of objects in arrays."""
     maps = np.zeros((num_maps, *hw), np.float32)
     (drawn,) = np.nonzero(objects.is_active & (objects.radii > 0))
     radii, place = np.unique(objects.radii[drawn], return_inverse=True)  # many have the greatest one
@@ -193,7 +193,7 @@ def _drawn_by_object(
 
 
 def _curves(radii: npt.NDArray[np.float32], sigma_of_radius: float, most: int) -> list[npt.NDArray[np.float32]]:
-    """For each radius, the Gaussian at the distances ``-n, ..., n`` that it reaches, ``n <= most``."""
+    """Compute, for each radius, the Gaussian at the distances ``-n, ..., n`` that it reaches, ``n <= most``."""
     reaches, factors = _reach_and_factor(radii, sigma_of_radius)
     lengths = np.minimum(reaches, most).astype(int) + 1
     distances = np.concatenate([np.arange(length, dtype=np.float32) for length in (*lengths, 0)])
@@ -202,7 +202,7 @@ def _curves(radii: npt.NDArray[np.float32], sigma_of_radius: float, most: int) -
 
 
 def _reached(objects: DrawnObjects, x: DataNode, y: DataNode, reaches: DataNode, tiling: _Tiling) -> DataNode:
-    """Which objects have pixels in which tiles: ``(rows of tiles of all maps, columns of tiles, N)`` uint8."""
+    """Find the tiles in which objects have pixels: ``(rows of tiles of all maps, columns of tiles, N)`` uint8."""
     height, width = tiling.tile_hw
     numbers = np.arange(tiling.num_maps * tiling.num_rows, dtype=np.int32)[:, None, None]
     columns = np.arange(tiling.num_columns, dtype=np.int32)[:, None]
@@ -222,7 +222,7 @@ def _overlap(centers: DataNode, reaches: DataNode, numbers: npt.NDArray[np.int32
 
 
 def _is_single_or_crowd(reached: DataNode, tiling: _Tiling) -> DataNode:
-    """Of each tile, whether one object, and whether several reach it: ``(lines, tiles of a line, 2)`` bool."""
+    """Find whether one object, and whether several reach each tile: ``(lines, tiles of a line, 2)`` bool."""
     lines = fn.reshape(reached, shape=[tiling.num_tiles // tiling.line_length, tiling.line_length, -1])
     counts = dali_math.min(fn.reductions.sum(lines, axes=[2], keep_dims=True), 2)
     is_of: DataNode = counts == np.array([1, 2], np.int32)
@@ -230,11 +230,11 @@ def _is_single_or_crowd(reached: DataNode, tiling: _Tiling) -> DataNode:
 
 
 def _singles_and_crowds(is_of: DataNode, tiling: _Tiling) -> tuple[DataNode, DataNode]:
-    """Tiles with one object: 0 and their numbers; with several: their numbers and that after the last one.
+    """Find the tiles with one object, 0 and their numbers; with several, their numbers and the next one.
 
     The first tile has the number 1.
     """
-    # One column each, with columns of zeros, and a row of them before or behind, makes boxes.
+    # One column each, with columns of zeros, and a row of them before or after, makes boxes.
     is_other = fn.reshape(1.0 - is_of, shape=[tiling.num_tiles, 2])
     starts, layouts = ([-1, -3], [0, 1]), ("yWHx", "xyWH")
     singles, crowds = (
@@ -250,13 +250,13 @@ def _singles_and_crowds(is_of: DataNode, tiling: _Tiling) -> tuple[DataNode, Dat
 
 
 def _only_objects(gaussians: DataNode, numbers: DataNode, reached: DataNode) -> DataNode:
-    """The object of each tile with one object, ``(1 + S, 1, 2, 2)``."""
+    """Get the object of each tile with one object, ``(1 + S, 1, 2, 2)``."""
     # gaussians: (N, 1, 2, 2); numbers: (N,) int32: 1, ..., N; reached: (1 + S, N) uint8
     return rows_at(gaussians, fn.reductions.max(reached * numbers, axes=[1]))
 
 
 def _all_objects(gaussians: DataNode, numbers: DataNode, reached: DataNode, crowds: DataNode) -> DataNode:
-    """The objects of each tile with several: ``(C + 1, K, 2, 2)``, where K is the greatest number of them.
+    """Get the objects of each tile with several: ``(C + 1, K, 2, 2)``, where K is the greatest number of them.
 
     A tile with fewer objects has its last one several times; the last tile has any.
     """
@@ -276,7 +276,7 @@ def _all_objects(gaussians: DataNode, numbers: DataNode, reached: DataNode, crow
 
 
 def _products(slots: DataNode, origins: DataNode, steps: DataNode, tiling: _Tiling) -> DataNode:
-    """The Gaussians of tiles, ``(T, K, tile height, tile width)``."""
+    """Compute the Gaussians of tiles, ``(T, K, tile height, tile width)``."""
     # slots: (T, K, 2, 2); origins: (T, 1, 2, 1); steps: 0, 1, ...
     height, width = tiling.tile_hw
     distances = slots[:, :, :, 0:1] - origins - steps
@@ -286,7 +286,7 @@ def _products(slots: DataNode, origins: DataNode, steps: DataNode, tiling: _Tili
 
 
 def _first_rows(is_of: DataNode, tiling: _Tiling) -> DataNode:
-    """For each tile of the maps, the first row of pixels of what is seen there, ``(lines, tiles of a line)``.
+    """Get the first row of pixels for each tile of the maps, ``(lines, tiles of a line)``.
 
     Tiles with nothing come first, as one; then those with one object, then those with several.
     """
@@ -302,7 +302,7 @@ def _first_rows(is_of: DataNode, tiling: _Tiling) -> DataNode:
 
 
 def _assembled(tiles: DataNode, first: DataNode, tiling: _Tiling, has_maps: bool) -> DataNode:
-    """The maps ``(num_maps, height, width)``: each row of pixels is put together from rows of tiles."""
+    """Assemble the maps ``(num_maps, height, width)``: each row of pixels from rows of tiles."""
     # tiles: (T, 1, tile height, tile width); first: the first row of pixels of each tile of the maps, int32
     (height, width), (tile_height, tile_width) = tiling.hw, tiling.tile_hw
     first = fn.reshape(first, shape=[-1, 1, tiling.num_columns])

@@ -40,7 +40,7 @@ _EXIF = re.compile(rb"\xff\xe1..Exif\0\0", re.DOTALL)
 _MOST_HEAD = 1 << 17  # bytes; Exif data come first, and are at most half of it
 _TILE = 256  # in which DALI warps
 _COST_OF_ROWS = 1.1  # of a resizing pass along rows, compared to one along columns, in DALI
-# Least extent of an image that is decoded at a reduced size: that of smaller ones does not tell the factor.
+# Least extent of an image that is decoded at a reduced size: the extent of smaller ones is ambiguous.
 _LEAST_REDUCED = 64
 # OpenCV rounds coordinates to 1/32 pixel for other numbers of channels, and for int16.
 _CHANNELS_AT_ONCE = (4, 3, 1)
@@ -116,7 +116,7 @@ def _decoded_jpeg(encoded: _Bytes, as_bgr: bool, reduction: int, may_have_unused
 
 
 def _header_of_jpeg(simplejpeg: Any, encoded: _Bytes) -> tuple[int, int, str]:
-    """Height, width and color space as the decoder reads them; a ValueError where that may not be decoded."""
+    """Get height, width and color space as the decoder reads them; a ValueError where that may not be decoded."""
     height, width, color_space, _ = simplejpeg.decode_jpeg_header(encoded)
     excess = too_many_pixels(height, width)
     if excess:
@@ -130,9 +130,9 @@ def _rgb_of_cmyk(cmyk: Array, as_bgr: bool) -> Array:
 
 
 def image_size(encoded: _Bytes) -> tuple[int, int]:
-    """Height and width of the image in a file, ``(num_bytes,)``, turned as its EXIF data say.
+    """Get height and width of the image in a file, ``(num_bytes,)``, turned as its EXIF data say.
 
-    They are read from the header; files whose header does not tell them are decoded.
+    They are read from the header; files whose header does not contain them are decoded.
 
     Raises:
         FieldValueError: It is no image, a broken one, or one that claims too many pixels.
@@ -166,13 +166,13 @@ class ImageFile:
 
     @classmethod
     def opened(cls, encoded: _Bytes) -> ImageFile:
-        """Read the size; decode the image where its header does not tell that."""
+        """Read the size; decode the image if its header does not contain it."""
         hw = _hw_of_jpeg(encoded)
         image = decoded_image(encoded, may_have_unused=True) if hw is None else None
         return cls(np.array(hw if image is None else image.shape[:2], np.float32), encoded, image)
 
     def decoded(self, least_scale: float = 1.0) -> DecodedFile:
-        """Decode the file; maybe at a reduced size, where it will be scaled down.
+        """Decode the file, at a reduced size if it will be scaled down enough.
 
         Raises:
             FieldValueError: It is no image, or a broken one.
@@ -184,7 +184,7 @@ class ImageFile:
 
 
 class DecodedFile(NamedTuple):
-    """What was decoded of an image file.
+    """Decoded image of a file.
 
     Attributes:
         image: The image; maybe with an unused fourth channel.
@@ -196,7 +196,7 @@ class DecodedFile(NamedTuple):
 
 
 def _hw_of_jpeg(encoded: _Bytes) -> tuple[int, int] | None:
-    """Height and width of a JPEG file from its header; None for other files, for CMYK, and for turned images."""
+    """Get the size of a JPEG file from its header; None for other files, for CMYK, and for turned images."""
     if encoded.ndim != 1 or not encoded[:3].tobytes().startswith(_JPEG):
         return None
     simplejpeg = needed_package("simplejpeg")
@@ -219,7 +219,7 @@ def _possible_reduction(hw: npt.NDArray[np.float32], least_scale: float) -> int:
 
 
 def _orientation(jpeg: _Bytes) -> int:
-    """The orientation in the EXIF data of a JPEG file, 1 to 8; 1 where there is none."""
+    """Get the orientation in the EXIF data of a JPEG file, 1 to 8; 1 without EXIF data."""
     head = jpeg[:_MOST_HEAD].tobytes().partition(b"\xff\xda")[0]  # up to the pixels
     for found in _EXIF.finditer(head):
         exif = head[found.end() :]
@@ -251,7 +251,7 @@ def _turned(image: Array, orientation: int) -> Array:
 
 
 def resampling_tolerance() -> float:
-    """Largest difference to DALI of a pixel that is interpolated, as a share of the range from black to white."""
+    """Get the largest difference to DALI of an interpolated pixel, as a share of the range from black to white."""
     is_exact = int(needed_package("cv2").__version__.split(".")[0]) >= 5
     return 1.001 / 255 if is_exact else 9 / 255  # 1 / 255, and the rounding of float32
 
@@ -269,7 +269,7 @@ def padded(image: Array, axis: int, hw: list[int], fill_value: float) -> Array:
     Args:
         image: The image, of any layout.
         axis: Axis of the height; that of the width follows.
-        hw: Height and width of the output, at least those of the image.
+        hw: Height and width of the output, at least the size of the image.
         fill_value: Value of the pixels that are added.
     """
     height, width = image.shape[axis : axis + 2]
@@ -286,7 +286,7 @@ def padded(image: Array, axis: int, hw: list[int], fill_value: float) -> Array:
 
 
 def with_fill(shape: tuple[int, ...], dtype: np.dtype[Any], fill_value: float) -> Array:
-    """An image of one value, which is rounded and limited to the type."""
+    """Make an image of one value, which is rounded and limited to the type."""
     return np.full(shape, _fill_of_type(fill_value, dtype), dtype)
 
 
@@ -329,7 +329,7 @@ def warped(image: Array, matrix: Array, output_hw: tuple[int, int], fill_value: 
 
 
 def inverse_matrix(matrix: Array) -> npt.NDArray[np.float32] | None:
-    """The inverse transformation, ``(2, 3)`` float32; None where there is none."""
+    """Invert a transformation, ``(2, 3)`` float32; None if it has no inverse."""
     (a, b, x), (c, d, y) = matrix
     determinant = a * d - b * c
     if determinant == 0:
@@ -339,7 +339,7 @@ def inverse_matrix(matrix: Array) -> npt.NDArray[np.float32] | None:
 
 
 def _of_pixel_centers(inverse: Array) -> npt.NDArray[np.float64]:
-    """The same for coordinates in which the center of the first pixel is the origin."""
+    """Convert a transformation to coordinates in which the center of the first pixel is the origin."""
     shifted = inverse.astype(np.float64)
     shifted[:, 2] += 0.5 * (shifted[:, 0] + shifted[:, 1]) - 0.5
     return shifted
@@ -354,7 +354,7 @@ def _warp_nearest(image: Array, inverse: Array, output: Array) -> None:
 
 
 def _places(row: Array, hw: Sequence[int]) -> npt.NDArray[np.float32]:
-    """A coordinate in the input of the center of each pixel of the output, ``(height, width)``.
+    """Compute a coordinate in the input for the center of each pixel of the output, ``(height, width)``.
 
     It is computed from that of the pixel before, and anew for each tile, as DALI does: centers of pixels often lie
     on edges of pixels.
@@ -418,7 +418,7 @@ def resample_region(
 
 
 def _needed(start: float, end: float, length: int) -> slice:
-    """The pixels along an axis that interpolation in a region needs."""
+    """Get the pixels along an axis that interpolation in a region needs."""
     first = max(0, min(length - 1, math.floor(min(start, end)) - 2))
     return slice(first, min(length, max(1, math.ceil(max(start, end)) + 2)))
 
@@ -426,7 +426,7 @@ def _needed(start: float, end: float, length: int) -> slice:
 def _nearest(
     start: Array, end: Array, hw: Sequence[int], image_hw: Sequence[int]
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Row for each row, and column for each column, of the output.
+    """Get the nearest row and column of the input for each row and column of the output.
 
     Centers of pixels often lie on edges of pixels. So the rounding is that of DALI, which makes a pass along each
     axis, and the second one in the part that the first one has left: along rows, each place is computed by itself;
@@ -461,7 +461,7 @@ def _gains_by_fourth(image: Array, output: Array) -> bool:
 
 
 def _parts(image: Array, output: Array) -> Iterator[tuple[Array, Array]]:
-    """Images of types and numbers of channels that OpenCV resamples exactly, and where results are written to."""
+    """Get images of types and numbers of channels that OpenCV resamples exactly, and the outputs to write to."""
     if output.size == 0 or image.size == 0:
         return
     if image.ndim > 3:

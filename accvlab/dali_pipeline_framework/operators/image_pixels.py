@@ -83,7 +83,7 @@ def with_layout(image: DataNode, known: str | None = None) -> DataNode:
 
 
 def _guessed_layout(image: DataNode) -> DataNode:
-    """An identity that sets a missing layout and refuses a layout in which channels are not last."""
+    """Set a missing layout; refuse a layout in which channels are not last."""
     same: DataNode = fn.brightness_contrast(image, brightness=1.0, contrast=1.0, contrast_center=0.0)
     return same
 
@@ -137,7 +137,7 @@ def checked_image(image: Image, *, needs_pixels: bool, num_channels: Sequence[in
 
 
 def frames_of(image: Image) -> Image:
-    """An image as a clip of one frame."""
+    """Get an image as a clip of one frame."""
     return image if image.ndim == 4 else image[None]
 
 
@@ -150,7 +150,7 @@ def by_frame(image: Image, change: Callable[[Array], Array]) -> Image:
 
 
 def looked_up(image: Image, table: Array, is_transposed: bool = False) -> Array:
-    """``table[image]`` of uint8 images.
+    """Compute ``table[image]`` for uint8 images.
 
     Args:
         image: The image, uint8.
@@ -174,12 +174,12 @@ def looked_up(image: Image, table: Array, is_transposed: bool = False) -> Array:
 
 
 def scaling_table(gain: np.floating[Any], offset: np.floating[Any]) -> npt.NDArray[np.uint8]:
-    """``gain * level + offset`` for each level, float32, rounded and saturated."""
+    """Compute ``gain * level + offset`` for each level, float32, rounded and saturated."""
     return np.asarray(cast_array(_LEVELS * gain + offset, np.uint8))
 
 
 def scaled(image: Image, gain: np.float32, offset: np.float32) -> Image:
-    """``gain * image + offset``, float32; uint8 images are rounded and saturated."""
+    """Compute ``gain * image + offset``, float32; uint8 images are rounded and saturated."""
     if image.dtype != np.uint8:
         result: Image = image * gain
         result += offset
@@ -199,7 +199,7 @@ def scaled(image: Image, gain: np.float32, offset: np.float32) -> Image:
 
 
 def recolored(image: Image, matrix: npt.NDArray[np.floating[Any]], is_own: bool = False) -> Image:
-    """Multiply the colour of each pixel by a matrix.
+    """Multiply the color of each pixel by a matrix.
 
     Args:
         image: uint8 or float32. uint8 is saturated, and within one level of what float32 gives.
@@ -223,7 +223,7 @@ def recolored(image: Image, matrix: npt.NDArray[np.floating[Any]], is_own: bool 
 
 
 def planes_of(frame: Array) -> Sequence[Array]:
-    """The channels of ``(height, width, channels)``, at least one pixel, each ``(height, width)``."""
+    """Split ``(height, width, channels)``, at least one pixel, into channels, each ``(height, width)``."""
     if frame.dtype in _SPLIT_BY_OPENCV:
         planes: Sequence[Array] = needed_package("cv2").split(frame)
         return planes
@@ -233,7 +233,7 @@ def planes_of(frame: Array) -> Sequence[Array]:
 def scaled_channels(
     image: Image, mean: npt.NDArray[np.float32], factor: npt.NDArray[np.float32], is_transposed: bool
 ) -> npt.NDArray[np.float32]:
-    """``(image - mean) * factor`` for each channel, float32; the channels may come first in the result."""
+    """Compute ``(image - mean) * factor`` for each channel, float32; the channels may come first in the result."""
     result = np.empty(_shape(image, is_transposed), np.float32)
     if not image.size:
         return result

@@ -41,7 +41,7 @@ _WIDE_MARGIN_PX = 16  # for filters of up to eight pixels of the output
 
 
 class ResizingMode(Enum):
-    """How an image is brought to a size of another aspect ratio."""
+    """Method to resize an image to a size of another aspect ratio."""
 
     STRETCH = 0
     """All of the image, in all of the output. Each axis is scaled by itself."""
@@ -52,7 +52,7 @@ class ResizingMode(Enum):
 
 
 class ResizingAnchor(Enum):
-    """What stays in place when an image is padded or cropped."""
+    """Part of an image that stays in place when it is padded or cropped."""
 
     CENTER = 0
     TOP_OR_LEFT = 1
@@ -63,7 +63,7 @@ _SHARE_BEFORE = {ResizingAnchor.CENTER: 0.5, ResizingAnchor.TOP_OR_LEFT: 0.0, Re
 
 
 class Resampling(Enum):
-    """How images are resampled. Chosen from the settings of a step, not from data."""
+    """Method of resampling; depends on the settings of a step, not on data."""
 
     WARP = 0
     """``fn.warp_affine``: any matrix."""
@@ -77,7 +77,7 @@ class Resampling(Enum):
 
 
 def image_hw(image: Value) -> Value:
-    """Height and width of ``(H, W, C)`` or ``(F, H, W, C)``: ``(2,)`` int32 on the CPU, float32 of an array."""
+    """Get the size of ``(H, W, C)`` or ``(F, H, W, C)``: ``(2,)`` int32 on the CPU, float32 of an array."""
     if is_node(image):
         return image.shape(dtype=_INT32)[-3:-1]
     if image.ndim < 3:
@@ -86,14 +86,14 @@ def image_hw(image: Value) -> Value:
 
 
 def sizes_of_encoded(images: Sequence[DataNode]) -> DataNode:
-    """Height and width of image files from their headers, ``(num_images, 2)``, or ``(2,)``; int32 on the CPU."""
+    """Get the size of image files from their headers, ``(num_images, 2)``, or ``(2,)``; int32 on the CPU."""
     shapes: list[DataNode] = [fn.peek_image_shape(encoded, dtype=_INT32) for encoded in images]
     sizes: DataNode = shapes[0][0:2] if len(shapes) == 1 else fn.stack(*shapes)[:, 0:2]
     return sizes
 
 
 def one_size_of_all(sizes: Value, num_sizes: int) -> Value:
-    """The size that all images of a sample have, ``(2,)`` int32, or float32 of arrays.
+    """Get the size that all images of a sample have, ``(2,)`` int32, or float32 of arrays.
 
     A sample where sizes differ, or are not at least one pixel, is an error of the graph.
 
@@ -118,7 +118,7 @@ def one_size_of_all(sizes: Value, num_sizes: int) -> Value:
 
 
 def one_size_of_fields(sizes: Sequence[Value]) -> Value:
-    """The size that all have, ``(2,)`` float32, where they are not only those of images.
+    """Get the size that all images and size fields have, ``(2,)`` float32.
 
     A sample where sizes differ, or are not at least one pixel and finite, is an error of the graph.
     """
@@ -150,7 +150,7 @@ def _one_size_of_arrays(sizes: npt.NDArray[np.float32], rule: str) -> npt.NDArra
 
 
 def swapped(pair: Value) -> Value:
-    """Width and height of height and width, or the reverse, ``(2,)`` float32."""
+    """Swap height and width, ``(2,)`` float32."""
     if not is_node(pair):
         return pair[::-1]
     reverse = fn.coord_transform(fn.reshape(pair, shape=[1, 2]), M=[0.0, 1.0, 1.0, 0.0])
@@ -161,7 +161,7 @@ def swapped(pair: Value) -> Value:
 
 
 def checked_resizing(mode: object, anchor: object) -> tuple[ResizingMode, ResizingAnchor | None]:
-    """Return mode and anchor of a resizing.
+    """Check mode and anchor of a resizing.
 
     Raises:
         SettingError: They are not of these kinds, or do not fit together.
@@ -203,13 +203,13 @@ class AxisScaling:
 
     @classmethod
     def of_matrix(cls, matrix: Value, output_hw: tuple[int, int]) -> AxisScaling:
-        """What a matrix does that does not rotate or shear, ``(2, 3)``."""
+        """Make the scaling of a matrix without rotation and shearing, ``(2, 3)``."""
         rows: Value = transforms.combine(matrix, _swapping(matrix))  # of row and column
         scale, offset = functions.reductions.sum(rows[:, 0:2], axes=[1]), rows[:, 2]
         return cls(scale, offset, -offset / scale, (constant(output_hw, matrix) - offset) / scale, output_hw)
 
     def matrix_after(self, matrix: Value = None) -> Value:
-        """The matrix of another transformation and then this one, ``(2, 3)``."""
+        """Get the matrix of this transformation after another one, ``(2, 3)``."""
         before = () if matrix is None else (matrix,)
         swapping = _swapping(self.scale)
         scaling = transforms.translation(transforms.scale(scale=self.scale), offset=self.offset)
@@ -217,7 +217,7 @@ class AxisScaling:
 
 
 def _swapping(like: Value) -> Value:
-    """The matrix that swaps rows and columns."""
+    """Make the matrix that swaps rows and columns."""
     return constant([[0, 1, 0], [1, 0, 0]], like)
 
 
@@ -263,7 +263,7 @@ def transformed_points(points: Value, matrix: Value, dtype: types.DALIDataType) 
 
 
 def boxes_matrix(matrix: Value) -> Value:
-    """The ``(4, 5)`` matrix that takes a box ``x1, y1, x2, y2`` to the smallest box around its image.
+    """Make the ``(4, 5)`` matrix that maps a box ``x1, y1, x2, y2`` to the smallest box around its image.
 
     With the linear part ``A = P + N``, where ``P`` holds what is positive and ``N`` what is negative::
 
@@ -286,7 +286,7 @@ def transformed_boxes(boxes: Value, matrix_of_boxes: Value, dtype: types.DALIDat
 
 
 def projections_rows(matrix: Value) -> tuple[Value, Value]:
-    """The two rows of a matrix as columns, ``(3, 1)`` each, for `transformed_projections`."""
+    """Get the two rows of a matrix as columns, ``(3, 1)`` each, for `transformed_projections`."""
     columns = functions.reshape(matrix, [2, 3, 1])
     return columns[0], columns[1]
 
@@ -377,7 +377,7 @@ class Resampler:
         return cls(resampling, output_hw, part)
 
     def of_encoded(self, hw: Value) -> Resampler:
-        """The same for image files in a graph, of which only the visible part is decoded; not for `WARP`."""
+        """Get the same for image files in a graph, of which only the visible part is decoded; not for `WARP`."""
         start, end = self.arguments["roi_start"], self.arguments["roi_end"]
         zero = np.float32(0)
         # `fn.cast` rounds to the nearest whole number.
@@ -391,7 +391,7 @@ class Resampler:
 
     @staticmethod
     def parameter_types(resampling: Resampling, is_encoded: bool) -> dict[str, types.DALIDataType]:
-        """Names and types of the numbers on which the change of the pixels depends."""
+        """Get names and types of the numbers on which the change of the pixels depends."""
         if resampling == Resampling.WARP:
             return {"matrix": _FLOAT}
         regions = {"roi_start": _FLOAT, "roi_end": _FLOAT}
@@ -415,7 +415,7 @@ class Resampler:
         return cls(resampling, output_hw, arguments, part or None, **settings)
 
     def of_whole_image(self) -> Resampler:
-        """The same for images that are decoded as a whole, where this one is `of_encoded`."""
+        """Get the same for images that are decoded as a whole, from one of `of_encoded`."""
         corner, _ = self.decoded_part or (None, None)
         regions = {name: self.arguments[name] + corner for name in ("roi_start", "roi_end")}
         return attrs.evolve(self, arguments={**self.arguments, **regions}, decoded_part=None)

@@ -51,7 +51,7 @@ class PointLimits:
         maximum_point: Sequence[float],
         arguments: tuple[str, str] = ("minimum_point", "maximum_point"),
     ) -> PointLimits:
-        """Make limits of what a user gave for the arguments.
+        """Make limits of two checked arguments.
 
         Raises:
             SettingError: Not two lists of numbers of one length, NaN, or a minimum above its maximum.
@@ -98,7 +98,7 @@ class PointLimits:
 
     @do_not_convert
     def contain(self, points: Value, dtype: types.DALIDataType) -> Value:
-        """Tell which points ``(N, D)`` lie within the limits: ``(N,)`` bool, on the points' device."""
+        """Find the points ``(N, D)`` within the limits: ``(N,)`` bool, on the points' device."""
         points = computable(points, dtype)
         low, high = self.nodes(points, dtype, inner=True)
         is_inside = functions.cast((points >= low) & (points <= high), types.DALIDataType.UINT8)
@@ -123,7 +123,7 @@ Float64Array = npt.NDArray[np.float64]
 
 
 def coordinates(points: Array, count: int = 3) -> Float64Array:
-    """The first columns of points ``(P, K)``: ``(P, count)``.
+    """Get the first columns of points ``(P, K)``: ``(P, count)``.
 
     Raises:
         FieldValueError: There are fewer columns.
@@ -134,7 +134,7 @@ def coordinates(points: Array, count: int = 3) -> Float64Array:
 
 
 def affine(matrix: Array) -> tuple[Float64Array, Float64Array]:
-    """What a matrix ``(3, 4)`` or ``(4, 4)`` multiplies with, ``(3, 3)``, and adds, ``(3,)``.
+    """Split a matrix ``(3, 4)`` or ``(4, 4)`` into its linear part, ``(3, 3)``, and its offset, ``(3,)``.
 
     Raises:
         FieldValueError: It has another shape.
@@ -146,7 +146,7 @@ def affine(matrix: Array) -> tuple[Float64Array, Float64Array]:
 
 
 def moved(matrix: Array, points: Float64Array) -> Float64Array:
-    """Points ``(P, 3)`` times a matrix ``(3, 4)`` or ``(4, 4)``, without a division.
+    """Multiply points ``(P, 3)`` by a matrix ``(3, 4)`` or ``(4, 4)``, without a division.
 
     Raises:
         FieldValueError: The matrix has another shape.

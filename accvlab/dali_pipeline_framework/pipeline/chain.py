@@ -33,7 +33,7 @@ from ..sample_data import FieldPath, FormatProblem, GroupFormat, SampleDataGroup
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.folded_formats import FoldedFormat
 from ..sample_data.formats import ENCODED_IMAGE, ImageContent, LeafFormat
-from ..sample_data.graph_mode import within
+from ..sample_data.graph_mode import Within
 from ..sample_data.names import Name, alike_paths, format_path, format_paths
 from ..sources.input_bases import CallableBase
 from ..sources.input_parts import InputParts
@@ -78,7 +78,7 @@ def chain_format(
         draws.position = index
         name = f"step {index} ({step_name(step)})"
         try:
-            with within(step_context, step_context.get()._replace(plan=draws)):
+            with Within(step_context, step_context.get()._replace(plan=draws)):
                 blueprint = step.check_input_data_format_and_set_output_data_format(blueprint)
         except Exception as error:
             if first_error is not None:

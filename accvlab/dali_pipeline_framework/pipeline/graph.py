@@ -42,7 +42,7 @@ from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.sample_loading import add_note
 from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.folded_formats import WHOLE_SAMPLE, FoldedFormat, Level
-from ..sample_data.graph_mode import GraphContext, do_not_convert, graph_context, within
+from ..sample_data.graph_mode import GraphContext, Within, do_not_convert, graph_context
 from ..sample_data.names import Name, format_path
 from ._insert_copy_for_passthrough import _InsertCopyForPassthrough
 from .chain import ArraySteps, Chain, Placement
@@ -234,7 +234,7 @@ class Graph:
         """Define the graph in the current pipeline and return its outputs."""
         with with_ways_to_cpu(), without_conditionals() as self._has_conditionals:
             sample = self._input()
-            with within(step_context, step_context.get()._replace(supply=self._supply)):
+            with Within(step_context, step_context.get()._replace(supply=self._supply)):
                 for done, number in enumerate(self.stages[: self.num_steps]):
                     self._num_steps_done = done
                     change = self._pixels_changed if number < self.first_step else self._applied
@@ -430,7 +430,7 @@ class Graph:
         has_room = self._folding.num_slots > 1 and not is_folded
         together = self._folding.in_one_batch if has_room else None
         context = graph_context.get()._replace(is_folded=is_folded, decode_together=together)
-        with self._supply.at(level), within(graph_context, context):
+        with self._supply.at(level), Within(graph_context, context):
             with self._folding.part(level).defining(self._has_conditionals, on_part) as to_part:
                 if self._has_conditionals:
                     result = with_conditionals(step)(data)
@@ -500,7 +500,7 @@ def define_pipeline(graph: Graph, arguments: PipelineArguments, pipeline_class: 
     options = arguments.pop("decoder_options", {})
 
     def define() -> tuple[DataNode, ...]:
-        with within(graph_context, GraphContext(decoder_options=options)):
+        with Within(graph_context, GraphContext(decoder_options=options)):
             return graph.define()
 
     try:

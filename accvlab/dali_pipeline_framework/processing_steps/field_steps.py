@@ -22,7 +22,7 @@ from .named_fields import FieldSearch, change_type, find_paths
 from .pipeline_step_base import PipelineStepBase, PixelChanges, naming_field, no_pixels
 
 Parameters: TypeAlias = Callable[[Value, LeafFormat], Sequence[Value]]
-"""Gives the parameters of the change of an image: a node, an array or a `DeferredImage`, and its format."""
+"""Function that gives the parameters of the change of an image: a node, an array or a `DeferredImage`."""
 
 
 class FieldStep(PipelineStepBase):
@@ -41,22 +41,22 @@ class FieldStep(PipelineStepBase):
 
     @abstractmethod
     def _names(self) -> Sequence[Name]:
-        """Names of the fields."""
+        """Get the names of the fields."""
 
     def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
-        """Do what the step does to one of them."""
+        """Change one of the fields."""
         raise NotImplementedError
 
     def _find(self, search: FieldSearch) -> list[FieldPath]:
-        """Find the fields, and add problems of those that are none, and of other fields."""
+        """Find the fields; add a problem for each field of another kind."""
         group_of = self._plural or self._what
         return search.find(self._names(), self._what, self._dtypes, group_of=group_of, holds=self._holds)
 
     def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
-        """Add problems of a field, and fields beside it."""
+        """Add problems of a field, and fields next to it."""
 
     def _adjust_format(self, data: SampleDataGroup, path: FieldPath) -> None:
-        """Adjust the format to what the step does to a field, where nothing has a problem."""
+        """Adjust the format of a field; called where there are no problems."""
 
     @do_not_convert
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
@@ -81,8 +81,8 @@ class PixelStep(FieldStep):
     """Changes each image of some names, anywhere in the sample, by parameters that are computed first.
 
     The parameters are nodes or arrays. By them an image is changed as a node (``_in_graph``), or as an array
-    (``_on_array``), or its change is noted for the graph (``_deferred``). A class below sets ``_image_name`` or
-    ``_image_names``, and what follows here where it is otherwise.
+    (``_on_array``), or its change is noted for the graph (``_deferred``). A derived class sets
+    ``_image_name`` or ``_image_names``, and the attributes below that differ.
     """
 
     treats_elements_alike = True
@@ -95,27 +95,27 @@ class PixelStep(FieldStep):
 
     @property
     def _parameter_types(self) -> Mapping[str, types.DALIDataType]:
-        """Names and types of what `_parameters` gives."""
+        """Names and types of the parameters, see `_parameters`."""
         return {}
 
     def _parameters(self) -> Parameters:
-        """Compute what all images of a sample share, and return what gives the parameters."""
+        """Compute what all images of a sample share; return a function that gives the parameters of an image."""
         return lambda image, leaf: ()
 
     @abstractmethod
     def _in_graph(self, image: DataNode, leaf: LeafFormat, *args: Any, **kwargs: Any) -> DataNode:
-        """Change a node by its parameters; the format is that before the step."""
+        """Change a node by its parameters; ``leaf`` is the format before the step."""
 
     @abstractmethod
     def _on_array(self, image: Array, leaf: LeafFormat, *args: Any, **kwargs: Any) -> Array:
         """Change an array by its parameters."""
 
     def _shape_after(self, shape: tuple[int, ...], leaf: LeafFormat, *args: Any, **kwargs: Any) -> tuple[int, ...]:
-        """Shape of an image after its change by its parameters."""
+        """Get the shape of an image after its change by its parameters."""
         return shape
 
     def _content_after(self, leaf: LeafFormat) -> ImageContent:
-        """What is known of an image after its change."""
+        """Get the known content of an image after its change."""
         return as_pixels(leaf)
 
     def _adjust_format(self, data: SampleDataGroup, path: FieldPath) -> None:
@@ -127,14 +127,14 @@ class PixelStep(FieldStep):
 
     @property
     def has_array_form(self) -> bool:
-        """Whether the change of arrays is that of the graph."""
+        """Whether the step has one that gives what the graph gives."""
         return super().has_array_form and not is_overridden(type(self), "_on_array", ["_in_graph", "_parameters"])
 
     def _names(self) -> Sequence[Name]:
         return self._image_names if self._image_name is None else (self._image_name,)
 
     def _image_paths(self, data: SampleDataGroup) -> list[FieldPath]:
-        """Paths of the images that are changed."""
+        """Get the paths of the images that are changed."""
         return find_paths(data, self._names())
 
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
@@ -175,7 +175,7 @@ class PixelStep(FieldStep):
         return change(image, leaf, *parameters(image, leaf))
 
     def _deferred(self, image: DeferredImage, leaf: LeafFormat, *parameters: Value) -> DeferredImage:
-        """Note the change of an image whose pixels the graph changes."""
+        """Record the change of an image whose pixels the graph changes."""
         dtype = None if self._output_type is None else NUMPY_TYPES[self._output_type]
         return image.changed(
             *parameters, find_shape=lambda: self._shape_after(image.shape, leaf, *parameters), dtype=dtype

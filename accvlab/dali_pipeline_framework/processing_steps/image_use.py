@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What steps need of images, and what they leave; checked where the format is folded over a chain."""
+"""Requirements of steps on images, and the contents that they leave; checked when formats are computed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _names(names: Name | Sequence[Name]) -> tuple[Name, ...]:
 
 @attrs.frozen
 class ImageUse:
-    """What a step needs of the images of some names, and what it leaves.
+    """Requirements of a step on the images of some names, and the contents that it leaves.
 
     Attributes:
         names: Name or names of the fields, anywhere in what the step is applied to.
@@ -66,7 +66,7 @@ class ImageUse:
 
 
 def no_images(step: object, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
-    """Serve as `PipelineStepBase.declare_images` of a step that leaves images alone."""
+    """Serve as `PipelineStepBase.declare_images` of a step that changes no images."""
     return ()
 
 
@@ -77,17 +77,17 @@ PIXELS = ImageContent(is_encoded=False, layout="HWC")
 
 
 def white_at_full_scale(leaf: LeafFormat) -> ImageContent:
-    """Pixels from 0 to 255, or from 0 to 1 for floating-point numbers."""
+    """Get the content of pixels from 0 to 255, or from 0 to 1 for floating-point numbers."""
     return attrs.evolve(PIXELS, value_range=(0, 1) if leaf.numpy_dtype.kind == "f" else (0, 255))
 
 
 def as_pixels(leaf: LeafFormat) -> ImageContent:
-    """What is known, and that it is ``HWC`` or ``FHWC``, which a step has relied on."""
+    """Get the known content, and that it is ``HWC`` or ``FHWC``, which a step has relied on."""
     return attrs.evolve(leaf.content, is_encoded=False, layout=_layout_of_pixels(leaf))
 
 
 def as_array(leaf: LeafFormat) -> ImageContent:
-    """What is known, and that it is decoded, which a step has relied on."""
+    """Get the known content, and that it is decoded, which a step has relied on."""
     return attrs.evolve(leaf.content, is_encoded=False)
 
 
@@ -96,18 +96,18 @@ def _layout_of_pixels(leaf: LeafFormat) -> str | None:
 
 
 def range_before(leaf: LeafFormat) -> tuple[float, float] | None:
-    """Values of black and white, as far as known; uint8 images have (0, 255)."""
+    """Get the values of black and white, if known; uint8 images have (0, 255)."""
     return leaf.content.value_range or ((0.0, 255.0) if leaf.dtype == _DT.UINT8 else None)
 
 
 def axis_of_height(leaf: LeafFormat) -> int:
-    """Axis of the height, counted from the end; that of the width follows. -3 where the layout is not known."""
+    """Get the axis of the height, counted from the end; the width follows. -3 for an unknown layout."""
     layout = leaf.content.layout
     return -3 if layout is None or "HW" not in layout else layout.index("HW") - len(layout)
 
 
 def with_height_and_width(leaf: LeafFormat) -> ImageContent:
-    """An array of any layout in which the width follows the height."""
+    """Get the content of an array of any layout in which the width follows the height."""
     return ARRAY if "HW" in (leaf.content.layout or "HW") else PIXELS
 
 
@@ -120,7 +120,7 @@ def is_far_outside(value: float, value_range: tuple[float, float] | None) -> boo
 
 
 def check_fill_value(search: FieldSearch, paths: Iterable[FieldPath], values: Sequence[float]) -> None:
-    """Add a problem for each of some images to which a ``fill_value`` of the step does not belong."""
+    """Add a problem for each image to whose values a ``fill_value`` of the step does not belong."""
     for path in paths:
         content = search.leaf(path).content
         for value in [value for value in values if is_far_outside(value, content.value_range)][:1]:
@@ -135,15 +135,15 @@ WHAT_A_STEP_DOES = ("_process", "_check_and_adjust_data_format_input_to_output")
 
 
 def is_overridden(cls: type, declared: str, by: Sequence[str]) -> bool:
-    """Whether what a base class declares does not hold: a class below it overrides one of some methods."""
+    """Whether a declaration of a base class does not hold: a derived class overrides one of some methods."""
     below = itertools.takewhile(lambda each: declared not in vars(each), cls.__mro__)
     return any(name in vars(each) for each in below for name in by)
 
 
 def declared_images(step: PipelineStepBase, data_empty: SampleDataGroup) -> Sequence[ImageUse] | None:
-    """Ask a step what it does to images; None where it does not tell.
+    """Get what a step declares about images; None if it declares nothing.
 
-    A class that overrides what a base class does, and not what it declares, does not tell.
+    A class that overrides what a base class does, and not its declaration, declares nothing.
 
     Raises:
         SettingError: It declares something else.
@@ -159,7 +159,7 @@ def declared_images(step: PipelineStepBase, data_empty: SampleDataGroup) -> Sequ
 def image_problems(
     step: PipelineStepBase, uses: Sequence[ImageUse] | None, before: GroupFormat
 ) -> list[FormatProblem]:
-    """Problems of the images that a step is given."""
+    """Get the problems of the images that a step is given."""
     problems: dict[FieldPath, FormatProblem] = {}
     for use in uses or ():
         for path in use.paths(before):
@@ -172,7 +172,7 @@ def image_problems(
 def contents_after(
     step: PipelineStepBase, uses: Sequence[ImageUse] | None, before: GroupFormat, after: GroupFormat
 ) -> GroupFormat:
-    """Get the format after a step, with what is known of its images then."""
+    """Get the format after a step, with the known contents of its images."""
     if uses is None:
         return after.with_contents(_nothing_known(after))
     name = name_in_chain(step)
@@ -200,7 +200,7 @@ def _nothing_known(format: GroupFormat) -> dict[FieldPath, ImageContent]:
 
 
 def _leaf_before(path: FieldPath, before: GroupFormat, leaf: object) -> LeafFormat:
-    """Format of a field before a step; that of a new field, of which nothing was known."""
+    """Get the format of a field before a step; of a new field, its format without content."""
     found = before.get(path)
     if isinstance(found, LeafFormat) or not isinstance(leaf, LeafFormat):
         return found  # type: ignore[return-value]
@@ -214,7 +214,7 @@ def _content_left(use: ImageUse, leaf: LeafFormat) -> ImageContent:
 
 
 def name_in_chain(step: object) -> str:
-    """Class of a step, with its position where the format of a chain is folded."""
+    """Get the class of a step, with its position where the format of a chain is computed."""
     plan = step_context.get().plan
     name = type(step).__name__
     return name if plan is None else f"step {plan.position} ({name})"
@@ -274,7 +274,7 @@ def _class_of(origin: str) -> str:
 
 
 def known_ndim(leaf: LeafFormat) -> int | None:
-    """Declared number of dimensions, unless a step may have changed it without saying so."""
+    """Get the declared number of dimensions, unless a step may have changed it without declaring it."""
     return None if leaf.content.may_have_changed else leaf.ndim
 
 

@@ -21,11 +21,11 @@ Names: TypeAlias = Name | Sequence[Name]
 """Name or names of fields, anywhere in what a step is applied to."""
 
 Key: TypeAlias = str | Sequence[Name] | FieldKey
-"""What draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path, or a `FieldKey`."""
+"""Scope in which draws are constant: "sample", "rig", "sequence", "sequence-rig", a path, or a `FieldKey`."""
 
 
 def required_names(names: Names, argument: str) -> tuple[Name, ...]:
-    """Return one name, or several, as a tuple.
+    """Check one name, or several; return a tuple.
 
     Raises:
         SettingError: No name was given, or something else.
@@ -45,7 +45,7 @@ def optional_name(name: Name | None, argument: str) -> Name | None:
 
 
 def path_in_group(path: Path, argument: str) -> FieldPath:
-    """Return the path of something in the group that a step is applied to.
+    """Check a path in the group that a step is applied to.
 
     Raises:
         NameTypeError: It is no path.
@@ -58,7 +58,7 @@ def path_in_group(path: Path, argument: str) -> FieldPath:
 
 
 def change_type(data: SampleDataGroup, path: FieldPath, dtype: types.DALIDataType) -> None:
-    """Change the type of a field, which keeps its number of axes, and loses its value."""
+    """Change the type of a field; its number of axes stays, its value is removed."""
     data.change_type_of_data_and_remove_data(path, dtype, new_ndim=leaf_at(data, path).ndim)
 
 
@@ -77,7 +77,7 @@ def fields_of_elements(paths: Iterable[FieldPath]) -> list[list[FieldPath]]:
 
 
 class FieldSearch:
-    """Looks fields up by name and collects all problems, to report them together.
+    """Search for fields by name that collects all problems, to report them together.
 
     Example::
 
@@ -135,8 +135,8 @@ class FieldSearch:
         """Find the data field at a path; None, and a problem, where it is missing or has another type."""
         if self.format.get(path) is None:
             *group, name = path
-            beside = self.format.get(tuple(group)) if group else self.format
-            hint = did_you_mean(name, beside.names) if isinstance(beside, GroupFormat) else ""
+            parent = self.format.get(tuple(group)) if group else self.format
+            hint = did_you_mean(name, parent.names) if isinstance(parent, GroupFormat) else ""
             self.add(f"there is no such data field with {what}.{hint}", path, KeyError)
             return None
         problem = self._problem_of(path, what, dtypes, what)
@@ -215,7 +215,7 @@ class FieldSearch:
                 parent.add_data_field(name, dtype, ndim=ndim)
 
     def check_rows_beside(self, path: FieldPath, names: Sequence[Name]) -> None:
-        """Check that there are fields beside one, which can have a row for each of its rows: all but texts."""
+        """Check that fields that can have a row for each row of a field, all but texts, are next to it."""
         for name in names:
             found = self.find_at((*path[:-1], name), f"a row for each of {path[-1]!r}")
             if found is not None and self.leaf(found).dtype == types.DALIDataType.STRING:

@@ -16,7 +16,7 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
 from ..checks import choice
-from ..draws.draw_scope import ArrayDraws, declared_draws, draw_of, path_in_sample, running_step, step_context
+from ..draws.draw_scope import ArrayDraws, RunningStep, declared_draws, draw_of, path_in_sample, step_context
 from ..draws.random_draws import RandomDraw
 from ..errors import FieldValueError, FormatError, NotSupportedError, StepOutputError
 from ..operators.deferred_images import DeferredImage
@@ -44,10 +44,10 @@ _MOST_REMEMBERED = 10_000
 
 
 class _Declared(NamedTuple):
-    """What a step declares for a format.
+    """Declarations of a step for a format.
 
     Attributes:
-        step: The step; as long as it is here, no other object gets its id.
+        step: The step; kept, so that no other object gets its id.
         before: The format; likewise.
         after: Format that comes out.
         draws: Its random draws, by name.
@@ -62,11 +62,11 @@ class _Declared(NamedTuple):
 
 
 _Originals: TypeAlias = dict[int, tuple[Array, Array]]
-"""By the id of a read-only view: the view, which has this id as long as it is here, and the array it shows."""
+"""By the id of a read-only view: the view, kept so that it keeps this id, and the array that it shows."""
 
 
 class ArrayApplication:
-    """Applies steps to samples of arrays. What they declare for a format is asked only once.
+    """Applies steps to samples of arrays; gets their declarations once per format.
 
     The arrays that a step is given are read-only, since others may share them.
 
@@ -98,10 +98,10 @@ class ArrayApplication:
             if not isinstance(image, DeferredImage):
                 given.set_item_in_path(path, DeferredImage.of(image, path_in_sample(path)))
         try:
-            with running_step(step, declared.draws, self._draws, self):
+            with RunningStep(step, declared.draws, self._draws, self):
                 result = step._process_arrays(given)
-        except Exception as error:
-            # OpenCV says no more than that it is no array.
+        except Exception as error:  # of the step; what is not explained is raised as it is
+            # OpenCV only says that a deferred image is no array.
             is_about_pixels = "DeferredImage" in str(error) or "not a numpy array" in str(error)
             if self.defers_pixels and is_about_pixels and not isinstance(error, StepOutputError):
                 raise StepOutputError(
@@ -160,6 +160,7 @@ class ArrayApplication:
         return filled(SampleDataGroup.from_format(declared.after), values)
 
 
+@do_not_convert
 def _current_application() -> ArrayApplication | None:
     application = step_context.get().application
     return application if isinstance(application, ArrayApplication) else None
@@ -167,10 +168,10 @@ def _current_application() -> ArrayApplication | None:
 
 @do_not_convert
 def require_group(step: PipelineStepBase, value: SampleDataGroup, method: str) -> SampleDataGroup:
-    """Return what a method of a step has returned.
+    """Require that a method of a step has returned a group; return it.
 
     Raises:
-        StepOutputError: It is no group.
+        StepOutputError: It has returned something else.
     """
     if not isinstance(value, SampleDataGroup):
         got = "None (a missing `return`?)" if value is None else type(value).__name__
@@ -180,10 +181,10 @@ def require_group(step: PipelineStepBase, value: SampleDataGroup, method: str) -
 
 @do_not_convert
 def require_format(step: PipelineStepBase, result: SampleDataGroup, declared: GroupFormat, method: str) -> None:
-    """Refuse a result with another format than the step has declared.
+    """Require that a result has the format that the step has declared.
 
     Raises:
-        StepOutputError: It has one.
+        StepOutputError: It has another one.
     """
     if result.format is not declared and not result.format.matches(declared):
         raise StepOutputError(
@@ -194,13 +195,13 @@ def require_format(step: PipelineStepBase, result: SampleDataGroup, declared: Gr
 
 
 def full_path(path: FieldPath) -> str:
-    """Write the path of a field of the group that a step is being applied to, for messages."""
+    """Format the path in the sample of a field of the current group, for messages."""
     return format_path(path_in_sample(path))
 
 
 @contextlib.contextmanager
 def naming_field(path: FieldPath) -> Iterator[None]:
-    """Let an error about the value of a field, given by its path in the group, name the field."""
+    """Name a field, given by its path in the group, in errors about its value."""
     try:
         yield
     except FieldValueError as error:
@@ -211,9 +212,7 @@ def naming_field(path: FieldPath) -> Iterator[None]:
 
 @do_not_convert
 def holds_arrays(data: SampleDataGroup) -> bool:
-    """Whether a step is to be applied to arrays; otherwise a graph is being defined."""
-    if _current_application() is not None:
-        return True
+    """Whether a sample holds arrays; otherwise a graph is being defined."""
     values = [value for value in data.get_data() if value is not None]
     has_nodes = any(isinstance(value, DataNode) for value in values)
     return not has_nodes and Pipeline.current() is None and any(isinstance(value, np.ndarray) for value in values)
@@ -221,10 +220,7 @@ def holds_arrays(data: SampleDataGroup) -> bool:
 
 @do_not_convert
 def apply_to_arrays(step: PipelineStepBase, data: SampleDataGroup) -> SampleDataGroup:
-    """Apply a step to a sample of arrays: as part of the step that is being applied, or on its own."""
-    running = _current_application()
-    if running is not None:
-        return running(step, data)
+    """Apply a step to a sample of arrays."""
     missing = [path for path, value in zip(data.format.flat_paths, data.get_data(), strict=True) if value is None]
     if missing:
         lines = "\n".join(f"  - {text}" for text in described_together((path, "is not set") for path in missing))
@@ -233,7 +229,7 @@ def apply_to_arrays(step: PipelineStepBase, data: SampleDataGroup) -> SampleData
 
 
 def filled(sample: SampleDataGroup, values: Iterable[Any]) -> SampleDataGroup:
-    """Fill a sample with values as they are; return it."""
+    """Fill a sample with unconverted values; return it."""
     sample.set_apply_mapping(False)
     sample.set_do_convert(False)
     sample.set_data([*values])
@@ -241,7 +237,7 @@ def filled(sample: SampleDataGroup, values: Iterable[Any]) -> SampleDataGroup:
 
 
 def _read_only(data: SampleDataGroup) -> tuple[SampleDataGroup, _Originals]:
-    """Get a sample of read-only views, and what they stand for."""
+    """Get a sample of read-only views, and the arrays that they show."""
     values: list[Any] = []
     originals: _Originals = {}
     for value in data.get_data():
@@ -260,15 +256,15 @@ def _is_about_read_only(error: Exception) -> bool:
 
 
 def _type_of(value: Any) -> types.DALIDataType | None:
-    """Type of the field that could hold a value; None where there is none."""
+    """Get the type of a field that could hold a value; None if there is none."""
     try:
         return get_dali_type_for_numpy_type(np.asarray(value).dtype)
-    except Exception:  # it decorates another error
+    except Exception:  # of any object; it only decorates another error
         return None
 
 
 def _as_declared(value: Any, leaf: LeafFormat, path: FieldPath) -> tuple[Any, str]:
-    """Get a value as an array of the declared type, or a problem; ``path`` is that of its field."""
+    """Get a value as an array of the declared type, or a problem; ``path`` is the path of its field."""
     dtype = leaf.numpy_dtype
     if value is None:
         return value, "is not set"
@@ -286,7 +282,7 @@ def _as_declared(value: Any, leaf: LeafFormat, path: FieldPath) -> tuple[Any, st
             return value, str(error)
     try:
         array = np.asarray(value)
-    except Exception as error:
+    except Exception as error:  # an object's own
         return value, f"cannot be read as an array: {type(error).__name__}: {error}"
     if array.dtype != dtype:
         return array, f"is declared as {dtype}, got {array.dtype} (shape {array.shape})"
@@ -300,7 +296,7 @@ PixelChanges: TypeAlias = Mapping[FieldPath, Mapping[str, types.DALIDataType]]
 
 
 def no_pixels(step: object, data_empty: SampleDataGroup) -> PixelChanges | None:
-    """Serve as `PipelineStepBase.declare_pixel_changes` of a step that looks at no pixels."""
+    """Serve as `PipelineStepBase.declare_pixel_changes` of a step that reads no pixels."""
     return {}
 
 
@@ -312,16 +308,16 @@ _Step = TypeVar("_Step", bound="PipelineStepBase")
 
 
 class PipelineStepBase(ABC):
-    """Something that is done to a sample: a group of DALI nodes goes in, a group of DALI nodes comes out.
+    """Step of a pipeline: a group of DALI nodes goes in, a group of DALI nodes comes out.
 
-    It may also say what it does to *one sample of NumPy arrays* (``_process_arrays``, its *array form*): then it
+    It may also have a form for *one sample of NumPy arrays* (``_process_arrays``, its *array form*): then it
     can run in the worker processes, before the graph, and ``step(sample)`` applies it to a sample of arrays.
-    A step that has nothing but an array form is an `ArrayStep`. A step with both that says how it changes pixels
+    A step with an array form only is an `ArrayStep`. A step with both that defines how it changes pixels
     (`declare_pixel_changes`, `change_pixels`) can be divided: pixels in the graph, all else in the workers.
 
-    A step answers two questions. *Given this format, which format comes out?* is asked before anything is
-    built, and is the place to refuse a format, with an error for each problem. *Do it* is asked once, while
-    the graph is defined: the values are DALI ``DataNode`` objects then, not data.
+    A step has two methods. ``_check_and_adjust_data_format_input_to_output`` gives the output format of an input
+    format before anything is built; it refuses a format with an error for each problem. ``_process`` runs once,
+    while the graph is defined: the values are DALI ``DataNode`` objects then, not data.
 
     Example::
 
@@ -344,19 +340,18 @@ class PipelineStepBase(ABC):
 
     Attributes:
         random_name: Name that the random numbers of the step depend on, instead of the name of its class.
-            Steps of the same name are numbered in the order in which they stand in the chain.
+            Steps of the same name are numbered in the order of the chain.
         treats_elements_alike: Whether the step does the same to each element of an array (e.g. to each camera),
             looks at no other element and at nothing outside of the array meanwhile, and does not depend on how
             many samples a batch has. Then it may be applied to all elements at once: it sees an array of one
-            element whose nodes hold a batch of ``samples x elements``. `check_step` finds a step that says so
-            wrongly. A class that overrides ``_process`` or the format method has to say so itself.
-        run: Where the step is to run as a whole: in the ``"workers"``, in the ``"graph"``, or ``"auto"`` for where
-            the chain says, divided or not.
+            element whose nodes hold a batch of ``samples x elements``. `check_step` finds a step that
+            claims so wrongly. A class that overrides ``_process`` or the format method has to set it itself.
+        run: Where the step runs as a whole: in the ``"workers"``, in the ``"graph"``, or ``"auto"`` to let the
+            chain decide, divided or not.
         image_tolerance: Largest difference of a pixel between the two forms, as a share of the range of the image
             (from black to white). All else is the same in both forms.
         array_form_needs: Packages that the array form imports.
-        prefers_arrays: Whether the array form is much quicker without a GPU, also where it makes images of
-            floating-point numbers.
+        prefers_arrays: Whether the array form is much faster without a GPU, even for floating-point images.
     """
 
     random_name: str | None = None
@@ -369,7 +364,7 @@ class PipelineStepBase(ABC):
     def __init_subclass__(cls, **arguments: Any) -> None:
         """Let the error for an argument that a step does not have name a similar one.
 
-        What a base class says of its elements does not hold for a class that does something else.
+        ``treats_elements_alike`` of a base class does not hold for a class that overrides what it is about.
         """
         super().__init_subclass__(**arguments)
         if is_overridden(cls, "treats_elements_alike", WHAT_A_STEP_DOES):
@@ -407,7 +402,7 @@ class PipelineStepBase(ABC):
         return True
 
     def with_run(self: _Step, run: RunWhere) -> _Step:
-        """Get the same step, to run as a whole in ``"workers"`` or ``"graph"``, or as the chain says (``"auto"``).
+        """Get the same step, to run in ``"workers"``, in ``"graph"``, or where the chain decides (``"auto"``).
 
         Raises:
             SettingError: It is something else, or the step has no such form.
@@ -430,7 +425,7 @@ class PipelineStepBase(ABC):
 
         Args:
             data_empty: Format of what the step is applied to, before the step. A step may declare other draws for
-                another format, but the same ones each time that it is asked for the same format.
+                another format, but always the same ones for the same format.
 
         Returns:
             `UniformDraw`, `IntegerDraw` and `NormalDraw` objects of different names.
@@ -464,7 +459,7 @@ class PipelineStepBase(ABC):
         Returns:
             For the path of each image whose pixels the step changes, the names and types of the parameters.
             Nothing for a step that looks at no pixels, which may be given deferred images. None (the default): the
-            step may look at pixels, so that those of its images cannot be deferred.
+            step may look at pixels, so that its images cannot be deferred.
         """
         return None
 
@@ -482,7 +477,7 @@ class PipelineStepBase(ABC):
         raise NotImplementedError
 
     def num_in_one_batch(self, data_empty: SampleDataGroup) -> int:
-        """Number of files of a sample that this step decodes by ``decoded_in_one_batch``.
+        """Count the files of a sample that this step decodes by ``decoded_in_one_batch``.
 
         Args:
             data_empty: Format of the sample.
@@ -497,9 +492,9 @@ class PipelineStepBase(ABC):
         In ``_process`` it is a node on the CPU with the numbers of each sample; in ``_process_arrays`` the numbers
         of the sample, float32 or int32: an array, or a NumPy number for a draw without a shape.
 
-        In a pipeline of a `PipelineDefinition` over a callable input, they are a function of the seed and of what
-        the key of the draw stands for. Where nobody can supply them (an iterable input; a step called in a bare
-        DALI pipeline), DALI's own generators draw for each sample.
+        In a pipeline of a `PipelineDefinition` over a callable input, they are a function of the seed and of the
+        value of the key (the sample, its sequence, ...). Where nobody can supply them (an iterable input; a step
+        called in a bare DALI pipeline), DALI's own generators draw for each sample.
 
         Raises:
             SettingError: The step did not declare the draw, or is not being applied.
@@ -519,35 +514,35 @@ class PipelineStepBase(ABC):
 
     @do_not_convert
     def check_input_data_format_and_set_output_data_format(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        """Get the format that comes out for an input format. The argument is left as it is.
+        """Get the output format of an input format, which stays as it is.
 
         Raises:
             StepOutputError: The step returned something that is no format.
             FormatError: An image is encoded, or has a layout or values, with which the step cannot work.
             Exception: What the step raises where it cannot work on this format.
         """
-        before, asked = data_empty.format, data_empty.get_empty_like_self()
-        uses = declared_images(self, asked)
+        before, given = data_empty.format, data_empty.get_empty_like_self()
+        uses = declared_images(self, given)
         output = self._checked_output(data_empty.get_empty_like_self(), image_problems(self, uses, before))
         plan = step_context.get().plan
         if plan is not None:
-            plan.collect(self, declared_draws(self, asked))
-            plan.collect_pixels(self, self._pixel_changes(asked), before)
+            plan.collect(self, declared_draws(self, given))
+            plan.collect_pixels(self, self._pixel_changes(given), before)
         replace_contents(output, contents_after(self, uses, before, output.format))
         return output
 
     def _pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges | None:
-        """What the step declares, unless a class below overrides what the step does."""
+        """Get the declared changes; None where a derived class overrides what the step does."""
         if is_overridden(type(self), "declare_pixel_changes", (*WHAT_A_STEP_DOES, "_process_arrays")):
             return None
         return self.declare_pixel_changes(data_empty)
 
     def _advice_on_types(self, after: GroupFormat, found: Mapping[FieldPath, types.DALIDataType | None]) -> str:
-        """Say what to do where a step on arrays has returned something else than it declares.
+        """Get the advice for a step on arrays that returns other types than it declares.
 
         Args:
             after: What it declares.
-            found: The fields that are something else, and the types that they have; None for no type of a field.
+            found: The fields of other types, and these types; None for a value that no field can hold.
         """
         return (
             "Return what is declared, e.g. by `.astype(...)`, or declare in "
@@ -555,7 +550,7 @@ class PipelineStepBase(ABC):
         )
 
     def _checked_output(self, data_empty: SampleDataGroup, problems: list[FormatProblem]) -> SampleDataGroup:
-        """Get the output format of the step, or raise its problems and those of its images together."""
+        """Get the output format of the step; raise its problems and the problems of its images together."""
         try:
             output = self._check_and_adjust_data_format_input_to_output(data_empty)
         except FormatError as error:
@@ -581,11 +576,14 @@ class PipelineStepBase(ABC):
             StepOutputError: What was produced has another format than the step declared.
             NotSupportedError: The step has no form for this.
         """
+        application = _current_application()
+        if application is not None:
+            return application(self, data)
         if holds_arrays(data):
             return apply_to_arrays(self, data)
         known = self._known_images(data)
         declared = self.check_input_data_format_and_set_output_data_format(data)
-        with running_step(self, declared_draws(self, data.get_empty_like_self())):
+        with RunningStep(self, declared_draws(self, data.get_empty_like_self())):
             processed = require_group(self, self._process(data), "_process")
         require_format(self, processed, declared.format, "_process")
         self._take_contents(processed, declared.format, known)
@@ -593,7 +591,7 @@ class PipelineStepBase(ABC):
 
     @do_not_convert
     def _known_images(self, data: SampleDataGroup) -> _KnownImages:
-        """Nodes and contents of the images of which something is known."""
+        """Get nodes and contents of the images with known contents."""
         leaves = zip(data.format.flat_paths, data.format.flat_leaves, strict=True)
         contents = {path: leaf.content for path, leaf in leaves if leaf.content.is_known}
         return {path: (data.get_item_in_path(path), content) for path, content in contents.items()}

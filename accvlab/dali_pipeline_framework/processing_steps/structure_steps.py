@@ -33,7 +33,7 @@ class TensorSizeAdder(FieldStep):
     """Adds next to every data field of a name its height and width: the third and second last extent of its shape.
 
     For images, ``(height, width, channels)`` or ``(num_frames, height, width, channels)``, that is ``[height,
-    width]``, ``(2,)``, on the CPU, wherever the image is. Where the format knows another layout, as ``CHW`` behind
+    width]``, ``(2,)``, on the CPU, wherever the image is. Where the format knows another layout, as ``CHW`` after
     a normalizer with this ``output_layout``, its height and width are taken. Only the shape is read. A field that
     is known to hold an encoded image is refused.
 
@@ -58,7 +58,7 @@ class TensorSizeAdder(FieldStep):
 
         Args:
             tensor_name: Name of the fields whose size is added.
-            size_postfix: What follows the name in the name of the new field; not empty.
+            size_postfix: Postfix of the name of the new field; not empty.
             store_size_as_type: Type of the new field, a number type.
 
         Raises:
@@ -228,7 +228,7 @@ class PaddingToUniform(PipelineStepBase):
     def _padded_axes(self, value: DataNode, dtype: types.DALIDataType) -> DataNode:
         if dtype != _DT.FLOAT64:
             return fn.pad(value, fill_value=self._fill_value)
-        # `fn.pad` refuses float64, so its bits are padded with those of 0.0.
+        # `fn.pad` refuses float64, so its bits are padded with the bits of 0.0.
         bits = fn.pad(fn.reinterpret(value, dtype=_DT.INT64), fill_value=0)
         if self._fill_value != 0:
             zeros = fn.zeros_like(value, dtype=_DT.FLOAT)

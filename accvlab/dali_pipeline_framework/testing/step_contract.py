@@ -25,7 +25,7 @@ from ..processing_steps.pipeline_step_base import PipelineStepBase, PixelChanges
 from ..processing_steps.wrappers.group_steps import DataGroupArrayInPathElementsAppliedStep
 from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.formats import describe_difference, described_together
-from ..sample_data.graph_mode import do_not_convert, within
+from ..sample_data.graph_mode import Within, do_not_convert
 from ..sample_data.names import Name, Path, alike_paths, format_path, format_paths, normalized_path
 from .rule_check import RuleCheck, field_differences, sample_differences
 from .step_runs import GivenSamples, StepRun, run_step
@@ -385,7 +385,7 @@ def _misused_draws(
     @pipeline_def(batch_size=1, num_threads=1, **arguments)
     def graph() -> Any:
         data = sources()
-        with within(step_context, step_context.get()._replace(plan=plan, supply=supply)):
+        with Within(step_context, step_context.get()._replace(plan=plan, supply=supply)):
             data = step(data)
         inspection.note("", data.get_data(), supply.recorded())
         return tuple(data.get_data())

@@ -146,7 +146,7 @@ class TestDependence:
     def test_a_sample_without_sequence_is_refused(self) -> None:
         draws = [planned(UniformDraw("gain", key="sequence"), step="Jitter")]
         message = (
-            "The draw 'gain' of Jitter is held constant along a sequence, but Places does not tell the sequences"
+            "The draw 'gain' of Jitter is held constant along a sequence, but Places does not know the sequences"
         )
         for at in (place(3), None):
             with pytest.raises(SettingError, match=message):

@@ -300,7 +300,7 @@ class TestFailures:
         ):
             next(iter(iterator))
         assert isinstance(caught.value, SettingError)
-        assert "SequenceInput does not tell the sequences of its samples." in str(caught.value)
+        assert "SequenceInput does not know the sequences of its samples." in str(caught.value)
 
     @pytest.mark.parametrize("data_input", [WithoutPlaces(), SequenceInput(tells="no sequences")])
     def test_an_input_without_sequences_is_refused_at_once(self, data_input: CallableBase) -> None:
@@ -320,7 +320,7 @@ class TestFailures:
     def test_an_iterable_cannot_supply_sequences_and_fields(self) -> None:
         data_input = SamplerInputIterable(IndexProvider(10), EpochSampler())
         for key, text in (
-            ("sequence", "does not tell the sequences"),
+            ("sequence", "does not know the sequences"),
             (("index",), "is keyed by the field index"),
         ):
             with pytest.raises(SettingError, match=text):
@@ -393,7 +393,7 @@ class TestFailures:
             Drawer(UniformDraw("a")).draw("a")
 
     def test_a_step_that_was_not_asked_for_its_format(self) -> None:
-        with pytest.raises(StepOutputError, match="Drawer asks for its draw 'a', but was not asked to declare it"):
+        with pytest.raises(StepOutputError, match="Drawer requests its draw 'a', but did not declare it"):
             PipelineDefinition(SequenceInput(), [Composite(Drawer(UniformDraw("a")))]).get_dali_pipeline()
 
     @pytest.mark.parametrize("seed", range(4))

@@ -308,7 +308,7 @@ def test_formats_that_are_refused() -> None:
     step = AlbumentationsStep(boxes, ["image", "matrix"], box_names="boxes", mask_names="labels")
     with pytest.raises(FormatError) as caught:
         step.check_input_data_format_and_set_output_data_format(scene().get_empty_like_self())
-    assert "boxes: must be beside the boxes, for the label field 'no_field'" in str(caught.value)
+    assert "boxes: must be next to the boxes, for the label field 'no_field'" in str(caught.value)
 
 
 def test_the_transform_of_the_user_is_left_alone() -> None:

@@ -143,7 +143,7 @@ def replace_nans(
 
 
 def _checked_float_size(data_type: types.DALIDataType) -> int:
-    """Bytes of a number."""
+    """Get the number of bytes of a floating-point type."""
     if data_type not in (_DT.FLOAT16, _DT.FLOAT, _DT.FLOAT64):
         raise SettingError(f"`data_type` must be FLOAT16, FLOAT or FLOAT64, got {data_type!r}.")
     return np.dtype(get_numpy_type_for_dali_type(data_type)).itemsize
@@ -157,7 +157,7 @@ def _double(value: float, device: str) -> DataNode:
 def check_bbox_visibiity(
     bboxes: DataNode, depths: DataNode, image_hw: DataNode, shrink_bbox_to_obtain_int_coords: bool = False
 ) -> DataNode:
-    """Tell of which boxes a pixel is left when they are painted from the farthest to the nearest.
+    """Find the boxes of which a pixel is left when they are painted from the farthest to the nearest.
 
     Boxes are rounded to whole pixels and cut to the image. Of boxes of equal depth, the last one is the nearest.
     Boxes without a pixel are not visible.
@@ -178,7 +178,7 @@ def check_bbox_visibiity(
 
 @do_not_convert
 def check_minimum_bbox_size(bboxes: DataNode, min_size: float, image_hw: DataNode) -> DataNode:
-    """Tell which boxes, cut to the image, have both sides of at least ``min_size`` pixels.
+    """Find the boxes that, cut to the image, have both sides of at least ``min_size`` pixels.
 
     Args:
         bboxes: ``(N, 4)`` float32.
@@ -195,7 +195,7 @@ def check_minimum_bbox_size(bboxes: DataNode, min_size: float, image_hw: DataNod
 
 @do_not_convert
 def check_points_in_box(points: DataNode, min_point: Sequence[float], max_point: Sequence[float]) -> DataNode:
-    """Tell which points lie in a box; its border belongs to it, NaN does not.
+    """Find the points that lie in a box; its border belongs to it, NaN does not.
 
     Args:
         points: ``(N, D)`` float32.
@@ -233,7 +233,7 @@ def crop_coordinates(
 
 @do_not_convert
 def get_center_from_bboxes(bboxes: DataNode, dtype_in: types.DALIDataType = _DT.FLOAT) -> DataNode:
-    """Get the middle of boxes: ``(N, 2)`` float32, x and y.
+    """Get the centers of boxes: ``(N, 2)`` float32, x and y.
 
     Args:
         bboxes: ``(N, 4)``.
@@ -276,7 +276,7 @@ def get_radii_from_bboxes(
 
 
 def _as_floats(values: DataNode, dtype: types.DALIDataType) -> DataNode:
-    """Float64 for what float32 cannot hold exactly."""
+    """Convert to float64 what float32 cannot hold exactly, else to float32."""
     if dtype == _DT.FLOAT:
         return values
     is_small = dtype in (_DT.FLOAT16, _DT.INT8, _DT.UINT8, _DT.INT16, _DT.UINT16)
@@ -346,7 +346,7 @@ def apply_matrix(
         make_apply_to_homog: Whether vectors get a 1 at the end, and are divided by their last number afterwards.
         to_apply_to_is_transposed: Whether vectors are rows, ``(N, k)``.
         matrix_is_transposed: Whether to apply the transposed matrix.
-        matrix_is_inverted: Whether to apply the inverse; of the transposed matrix, if both are asked for.
+        matrix_is_inverted: Whether to apply the inverse; of the transposed matrix, if both are requested.
         multiply_matrix_from_right: Whether the matrix is the second factor.
 
     Returns:
@@ -382,7 +382,7 @@ def _apply_matrix_2d_input_ensured(
     matrix_is_inverted: bool,
     multiply_matrix_from_right: bool,
 ) -> DataNode:
-    """Do the same as `apply_matrix`, for ``to_apply_to`` with two axes; matrices need not be square."""
+    """Apply a matrix as `apply_matrix`, for ``to_apply_to`` with two axes; matrices need not be square."""
     columns = fn.transpose(to_apply_to) if to_apply_to_is_transposed else to_apply_to
     if make_apply_to_homog:
         num_rows = fn.cast(columns.shape()[0:1], dtype=_DT.INT32)
@@ -401,7 +401,7 @@ def _apply_matrix_2d_input_ensured(
 
 
 def _product(left: DataNode, right: DataNode) -> DataNode:
-    """``(m, n)`` of ``(m, k)`` and ``(k, n)``."""
+    """Multiply ``(m, k)`` and ``(k, n)``."""
     # An extent of 1 would be repeated. So where the two are of different lengths k, the graph fails.
     right = fn.reshape(right, shape=fn.cat(left.shape()[1:2], right.shape()[1:2], axis=0), layout="")
     products = fn.expand_dims(fn.reshape(left, layout=""), axes=[2]) * fn.expand_dims(right, axes=[0])
@@ -418,7 +418,7 @@ def _inverse_of_array(matrix: Array) -> Array:
 
 
 def _linear_or_homogeneous(matrix: DataNode, as_homogeneous: bool) -> DataNode:
-    """``(4, 4)`` or ``(3, 3)`` of ``(3, 4)``."""
+    """Convert ``(3, 4)`` to ``(4, 4)`` or ``(3, 3)``."""
     matrix = fn.reshape(matrix, layout="")
     if not as_homogeneous:
         return matrix[:, 0:3]

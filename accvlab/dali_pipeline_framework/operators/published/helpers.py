@@ -272,7 +272,7 @@ def get_is_active(
     num_classes: int | None,
     min_fraction_area_thresh: float,
 ) -> Array:
-    """Tell which objects a detector learns: those of a known class that are large enough and inside of the image.
+    """Find the objects that a detector learns: objects of a known class, large enough and inside of the image.
 
     Args:
         hw: ``(N, 2)``, height and width of the clipped boxes.
@@ -344,7 +344,7 @@ def pad_to_common_size(*inputs: Array, fill_value: float) -> tuple[Array, ...]:
 
 
 def _library_of(*arrays: object) -> Any:
-    """CuPy for its arrays, otherwise NumPy."""
+    """Get CuPy for its arrays, otherwise NumPy."""
     is_cupy = any(is_instance_of_loaded(array, "cupy", "ndarray") for array in arrays)
     return sys.modules["cupy"] if is_cupy else np
 

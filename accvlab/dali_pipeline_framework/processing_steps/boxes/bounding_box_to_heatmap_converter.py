@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make heatmaps of bounding boxes, as CenterNet and others learn them."""
+"""Heatmaps of bounding boxes, as CenterNet and others learn them."""
 
 from __future__ import annotations
 
@@ -27,25 +27,16 @@ from ..pipeline_step_base import naming_field
 _DT = types.DALIDataType
 _INTEGERS = [dtype for dtype, numpy_type in NUMPY_TYPES.items() if issubclass(numpy_type, np.integer)]
 _SWAP = np.array([[0, 1], [1, 0]], np.float32)
-# Types of the outputs, by the arguments that name them.
-_OUTPUTS = {
-    "heatmap_out_name": _DT.FLOAT,
-    "is_active_opt_out_name": _DT.BOOL,
-    "center_opt_out_name": _DT.INT32,
-    "center_offset_opt_out_name": _DT.FLOAT,
-    "height_width_bboxes_heatmap_opt_out_name": _DT.FLOAT,
-    "bboxes_heatmap_opt_out_name": _DT.FLOAT,
-}
 _NUMBERS = [dtype for dtype in NUMPY_TYPES if dtype not in (_DT.BOOL, _DT.FLOAT16)]
 
 
 class BoundingBoxToHeatmapConverter(FieldStep):
-    """Draws a Gaussian for each bounding box of an annotation, and adds what a detector of centers learns.
+    """Draws a Gaussian for each bounding box of an annotation, and adds the targets of a detector of centers.
 
     Works on every group with the name of the annotation, anywhere in the sample. Input, in the group, of ``N``
     objects (any number, also none): boxes ``(N, 4)`` float32, ``x1, y1, x2, y2`` (or other two opposite corners),
     pixels; optionally categories ``(N,)`` of an integer type, validity ``(N,)`` bool, centers ``(N, 2)`` float32,
-    ``x, y``. Beside the group: the image, or a field with its height and width ``(2,)``.
+    ``x, y``. Next to the group: the image, or a field with its height and width ``(2,)``.
 
     Output, added to the group if it has a name, of ``h x w`` pixels in the order of the arguments:
 
@@ -68,7 +59,7 @@ class BoundingBoxToHeatmapConverter(FieldStep):
 
     Boxes are needed on the CPU, and the result is there, too.
 
-    Price on the CPU for a heatmap of 225 x 400 and 6 categories: 1.3 ms per sample without objects, 2 ms with 50,
+    Cost on the CPU for a heatmap of 225 x 400 and 6 categories: 1.3 ms per sample without objects, 2 ms with 50,
     4 ms with 200. Only tiles of about 16 x 24 pixels that objects reach are computed; where several objects reach
     a tile, the work grows with the number of these tiles times the number of objects in the fullest one.
 
@@ -112,8 +103,8 @@ class BoundingBoxToHeatmapConverter(FieldStep):
             bboxes_in_name: Name of the boxes in a group.
             heatmap_out_name: Name of the heatmap that is added.
             heatmap_hw: Height and width of the heatmap, pixels.
-            image_field_name: Name of the image beside the group; or
-            image_hw_field_name: name of a field beside the group with height and width of the image.
+            image_field_name: Name of the image next to the group; or
+            image_hw_field_name: name of a field next to the group with height and width of the image.
             categories_in_name: Name of the categories.
             num_categories: How many categories there are.
             min_object_size: Least height and width of an active box, pixels of the heatmap.
@@ -150,18 +141,15 @@ class BoundingBoxToHeatmapConverter(FieldStep):
         self._categories_name = optional_name(categories_in_name, "categories_in_name")
         self._is_valid_name = optional_name(is_valid_opt_in_name, "is_valid_opt_in_name")
         self._centers_name = optional_name(center_opt_in_name, "center_opt_in_name")
-        names_of_outputs = (
-            heatmap_out_name,
-            is_active_opt_out_name,
-            center_opt_out_name,
-            center_offset_opt_out_name,
-            height_width_bboxes_heatmap_opt_out_name,
-            bboxes_heatmap_opt_out_name,
+        outputs = (
+            ("heatmap_out_name", heatmap_out_name, _DT.FLOAT),
+            ("is_active_opt_out_name", is_active_opt_out_name, _DT.BOOL),
+            ("center_opt_out_name", center_opt_out_name, _DT.INT32),
+            ("center_offset_opt_out_name", center_offset_opt_out_name, _DT.FLOAT),
+            ("height_width_bboxes_heatmap_opt_out_name", height_width_bboxes_heatmap_opt_out_name, _DT.FLOAT),
+            ("bboxes_heatmap_opt_out_name", bboxes_heatmap_opt_out_name, _DT.FLOAT),
         )
-        self._outputs = [
-            (optional_name(name, argument), dtype)
-            for name, (argument, dtype) in zip(names_of_outputs, _OUTPUTS.items(), strict=True)
-        ]
+        self._outputs = [(optional_name(name, argument), dtype) for argument, name, dtype in outputs]
         self._heatmap_hw = checked_hw(heatmap_hw, "heatmap_hw")
         self._least_hw = _checked_sizes(min_object_size, "min_object_size", ())
         self._least_hw_of_category = _checked_sizes(
@@ -184,11 +172,11 @@ class BoundingBoxToHeatmapConverter(FieldStep):
 
     def _convert(self, data: SampleDataGroup, path: FieldPath) -> None:
         group = data.get_item_in_path(path)
-        beside = data.get_parent_of_path(path)
+        parent = data.get_parent_of_path(path)
         if self._image_name is not None:
-            image_hw = functions.shape_of(beside[self._image_name])[-3:-1]
+            image_hw = functions.shape_of(parent[self._image_name])[-3:-1]
         elif self._image_hw_name is not None:
-            image_hw = functions.on_cpu(beside[self._image_hw_name])
+            image_hw = functions.on_cpu(parent[self._image_hw_name])
         values = self._converted(group, functions.cast(image_hw, _DT.FLOAT))
         for (name, dtype), value in zip(self._outputs, values, strict=True):
             if name is not None:
@@ -196,7 +184,7 @@ class BoundingBoxToHeatmapConverter(FieldStep):
                 group[name] = value()
 
     def _converted(self, group: SampleDataGroup, image_hw: Value) -> tuple[Callable[[], Value], ...]:
-        """What gives the outputs, in their order; what is not asked for costs nothing."""
+        """Get functions that compute the outputs, in their order; unrequested outputs cost nothing."""
         height, width = self._heatmap_hw
         boxes, categories, is_valid, centers = self._checked_inputs(group)
         image_xy = functions.stack(image_hw[1], image_hw[0])
@@ -249,7 +237,7 @@ class BoundingBoxToHeatmapConverter(FieldStep):
         )
 
     def _checked_inputs(self, group: SampleDataGroup) -> tuple[Value, Value, Value, Value]:
-        """Boxes, ``(N, 2, 2)``, categories, validity, and centers; in a graph, an inactive object comes first.
+        """Get boxes, ``(N, 2, 2)``, categories, validity, and centers; in a graph, an inactive object comes first.
 
         Several operators do not work, or lose axes, where no sample of a batch has any objects.
         """
@@ -275,7 +263,7 @@ class BoundingBoxToHeatmapConverter(FieldStep):
         return with_row_before(boxes), categories, is_valid, centers
 
     def _least_hw_of(self, categories: Value) -> Value:
-        """Least height and width: of each object, ``(N, 2)``, of all, ``(1, 2)``, or None."""
+        """Get the least height and width of each object, ``(N, 2)``, or of all, ``(1, 2)``; None for no limit."""
         if self._least_hw is not None:
             return np.array([self._least_hw], np.float32)
         if self._least_hw_of_category is None or categories is None:
@@ -311,7 +299,7 @@ def _checked(rule: str, values: Value, shape: Value) -> Value:
 
 
 def _with_twos(num_objects: Value, num_axes: int) -> Value:
-    """The shape ``(N, 2, ...)``."""
+    """Make the shape ``(N, 2, ...)``."""
     return functions.slice(
         num_objects, start=[0], shape=[num_axes], axes=[0], out_of_bounds_policy="pad", fill_values=[2]
     )
@@ -335,7 +323,7 @@ def _checked_num_categories(num_categories: object, name: object, are_needed: bo
 
 
 def _checked_sizes(sizes: object, argument: str, shape: tuple[int, ...]) -> Any:
-    """Nested lists of ``(*shape, 2)`` numbers; None of None."""
+    """Check nested lists of ``(*shape, 2)`` numbers, or None."""
     if sizes is None:
         return None
     what = "height and width of each category" if shape else "a height and a width"

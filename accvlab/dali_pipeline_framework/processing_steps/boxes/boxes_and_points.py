@@ -37,7 +37,7 @@ class BoxAreaFilter(FieldStep):
     """Keeps the boxes whose area lies in a range, and the elements of other fields that belong to them.
 
     Every field of boxes of the name, anywhere in the sample: ``(N, 4)`` of any number type, with any N in each
-    sample, also 0. The fields named beside it, in the same group, have N elements along their first axis. Kept, in
+    sample, also 0. The further fields, in the same group, have N elements along their first axis. Kept, in
     order, is what fulfills::
 
         area_range[0] <= width * height <= area_range[1]      in the unit of the boxes, squared; float32 or float64
@@ -68,7 +68,7 @@ class BoxAreaFilter(FieldStep):
         Args:
             box_names: Name or names of the boxes.
             area_range: Least and greatest area, at least 0; may be infinite.
-            further_names: Name or names of what else is filtered, beside the boxes.
+            further_names: Name or names of further fields to filter, next to the boxes.
             box_format: ``"xyxy"``, ``"xywh"`` or ``"cxcywh"``, as in `BoxFormatConverter`.
 
         Raises:
@@ -186,7 +186,7 @@ class VisibleBboxSelector(PipelineStepBase):
 
     *Large enough*: cut to the image, not rounded, both sides are at least ``minimum_bbox_size`` long.
 
-    Any number of boxes. Price on the CPU, per sample, whatever the size of the image is: 1 ms for up to 50 boxes,
+    Any number of boxes. Cost on the CPU, per sample, whatever the size of the image is: 1 ms for up to 50 boxes,
     3 ms for 100, 20 ms for 200, 50 ms for 300, all in at most 0.1 GB of memory; 0.2 s for 500, 1 s and 0.8 GB for
     1000, 4 s and 3.5 GB for 2000. Up to 384 boxes, memory grows with the third power of their number, from there
     on with the square (about ``900 N ** 2`` bytes). A canvas of 1600 x 900 in NumPy takes 30 to 180 ms for 300
@@ -426,8 +426,8 @@ class PointCloudRangeFilter(FieldStep):
 
     Points: ``(N, C)`` of any number type, with any N in each sample, also 0. The first D columns are coordinates,
     in the frame and unit of the limits; the others (intensity, time, ...) go along. A point is kept if it lies in
-    the box or on its border; NaN is outside (see `PointsInRangeCheck`). The fields named beside it, in the same
-    group, have N elements along their first axis, and are filtered as well.
+    the box or on its border; NaN is outside (see `PointsInRangeCheck`). The further fields, in the same group,
+    have N elements along their first axis, and are filtered as well.
 
     The order stays, values are copied bit by bit; a layout is dropped. The fields may be on the CPU or
     the GPU.
@@ -452,7 +452,7 @@ class PointCloudRangeFilter(FieldStep):
         Args:
             point_names: Name or names of the point clouds.
             point_range: Least and greatest coordinates, two lists of D numbers; may be infinite.
-            further_names: Name or names of what else is filtered, beside the points.
+            further_names: Name or names of further fields to filter, next to the points.
 
         Raises:
             SettingError: The range is not two lists of numbers of one length, or a number of the first is above
@@ -538,8 +538,8 @@ class CoordinateCropper(FieldStep):
         output[i, j] = min(max(input[i, j], minimum_point[j]), maximum_point[j])
 
     NaN stays NaN. The limits are converted to the type of the field first: for integers, fractions are cut off,
-    and limits beyond the range of the type are those of the type. Where D is not the number of limits, the graph
-    fails and names the sample.
+    and limits beyond the range of the type become the limits of the type. Where D is not the number of limits, the
+    graph fails and names the sample.
 
     Example::
 

@@ -155,7 +155,7 @@ class AnnotationElementConditionEval(FieldStep):
 
     Variables of different lengths make the graph fail, and the error names the sample.
 
-    Price: about 0.3 ms per batch for one comparison, and 0.1 ms for each further one. It is less where the number
+    Cost: about 0.3 ms per batch for one comparison, and 0.1 ms for each further one. It is less where the number
     of axes of the first variable is declared as 1 in the blueprint.
 
     Example:
@@ -231,7 +231,7 @@ class AnnotationElementConditionEval(FieldStep):
 
 
 def _variables(annotation: SampleDataGroup, names: list[str]) -> dict[str, TypedNode]:
-    """The variables as vectors of equal length; the graph fails where they are not."""
+    """Get the variables as vectors of equal length; the graph fails where their lengths differ."""
     variables: dict[str, TypedNode] = {}
     length: Value | None = None
     for name in names:
@@ -246,7 +246,7 @@ def _variables(annotation: SampleDataGroup, names: list[str]) -> dict[str, Typed
 
 
 def _length_of_vector(node: Value) -> Value:
-    """The length of ``(N,)``, ``(N, 1)`` or ``(1, N)``, ``(1,)``: the greatest extent, or 0 if there is none."""
+    """Get the length of ``(N,)``, ``(N, 1)`` or ``(1, N)``, ``(1,)``: the greatest extent, or 0 if empty."""
     shape, reductions = functions.shape_of(node), functions.reductions
     greatest, least = reductions.max(shape, keep_dims=True), reductions.min(shape, keep_dims=True)
     return greatest * (least > 0)

@@ -29,28 +29,28 @@ from .image_resizers import ImagePlaneChange, ResamplingStep, checked_hw
 
 @attrs.frozen
 class Coverage:
-    """What the settings alone say about how the image lies in the viewport, per axis (x, y).
+    """Position of the image in the viewport, as far as the settings alone determine it, per axis (x, y).
 
     Attributes:
-        least_scale: Least factor of the size; negative factors count by their amount.
-        is_covered: Whether the image covers the viewport for sure.
+        least_scale: Least factor of the size; negative factors count by their absolute value.
+        is_covered: Whether the image certainly covers the viewport.
     """
 
     least_scale: NDArray[np.float64] = attrs.Factory(lambda: np.ones(2))
     is_covered: NDArray[np.bool_] = attrs.Factory(lambda: np.ones(2, bool))
 
     def both(self, other: Coverage) -> Coverage:
-        """What holds where one or the other is the case."""
+        """Combine two alternatives: keep what holds for both."""
         return Coverage(np.minimum(self.least_scale, other.least_scale), self.is_covered & other.is_covered)
 
     def shifted_along(self, *axes: bool) -> Coverage:
-        """What holds after a shift along x and y, or one of them, to where a large enough image covers all."""
+        """Get the coverage after a shift along some axes by which a large enough image covers the viewport."""
         return Coverage(self.least_scale, np.where(axes, self.least_scale >= 1, self.is_covered))
 
 
 @attrs.define
 class TransformationChain:
-    """The transformation so far, of nodes while a graph is defined, or of arrays.
+    """Transformation so far: nodes while a graph is defined, otherwise arrays.
 
     Attributes:
         wh: Width and height of the images, ``(2,)`` float32: the viewport.
@@ -64,7 +64,7 @@ class TransformationChain:
     center: Value = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Prepare what steps share."""
+        """Compute the center of the viewport."""
         self.center = self.wh * np.float32(0.5)
 
     @property
@@ -73,13 +73,13 @@ class TransformationChain:
         return functions.is_node(self.wh)
 
     def then(self, transform: str, **arguments: Value) -> None:
-        """Let an operator of ``fn.transforms`` follow, given by its name."""
+        """Append an operator of ``fn.transforms``, given by its name."""
         # In a graph, constant arguments make a node, too.
         transforms: Any = fn.transforms if self.is_in_graph else functions.transforms
         self.matrix = getattr(transforms, transform)(*(() if self.matrix is None else (self.matrix,)), **arguments)
 
     def bounds(self) -> tuple[Value, Value]:
-        """Least and greatest ``x, y`` of the transformed image, ``(2,)`` each, as long as nothing is rotated."""
+        """Compute the least and greatest ``x, y`` of the image, ``(2,)`` each; nothing may be rotated."""
         corners: Value = functions.stack(np.zeros(2, np.float32), self.wh)
         if self.matrix is not None:
             corners = functions.coord_transform(corners, MT=self.matrix)
@@ -88,7 +88,7 @@ class TransformationChain:
 
 
 def masked(value: Value, is_applied: Value, neutral: float) -> Value:
-    """``value`` where the step is applied, else ``neutral``."""
+    """Select ``value`` where the step is applied, else ``neutral``."""
     if is_applied is None:
         return value
     if neutral == 0:
@@ -100,14 +100,14 @@ def masked(value: Value, is_applied: Value, neutral: float) -> Value:
 
 
 def number(value: object) -> float:
-    """A finite number."""
+    """Check a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not math.isfinite(value):
         raise SettingError(f"A transformation step needs finite numbers, got {value!r}.")
     return float(value)
 
 
 def pair(value: Any) -> tuple[float, float]:
-    """Two finite numbers, for x and y."""
+    """Check two finite numbers, for x and y."""
     try:
         x, y = value
     except (TypeError, ValueError):
@@ -116,7 +116,7 @@ def pair(value: Any) -> tuple[float, float]:
 
 
 def probability(value: object) -> float:
-    """A number in [0, 1]."""
+    """Check a number in [0, 1]."""
     return checked_probability(value, "prob")
 
 
@@ -134,7 +134,7 @@ class TransformationStep(ABC):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is ever changed. Such a step draws nothing, since nobody would use it."""
+        """Whether nothing is ever changed; then nothing is drawn."""
         return self.prob == 0
 
     @property
@@ -147,7 +147,7 @@ class TransformationStep(ABC):
         return self.turns
 
     def check_after(self, is_turned: bool) -> None:
-        """Refuse to follow a step that rotates or shears, if this one cannot.
+        """Require that this step can follow a step that rotates or shears, if there is one.
 
         Raises:
             SettingError: It cannot.
@@ -155,14 +155,14 @@ class TransformationStep(ABC):
         return None
 
     def coverage_after(self, before: Coverage) -> Coverage:
-        """What is known of the image where this step is applied or not, by its probability."""
+        """Get the coverage after this step, which is applied with its probability."""
         if self.prob == 0:
             return before
         after = self._coverage_if_applied(before)
         return after if self.prob == 1 else after.both(before)
 
     def draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
-        """The draws of the step, in order: whether it is applied, then its parameters."""
+        """Get the draws of the step, in order: whether it is applied, then its parameters."""
         if self.is_idle:
             return
         if self.prob < 1:
@@ -170,7 +170,7 @@ class TransformationStep(ABC):
         yield from self._parameter_draws(place, key)
 
     def extend(self, chain: TransformationChain, place: str, is_chosen: Value = None) -> None:
-        """Let the step follow on a chain, for the samples that are chosen; None for all."""
+        """Append the step to a chain, for the chosen samples; None for all."""
         if self.prob < 1 and not self.is_idle:
             is_drawn = chain.draw(f"{place}.is_applied") < np.float32(self.prob)
             is_chosen = is_drawn if is_chosen is None else is_chosen & is_drawn
@@ -185,11 +185,11 @@ class TransformationStep(ABC):
 
     @abstractmethod
     def _parameter_draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
-        """The draws of the parameters."""
+        """Get the draws of the parameters."""
 
     @abstractmethod
     def _extend(self, chain: TransformationChain, place: str, is_applied: Value) -> None:
-        """Let the step follow, for the samples where the node is true; None for all."""
+        """Append the step, for the samples where ``is_applied`` is true; None for all."""
 
 
 class DrawnStep(TransformationStep):
@@ -210,7 +210,7 @@ class DrawnStep(TransformationStep):
             raise SettingError(f"{type(self).__name__}: {rule}")
 
     def _limits(self) -> tuple[list[float], list[float]]:
-        """Least and greatest number of each parameter."""
+        """Get the least and the greatest number of each parameter."""
         _, low, high = attrs.astuple(cast(Any, self), recurse=False)
         return np.atleast_1d(low).tolist(), np.atleast_1d(low if high is None else high).tolist()
 
@@ -221,7 +221,7 @@ class DrawnStep(TransformationStep):
                 yield draw
 
     def _value(self, chain: TransformationChain, place: str) -> Value:
-        """The parameter, or both, ``(2,)``: float32, a node, or an array where nothing is drawn."""
+        """Get the parameter, or both, ``(2,)``: float32, a node, or an array where nothing is drawn."""
         drawn = {draw.name for draw in self._parameter_draws(place, "sample")}
         names = [f"{place}.{parameter}" for parameter in self._parameters]
         values = [
@@ -235,7 +235,7 @@ class DrawnStep(TransformationStep):
 
 
 def checked_steps(steps: object, what: str) -> tuple[TransformationStep, ...]:
-    """Return a step, or a sequence of steps, as a tuple; None is no step.
+    """Check a step, or a sequence of steps; return a tuple. None is no step.
 
     Raises:
         SettingError: Something else was given.
@@ -247,7 +247,7 @@ def checked_steps(steps: object, what: str) -> tuple[TransformationStep, ...]:
 
 
 def check_order(steps: Sequence[TransformationStep], is_turned: bool = False) -> None:
-    """Refuse steps after others that they cannot follow; before them, something may have been turned.
+    """Require that each step can follow the steps before it; ``is_turned`` before the first one.
 
     Raises:
         SettingError: There is such a step.
@@ -258,14 +258,14 @@ def check_order(steps: Sequence[TransformationStep], is_turned: bool = False) ->
 
 
 def coverage_after(steps: Sequence[TransformationStep], before: Coverage) -> Coverage:
-    """What is known of the image after some steps."""
+    """Get the coverage after some steps."""
     for step in steps:
         before = step.coverage_after(before)
     return before
 
 
 def draws_of(steps: Sequence[TransformationStep], place: str, key: DrawKey) -> Iterator[UniformDraw]:
-    """The draws of some steps, in order."""
+    """Get the draws of some steps, in order."""
     for index, step in enumerate(steps):
         yield from step.draws(f"{place}[{index}]", key)
 
@@ -273,7 +273,7 @@ def draws_of(steps: Sequence[TransformationStep], place: str, key: DrawKey) -> I
 def extend_by(
     chain: TransformationChain, steps: Sequence[TransformationStep], place: str, is_chosen: Value = None
 ) -> None:
-    """Let some steps follow on a chain, for the samples that are chosen; None for all."""
+    """Append steps to a chain, for the chosen samples; None for all."""
     for index, step in enumerate(steps):
         step.extend(chain, f"{place}[{index}]", is_chosen)
 
@@ -502,7 +502,7 @@ class Selection(TransformationStep):
         return self.prob == 0 or all(step.keeps_axes for option in self.options for step in option)
 
     def has_turns(self) -> bool:
-        """Whether one of an option rotates or shears."""
+        """Whether a step of an option rotates or shears."""
         return any(step.has_turns() for option in self.options for step in option)
 
     def check_after(self, is_turned: bool) -> None:
@@ -539,7 +539,7 @@ class Selection(TransformationStep):
             extend_by(chain, option, f"{place}.options[{index}]", is_chosen)
 
     def _is_chosen(self, drawn: Value, index: int) -> Value:
-        """Where an option is the first whose cumulative probability is at least the draw; None: everywhere."""
+        """Whether an option is the first whose cumulative probability is at least the draw; None for always."""
         is_above = drawn > np.float32(sum(self.option_probs[:index])) if index > 0 else None
         is_below = (
             drawn <= np.float32(sum(self.option_probs[: index + 1])) if index + 1 < len(self.options) else None
@@ -654,11 +654,10 @@ class AffineTransformer(ResamplingStep):
             box_names: Name or names of boxes with edges along the axes, ``x1 <= x2`` and ``y1 <= y2``.
             mask_names: Name or names of masks.
             fill_value: Value of what the images do not show.
-            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
-                input, or a `FieldKey`.
+            key: Scope in which the draws are constant, see `UniformDraw`.
 
         Raises:
-            SettingError: There are neither images nor sizes; mode and anchor do not fit; a shift step stands after
+            SettingError: There are neither images nor sizes; mode and anchor do not fit; a shift step comes after
                 a rotation or shearing; an argument is not of its form.
         """
         super().__init__(

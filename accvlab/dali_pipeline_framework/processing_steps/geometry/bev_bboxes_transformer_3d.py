@@ -55,7 +55,7 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
     So points fall on the same pixels as before, ``P' p' = P p``, and stay where they are in the world,
     ``E' p' = E p``; images do not change. (What changes is where the vehicle seems to be.) ``orientations`` are
     angles about the rotation axis. After mirroring, the matrices contain a reflection: they are no rigid motions.
-    What is not finite stays so, and leaves the rows beside it alone.
+    What is not finite stays so, and does not affect other rows.
 
     The order of random numbers: angle, scale, translation x, y, z, mirror x, mirror y.
 
@@ -103,8 +103,7 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
             translation_max_abs: Greatest magnitude of the translation along x, y and z; None for none.
             flip_prob_x: Probability that x changes its sign, in [0, 1].
             flip_prob_y: Probability that y changes its sign: left and right are exchanged, where x is ahead.
-            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
-                input, or a `FieldKey`.
+            key: Scope in which the draws are constant, see `UniformDraw`.
 
         Raises:
             SettingError: A range is not of this form, a rotation has no axis, or orientations cannot be mirrored
@@ -147,7 +146,7 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
             )
 
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
-        """Declare the parameters of what was asked for."""
+        """Declare the parameters of the requested motions."""
         return self._draws
 
     declare_images = no_images
@@ -203,7 +202,7 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
 
 @attrs.frozen
 class _Motion:
-    """A transformation of ego coordinates.
+    """Transformation of ego coordinates.
 
     Attributes:
         linear: The first three columns of ``A``, ``(3, 3)`` float64.
@@ -211,7 +210,7 @@ class _Motion:
         shift: The last column of ``A``, as a row, ``(1, 3)`` float64; None without translation.
         scale: Factor; None without scaling. Likewise the others.
         angle_rad: Of the rotation.
-        signs: For each axis that may be mirrored, "x" or "y": -1 where it is, else 1.
+        signs: For each axis that may be mirrored, "x" or "y": -1 for mirrored samples, else 1.
     """
 
     linear: Value
@@ -229,7 +228,7 @@ class _Motion:
 
     @functools.cached_property
     def _inverse_columns(self) -> Value:
-        """The columns of the inverse of ``A``, as rows, ``(4, 4)`` float64; one for all matrices."""
+        """Columns of the inverse of ``A``, as rows, ``(4, 4)`` float64; computed once for all matrices."""
         columns = self.back_columns
         if self.shift is not None:
             shift_back = _rows_times(-self.shift, functions.transpose(columns), 3)
@@ -241,9 +240,9 @@ class _Motion:
         return functions.cast(self._inverse_columns, _DT.FLOAT)
 
     def applied(self, kind: str, values: Value) -> Value:
-        """The values of a field after the transformation."""
+        """Transform the values of a field."""
         if kind == "sizes":
-            return values if self.scale is None else values * _beside(values, self.scale)
+            return values if self.scale is None else values * _on_device_of(values, self.scale)
         if kind == "orientation":
             return self._turned(values)
         if kind == "velocities":
@@ -255,12 +254,12 @@ class _Motion:
             # Of a batch without any matrices, DALI forgets the number of columns.
             return functions.reshape(moved, functions.shape_of(values))
         elif kind == "points":
-            moved = _rows_times(_vectors(values), _beside(values, self.linear), 3)
-            moved = moved if self.shift is None else moved + _beside(values, self.shift)
+            moved = _rows_times(_vectors(values), _on_device_of(values, self.linear), 3)
+            moved = moved if self.shift is None else moved + _on_device_of(values, self.shift)
         elif kind == "ego_to_world":
-            moved = _rows_times(values, _beside(values, self._inverse_columns), 4)
+            moved = _rows_times(values, _on_device_of(values, self._inverse_columns), 4)
         else:
-            moved = _rows_times(_beside(values, self._matrix), functions.transpose(values), 4)
+            moved = _rows_times(_on_device_of(values, self._matrix), functions.transpose(values), 4)
         moved = functions.cast(moved, _DT.FLOAT)
         # Fails where vectors have more columns.
         rule = "points and velocities must be x, y, z"
@@ -271,19 +270,19 @@ class _Motion:
             return angles
         angles = functions.cast(angles, _DT.FLOAT64)
         for sign in self.signs.values():
-            angles = angles * _beside(angles, sign)
+            angles = angles * _on_device_of(angles, sign)
         if "x" in self.signs:  # pi - o
             quarter_turn = exact_constant_like(np.array(math.pi / 2), angles)
-            angles = angles + (1.0 - _beside(angles, self.signs["x"])) * quarter_turn
+            angles = angles + (1.0 - _on_device_of(angles, self.signs["x"])) * quarter_turn
         if self.angle_rad is not None:
-            angles = angles + _beside(angles, self.angle_rad)
+            angles = angles + _on_device_of(angles, self.angle_rad)
         whole_turn = exact_constant_like(np.array(2 * math.pi), angles)
         turns = functions.floor(angles / whole_turn + 0.5)
         return functions.cast(angles - turns * whole_turn, _DT.FLOAT)
 
 
 def _rotation(angle_rad: Value, axis: int) -> Value:
-    """``(3, 3)`` float64, right-handed about an axis."""
+    """Make the right-handed rotation about an axis, ``(3, 3)`` float64."""
     angle_rad = functions.cast(angle_rad, _DT.FLOAT64)
     along, across, cross = (np.zeros((3, 3), np.float32) for _ in range(3))
     one, other = (axis + 1) % 3, (axis + 2) % 3
@@ -293,7 +292,7 @@ def _rotation(angle_rad: Value, axis: int) -> Value:
 
 
 def _vectors(values: Value) -> Value:
-    """``(N, 3)`` of ``(N, 3)`` or ``(3,)``."""
+    """Reshape ``(N, 3)`` or ``(3,)`` to ``(N, 3)``."""
     # Fails where vectors have fewer columns.
     xyz = failing_with(
         "points and velocities must be x, y, z", functions.slice, values, start=[0], shape=[3], axes=[-1]
@@ -302,18 +301,18 @@ def _vectors(values: Value) -> Value:
 
 
 def _rows_times(rows: Value, columns: Value, num_terms: int) -> Value:
-    """``(N, m)`` float64: the products of rows ``(N, num_terms)`` with ``(m, num_terms)``."""
+    """Multiply rows ``(N, num_terms)`` by columns ``(m, num_terms)``: ``(N, m)`` float64."""
     products = functions.expand_dims(rows, [1]) * functions.expand_dims(columns, [0])
     # DALI has no sum of float64.
     return functools.reduce(operator.add, (products[:, :, place] for place in range(num_terms)))
 
 
 def _homogeneous(matrix: Value) -> Value:
-    """``(4, 4)`` of ``(3, 3)``, ``(3, 4)`` or ``(4, 3)``: what is not given is that of the identity."""
+    """Complete ``(3, 3)``, ``(3, 4)`` or ``(4, 3)`` to ``(4, 4)`` by the elements of the identity."""
     padded = functions.slice(matrix, start=[0, 0], shape=[4, 4], axes=[0, 1], out_of_bounds_policy="pad")
     return padded + _LAST
 
 
-def _beside(values: Value, computed: Value) -> Value:
-    """What was computed on the CPU, where the values are."""
+def _on_device_of(values: Value, computed: Value) -> Value:
+    """Move what was computed on the CPU to the device of the values."""
     return computed.gpu() if is_node(values) and values.device == "gpu" else computed

@@ -73,14 +73,14 @@ _KINDS = {
 
 @attrs.frozen
 class ImagePlaneChange:
-    """What a step does to the images of a sample.
+    """Change of the images of a sample by a step.
 
     Attributes:
         matrix: Transformation of pixel coordinates from the input to the output, ``(2, 3)`` float32 on the CPU.
         parameters: Numbers on which the change of the pixels depends, by name.
         changed: Called with an array, the value to fill with, and whether it is a mask; gives the output image. Of
             arrays only.
-        output_hw: Height and width of the output; None where it is that of the input.
+        output_hw: Height and width of the output; None for the size of the input.
         least_scale: Least scale of an axis, pixels of the output per pixel of the input. Of arrays only.
     """
 
@@ -152,11 +152,11 @@ class ImageTransformStep(PipelineStepBase):
 
     @abstractmethod
     def _change_of(self, hw: Value) -> ImagePlaneChange:
-        """Define the transformation of images of a height and width, ``(2,)``: a node, or float32 of arrays."""
+        """Define the transformation of images with a height and width, ``(2,)``: a node, or float32 of arrays."""
 
     @abstractmethod
     def _parameter_types(self) -> Mapping[str, types.DALIDataType]:
-        """Names and types of the parameters of the change of pixels."""
+        """Get names and types of the parameters of the change of pixels."""
 
     @abstractmethod
     def _in_graph(self, image: Value, device: str, fill_value: float, is_mask: bool, parameters: _Nodes) -> Value:
@@ -169,7 +169,7 @@ class ImageTransformStep(PipelineStepBase):
 
     @property
     def has_graph_form(self) -> bool:
-        """Not with ``reduced_decoding``, which DALI cannot do."""
+        """Whether DALI can do it: not with ``reduced_decoding``."""
         return not self._reduced_decoding
 
     @property
@@ -179,7 +179,7 @@ class ImageTransformStep(PipelineStepBase):
 
     @property
     def image_tolerance(self) -> float:  # type: ignore[override]
-        """One grey level of 255; nine where OpenCV is older than 5.0, and rounds coordinates to 1/32 pixel."""
+        """One gray level of 255; nine where OpenCV is older than 5.0, and rounds coordinates to 1/32 pixel."""
         return image_arrays.resampling_tolerance()
 
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
@@ -229,7 +229,7 @@ class ImageTransformStep(PipelineStepBase):
     _process_arrays = _process
 
     def _size_of_arrays(self, images: _Values, masks: _Values, sizes: _Values) -> Value:
-        """Height and width of all, ``(2,)``; files are opened in place of their bytes."""
+        """Get the size of all images, ``(2,)``; replace the bytes of files by opened files."""
         of_images = []
         for path, image in images.items() if self._is_encoded else ():
             with naming_field(path):
@@ -264,7 +264,7 @@ class ImageTransformStep(PipelineStepBase):
         return change.changed(image, 0.0 if is_mask else self._fill_value, is_mask)
 
     def _size_of_nodes(self, images: _Values, masks: _Values, sizes: _Values) -> Value:
-        """Height and width of all, ``(2,)``, in a graph."""
+        """Get the size of all images, ``(2,)``, in a graph."""
         decoded = masks if self._is_encoded else images | masks
         of_decoded = [image_transform.image_hw(image) for image in decoded.values()]
         if not sizes and (not self._is_encoded or not masks):
@@ -346,7 +346,7 @@ class ResamplingStep(ImageTransformStep):
 
     @abstractmethod
     def _resampling(self) -> Resampling:
-        """How images are resampled."""
+        """Get the method of resampling."""
 
     def _parameter_types(self) -> Mapping[str, types.DALIDataType]:
         return Resampler.parameter_types(self._resampling(), self._is_encoded)
@@ -363,21 +363,21 @@ class ResamplingStep(ImageTransformStep):
     def _change_by(
         self, resampler: Resampler, matrix: Value, hw: Value, least_scale: float = 1.0
     ) -> ImagePlaneChange:
-        """The change by a resampler, which works on decoded images of a size."""
+        """Make the change by a resampler, which works on decoded images of a size."""
         for_graph = resampler.of_encoded(hw) if self._is_encoded else resampler
         names = self._parameter_types()
         parameters = dict(zip(names, for_graph.parameters, strict=True))
         return ImagePlaneChange(matrix, parameters, resampler, self._output_hw, least_scale)
 
     def _resized(self, scaling: AxisScaling, hw: Value) -> ImagePlaneChange:
-        """The change for a transformation without rotation and shearing."""
+        """Make the change for a transformation without rotation and shearing."""
         resampler = Resampler.resizing(self._resampling(), scaling, hw)
         least_scale = 1.0 if functions.is_node(hw) else float(np.abs(scaling.scale).min())
         return self._change_by(resampler, scaling.matrix_after(), hw, least_scale)
 
 
 def checked_hw(value: object, argument: str) -> tuple[int, int]:
-    """Return a height and a width of at least 1 pixel.
+    """Check a height and a width of at least 1 pixel.
 
     Raises:
         SettingError: It is something else.
@@ -461,8 +461,7 @@ class ImageResizeCropFlipper(ResamplingStep):
             fill_value: Value of what the images do not show.
             is_encoded: As for `ImageResizer`.
             reduced_decoding: As for `ImageResizer`.
-            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
-                input, or a `FieldKey`.
+            key: Scope in which the draws are constant, see `UniformDraw`.
             **fields: As for `ImageResizer`.
 
         Raises:
@@ -630,8 +629,7 @@ class HorizontalFlipper(ImageTransformStep):
         Args:
             image_names: Name or names of the images; None where there are only size fields.
             prob: Probability that a sample is mirrored, in [0, 1].
-            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
-                input, or a `FieldKey`.
+            key: Scope in which the draws are constant, see `UniformDraw`.
             **fields: `PixelFields`: ``hw_names``, ``projection_names``, ``point_names``, ``box_names`` and
                 ``mask_names``, name or names of what else is changed; ``on_gpu``, whether images are changed on
                 the GPU, in a pipeline that has one (by default; otherwise they are changed where they are).
@@ -649,7 +647,7 @@ class HorizontalFlipper(ImageTransformStep):
 
     @property
     def _needs_size(self) -> bool:
-        """Only for what is given in the pixels of the images."""
+        """Whether projections, points or boxes are changed, too."""
         return any(self._fields[kind] for kind in ("projection", "point", "box"))
 
     def _change_of(self, hw: Value) -> ImagePlaneChange:
@@ -681,7 +679,7 @@ class ImageToTileSizePadder(PixelStep):
     """Pads every image of a name, anywhere in the sample, at the bottom and on the right, to multiples of a tile.
 
     Input: decoded, ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, of any numbers,
-    on the CPU or the GPU. Where the format knows another layout, as ``CHW`` behind a normalizer with this
+    on the CPU or the GPU. Where the format knows another layout, as ``CHW`` after a normalizer with this
     ``output_layout``, its height and width are padded. Output, in the same field: the same with ``ceil(height /
     tile_height) * tile_height`` rows and ``ceil(width / tile_width) * tile_width`` columns. Content stays where it
     is, so points, boxes and projection matrices stay valid. Images of a batch may differ in size.
@@ -761,7 +759,7 @@ class ImageToTileSizePadder(PixelStep):
             data.set_item_in_path(path, functions.cast_like(padded_hw, size_hw))
 
     def _padded(self, size_hw: Value) -> Value:
-        """Height and width, ``(2,)`` int32, rounded up to tiles."""
+        """Round height and width, ``(2,)`` int32, up to tiles."""
         width, height = self._tile_size_xy
         tile_hw = np.array([height, width], np.int32)
         # One number needs no operator. The first sum is of two numbers: it fails where there are others.

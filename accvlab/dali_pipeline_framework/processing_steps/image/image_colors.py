@@ -150,7 +150,7 @@ class PhotoMetricDistorter(PixelStep):
 
     Input and output: ``(height, width, 3)`` or a clip ``(frames, height, width, 3)``, with or without a layout,
     uint8 in [0, 255] or float32 in [0, 1], on the CPU or the GPU. The result is clamped to this range, so images
-    that are known to have other values (behind `ImageMeanStdDevNormalizer`), and changes of brightness above 1 for
+    that are known to have other values (after `ImageMeanStdDevNormalizer`), and changes of brightness above 1 for
     images in [0, 1], are refused. An image without a layout gets one. All images of the group that the step is
     applied to, and all frames of a clip, are changed in the same way.
 
@@ -169,7 +169,7 @@ class PhotoMetricDistorter(PixelStep):
     saturation and hue, and 2 with a saturation of 1.5. What cannot happen (probability 0, or a range that changes
     nothing) is left out.
 
-    Price on the CPU for 1600 x 900 uint8: 2 ms for brightness or contrast alone, 4 ms for both, 30 ms as soon as
+    Cost on the CPU for 1600 x 900 uint8: 2 ms for brightness or contrast alone, 4 ms for both, 30 ms as soon as
     saturation, hue or swap may occur (``fn.coord_transform``; about the same as one ``fn.hsv``). float32 images
     take up to twice as long. On arrays: at most 4 ms for uint8, and only for what is decided on; with saturation,
     hue or swap a level may differ by 1. Distort before images are normalized, and after they are made smaller.
@@ -217,8 +217,7 @@ class PhotoMetricDistorter(PixelStep):
             prob_swap_channels: The same for the order of channels (the order of before is among those drawn).
             is_bgr: Whether the channels of the images are blue, green, red.
             enforce_process_on_gpu: Whether images on the CPU are moved to the GPU, in a pipeline that has one.
-            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
-                input, or a `FieldKey`.
+            key: Scope in which the draws are constant, see `UniformDraw`.
 
         Raises:
             SettingError: A range, a probability or the key is not of this form.
@@ -287,7 +286,7 @@ class PhotoMetricDistorter(PixelStep):
         )
 
     def _matrix(self, done: Value) -> list[Value]:
-        """The matrix of saturation, hue and swap, ``(9,)`` float32; none where there is none of these."""
+        """Compute the matrix of saturation, hue and swap, ``(9,)`` float32; an empty list without any of them."""
         if not self._may(*_PARTS[2:]):
             return []
         table = f.constant(_matrix_table(self._is_bgr), done)  # (permutation, 3, 9)
@@ -361,7 +360,7 @@ class PhotoMetricDistorter(PixelStep):
 
 
 def _scaled_levels(image: Image, stages: Sequence[tuple[np.float32, np.float32]]) -> Image:
-    """Multiply and add one after the other, rounded to a level each time."""
+    """Multiply and add in stages, rounded to a level after each."""
     if len(stages) < 2:
         return scaled(image, *stages[0]) if stages else image
     first, second = (scaling_table(gain, offset) for gain, offset in stages)

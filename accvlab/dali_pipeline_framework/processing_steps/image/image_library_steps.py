@@ -34,7 +34,7 @@ _COORDINATES = (_DT.FLOAT, _DT.FLOAT64, _DT.INT32, _DT.INT64)
 
 @attrs.frozen
 class Rows:
-    """Boxes or points, and which ones they are.
+    """Boxes or points with their numbers.
 
     Attributes:
         values: The boxes, or points, of all fields, one after the other, ``(N, columns)`` float32.
@@ -47,14 +47,14 @@ class Rows:
 
 @attrs.frozen
 class Annotated:
-    """Images of one size, and what is given in their pixels: what a transform gets, and what it returns.
+    """Images of one size with masks, boxes and points: input and output of a transform.
 
     Attributes:
         images: ``(H, W, C)`` or ``(F, H, W, C)``, each.
         masks: ``(H, W)`` or ``(H, W, C)``, each.
         boxes: With at least four columns; None where there are no fields of them.
         points: With at least two columns; likewise.
-        labels: For names that the transform asks for: the values beside all boxes, one after the other.
+        labels: Values next to all boxes, one after the other, by the names that the transform requires.
     """
 
     images: Sequence[Array]
@@ -99,13 +99,13 @@ class ImageLibraryStep(ArrayStep):
             image_names: Name or names of images.
             box_names: Name or names of boxes; `AlbumentationsStep` needs a ``Compose`` with ``bbox_params``, for
                 `TorchvisionStep` they are ``x1, y1, x2, y2`` in pixels, before and after.
-            box_row_names: Name or names of fields beside the boxes, with a row for each box, which go with it.
+            box_row_names: Name or names of fields next to the boxes, with a row for each box, which go with it.
             mask_names: Name or names of masks.
             point_names: Name or names of points; `AlbumentationsStep` needs a ``Compose`` with
                 ``keypoint_params``, for `TorchvisionStep` they are ``x, y`` in pixels.
-            point_row_names: Name or names of fields beside the points, with a row for each point.
+            point_row_names: Name or names of fields next to the points, with a row for each point.
             image_type: Type of images after the transform; None for that before it.
-            key: What the random numbers are held constant over, see `UniformDraw`.
+            key: Scope in which the draws are constant, see `UniformDraw`.
 
         Raises:
             SettingError: The transform is none, or has no parameters for boxes or points, or another argument
@@ -126,7 +126,7 @@ class ImageLibraryStep(ArrayStep):
         self._transform = self._prepared(transform)
 
     def _prepared(self, transform: Any) -> Any:
-        """Check the transform, and get it in the form in which it is run."""
+        """Check the transform, and return it in the form in which it is run."""
         return transform
 
     @abstractmethod
@@ -143,7 +143,7 @@ class ImageLibraryStep(ArrayStep):
         return [ImageUse(self._image_names, PIXELS, leaves)]
 
     def _row_names(self) -> dict[str, tuple[tuple[Name, ...], tuple[Name, ...]]]:
-        """For boxes and points: their names, and those of the fields beside them with a row for each."""
+        """Names of the boxes and points, and names of the fields next to them with a row for each."""
         return {
             "boxes": (self._box_names, (*self._box_row_names, *self._label_names)),
             "points": (self._point_names, self._point_row_names),
@@ -159,7 +159,7 @@ class ImageLibraryStep(ArrayStep):
         for name in self._label_names:
             for path in find_paths(data_empty, self._box_names):
                 if not isinstance(data_empty.format.get((*path[:-1], name)), LeafFormat):
-                    search.add(f"must be beside the boxes, for the label field {name!r}", path, KeyError)
+                    search.add(f"must be next to the boxes, for the label field {name!r}", path, KeyError)
         search.raise_problems()
         self._change_type(data_empty)
         return data_empty
@@ -203,14 +203,14 @@ def _check_rows(
     groups = [path[:-1] for path in of]
     for path in of:
         if names and groups.count(path[:-1]) > 1:
-            search.add(f"must be the only {what} in its group, since it has rows beside it", path)
+            search.add(f"must be the only {what} in its group, since fields next to it have rows for it", path)
     for name in dict.fromkeys(names):
         if not any(isinstance(format.get((*group, name)), LeafFormat) for group in groups):
-            search.add_missing(name, f"fields beside the {what}")
+            search.add_missing(name, f"fields next to the {what}")
 
 
 class _FieldRows:
-    """The boxes, or points, of several fields of a sample as one array, and back.
+    """Boxes, or points, of several fields of a sample as one array, and back.
 
     Attributes:
         joined: All of them; None where there are no fields.
@@ -219,7 +219,7 @@ class _FieldRows:
     def __init__(
         self, data: SampleDataGroup, names: Sequence[Name], row_names: Sequence[Name], columns: int, what: str
     ) -> None:
-        """Join fields; beside each, fields of further names have a row for each of its rows."""
+        """Join fields; fields of further names next to each have a row for each of its rows."""
         self._data, self._row_names, self._columns = data, dict.fromkeys(row_names), columns
         self._given = {path: np.asarray(data.get_item_in_path(path)) for path in find_paths(data, names)}
         self._parts = []
@@ -235,13 +235,13 @@ class _FieldRows:
             self.joined = Rows(values, np.arange(len(values)))
 
     def values_beside(self, name: Name) -> Array:
-        """The values of the fields of a name, one after the other."""
+        """Join the values of the fields of a name."""
         return np.concatenate(
             [np.asarray(self._data.get_item_in_path((*path[:-1], name))) for path in self._given]
         )
 
     def put(self, rows: Rows | None) -> None:
-        """Set the fields to the rows that came back, and drop the others in the fields beside them."""
+        """Set the fields to the rows that came back, and drop the others in the fields next to them."""
         if rows is None:
             return
         end = 0
@@ -296,7 +296,7 @@ def _check_sizes(step: object, arrays: Mapping[FieldPath, Array]) -> None:
 
 
 def _after_same_type(leaf: LeafFormat) -> ImageContent:
-    """What is known after a transform that keeps the type: of floating-point numbers, not the range."""
+    """Known content after a transform that keeps the type; the range of floating-point numbers is not known."""
     content = as_pixels(leaf)
     return content if leaf.dtype == _DT.UINT8 else attrs.evolve(content, value_range=None)
 
@@ -312,8 +312,8 @@ class AlbumentationsStep(ImageLibraryStep):
     by a wrapper.
 
     Boxes and points that the library drops (too small, outside) are dropped, and the same rows of the fields
-    ``box_row_names`` and ``point_row_names`` beside them. Fields that ``label_fields`` of ``bbox_params`` names
-    must be beside the boxes; they are such fields, too. All else that depends on the geometry of an image, e.g. a
+    ``box_row_names`` and ``point_row_names`` next to them. Fields that ``label_fields`` of ``bbox_params`` names
+    must be next to the boxes; they are such fields, too. All else that depends on the geometry of an image, e.g. a
     projection matrix, stays as it is: use the steps of this package where that matters.
 
     Random numbers: the generators of the transform, and the global ones of Python, NumPy and PyTorch, are seeded
@@ -351,7 +351,7 @@ class AlbumentationsStep(ImageLibraryStep):
             self._point_columns = len(processors["keypoints"].params.format)
             if processors["keypoints"].params.label_fields:
                 raise SettingError(
-                    "`keypoint_params` must be without `label_fields`; name fields beside the points in "
+                    "`keypoint_params` must be without `label_fields`; name fields next to the points in "
                     "`point_row_names`."
                 )
         return transform
@@ -419,7 +419,7 @@ class TorchvisionStep(ImageLibraryStep):
     same parameters, and images and masks must have one size. For cameras that shall get parameters of their own,
     apply the step to each camera by a wrapper.
 
-    Boxes that the transform drops are dropped, and the same rows of the fields ``box_row_names`` beside them. All
+    Boxes that the transform drops are dropped, and the same rows of the fields ``box_row_names`` next to them. All
     else that depends on the geometry of an image, e.g. a projection matrix, stays as it is: use the steps of this
     package where that matters.
 

@@ -38,7 +38,7 @@ class ImageMeanStdDevNormalizer(PixelStep):
     Input: decoded, ``(height, width, channels)``, layout ``HWC`` or none, or a clip
     ``(frames, height, width, channels)``, ``FHWC`` or none, of any numbers, on the CPU or the GPU. A mean that is
     far outside of the known values of an image is refused. So are means and deviations for images in [0, 1]
-    (0.485, ...) where the values are known to be of a larger range, as those of uint8 images are. Output, in the
+    (0.485, ...) where the values are known to be of a larger range, as for uint8 images. Output, in the
     same field: ``output_type``, the same shape unless ``output_layout`` says otherwise::
 
         output = (input - mean[channel]) / std_dev[channel]
@@ -48,7 +48,7 @@ class ImageMeanStdDevNormalizer(PixelStep):
     channels makes the graph fail. Steps that need values in [0, 255] or [0, 1], or channels last, belong before
     this one.
 
-    Price on the CPU, one operator (``fn.crop_mirror_normalize``): about 4 ms for 1600 x 900 pixels, uint8 to
+    Cost on the CPU, one operator (``fn.crop_mirror_normalize``): about 4 ms for 1600 x 900 pixels, uint8 to
     float32; the same with ``output_layout="CHW"``; three times as much to float16. On arrays: 3 ms for each of
     them, with the same results; but float32 images have four times the bytes to bring to the graph.
 
@@ -171,7 +171,7 @@ class ImageMeanStdDevNormalizer(PixelStep):
 def fractions_problem(
     mean: Sequence[float], std_dev: Sequence[float], value_range: tuple[float, float] | None
 ) -> str | None:
-    """Say that means and deviations are fractions, for an image in [0, 1], but the image has a larger range.
+    """Describe the problem that means and deviations are for images in [0, 1], but the range is larger.
 
     Means of 0 with deviations of 1, which only convert, are no fractions.
     """
@@ -187,7 +187,7 @@ def fractions_problem(
 
 
 def per_channel(values: object, argument: str) -> tuple[float, ...]:
-    """One number per channel, or one for all; from a number, a sequence or an array of up to one long axis."""
+    """Get one number per channel, or one for all, from a number, a sequence or an array of up to one long axis."""
     array = np.asarray(values, object)
     is_row = array.ndim > 1 and array.size == max(array.shape)
     return number_list(

@@ -111,8 +111,7 @@ class ImageBrightnessContrastJitter(ImagePixelStep):
             prob: Probability that a sample is changed, in [0, 1].
             brightness_range: Least and greatest factor of the brightness, of at least 0.
             contrast_range: Least and greatest factor of the contrast, of at least 0.
-            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
-                input, or a `FieldKey`.
+            key: Scope in which the draws are constant, see `UniformDraw`.
 
         Raises:
             SettingError: An argument is not of this form.
@@ -155,7 +154,7 @@ class ImageGaussianBlurrer(ImagePixelStep):
     bit-identical, but for signs of zeros. An image without a layout gets one; one without pixels makes the graph
     fail.
 
-    Price on the CPU for 1600 x 900 uint8: 60 to 90 ms with a window of 7 pixels, also where nothing is blurred.
+    Cost on the CPU for 1600 x 900 uint8: 60 to 90 ms with a window of 7 pixels, also where nothing is blurred.
     Blur images after they are made smaller. On arrays: 4 ms, nothing where nothing is blurred; a level may differ
     by 1.
 
@@ -180,8 +179,7 @@ class ImageGaussianBlurrer(ImagePixelStep):
             image_names: Name or names of the images.
             prob: Probability that a sample is blurred, in [0, 1].
             sigma_range: Least and greatest standard deviation, above 0 and up to 20 pixels.
-            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
-                input, or a `FieldKey`.
+            key: Scope in which the draws are constant, see `UniformDraw`.
 
         Raises:
             SettingError: An argument is not of this form.
@@ -242,8 +240,7 @@ class ImageJpegDistorter(ImagePixelStep):
             image_names: Name or names of the images.
             prob: Probability that a sample is changed, in [0, 1].
             quality_range: Least and greatest quality, as JPEG encoders count it, in [1, 100]; both may be drawn.
-            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
-                input, or a `FieldKey`.
+            key: Scope in which the draws are constant, see `UniformDraw`.
 
         Raises:
             SettingError: An argument is not of this form.
@@ -331,8 +328,7 @@ class RandomEraser(ImagePixelStep):
             num_rectangles: How many rectangles are erased; they may overlap.
             fill_value: What erased pixels get: a number, or one for each channel, among the values that images
                 have at this place of the chain. An image with another number of channels makes the graph fail.
-            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
-                input, or a `FieldKey`.
+            key: Scope in which the draws are constant, see `UniformDraw`.
 
         Raises:
             SettingError: An argument is not of this form.
@@ -393,7 +389,7 @@ class RandomEraser(ImagePixelStep):
 
 
 def _first_that_fits(sides: Value, preferences: Value, size: Value) -> Value:
-    """Heights and widths of rectangles, ``(num_rectangles, 2)`` float32, pixels; 0 where no attempt fits.
+    """Get heights and widths of rectangles, ``(num_rectangles, 2)`` float32, pixels; 0 where no attempt fits.
 
     Args:
         sides: Of all attempts, ``(num_rectangles, attempts, 2)``, for an image with an area of 1.
@@ -428,7 +424,7 @@ class GridMasker(ImagePixelStep):
     zeros. An image without a layout gets one; a layout in which channels are not last makes the graph fail, where
     the format does not know it.
 
-    Price on the CPU for 1600 x 900 uint8: 13 ms; on arrays 1 ms, with an angle 4 ms.
+    Cost on the CPU for 1600 x 900 uint8: 13 ms; on arrays 1 ms, with an angle 4 ms.
 
     Example:
         >>> step = GridMasker("image", tile_range=(96, 224), ratio_range=(0.4, 0.6), key="rig")
@@ -454,8 +450,7 @@ class GridMasker(ImagePixelStep):
             ratio_range: Least and greatest side of a square as a fraction of that distance, in [0, 1]. (The
                 paper's ``r`` is what is left, 1 - ratio.)
             angle_range: Least and greatest angle of the grid, radians.
-            key: What the draws are held constant over: "sample", "rig", "sequence", "sequence-rig", a path of the
-                input, or a `FieldKey`.
+            key: Scope in which the draws are constant, see `UniformDraw`.
 
         Raises:
             SettingError: An argument is not of this form.
@@ -513,9 +508,9 @@ def _masked(image: DataNode, tile: Value, ratio: Value, angle: Value, shift_x: V
 
 
 def _kept(size_hw: tuple[int, ...], *grid: np.float32) -> npt.NDArray[np.uint8]:
-    """Where ``fn.grid_mask`` leaves pixels as they are, 1, otherwise 0; ``(height, width)``.
+    """Make the mask of the pixels that ``fn.grid_mask`` leaves as they are: 1, otherwise 0; ``(height, width)``.
 
-    The operations are those of DALI's kernel, float32, in its order: rounding decides at the sides of squares.
+    The operations are the ones of DALI's kernel, float32, in its order: rounding decides at the sides of squares.
     """
     (height, width), (tile, ratio, angle, shift_x, shift_y) = size_hw, grid
     cosine, sine = np.float32(math.cos(angle)) / tile, np.float32(math.sin(angle)) / tile

@@ -69,7 +69,7 @@ class FunctionStep(PipelineStepBase):
 
     @do_not_convert
     def _checked_results(self, results: Any, kind: str, is_result: Callable[[Any], bool]) -> list[Any]:
-        """Get what the function returned as a list with a result for each output."""
+        """Get the returned value of the function as a list with a result for each output."""
         values = list(results) if isinstance(results, tuple | list) else [results]
         if len(values) != len(self._outputs) or not all(map(is_result, values)):
             names = ", ".join(repr(path[0] if len(path) == 1 else path) for path in self._outputs)
@@ -281,8 +281,8 @@ class MapStep(FunctionStep, ArrayStep):
     what they hold, which must be picklable.
 
     Without ``input_names`` the function gets the whole group, as nested dicts of arrays (with text as ``str``),
-    and returns such dicts. They may be the ones that it got, changed, and must have the fields of the input, and
-    those of ``output_types``.
+    and returns such dicts. They may be the ones that it got, changed, and must have the fields of the input
+    and of ``output_types``.
 
     Example::
 
@@ -400,7 +400,7 @@ def _is_value(value: object) -> bool:
 
 
 def _check_call(function: Callable[..., Any], num_inputs: int, draws: Sequence[str]) -> None:
-    """Check that a function takes so many arguments, and the draws by name, as far as it tells.
+    """Check that a function takes this number of arguments, and the draws by name, if its signature is known.
 
     Raises:
         SettingError: It does not.

@@ -21,7 +21,7 @@ from ..pipeline_step_base import PipelineStepBase, no_pixels
 
 
 def _of_wrapped(name: str) -> Any:
-    """What holds for a step that applies another one, if it holds for that one."""
+    """Make a property that has the value of the inner step."""
     return property(lambda self: getattr(self.inner_step, name))
 
 
@@ -46,7 +46,7 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
 
     @property
     def inner_step(self) -> PipelineStepBase:
-        """The step."""
+        """The step that is applied to the groups."""
         return self._processing_step_to_apply
 
     # A class that selects single elements by number must say no to the first one.
@@ -101,7 +101,7 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
             try:
                 with in_group(path):
                     processed = step.check_input_data_format_and_set_output_data_format(selected)
-            except Exception as error:
+            except Exception as error:  # steps of users refuse formats by any exception
                 problems += _problems_below(path, error)
                 continue
             if not path:
@@ -121,7 +121,7 @@ def _problems_below(path: FieldPath, error: Exception) -> list[FormatProblem]:
 
 
 def group_names_hint(sought: Sequence[Name], data: SampleDataGroup) -> str:
-    """Say which groups of a sample may have been meant by names that do not occur; starts with a blank."""
+    """Suggest groups of a sample for names that do not occur; starts with a blank."""
     known = sorted({name for path in data.format.flat_paths for name in path[:-1] if isinstance(name, str)})
     close = [match for name in sought for match in difflib.get_close_matches(str(name), known, 1)]
     meant = f" Did you mean {', '.join(map(repr, close))}?" if close else ""
