@@ -83,7 +83,7 @@ class FailureDiagnosis:
         control: Memory in which workers note the samples of a batch.
         sent_paths: Paths of the fields that the workers send.
         output_format: Format of the output.
-        delivery: Where the fields stand in the outputs of the pipeline that failed.
+        delivery: Places of the fields in the outputs of the pipeline that failed.
         make_pipeline: Makes a pipeline for given flat samples that has only the given outputs, and only so many of
             the steps (None: all).
         step_names: The steps that have operators in the graph, with their numbers.
@@ -221,8 +221,8 @@ class FailureDiagnosis:
         numbers = sorted(number for number, _ in itertools.islice(failing, _MAX_NAMED + 1))
         paths = [format_path(all_paths[number]) for number in numbers]
         fields = ", ".join(paths[:_MAX_NAMED]) + (", ..." if len(paths) > _MAX_NAMED else "")
-        told = description_of(InputAdapter(self.source.data_input), member.sample_index)
-        where = f"{member.name}{f' ({told})' if told else ''}{', field ' if paths else ''}{fields}"
+        about = description_of(InputAdapter(self.source.data_input), member.sample_index)
+        where = f"{member.name}{f' ({about})' if about else ''}{', field ' if paths else ''}{fields}"
         reason = f"{found}{self._step_of(flat, found)}{self._decoded_already(flat, found, paths)}"
         return Culprit(member, f"  - {where}: {reason}", reason)
 

@@ -123,6 +123,6 @@ def graph_error(
 
 
 def _source_of(tensors: Any) -> str:
-    """Where the first sample of a field came from, where a native reader told DALI."""
+    """The origin of the first sample of a field; empty where DALI does not know it."""
     source = tensors[0].source_info() if len(tensors) else ""
     return f", from {source!r}" if source else ""

@@ -144,7 +144,7 @@ class SampleFaults:
         self._failed.require_budget()
         return self._failed.policy.samples != "raise"
 
-    def note_deadly(self, index: int, place: tuple[int, int, int], reason: str) -> bool:
+    def note_fatal(self, index: int, place: tuple[int, int, int], reason: str) -> bool:
         """Note a sample that has ended the workers that loaded it; return whether it will not be tried again.
 
         Raises:

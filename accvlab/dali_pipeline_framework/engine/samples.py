@@ -34,13 +34,13 @@ MOST_BYTES = 2**31 - 1
 
 Phase: TypeAlias = Literal["loading", "draws", "steps", "packing"]
 
-NOTHING_ELSE: Final[Mapping[int, int]] = MappingProxyType({})
+_NO_SUBSTITUTES: Final[Mapping[int, int]] = MappingProxyType({})
 _NO_MORE: Final[Iterator[Any]] = iter(())
 
 
 @attrs.define(eq=False)
 class LoadingBatch:
-    """A batch that is made: how far that has come tells what has failed, and where to go on behind it.
+    """Progress of one batch; it shows which sample has failed, and where to resume after it.
 
     Attributes:
         infos: Positions of its samples; fewer once it is known that the epoch ends within it.
@@ -50,7 +50,7 @@ class LoadingBatch:
         samples: The arrays of what was loaded and checked.
         draws: Per draw one array with the samples as first axis.
         sent: The arrays of what has gone through the steps.
-        stand_ins: Indices of the samples that replace those that were planned, by the number of the sample.
+        substitutes: Indices of the samples that replace those that were planned, by the number of the sample.
         began_ns: When it was begun.
         read_ns: When all samples were loaded.
         stepped_ns: When all had gone through the steps.
@@ -63,7 +63,7 @@ class LoadingBatch:
     samples: list[Sequence[Any]] = attrs.Factory(list)
     draws: list[Any] = attrs.Factory(list)
     sent: list[Sequence[Any]] = attrs.Factory(list)
-    stand_ins: Mapping[int, int] = NOTHING_ELSE
+    substitutes: Mapping[int, int] = _NO_SUBSTITUTES
     began_ns: int = attrs.Factory(perf_counter_ns)
     read_ns: int = 0
     stepped_ns: int = 0
@@ -270,7 +270,7 @@ class SampleSteps(Protocol):
 
 
 class SampleStepError(Exception):
-    """A step failed; the cause tells how.
+    """A step failed; the cause is what it has raised.
 
     Attributes:
         step: Number and class of the step, for messages.
@@ -283,7 +283,7 @@ class SampleStepError(Exception):
 
 
 def of_step(error: BaseException) -> BaseException:
-    """What a step has raised, of the exception by which that is told."""
+    """Get what a step has raised from the exception that names the step."""
     cause = error.__cause__
     return cause if isinstance(error, SampleStepError) and cause is not None else error
 
@@ -299,7 +299,7 @@ def named_step(error: BaseException, sample_index: int | None) -> str:
 def after_steps(
     steps: SampleSteps, flat: Sequence[Any], draws: Sequence[Any], replayed: ReplayedDraws | None
 ) -> list[Any]:
-    """Get the arrays of a loaded sample after steps, and behind them its recorded draws if it came with them.
+    """Get the arrays of a loaded sample after steps, followed by its recorded draws if it came with them.
 
     ``draws`` are the numbers of each draw, where they are not recorded.
     """

@@ -120,7 +120,7 @@ class TolerantLoading:
 
 
 @attrs.define
-class _Trouble:
+class _FailedSlot:
     """A position of a batch whose sample has failed."""
 
     place: SamplePlace
@@ -164,7 +164,7 @@ class BatchLoading:
     _tolerance: TolerantLoading
     _chain: SampleChain
     _note: Callable[[types.SampleInfo], None] = note_sample
-    _troubles: dict[int, _Trouble] = attrs.field(factory=dict, init=False)
+    _failed_slots: dict[int, _FailedSlot] = attrs.field(factory=dict, init=False)
     loaded: list[LoadedSample] = attrs.field(factory=list, init=False)
 
     @property
@@ -299,23 +299,23 @@ class BatchLoading:
         if place is None or is_of_missing_package(error) or is_about_device(error):
             raise failure
         slot = info.idx_in_batch
-        if slot not in self._troubles:
-            self._troubles[slot] = _Trouble(place, source.substitutes(place))
-        trouble = self._troubles[slot]
-        trouble.failures.append(failure)
-        trouble.substitute = None
-        return None if self._tolerance.samples == "skip" else self._substitute(trouble, info)
+        if slot not in self._failed_slots:
+            self._failed_slots[slot] = _FailedSlot(place, source.substitutes(place))
+        failed_slot = self._failed_slots[slot]
+        failed_slot.failures.append(failure)
+        failed_slot.substitute = None
+        return None if self._tolerance.samples == "skip" else self._substitute(failed_slot, info)
 
-    def _substitute(self, trouble: _Trouble, info: types.SampleInfo) -> LoadedSample:
+    def _substitute(self, failed_slot: _FailedSlot, info: types.SampleInfo) -> LoadedSample:
         num_tried = 0
         self._note(info)
-        for index in trouble.candidates:
+        for index in failed_slot.candidates:
             if index in self._tolerance.not_tried:
                 continue
             num_tried += 1
             stage = "loading"
             try:
-                flat: Any = self._chain.source.load_in_place(trouble.place, index)
+                flat: Any = self._chain.source.load_in_place(failed_slot.place, index)
                 stage = "checks"
                 sample = LoadedSample(info, index, self._chain.check(flat))
                 stage = "steps"
@@ -326,14 +326,14 @@ class BatchLoading:
                 failure = SampleFailureError(error, stage, index, info)
                 if is_of_missing_package(error) or is_about_device(error):
                     raise failure from error
-                trouble.failures.append(failure)
+                failed_slot.failures.append(failure)
                 continue
-            trouble.substitute = index
+            failed_slot.substitute = index
             return sample
-        last = trouble.failures[-1]
+        last = failed_slot.failures[-1]
         note = (
-            f"No other sample could take the place of sample {trouble.place.sample_index}: {num_tried} more were "
-            f"tried. Is there a fault that all samples have, e.g. a disk that is gone?"
+            f"No other sample could take the place of sample {failed_slot.place.sample_index}: {num_tried} more "
+            f"were tried. Is there a fault that all samples have, e.g. a disk that is gone?"
         )
         raise SampleFailureError(last.cause, last.stage, last.sample_index, info, note)
 
@@ -345,42 +345,42 @@ class BatchLoading:
         """
         if self.loaded:
             return
-        if not self._troubles:
+        if not self._failed_slots:
             raise StopIteration
-        trouble = next(reversed(self._troubles.values()))
-        self.loaded = [self._substitute(trouble, trouble.failures[0].info)]
+        failed_slot = next(reversed(self._failed_slots.values()))
+        self.loaded = [self._substitute(failed_slot, failed_slot.failures[0].info)]
 
-    # --- what the main process is told ----------------------------------------------------------------
+    # --- reports to the main process ----------------------------------------------------------------
 
     @property
-    def stand_ins(self) -> dict[int, int]:
+    def substitutes(self) -> dict[int, int]:
         """Indices of the samples that were loaded in the place of those that were due, by number in ``loaded``."""
         found = {}
         for number, sample in enumerate(self.loaded):
-            trouble = self._troubles.get(sample.info.idx_in_batch)
-            if trouble is not None and trouble.substitute is not None:
-                found[number] = trouble.substitute
+            failed_slot = self._failed_slots.get(sample.info.idx_in_batch)
+            if failed_slot is not None and failed_slot.substitute is not None:
+                found[number] = failed_slot.substitute
         return found
 
     def write_records(self, asked: types.BatchInfo) -> None:
-        """Write into the journal what has failed, of a batch by the numbers that the pipeline has asked for it."""
+        """Write failures into the journal, of a batch by the numbers by which the pipeline has requested it."""
         tolerance = self._tolerance
-        if not self._troubles:
+        if not self._failed_slots:
             return
         failed = [
-            self._record(trouble, failure)
-            for trouble in self._troubles.values()
-            for failure in trouble.failures
+            self._record(failed_slot, failure)
+            for failed_slot in self._failed_slots.values()
+            for failure in failed_slot.failures
             if not isinstance(failure.cause, NotTriedError)
         ]
         tolerance.journal.write({"epoch_idx": asked.epoch_idx, "iteration": asked.iteration, "failed": failed})
 
-    def _record(self, trouble: _Trouble, failure: SampleFailureError) -> dict[str, Any]:
+    def _record(self, failed_slot: _FailedSlot, failure: SampleFailureError) -> dict[str, Any]:
         reason, message = self._chain.describe(failure)
         self._tolerance.num_messages += 1
-        substitute = trouble.substitute
-        if failure.sample_index != trouble.place.sample_index:
-            outcome, substitute = f"was to take the place of sample {trouble.place.sample_index}", None
+        substitute = failed_slot.substitute
+        if failure.sample_index != failed_slot.place.sample_index:
+            outcome, substitute = f"was to take the place of sample {failed_slot.place.sample_index}", None
         elif substitute is None:
             outcome = "skipped"
         else:
@@ -391,8 +391,8 @@ class BatchLoading:
             "stage": failure.stage,
             "outcome": outcome,
             "file": description_of(self._chain.source, failure.sample_index),
-            "epoch": trouble.place.epoch,
-            "batch": trouble.place.batch,
+            "epoch": failed_slot.place.epoch,
+            "batch": failed_slot.place.batch,
             "slot": failure.info.idx_in_batch,
             "substitute": substitute,
             "message": message if self._tolerance.num_messages <= _MOST_MESSAGES else reason,
@@ -404,7 +404,7 @@ def _raise(error: BaseException) -> NoReturn:
 
 
 def description_of(source: Any, sample_index: int | None) -> str:
-    """What the data provider tells of a sample; empty where it tells nothing."""
+    """Get the description of a sample by its data provider; empty where it has none."""
     if sample_index is not None:
         with decorating():
             return without_secrets(str(source.describe_sample(sample_index)))

@@ -7,7 +7,7 @@ its end, where they become views of it.
 
 The batch of the pipeline has ``samples x slots`` entries, where ``slots`` is the greatest number of elements that
 a field of the graph is folded of (see `FoldedFormat`), e.g. 24 for 4 samples of 6 cameras. A field that is folded
-of ``n`` elements stands in the first ``samples x n`` of them; the others are empty. Its values are ordered by
+of ``n`` elements is in the first ``samples x n`` of them; the others are empty. Its values are ordered by
 elements, or by samples where the loader stacks the elements::
 
     element by element    camera 0: sample 0, sample 1, ..   camera 1: sample 0, ..     cameras[c] is a slice
@@ -257,7 +257,7 @@ def _require_same_dimensions(shapes: Sequence[tuple[int, ...]], num_samples: int
 
 @attrs.frozen
 class Block:
-    """Where the arrays of a packed field stand.
+    """Places of the arrays of a packed field.
 
     Attributes:
         starts: Byte at which each array begins.
@@ -269,7 +269,7 @@ class Block:
 
 
 class Unpacker:
-    """Finds the packed fields in a buffer. It remembers where they stood before: usually all is the same."""
+    """Finds the packed fields in a buffer. It remembers their last places: usually all is the same."""
 
     def __init__(self, dtypes: Iterable[np.dtype[Any]], num_elements: Iterable[int]) -> None:
         """Set up for the types of the packed fields, and their numbers of elements."""
@@ -279,7 +279,7 @@ class Unpacker:
         self._known: tuple[int, list[Block]] = (0, [])
 
     def blocks(self, buffer: npt.NDArray[np.uint8]) -> tuple[int, list[Block]]:
-        """Get the number of samples, and where the fields stand in a buffer, ``(bytes,)``.
+        """Get the number of samples, and the places of the fields in a buffer, ``(bytes,)``.
 
         Raises:
             OutputError: The buffer is not one that `outputs_of_batch` has made.
@@ -338,7 +338,7 @@ Tensors: TypeAlias = "TensorListCPU | TensorListGPU"
 
 @attrs.frozen
 class FieldPlace:
-    """Where a field stands.
+    """The place of a field.
 
     Attributes:
         output: Position of the output of the graph that holds it; for a packed field, position in the buffer.
@@ -361,7 +361,7 @@ class Delivery:
     """Gets the fields out of the outputs of a graph.
 
     Attributes:
-        places: Where each field of the output format stands, in flat order.
+        places: The place of each field of the output format, in flat order.
         layout: What the workers send; None for a graph whose outputs are the fields.
         has_buffer: Whether fields are packed.
     """
@@ -429,7 +429,7 @@ class PackedBatch:
     Attributes:
         buffer: The buffer, ``(bytes,)``.
         num_samples: Number of samples.
-        blocks: Where the fields stand.
+        blocks: Places of the fields.
         is_by_sample: Whether the elements of a field are ordered sample by sample.
     """
 

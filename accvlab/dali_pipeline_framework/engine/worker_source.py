@@ -52,9 +52,9 @@ from .worker_process import (
     WorkerSetup,
     decorating,
     keep_freed_memory,
+    noting_imports,
     pass_on_interrupt,
     prepare_worker_process,
-    telling_of_imports,
     use_one_thread_of_opencv,
 )
 from .worker_report import ReportedFailure, WorkerReport, names_its_file
@@ -191,7 +191,7 @@ class _WorkerSource(ABC):
         note = functools.partial(self._control.note_setup, self._worker_number or 0)
         note(stage)
         try:
-            with telling_of_imports(functools.partial(note, stage)):
+            with noting_imports(functools.partial(note, stage)):
                 yield
         finally:
             note(0)
@@ -255,7 +255,7 @@ class _WorkerSource(ABC):
     ) -> list[Any]:
         """Draw for the samples of a batch, apply the steps, and put them together.
 
-        ``get_index`` tells the index in the data set of the sample in a slot; ``note`` gets the slot before steps
+        ``get_index`` gets the index in the data set of the sample in a slot; ``note`` gets the slot before steps
         are applied to it.
         """
         batch.read_ns = perf_counter_ns()
@@ -284,7 +284,7 @@ class _WorkerSource(ABC):
         self, batch: LoadingBatch, error: BaseException, get_index: _GetIndex, where: str
     ) -> SampleFailureError:
         """Get which sample of a batch has raised an error; report an error that is about none."""
-        if batch.phase == "draws":  # the user's `get_place` is asked
+        if batch.phase == "draws":  # the user's `get_place` is called
             self._fail(self.report(error, f"{where}, random draws", get_index(0)), error)
         slot, stage = len(batch.samples), "loading"
         if isinstance(error, OddSampleError):
@@ -355,7 +355,7 @@ class _WorkerSource(ABC):
     def outputs_of_batch(
         self, samples: Sequence[Sequence[Any]], draws: Sequence[Any], get_index: _GetIndex
     ) -> list[Any]:
-        """Put checked samples together; ``get_index`` tells the index in the data set of the sample in a slot.
+        """Put checked samples together; ``get_index`` gets the index in the data set of the sample in a slot.
 
         Raises:
             OddSampleError: One does not go with the others, or cannot travel.
@@ -433,9 +433,9 @@ class CallableSource(_WorkerSource):
             outputs = self._go_on(batch, error, batch_info)
         if outputs is None:
             raise StopIteration  # a batch that the epoch cannot fill is dropped
-        if control.tells_samples:
-            samples = samples_of(self._source, batch.infos, batch.stand_ins)
-            control.tell_samples(infos[0].epoch_idx, infos[0].iteration, samples)
+        if control.reports_samples:
+            samples = samples_of(self._source, batch.infos, batch.substitutes)
+            control.report_samples(infos[0].epoch_idx, infos[0].iteration, samples)
         times_ns = batch.began_ns, batch.read_ns, batch.stepped_ns, perf_counter_ns()
         control.add_work(self._worker_number or 0, times_ns, len(batch.infos), outputs)
         return outputs
@@ -451,7 +451,7 @@ class CallableSource(_WorkerSource):
         for slot, info in enumerate(infos):
             control.note_loading(row, slot)
             loading.info = info
-            if slot == 0:  # each sample is loaded when it is asked for
+            if slot == 0:  # each sample is loaded on request
                 source = loading.source = self._get_source() if self._source is None else self._source
                 batch.rest = source.iter_batch(infos) if hasattr(source, "iter_batch") else map(source, infos)
             flat = next(batch.rest, _END)
@@ -480,7 +480,7 @@ class CallableSource(_WorkerSource):
                 failed.cause.args = (f"it is known to fail: {failed.cause}",)
             self._fail_by(failed, batch.where)
         batch.infos = [each.info for each in loading.loaded]
-        batch.stand_ins = loading.stand_ins
+        batch.substitutes = loading.substitutes
         loading.write_records(asked)
         return outputs
 
@@ -593,9 +593,9 @@ class IterableSource(_WorkerSource):
             self._fail_by(self._failure_in(batch, error, functools.partial(_at, indices), where), where)
         if indices is not None:
             self._control.record_batch(self._num_delivered, indices)
-            if self._control.tells_samples:
-                told = samples_text([*indices[: self.batch_size]])
-                self._control.tell_samples(0, self._num_delivered, told)
+            if self._control.reports_samples:
+                samples = samples_text([*indices[: self.batch_size]])
+                self._control.report_samples(0, self._num_delivered, samples)
         times_ns = batch.began_ns, batch.read_ns, batch.stepped_ns, perf_counter_ns()
         self._control.add_work(self._worker_number or 0, times_ns, len(batch.infos), outputs)
         return outputs
@@ -609,14 +609,13 @@ def infos_of_batch(batch: int, num_samples: int, batch_size: int) -> list[types.
     return [types.SampleInfo(batch * batch_size + slot, slot, batch, 0) for slot in range(num_samples)]
 
 
-def samples_of(source: Any, infos: Sequence[types.SampleInfo], stand_ins: Mapping[int, int]) -> bytes:
+def samples_of(source: Any, infos: Sequence[types.SampleInfo], substitutes: Mapping[int, int]) -> bytes:
     """Get the samples of a batch, as in a ledger; empty where they are not known.
 
     Args:
         source: The user's input.
         infos: Positions of the samples that were loaded, at least one.
-        stand_ins: Indices of the samples that replace those that were planned, by the number of the sample in the
-            batch.
+        substitutes: Indices of the samples that replace planned ones, by the number of the sample in the batch.
     """
     places_at = getattr(source, "places_at", None)
     if places_at is not None:  # a `PlannedInput`
@@ -627,15 +626,15 @@ def samples_of(source: Any, infos: Sequence[types.SampleInfo], stand_ins: Mappin
         if None in places:
             indices = [adapter.sample_index(info) for info in infos]
             return b"" if None in indices else samples_text(cast(list[int], indices))
-    if not stand_ins and True not in map(_is_padding_of, places):
+    if not substitutes and True not in map(_is_padding_of, places):
         return samples_text(list(map(_sample_index_of, places)))
     delivered: list[int] = []
     replaced: list[int] = []
     for number, place in enumerate(places):
-        if number in stand_ins:
-            replaced += [place.sample_index, stand_ins[number]]
-        if number in stand_ins or not place.is_padding:
-            delivered.append(stand_ins.get(number, place.sample_index))
+        if number in substitutes:
+            replaced += [place.sample_index, substitutes[number]]
+        if number in substitutes or not place.is_padding:
+            delivered.append(substitutes.get(number, place.sample_index))
     return samples_text(delivered, replaced)
 
 

@@ -37,7 +37,7 @@ class DataLoader(TorchInterface):
     Each ``for`` loop is one epoch. A loop that is left by ``break`` abandons its epoch: the next one starts the
     next epoch at once (or, after `set_epoch`, the epoch that was set), with no batch that was prefetched before.
 
-    `state_dict` tells what the training loop has received, as a small value for JSON, the same on all ranks.
+    `state_dict` returns what the training loop has received, as a small value for JSON, the same on all ranks.
     A loader that loads it goes on with the batch after that, in any number of workers, on any number of
     shards, and with any batch size that the order allows.
 
@@ -98,8 +98,8 @@ class DataLoader(TorchInterface):
                 (`ShuffledSampler`), or one after the other (`SequentialSampler`; the default).
             sampler: Another order of the samples of a data provider, in place of ``shuffle``: a sampler of this
                 package; a function of the epoch that returns the sample indices of all shards in order; or a
-                sampler of PyTorch, which gives those of its own rank. The latter two are run in this process when
-                a loop begins, ``set_epoch`` is called before, and a last batch may be smaller.
+                sampler of PyTorch, which gives the indices of its own rank. The latter two are run in this process
+                when a loop begins, ``set_epoch`` is called before, and a last batch may be smaller.
             run: Where steps run that have a form for arrays: in the ``"workers"``; with pixels in the ``"graph"``,
                 and all else in the workers; or by the rule of ``"auto"``: with a GPU like ``"graph"``, without one
                 on arrays where that costs less (see `PipelineDefinition`). None: ``"auto"``; with a
@@ -112,17 +112,17 @@ class DataLoader(TorchInterface):
             shard: Which part of each batch this loader delivers: a `Shard`, a pair (shard id, number of shards),
                 ``"auto"`` or a source to take it from (see `detect_shard`). None: what the input was created
                 with, usually all.
-            last_batch: What becomes of a last batch that is not full: ``"drop"``, ``"pad"``, ``"partial"`` or
+            last_batch: Handling of a last batch that is not full: ``"drop"``, ``"pad"``, ``"partial"`` or
                 ``"wrap"``. None: what the sampler was created with (without a sampler ``"drop"`` where samples are
                 shuffled, otherwise ``"partial"``). Not for inputs of one's own.
-            context_name: Name for a group that is added to each sample and tells where it stands, with the fields
+            context_name: Name for a group that is added to each sample and holds its position, with the fields
                 of `SamplePlace`. None: what the input was created with. Not for inputs of one's own.
             steps_per_epoch: For endless samplers and inputs: number of batches of a loop. None: until the input
                 ends.
             seed: Seed of the order with ``shuffle=True``, and of the random draws of the steps.
             start_method: How workers start: ``"spawn"``, ``"fork"`` (not with ``device_id``) or ``"forkserver"``.
             output_type: ``"torch"`` or ``"numpy"``.
-            ragged: What becomes of samples of different shapes: ``"raise"``, ``"list"``, or a dict of these by
+            ragged: Handling of samples of different shapes: ``"raise"``, ``"list"``, or a dict of these by
                 field (see `DALIStructuredOutputIterator`).
             stack_arrays: Whether the elements of each array, e.g. the cameras, come as one tensor
                 ``(batch, cameras, ...)`` per field, ``batch["cameras"]["image"]``.
@@ -135,9 +135,9 @@ class DataLoader(TorchInterface):
                 ``"gpu"`` of ``device_id``, all of them by one copy from pinned memory; texts stay on the CPU.
             pipeline_arguments: Other arguments of `PipelineDefinition.get_dali_pipeline`.
             as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` shall hold, for code
-                that asks for it. What such code would change in a loader of PyTorch has no effect on this one.
-            faults: What is done about samples that fail, and about workers that die: a `FaultPolicy`, or only what
-                becomes of samples, ``"raise"``, ``"skip"`` or ``"replace"``. None: the first one is
+                that checks it. What such code would change in a loader of PyTorch has no effect on this one.
+            faults: Handling of samples that fail, and of workers that die: a `FaultPolicy`, or only that
+                of samples, ``"raise"``, ``"skip"`` or ``"replace"``. None: the first one is
                 raised.
             ledger: Folder in which each rank notes which samples it has delivered, in a file of its own; see the
                 page on ledgers. None: nothing is noted.
@@ -187,7 +187,7 @@ class DataLoader(TorchInterface):
         """Number of batches of the current epoch, all of it.
 
         Raises:
-            TypeError: It is not known: the input is endless, or does not tell.
+            TypeError: It is not known, e.g. since the input is endless.
         """
         num_batches = self._run.pipelines.num_batches_here(self.epoch)
         if num_batches is None:
@@ -197,7 +197,7 @@ class DataLoader(TorchInterface):
 
     @property
     def epoch(self) -> int:
-        """Epoch in which the loop stands, from 0: a loader that is continued from here begins in this epoch.
+        """Epoch of the loop, from 0: a loader that is continued from here begins in this epoch.
 
         Within a loop, and after a ``break``, it is the epoch of that loop (a new loop starts the next one);
         otherwise that of the next loop.
@@ -212,7 +212,7 @@ class DataLoader(TorchInterface):
 
         Raises:
             SettingError: The epoch is not a whole number of at least 0.
-            NotSupportedError: The input is an iterable, which cannot be told where to start.
+            NotSupportedError: The input is an iterable, which has no random access.
         """
         self._run.set_epoch(epoch)
 
@@ -223,8 +223,8 @@ class DataLoader(TorchInterface):
             epoch: The epoch; None for the current one.
 
         Returns:
-            The numbers, or None for endless samplers, and for callables and iterables of one's own, which do not
-            tell. A sampler without random access is played to the end of the epoch.
+            The numbers, or None for endless samplers, and for callables and iterables of one's own, where they are
+            not known. A sampler without random access is played to the end of the epoch.
         """
         return self._run.pipelines.sample_counts(self.epoch if epoch is None else epoch)
 
@@ -256,7 +256,7 @@ class DataLoader(TorchInterface):
         return self._run.state().to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any] | str | bytes) -> None:
-        """Have the next loop go on behind what was delivered when the state was saved.
+        """Have the next loop go on after what was delivered when the state was saved.
 
         Number of workers, start method, depths, number of shards and batch size may differ from those with which
         the state was saved. With another total batch size the rest of the epoch is dealt anew.
@@ -266,7 +266,7 @@ class DataLoader(TorchInterface):
 
         Raises:
             StateError: The state is damaged, of another version, belongs to other data or another order (its
-                ``differences`` tell what differs), or the order depends on the batch size.
+                ``differences`` name what differs), or the order depends on the batch size.
             NotSupportedError: As for `state_dict`.
         """
         self._run.load_state(state)

@@ -57,7 +57,7 @@ class LoaderInput:
 
     @property
     def is_callable(self) -> bool:
-        """Whether workers load any batch that they are asked for."""
+        """Whether workers can load the batches in any order."""
         return callable(self.data_input)
 
     @property
@@ -67,7 +67,7 @@ class LoaderInput:
 
     @property
     def keeps_checkpoints(self) -> bool:
-        """Whether DALI is to tell where native readers stand."""
+        """Whether DALI keeps the positions of native readers, in checkpoints."""
         native, is_main_resumable = self.parts.native, self.parts.main is None or self.parts.has_callable
         return bool(native) and is_main_resumable and all(part.source.is_resumable for part in native)
 
@@ -258,7 +258,7 @@ def _warn_if_not_sharded(source: Any) -> None:
         return
     try:
         found = detect_shard()
-    except SettingError:  # half set variables are of interest only to who asks for them
+    except SettingError:  # half set variables are of interest only with shard="auto"
         return
     if found.num_shards > 1:
         _logger.warning(

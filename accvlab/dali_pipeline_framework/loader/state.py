@@ -102,7 +102,7 @@ def _mark_of(text: str) -> str:
 
 
 def _types_of(text: str) -> dict[str, str]:
-    """Types by the paths of fields, as far as a text of a state tells them."""
+    """Types by the paths of fields, as far as a text of a state has them."""
     mark, _, packed = text.partition(" ")
     if not packed:
         return {}
@@ -136,7 +136,7 @@ _short_repr = _short.repr
 
 @attrs.frozen
 class ReaderState:
-    """Where native readers stand.
+    """Position of native readers.
 
     Attributes:
         epoch: Their epoch.
@@ -151,7 +151,7 @@ class ReaderState:
 
 @attrs.frozen
 class LoaderState:
-    """Where a loader stands.
+    """Position of a loader, and the data and order to which it belongs.
 
     Attributes:
         epoch: Epoch of the batch that is delivered next.
@@ -162,7 +162,7 @@ class LoaderState:
         seed: Seed of the random draws.
         plan: What the order depends on.
         blueprint: Fingerprint of the format of the samples, and the fields, see `fields_for_state`.
-        reader: Where native readers stand; None where there are none, or they have not begun.
+        reader: State of native readers; None where there are none, or they have not begun.
     """
 
     epoch: int
@@ -345,7 +345,7 @@ def damaged(*problems: str) -> StateError:
 
 
 def require_within_epoch(saved: LoaderState, steps: int | None, planned: PlannedInput | None) -> None:
-    """Raise a `StateError` where a state tells of more batches than its epoch has."""
+    """Raise a `StateError` where a state has more batches than its epoch."""
     if steps is not None and saved.batch >= steps:
         raise damaged(f"`batch` must be less than steps_per_epoch={steps}, got {saved.batch}")
     if saved.batch == 0 or planned is None or planned.sampler.num_batches(0) is None:

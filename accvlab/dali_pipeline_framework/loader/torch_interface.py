@@ -30,7 +30,7 @@ class LoaderSampler(Iterable[int], Sized, ABC):
         """Get the index in the data set of each sample of the epoch.
 
         Raises:
-            NotSupportedError: The input of the loader is the user's own, or a native reader; these do not tell.
+            NotSupportedError: The input is the user's own, or a native reader; their samples are not known.
         """
         for indices in LoaderBatchSampler(self._loader):
             yield from indices
@@ -39,7 +39,7 @@ class LoaderSampler(Iterable[int], Sized, ABC):
         """Number of samples of the epoch on this shard.
 
         Raises:
-            TypeError: The input is endless, or does not tell.
+            TypeError: The input is endless, or its number of batches is not known.
         """
         loader = self._loader
         if loader.last_batch == "partial" and InputAdapter(loader.bound_input).planned is not None:
@@ -91,7 +91,7 @@ class LoaderBatchSampler:
         """Get the sample indices of each batch of the epoch.
 
         Raises:
-            NotSupportedError: The input of the loader is the user's own, or a native reader; these do not tell.
+            NotSupportedError: The input is the user's own, or a native reader; their samples are not known.
         """
         planned = InputAdapter(self._loader.bound_input).planned
         if planned is None:
@@ -108,7 +108,7 @@ class LoaderBatchSampler:
             batch += 1
 
     def __len__(self) -> int:
-        """Number of batches of the epoch, as the loader tells it."""
+        """Number of batches of the epoch."""
         return len(self._loader)
 
 

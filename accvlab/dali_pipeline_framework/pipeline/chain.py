@@ -52,7 +52,7 @@ def chain_format(
 ) -> SampleDataGroup:
     """Ask each step in turn which format comes out for the format that goes in.
 
-    A step that refuses its format does not hide the problems of the steps after it: they are asked with the
+    A step that refuses its format does not hide the problems of the steps after it: they are checked with the
     format that the refusing step was given.
 
     Args:
@@ -155,7 +155,7 @@ def with_image_files(format: GroupFormat, steps: Sequence[PipelineStepBase]) -> 
             step = applied
         try:
             uses = declared_images(step, blueprint.get_empty_like_self()) or ()
-        except Exception:  # it is asked again where it stands in the chain, and then it counts
+        except Exception:  # it is called again at its place in the chain, and then it counts
             continue
         for use in uses:
             if isinstance(use.needs, ImageContent) and use.needs.is_encoded:
@@ -216,7 +216,7 @@ def place_steps(
 
     Args:
         steps: The chain.
-        run: What was asked for: ``"workers"``, as many steps as can; ``"graph"``: pixels are changed in the graph,
+        run: What was requested: ``"workers"``, as many steps as can; ``"graph"``: pixels are changed in the graph,
             all else in the workers, as far as steps can be divided like that; ``"auto"``: with a GPU like
             ``"graph"``; without one, the steps before the first that cannot run in the workers or converts images
             to floating point, if one of these does more to images than decode them; and those before the last
@@ -296,7 +296,7 @@ def _named(number: int, step: PipelineStepBase) -> str:
 
 
 def wish_of(step: PipelineStepBase) -> RunWhere:
-    """Where a step, or the one that it applies, asks to be run."""
+    """The place where a step, or the one that it applies, requests to be run."""
     applied = step.applied_step
     return step.run if step.run != "auto" or applied is None else wish_of(applied)
 
@@ -333,7 +333,7 @@ def _with_deferred_pixels(
         steps: The chain.
         at_least: How many of the first steps must run in the workers.
         most: How many can.
-        reason: Why that is asked for.
+        reason: Why that is requested.
         blueprint: Format of the input.
     """
     declared = DrawPlan(blueprint.format)
@@ -588,7 +588,7 @@ class Chain:
     numbers: Sequence[int] | None = None
 
     def __attrs_post_init__(self) -> None:
-        """Refuse steps that cannot run where they are asked to, as far as that is known without a format."""
+        """Refuse steps that cannot run where they should, as far as that is known without a format."""
         if self.run == "workers":
             self.placement(has_gpu=False)
         _limits(self.steps, self._refusal)
@@ -633,7 +633,7 @@ class Chain:
             names.update(name for path in blueprint.format.flat_paths for name in path)
             if self.prints_formats:
                 title = "Input format:" if num_steps_done == 0 else f"Format after step {num_steps_done - 1}:"
-                print(f"{title}\n{blueprint.get_string_no_details()}")  # noqa: T201 (asked for by an argument)
+                print(f"{title}\n{blueprint.get_string_no_details()}")  # noqa: T201 (an argument requests it)
 
         output = chain_format(blueprint, self.steps, on_step, draws)
         if replayed is not None and self.replay_path is not None:
@@ -742,11 +742,11 @@ class Chain:
 
 
 def require_keys(draws: Sequence[PlannedDraw], data_input: Any, field_paths: Sequence[FieldPath]) -> None:
-    """Refuse draws whose keys an input cannot supply, as far as that is known before it is asked for samples.
+    """Refuse draws whose keys an input cannot supply, as far as that is known before samples are loaded.
 
     Args:
         draws: The draws.
-        data_input: The input; with native readers beside it, only what workers load.
+        data_input: The input; with native readers next to it, only what workers load.
         field_paths: Paths of the fields of its samples.
 
     Raises:

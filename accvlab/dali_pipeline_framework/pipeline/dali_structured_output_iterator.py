@@ -109,7 +109,7 @@ class DALIStructuredOutputIterator:
             post_process_func: Applied to each batch; its result is delivered.
             output_type: ``"torch"`` for PyTorch tensors, on the device on which the pipeline made them, or
                 ``"numpy"`` for NumPy arrays.
-            ragged: What becomes of samples of different shapes. ``"raise"``: all fields are arrays with the
+            ragged: Handling of samples of different shapes. ``"raise"``: all fields are arrays with the
                 batch as first axis, and different shapes an error; ``"list"``: all fields are lists of one array
                 per sample, in every batch. Or a dict of these by field, e.g. ``{"boxes": "list"}``: a name stands
                 for all fields and groups of that name, a tuple is a path, and other fields have ``"raise"``.
@@ -354,7 +354,7 @@ class DALIStructuredOutputIterator:
 
     @property
     def internal_iterator(self) -> Any:
-        """What delivers the flat batches: the DALI iterator that was asked for, else the pipeline."""
+        """What delivers the flat batches: the DALI iterator, where there is one, else the pipeline."""
         return self._pipeline if self._foreign_iterator is None else self._foreign_iterator
 
     @property
@@ -366,8 +366,8 @@ class DALIStructuredOutputIterator:
     def CreateAsDataLoaderObject(cls, *args: Any, **kwargs: Any) -> Any:
         """Create an iterator that is also an instance of `torch.utils.data.DataLoader`.
 
-        For training code that asks ``isinstance(loader, DataLoader)``. Attributes such as ``batch_size`` and
-        ``num_workers`` tell about the pipeline; what has no counterpart here raises `NotSupportedError`.
+        For training code that checks ``isinstance(loader, DataLoader)``. Attributes such as ``batch_size`` and
+        ``num_workers`` describe the pipeline; what has no counterpart here raises `NotSupportedError`.
 
         Args:
             *args: Same as for the class.

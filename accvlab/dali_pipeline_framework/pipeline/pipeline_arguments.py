@@ -260,7 +260,7 @@ def require_gpu(users: Mapping[str, Iterable[str]], device_id: int | None) -> No
 
     Args:
         users: Names of steps, and of the operators that they use on a GPU.
-        device_id: What was asked for.
+        device_id: What was given.
 
     Raises:
         DeviceError: No GPU is usable.

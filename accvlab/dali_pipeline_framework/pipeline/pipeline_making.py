@@ -183,7 +183,7 @@ def _complete(
 
 
 def _with_batch_size(chain: Chain, arguments: PipelineArguments) -> Chain:
-    """Give an input the batch size that is asked for, where it has none, or can have any."""
+    """Give an input the batch size of the pipeline, where it has none, or can have any."""
     source, size = chain.loaded, arguments.get("batch_size")
     if not isinstance(source, PlannedInput) or source.batch_size == size:
         return chain
@@ -198,7 +198,7 @@ def _with_batch_size(chain: Chain, arguments: PipelineArguments) -> Chain:
 
 
 def _defined(graph: Graph, arguments: PipelineArguments, lacks_gpu: bool) -> Pipeline:
-    """Define the graph; with a GPU that is not there for the CPU, which the arguments then tell.
+    """Define the graph; with a GPU that is not there for the CPU, as the arguments then say.
 
     Steps may draw or count while they define the graph, so that is done once, unless less can be folded.
 

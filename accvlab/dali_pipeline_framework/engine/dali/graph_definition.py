@@ -459,7 +459,7 @@ class GraphInspection:
             if (id(instance), node.device) in self._seen:
                 continue
             self._seen.add((id(instance), node.device))
-            operator = getattr(instance, "_op", None)  # with `debug=True`, nodes do not tell
+            operator = getattr(instance, "_op", None)  # with `debug=True`, nodes do not know it
             if operator is not None and operator._device in ("gpu", "mixed"):
                 self.gpu_users.setdefault(step, {})[_function_name(operator)] = None
             elif node.device == "gpu":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DALI's pool of workers: its queues, its memory, and its end. None stands for a pipeline without workers."""
+"""DALI's pool of workers: its queues, its memory, and its end. None: a pipeline without workers."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from ...errors import WorkerStartError
 
 _GRACE_S = 1.0  # for the end of a worker, each time it is requested
 
-# To whom the pool that is being started is told: in this thread only, others may start pipelines of their own.
-_tell: ContextVar[Callable[[Any], None] | None] = ContextVar("_tell", default=None)
+# Called with the pool that is being started: in this thread only, others may start pipelines of their own.
+_note: ContextVar[Callable[[Any], None] | None] = ContextVar("_note", default=None)
 
 
-class _ToldPool(dali_pools.ProcPool):
+class _ReportingPool(dali_pools.ProcPool):
     """Reports itself as soon as its processes run; DALI gives it only when all of them have reported."""
 
     def _sync_initialized_workers(self) -> None:
-        tell = _tell.get()
-        if tell is not None:
-            tell(self)
+        note = _note.get()
+        if note is not None:
+            note(self)
         super()._sync_initialized_workers()  # type: ignore[no-untyped-call]
         _remove_names(self)
 
@@ -50,15 +50,15 @@ def _remove_names(pool: Any) -> None:
 
 
 @contextlib.contextmanager
-def told_of_pool(tell: Callable[[Any], None]) -> Iterator[None]:
-    """Around the start of workers, one at a time: ``tell`` gets their pool before DALI waits for them."""
-    made_by_dali, token = dali_pools.ProcPool, _tell.set(tell)
-    dali_pools.ProcPool = _ToldPool  # type: ignore[misc]
+def noting_pool(note: Callable[[Any], None]) -> Iterator[None]:
+    """Around the start of workers, one at a time: ``note`` gets their pool before DALI waits for them."""
+    made_by_dali, token = dali_pools.ProcPool, _note.set(note)
+    dali_pools.ProcPool = _ReportingPool  # type: ignore[misc]
     try:
         yield
     finally:
         dali_pools.ProcPool = made_by_dali  # type: ignore[misc]
-        _tell.reset(token)
+        _note.reset(token)
 
 
 def queues_of(pool: Any) -> list[Any]:
@@ -131,7 +131,7 @@ def free_shared_memory() -> int | None:
 
 
 def require_shared_memory(num_buffers: int = 0) -> None:
-    """Refuse to start workers where this process itself would be ended by SIGBUS when it asks them for a batch.
+    """Refuse to start workers where this process itself would be ended by SIGBUS when it requests a batch.
 
     Args:
         num_buffers: Batches that can be with workers, or loaded, at a time.
