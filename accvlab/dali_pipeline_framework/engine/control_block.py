@@ -358,7 +358,11 @@ class ControlBlock:
     # --- what workers have done -----------------------------------------------------------------------
 
     def add_work(
-        self, worker: int, times_ns: tuple[int, int, int, int], num_samples: int, outputs: Sequence[Any]
+        self,
+        worker: int,
+        times_ns: tuple[int, int, int, int],
+        num_samples: int,
+        outputs: Sequence[Any],
     ) -> None:
         """Count a batch that this process has loaded.
 

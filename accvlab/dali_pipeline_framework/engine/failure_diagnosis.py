@@ -20,8 +20,8 @@ from ..sample_data.names import format_path
 from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
 from .dali.texts import dali_reason, device_error, is_about_decoding, is_about_device, number_in_batch
-from .samples import of_step
-from .tolerant_loading import Flat, description_of
+from .samples import Array, Flat, of_step
+from .tolerant_loading import description_of
 from .transport import Delivery
 from .worker_process import pass_on_interrupt
 from .worker_source import CallableSource, IterableSource, infos_of_batch
@@ -42,7 +42,7 @@ class BatchMember:
 
     name: str
     sample_index: int | None
-    load: Callable[[], Sequence[Any]]
+    load: Callable[[], Sequence[Array]]
     slot: int = 0
 
 

@@ -16,7 +16,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter_ns
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias, TypedDict
 
 import attrs
 import numpy as np
@@ -30,8 +30,16 @@ from ..sources.planned_input import PlannedInput
 from ..url_secrets import without_secrets
 from .control_block import close_files
 from .dali.texts import is_about_device
-from .samples import LoadingBatch, OddSampleError, SampleFailureError
+from .samples import Array, Flat, LoadingBatch, OddSampleError, SampleFailureError
 from .worker_process import decorating, pass_on_interrupt
+
+
+class FaultRecord(TypedDict):
+    """What has failed in a batch, by the numbers by which the pipeline has requested it."""
+
+    epoch_idx: int
+    iteration: int
+    failed: list[dict[str, Any]]
 
 
 class FaultJournal:
@@ -53,13 +61,13 @@ class FaultJournal:
     def __getstate__(self) -> dict[str, Any]:
         return {"_path": self._path}
 
-    def write(self, record: Mapping[str, Any]) -> None:
+    def write(self, record: FaultRecord) -> None:
         """Append a record, in one piece."""
         with open(self._path, "ab") as file:
             fcntl.lockf(file, fcntl.LOCK_EX)  # closing the file ends it
             file.write(json.dumps(record).encode() + b"\n")
 
-    def read(self) -> list[dict[str, Any]]:
+    def read(self) -> list[FaultRecord]:
         """Get the records that were written since the last time, in the process that made the journal."""
         size = os.fstat(self._fd).st_size
         if size == self._num_read:
@@ -69,8 +77,6 @@ class FaultJournal:
         self._num_read += len(lines + end)
         return [json.loads(line) for line in lines.splitlines()]
 
-
-Flat: TypeAlias = Sequence[Any]
 
 _MOST_MESSAGES = 50  # of one worker; later records have no tracebacks, since the journal is kept in memory
 
@@ -97,9 +103,9 @@ class SampleChain:
     """
 
     source: PlannedInput
-    check: Callable[[Any], Flat]
+    check: Callable[[object], Flat]
     draws: KeyedDraws | None
-    apply: Callable[[Flat, Sequence[Any]], Flat]
+    apply: Callable[[Flat, Sequence[Array]], Flat]
     describe: Callable[[SampleFailureError], tuple[str, str]]
 
 
@@ -144,7 +150,7 @@ class LoadedSample:
     info: types.SampleInfo
     index: int | None
     flat: Flat = ()
-    numbers: Sequence[Any] = ()
+    numbers: Sequence[Array] = ()
     sent: Any = None
 
 
@@ -168,7 +174,7 @@ class BatchLoading:
     loaded: list[LoadedSample] = attrs.field(factory=list, init=False)
 
     @property
-    def draws(self) -> list[Any]:
+    def draws(self) -> list[Array]:
         """Per draw one array with the samples as first axis."""
         return [np.stack(of_draw) for of_draw in zip(*(each.numbers for each in self.loaded), strict=True)]
 
@@ -221,7 +227,7 @@ class BatchLoading:
     # --- one after the other ----------------------------------------------------------------------
 
     def _attempts(
-        self, infos: Sequence[types.SampleInfo], loaded: Iterator[Any] | None = None
+        self, infos: Sequence[types.SampleInfo], loaded: Iterator[object] | None = None
     ) -> Iterator[_Attempt]:
         """Load each sample, where nothing else is given by asking the input for them."""
         source, not_tried = self._chain.source, self._tolerance.not_tried
@@ -256,7 +262,7 @@ class BatchLoading:
                     failure, stage = error, "checks"
             yield sample, failure, stage
 
-    def _loaded_alone(self, info: types.SampleInfo) -> tuple[Any, BaseException | None]:
+    def _loaded_alone(self, info: types.SampleInfo) -> tuple[object, BaseException | None]:
         try:
             return self._chain.source(info), None
         except BaseException as error:
@@ -315,7 +321,7 @@ class BatchLoading:
             num_tried += 1
             stage = "loading"
             try:
-                flat: Any = self._chain.source.load_in_place(failed_slot.place, index)
+                flat = self._chain.source.load_in_place(failed_slot.place, index)
                 stage = "checks"
                 sample = LoadedSample(info, index, self._chain.check(flat))
                 stage = "steps"

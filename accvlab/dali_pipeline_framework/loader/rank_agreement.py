@@ -30,7 +30,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _WORD = re.compile(r"[\w.+-]+")
 _MOST_FRAMES = 64
 
-Settings: TypeAlias = Mapping[str, Any]
+Settings: TypeAlias = Mapping[str, object]
 """What must be the same on all ranks, by its name in messages."""
 
 
@@ -135,13 +135,13 @@ def _differences(first: Mapping[str, Any], other: Mapping[str, Any]) -> list[str
     ]
 
 
-def _is_same(there: Any, here: Any) -> bool:
+def _is_same(there: object, here: object) -> bool:
     if isinstance(there, str) and isinstance(here, str):  # a set is written in another order by each process
         return sorted(_WORD.findall(there)) == sorted(_WORD.findall(here))
     return bool(there == here)
 
 
-def _shown(settings: Mapping[str, Any], name: str) -> str:
+def _shown(settings: Settings, name: str) -> str:
     value = settings.get(name)
     return "nothing" if value is None else str(value)
 

@@ -23,7 +23,7 @@ from ..draws.random_draws import (
     take_group,
     with_record,
 )
-from ..engine.samples import SampleStepError
+from ..engine.samples import Array, DType, Flat, SampleStepError
 from ..errors import FormatError, SettingError, StepOutputError
 from ..operators.array_packages import is_installed, require_installed
 from ..operators.deferred_images import DeferredImage
@@ -397,7 +397,7 @@ class _Prepared(NamedTuple):
     draws: ArrayDraws
     apply: ArrayApplication
     deferred: Sequence[int]
-    planned: Sequence[Mapping[FieldPath, Sequence[Sequence[np.dtype[Any]]]]]  # after each step
+    planned: Sequence[Mapping[FieldPath, Sequence[Sequence[DType]]]]  # after each step
 
 
 @attrs.define
@@ -416,11 +416,11 @@ class ArraySteps:
     input_format: GroupFormat
     steps: Sequence[PipelineStepBase]
     first_deferred: int | None = None
-    deferred: Sequence[tuple[int, FieldPath, Sequence[np.dtype[Any]]]] = ()
+    deferred: Sequence[tuple[int, FieldPath, Sequence[DType]]] = ()
     numbers: Sequence[int] | None = None
     _prepared: _Prepared | None = attrs.field(default=None, init=False)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # Draws are found again by the identity of the step, which is another one in another process.
         return ArraySteps, (self.input_format, self.steps, self.first_deferred, self.deferred, self.numbers)
 
@@ -446,15 +446,15 @@ class ArraySteps:
             self._prepared = _Prepared(plan, output_format, draws, ArrayApplication(draws), deferred, planned)
         return self._prepared
 
-    def _planned_up_to(self, position: int) -> dict[FieldPath, list[Sequence[np.dtype[Any]]]]:
+    def _planned_up_to(self, position: int) -> dict[FieldPath, list[Sequence[DType]]]:
         """For each image, the types of the parameters of the changes by the steps up to one."""
-        planned: dict[FieldPath, list[Sequence[np.dtype[Any]]]] = {}
+        planned: dict[FieldPath, list[Sequence[DType]]] = {}
         for number, path, dtypes in self.deferred:
             if number <= position:
                 planned.setdefault(path, []).append(dtypes)
         return planned
 
-    def __call__(self, flat: Sequence[Any], numbers: Callable[[int], Any]) -> Sequence[Any]:
+    def __call__(self, flat: Flat, numbers: Callable[[int], Array]) -> Flat:
         """Apply the steps to a sample.
 
         Args:
@@ -475,9 +475,9 @@ class ArraySteps:
         parameters = self._sent_for_pixels(values)
         return values + parameters
 
-    def _sent_for_pixels(self, values: list[Any]) -> list[Any]:
+    def _sent_for_pixels(self, values: list[Any]) -> list[Array]:
         """Put the sources of deferred images into the values; return the parameters of the changes, in order."""
-        pending: dict[int, Iterator[tuple[Any, ...]]] = {}
+        pending: dict[int, Iterator[tuple[object, ...]]] = {}
         for index in dict.fromkeys(self._prepare().deferred):
             values[index], pending[index] = values[index].source, iter(values[index].parameters)
         return [
@@ -505,7 +505,7 @@ class ArraySteps:
                 f"copies images otherwise must return None there."
             )
 
-    def try_on(self, flat: Sequence[Any]) -> Sequence[Any]:
+    def try_on(self, flat: Flat) -> Flat:
         """Apply the steps to a sample with some numbers that could be drawn."""
         draws = [planned.draw for planned in self.draws]
         numbers = [
@@ -514,7 +514,7 @@ class ArraySteps:
         ]
         return self(flat, numbers.__getitem__)
 
-    def walk(self, flat: Sequence[Any], numbers: Callable[[int], Any]) -> Iterator[tuple[str, SampleDataGroup]]:
+    def walk(self, flat: Flat, numbers: Callable[[int], Array]) -> Iterator[tuple[str, SampleDataGroup]]:
         """Apply the steps to a sample one by one; yields ``"input"`` and then the name of each, and the sample.
 
         Raises:
@@ -539,7 +539,7 @@ class ArraySteps:
             yield name, sample
 
 
-def _fit(parameters: Sequence[Any], dtypes: Sequence[np.dtype[Any]]) -> bool:
+def _fit(parameters: Sequence[Array], dtypes: Sequence[DType]) -> bool:
     """Whether the parameters of a change are as many as declared, and of such types."""
     found = [np.asarray(each).dtype for each in parameters]
     can_cast = functools.partial(np.can_cast, casting="same_kind")
@@ -741,7 +741,7 @@ class Chain:
         return max(counts, default=1) or 1
 
 
-def require_keys(draws: Sequence[PlannedDraw], data_input: Any, field_paths: Sequence[FieldPath]) -> None:
+def require_keys(draws: Sequence[PlannedDraw], data_input: object, field_paths: Sequence[FieldPath]) -> None:
     """Refuse draws whose keys an input cannot supply, as far as that is known before samples are loaded.
 
     Args:

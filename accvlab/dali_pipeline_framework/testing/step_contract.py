@@ -44,7 +44,7 @@ def check_step(
     tolerance: float = 0.0,
     seed: int = 0,
     device_id: int | None = None,
-    layouts: Mapping[Any, str] | None = None,
+    layouts: Mapping[Path, str] | None = None,
     on_gpu: Sequence[Path] = (),
     enable_conditionals: bool = False,
 ) -> None:
