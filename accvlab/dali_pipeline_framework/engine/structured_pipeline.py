@@ -31,6 +31,7 @@ from .timing import StageTimes, mark_ranges, threads_of_dali, threads_of_process
 from .transport import Delivery
 from .watching.pool import (
     LoadAhead,
+    WorkerPool,
     end_workers,
     free_memory,
     interrupt,
@@ -681,7 +682,7 @@ class StructuredPipeline(Pipeline):
         return graph_error(failed, error, self.native.values(), find)
 
 
-def discard_loaded(pool: Any) -> None:
+def discard_loaded(pool: WorkerPool) -> None:
     """Throw away what the workers of a pool have loaded, or still load, of an abandoned epoch; also what failed.
 
     It was not requested, so it does not go through the graph, and a bad sample in it is no reason to fail.

@@ -145,7 +145,7 @@ def marker() -> Any:
     )
 
 
-def mark_ranges(owner: Any, **ranges: str) -> None:
+def mark_ranges(owner: object, **ranges: str) -> None:
     """Run methods of an object each in a range of a name, if ranges are wanted; otherwise nothing is changed."""
     if os.environ.get(NVTX_VARIABLE, "0") in ("", "0"):
         return

@@ -12,7 +12,7 @@ import attrs
 
 from ..faults.fault_policy import FailedSample, FaultPolicy, SamplePolicy
 from ..pipeline.output_conversion import OutputType, RaggedArgument, SmallFields
-from ..pipeline.pipeline import PipelineDefinition
+from ..pipeline.pipeline import PipelineDefinition, PipelineInput
 from ..pipeline.pipeline_arguments import Device
 from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
 from ..providers.data_provider import DataProvider
@@ -59,7 +59,7 @@ class DataLoader(TorchInterface):
     @explains_unknown_arguments(LOADER_COUNTERPARTS)
     def __init__(
         self,
-        source: DataProvider | PipelineDefinition | Any,
+        source: DataProvider | PipelineDefinition | PipelineInput,
         batch_size: int | None = None,
         *,
         steps: Sequence[PipelineStepBase | None] | None = None,
@@ -304,12 +304,12 @@ class DataLoader(TorchInterface):
         return self._run.bound.shard
 
     @property
-    def bound_input(self) -> Any:
+    def bound_input(self) -> PipelineInput:
         """The input, with the settings of this loader."""
         return self._run.pipelines.data_input
 
     @property
-    def dataset(self) -> Any:
+    def dataset(self) -> DataProvider | PipelineInput:
         """The data provider, whose ``len`` is its number of samples; for inputs of one's own the input."""
         planned = InputAdapter(self._run.bound.data_input).planned
         return self._run.definition.data_input if planned is None else planned.provider

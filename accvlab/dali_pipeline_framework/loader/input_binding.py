@@ -14,7 +14,7 @@ from ..engine.workers import warn_of_many_workers
 from ..errors import NotSupportedError, SettingError
 from ..faults.fault_policy import FaultPolicy
 from ..limits.file_limits import checked_worker_count
-from ..pipeline.pipeline import PipelineDefinition
+from ..pipeline.pipeline import PipelineDefinition, PipelineInput
 from ..processing_steps.pipeline_step_base import RunWhere
 from ..providers.data_provider import DataProvider, check_number_of_samples
 from ..sampling.random_access_sampler import Description, SamplerBase
@@ -44,7 +44,7 @@ class LoaderInput:
         description: What the order depends on.
     """
 
-    data_input: Any
+    data_input: PipelineInput
     parts: InputParts
     batch_size: int
     shard: Shard
@@ -102,7 +102,7 @@ class LoaderInput:
                 )
 
 
-def bind_input(source: Any, settings: LoaderSettings) -> LoaderInput:
+def bind_input(source: PipelineInput, settings: LoaderSettings) -> LoaderInput:
     """Give an input the settings of a loader.
 
     An iterable over a sampler becomes the callable that delivers the same where the sampler has random access, or
@@ -170,7 +170,7 @@ def _described(readers: Mapping[InputPart, Any]) -> Description:
     return description
 
 
-def _bind_loaded(source: Any, settings: LoaderSettings) -> LoaderInput:
+def _bind_loaded(source: PipelineInput, settings: LoaderSettings) -> LoaderInput:
     if isinstance(source, SamplerInputIterable) and (
         source.has_random_access or settings.last_batch is not None or settings.context_name is not None
     ):
@@ -202,7 +202,7 @@ def _bind_planned(source: PlannedInput, settings: LoaderSettings) -> LoaderInput
     return LoaderInput(bound, InputParts.of(bound), bound.batch_size, shard, description)
 
 
-def _bind_own(source: Any, settings: LoaderSettings) -> LoaderInput:
+def _bind_own(source: PipelineInput, settings: LoaderSettings) -> LoaderInput:
     _require_own_epochs(source, settings)
     batch_size, adapter = settings.batch_size, InputAdapter(source)
     own = adapter.batch_size
@@ -219,7 +219,7 @@ def _bind_own(source: Any, settings: LoaderSettings) -> LoaderInput:
     return LoaderInput(source, InputParts.of(source), size, shard, description)
 
 
-def _require_own_epochs(source: Any, settings: LoaderSettings) -> None:
+def _require_own_epochs(source: object, settings: LoaderSettings) -> None:
     """Refuse settings of epochs for an input of one's own, which alone knows which samples form a batch."""
     given = {"last_batch": settings.last_batch, "context_name": settings.context_name, **settings.described_steps}
     for name, value in given.items():
@@ -232,7 +232,7 @@ def _require_own_epochs(source: Any, settings: LoaderSettings) -> None:
             )
 
 
-def _shard_of_own(source: Any, asked: Shard | None) -> Shard:
+def _shard_of_own(source: object, asked: Shard | None) -> Shard:
     """The shard of an input of one's own, which nobody but the input can deal to shards."""
     own = shard_of_input(source)
     if own is not None:
@@ -252,7 +252,7 @@ def _shard_of_own(source: Any, asked: Shard | None) -> Shard:
     return asked or Shard(0, 1)
 
 
-def _warn_if_not_sharded(source: Any) -> None:
+def _warn_if_not_sharded(source: object) -> None:
     known = getattr(source, "shard", None)
     if known is None or (known.num_shards if isinstance(known, Shard) else known[1]) > 1:
         return
@@ -392,7 +392,7 @@ def _ordered(provider: DataProvider, settings: LoaderSettings) -> SamplerInputCa
     return SamplerInputCallable(provider, given, shard_id=given.shard[0], num_shards=given.shard[1])
 
 
-def _require_input(source: Any) -> None:
+def _require_input(source: object) -> None:
     if isinstance(source, type):
         raise SettingError(f"The first argument must be an object, got the class {source.__name__}: create one.")
     if not hasattr(source, "used_sample_data_structure"):

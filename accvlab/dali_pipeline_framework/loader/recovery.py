@@ -30,7 +30,7 @@ from ..errors import (
 )
 from ..faults.fault_policy import FailedSamples, FaultPolicy
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
-from ..pipeline.pipeline import PipelineDefinition
+from ..pipeline.pipeline import PipelineDefinition, PipelineInput
 from ..sampling.arithmetic.last_batch import SampleCounts
 from ..sources.given_order import GivenOrderSampler
 from ..sources.input_adapter import InputAdapter
@@ -40,7 +40,7 @@ from .input_binding import LoaderInput
 from .progress import LoopProgress, Position
 from .state import NO_SEGMENTS, EpochSegments, ReaderState
 
-_Made: TypeAlias = tuple[StructuredPipeline, SampleFaults | None, Any, Position]
+_Made: TypeAlias = tuple[StructuredPipeline, SampleFaults | None, PipelineInput, Position]
 
 
 class LoaderPipeline:
@@ -110,7 +110,7 @@ class LoaderPipeline:
     def _make(self, segments: EpochSegments, reader: ReaderState | None) -> _Made:
         data_input = self.bound.data_input
         if segments[1]:
-            data_input = data_input.continued(*segments)
+            data_input = cast(PlannedInput, data_input).continued(*segments)
         whole = self.bound.parts.with_main(data_input)
         checkpoint: dict[str, Any] = {} if reader is None else {"checkpoint": reader.checkpoint}
         pipeline = self._definition.with_input(whole).get_dali_pipeline(**self._arguments, **checkpoint)
@@ -122,7 +122,7 @@ class LoaderPipeline:
         pipeline.limits = (self.failed.policy.blocked_after, self.failed.policy.stacks_after)
         sample_faults = None
         if callable(data_input) and not self.bound.parts.native:
-            self._require_own(data_input)
+            self._require_own(cast(PlannedInput, data_input))
             pipeline.sample_faults = sample_faults = SampleFaults(pipeline, self.failed)
         starts_at = Position() if reader is None else self._continue_readers(pipeline, reader)
         return pipeline, sample_faults, data_input, starts_at

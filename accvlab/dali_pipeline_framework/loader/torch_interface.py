@@ -154,7 +154,7 @@ class TorchInterface(Sized, ABC):
 
     @property
     @abstractmethod
-    def bound_input(self) -> Any:
+    def bound_input(self) -> object:
         """The input, with the settings of this loader."""
 
     @property

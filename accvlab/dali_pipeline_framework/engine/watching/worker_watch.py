@@ -33,7 +33,7 @@ from nvidia.dali import types
 
 from ...errors import WorkerDiedError
 from ...sources.input_adapter import InputAdapter
-from .pool import describe_shared_memory, queues_of
+from .pool import TaskQueue, WorkerPool, describe_shared_memory, queues_of
 
 if TYPE_CHECKING:
     from ..control_block import ControlBlock
@@ -182,7 +182,7 @@ class WorkerWatch:
         self.killed: dict[int, float] = {}
         self._processes: list[Any] = []
         self._contexts: list[weakref.ref[Any]] = []
-        self._queues: list[Any] = []
+        self._queues: list[TaskQueue] = []
         self._not_ended: set[int] = set()  # when that was requested
         self._control = control
         self._describe_work = weakref.WeakMethod(describe_work)
@@ -196,7 +196,7 @@ class WorkerWatch:
         self._pid = os.getpid()
         self._lock = threading.Lock()
 
-    def begin(self, pool: Any) -> None:
+    def begin(self, pool: WorkerPool) -> None:
         """Begin to watch.
 
         Args:
@@ -406,7 +406,7 @@ class WorkerWatch:
         return "\n".join(lines)
 
 
-def _wake_reader(queue: Any) -> None:
+def _wake_reader(queue: TaskQueue) -> None:
     """Wake the main thread, where it waits for results of a queue that DALI has closed.
 
     A worker that died after it had taken note of the one who waits, and before it woke it, has left nobody to be
@@ -428,7 +428,7 @@ def _wake_reader(queue: Any) -> None:
         time.sleep(_SHORT_S)
 
 
-def _release_lock_of_dead(queue: Any) -> None:
+def _release_lock_of_dead(queue: TaskQueue) -> None:
     woken: Any = queue.cv_not_empty._woken_count
     if queue.lock._semlock._count() > 0:
         # This process holds the lock, and waits for the one that it has woken to say so: for a dead worker.
@@ -451,7 +451,7 @@ _SIGNAL_HINTS = {
 
 
 def worker_died_error(
-    pool: Any, watch: WorkerWatch, control: ControlBlock, data_input: Any, batch_size: int
+    pool: WorkerPool, watch: WorkerWatch, control: ControlBlock, data_input: object, batch_size: int
 ) -> WorkerDiedError:
     """Make the error for workers that have ended.
 
@@ -484,12 +484,12 @@ def worker_died_error(
     return error
 
 
-def _name_of(data_input: Any) -> str:
+def _name_of(data_input: object) -> str:
     planned = InputAdapter(data_input).planned
     return type(data_input if planned is None else planned.provider).__name__
 
 
-def sample_index_at(data_input: Any, place: tuple[int, int, int], batch_size: int) -> int | None:
+def sample_index_at(data_input: object, place: tuple[int, int, int], batch_size: int) -> int | None:
     """Index in the data set of the sample at an epoch, batch and slot, as far as the input knows it."""
     epoch, batch, slot = place
     try:
@@ -519,7 +519,7 @@ def first_ended(watch: WorkerWatch) -> dict[int, int]:
     return suspects
 
 
-def describe_exit_code(code: int, kernel_counts: Mapping[str, int], pool: Any = None) -> str:
+def describe_exit_code(code: int, kernel_counts: Mapping[str, int], pool: WorkerPool = None) -> str:
     """Say how a process ended: a negative code is a signal."""
     if code >= 0:
         hint = "" if code else " (it could not hand over what it has loaded; what it printed on stderr says why)"
