@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 import attrs
 
+from ..errors import NotSupportedError, SettingError
 from ..faults.fault_policy import FailedSample, FaultPolicy, SamplePolicy
 from ..pipeline.output_conversion import OutputType, RaggedArgument, SmallFields
 from ..pipeline.pipeline import PipelineDefinition, PipelineInput
@@ -22,13 +24,106 @@ from ..sampling.random_access_sampler import SamplerBase
 from ..short_tracebacks import with_short_traceback
 from ..sources.given_order import GivenOrder
 from ..sources.input_adapter import InputAdapter
-from ..sources.shards import Shard
+from ..sources.shards import Shard, detect_shard
 from ..unknown_arguments import explains_unknown_arguments
 from .input_binding import LOADER_COUNTERPARTS
 from .loader_run import LoaderRun
 from .loader_settings import LoaderSettings, ShardArgument
 from .report import LoaderReport, make_report
-from .torch_interface import FixedLoaderSampler, LoaderSampler, SettableLoaderSampler, TorchInterface
+from .torch_interface import TorchInterface
+
+
+class LoaderSampler(Iterable[int], Sized, ABC):
+    """The order of a loader, as PyTorch's samplers show theirs: sample indices of an epoch on this shard."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        """Set up for a loader."""
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[int]:
+        """Get the index in the data set of each sample of the epoch.
+
+        Raises:
+            NotSupportedError: The input is the user's own, or a native reader; their samples are not known.
+        """
+        for indices in LoaderBatchSampler(self._loader):
+            yield from indices
+
+    def __len__(self) -> int:
+        """Number of samples of the epoch on this shard.
+
+        Raises:
+            TypeError: The input is endless, or its number of batches is not known.
+        """
+        loader = self._loader
+        if loader.last_batch == "partial" and InputAdapter(loader.bound_input).planned is not None:
+            return sum(map(len, loader.batch_sampler))
+        return len(loader) * loader.batch_size
+
+
+class FixedLoaderSampler(LoaderSampler):
+    """The order of a loader whose epochs follow each other."""
+
+
+class SettableLoaderSampler(LoaderSampler):
+    """The order of a loader whose epochs can be chosen."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Have the next loop over the loader run in this epoch. See `DataLoader.set_epoch`."""
+        self._loader.set_epoch(epoch)
+
+
+class LoaderBatchSampler:
+    """The batches of a loader, as PyTorch's batch samplers show theirs: lists of sample indices of this shard.
+
+    Attributes:
+        even_batches: Whether all ranks have the same number of batches. Accelerate's ``join_uneven_inputs`` sets
+            it; that has no effect.
+    """
+
+    def __init__(self, loader: DataLoader) -> None:
+        """Set up for a loader."""
+        self._loader = loader
+        self.even_batches = loader.last_batch != "partial"
+
+    @property
+    def sampler(self) -> LoaderSampler:
+        """The order of the single samples."""
+        return self._loader.sampler
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per batch on this shard."""
+        return self._loader.batch_size
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether a last batch that is not full is dropped."""
+        return self._loader.drop_last
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Get the sample indices of each batch of the epoch.
+
+        Raises:
+            NotSupportedError: The input is the user's own, or a native reader; their samples are not known.
+        """
+        planned = InputAdapter(self._loader.bound_input).planned
+        if planned is None:
+            name = type(self._loader.bound_input).__name__
+            raise NotSupportedError(
+                f"Which samples a {name} delivers is known only when they come. Give the loader a data provider, "
+                f"with a sampler."
+            )
+        epoch = self._loader.epoch
+        num_batches = planned.num_batches_in_epoch(epoch)
+        batch = 0
+        while num_batches is None or batch < num_batches:
+            yield [place.sample_index for place in planned.get_places(epoch, batch)]
+            batch += 1
+
+    def __len__(self) -> int:
+        """Number of batches of the epoch."""
+        return len(self._loader)
 
 
 class DataLoader(TorchInterface):
@@ -55,6 +150,8 @@ class DataLoader(TorchInterface):
 
     recipe_settings: Any = None
     """Settings of the recipe that has made the loader; None of other loaders. `batch_view` takes them."""
+
+    _was_prepared = False  # by Accelerate
 
     @explains_unknown_arguments(LOADER_COUNTERPARTS)
     def __init__(
@@ -149,7 +246,6 @@ class DataLoader(TorchInterface):
         """
         self._settings = settings = LoaderSettings.of(locals())
         self._run = LoaderRun(settings)
-        self._is_shard_given = settings.shard is not None
         self.pin_memory = settings.pin_memory
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DataLoader:
@@ -337,6 +433,49 @@ class DataLoader(TorchInterface):
     def sampler(self) -> LoaderSampler:
         """The order of the current epoch on this shard, as PyTorch's samplers show theirs."""
         return SettableLoaderSampler(self) if self._run.can_set_epoch else FixedLoaderSampler(self)
+
+    @property
+    def batch_sampler(self) -> LoaderBatchSampler:
+        """The batches of the current epoch on this shard, as PyTorch's batch samplers show theirs."""
+        return LoaderBatchSampler(self)
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether a last batch that is not full is dropped."""
+        return self.last_batch == "drop"
+
+    @property
+    def persistent_workers(self) -> bool:
+        """Whether worker processes stay for the next epoch, as they do where there are any."""
+        return bool(self.num_workers)
+
+    @property
+    def _is_accelerate_prepared(self) -> bool:
+        """Always True: ``Accelerator.prepare`` reads it, and then gives the loader back as it is.
+
+        Otherwise it would make a loader of PyTorch of what PyTorch's would have: data set, batch sampler.
+
+        Raises:
+            SettingError: The loader was handed to ``prepare`` before, or delivers all samples on each of several
+                ranks.
+        """
+        if self._was_prepared:
+            raise SettingError(
+                "The loader was handed to `prepare` of Accelerate before. It is used as it is: hand it over once, "
+                "or not at all."
+            )
+        num_ranks = detect_shard().num_shards
+        if num_ranks > 1 and self.shard.num_shards == 1 and self._settings.shard is None:
+            raise SettingError(
+                f"The loader was handed to `prepare` of Accelerate, which uses it as it is: each of the "
+                f"{num_ranks} ranks would get all samples. Create the loader with `shard='auto'`."
+            )
+        return True
+
+    @_is_accelerate_prepared.setter
+    def _is_accelerate_prepared(self, value: bool) -> None:
+        """Note what ``Accelerator.prepare`` says of the loader at its end."""
+        self._was_prepared = value
 
     @property
     def prefetch_factor(self) -> int | None:
