@@ -127,7 +127,7 @@ class FailureDiagnosis:
         if members is None:
             members = self._members(epoch, batch, batch_in_all)
         if not members:
-            return "Which samples form the batch is not known, since the input does not tell.", []
+            return "Which samples form the batch is not known, since the input does not report it.", []
         flats, reasons = self._loaded_again(members)
         position, element = self._place_of(number_in_batch(error), len(members))
 

@@ -98,7 +98,7 @@ def graph_error(
     reader = _find_native(native, error)
     if reader is not None:
         return GraphError(f"{failed} failed in {reader!r}: {dali_cause(error)}")
-    diagnosis = "Which samples form the batch is not known: native readers of DALI do not tell."
+    diagnosis = "Which samples form the batch is not known: native readers of DALI do not report it."
     culprits: list[Culprit] = []
     if find is not None:
         try:

@@ -263,7 +263,7 @@ class StructuredPipeline(Pipeline):
         """Refuse native inputs of one pipeline whose epochs have different batches."""
         if not self.has_workers and len({run.epochs for run in self._runs}) > 1:
             sizes = [f"\n  - {name}: {run.epochs}" for name, run in zip(self.native, self._runs, strict=True)]
-            rule = "Readers beside each other must have the same number of samples, shards and policy"
+            rule = "Readers of one pipeline must have the same number of samples, shards and policy"
             raise SettingError(f"{rule}, so that their epochs have the same batches:{''.join(sizes)}")
 
     def describe_loading(self, pid: int) -> str:

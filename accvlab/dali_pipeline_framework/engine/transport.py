@@ -288,7 +288,7 @@ class Unpacker:
         if header != self._header or not header or len(buffer) < self._end:
             self._header = b""
             if length < 2 or len(header) < 8 * length:
-                raise _damaged_buffer(f"it tells of a header of {length} numbers")
+                raise _damaged_buffer(f"it has a header of {length} numbers")
             try:
                 self._known = self._parsed(np.frombuffer(header, np.int64).tolist(), len(buffer))
             except IndexError as error:
@@ -299,9 +299,9 @@ class Unpacker:
     def _parsed(self, header: list[int], num_bytes: int) -> tuple[int, list[Block]]:
         at, num_samples = 2, header[1]
         if not 0 <= num_samples <= num_bytes:
-            raise _damaged_buffer(f"it tells of {num_samples} samples")
+            raise _damaged_buffer(f"it has {num_samples} samples")
         if min(header) < 0:
-            raise _damaged_buffer("it tells of a negative size")
+            raise _damaged_buffer("it has a negative size")
         start = 8 * len(header)
         blocks = []
         for dtype, num_elements in self._fields:

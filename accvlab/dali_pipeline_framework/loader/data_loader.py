@@ -288,7 +288,7 @@ class DataLoader(TorchInterface):
         num_batches = self._run.pipelines.num_batches_here(self.epoch)
         if num_batches is None:
             problem = "The number of batches per epoch is not known: the input is endless"
-            raise TypeError(f"{problem}, or does not tell it. Pass `steps_per_epoch` for loops of a fixed length.")
+            raise TypeError(f"{problem}, or does not have it. Pass `steps_per_epoch` for loops of a fixed length.")
         return num_batches
 
     @property

@@ -98,7 +98,7 @@ class LoaderInput:
         for part in self.parts.native:
             if not part.source.is_resumable:
                 raise NotSupportedError(
-                    f"{part.source!r} does not tell where it stands, so a loader over it cannot be continued."
+                    f"{part.source!r} does not report its position, so a loader over it cannot be continued."
                 )
 
 
@@ -119,7 +119,7 @@ def bind_input(source: PipelineInput, settings: LoaderSettings) -> LoaderInput:
     bound = _bind_loaded(parts.main.source, settings)
     if InputAdapter(bound.data_input).delivers_partial_batches:
         raise SettingError(
-            "With native readers beside it, an input must deliver full batches, since theirs are always full; got "
+            "With native readers next to it, an input must deliver full batches, as theirs are always full; got "
             "last_batch='partial'. Use 'drop', 'pad' or 'wrap'."
         )
     readers = {part: _aligned(part.source.with_settings(shard=_pair(bound.shard))) for part in parts.native}
@@ -133,7 +133,7 @@ def _bind_readers(parts: InputParts, settings: LoaderSettings) -> LoaderInput:
     kind = type(source).__name__
     if settings.context_name is not None:
         raise SettingError(
-            f"`context_name` does not go with a {kind}, which does not tell where a sample stands. "
+            f"`context_name` does not go with a {kind}, which does not report the position of a sample. "
             f"{source.place_advice}"
         )
     if settings.steps_per_epoch is not None and all(part.source.has_epochs for part in parts.native):
@@ -148,7 +148,7 @@ def _bind_readers(parts: InputParts, settings: LoaderSettings) -> LoaderInput:
     readers = {part: part.source.with_settings(shard=shard, last_batch=last_batch) for part in parts.native}
     shards = {reader.shard for reader in readers.values()}
     if len(shards) > 1:
-        raise SettingError(f"Readers beside each other must read the same shard, got {sorted(shards)}.")
+        raise SettingError(f"Readers of one loader must read the same shard, got {sorted(shards)}.")
     bound = parts.with_sources(readers)
     return LoaderInput(bound.whole, bound, size, settings.shard or Shard(*shards.pop()), _described(readers))
 
@@ -213,7 +213,7 @@ def _bind_own(source: PipelineInput, settings: LoaderSettings) -> LoaderInput:
         )
     size = own if batch_size is None else whole_number(batch_size, "batch_size", at_least=1, at_most=MOST_IN_BATCH)
     if size is None:
-        raise SettingError("`batch_size` must be given, since the input does not tell its batch size.")
+        raise SettingError("`batch_size` must be given, since the input has no `batch_size`.")
     shard = _shard_of_own(source, settings.shard)
     description: Description = {"input": type(source).__name__, **adapter.describe(), **settings.described_steps}
     return LoaderInput(source, InputParts.of(source), size, shard, description)

@@ -189,7 +189,7 @@ class LoaderPipeline:
             try:
                 self.loaded_reader = self.reader_state(position)
             except RuntimeError as error:
-                problem = "Where the native readers stood cannot be told after the failure"
+                problem = "The position of the native readers is not known after the failure"
                 raise StateError(f"{problem}: {error}") from error
         self.is_lost = True
         self._close_pipeline()
@@ -288,7 +288,7 @@ class LoaderPipeline:
         if not reasons:
             return ""
         return (
-            f"Samples of the native readers do not stay beside the same samples of the other input, which has "
+            f"Samples of the native readers do not stay with the same samples of the other input, which has "
             f"{num_batches} batches per epoch: {'; '.join(reasons)}. If they belong together, load both by one "
             f"data provider, or use equal numbers of samples with last_batch='pad'."
         )
@@ -429,7 +429,7 @@ class Recovery:
         if run.bound.parts.native:
             advice = "Native readers cannot step over its batch, so the next call tries it again"
         else:
-            advice = "The loader can go on behind its batch; with `faults`, another one can take its place"
+            advice = "The loader can go on after its batch; with `faults`, another one can take its place"
         epoch, batch, slot = fatal[0]
         problem = f"{name} (epoch {epoch}, batch {batch}, slot {slot}) has ended two workers that loaded it"
         twice = WorkerDiedError(f"{problem}. {advice}. The second time: {error}")

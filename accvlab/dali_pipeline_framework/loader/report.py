@@ -483,7 +483,7 @@ _OF_THIS_PROCESS: dict[str, tuple[Bottleneck, str]] = {
 def judge(report: LoaderReport) -> tuple[Bottleneck, str]:
     """Say what limits the rate of a loop: its name, and a sentence or two."""
     if not report.loop:
-        return "", "No batch has been delivered yet, beside the first one of a loop."
+        return "", "No batch has been delivered yet, apart from the first one of a loop."
     if report.wait_share < _HIDDEN_BELOW:
         waits = f"it waits {_percent(report.wait_share)} of its time"
         return "loop", f"The training loop is the bottleneck: {waits}, and data loading is hidden."

@@ -241,7 +241,7 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
         if segment.total_batch_size % segment.num_shards
     ]
     if segments[-1].num_batches < 0:
-        problems.append("`segments` have more batches than `batch` tells")
+        problems.append("`segments` have more batches than `batch`")
     _require_none(problems)
     return parsed
 
@@ -361,10 +361,10 @@ def require_within_epoch(saved: LoaderState, steps: int | None, planned: Planned
             num_batches = sampler.num_batches(saved.epoch)
         except SettingError as error:
             raise damaged(str(error)) from error
-        told = sum(each.num_batches for each in segments[: number + 1])
-        if num_batches is not None and told > num_batches:
+        num_counted = sum(each.num_batches for each in segments[: number + 1])
+        if num_batches is not None and num_counted > num_batches:
             dealt = f"with batches of {segment.total_batch_size} on {segment.num_shards} shards"
-            problem = f"{told} batches of epoch {saved.epoch} are told of"
+            problem = f"{num_counted} batches of epoch {saved.epoch} are counted"
             raise damaged(f"{problem}, which has only {num_batches} ({dealt})")
 
 
@@ -414,10 +414,10 @@ def require_same_batches(saved: LoaderState, own: LoaderState) -> None:
     """Raise a `StateError` where native readers are to go on with other batches, or on other shards."""
     if (saved.total_batch_size, saved.num_shards) != (own.total_batch_size, own.num_shards) or saved.segments:
         rule = "Native readers can be continued only with the same batch size and number of shards"
-        got = f"which is what DALI's checkpoints tell: the state was saved with {_compared(saved, own)}"
+        got = f"as DALI's checkpoints require: the state was saved with {_compared(saved, own)}"
         raise StateError(f"{rule}, {got}. A data provider with a sampler can be continued with others.")
     if saved.reader is None and (saved.epoch, saved.batch) != (0, 0):
-        raise damaged("`reader` is missing, which tells where the native readers stand")
+        raise damaged("`reader` is missing, the position of the native readers")
 
 
 def continued_segments(saved: LoaderState, own: LoaderState, data_input: object) -> EpochSegments:

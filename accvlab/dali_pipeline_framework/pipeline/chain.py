@@ -180,7 +180,7 @@ def _problems_of(error: Exception, step: str) -> list[FormatProblem]:
     return [FormatProblem(text, step=step, error_type=type(error))]
 
 
-_BEHIND = "; what stands behind it runs in the graph, too"
+_BEHIND = "; what comes after it runs in the graph, too"
 
 
 class Placement(NamedTuple):

@@ -315,7 +315,7 @@ class DALIStructuredOutputIterator:
         if num_batches is None:
             problem = "The number of batches per epoch is not known"
             advice = "Pass `num_batches_in_epoch`."
-            raise TypeError(f"{problem}: the input does not tell it (it may be endless). {advice}")
+            raise TypeError(f"{problem}: the input does not have it (it may be endless). {advice}")
         return num_batches
 
     # --- closing ----------------------------------------------------------------------------------

@@ -283,7 +283,7 @@ class Graph:
             f"batches of the graph: samples x {self.num_slots}" if self.num_slots > 1 else "nothing is folded"
         )
         packed = f"packed: {num_packed} of {len(self.delivery.places)} fields"
-        return "\n".join([of_batch, *lines, f"{packed}; outputs of workers beside them: {len(layout.fields)}"])
+        return "\n".join([of_batch, *lines, f"{packed}; other outputs of workers: {len(layout.fields)}"])
 
     # --- input ------------------------------------------------------------------------------------
 

@@ -63,7 +63,7 @@ def make_pipeline(
         arguments["seed"] = seed_of_shard(seed, chain.parts.shard or Shard(0, 1))
     lacks_gpu = device_id is not None and num_usable_gpus() == 0
     if lacks_gpu and is_debug:  # DALI would abort the process
-        problem = f"device_id={device_id} was asked for with debug=True"
+        problem = f"device_id={device_id} was given with debug=True"
         raise DeviceError(f"{problem}, but no GPU is usable here. Pass device_id=None to debug on the CPU.")
     # Workers share the work batch by batch, so with fewer batches in flight some would have nothing to do.
     least_ahead = num_ahead = max(chain.prefetch_queue_depth, num_workers)

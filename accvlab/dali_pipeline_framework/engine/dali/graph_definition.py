@@ -567,7 +567,7 @@ def num_usable_gpus() -> int:
 def log_cpu_fallback_once(device_id: int) -> None:
     """Say once per process that a pipeline asked for a GPU runs on the CPU."""
     _logger.warning(
-        "device_id=%d was asked for, but no GPU is usable. No step needs one, so everything runs on the CPU. "
+        "device_id=%d was given, but no GPU is usable. No step needs one, so everything runs on the CPU. "
         "Pass device_id=None to choose the CPU.",
         device_id,
     )
