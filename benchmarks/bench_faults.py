@@ -234,12 +234,12 @@ def ledger_alone(folder: Path, is_quick: bool) -> dict[str, float]:
         source: Any = pipeline.worker_source
         control, data = source._control, source._source
         place = position.epoch, position.batch - 1
-        if not pipeline.told_samples(*place):
+        if not pipeline.reported_samples(*place):
             raise RuntimeError("The worker has not told which samples it has loaded.")
         infos = infos_of(*place)
 
         def tell() -> None:
-            control.tell_samples(*place, samples_of(data, infos, {}))
+            control.report_samples(*place, samples_of(data, infos, {}))
 
         return {
             "loop_us": least_us(lambda: recording.note(position, run.pipelines), is_quick),
@@ -249,7 +249,7 @@ def ledger_alone(folder: Path, is_quick: bool) -> dict[str, float]:
 
 def ledger_between(folder: Path, is_quick: bool) -> dict[str, dict[str, float]]:
     """Time of the same in a loop over batches of a few numbers, where caches hold what other work needs."""
-    times: dict[str, list[float]] = {"loop_us": [], "samples_of_us": [], "tell_samples_us": []}
+    times: dict[str, list[float]] = {"loop_us": [], "samples_of_us": [], "report_samples_us": []}
 
     def timed(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         def run(*arguments: Any) -> Any:
@@ -267,12 +267,12 @@ def ledger_between(folder: Path, is_quick: bool) -> dict[str, dict[str, float]]:
         recording: Any = loader._run.ledger
         control: Any = loader._run.pipeline.worker_source._control
         recording.note = timed(recording.note, "loop_us")
-        control.tell_samples = timed(control.tell_samples, "tell_samples_us")
+        control.report_samples = timed(control.report_samples, "report_samples_us")
         with mock.patch.object(worker_source, "samples_of", timed(samples_of, "samples_of_us")):
             for _ in itertools.islice(endless, 50 if is_quick else 5000):
                 pass
         loader.close()
-    worker_us = [sum(pair) for pair in zip(times["samples_of_us"], times["tell_samples_us"], strict=True)]
+    worker_us = [sum(pair) for pair in zip(times["samples_of_us"], times["report_samples_us"], strict=True)]
     return {"loop_us": spread(times["loop_us"]), "worker_us": spread(worker_us)}
 
 

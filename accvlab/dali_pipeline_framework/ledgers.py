@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ledgers: files in which loaders note what they have delivered, and what those of a training prove.
+"""Ledgers: files in which loaders note what they have delivered, and what the files of a training prove.
 
 A ledger is written by one loader in one process: a line of JSON per batch, and one before the first batch and
 before that with which a loaded state goes on::
@@ -19,8 +19,8 @@ character of a line, and no other: so a line of which only the end was changed d
 
 What a restart makes void::
 
-    run 1, shards 0 and 1    |0 1 2 3 4 5 6 7|                 killed behind batch 7
-                                       ^ the last checkpoint, behind batch 4
+    run 1, shards 0 and 1    |0 1 2 3 4 5 6 7|                 killed after batch 7
+                                       ^ the last checkpoint, after batch 4
     run 2, shard 0                     |5 6 7 8 9 ...|          goes on at batch 5
     counts                   |0 1 2 3 4|5 6 7 8 9 ...|          the model knows nothing of 5 to 7 of run 1
 

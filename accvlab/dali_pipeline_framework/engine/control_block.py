@@ -16,9 +16,9 @@ from typing import Any, Final, NamedTuple
 
 from .worker_process import is_main_thread
 
-_TOLD = struct.Struct("=qqq")
-_TOLD_WORDS_PER_SAMPLE = 8  # up to three numbers of 19 digits
-_MORE_TOLD_WORDS = 4
+_REPORT = struct.Struct("=qqq")
+_REPORT_WORDS_PER_SAMPLE = 8  # up to three numbers of 19 digits
+_MORE_REPORT_WORDS = 4
 _nbytes_of = operator.attrgetter("nbytes")
 
 
@@ -58,16 +58,16 @@ class LoadingSample(NamedTuple):
 
 
 class ControlBlock:
-    """Shared words by which a pipeline steers its workers, and workers tell what they are doing.
+    """Shared words by which a pipeline steers its workers, and workers report what they do.
 
     DALI offers no way to reach a worker in the middle of an epoch. The block is an anonymous file: it has no
-    name in any file system, so nothing is left behind whichever process is killed. Forked workers inherit
+    name in any file system, so nothing remains whichever process is killed. Forked workers inherit
     the mapping; spawned ones open it through the parent's ``/proc`` entry::
 
         int64 words  0  abandoned_before  callables: epochs with a smaller index are abandoned
                      1  generation        iterables: grows when the running epoch is abandoned
                      2  num_workers       how many worker processes have taken a number
-                     3  tells_samples     whether workers tell the samples of each batch
+                     3  reports_samples     whether workers report the samples of each batch
                      4..27                ring of 8 rows, one per epoch that was begun elsewhere: its index
                                           plus 1, the epoch that is meant, the first batch of it
                      28, 29               iterables: process that loads a batch (0: none), and since when
@@ -78,7 +78,7 @@ class ControlBlock:
                                           when its sample is loaded, then for iterables the sample indices of
                                           the batch, for callables the process and the slot that it loads
                                           (0: none)
-                     behind               ring of rows, one per batch in flight, where samples are told: its
+                     behind               ring of rows, one per batch in flight, where samples are reported: its
                                           epoch (for iterables 0), its number plus 1, and number of bytes of its
                                           samples as in a ledger; then these bytes
                      behind them          a row per worker: what it has done, see `Work`
@@ -90,8 +90,8 @@ class ControlBlock:
     Attributes:
         parent_pid: The process that made the block.
         is_sent_by_main_thread: In a worker that got it pickled, whether the main thread there has sent it.
-        tells_samples: Whether workers are to tell which samples they load; up to date once a batch is begun.
-        stacks_path: File into which workers write their stacks when they are asked for them.
+        reports_samples: Whether workers report which samples they load; up to date once a batch is begun.
+        stacks_path: File into which workers write their stacks on request.
     """
 
     _EPOCH_RING = 8
@@ -103,7 +103,7 @@ class ControlBlock:
     _WORK_WORDS = 7
     _SETUP_WORDS = 3
 
-    tells_samples = 0
+    reports_samples = 0
     is_sent_by_main_thread = False
 
     def __init__(self, batch_size: int, num_in_flight: int = 64, num_workers: int = 1) -> None:
@@ -117,9 +117,9 @@ class ControlBlock:
         """
         self._row_words = self._ROW_HEADER + batch_size
         self._num_rows = num_in_flight
-        self._told_words = _TOLD.size // 8 + _MORE_TOLD_WORDS + _TOLD_WORDS_PER_SAMPLE * batch_size
-        self._told_at = self._HEADER + self._num_rows * self._row_words
-        self._work_at = self._told_at + self._num_rows * self._told_words
+        self._report_words = _REPORT.size // 8 + _MORE_REPORT_WORDS + _REPORT_WORDS_PER_SAMPLE * batch_size
+        self._reports_at = self._HEADER + self._num_rows * self._row_words
+        self._work_at = self._reports_at + self._num_rows * self._report_words
         self._num_work_rows = max(1, num_workers)
         self._final_work: list[Work] = []
         self.parent_pid = os.getpid()
@@ -308,7 +308,7 @@ class ControlBlock:
         row = self._HEADER + (batch % self._num_rows) * self._row_words
         self._words[row] = epoch
         self._words[row + 1] = batch + 1
-        self.tells_samples = self._words[3]
+        self.reports_samples = self._words[3]
         return row
 
     def end_batch(self, batch: int) -> None:
@@ -335,30 +335,34 @@ class ControlBlock:
 
     # --- what was loaded ----------------------------------------------------------------------------
 
-    def ask_for_samples(self) -> None:
-        """Have all workers tell which samples they have loaded."""
+    def request_samples(self) -> None:
+        """Have all workers report which samples they have loaded."""
         self._words[3] = 1
 
-    def tell_samples(self, epoch: int, batch: int, samples: bytes) -> None:
+    def report_samples(self, epoch: int, batch: int, samples: bytes) -> None:
         """Tell which samples a batch holds."""
-        row = 8 * (self._told_at + batch % self._num_rows * self._told_words)
-        begin = row + _TOLD.size
+        row = 8 * (self._reports_at + batch % self._num_rows * self._report_words)
+        begin = row + _REPORT.size
         self._memory[begin : begin + len(samples)] = samples
-        _TOLD.pack_into(self._memory, row, epoch, batch + 1, len(samples))
+        _REPORT.pack_into(self._memory, row, epoch, batch + 1, len(samples))
 
-    def told_samples(self, epoch: int, batch: int) -> bytes:
-        """What was told of a batch; empty for nothing."""
-        row = 8 * (self._told_at + batch % self._num_rows * self._told_words)
-        told_epoch, told_batch, num_bytes = _TOLD.unpack_from(self._memory, row)
-        if told_batch != batch + 1 or told_epoch != epoch:
+    def reported_samples(self, epoch: int, batch: int) -> bytes:
+        """Get the samples that a worker has reported for a batch; empty for none."""
+        row = 8 * (self._reports_at + batch % self._num_rows * self._report_words)
+        reported_epoch, reported_batch, num_bytes = _REPORT.unpack_from(self._memory, row)
+        if reported_batch != batch + 1 or reported_epoch != epoch:
             return b""
-        begin = row + _TOLD.size
+        begin = row + _REPORT.size
         return self._memory[begin : begin + num_bytes]
 
     # --- what workers have done -----------------------------------------------------------------------
 
     def add_work(
-        self, worker: int, times_ns: tuple[int, int, int, int], num_samples: int, outputs: Sequence[Any]
+        self,
+        worker: int,
+        times_ns: tuple[int, int, int, int],
+        num_samples: int,
+        outputs: Sequence[Any],
     ) -> None:
         """Count a batch that this process has loaded.
 

@@ -20,8 +20,8 @@ from ..sample_data.names import format_path
 from ..sources.input_adapter import InputAdapter
 from .control_block import ControlBlock
 from .dali.texts import dali_reason, device_error, is_about_decoding, is_about_device, number_in_batch
-from .samples import of_step
-from .tolerant_loading import Flat, description_of
+from .samples import Array, Flat, of_step
+from .tolerant_loading import description_of
 from .transport import Delivery
 from .worker_process import pass_on_interrupt
 from .worker_source import CallableSource, IterableSource, infos_of_batch
@@ -42,7 +42,7 @@ class BatchMember:
 
     name: str
     sample_index: int | None
-    load: Callable[[], Sequence[Any]]
+    load: Callable[[], Sequence[Array]]
     slot: int = 0
 
 
@@ -83,7 +83,7 @@ class FailureDiagnosis:
         control: Memory in which workers note the samples of a batch.
         sent_paths: Paths of the fields that the workers send.
         output_format: Format of the output.
-        delivery: Where the fields stand in the outputs of the pipeline that failed.
+        delivery: Places of the fields in the outputs of the pipeline that failed.
         make_pipeline: Makes a pipeline for given flat samples that has only the given outputs, and only so many of
             the steps (None: all).
         step_names: The steps that have operators in the graph, with their numbers.
@@ -127,7 +127,7 @@ class FailureDiagnosis:
         if members is None:
             members = self._members(epoch, batch, batch_in_all)
         if not members:
-            return "Which samples form the batch is not known, since the input does not tell.", []
+            return "Which samples form the batch is not known, since the input does not report it.", []
         flats, reasons = self._loaded_again(members)
         position, element = self._place_of(number_in_batch(error), len(members))
 
@@ -221,8 +221,8 @@ class FailureDiagnosis:
         numbers = sorted(number for number, _ in itertools.islice(failing, _MAX_NAMED + 1))
         paths = [format_path(all_paths[number]) for number in numbers]
         fields = ", ".join(paths[:_MAX_NAMED]) + (", ..." if len(paths) > _MAX_NAMED else "")
-        told = description_of(InputAdapter(self.source.data_input), member.sample_index)
-        where = f"{member.name}{f' ({told})' if told else ''}{', field ' if paths else ''}{fields}"
+        about = description_of(InputAdapter(self.source.data_input), member.sample_index)
+        where = f"{member.name}{f' ({about})' if about else ''}{', field ' if paths else ''}{fields}"
         reason = f"{found}{self._step_of(flat, found)}{self._decoded_already(flat, found, paths)}"
         return Culprit(member, f"  - {where}: {reason}", reason)
 

@@ -98,7 +98,7 @@ def graph_error(
     reader = _find_native(native, error)
     if reader is not None:
         return GraphError(f"{failed} failed in {reader!r}: {dali_cause(error)}")
-    diagnosis = "Which samples form the batch is not known: native readers of DALI do not tell."
+    diagnosis = "Which samples form the batch is not known: native readers of DALI do not report it."
     culprits: list[Culprit] = []
     if find is not None:
         try:
@@ -123,6 +123,6 @@ def graph_error(
 
 
 def _source_of(tensors: Any) -> str:
-    """Where the first sample of a field came from, where a native reader told DALI."""
+    """The origin of the first sample of a field; empty where DALI does not know it."""
     source = tensors[0].source_info() if len(tensors) else ""
     return f", from {source!r}" if source else ""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import logging
 import weakref
-from typing import Any, cast
+from typing import cast
 
 from nvidia.dali import types
 
@@ -14,9 +14,9 @@ from ..errors import FrameworkError, GraphError, SourceError, is_of_missing_pack
 from ..faults.fault_policy import FailedSample, FailedSamples, SamplePolicy, Stage
 from ..sources.input_adapter import InputAdapter
 from .failure_diagnosis import BatchMember, Culprit, FailureDiagnosis
-from .samples import SampleFailureError
+from .samples import Array, SampleFailureError
 from .structured_pipeline import StructuredPipeline
-from .tolerant_loading import BatchLoading, FaultJournal, TolerantLoading, description_of
+from .tolerant_loading import BatchLoading, FaultJournal, FaultRecord, TolerantLoading, description_of
 from .worker_source import CallableSource
 
 _logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class SampleFaults:
         self._pipeline: StructuredPipeline = weakref.proxy(pipeline)  # it holds this object
         self._failed = failed
         self._culprits: list[Culprit] = []
-        self._records: list[dict[str, Any]] = []
+        self._records: list[FaultRecord] = []
         self._journal: FaultJournal | None = None
         self._source: CallableSource | None = None
         policy = failed.policy
@@ -72,7 +72,7 @@ class SampleFaults:
 
     def _note_records(self) -> None:
         position = self._pipeline.last_batch
-        of_later: list[dict[str, Any]] = []
+        of_later: list[FaultRecord] = []
         for record in self._records:
             place = (record["epoch_idx"], record["iteration"])
             if place > position:
@@ -119,7 +119,7 @@ class SampleFaults:
         members = []
         for number, each in enumerate(loading.loaded):
             index = source.index_of(loading, number)
-            load = functools.partial(list[Any], [*each.sent, *each.numbers])
+            load = functools.partial(list[Array], [*each.sent, *each.numbers])
             members.append(BatchMember(f"sample {index}", index, load, int(each.info.idx_in_batch)))
         return members
 
@@ -144,7 +144,7 @@ class SampleFaults:
         self._failed.require_budget()
         return self._failed.policy.samples != "raise"
 
-    def note_deadly(self, index: int, place: tuple[int, int, int], reason: str) -> bool:
+    def note_fatal(self, index: int, place: tuple[int, int, int], reason: str) -> bool:
         """Note a sample that has ended the workers that loaded it; return whether it will not be tried again.
 
         Raises:

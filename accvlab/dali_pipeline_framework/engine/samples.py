@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 from nvidia.dali import types
 
 from ..limits.file_limits import IMAGE_PIXELS
@@ -24,6 +25,11 @@ from ..sample_data.names import format_path
 if TYPE_CHECKING:
     from ..providers.replayed_draws import ReplayedDraws
 
+Array: TypeAlias = npt.NDArray[Any]
+DType: TypeAlias = np.dtype[Any]
+Flat: TypeAlias = Sequence[Array]
+"""The arrays of a sample, field by field."""
+
 Items: TypeAlias = tuple[int, ...]
 """What makes up a folded field, element by element: positions among the flat fields of a sample and, after them,
 its random draws."""
@@ -34,13 +40,13 @@ MOST_BYTES = 2**31 - 1
 
 Phase: TypeAlias = Literal["loading", "draws", "steps", "packing"]
 
-NOTHING_ELSE: Final[Mapping[int, int]] = MappingProxyType({})
-_NO_MORE: Final[Iterator[Any]] = iter(())
+_NO_SUBSTITUTES: Final[Mapping[int, int]] = MappingProxyType({})
+_NO_MORE: Final[Iterator[object]] = iter(())
 
 
 @attrs.define(eq=False)
 class LoadingBatch:
-    """A batch that is made: how far that has come tells what has failed, and where to go on behind it.
+    """Progress of one batch; it shows which sample has failed, and where to resume after it.
 
     Attributes:
         infos: Positions of its samples; fewer once it is known that the epoch ends within it.
@@ -50,7 +56,7 @@ class LoadingBatch:
         samples: The arrays of what was loaded and checked.
         draws: Per draw one array with the samples as first axis.
         sent: The arrays of what has gone through the steps.
-        stand_ins: Indices of the samples that replace those that were planned, by the number of the sample.
+        substitutes: Indices of the samples that replace those that were planned, by the number of the sample.
         began_ns: When it was begun.
         read_ns: When all samples were loaded.
         stepped_ns: When all had gone through the steps.
@@ -59,11 +65,11 @@ class LoadingBatch:
     infos: Sequence[types.SampleInfo]
     row: int = 0
     phase: Phase = "loading"
-    rest: Iterator[Any] = _NO_MORE
-    samples: list[Sequence[Any]] = attrs.Factory(list)
-    draws: list[Any] = attrs.Factory(list)
-    sent: list[Sequence[Any]] = attrs.Factory(list)
-    stand_ins: Mapping[int, int] = NOTHING_ELSE
+    rest: Iterator[object] = _NO_MORE
+    samples: list[Flat] = attrs.Factory(list)
+    draws: list[Array] = attrs.Factory(list)
+    sent: list[Flat] = attrs.Factory(list)
+    substitutes: Mapping[int, int] = _NO_SUBSTITUTES
     began_ns: int = attrs.Factory(perf_counter_ns)
     read_ns: int = 0
     stepped_ns: int = 0
@@ -139,7 +145,7 @@ class SampleChecker:
             position for position, leaf in enumerate(blueprint.flat_leaves) if leaf.content.is_encoded
         ]
 
-    def check(self, flat: Any) -> Sequence[Any]:
+    def check(self, flat: object) -> Flat:
         """Return the arrays of a sample.
 
         Raises:
@@ -156,7 +162,7 @@ class SampleChecker:
                 f"{self._producer} returned {len(flat)} fields, but its blueprint has {len(self._paths)}: "
                 f"{', '.join(names)}{', ...' if len(self._paths) > 20 else ''}."
             )
-        arrays: Sequence[Any] = flat
+        arrays: Flat = flat
         if list(map(type, flat)) != self._types:
             arrays = [_as_array(value) for value in flat]
         try:
@@ -176,7 +182,7 @@ class SampleChecker:
             raise ValueError("\n".join(problems))
         return arrays
 
-    def _problems(self, values: Sequence[Any]) -> Iterator[tuple[FieldPath, str]]:
+    def _problems(self, values: Sequence[object]) -> Iterator[tuple[FieldPath, str]]:
         declared_ndims = dict(self._declared_ndims)
         for position, (path, value, dtype) in enumerate(zip(self._paths, values, self._dtypes, strict=True)):
             if value is None:
@@ -194,7 +200,7 @@ class SampleChecker:
             if value.ndim != ndim:
                 yield path, f"expected {ndim} dimension(s) as declared, got {value.ndim} (shape {value.shape})"
 
-    def find_odd_rank(self, samples: Sequence[Sequence[Any]]) -> tuple[int, int] | None:
+    def find_odd_rank(self, samples: Sequence[Flat]) -> tuple[int, int] | None:
         """Find a sample whose fields have other numbers of dimensions than in most samples of the batch.
 
         Returns:
@@ -206,7 +212,7 @@ class SampleChecker:
         odd = next((slot for slot, sample_ranks in enumerate(ranks) if sample_ranks != expected), None)
         return None if odd is None else (odd, ranks.index(expected))
 
-    def describe_rank_clash(self, sample: Sequence[Any], other: Sequence[Any], other_name: str) -> str:
+    def describe_rank_clash(self, sample: Flat, other: Flat, other_name: str) -> str:
         """Say in which fields a sample differs from another one in the number of dimensions."""
         clashes = (
             (path, f"expected {expected.ndim} dimension(s) as in {other_name} of the same batch, got {got.ndim}")
@@ -215,7 +221,7 @@ class SampleChecker:
         )
         return "\n".join(f"  - {text}" for text in described_together(clashes))
 
-    def describe_too_large(self, samples: Sequence[Sequence[Any]], items: Items) -> tuple[int, str]:
+    def describe_too_large(self, samples: Sequence[Flat], items: Items) -> tuple[int, str]:
         """Get the slot of a sample with an array that is too large to travel, and say which."""
         slot, item = max(
             itertools.product(range(len(samples)), items), key=lambda each: samples[each[0]][each[1]].nbytes
@@ -227,7 +233,7 @@ class SampleChecker:
             f"several fields."
         )
 
-    def describe_clash_of_elements(self, sample: Sequence[Any], fields: Sequence[Items]) -> str:
+    def describe_clash_of_elements(self, sample: Flat, fields: Sequence[Items]) -> str:
         """Say in which folded fields the elements of a sample have different numbers of dimensions."""
         lines = []
         for items in fields:
@@ -265,12 +271,12 @@ class SampleSteps(Protocol):
     def output_format(self) -> GroupFormat:
         """Format that comes out."""
 
-    def __call__(self, flat: Sequence[Any], numbers: Callable[[int], Any]) -> Sequence[Any]:
+    def __call__(self, flat: Flat, numbers: Callable[[int], Array]) -> Flat:
         """Apply them to the arrays of a sample; ``numbers`` gives the numbers of each draw."""
 
 
 class SampleStepError(Exception):
-    """A step failed; the cause tells how.
+    """A step failed; the cause is what it has raised.
 
     Attributes:
         step: Number and class of the step, for messages.
@@ -283,7 +289,7 @@ class SampleStepError(Exception):
 
 
 def of_step(error: BaseException) -> BaseException:
-    """What a step has raised, of the exception by which that is told."""
+    """Get what a step has raised from the exception that names the step."""
     cause = error.__cause__
     return cause if isinstance(error, SampleStepError) and cause is not None else error
 
@@ -297,9 +303,9 @@ def named_step(error: BaseException, sample_index: int | None) -> str:
 
 
 def after_steps(
-    steps: SampleSteps, flat: Sequence[Any], draws: Sequence[Any], replayed: ReplayedDraws | None
-) -> list[Any]:
-    """Get the arrays of a loaded sample after steps, and behind them its recorded draws if it came with them.
+    steps: SampleSteps, flat: Flat, draws: Sequence[Array], replayed: ReplayedDraws | None
+) -> list[Array]:
+    """Get the arrays of a loaded sample after steps, followed by its recorded draws if it came with them.
 
     ``draws`` are the numbers of each draw, where they are not recorded.
     """

@@ -31,6 +31,7 @@ from .timing import StageTimes, mark_ranges, threads_of_dali, threads_of_process
 from .transport import Delivery
 from .watching.pool import (
     LoadAhead,
+    WorkerPool,
     end_workers,
     free_memory,
     interrupt,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 def reuse_host_memory() -> None:
     """Have DALI keep large blocks of host memory for the next batch, unless the environment says otherwise.
 
-    By default it keeps those of 32 MB and more, and asks the C library for smaller ones. That one gives them back
+    By default it keeps those of 32 MB and more, and takes smaller ones from the C library, which gives them back
     to the system with each batch, and memory that comes from there anew is cleared page by page, which can cost as
     much as all else that the process does for a batch.
 
@@ -59,7 +60,7 @@ def reuse_host_memory() -> None:
 _open: weakref.WeakSet[StructuredPipeline] = weakref.WeakSet()
 
 
-# At exit, `multiprocessing` waits indefinitely for workers that nobody told to end. Exit functions run in the
+# At exit, `multiprocessing` waits indefinitely for workers that nobody has ended. Exit functions run in the
 # reverse order of their registration: its own was registered when the module of the pool was imported.
 @atexit.register
 def _close_all() -> None:
@@ -90,7 +91,7 @@ class StructuredPipeline(Pipeline):
         has_workers: Whether there is a callable or iterable, whose epochs are those of the pipeline; else the
             epochs are those of the native inputs.
         checks_dtypes: Whether the first batch is compared with the blueprint.
-        delivery: Where the fields stand in the outputs of the graph.
+        delivery: Places of the fields in the outputs of the graph.
         plan: What runs in the workers, what is folded, and what is packed, for people; see
             `PipelineDefinition.plan`.
         steps_in_workers: How many of the steps run in the workers.
@@ -102,7 +103,7 @@ class StructuredPipeline(Pipeline):
         worker_source: What DALI calls in the workers; None where there is nothing for them.
         least_ahead: Batches that workers load ahead at least; more only as far as memory allows.
         may_bind_outputs: Whether nothing is brought from a GPU to the CPU: then the host need not wait for it.
-        diagnosis: Finds out which samples of a failed batch are to blame; None beside native readers.
+        diagnosis: Finds out which samples of a failed batch are to blame; None next to native readers.
     """
 
     blueprint: SampleDataGroup
@@ -128,11 +129,11 @@ class StructuredPipeline(Pipeline):
     num_delivered: int = 0  # batches since the start
     failure: Exception | None = None  # also where that is not due yet; nothing comes after it
     _num_before_failure: int = 0  # batches that are delivered, since the start, before the failure is due
-    _is_failure_due: bool = False  # whether the batch that failed was asked for
+    _is_failure_due: bool = False  # whether the batch that failed is due
     _first_in_epoch: int = 0  # batch at which the epoch began: 0, except after a checkpoint was restored
     _num_in_epoch: int = 0  # batches delivered since then
-    _runs: Sequence[NativeRun] = ()  # where the native inputs stand, once the pipeline is built
-    _has_scheduled: bool = False  # whether a batch of the current epoch was asked for
+    _runs: Sequence[NativeRun] = ()  # positions of the native inputs, once the pipeline is built
+    _has_scheduled: bool = False  # whether a batch of the current epoch was scheduled
     _num_iterators: int = 0
     is_closed: bool = False
     _is_abandoning: bool = False  # whether what is left of the epoch is thrown away
@@ -163,11 +164,11 @@ class StructuredPipeline(Pipeline):
         """Format of the output, as an empty copy."""
         return self.blueprint.get_empty_like_self()
 
-    def told_samples(self, epoch: int, batch: int) -> bytes:
-        """What was told of the batch that was delivered last, by its epoch and number; empty for nothing."""
+    def reported_samples(self, epoch: int, batch: int) -> bytes:
+        """Get the samples that a worker has reported for the batch that was delivered last; empty for none."""
         if not callable(self.data_input):  # it counts over all epochs
             epoch, batch = 0, self.num_delivered - 1
-        return self.control.told_samples(epoch, batch)
+        return self.control.reported_samples(epoch, batch)
 
     def order_by_sample(self) -> None:
         """Have the elements of arrays ordered sample by sample, which makes stacking them a reshape.
@@ -235,7 +236,7 @@ class StructuredPipeline(Pipeline):
 
     def build(self) -> None:
         """Build the pipeline, and start its worker processes if that was not done before."""
-        if self._built and not self.is_closed:  # DALI asks several times per batch
+        if self._built and not self.is_closed:  # DALI calls it several times per batch
             return
         self._require_open()
         if not self._built and self.unused_fields:
@@ -259,10 +260,10 @@ class StructuredPipeline(Pipeline):
         self._require_equal_epochs()
 
     def _require_equal_epochs(self) -> None:
-        """Refuse native inputs beside each other whose epochs have different batches."""
+        """Refuse native inputs of one pipeline whose epochs have different batches."""
         if not self.has_workers and len({run.epochs for run in self._runs}) > 1:
             sizes = [f"\n  - {name}: {run.epochs}" for name, run in zip(self.native, self._runs, strict=True)]
-            rule = "Readers beside each other must have the same number of samples, shards and policy"
+            rule = "Readers of one pipeline must have the same number of samples, shards and policy"
             raise SettingError(f"{rule}, so that their epochs have the same batches:{''.join(sizes)}")
 
     def describe_loading(self, pid: int) -> str:
@@ -287,7 +288,7 @@ class StructuredPipeline(Pipeline):
         self._has_scheduled = True
         try:
             if not self._exec_async:
-                # DALI waits for ever for the buffer that holds the batch delivered last.
+                # DALI waits indefinitely for the buffer that holds the batch delivered last.
                 self.release_outputs()
             end_wait = None if self._py_pool is None else functools.partial(interrupt, self._py_pool)
             with DeferredInterrupt(end_wait):
@@ -492,11 +493,11 @@ class StructuredPipeline(Pipeline):
         return self._num_in_epoch + (0 if self.has_workers else self._first_in_epoch) == 0
 
     def restart_epoch(self) -> None:
-        """End the current epoch, wherever it stands, so that the next batch is the first of the next epoch.
+        """End the current epoch at its present batch, so that the next batch is the first of the next epoch.
 
         Batches that are being prepared already are finished and thrown away; the workers load nothing more
         for the old epoch. Nothing happens at the start of an epoch. An input without epochs (an endless
-        stream) goes on where it stands and loses nothing.
+        stream) goes on at its position and loses nothing.
 
         Raises:
             FrameworkError: The pipeline has failed or was closed; it cannot be continued.
@@ -509,7 +510,7 @@ class StructuredPipeline(Pipeline):
         self._end_epoch()
 
     def begin_epoch(self, epoch: int, first_batch: int = 0) -> None:
-        """End the current epoch, wherever it stands, and go on at a batch of any epoch of the input.
+        """End the current epoch at its present batch, and go on at a batch of any epoch of the input.
 
         The input must be a callable. Batches that are being prepared already are finished and thrown away, also
         those of an endless input.
@@ -524,12 +525,12 @@ class StructuredPipeline(Pipeline):
         self._require_running()
         if self._has_scheduled:
             self._end_epoch()
-        # After a checkpoint was restored, DALI goes on counting where it stood.
+        # After a checkpoint was restored, DALI goes on counting.
         self.control.map_epoch(self._epoch_idx, epoch, first_batch - self._first_in_epoch)
 
     def _end_epoch(self) -> None:
         if not (self._last_iter and self.empty()):
-            # Native readers cannot skip: what stands beside them is played to the end of the epoch with them.
+            # Native readers cannot skip: the input next to them is played to the end of the epoch with them.
             if not self.native or not InputAdapter(self.data_input).has_epochs:
                 self.abandon_epoch()
             # What is loaded and waits is dropped at once; an iterable must be played to the end.
@@ -552,7 +553,7 @@ class StructuredPipeline(Pipeline):
 
     @property
     def joined_reader_epochs(self) -> dict[str, ReaderEpochs]:
-        """The epochs of native readers beside an input that workers load, by operator; builds the pipeline."""
+        """The epochs of native readers next to an input that workers load, by operator; builds the pipeline."""
         if not self.has_workers:
             return {}
         self.build()
@@ -561,12 +562,12 @@ class StructuredPipeline(Pipeline):
 
     @property
     def reader_position(self) -> tuple[int, int]:
-        """Where native readers stand whose epochs are those of the pipeline: epoch, and batches received of it."""
+        """Position of native readers whose epochs the pipeline has: epoch, and batches received of it."""
         epoch = self._runs[0].epoch if self._runs else 0
         return epoch, self._first_in_epoch + self._num_in_epoch
 
     def continue_at(self, epoch: int, num_received: int) -> None:
-        """Tell native readers where they stand after a checkpoint was restored."""
+        """Give native readers their position after a checkpoint was restored."""
         self.build()
         self._first_in_epoch = num_received
         for run in self._runs:
@@ -645,7 +646,7 @@ class StructuredPipeline(Pipeline):
         self.control.hold_back(*batch)
 
     def _explained(self, error: Exception, ahead: int) -> Exception:
-        """Make the error that tells the user what failed, from what DALI raised.
+        """Make the error that names what failed, from what DALI raised.
 
         Args:
             error: What DALI raised.
@@ -681,10 +682,10 @@ class StructuredPipeline(Pipeline):
         return graph_error(failed, error, self.native.values(), find)
 
 
-def discard_loaded(pool: Any) -> None:
+def discard_loaded(pool: WorkerPool) -> None:
     """Throw away what the workers of a pool have loaded, or still load, of an abandoned epoch; also what failed.
 
-    Nobody has asked for it, so it does not go through the graph, and a bad sample in it is no reason to fail.
+    It was not requested, so it does not go through the graph, and a bad sample in it is no reason to fail.
     """
 
     for number, context in enumerate(() if pool is None else pool.contexts):

@@ -31,8 +31,8 @@ class StageTimes:
         conversion_ns: Time to make tensors or arrays of outputs.
         post_process_ns: Time in ``post_process_func``.
         num_samples: Samples that were delivered.
-        num_inputs: Batches that were asked for from the workers.
-        num_ahead: Batches that were loaded already when one was asked for, added up over ``num_inputs``.
+        num_inputs: Batches that were requested from the workers.
+        num_ahead: Batches that were loaded already when one was requested, added up over ``num_inputs``.
         num_empty: How often none was loaded.
     """
 
@@ -47,7 +47,7 @@ class StageTimes:
     num_empty: int = 0
 
     def count_input(self, num_ahead: int) -> None:
-        """Count a batch that is asked for while so many are loaded."""
+        """Count a batch that is requested while so many are loaded."""
         self.num_inputs += 1
         self.num_ahead += max(0, num_ahead)
         self.num_empty += num_ahead <= 0
@@ -145,7 +145,7 @@ def marker() -> Any:
     )
 
 
-def mark_ranges(owner: Any, **ranges: str) -> None:
+def mark_ranges(owner: object, **ranges: str) -> None:
     """Run methods of an object each in a range of a name, if ranges are wanted; otherwise nothing is changed."""
     if os.environ.get(NVTX_VARIABLE, "0") in ("", "0"):
         return

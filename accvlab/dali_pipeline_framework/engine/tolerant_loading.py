@@ -16,7 +16,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter_ns
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias, TypedDict
 
 import attrs
 import numpy as np
@@ -30,8 +30,16 @@ from ..sources.planned_input import PlannedInput
 from ..url_secrets import without_secrets
 from .control_block import close_files
 from .dali.texts import is_about_device
-from .samples import LoadingBatch, OddSampleError, SampleFailureError
+from .samples import Array, Flat, LoadingBatch, OddSampleError, SampleFailureError
 from .worker_process import decorating, pass_on_interrupt
+
+
+class FaultRecord(TypedDict):
+    """What has failed in a batch, by the numbers by which the pipeline has requested it."""
+
+    epoch_idx: int
+    iteration: int
+    failed: list[dict[str, Any]]
 
 
 class FaultJournal:
@@ -53,13 +61,13 @@ class FaultJournal:
     def __getstate__(self) -> dict[str, Any]:
         return {"_path": self._path}
 
-    def write(self, record: Mapping[str, Any]) -> None:
+    def write(self, record: FaultRecord) -> None:
         """Append a record, in one piece."""
         with open(self._path, "ab") as file:
             fcntl.lockf(file, fcntl.LOCK_EX)  # closing the file ends it
             file.write(json.dumps(record).encode() + b"\n")
 
-    def read(self) -> list[dict[str, Any]]:
+    def read(self) -> list[FaultRecord]:
         """Get the records that were written since the last time, in the process that made the journal."""
         size = os.fstat(self._fd).st_size
         if size == self._num_read:
@@ -69,8 +77,6 @@ class FaultJournal:
         self._num_read += len(lines + end)
         return [json.loads(line) for line in lines.splitlines()]
 
-
-Flat: TypeAlias = Sequence[Any]
 
 _MOST_MESSAGES = 50  # of one worker; later records have no tracebacks, since the journal is kept in memory
 
@@ -97,9 +103,9 @@ class SampleChain:
     """
 
     source: PlannedInput
-    check: Callable[[Any], Flat]
+    check: Callable[[object], Flat]
     draws: KeyedDraws | None
-    apply: Callable[[Flat, Sequence[Any]], Flat]
+    apply: Callable[[Flat, Sequence[Array]], Flat]
     describe: Callable[[SampleFailureError], tuple[str, str]]
 
 
@@ -120,7 +126,7 @@ class TolerantLoading:
 
 
 @attrs.define
-class _Trouble:
+class _FailedSlot:
     """A position of a batch whose sample has failed."""
 
     place: SamplePlace
@@ -144,7 +150,7 @@ class LoadedSample:
     info: types.SampleInfo
     index: int | None
     flat: Flat = ()
-    numbers: Sequence[Any] = ()
+    numbers: Sequence[Array] = ()
     sent: Any = None
 
 
@@ -164,11 +170,11 @@ class BatchLoading:
     _tolerance: TolerantLoading
     _chain: SampleChain
     _note: Callable[[types.SampleInfo], None] = note_sample
-    _troubles: dict[int, _Trouble] = attrs.field(factory=dict, init=False)
+    _failed_slots: dict[int, _FailedSlot] = attrs.field(factory=dict, init=False)
     loaded: list[LoadedSample] = attrs.field(factory=list, init=False)
 
     @property
-    def draws(self) -> list[Any]:
+    def draws(self) -> list[Array]:
         """Per draw one array with the samples as first axis."""
         return [np.stack(of_draw) for of_draw in zip(*(each.numbers for each in self.loaded), strict=True)]
 
@@ -221,7 +227,7 @@ class BatchLoading:
     # --- one after the other ----------------------------------------------------------------------
 
     def _attempts(
-        self, infos: Sequence[types.SampleInfo], loaded: Iterator[Any] | None = None
+        self, infos: Sequence[types.SampleInfo], loaded: Iterator[object] | None = None
     ) -> Iterator[_Attempt]:
         """Load each sample, where nothing else is given by asking the input for them."""
         source, not_tried = self._chain.source, self._tolerance.not_tried
@@ -256,7 +262,7 @@ class BatchLoading:
                     failure, stage = error, "checks"
             yield sample, failure, stage
 
-    def _loaded_alone(self, info: types.SampleInfo) -> tuple[Any, BaseException | None]:
+    def _loaded_alone(self, info: types.SampleInfo) -> tuple[object, BaseException | None]:
         try:
             return self._chain.source(info), None
         except BaseException as error:
@@ -299,23 +305,23 @@ class BatchLoading:
         if place is None or is_of_missing_package(error) or is_about_device(error):
             raise failure
         slot = info.idx_in_batch
-        if slot not in self._troubles:
-            self._troubles[slot] = _Trouble(place, source.substitutes(place))
-        trouble = self._troubles[slot]
-        trouble.failures.append(failure)
-        trouble.substitute = None
-        return None if self._tolerance.samples == "skip" else self._substitute(trouble, info)
+        if slot not in self._failed_slots:
+            self._failed_slots[slot] = _FailedSlot(place, source.substitutes(place))
+        failed_slot = self._failed_slots[slot]
+        failed_slot.failures.append(failure)
+        failed_slot.substitute = None
+        return None if self._tolerance.samples == "skip" else self._substitute(failed_slot, info)
 
-    def _substitute(self, trouble: _Trouble, info: types.SampleInfo) -> LoadedSample:
+    def _substitute(self, failed_slot: _FailedSlot, info: types.SampleInfo) -> LoadedSample:
         num_tried = 0
         self._note(info)
-        for index in trouble.candidates:
+        for index in failed_slot.candidates:
             if index in self._tolerance.not_tried:
                 continue
             num_tried += 1
             stage = "loading"
             try:
-                flat: Any = self._chain.source.load_in_place(trouble.place, index)
+                flat = self._chain.source.load_in_place(failed_slot.place, index)
                 stage = "checks"
                 sample = LoadedSample(info, index, self._chain.check(flat))
                 stage = "steps"
@@ -326,14 +332,14 @@ class BatchLoading:
                 failure = SampleFailureError(error, stage, index, info)
                 if is_of_missing_package(error) or is_about_device(error):
                     raise failure from error
-                trouble.failures.append(failure)
+                failed_slot.failures.append(failure)
                 continue
-            trouble.substitute = index
+            failed_slot.substitute = index
             return sample
-        last = trouble.failures[-1]
+        last = failed_slot.failures[-1]
         note = (
-            f"No other sample could take the place of sample {trouble.place.sample_index}: {num_tried} more were "
-            f"tried. Is there a fault that all samples have, e.g. a disk that is gone?"
+            f"No other sample could take the place of sample {failed_slot.place.sample_index}: {num_tried} more "
+            f"were tried. Is there a fault that all samples have, e.g. a disk that is gone?"
         )
         raise SampleFailureError(last.cause, last.stage, last.sample_index, info, note)
 
@@ -345,42 +351,42 @@ class BatchLoading:
         """
         if self.loaded:
             return
-        if not self._troubles:
+        if not self._failed_slots:
             raise StopIteration
-        trouble = next(reversed(self._troubles.values()))
-        self.loaded = [self._substitute(trouble, trouble.failures[0].info)]
+        failed_slot = next(reversed(self._failed_slots.values()))
+        self.loaded = [self._substitute(failed_slot, failed_slot.failures[0].info)]
 
-    # --- what the main process is told ----------------------------------------------------------------
+    # --- reports to the main process ----------------------------------------------------------------
 
     @property
-    def stand_ins(self) -> dict[int, int]:
+    def substitutes(self) -> dict[int, int]:
         """Indices of the samples that were loaded in the place of those that were due, by number in ``loaded``."""
         found = {}
         for number, sample in enumerate(self.loaded):
-            trouble = self._troubles.get(sample.info.idx_in_batch)
-            if trouble is not None and trouble.substitute is not None:
-                found[number] = trouble.substitute
+            failed_slot = self._failed_slots.get(sample.info.idx_in_batch)
+            if failed_slot is not None and failed_slot.substitute is not None:
+                found[number] = failed_slot.substitute
         return found
 
     def write_records(self, asked: types.BatchInfo) -> None:
-        """Write into the journal what has failed, of a batch by the numbers that the pipeline has asked for it."""
+        """Write failures into the journal, of a batch by the numbers by which the pipeline has requested it."""
         tolerance = self._tolerance
-        if not self._troubles:
+        if not self._failed_slots:
             return
         failed = [
-            self._record(trouble, failure)
-            for trouble in self._troubles.values()
-            for failure in trouble.failures
+            self._record(failed_slot, failure)
+            for failed_slot in self._failed_slots.values()
+            for failure in failed_slot.failures
             if not isinstance(failure.cause, NotTriedError)
         ]
         tolerance.journal.write({"epoch_idx": asked.epoch_idx, "iteration": asked.iteration, "failed": failed})
 
-    def _record(self, trouble: _Trouble, failure: SampleFailureError) -> dict[str, Any]:
+    def _record(self, failed_slot: _FailedSlot, failure: SampleFailureError) -> dict[str, Any]:
         reason, message = self._chain.describe(failure)
         self._tolerance.num_messages += 1
-        substitute = trouble.substitute
-        if failure.sample_index != trouble.place.sample_index:
-            outcome, substitute = f"was to take the place of sample {trouble.place.sample_index}", None
+        substitute = failed_slot.substitute
+        if failure.sample_index != failed_slot.place.sample_index:
+            outcome, substitute = f"was to take the place of sample {failed_slot.place.sample_index}", None
         elif substitute is None:
             outcome = "skipped"
         else:
@@ -391,8 +397,8 @@ class BatchLoading:
             "stage": failure.stage,
             "outcome": outcome,
             "file": description_of(self._chain.source, failure.sample_index),
-            "epoch": trouble.place.epoch,
-            "batch": trouble.place.batch,
+            "epoch": failed_slot.place.epoch,
+            "batch": failed_slot.place.batch,
             "slot": failure.info.idx_in_batch,
             "substitute": substitute,
             "message": message if self._tolerance.num_messages <= _MOST_MESSAGES else reason,
@@ -404,7 +410,7 @@ def _raise(error: BaseException) -> NoReturn:
 
 
 def description_of(source: Any, sample_index: int | None) -> str:
-    """What the data provider tells of a sample; empty where it tells nothing."""
+    """Get the description of a sample by its data provider; empty where it has none."""
     if sample_index is not None:
         with decorating():
             return without_secrets(str(source.describe_sample(sample_index)))

@@ -7,7 +7,7 @@ its end, where they become views of it.
 
 The batch of the pipeline has ``samples x slots`` entries, where ``slots`` is the greatest number of elements that
 a field of the graph is folded of (see `FoldedFormat`), e.g. 24 for 4 samples of 6 cameras. A field that is folded
-of ``n`` elements stands in the first ``samples x n`` of them; the others are empty. Its values are ordered by
+of ``n`` elements is in the first ``samples x n`` of them; the others are empty. Its values are ordered by
 elements, or by samples where the loader stacks the elements::
 
     element by element    camera 0: sample 0, sample 1, ..   camera 1: sample 0, ..     cameras[c] is a slice
@@ -28,7 +28,7 @@ import numpy.typing as npt
 from nvidia.dali.tensors import TensorCPU, TensorListCPU, TensorListGPU
 
 from ..errors import OutputError
-from .samples import MOST_BYTES, Items
+from .samples import MOST_BYTES, Array, DType, Flat, Items
 
 _shape_of = operator.attrgetter("shape")
 _nbytes_of = operator.attrgetter("nbytes")
@@ -86,11 +86,11 @@ class TooLargeError(Exception):
 
 def outputs_of_batch(
     layout: TransportLayout,
-    samples: Sequence[Sequence[Any]],
-    draws: Sequence[Any],
+    samples: Sequence[Flat],
+    draws: Sequence[Array],
     must_be_contiguous: bool,
     memory: ReusedMemory | None = None,
-) -> list[Any]:
+) -> list[Array]:
     """Make the outputs of a batch.
 
     Args:
@@ -109,9 +109,8 @@ def outputs_of_batch(
     """
     num_samples = len(samples)
     num_entries = num_samples * layout.num_slots
-    by_item: list[Sequence[Any]] = [*zip(*samples, strict=True)]
-    by_item += draws
-    outputs: list[Any] = []
+    by_item: list[Any] = [*zip(*samples, strict=True), *draws]
+    outputs: list[Array] = []
     if layout.packed:
         outputs.append(_packed(layout, by_item, num_samples, memory))
     if layout.sends_slots:
@@ -127,14 +126,14 @@ def outputs_of_batch(
     return outputs
 
 
-def _in_order(by_item: Sequence[Sequence[Any]], items: Items, is_by_sample: bool) -> Sequence[Any]:
+def _in_order(by_item: Sequence[Sequence[Array]], items: Items, is_by_sample: bool) -> Sequence[Array]:
     columns = [by_item[item] for item in items]
     if is_by_sample:
         return [array for of_sample in zip(*columns, strict=True) for array in of_sample]
     return [array for column in columns for array in column]
 
 
-def _own_output(items: Items, arrays: Sequence[Any], num_entries: int, must_be_contiguous: bool) -> Any:
+def _own_output(items: Items, arrays: Sequence[Array], num_entries: int, must_be_contiguous: bool) -> Any:
     shapes = set(map(_shape_of, arrays))
     first = arrays[0]
     if len(shapes) == 1 and first.nbytes <= _MAX_BYTES_TO_STACK:
@@ -164,7 +163,7 @@ def _own_output(items: Items, arrays: Sequence[Any], num_entries: int, must_be_c
 
 
 def _packed(
-    layout: TransportLayout, by_item: Sequence[Sequence[Any]], num_samples: int, memory: ReusedMemory | None
+    layout: TransportLayout, by_item: Sequence[Sequence[Array]], num_samples: int, memory: ReusedMemory | None
 ) -> npt.NDArray[np.uint8]:
     """Pack fields, ``(entries of the batch, bytes)``; the rows one after the other are the buffer."""
     header: list[int] = [0, num_samples]
@@ -219,7 +218,7 @@ class ReusedMemory:
         self._memories: list[npt.NDArray[np.uint8]] = []
         self._references_to_unused = 0
 
-    def filled(self, parts: Sequence[Any], size: int) -> npt.NDArray[np.uint8]:
+    def filled(self, parts: Sequence[bytes | Array], size: int) -> npt.NDArray[np.uint8]:
         """Put bytes and arrays one after the other into memory; they must add up to the size."""
         memory = self._unused(size)
         start = 0
@@ -257,7 +256,7 @@ def _require_same_dimensions(shapes: Sequence[tuple[int, ...]], num_samples: int
 
 @attrs.frozen
 class Block:
-    """Where the arrays of a packed field stand.
+    """Places of the arrays of a packed field.
 
     Attributes:
         starts: Byte at which each array begins.
@@ -269,9 +268,9 @@ class Block:
 
 
 class Unpacker:
-    """Finds the packed fields in a buffer. It remembers where they stood before: usually all is the same."""
+    """Finds the packed fields in a buffer. It remembers their last places: usually all is the same."""
 
-    def __init__(self, dtypes: Iterable[np.dtype[Any]], num_elements: Iterable[int]) -> None:
+    def __init__(self, dtypes: Iterable[DType], num_elements: Iterable[int]) -> None:
         """Set up for the types of the packed fields, and their numbers of elements."""
         self._fields = list(zip(dtypes, num_elements, strict=True))
         self._header = b""
@@ -279,7 +278,7 @@ class Unpacker:
         self._known: tuple[int, list[Block]] = (0, [])
 
     def blocks(self, buffer: npt.NDArray[np.uint8]) -> tuple[int, list[Block]]:
-        """Get the number of samples, and where the fields stand in a buffer, ``(bytes,)``.
+        """Get the number of samples, and the places of the fields in a buffer, ``(bytes,)``.
 
         Raises:
             OutputError: The buffer is not one that `outputs_of_batch` has made.
@@ -289,7 +288,7 @@ class Unpacker:
         if header != self._header or not header or len(buffer) < self._end:
             self._header = b""
             if length < 2 or len(header) < 8 * length:
-                raise _damaged_buffer(f"it tells of a header of {length} numbers")
+                raise _damaged_buffer(f"it has a header of {length} numbers")
             try:
                 self._known = self._parsed(np.frombuffer(header, np.int64).tolist(), len(buffer))
             except IndexError as error:
@@ -300,9 +299,9 @@ class Unpacker:
     def _parsed(self, header: list[int], num_bytes: int) -> tuple[int, list[Block]]:
         at, num_samples = 2, header[1]
         if not 0 <= num_samples <= num_bytes:
-            raise _damaged_buffer(f"it tells of {num_samples} samples")
+            raise _damaged_buffer(f"it has {num_samples} samples")
         if min(header) < 0:
-            raise _damaged_buffer("it tells of a negative size")
+            raise _damaged_buffer("it has a negative size")
         start = 8 * len(header)
         blocks = []
         for dtype, num_elements in self._fields:
@@ -338,7 +337,7 @@ Tensors: TypeAlias = "TensorListCPU | TensorListGPU"
 
 @attrs.frozen
 class FieldPlace:
-    """Where a field stands.
+    """The place of a field.
 
     Attributes:
         output: Position of the output of the graph that holds it; for a packed field, position in the buffer.
@@ -351,7 +350,7 @@ class FieldPlace:
 
     output: int
     is_packed: bool
-    dtype: np.dtype[Any]
+    dtype: DType
     is_text: bool = False
     element: int = 0
     count: int = 1
@@ -361,7 +360,7 @@ class Delivery:
     """Gets the fields out of the outputs of a graph.
 
     Attributes:
-        places: Where each field of the output format stands, in flat order.
+        places: The place of each field of the output format, in flat order.
         layout: What the workers send; None for a graph whose outputs are the fields.
         has_buffer: Whether fields are packed.
     """
@@ -376,7 +375,7 @@ class Delivery:
         self.has_buffer = bool(packed)
 
     @staticmethod
-    def of_plain_outputs(dtypes: Sequence[np.dtype[Any]]) -> Delivery:
+    def of_plain_outputs(dtypes: Sequence[DType]) -> Delivery:
         """For a graph with an output for each field."""
         return Delivery([FieldPlace(index, False, dtype) for index, dtype in enumerate(dtypes)], None)
 
@@ -429,7 +428,7 @@ class PackedBatch:
     Attributes:
         buffer: The buffer, ``(bytes,)``.
         num_samples: Number of samples.
-        blocks: Where the fields stand.
+        blocks: Places of the fields.
         is_by_sample: Whether the elements of a field are ordered sample by sample.
     """
 
@@ -438,7 +437,7 @@ class PackedBatch:
     blocks: Sequence[Block]
     is_by_sample: bool
 
-    def array(self, place: FieldPlace) -> npt.NDArray[Any] | None:
+    def array(self, place: FieldPlace) -> Array | None:
         """Get a field as one array with the samples as first axis; None where their shapes differ."""
         block = self.blocks[place.output]
         if len(block.shapes) == 1:
@@ -463,7 +462,7 @@ class PackedBatch:
             return np.ndarray(shape, place.dtype, self.buffer, block.starts[first])
         return np.stack(arrays)
 
-    def stack(self, place: FieldPlace) -> npt.NDArray[Any] | None:
+    def stack(self, place: FieldPlace) -> Array | None:
         """Get all elements of a field that is ordered by samples, ``(samples, elements, ...)``."""
         block = self.blocks[place.output]
         if len(block.shapes) > 1:
@@ -471,7 +470,7 @@ class PackedBatch:
         shape = (self.num_samples, place.count, *block.shapes[0])
         return np.ndarray(shape, place.dtype, self.buffer, block.starts[0])
 
-    def arrays(self, place: FieldPlace) -> list[npt.NDArray[Any]]:
+    def arrays(self, place: FieldPlace) -> list[Array]:
         """Get a field as one array per sample."""
         block = self.blocks[place.output]
         entries = _entries_of(place, self.num_samples, self.is_by_sample)

@@ -39,8 +39,8 @@ def prepare_worker_process(parent_pid: int, is_of_main_thread: bool) -> None:
     """Make this process a well-behaved worker of ``parent_pid``; does nothing in the parent itself.
 
     - Ctrl-C reaches the whole process group. The parent decides what happens then and ends its workers;
-      a worker that died on its own would hide the `KeyboardInterrupt` behind an error of the engine.
-    - When the parent is killed, the engine leaves its workers behind. The kernel ends them then, also while they
+      a worker that died on its own would hide the `KeyboardInterrupt` by an error of the engine.
+    - When the parent is killed, the engine leaves its workers running. The kernel ends them then, also while they
       are stopped, or native code keeps the GIL. Those of the fork server end with it, and it ends with the parent.
 
     The kernel acts when the *thread* ends that has started the worker. A worker that was not started by the main
@@ -139,7 +139,7 @@ def forked_children_are_workers() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _opencv_without_threads() -> Iterator[None]:
-    """End the threads of OpenCV meanwhile: a forked process would wait for them for ever, without having them."""
+    """End the threads of OpenCV meanwhile: a forked process would wait for them, without having them."""
     opencv: Any = sys.modules.get("cv2")
     count = 1 if opencv is None else opencv.getNumThreads()
     if count > 1:
@@ -201,9 +201,9 @@ class WorkerSetup:
 
 
 @contextlib.contextmanager
-def telling_of_imports(tell: Callable[[], None]) -> Iterator[None]:
+def noting_imports(note: Callable[[], None]) -> Iterator[None]:
     """Have a function called whenever Python begins to import a module: large ones take seconds, step by step."""
-    finder: Any = SimpleNamespace(find_spec=lambda *_: tell())  # it finds none
+    finder: Any = SimpleNamespace(find_spec=lambda *_: note())  # it finds none
     sys.meta_path.insert(0, finder)
     try:
         yield

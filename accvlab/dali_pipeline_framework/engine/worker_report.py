@@ -122,7 +122,7 @@ class WorkerReport:
 
     @classmethod
     def find(cls, error: BaseException) -> WorkerReport | None:
-        """Find the report behind an error that the engine raised, if there is one."""
+        """Find the report in an error that the engine raised, if there is one."""
         link: BaseException | None = error
         while link is not None:
             for text in link.args:
@@ -167,7 +167,7 @@ def _tracebacks_of_user_code(error: BaseException) -> tuple[str, str]:
     """The traceback from the first frame on that is not of what leads to the user's code; empty for none.
 
     Returns:
-        All of it, and what of it belongs behind a message that has the text of the error: without that text, and
+        All of it, and what of it belongs after a message that has the text of the error: without that text, and
         without the cause of a `FileError`, whose text has the reason. Of one that no code of the user leads to,
         nothing.
     """
@@ -188,7 +188,7 @@ def _tracebacks_of_user_code(error: BaseException) -> tuple[str, str]:
 
 
 def _group_that_refused(error: BaseException) -> str:
-    """Where the group that has refused a value stands in its sample, ``cameras[1]``; empty where nothing tells.
+    """Path of the group that has refused a value, in its sample, ``cameras[1]``; empty where it is not known.
 
     A group does not know what it is in, so its error names only the field. The sample is a variable of the code
     that has set the field.

@@ -34,6 +34,8 @@ from ..sources.input_adapter import InputAdapter
 from ..sources.planned_input import PlannedInput
 from .control_block import RUNNING_INIT_FN, UNPICKLING_INPUT, UNPICKLING_STEPS, ControlBlock
 from .samples import (
+    Array,
+    Flat,
     LoadingBatch,
     OddSampleError,
     SampleChecker,
@@ -52,9 +54,9 @@ from .worker_process import (
     WorkerSetup,
     decorating,
     keep_freed_memory,
+    noting_imports,
     pass_on_interrupt,
     prepare_worker_process,
-    telling_of_imports,
     use_one_thread_of_opencv,
 )
 from .worker_report import ReportedFailure, WorkerReport, names_its_file
@@ -191,7 +193,7 @@ class _WorkerSource(ABC):
         note = functools.partial(self._control.note_setup, self._worker_number or 0)
         note(stage)
         try:
-            with telling_of_imports(functools.partial(note, stage)):
+            with noting_imports(functools.partial(note, stage)):
                 yield
         finally:
             note(0)
@@ -208,7 +210,7 @@ class _WorkerSource(ABC):
         """The user's input, in the main process."""
         return self._source
 
-    def load_again(self, load: Callable[[Any], Sequence[Any]], what: Any, info: types.SampleInfo) -> list[Any]:
+    def load_again(self, load: Callable[[Any], Flat], what: object, info: types.SampleInfo) -> list[Array]:
         """Load the sample at a position, in the main process, as workers send it: with its draws at the end."""
         with self.seeding():
             note_sample(info)
@@ -217,7 +219,7 @@ class _WorkerSource(ABC):
         numbers = [] if draws is None else [each[0] for each in draws.of_batch(self._source, [info], [flat])]
         return [*self._stepped(flat, numbers), *numbers]
 
-    def _stepped(self, flat: Sequence[Any], numbers: Sequence[Any]) -> Sequence[Any]:
+    def _stepped(self, flat: Flat, numbers: Sequence[Array]) -> Flat:
         """Apply the steps that run here, if there are any, to the arrays of a sample."""
         return flat if self._steps is None else after_steps(self._steps, flat, numbers, self._replayed)
 
@@ -252,10 +254,10 @@ class _WorkerSource(ABC):
 
     def _made(
         self, batch: LoadingBatch, get_index: _GetIndex, note: Callable[[int], None] | None = None
-    ) -> list[Any]:
+    ) -> list[Array]:
         """Draw for the samples of a batch, apply the steps, and put them together.
 
-        ``get_index`` tells the index in the data set of the sample in a slot; ``note`` gets the slot before steps
+        ``get_index`` gets the index in the data set of the sample in a slot; ``note`` gets the slot before steps
         are applied to it.
         """
         batch.read_ns = perf_counter_ns()
@@ -271,7 +273,7 @@ class _WorkerSource(ABC):
 
     def _after_steps(
         self, steps: SampleSteps, batch: LoadingBatch, note: Callable[[int], None] | None
-    ) -> list[Sequence[Any]]:
+    ) -> list[Flat]:
         """Apply the steps that run here to the samples of a batch, one by one."""
         replayed, draws, sent = self._replayed, batch.draws, batch.sent
         for slot, sample in enumerate(batch.samples):
@@ -284,7 +286,7 @@ class _WorkerSource(ABC):
         self, batch: LoadingBatch, error: BaseException, get_index: _GetIndex, where: str
     ) -> SampleFailureError:
         """Get which sample of a batch has raised an error; report an error that is about none."""
-        if batch.phase == "draws":  # the user's `get_place` is asked
+        if batch.phase == "draws":  # the user's `get_place` is called
             self._fail(self.report(error, f"{where}, random draws", get_index(0)), error)
         slot, stage = len(batch.samples), "loading"
         if isinstance(error, OddSampleError):
@@ -353,9 +355,9 @@ class _WorkerSource(ABC):
         return lines
 
     def outputs_of_batch(
-        self, samples: Sequence[Sequence[Any]], draws: Sequence[Any], get_index: _GetIndex
-    ) -> list[Any]:
-        """Put checked samples together; ``get_index`` tells the index in the data set of the sample in a slot.
+        self, samples: Sequence[Flat], draws: Sequence[Array], get_index: _GetIndex
+    ) -> list[Array]:
+        """Put checked samples together; ``get_index`` gets the index in the data set of the sample in a slot.
 
         Raises:
             OddSampleError: One does not go with the others, or cannot travel.
@@ -398,7 +400,7 @@ class CallableSource(_WorkerSource):
 
     tolerance: TolerantLoading | None = None
 
-    def __call__(self, batch_info: types.BatchInfo) -> list[Any]:
+    def __call__(self, batch_info: types.BatchInfo) -> list[Array]:
         """Load and check a batch."""
         place = self._control.place_to_load(batch_info.epoch_idx, batch_info.iteration)
         if place is None:
@@ -419,11 +421,11 @@ class CallableSource(_WorkerSource):
                 loading.restore_generators()
             self._control.end_batch(batch)
 
-    def _load(self, batch_info: types.BatchInfo, infos: Sequence[types.SampleInfo]) -> list[Any]:
+    def _load(self, batch_info: types.BatchInfo, infos: Sequence[types.SampleInfo]) -> list[Array]:
         """Load and check the samples at these positions of a batch, apply the steps, and put them together."""
         control = self._control
         batch = LoadingBatch(infos, control.begin_batch(infos[0].epoch_idx, infos[0].iteration))
-        outputs: list[Any] | None = None
+        outputs: list[Array] | None = None
         try:
             if self._read(batch):
                 infos, note = batch.infos, functools.partial(control.note_loading, batch.row)
@@ -433,9 +435,9 @@ class CallableSource(_WorkerSource):
             outputs = self._go_on(batch, error, batch_info)
         if outputs is None:
             raise StopIteration  # a batch that the epoch cannot fill is dropped
-        if control.tells_samples:
-            samples = samples_of(self._source, batch.infos, batch.stand_ins)
-            control.tell_samples(infos[0].epoch_idx, infos[0].iteration, samples)
+        if control.reports_samples:
+            samples = samples_of(self._source, batch.infos, batch.substitutes)
+            control.report_samples(infos[0].epoch_idx, infos[0].iteration, samples)
         times_ns = batch.began_ns, batch.read_ns, batch.stepped_ns, perf_counter_ns()
         control.add_work(self._worker_number or 0, times_ns, len(batch.infos), outputs)
         return outputs
@@ -451,7 +453,7 @@ class CallableSource(_WorkerSource):
         for slot, info in enumerate(infos):
             control.note_loading(row, slot)
             loading.info = info
-            if slot == 0:  # each sample is loaded when it is asked for
+            if slot == 0:  # each sample is loaded on request
                 source = loading.source = self._get_source() if self._source is None else self._source
                 batch.rest = source.iter_batch(infos) if hasattr(source, "iter_batch") else map(source, infos)
             flat = next(batch.rest, _END)
@@ -466,7 +468,7 @@ class CallableSource(_WorkerSource):
 
     # --- samples that fail ------------------------------------------------------------------------
 
-    def _go_on(self, batch: LoadingBatch, error: BaseException, asked: types.BatchInfo) -> list[Any]:
+    def _go_on(self, batch: LoadingBatch, error: BaseException, asked: types.BatchInfo) -> list[Array]:
         """Make the outputs of a batch with an error all the same, or report the error."""
         failure = self._failure_in(batch, error, lambda slot: self._sample_index(batch.infos[slot]), batch.where)
         if self.tolerance is None:
@@ -480,7 +482,7 @@ class CallableSource(_WorkerSource):
                 failed.cause.args = (f"it is known to fail: {failed.cause}",)
             self._fail_by(failed, batch.where)
         batch.infos = [each.info for each in loading.loaded]
-        batch.stand_ins = loading.stand_ins
+        batch.substitutes = loading.substitutes
         loading.write_records(asked)
         return outputs
 
@@ -489,7 +491,7 @@ class CallableSource(_WorkerSource):
         self._control.note_loading(row, info.idx_in_batch)
         note_sample(info)
 
-    def fit_together(self, loading: BatchLoading) -> list[Any]:
+    def fit_together(self, loading: BatchLoading) -> list[Array]:
         """Make the outputs of a batch; what does not go with the other samples is replaced."""
         while True:
             sent = [each.sent for each in loading.loaded]
@@ -530,15 +532,15 @@ class IterableSource(_WorkerSource):
     _ranges: ClassVar[Mapping[str, str]] = _RANGES
     _num_delivered = 0
 
-    def __iter__(self) -> Iterator[list[Any]]:
+    def __iter__(self) -> Iterator[list[Array]]:
         # DALI calls this once in the parent and may call it ahead of an epoch. The user's iterable is
         # started by the first `next`, so it sees one `iter` per epoch, in the process that loads.
         return self._epoch()
 
-    def _epoch(self) -> Iterator[list[Any]]:
+    def _epoch(self) -> Iterator[list[Array]]:
         self._begin_work()
         generation = self._control.generation
-        epoch: Iterator[Any] | None = None
+        epoch: Iterator[object] | None = None
         while generation == self._control.generation:
             where = f"batch {self._num_delivered} since the start"
             began = perf_counter_ns()
@@ -560,7 +562,7 @@ class IterableSource(_WorkerSource):
             yield self._checked(batch, where, began)
             self._num_delivered += 1
 
-    def _checked(self, data: Any, where: str, began: int) -> list[Any]:
+    def _checked(self, data: object, where: str, began: int) -> list[Array]:
         num_fields = len(self._blueprint.flat_paths)
         if not isinstance(data, tuple | list) or len(data) != num_fields:
             paths = map(format_path, self._blueprint.flat_paths[:20])
@@ -593,9 +595,9 @@ class IterableSource(_WorkerSource):
             self._fail_by(self._failure_in(batch, error, functools.partial(_at, indices), where), where)
         if indices is not None:
             self._control.record_batch(self._num_delivered, indices)
-            if self._control.tells_samples:
-                told = samples_text([*indices[: self.batch_size]])
-                self._control.tell_samples(0, self._num_delivered, told)
+            if self._control.reports_samples:
+                samples = samples_text([*indices[: self.batch_size]])
+                self._control.report_samples(0, self._num_delivered, samples)
         times_ns = batch.began_ns, batch.read_ns, batch.stepped_ns, perf_counter_ns()
         self._control.add_work(self._worker_number or 0, times_ns, len(batch.infos), outputs)
         return outputs
@@ -609,14 +611,13 @@ def infos_of_batch(batch: int, num_samples: int, batch_size: int) -> list[types.
     return [types.SampleInfo(batch * batch_size + slot, slot, batch, 0) for slot in range(num_samples)]
 
 
-def samples_of(source: Any, infos: Sequence[types.SampleInfo], stand_ins: Mapping[int, int]) -> bytes:
+def samples_of(source: object, infos: Sequence[types.SampleInfo], substitutes: Mapping[int, int]) -> bytes:
     """Get the samples of a batch, as in a ledger; empty where they are not known.
 
     Args:
         source: The user's input.
         infos: Positions of the samples that were loaded, at least one.
-        stand_ins: Indices of the samples that replace those that were planned, by the number of the sample in the
-            batch.
+        substitutes: Indices of the samples that replace planned ones, by the number of the sample in the batch.
     """
     places_at = getattr(source, "places_at", None)
     if places_at is not None:  # a `PlannedInput`
@@ -627,15 +628,15 @@ def samples_of(source: Any, infos: Sequence[types.SampleInfo], stand_ins: Mappin
         if None in places:
             indices = [adapter.sample_index(info) for info in infos]
             return b"" if None in indices else samples_text(cast(list[int], indices))
-    if not stand_ins and True not in map(_is_padding_of, places):
+    if not substitutes and True not in map(_is_padding_of, places):
         return samples_text(list(map(_sample_index_of, places)))
     delivered: list[int] = []
     replaced: list[int] = []
     for number, place in enumerate(places):
-        if number in stand_ins:
-            replaced += [place.sample_index, stand_ins[number]]
-        if number in stand_ins or not place.is_padding:
-            delivered.append(stand_ins.get(number, place.sample_index))
+        if number in substitutes:
+            replaced += [place.sample_index, substitutes[number]]
+        if number in substitutes or not place.is_padding:
+            delivered.append(substitutes.get(number, place.sample_index))
     return samples_text(delivered, replaced)
 
 

@@ -24,14 +24,14 @@ from ..user_warnings import warn_user
 from .control_block import ControlBlock
 from .dali.texts import NO_SHARED_MEMORY, WORKERS_NOT_STARTED
 from .source_pickling import without_missing_main_script
-from .watching.pool import REMEDY, told_of_pool
+from .watching.pool import REMEDY, noting_pool
 from .watching.worker_watch import WorkerWatch, describe_exit_code, first_ended, stack_of_main_thread, state_of
 from .worker_process import forked_children_are_workers
 
 _logger = logging.getLogger(__name__)
 
 LONGEST_START_S = 300.0  # many interpreters at once, that import large modules from a network file system
-TOLD_AFTER_S = 5.0
+REPORTED_AFTER_S = 5.0
 _TOLD_EACH_S = 30.0
 _POLL_S = 0.05
 _SHORT_S = 0.001
@@ -60,10 +60,10 @@ class StartWatch:
         Args:
             num_workers: How many there are to start.
             mark: ``NAME=value`` in the environment of spawned workers, and of no other processes.
-            blocked_after: Seconds after which one that loads stands still; None: it is waited for ever.
+            blocked_after: Seconds of loading one sample after which a worker counts as blocked; None: no limit.
             stacks_after: Seconds after which the state of all processes is logged; None: never.
         """
-        limits: list[_Limit] = [(TOLD_AFTER_S, functools.partial(self._tell, num_workers))]
+        limits: list[_Limit] = [(REPORTED_AFTER_S, functools.partial(self._report_slow_start, num_workers))]
         if stacks_after is not None:
             limits.append((stacks_after, self._tell_states))
         if blocked_after is not None:
@@ -91,7 +91,7 @@ class StartWatch:
             if again is not None:
                 limits.append((again, act))
 
-    def _tell(self, num_workers: int, limit: float, pids: set[int]) -> float:
+    def _report_slow_start(self, num_workers: int, limit: float, pids: set[int]) -> float:
         _logger.warning("Starting %d workers: after %g s there are %d processes.", num_workers, limit, len(pids))
         return limit + _TOLD_EACH_S
 
@@ -109,7 +109,7 @@ class StartWatch:
 
 
 def _end(pid: int) -> None:
-    """Kill a process, and take what it was about to be sent: this process would wait for that for ever."""
+    """Kill a process, and take what it was about to be sent: this process would wait for that indefinitely."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
         os.kill(pid, signal.SIGKILL)
@@ -131,7 +131,7 @@ def _end(pid: int) -> None:
 
 
 def _is_open(pipe: int, number: int) -> bool:
-    """Whether a number of a file of this process still stands for a pipe."""
+    """Whether a file descriptor of this process is still a pipe."""
     try:
         return os.path.samestat(os.fstat(pipe), os.fstat(number))
     except OSError:
@@ -184,7 +184,7 @@ def starting_workers(
         limits: ``blocked_after`` and ``stacks_after`` of a `FaultPolicy`.
 
     Raises:
-        WorkerStartError: They could not be started; says why as far as a worker could tell.
+        WorkerStartError: They could not be started; says why as far as a worker has reported it.
     """
     refuse_while_main_script_is_imported()
     start_watch, mark = StartWatch(), f"{_REPORT_PATH_VARIABLE}={control.start_report_path}"
@@ -195,7 +195,7 @@ def starting_workers(
             _environment(_REPORT_PATH_VARIABLE, control.start_report_path),
             start_watch.watching(num_workers, mark, *limits),
             without_missing_main_script(),
-            told_of_pool(watch.begin),
+            noting_pool(watch.begin),
         ):
             yield
     except SourcePicklingError:

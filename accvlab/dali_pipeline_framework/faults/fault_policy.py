@@ -34,13 +34,13 @@ def _exclude(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | 
 
 @attrs.frozen(kw_only=True)
 class FaultPolicy:
-    """What a loader does about faults: samples that cannot be loaded, and workers that die or stand still.
+    """Handling of faults by a loader: samples that cannot be loaded, and workers that die or are blocked.
 
     Without one, the first fault is raised. See the page on faults.
 
     Attributes:
         samples: Handling of a sample that cannot be loaded or decoded. ``"raise"``: an error, after which the
-            loader can go on behind its batch. ``"skip"``: the batch has one sample less. ``"replace"``: another
+            loader can go on after its batch. ``"skip"``: the batch has one sample less. ``"replace"``: another
             sample takes its place.
         max_failed: How many different samples may fail; with one more, the run ends with a summary.
         max_failed_share: Which share of the samples that were delivered may fail, in [0, 1]; as long as fewer than
@@ -247,7 +247,7 @@ class FailedSample:
         reason: Why, in a line.
         stage: Where: ``"loading"`` (``get_data`` of the provider), ``"checks"`` (it does not fit the blueprint, or
             the others of its batch), ``"steps"`` (on arrays, in a worker) or ``"graph"``.
-        outcome: What has become of it, e.g. ``"sample 7 in its place"``.
+        outcome: How it was handled, e.g. ``"sample 7 in its place"``.
         file: Where it comes from, as far as the provider knows (`DataProvider.describe_sample`).
         epoch: Epoch in which that was noticed first.
         batch: Batch of the epoch.
@@ -273,7 +273,7 @@ class FailedSamples:
 
     Attributes:
         policy: How they are handled.
-        not_tried: Those that are not tried (again), and why: they stand on an exclusion list, or failed in the
+        not_tried: Those that are not tried (again), and why: they are on an exclusion list, or failed in the
             graph.
         num_delivered: Samples that were delivered so far.
         by_index: The samples that have failed, by index.

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 import attrs
 
+from ..errors import NotSupportedError, SettingError
 from ..faults.fault_policy import FailedSample, FaultPolicy, SamplePolicy
 from ..pipeline.output_conversion import OutputType, RaggedArgument, SmallFields
-from ..pipeline.pipeline import PipelineDefinition
+from ..pipeline.pipeline import PipelineDefinition, PipelineInput
 from ..pipeline.pipeline_arguments import Device
 from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
 from ..providers.data_provider import DataProvider
@@ -22,13 +24,106 @@ from ..sampling.random_access_sampler import SamplerBase
 from ..short_tracebacks import with_short_traceback
 from ..sources.given_order import GivenOrder
 from ..sources.input_adapter import InputAdapter
-from ..sources.shards import Shard
+from ..sources.shards import Shard, detect_shard
 from ..unknown_arguments import explains_unknown_arguments
 from .input_binding import LOADER_COUNTERPARTS
 from .loader_run import LoaderRun
 from .loader_settings import LoaderSettings, ShardArgument
 from .report import LoaderReport, make_report
-from .torch_interface import FixedLoaderSampler, LoaderSampler, SettableLoaderSampler, TorchInterface
+from .torch_interface import TorchInterface
+
+
+class LoaderSampler(Iterable[int], Sized, ABC):
+    """The order of a loader, as PyTorch's samplers show theirs: sample indices of an epoch on this shard."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        """Set up for a loader."""
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[int]:
+        """Get the index in the data set of each sample of the epoch.
+
+        Raises:
+            NotSupportedError: The input is the user's own, or a native reader; their samples are not known.
+        """
+        for indices in LoaderBatchSampler(self._loader):
+            yield from indices
+
+    def __len__(self) -> int:
+        """Number of samples of the epoch on this shard.
+
+        Raises:
+            TypeError: The input is endless, or its number of batches is not known.
+        """
+        loader = self._loader
+        if loader.last_batch == "partial" and InputAdapter(loader.bound_input).planned is not None:
+            return sum(map(len, loader.batch_sampler))
+        return len(loader) * loader.batch_size
+
+
+class FixedLoaderSampler(LoaderSampler):
+    """The order of a loader whose epochs follow each other."""
+
+
+class SettableLoaderSampler(LoaderSampler):
+    """The order of a loader whose epochs can be chosen."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Have the next loop over the loader run in this epoch. See `DataLoader.set_epoch`."""
+        self._loader.set_epoch(epoch)
+
+
+class LoaderBatchSampler:
+    """The batches of a loader, as PyTorch's batch samplers show theirs: lists of sample indices of this shard.
+
+    Attributes:
+        even_batches: Whether all ranks have the same number of batches. Accelerate's ``join_uneven_inputs`` sets
+            it; that has no effect.
+    """
+
+    def __init__(self, loader: DataLoader) -> None:
+        """Set up for a loader."""
+        self._loader = loader
+        self.even_batches = loader.last_batch != "partial"
+
+    @property
+    def sampler(self) -> LoaderSampler:
+        """The order of the single samples."""
+        return self._loader.sampler
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per batch on this shard."""
+        return self._loader.batch_size
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether a last batch that is not full is dropped."""
+        return self._loader.drop_last
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Get the sample indices of each batch of the epoch.
+
+        Raises:
+            NotSupportedError: The input is the user's own, or a native reader; their samples are not known.
+        """
+        planned = InputAdapter(self._loader.bound_input).planned
+        if planned is None:
+            name = type(self._loader.bound_input).__name__
+            raise NotSupportedError(
+                f"Which samples a {name} delivers is known only when they come. Give the loader a data provider, "
+                f"with a sampler."
+            )
+        epoch = self._loader.epoch
+        num_batches = planned.num_batches_in_epoch(epoch)
+        batch = 0
+        while num_batches is None or batch < num_batches:
+            yield [place.sample_index for place in planned.get_places(epoch, batch)]
+            batch += 1
+
+    def __len__(self) -> int:
+        """Number of batches of the epoch."""
+        return len(self._loader)
 
 
 class DataLoader(TorchInterface):
@@ -37,7 +132,7 @@ class DataLoader(TorchInterface):
     Each ``for`` loop is one epoch. A loop that is left by ``break`` abandons its epoch: the next one starts the
     next epoch at once (or, after `set_epoch`, the epoch that was set), with no batch that was prefetched before.
 
-    `state_dict` tells what the training loop has received, as a small value for JSON, the same on all ranks.
+    `state_dict` returns what the training loop has received, as a small value for JSON, the same on all ranks.
     A loader that loads it goes on with the batch after that, in any number of workers, on any number of
     shards, and with any batch size that the order allows.
 
@@ -56,10 +151,12 @@ class DataLoader(TorchInterface):
     recipe_settings: Any = None
     """Settings of the recipe that has made the loader; None of other loaders. `batch_view` takes them."""
 
+    _was_prepared = False  # by Accelerate
+
     @explains_unknown_arguments(LOADER_COUNTERPARTS)
     def __init__(
         self,
-        source: DataProvider | PipelineDefinition | Any,
+        source: DataProvider | PipelineDefinition | PipelineInput,
         batch_size: int | None = None,
         *,
         steps: Sequence[PipelineStepBase | None] | None = None,
@@ -98,8 +195,8 @@ class DataLoader(TorchInterface):
                 (`ShuffledSampler`), or one after the other (`SequentialSampler`; the default).
             sampler: Another order of the samples of a data provider, in place of ``shuffle``: a sampler of this
                 package; a function of the epoch that returns the sample indices of all shards in order; or a
-                sampler of PyTorch, which gives those of its own rank. The latter two are run in this process when
-                a loop begins, ``set_epoch`` is called before, and a last batch may be smaller.
+                sampler of PyTorch, which gives the indices of its own rank. The latter two are run in this process
+                when a loop begins, ``set_epoch`` is called before, and a last batch may be smaller.
             run: Where steps run that have a form for arrays: in the ``"workers"``; with pixels in the ``"graph"``,
                 and all else in the workers; or by the rule of ``"auto"``: with a GPU like ``"graph"``, without one
                 on arrays where that costs less (see `PipelineDefinition`). None: ``"auto"``; with a
@@ -112,17 +209,17 @@ class DataLoader(TorchInterface):
             shard: Which part of each batch this loader delivers: a `Shard`, a pair (shard id, number of shards),
                 ``"auto"`` or a source to take it from (see `detect_shard`). None: what the input was created
                 with, usually all.
-            last_batch: What becomes of a last batch that is not full: ``"drop"``, ``"pad"``, ``"partial"`` or
+            last_batch: Handling of a last batch that is not full: ``"drop"``, ``"pad"``, ``"partial"`` or
                 ``"wrap"``. None: what the sampler was created with (without a sampler ``"drop"`` where samples are
                 shuffled, otherwise ``"partial"``). Not for inputs of one's own.
-            context_name: Name for a group that is added to each sample and tells where it stands, with the fields
+            context_name: Name for a group that is added to each sample and holds its position, with the fields
                 of `SamplePlace`. None: what the input was created with. Not for inputs of one's own.
             steps_per_epoch: For endless samplers and inputs: number of batches of a loop. None: until the input
                 ends.
             seed: Seed of the order with ``shuffle=True``, and of the random draws of the steps.
             start_method: How workers start: ``"spawn"``, ``"fork"`` (not with ``device_id``) or ``"forkserver"``.
             output_type: ``"torch"`` or ``"numpy"``.
-            ragged: What becomes of samples of different shapes: ``"raise"``, ``"list"``, or a dict of these by
+            ragged: Handling of samples of different shapes: ``"raise"``, ``"list"``, or a dict of these by
                 field (see `DALIStructuredOutputIterator`).
             stack_arrays: Whether the elements of each array, e.g. the cameras, come as one tensor
                 ``(batch, cameras, ...)`` per field, ``batch["cameras"]["image"]``.
@@ -135,9 +232,9 @@ class DataLoader(TorchInterface):
                 ``"gpu"`` of ``device_id``, all of them by one copy from pinned memory; texts stay on the CPU.
             pipeline_arguments: Other arguments of `PipelineDefinition.get_dali_pipeline`.
             as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` shall hold, for code
-                that asks for it. What such code would change in a loader of PyTorch has no effect on this one.
-            faults: What is done about samples that fail, and about workers that die: a `FaultPolicy`, or only what
-                becomes of samples, ``"raise"``, ``"skip"`` or ``"replace"``. None: the first one is
+                that checks it. What such code would change in a loader of PyTorch has no effect on this one.
+            faults: Handling of samples that fail, and of workers that die: a `FaultPolicy`, or only that
+                of samples, ``"raise"``, ``"skip"`` or ``"replace"``. None: the first one is
                 raised.
             ledger: Folder in which each rank notes which samples it has delivered, in a file of its own; see the
                 page on ledgers. None: nothing is noted.
@@ -149,7 +246,6 @@ class DataLoader(TorchInterface):
         """
         self._settings = settings = LoaderSettings.of(locals())
         self._run = LoaderRun(settings)
-        self._is_shard_given = settings.shard is not None
         self.pin_memory = settings.pin_memory
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DataLoader:
@@ -187,17 +283,17 @@ class DataLoader(TorchInterface):
         """Number of batches of the current epoch, all of it.
 
         Raises:
-            TypeError: It is not known: the input is endless, or does not tell.
+            TypeError: It is not known, e.g. since the input is endless.
         """
         num_batches = self._run.pipelines.num_batches_here(self.epoch)
         if num_batches is None:
             problem = "The number of batches per epoch is not known: the input is endless"
-            raise TypeError(f"{problem}, or does not tell it. Pass `steps_per_epoch` for loops of a fixed length.")
+            raise TypeError(f"{problem}, or does not have it. Pass `steps_per_epoch` for loops of a fixed length.")
         return num_batches
 
     @property
     def epoch(self) -> int:
-        """Epoch in which the loop stands, from 0: a loader that is continued from here begins in this epoch.
+        """Epoch of the loop, from 0: a loader that is continued from here begins in this epoch.
 
         Within a loop, and after a ``break``, it is the epoch of that loop (a new loop starts the next one);
         otherwise that of the next loop.
@@ -212,7 +308,7 @@ class DataLoader(TorchInterface):
 
         Raises:
             SettingError: The epoch is not a whole number of at least 0.
-            NotSupportedError: The input is an iterable, which cannot be told where to start.
+            NotSupportedError: The input is an iterable, which has no random access.
         """
         self._run.set_epoch(epoch)
 
@@ -223,8 +319,8 @@ class DataLoader(TorchInterface):
             epoch: The epoch; None for the current one.
 
         Returns:
-            The numbers, or None for endless samplers, and for callables and iterables of one's own, which do not
-            tell. A sampler without random access is played to the end of the epoch.
+            The numbers, or None for endless samplers, and for callables and iterables of one's own, where they are
+            not known. A sampler without random access is played to the end of the epoch.
         """
         return self._run.pipelines.sample_counts(self.epoch if epoch is None else epoch)
 
@@ -256,7 +352,7 @@ class DataLoader(TorchInterface):
         return self._run.state().to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any] | str | bytes) -> None:
-        """Have the next loop go on behind what was delivered when the state was saved.
+        """Have the next loop go on after what was delivered when the state was saved.
 
         Number of workers, start method, depths, number of shards and batch size may differ from those with which
         the state was saved. With another total batch size the rest of the epoch is dealt anew.
@@ -266,7 +362,7 @@ class DataLoader(TorchInterface):
 
         Raises:
             StateError: The state is damaged, of another version, belongs to other data or another order (its
-                ``differences`` tell what differs), or the order depends on the batch size.
+                ``differences`` name what differs), or the order depends on the batch size.
             NotSupportedError: As for `state_dict`.
         """
         self._run.load_state(state)
@@ -304,12 +400,12 @@ class DataLoader(TorchInterface):
         return self._run.bound.shard
 
     @property
-    def bound_input(self) -> Any:
+    def bound_input(self) -> PipelineInput:
         """The input, with the settings of this loader."""
         return self._run.pipelines.data_input
 
     @property
-    def dataset(self) -> Any:
+    def dataset(self) -> DataProvider | PipelineInput:
         """The data provider, whose ``len`` is its number of samples; for inputs of one's own the input."""
         planned = InputAdapter(self._run.bound.data_input).planned
         return self._run.definition.data_input if planned is None else planned.provider
@@ -337,6 +433,49 @@ class DataLoader(TorchInterface):
     def sampler(self) -> LoaderSampler:
         """The order of the current epoch on this shard, as PyTorch's samplers show theirs."""
         return SettableLoaderSampler(self) if self._run.can_set_epoch else FixedLoaderSampler(self)
+
+    @property
+    def batch_sampler(self) -> LoaderBatchSampler:
+        """The batches of the current epoch on this shard, as PyTorch's batch samplers show theirs."""
+        return LoaderBatchSampler(self)
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether a last batch that is not full is dropped."""
+        return self.last_batch == "drop"
+
+    @property
+    def persistent_workers(self) -> bool:
+        """Whether worker processes stay for the next epoch, as they do where there are any."""
+        return bool(self.num_workers)
+
+    @property
+    def _is_accelerate_prepared(self) -> bool:
+        """Always True: ``Accelerator.prepare`` reads it, and then gives the loader back as it is.
+
+        Otherwise it would make a loader of PyTorch of what PyTorch's would have: data set, batch sampler.
+
+        Raises:
+            SettingError: The loader was handed to ``prepare`` before, or delivers all samples on each of several
+                ranks.
+        """
+        if self._was_prepared:
+            raise SettingError(
+                "The loader was handed to `prepare` of Accelerate before. It is used as it is: hand it over once, "
+                "or not at all."
+            )
+        num_ranks = detect_shard().num_shards
+        if num_ranks > 1 and self.shard.num_shards == 1 and self._settings.shard is None:
+            raise SettingError(
+                f"The loader was handed to `prepare` of Accelerate, which uses it as it is: each of the "
+                f"{num_ranks} ranks would get all samples. Create the loader with `shard='auto'`."
+            )
+        return True
+
+    @_is_accelerate_prepared.setter
+    def _is_accelerate_prepared(self, value: bool) -> None:
+        """Note what ``Accelerator.prepare`` says of the loader at its end."""
+        self._was_prepared = value
 
     @property
     def prefetch_factor(self) -> int | None:

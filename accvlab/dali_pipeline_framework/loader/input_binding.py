@@ -14,7 +14,7 @@ from ..engine.workers import warn_of_many_workers
 from ..errors import NotSupportedError, SettingError
 from ..faults.fault_policy import FaultPolicy
 from ..limits.file_limits import checked_worker_count
-from ..pipeline.pipeline import PipelineDefinition
+from ..pipeline.pipeline import PipelineDefinition, PipelineInput
 from ..processing_steps.pipeline_step_base import RunWhere
 from ..providers.data_provider import DataProvider, check_number_of_samples
 from ..sampling.random_access_sampler import Description, SamplerBase
@@ -44,7 +44,7 @@ class LoaderInput:
         description: What the order depends on.
     """
 
-    data_input: Any
+    data_input: PipelineInput
     parts: InputParts
     batch_size: int
     shard: Shard
@@ -57,7 +57,7 @@ class LoaderInput:
 
     @property
     def is_callable(self) -> bool:
-        """Whether workers load any batch that they are asked for."""
+        """Whether workers can load the batches in any order."""
         return callable(self.data_input)
 
     @property
@@ -67,7 +67,7 @@ class LoaderInput:
 
     @property
     def keeps_checkpoints(self) -> bool:
-        """Whether DALI is to tell where native readers stand."""
+        """Whether DALI keeps the positions of native readers, in checkpoints."""
         native, is_main_resumable = self.parts.native, self.parts.main is None or self.parts.has_callable
         return bool(native) and is_main_resumable and all(part.source.is_resumable for part in native)
 
@@ -98,11 +98,11 @@ class LoaderInput:
         for part in self.parts.native:
             if not part.source.is_resumable:
                 raise NotSupportedError(
-                    f"{part.source!r} does not tell where it stands, so a loader over it cannot be continued."
+                    f"{part.source!r} does not report its position, so a loader over it cannot be continued."
                 )
 
 
-def bind_input(source: Any, settings: LoaderSettings) -> LoaderInput:
+def bind_input(source: PipelineInput, settings: LoaderSettings) -> LoaderInput:
     """Give an input the settings of a loader.
 
     An iterable over a sampler becomes the callable that delivers the same where the sampler has random access, or
@@ -119,7 +119,7 @@ def bind_input(source: Any, settings: LoaderSettings) -> LoaderInput:
     bound = _bind_loaded(parts.main.source, settings)
     if InputAdapter(bound.data_input).delivers_partial_batches:
         raise SettingError(
-            "With native readers beside it, an input must deliver full batches, since theirs are always full; got "
+            "With native readers next to it, an input must deliver full batches, as theirs are always full; got "
             "last_batch='partial'. Use 'drop', 'pad' or 'wrap'."
         )
     readers = {part: _aligned(part.source.with_settings(shard=_pair(bound.shard))) for part in parts.native}
@@ -133,7 +133,7 @@ def _bind_readers(parts: InputParts, settings: LoaderSettings) -> LoaderInput:
     kind = type(source).__name__
     if settings.context_name is not None:
         raise SettingError(
-            f"`context_name` does not go with a {kind}, which does not tell where a sample stands. "
+            f"`context_name` does not go with a {kind}, which does not report the position of a sample. "
             f"{source.place_advice}"
         )
     if settings.steps_per_epoch is not None and all(part.source.has_epochs for part in parts.native):
@@ -148,7 +148,7 @@ def _bind_readers(parts: InputParts, settings: LoaderSettings) -> LoaderInput:
     readers = {part: part.source.with_settings(shard=shard, last_batch=last_batch) for part in parts.native}
     shards = {reader.shard for reader in readers.values()}
     if len(shards) > 1:
-        raise SettingError(f"Readers beside each other must read the same shard, got {sorted(shards)}.")
+        raise SettingError(f"Readers of one loader must read the same shard, got {sorted(shards)}.")
     bound = parts.with_sources(readers)
     return LoaderInput(bound.whole, bound, size, settings.shard or Shard(*shards.pop()), _described(readers))
 
@@ -170,7 +170,7 @@ def _described(readers: Mapping[InputPart, Any]) -> Description:
     return description
 
 
-def _bind_loaded(source: Any, settings: LoaderSettings) -> LoaderInput:
+def _bind_loaded(source: PipelineInput, settings: LoaderSettings) -> LoaderInput:
     if isinstance(source, SamplerInputIterable) and (
         source.has_random_access or settings.last_batch is not None or settings.context_name is not None
     ):
@@ -202,7 +202,7 @@ def _bind_planned(source: PlannedInput, settings: LoaderSettings) -> LoaderInput
     return LoaderInput(bound, InputParts.of(bound), bound.batch_size, shard, description)
 
 
-def _bind_own(source: Any, settings: LoaderSettings) -> LoaderInput:
+def _bind_own(source: PipelineInput, settings: LoaderSettings) -> LoaderInput:
     _require_own_epochs(source, settings)
     batch_size, adapter = settings.batch_size, InputAdapter(source)
     own = adapter.batch_size
@@ -213,13 +213,13 @@ def _bind_own(source: Any, settings: LoaderSettings) -> LoaderInput:
         )
     size = own if batch_size is None else whole_number(batch_size, "batch_size", at_least=1, at_most=MOST_IN_BATCH)
     if size is None:
-        raise SettingError("`batch_size` must be given, since the input does not tell its batch size.")
+        raise SettingError("`batch_size` must be given, since the input has no `batch_size`.")
     shard = _shard_of_own(source, settings.shard)
     description: Description = {"input": type(source).__name__, **adapter.describe(), **settings.described_steps}
     return LoaderInput(source, InputParts.of(source), size, shard, description)
 
 
-def _require_own_epochs(source: Any, settings: LoaderSettings) -> None:
+def _require_own_epochs(source: object, settings: LoaderSettings) -> None:
     """Refuse settings of epochs for an input of one's own, which alone knows which samples form a batch."""
     given = {"last_batch": settings.last_batch, "context_name": settings.context_name, **settings.described_steps}
     for name, value in given.items():
@@ -232,7 +232,7 @@ def _require_own_epochs(source: Any, settings: LoaderSettings) -> None:
             )
 
 
-def _shard_of_own(source: Any, asked: Shard | None) -> Shard:
+def _shard_of_own(source: object, asked: Shard | None) -> Shard:
     """The shard of an input of one's own, which nobody but the input can deal to shards."""
     own = shard_of_input(source)
     if own is not None:
@@ -252,13 +252,13 @@ def _shard_of_own(source: Any, asked: Shard | None) -> Shard:
     return asked or Shard(0, 1)
 
 
-def _warn_if_not_sharded(source: Any) -> None:
+def _warn_if_not_sharded(source: object) -> None:
     known = getattr(source, "shard", None)
     if known is None or (known.num_shards if isinstance(known, Shard) else known[1]) > 1:
         return
     try:
         found = detect_shard()
-    except SettingError:  # half set variables are of interest only to who asks for them
+    except SettingError:  # half set variables are of interest only with shard="auto"
         return
     if found.num_shards > 1:
         _logger.warning(
@@ -392,7 +392,7 @@ def _ordered(provider: DataProvider, settings: LoaderSettings) -> SamplerInputCa
     return SamplerInputCallable(provider, given, shard_id=given.shard[0], num_shards=given.shard[1])
 
 
-def _require_input(source: Any) -> None:
+def _require_input(source: object) -> None:
     if isinstance(source, type):
         raise SettingError(f"The first argument must be an object, got the class {source.__name__}: create one.")
     if not hasattr(source, "used_sample_data_structure"):

@@ -48,7 +48,7 @@ class LedgerRecording:
 
         Raises:
             SettingError: ``folder`` is no path, or that of a file.
-            NotSupportedError: The input cannot tell which samples it delivers.
+            NotSupportedError: The samples that the input delivers are not known.
         """
         self.is_on = folder is not None
         self._writer: LedgerWriter | None = None
@@ -91,9 +91,9 @@ class LedgerRecording:
         """Note the batch before a position, which was just delivered."""
         if self._writer is not None:
             epoch, next_batch = run.as_counted_by_input(position)
-            told = run.pipeline.told_samples(epoch, next_batch - 1)
+            samples = run.pipeline.reported_samples(epoch, next_batch - 1)
             try:  # not by `_write`: one call less with each batch
-                self._writer.note_batch(position.epoch, position.batch - 1, told)
+                self._writer.note_batch(position.epoch, position.batch - 1, samples)
             except OSError as error:
                 self._fail(error)
 

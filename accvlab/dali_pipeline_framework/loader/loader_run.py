@@ -29,7 +29,7 @@ from .input_binding import bind_input, check_sample_policy, checked_num_workers,
 from .ledger_recording import LedgerRecording
 from .loader_settings import LoaderSettings
 from .progress import LoopProgress, Made, Position
-from .rank_agreement import RankAgreement, compared_settings
+from .rank_agreement import RankAgreement, Settings, compared_settings
 from .recovery import LoaderPipeline, Recovery
 from .report import LoopTimes
 from .state import (
@@ -258,7 +258,7 @@ class LoaderRun:
         self._forget_segments()
         self.ledger.end_loop()
 
-    def _compared_settings(self) -> Mapping[str, Any]:
+    def _compared_settings(self) -> Settings:
         lines = self.definition.chain_lines()[1:]
         return compared_settings(
             self.bound, self._settings.seed, lines, self._saved_fields, self.progress.next_start

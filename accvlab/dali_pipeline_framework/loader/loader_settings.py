@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypedDict
 
 import attrs
 
-from ..checks import flag, shown, valid, whole_number
+from ..checks import shown, whole_number
 from ..errors import SettingError
 from ..faults.fault_policy import FaultPolicy, SamplePolicy
 from ..limits.file_limits import is_start_method
@@ -116,7 +116,7 @@ class LoaderSettings:
     small_fields: SmallFields
     post_process_func: Callable[[Any], Any] | None = attrs.field(validator=_check_post_process)
     pin_memory: bool = attrs.field(validator=_check_bool)
-    as_torch_data_loader: bool = attrs.field(validator=valid(flag))
+    as_torch_data_loader: bool
     faults: FaultPolicy = attrs.field(converter=_policy_of)
     ledger: str | os.PathLike[str] | None
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import attrs
 
+from .state import ReaderState
+
 
 @attrs.frozen
 class Position:
@@ -55,7 +57,7 @@ class LoopProgress:
     next_start: Position = Position()
     made: Made | None = None
     is_epoch_set: bool = False
-    reader: Any = None
+    reader: ReaderState | None = None
 
     def end_setting(self) -> None:
         """Begin a loop: what was set for the next loop now applies to this one."""

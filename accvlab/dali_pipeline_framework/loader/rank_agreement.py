@@ -30,8 +30,12 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _WORD = re.compile(r"[\w.+-]+")
 _MOST_FRAMES = 64
 
-Settings: TypeAlias = Mapping[str, Any]
+Settings: TypeAlias = Mapping[str, object]
 """What must be the same on all ranks, by its name in messages."""
+
+
+# `Any`: a store of PyTorch, or `_StoreOfJax`
+Store: TypeAlias = Any
 
 
 class RankAgreement:
@@ -54,7 +58,7 @@ class RankAgreement:
             _num_made[place] += 1
         self._key = f"accvlab/loader/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}/{place}/{number}"
         self._own = ""
-        self._store: Any = None  # from the comparison to the first batch
+        self._store: Store | None = None  # from the comparison to the first batch
 
     def begin_loop(self, shard: Shard, settings: Callable[[], Settings]) -> None:
         """Compare settings with those of the rank that was first, if this is the first loop.
@@ -81,7 +85,7 @@ class RankAgreement:
         if store is not None:
             self._compare(store, has_begun=True)
 
-    def _compare(self, store: Any, has_begun: bool) -> None:
+    def _compare(self, store: Store, has_begun: bool) -> None:
         try:
             # Returns what is there, these settings where nothing was. Does not wait for another rank.
             there = store.compare_set(self._key, "", self._own).decode()
@@ -135,13 +139,13 @@ def _differences(first: Mapping[str, Any], other: Mapping[str, Any]) -> list[str
     ]
 
 
-def _is_same(there: Any, here: Any) -> bool:
+def _is_same(there: object, here: object) -> bool:
     if isinstance(there, str) and isinstance(here, str):  # a set is written in another order by each process
         return sorted(_WORD.findall(there)) == sorted(_WORD.findall(here))
     return bool(there == here)
 
 
-def _shown(settings: Mapping[str, Any], name: str) -> str:
+def _shown(settings: Settings, name: str) -> str:
     value = settings.get(name)
     return "nothing" if value is None else str(value)
 
@@ -149,7 +153,7 @@ def _shown(settings: Mapping[str, Any], name: str) -> str:
 # --- stores -----------------------------------------------------------------------------------------------
 
 
-def _ranks() -> tuple[int, int, Any]:
+def _ranks() -> tuple[int, int, Store]:
     """The rank of this process, the number of those that PyTorch or JAX connects, and a store of all of them."""
     distributed: Any = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is not None and distributed.is_available() and distributed.is_initialized():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pipeline that a loader runs, its replacement, and how a loader goes on after a fault.
 
-It goes on at exactly the batch behind the last one that was delivered: order and draws are arithmetic, so a
+It goes on at exactly the batch after the last one that was delivered: order and draws are arithmetic, so a
 pipeline that was lost can be replaced by another one of the same arguments, which begins at any batch and delivers
 the same, bit for bit.
 """
@@ -30,7 +30,7 @@ from ..errors import (
 )
 from ..faults.fault_policy import FailedSamples, FaultPolicy
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
-from ..pipeline.pipeline import PipelineDefinition
+from ..pipeline.pipeline import PipelineDefinition, PipelineInput
 from ..sampling.arithmetic.last_batch import SampleCounts
 from ..sources.given_order import GivenOrderSampler
 from ..sources.input_adapter import InputAdapter
@@ -40,7 +40,7 @@ from .input_binding import LoaderInput
 from .progress import LoopProgress, Position
 from .state import NO_SEGMENTS, EpochSegments, ReaderState
 
-_Made: TypeAlias = tuple[StructuredPipeline, SampleFaults | None, Any, Position]
+_Made: TypeAlias = tuple[StructuredPipeline, SampleFaults | None, PipelineInput, Position]
 
 
 class LoaderPipeline:
@@ -59,7 +59,7 @@ class LoaderPipeline:
         is_lost: Whether the pipeline has failed, and is to be replaced before it is used again.
         bound: The input as the loader has it.
         segments: How the epoch was begun.
-        loaded_reader: Where native readers were told to go on, or None.
+        loaded_reader: State at which native readers have begun, or None.
         failed: The samples that have failed so far.
         given_order: What is run for each epoch where the order is given by the user; else None.
     """
@@ -72,7 +72,7 @@ class LoaderPipeline:
         make_iterator: Callable[..., DALIStructuredOutputIterator],
         steps: int | None,
         failed: FailedSamples,
-        tells_samples: bool,
+        reports_samples: bool,
     ) -> None:
         """Make the pipeline; nothing is started.
 
@@ -81,9 +81,9 @@ class LoaderPipeline:
             bound: The input as the loader has it.
             arguments: Arguments of `PipelineDefinition.get_dali_pipeline`.
             make_iterator: Makes an iterator of the argument ``pipeline``.
-            steps: Batches per loop where they were asked for.
+            steps: Batches per loop where they are limited.
             failed: What has failed so far, and what is done about it.
-            tells_samples: Whether workers tell which samples they load.
+            reports_samples: Whether workers report which samples they load.
 
         Raises:
             SettingError: An argument is out of its range.
@@ -91,7 +91,7 @@ class LoaderPipeline:
             DeviceError: A step needs a GPU, and none is usable.
         """
         self._definition, self.bound, self._arguments = definition.evened_out(), bound, arguments
-        self._make_iterator, self.failed, self._tells_samples = make_iterator, failed, tells_samples
+        self._make_iterator, self.failed, self._reports_samples = make_iterator, failed, reports_samples
         planned = InputAdapter(bound.data_input).planned
         sampler = None if planned is None else planned.sampler
         self.given_order = sampler.indices if isinstance(sampler, GivenOrderSampler) else None
@@ -110,19 +110,19 @@ class LoaderPipeline:
     def _make(self, segments: EpochSegments, reader: ReaderState | None) -> _Made:
         data_input = self.bound.data_input
         if segments[1]:
-            data_input = data_input.continued(*segments)
+            data_input = cast(PlannedInput, data_input).continued(*segments)
         whole = self.bound.parts.with_main(data_input)
         checkpoint: dict[str, Any] = {} if reader is None else {"checkpoint": reader.checkpoint}
         pipeline = self._definition.with_input(whole).get_dali_pipeline(**self._arguments, **checkpoint)
         if not isinstance(pipeline, StructuredPipeline):
             raise SettingError("A loader cannot use DALI's debug mode. Use get_dali_pipeline(debug=True).")
-        if self._tells_samples:
-            pipeline.control.ask_for_samples()
+        if self._reports_samples:
+            pipeline.control.request_samples()
         pipeline.is_of_loader = True
         pipeline.limits = (self.failed.policy.blocked_after, self.failed.policy.stacks_after)
         sample_faults = None
         if callable(data_input) and not self.bound.parts.native:
-            self._require_own(data_input)
+            self._require_own(cast(PlannedInput, data_input))
             pipeline.sample_faults = sample_faults = SampleFaults(pipeline, self.failed)
         starts_at = Position() if reader is None else self._continue_readers(pipeline, reader)
         return pipeline, sample_faults, data_input, starts_at
@@ -177,11 +177,11 @@ class LoaderPipeline:
     def renew(self, position: Position) -> None:
         """Replace a pipeline that was lost by one of the same arguments, started, that goes on at a position.
 
-        Native readers go on behind the batch that was delivered last.
+        Native readers go on after the batch that was delivered last.
 
         Raises:
             NotSupportedError: The input cannot be positioned.
-            StateError: The native readers do not tell any more where they stood.
+            StateError: The position of the native readers is not known any more.
             WorkerStartError: The workers could not be started; another call tries it again.
         """
         self.bound.require_resumable()
@@ -189,7 +189,7 @@ class LoaderPipeline:
             try:
                 self.loaded_reader = self.reader_state(position)
             except RuntimeError as error:
-                problem = "Where the native readers stood cannot be told after the failure"
+                problem = "The position of the native readers is not known after the failure"
                 raise StateError(f"{problem}: {error}") from error
         self.is_lost = True
         self._close_pipeline()
@@ -228,17 +228,17 @@ class LoaderPipeline:
         return bound is not None
 
     def reader_state(self, position: Position) -> ReaderState | None:
-        """Where native readers stand, while the loader stands at a position; None where none keep their place."""
+        """Get the state of native readers, with the loader at a position; None where none have states."""
         if not self.bound.keeps_checkpoints or self.iterator is None:
             return self.loaded_reader
         stands_at = position.epoch, position.batch
-        if self.bound.is_read_natively:  # else they are one stream, in which only the checkpoint tells a place
+        if self.bound.is_read_natively:  # else they are one stream, in which only the checkpoint has a position
             stands_at = self.pipeline.reader_position
         return ReaderState(*stands_at, cast(Any, self.pipeline).checkpoint())
 
     # --- batches of an epoch ------------------------------------------------------------------------
     #
-    # None where a number is not known; a `ClosedError` where only readers tell it, and the loader was closed.
+    # None where a number is not known; a `ClosedError` where only readers know it, and the loader was closed.
 
     def num_batches(self, epoch: int) -> int | None:
         """Number of batches of an epoch on all shards."""
@@ -288,7 +288,7 @@ class LoaderPipeline:
         if not reasons:
             return ""
         return (
-            f"Samples of the native readers do not stay beside the same samples of the other input, which has "
+            f"Samples of the native readers do not stay with the same samples of the other input, which has "
             f"{num_batches} batches per epoch: {'; '.join(reasons)}. If they belong together, load both by one "
             f"data provider, or use equal numbers of samples with last_batch='pad'."
         )
@@ -327,7 +327,7 @@ class Recovery:
     """
 
     def __init__(self, run: LoaderPipeline, progress: LoopProgress, faults: FaultPolicy) -> None:
-        """Set up for a pipeline, where the loop stands in it, and what to do about faults."""
+        """Set up for a pipeline, the position in it, and a policy."""
         self._run = run
         self._progress = progress
         self._faults = faults
@@ -335,7 +335,7 @@ class Recovery:
         self._num_received = 0  # batches that have left pipelines, in all
         self._loaded_at_death: dict[tuple[int, int, int], int] = {}
         self._failed_in_graph: int | None = None
-        self._left_out: WorkerDiedError | None = None  # the loop goes on behind the batch of this error
+        self._left_out: WorkerDiedError | None = None  # the loop goes on after the batch of this error
 
     def _obstacle(self) -> NotSupportedError | None:
         """Why no new pipeline can begin where the old one stood: with iterables and streams."""
@@ -357,7 +357,7 @@ class Recovery:
         """Get the next batch.
 
         Where this raises, the loader stays usable as far as its input can be positioned: the next call goes on
-        behind a batch that failed by itself, and at the batch that was due where the workers have failed.
+        after a batch that failed by itself, and at the batch that was due where the workers have failed.
         """
         run, progress = self._run, self._progress
         if run.is_lost:
@@ -413,27 +413,27 @@ class Recovery:
         if run.pipeline.held_back is not None and error is run.pipeline.held_back[1]:  # its batch is due
             return self._goes_on_before(error)
         _, batch = run.as_counted_by_input(self._progress.pipeline)
-        deadly = [place for place in error.loading if self._num_received < self._loaded_at_death.get(place, 0)]
+        fatal = [place for place in error.loading if self._num_received < self._loaded_at_death.get(place, 0)]
         # How many batches will have been received when that of the sample is.
         self._loaded_at_death = {
             **{place: number for place, number in self._loaded_at_death.items() if number > self._num_received},
             **{place: self._num_received + place[1] - batch + 1 for place in error.loading},
         }
-        if not deadly:
+        if not fatal:
             return self._may_restart(error) or self._goes_on_before(error)
-        index = error.loading[deadly[0]]
+        index = error.loading[fatal[0]]
         faults, reason = run.sample_faults, f"It has ended two workers. {error}"
-        if index is not None and faults is not None and faults.note_deadly(index, deadly[0], reason):
+        if index is not None and faults is not None and faults.note_fatal(index, fatal[0], reason):
             return True
         name = "A sample" if index is None else f"Sample {index}"
         if run.bound.parts.native:
             advice = "Native readers cannot step over its batch, so the next call tries it again"
         else:
-            advice = "The loader can go on behind its batch; with `faults`, another one can take its place"
-        epoch, batch, slot = deadly[0]
+            advice = "The loader can go on after its batch; with `faults`, another one can take its place"
+        epoch, batch, slot = fatal[0]
         problem = f"{name} (epoch {epoch}, batch {batch}, slot {slot}) has ended two workers that loaded it"
         twice = WorkerDiedError(f"{problem}. {advice}. The second time: {error}")
-        twice.loading = {place: index for place, index in error.loading.items() if place in deadly}
+        twice.loading = {place: index for place, index in error.loading.items() if place in fatal}
         self._left_out = None if run.bound.parts.native else twice
         if self._goes_on_before(twice):
             return True
@@ -468,7 +468,7 @@ class Recovery:
         self._started(self._run.start, lambda error: error.was_killed)
 
     def renew(self) -> None:
-        """Replace the pipeline by one that goes on where the loop stands."""
+        """Replace the pipeline by one that goes on at the position of the loop."""
         held_back = self._run.pipeline.held_back
         self._started(lambda: self._run.renew(self._progress.pipeline), lambda _: True)
         if held_back is not None:
@@ -495,13 +495,13 @@ class Recovery:
     def go_to(self, position: Position) -> None:
         """Have the pipeline go on at a position. What was prepared before is thrown away, also where it fails."""
         run = self._run
-        if run.is_lost:  # and its replacement not started: the next batch has it begin where the loop stands
+        if run.is_lost:  # and its replacement not started: the next batch has it begin at the position of the loop
             return
         pipeline: Any = run.pipeline
         pipeline.watch.waiting_since = time.monotonic()
         try:
             run.go_to(position)
-        except FrameworkError:  # of a batch that nobody has asked for
+        except FrameworkError:  # of a batch that was not requested
             if not self._can_go_on(run.pipeline.failure):
                 raise
             run.renew(position)

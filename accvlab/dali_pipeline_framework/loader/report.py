@@ -78,7 +78,7 @@ class LoopTimes:
         due_at: When the clocks are to be read again.
         pipeline: The pipeline of the loop.
         first_ns: How long the first ``next`` of the loop has taken; None before the first loop.
-        start: Counters behind the first batch of the loop.
+        start: Counters after the first batch of the loop.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class LoopTimes:
         self.due_at = 0
 
     def read_clocks(self, next_ns: int, pipeline: StructuredPipeline) -> None:
-        """Read the clocks after a ``next`` that took so long; behind the first batch, begin to count."""
+        """Read the clocks after a ``next`` that took so long; after the first batch, begin to count."""
         is_first = self._is_first or pipeline is not self.pipeline
         if pipeline is not self.pipeline:
             self._graph_threads = pipeline.graph_threads()
@@ -112,7 +112,7 @@ class LoopTimes:
             self.start = self.now()
 
     def now(self) -> Counts | None:
-        """Counters behind the batch that was received last; None where none was.
+        """Counters after the batch that was received last; None where none was.
 
         To be called before the workers end, after which their clocks cannot be read.
         """
@@ -275,7 +275,7 @@ class WorkerUse:
     Attributes:
         pid: The process.
         busy_share: Share of the time in which it was loading, else it waited for work.
-        cores: Processor time per time; None where the process has ended before that could be read.
+        cores: CPU utilisation, in cores; None where the process has ended before that could be read.
         queued_share: Share of the time in which it could have run, but others had the cores.
         num_samples: Samples that it has loaded.
     """
@@ -289,10 +289,10 @@ class WorkerUse:
 
 @attrs.frozen
 class QueueLevel:
-    """How many batches were loaded when one was asked for.
+    """Number of batches that were loaded when one was requested.
 
     Attributes:
-        mean: In the mean.
+        mean: Average number of loaded batches.
         depth: How many there can be.
         empty_share: How often there was none.
     """
@@ -304,13 +304,13 @@ class QueueLevel:
 
 @attrs.frozen
 class BusyCores:
-    """Processor time per time.
+    """CPU utilisation, in cores.
 
     Attributes:
         usable: Cores that the process may use.
         workers: What the workers have used.
         graph: What the threads of the graph have used.
-        rest: What this process has used beside them: the training loop, and all other threads.
+        rest: What this process has used besides: the training loop, and all other threads.
     """
 
     usable: int
@@ -483,7 +483,7 @@ _OF_THIS_PROCESS: dict[str, tuple[Bottleneck, str]] = {
 def judge(report: LoaderReport) -> tuple[Bottleneck, str]:
     """Say what limits the rate of a loop: its name, and a sentence or two."""
     if not report.loop:
-        return "", "No batch has been delivered yet, beside the first one of a loop."
+        return "", "No batch has been delivered yet, apart from the first one of a loop."
     if report.wait_share < _HIDDEN_BELOW:
         waits = f"it waits {_percent(report.wait_share)} of its time"
         return "loop", f"The training loop is the bottleneck: {waits}, and data loading is hidden."

@@ -10,7 +10,7 @@ import re
 import reprlib
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import attrs
 
@@ -102,7 +102,7 @@ def _mark_of(text: str) -> str:
 
 
 def _types_of(text: str) -> dict[str, str]:
-    """Types by the paths of fields, as far as a text of a state tells them."""
+    """Types by the paths of fields, as far as a text of a state has them."""
     mark, _, packed = text.partition(" ")
     if not packed:
         return {}
@@ -136,7 +136,7 @@ _short_repr = _short.repr
 
 @attrs.frozen
 class ReaderState:
-    """Where native readers stand.
+    """Position of native readers.
 
     Attributes:
         epoch: Their epoch.
@@ -151,7 +151,7 @@ class ReaderState:
 
 @attrs.frozen
 class LoaderState:
-    """Where a loader stands.
+    """Position of a loader, and the data and order to which it belongs.
 
     Attributes:
         epoch: Epoch of the batch that is delivered next.
@@ -162,7 +162,7 @@ class LoaderState:
         seed: Seed of the random draws.
         plan: What the order depends on.
         blueprint: Fingerprint of the format of the samples, and the fields, see `fields_for_state`.
-        reader: Where native readers stand; None where there are none, or they have not begun.
+        reader: State of native readers; None where there are none, or they have not begun.
     """
 
     epoch: int
@@ -187,7 +187,7 @@ class LoaderState:
         return state
 
 
-def checksum_of(state: Mapping[str, Any]) -> str:
+def checksum_of(state: Mapping[str, object]) -> str:
     """A digest of all entries but itself; the same after they were written as JSON and read again."""
     entries = {name: value for name, value in state.items() if name != _CHECKSUM}
     return hashlib.blake2b(json.dumps(entries, sort_keys=True).encode(), digest_size=8).hexdigest()
@@ -241,7 +241,7 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
         if segment.total_batch_size % segment.num_shards
     ]
     if segments[-1].num_batches < 0:
-        problems.append("`segments` have more batches than `batch` tells")
+        problems.append("`segments` have more batches than `batch`")
     _require_none(problems)
     return parsed
 
@@ -260,10 +260,10 @@ def _require_none(problems: Sequence[str]) -> None:
 # --- rules of the entries: each returns what is wrong with a value, else an empty text -------------------
 
 
-def _count_rule(least: int, power: int) -> Callable[[Any], str]:
+def _count_rule(least: int, power: int) -> Callable[[object], str]:
     """The rule for a whole number of at least ``least``, less than 2 to the ``power``."""
 
-    def problem(value: Any) -> str:
+    def problem(value: object) -> str:
         if not _is_count(value, least):
             return f"must be a whole number of at least {least}, got {_short_repr(value)}"
         too_large = f"must be less than 2**{power}, got a number of {value.bit_length()} bits"
@@ -272,7 +272,7 @@ def _count_rule(least: int, power: int) -> Callable[[Any], str]:
     return problem
 
 
-def _problem_of_segments(value: Any) -> str:
+def _problem_of_segments(value: object) -> str:
     if not isinstance(value, list) or not all(
         isinstance(segment, list | tuple) and len(segment) == 3 and all(_is_count(number, 1) for number in segment)
         for segment in value
@@ -282,7 +282,7 @@ def _problem_of_segments(value: Any) -> str:
     return too_large if any(max(segment[:2]) >= 2**31 for segment in value) else ""
 
 
-def _problem_of_plan(value: Any) -> str:
+def _problem_of_plan(value: object) -> str:
     if not isinstance(value, Mapping):
         return f"must be a dict, got {_short_repr(value)}"
     try:
@@ -293,13 +293,13 @@ def _problem_of_plan(value: Any) -> str:
     return "" if fits_json else f"must be a dict that JSON can hold, got {_short_repr(value)}"
 
 
-def _problem_of_blueprint(value: Any) -> str:
+def _problem_of_blueprint(value: object) -> str:
     if not isinstance(value, str):
         return f"must be a text, got {_short_repr(value)}"
     return "" if is_fields(value) else f"must be a fingerprint and packed fields, got {_short_repr(value)}"
 
 
-def _problem_of_reader(value: Any) -> str:
+def _problem_of_reader(value: object) -> str:
     problem = "must be a list of two whole numbers and a text that holds a checkpoint of DALI"
     if not isinstance(value, list | tuple) or len(value) != 3 or not isinstance(value[2], str):
         return problem
@@ -310,7 +310,7 @@ def _problem_of_reader(value: Any) -> str:
     return "" if all(_is_count(number, 0) for number in value[:2]) else problem
 
 
-_RULES: dict[str, Callable[[Any], str]] = {
+_RULES: dict[str, Callable[[object], str]] = {
     "epoch": _count_rule(0, 31),
     "batch": _count_rule(0, 62),
     "num_shards": _count_rule(1, 31),
@@ -323,7 +323,7 @@ _RULES: dict[str, Callable[[Any], str]] = {
 }
 
 
-def _is_count(value: Any, least: int) -> bool:
+def _is_count(value: object, least: int) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
@@ -345,7 +345,7 @@ def damaged(*problems: str) -> StateError:
 
 
 def require_within_epoch(saved: LoaderState, steps: int | None, planned: PlannedInput | None) -> None:
-    """Raise a `StateError` where a state tells of more batches than its epoch has."""
+    """Raise a `StateError` where a state has more batches than its epoch."""
     if steps is not None and saved.batch >= steps:
         raise damaged(f"`batch` must be less than steps_per_epoch={steps}, got {saved.batch}")
     if saved.batch == 0 or planned is None or planned.sampler.num_batches(0) is None:
@@ -361,14 +361,14 @@ def require_within_epoch(saved: LoaderState, steps: int | None, planned: Planned
             num_batches = sampler.num_batches(saved.epoch)
         except SettingError as error:
             raise damaged(str(error)) from error
-        told = sum(each.num_batches for each in segments[: number + 1])
-        if num_batches is not None and told > num_batches:
+        num_counted = sum(each.num_batches for each in segments[: number + 1])
+        if num_batches is not None and num_counted > num_batches:
             dealt = f"with batches of {segment.total_batch_size} on {segment.num_shards} shards"
-            problem = f"{told} batches of epoch {saved.epoch} are told of"
+            problem = f"{num_counted} batches of epoch {saved.epoch} are counted"
             raise damaged(f"{problem}, which has only {num_batches} ({dealt})")
 
 
-def with_forms(plan: Description, steps_in_workers: int) -> dict[str, Any]:
+def with_forms(plan: Description, steps_in_workers: int) -> Description:
     """Add which steps run on arrays, where some do: their pixels may differ from those of the graph."""
     return {**plan, **({_STEPS_IN_WORKERS: steps_in_workers} if steps_in_workers else {})}
 
@@ -414,13 +414,13 @@ def require_same_batches(saved: LoaderState, own: LoaderState) -> None:
     """Raise a `StateError` where native readers are to go on with other batches, or on other shards."""
     if (saved.total_batch_size, saved.num_shards) != (own.total_batch_size, own.num_shards) or saved.segments:
         rule = "Native readers can be continued only with the same batch size and number of shards"
-        got = f"which is what DALI's checkpoints tell: the state was saved with {_compared(saved, own)}"
+        got = f"as DALI's checkpoints require: the state was saved with {_compared(saved, own)}"
         raise StateError(f"{rule}, {got}. A data provider with a sampler can be continued with others.")
     if saved.reader is None and (saved.epoch, saved.batch) != (0, 0):
-        raise damaged("`reader` is missing, which tells where the native readers stand")
+        raise damaged("`reader` is missing, the position of the native readers")
 
 
-def continued_segments(saved: LoaderState, own: LoaderState, data_input: Any) -> EpochSegments:
+def continued_segments(saved: LoaderState, own: LoaderState, data_input: object) -> EpochSegments:
     """The epoch of a saved state, and how it was begun as seen from a loader with other settings.
 
     Raises:

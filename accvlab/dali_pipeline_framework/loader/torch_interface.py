@@ -7,113 +7,18 @@ import functools
 import logging
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ..errors import NotSupportedError, SettingError
+from ..checks import flag
 from ..pipeline._dali_structured_output_iterator_data_loader_wrapper import counted_as
-from ..sampling.arithmetic.last_batch import LastBatch
-from ..sources.input_adapter import InputAdapter
-from ..sources.shards import Shard, detect_shard
+from ..short_tracebacks import with_short_traceback
 
 _logger = logging.getLogger(__name__)
 
 
-class LoaderSampler(Iterable[int], Sized, ABC):
-    """The order of a loader, as PyTorch's samplers show theirs: sample indices of an epoch on this shard."""
-
-    def __init__(self, loader: TorchInterface) -> None:
-        """Set up for a loader."""
-        self._loader = loader
-
-    def __iter__(self) -> Iterator[int]:
-        """Get the index in the data set of each sample of the epoch.
-
-        Raises:
-            NotSupportedError: The input of the loader is the user's own, or a native reader; these do not tell.
-        """
-        for indices in LoaderBatchSampler(self._loader):
-            yield from indices
-
-    def __len__(self) -> int:
-        """Number of samples of the epoch on this shard.
-
-        Raises:
-            TypeError: The input is endless, or does not tell.
-        """
-        loader = self._loader
-        if loader.last_batch == "partial" and InputAdapter(loader.bound_input).planned is not None:
-            return sum(map(len, loader.batch_sampler))
-        return len(loader) * loader.batch_size
-
-
-class FixedLoaderSampler(LoaderSampler):
-    """The order of a loader whose epochs follow each other."""
-
-
-class SettableLoaderSampler(LoaderSampler):
-    """The order of a loader whose epochs can be chosen."""
-
-    def set_epoch(self, epoch: int) -> None:
-        """Have the next loop over the loader run in this epoch. See `DataLoader.set_epoch`."""
-        self._loader.set_epoch(epoch)
-
-
-class LoaderBatchSampler:
-    """The batches of a loader, as PyTorch's batch samplers show theirs: lists of sample indices of this shard.
-
-    Attributes:
-        even_batches: Whether all ranks have the same number of batches. Accelerate's ``join_uneven_inputs`` sets
-            it; that has no effect.
-    """
-
-    def __init__(self, loader: TorchInterface) -> None:
-        """Set up for a loader."""
-        self._loader = loader
-        self.even_batches = loader.last_batch != "partial"
-
-    @property
-    def sampler(self) -> LoaderSampler:
-        """The order of the single samples."""
-        return self._loader.sampler
-
-    @property
-    def batch_size(self) -> int:
-        """Samples per batch on this shard."""
-        return self._loader.batch_size
-
-    @property
-    def drop_last(self) -> bool:
-        """Whether a last batch that is not full is dropped."""
-        return self._loader.drop_last
-
-    def __iter__(self) -> Iterator[list[int]]:
-        """Get the sample indices of each batch of the epoch.
-
-        Raises:
-            NotSupportedError: The input of the loader is the user's own, or a native reader; these do not tell.
-        """
-        planned = InputAdapter(self._loader.bound_input).planned
-        if planned is None:
-            name = type(self._loader.bound_input).__name__
-            raise NotSupportedError(
-                f"Which samples a {name} delivers is known only when they come. Give the loader a data provider, "
-                f"with a sampler."
-            )
-        epoch = self._loader.epoch
-        num_batches = planned.num_batches_in_epoch(epoch)
-        batch = 0
-        while num_batches is None or batch < num_batches:
-            yield [place.sample_index for place in planned.get_places(epoch, batch)]
-            batch += 1
-
-    def __len__(self) -> int:
-        """Number of batches of the epoch, as the loader tells it."""
-        return len(self._loader)
-
-
-class TorchInterface(Sized, ABC):
-    """A loader with the attributes of `torch.utils.data.DataLoader` that are of use only to code around it."""
+class TorchInterface(ABC):
+    """Base of loaders with the settings of `torch.utils.data.DataLoader` that mean nothing here."""
 
     collate_fn = None
     generator = None
@@ -125,94 +30,19 @@ class TorchInterface(Sized, ABC):
     remainder = -1
     """How many samples of the last batch Accelerate is to take for the last ones of the data; not known."""
 
-    _is_shard_given: bool
-    _was_prepared = False
-
-    def __new__(cls, *args: Any, as_torch_data_loader: Any = False, **arguments: Any) -> Any:
-        """Make the object, of a class that counts as PyTorch's where that is wanted."""
-        return super().__new__(as_torch_class(cls) if as_torch_data_loader else cls)
-
-    @property
-    @abstractmethod
-    def batch_size(self) -> int:
-        """Samples per batch on this shard."""
-
-    @property
-    @abstractmethod
-    def num_workers(self) -> int:
-        """Worker processes that load samples."""
-
-    @property
-    @abstractmethod
-    def shard(self) -> Shard:
-        """Which part of each batch this loader delivers."""
-
-    @property
-    @abstractmethod
-    def last_batch(self) -> LastBatch:
-        """Handling of a last batch that is not full."""
-
-    @property
-    @abstractmethod
-    def bound_input(self) -> Any:
-        """The input, with the settings of this loader."""
-
-    @property
-    @abstractmethod
-    def epoch(self) -> int:
-        """The current epoch."""
-
-    @abstractmethod
-    def set_epoch(self, epoch: int) -> None:
-        """Have the next loop run in this epoch."""
-
-    @property
-    @abstractmethod
-    def sampler(self) -> LoaderSampler:
-        """The order of the current epoch on this shard, as PyTorch's samplers show theirs."""
-
-    @property
-    def batch_sampler(self) -> LoaderBatchSampler:
-        """The batches of the current epoch on this shard, as PyTorch's batch samplers show theirs."""
-        return LoaderBatchSampler(self)
-
-    @property
-    def drop_last(self) -> bool:
-        """Whether a last batch that is not full is dropped."""
-        return self.last_batch == "drop"
-
-    @property
-    def persistent_workers(self) -> bool:
-        """Whether worker processes stay for the next epoch, as they do where there are any."""
-        return bool(self.num_workers)
-
-    @property
-    def _is_accelerate_prepared(self) -> bool:
-        """Always True: ``Accelerator.prepare`` reads it, and then gives the loader back as it is.
-
-        Otherwise it would make a loader of PyTorch of what PyTorch's would have: data set, batch sampler.
+    @with_short_traceback
+    def __new__(cls, *args: Any, as_torch_data_loader: bool = False, **arguments: Any) -> Any:
+        """Make the object, of a class that counts as PyTorch's where that is wanted.
 
         Raises:
-            SettingError: The loader was handed to ``prepare`` before, or delivers all samples on each of several
-                ranks.
+            SettingError: ``as_torch_data_loader`` is neither True nor False.
         """
-        if self._was_prepared:
-            raise SettingError(
-                "The loader was handed to `prepare` of Accelerate before. It is used as it is: hand it over once, "
-                "or not at all."
-            )
-        num_ranks = detect_shard().num_shards
-        if num_ranks > 1 and self.shard.num_shards == 1 and not self._is_shard_given:
-            raise SettingError(
-                f"The loader was handed to `prepare` of Accelerate, which uses it as it is: each of the "
-                f"{num_ranks} ranks would get all samples. Create the loader with `shard='auto'`."
-            )
-        return True
+        is_of_torch = flag(as_torch_data_loader, "as_torch_data_loader")
+        return super().__new__(as_torch_class(cls) if is_of_torch else cls)
 
-    @_is_accelerate_prepared.setter
-    def _is_accelerate_prepared(self, value: bool) -> None:
-        """Note what ``Accelerator.prepare`` says of the loader at its end."""
-        self._was_prepared = value
+    @abstractmethod
+    def __iter__(self) -> Iterator[Any]:
+        """Start an epoch."""
 
 
 @functools.cache

@@ -16,7 +16,7 @@ PathType: TypeAlias = Name | Sequence[Name]
 
 
 class _InsertCopyForPassthrough:
-    """Puts a copy operator behind each of the selected data fields.
+    """Puts a copy operator after each of the selected data fields.
 
     DALI from 2.3 on does not recycle such buffers any more, so this is needed by nobody; it serves code
     that asks for it.

@@ -23,7 +23,7 @@ from ..draws.random_draws import (
     take_group,
     with_record,
 )
-from ..engine.samples import SampleStepError
+from ..engine.samples import Array, DType, Flat, SampleStepError
 from ..errors import FormatError, SettingError, StepOutputError
 from ..operators.array_packages import is_installed, require_installed
 from ..operators.deferred_images import DeferredImage
@@ -53,7 +53,7 @@ def chain_format(
 ) -> SampleDataGroup:
     """Ask each step in turn which format comes out for the format that goes in.
 
-    A step that refuses its format does not hide the problems of the steps after it: they are asked with the
+    A step that refuses its format does not hide the problems of the steps after it: they are checked with the
     format that the refusing step was given.
 
     Args:
@@ -156,7 +156,7 @@ def with_image_files(format: GroupFormat, steps: Sequence[PipelineStepBase]) -> 
             step = step.inner_step
         try:
             uses = declared_images(step, blueprint.get_empty_like_self()) or ()
-        except Exception:  # it is asked again where it stands in the chain, and then it counts
+        except Exception:  # it is called again at its place in the chain, and then it counts
             continue
         for use in uses:
             if isinstance(use.needs, ImageContent) and use.needs.is_encoded:
@@ -181,7 +181,7 @@ def _problems_of(error: Exception, step: str) -> list[FormatProblem]:
     return [FormatProblem(text, step=step, error_type=type(error))]
 
 
-_BEHIND = "; what stands behind it runs in the graph, too"
+_BEHIND = "; what comes after it runs in the graph, too"
 
 
 class Placement(NamedTuple):
@@ -217,7 +217,7 @@ def place_steps(
 
     Args:
         steps: The chain.
-        run: What was asked for: ``"workers"``, as many steps as can; ``"graph"``: pixels are changed in the graph,
+        run: What was requested: ``"workers"``, as many steps as can; ``"graph"``: pixels are changed in the graph,
             all else in the workers, as far as steps can be divided like that; ``"auto"``: with a GPU like
             ``"graph"``; without one, the steps before the first that cannot run in the workers or converts images
             to floating point, if one of these does more to images than decode them; and those before the last
@@ -297,7 +297,7 @@ def _named(number: int, step: PipelineStepBase) -> str:
 
 
 def wish_of(step: PipelineStepBase) -> RunWhere:
-    """Where a step, or the one that it applies, asks to be run."""
+    """The place where a step, or the one that it applies, requests to be run."""
     applied = step.inner_step
     return step.run if step.run != "auto" or applied is None else wish_of(applied)
 
@@ -334,7 +334,7 @@ def _with_deferred_pixels(
         steps: The chain.
         at_least: How many of the first steps must run in the workers.
         most: How many can.
-        reason: Why that is asked for.
+        reason: Why that is requested.
         blueprint: Format of the input.
     """
     declared = DrawPlan(blueprint.format)
@@ -398,7 +398,7 @@ class _Prepared(NamedTuple):
     draws: ArrayDraws
     apply: ArrayApplication
     deferred: Sequence[int]
-    planned: Sequence[Mapping[FieldPath, Sequence[Sequence[np.dtype[Any]]]]]  # after each step
+    planned: Sequence[Mapping[FieldPath, Sequence[Sequence[DType]]]]  # after each step
 
 
 @attrs.define
@@ -417,11 +417,11 @@ class ArraySteps:
     input_format: GroupFormat
     steps: Sequence[PipelineStepBase]
     first_deferred: int | None = None
-    deferred: Sequence[tuple[int, FieldPath, Sequence[np.dtype[Any]]]] = ()
+    deferred: Sequence[tuple[int, FieldPath, Sequence[DType]]] = ()
     numbers: Sequence[int] | None = None
     _prepared: _Prepared | None = attrs.field(default=None, init=False)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # Draws are found again by the identity of the step, which is another one in another process.
         return ArraySteps, (self.input_format, self.steps, self.first_deferred, self.deferred, self.numbers)
 
@@ -447,15 +447,15 @@ class ArraySteps:
             self._prepared = _Prepared(plan, output_format, draws, ArrayApplication(draws), deferred, planned)
         return self._prepared
 
-    def _planned_up_to(self, position: int) -> dict[FieldPath, list[Sequence[np.dtype[Any]]]]:
+    def _planned_up_to(self, position: int) -> dict[FieldPath, list[Sequence[DType]]]:
         """For each image, the types of the parameters of the changes by the steps up to one."""
-        planned: dict[FieldPath, list[Sequence[np.dtype[Any]]]] = {}
+        planned: dict[FieldPath, list[Sequence[DType]]] = {}
         for number, path, dtypes in self.deferred:
             if number <= position:
                 planned.setdefault(path, []).append(dtypes)
         return planned
 
-    def __call__(self, flat: Sequence[Any], numbers: Callable[[int], Any]) -> Sequence[Any]:
+    def __call__(self, flat: Flat, numbers: Callable[[int], Array]) -> Flat:
         """Apply the steps to a sample.
 
         Args:
@@ -476,9 +476,9 @@ class ArraySteps:
         parameters = self._sent_for_pixels(values)
         return values + parameters
 
-    def _sent_for_pixels(self, values: list[Any]) -> list[Any]:
+    def _sent_for_pixels(self, values: list[Any]) -> list[Array]:
         """Put the sources of deferred images into the values; return the parameters of the changes, in order."""
-        pending: dict[int, Iterator[tuple[Any, ...]]] = {}
+        pending: dict[int, Iterator[tuple[object, ...]]] = {}
         for index in dict.fromkeys(self._prepare().deferred):
             values[index], pending[index] = values[index].source, iter(values[index].parameters)
         return [
@@ -506,7 +506,7 @@ class ArraySteps:
                 f"copies images otherwise must return None there."
             )
 
-    def try_on(self, flat: Sequence[Any]) -> Sequence[Any]:
+    def try_on(self, flat: Flat) -> Flat:
         """Apply the steps to a sample with some numbers that could be drawn."""
         draws = [planned.draw for planned in self.draws]
         numbers = [
@@ -515,7 +515,7 @@ class ArraySteps:
         ]
         return self(flat, numbers.__getitem__)
 
-    def walk(self, flat: Sequence[Any], numbers: Callable[[int], Any]) -> Iterator[tuple[str, SampleDataGroup]]:
+    def walk(self, flat: Flat, numbers: Callable[[int], Array]) -> Iterator[tuple[str, SampleDataGroup]]:
         """Apply the steps to a sample one by one; yields ``"input"`` and then the name of each, and the sample.
 
         Raises:
@@ -540,7 +540,7 @@ class ArraySteps:
             yield name, sample
 
 
-def _fit(parameters: Sequence[Any], dtypes: Sequence[np.dtype[Any]]) -> bool:
+def _fit(parameters: Sequence[Array], dtypes: Sequence[DType]) -> bool:
     """Whether the parameters of a change are as many as declared, and of such types."""
     found = [np.asarray(each).dtype for each in parameters]
     can_cast = functools.partial(np.can_cast, casting="same_kind")
@@ -589,7 +589,7 @@ class Chain:
     numbers: Sequence[int] | None = None
 
     def __attrs_post_init__(self) -> None:
-        """Refuse steps that cannot run where they are asked to, as far as that is known without a format."""
+        """Refuse steps that cannot run where they should, as far as that is known without a format."""
         if self.run == "workers":
             self.placement(has_gpu=False)
         _limits(self.steps, self._refusal)
@@ -634,7 +634,7 @@ class Chain:
             names.update(name for path in blueprint.format.flat_paths for name in path)
             if self.prints_formats:
                 title = "Input format:" if num_steps_done == 0 else f"Format after step {num_steps_done - 1}:"
-                print(f"{title}\n{blueprint.get_string_no_details()}")  # noqa: T201 (asked for by an argument)
+                print(f"{title}\n{blueprint.get_string_no_details()}")  # noqa: T201 (an argument requests it)
 
         output = chain_format(blueprint, self.steps, on_step, draws)
         if replayed is not None and self.replay_path is not None:
@@ -742,12 +742,12 @@ class Chain:
         return max(counts, default=1) or 1
 
 
-def require_keys(draws: Sequence[PlannedDraw], data_input: Any, field_paths: Sequence[FieldPath]) -> None:
-    """Refuse draws whose keys an input cannot supply, as far as that is known before it is asked for samples.
+def require_keys(draws: Sequence[PlannedDraw], data_input: object, field_paths: Sequence[FieldPath]) -> None:
+    """Refuse draws whose keys an input cannot supply, as far as that is known before samples are loaded.
 
     Args:
         draws: The draws.
-        data_input: The input; with native readers beside it, only what workers load.
+        data_input: The input; with native readers next to it, only what workers load.
         field_paths: Paths of the fields of its samples.
 
     Raises:

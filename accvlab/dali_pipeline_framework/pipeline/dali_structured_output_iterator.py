@@ -109,7 +109,7 @@ class DALIStructuredOutputIterator:
             post_process_func: Applied to each batch; its result is delivered.
             output_type: ``"torch"`` for PyTorch tensors, on the device on which the pipeline made them, or
                 ``"numpy"`` for NumPy arrays.
-            ragged: What becomes of samples of different shapes. ``"raise"``: all fields are arrays with the
+            ragged: Handling of samples of different shapes. ``"raise"``: all fields are arrays with the
                 batch as first axis, and different shapes an error; ``"list"``: all fields are lists of one array
                 per sample, in every batch. Or a dict of these by field, e.g. ``{"boxes": "list"}``: a name stands
                 for all fields and groups of that name, a tuple is a path, and other fields have ``"raise"``.
@@ -133,15 +133,7 @@ class DALIStructuredOutputIterator:
             raise SettingError("`pipeline` must be given.")
         self._pipeline = pipeline
         self._structured = pipeline if isinstance(pipeline, StructuredPipeline) else None
-        if sample_data_structure_blueprint is None:
-            if self._structured is None:
-                rule = (
-                    "`sample_data_structure_blueprint` must be given for a pipeline that does not know its format"
-                )
-                unknown = "one that was not made by a PipelineDefinition, or was made with debug=True"
-                raise SettingError(f"{rule}: {unknown}.")
-            sample_data_structure_blueprint = self._structured.output_blueprint
-        self._blueprint = sample_data_structure_blueprint.get_empty_like_self()
+        self._blueprint = self._checked_blueprint(sample_data_structure_blueprint)
         self._format = self._blueprint.format
         self._num_batches = num_batches_in_epoch
         self._dataset = contained_dataset
@@ -152,49 +144,65 @@ class DALIStructuredOutputIterator:
         self._is_mid_epoch = False  # of the foreign iterator, like the next one
         self._has_ended = False
         self._foreign_iterator: Any = None
-        if dali_generic_iterator_class is not None:
-            if stack_arrays or small_fields != "cpu":
-                name = "stack_arrays" if stack_arrays else "small_fields"
-                raise SettingError(f"`{name}` does not go with `dali_generic_iterator_class`.")
-            self._foreign_iterator = dali_generic_iterator_class(pipeline, [*self._blueprint.field_names_flat])
+        if dali_generic_iterator_class is None:
+            self._set_up_conversion(output_type, ragged, stack_arrays, small_fields)
+        elif stack_arrays or small_fields != "cpu":
+            name = "stack_arrays" if stack_arrays else "small_fields"
+            raise SettingError(f"`{name}` does not go with `dali_generic_iterator_class`.")
         else:
-            from ..engine.transport import Delivery  # as late as they are needed: imports take time
-            from .output_conversion import OutputConverter
-
-            delivery = Delivery.of_plain_outputs([leaf.numpy_dtype for leaf in self._format.flat_leaves])
-            advice, is_bound = "", False
-            if self._structured is not None:
-                delivery, advice = self._structured.delivery, self._structured.ragged_advice
-                is_bound = self._structured.may_bind_outputs and bool(pipeline.exec_dynamic)
-                self._require_fields(len(delivery.places))
-                self._is_full = self._structured.has_workers
-                if stack_arrays:
-                    self._structured.order_by_sample()
-            self._convert = OutputConverter(
-                output_type,
-                self._format,
-                delivery,
-                ragged,
-                stack_arrays,
-                must_copy=not pipeline.exec_dynamic,
-                advice=advice,
-                device_id=pipeline.device_id,
-                is_bound=is_bound,
-                small_fields=small_fields,
-            )
-            if stack_arrays:
-                self._format = self._convert.format
-                self._blueprint = SampleDataGroup.from_format(self._format)
-            self._stream = self._convert.stream
-            pipeline.build()
-            mark_ranges(self, next_batch="next", _convert="convert")
-            if post_process_func is not None:
-                mark_ranges(self, _post_process="post_process_func")
-            if self._structured is not None:
-                self._structured.mark_stages()
+            self._foreign_iterator = dali_generic_iterator_class(pipeline, [*self._blueprint.field_names_flat])
         if self._structured is not None:  # last: a failure above leaves the pipeline as it was
             self._structured.attach_iterator()
             self._release = weakref.finalize(self, self._structured.detach_iterator)
+
+    def _checked_blueprint(self, given: SampleDataGroup | None) -> SampleDataGroup:
+        if given is not None:
+            return given.get_empty_like_self()
+        if self._structured is not None:
+            return self._structured.output_blueprint
+        rule = "`sample_data_structure_blueprint` must be given for a pipeline that does not know its format"
+        unknown = "one that was not made by a PipelineDefinition, or was made with debug=True"
+        raise SettingError(f"{rule}: {unknown}.")
+
+    def _set_up_conversion(
+        self, output_type: OutputType, ragged: RaggedArgument, stack_arrays: bool, small_fields: SmallFields
+    ) -> None:
+        """Read the pipeline directly: make the converter of its outputs, and build it."""
+        from ..engine.transport import Delivery  # as late as they are needed: imports take time
+        from .output_conversion import OutputConverter
+
+        pipeline, structured = self._pipeline, self._structured
+        delivery = Delivery.of_plain_outputs([leaf.numpy_dtype for leaf in self._format.flat_leaves])
+        advice, is_bound = "", False
+        if structured is not None:
+            delivery, advice = structured.delivery, structured.ragged_advice
+            is_bound = structured.may_bind_outputs and bool(pipeline.exec_dynamic)
+            self._require_fields(len(delivery.places))
+            self._is_full = structured.has_workers
+            if stack_arrays:
+                structured.order_by_sample()
+        self._convert = OutputConverter(
+            output_type,
+            self._format,
+            delivery,
+            ragged,
+            stack_arrays,
+            must_copy=not pipeline.exec_dynamic,
+            advice=advice,
+            device_id=pipeline.device_id,
+            is_bound=is_bound,
+            small_fields=small_fields,
+        )
+        if stack_arrays:
+            self._format = self._convert.format
+            self._blueprint = SampleDataGroup.from_format(self._format)
+        self._stream = self._convert.stream
+        pipeline.build()
+        mark_ranges(self, next_batch="next", _convert="convert")
+        if self._post_process is not None:
+            mark_ranges(self, _post_process="post_process_func")
+        if structured is not None:
+            structured.mark_stages()
 
     # --- iteration --------------------------------------------------------------------------------
 
@@ -307,7 +315,7 @@ class DALIStructuredOutputIterator:
         if num_batches is None:
             problem = "The number of batches per epoch is not known"
             advice = "Pass `num_batches_in_epoch`."
-            raise TypeError(f"{problem}: the input does not tell it (it may be endless). {advice}")
+            raise TypeError(f"{problem}: the input does not have it (it may be endless). {advice}")
         return num_batches
 
     # --- closing ----------------------------------------------------------------------------------
@@ -346,7 +354,7 @@ class DALIStructuredOutputIterator:
 
     @property
     def internal_iterator(self) -> Any:
-        """What delivers the flat batches: the DALI iterator that was asked for, else the pipeline."""
+        """What delivers the flat batches: the DALI iterator, where there is one, else the pipeline."""
         return self._pipeline if self._foreign_iterator is None else self._foreign_iterator
 
     @property
@@ -358,8 +366,8 @@ class DALIStructuredOutputIterator:
     def CreateAsDataLoaderObject(cls, *args: Any, **kwargs: Any) -> Any:
         """Create an iterator that is also an instance of `torch.utils.data.DataLoader`.
 
-        For training code that asks ``isinstance(loader, DataLoader)``. Attributes such as ``batch_size`` and
-        ``num_workers`` tell about the pipeline; what has no counterpart here raises `NotSupportedError`.
+        For training code that checks ``isinstance(loader, DataLoader)``. Attributes such as ``batch_size`` and
+        ``num_workers`` describe the pipeline; what has no counterpart here raises `NotSupportedError`.
 
         Args:
             *args: Same as for the class.

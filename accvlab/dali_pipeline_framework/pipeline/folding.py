@@ -41,7 +41,7 @@ class FieldNodes:
     """The nodes of a field of a folded format. At least one of the two forms is there.
 
     Attributes:
-        level: Which elements the field stands for.
+        level: Which elements the field holds.
         changed_by: What set the field last.
         folded: The node of all elements.
         elements: A node for each element.
@@ -122,16 +122,16 @@ class Folding:
         self.own_nodes.append(node)
 
     def note_given(self, node: DataNode, level: Level = WHOLE_SAMPLE) -> None:
-        """Note a node that stands at a level."""
+        """Note a node at a level."""
         self._levels[node.name] = level
 
     # --- what comes out ---------------------------------------------------------------------------
 
     def delivered(self, sample: FoldedSample) -> tuple[Delivery, tuple[DataNode, ...]]:
-        """Decide what is packed, and tell the source what is used of it.
+        """Decide what is packed, and which outputs of the source are used.
 
         Returns:
-            Where the fields stand in the outputs, and the outputs of the graph.
+            The places of the fields in the outputs, and the outputs of the graph.
         """
         untouched = [self._origin_of(field) for field in sample.fields]
         reached = self.reached(
@@ -370,7 +370,7 @@ class Folding:
         return node
 
     def _level_of(self, node: DataNode) -> Level | None:
-        """Find out at which level a node stands that a step has made; None for one that depends on no input.
+        """Find out the level of a node that a step has made; None for one that depends on no input.
 
         Raises:
             NotFoldableError: It is made of nodes of several levels, or of random numbers of DALI.

@@ -173,7 +173,7 @@ class Graph:
         placement: Which of the steps run in the graph, and which pixels are changed there for the others.
         blueprint: Format of the samples of the input, after the steps in the workers and without recorded draws.
         sent: What the workers send.
-        source: Arguments for ``fn.external_source`` beside the format.
+        source: Arguments for ``fn.external_source`` but for the format.
         copier: Inserts copies of pass-through outputs, or None.
         plan: The random draws of the steps. The input supplies them after the fields if it is a callable, or as a
             group of the sample if they are replayed; otherwise DALI's generators draw.
@@ -185,7 +185,7 @@ class Graph:
         num_slots: Entries of the batch of the pipeline per sample: arrays up to this size are folded.
         inspection: Which steps have operators on a GPU, or random ones.
         last_changed_by: Filled while the graph is defined: per output field, what set it last.
-        delivery: Where the fields stand in the outputs; there once the graph is defined.
+        delivery: Places of the fields in the outputs; known once the graph is defined.
         applied: For each step how it was applied, for people.
         not_folded: For steps that treat elements alike, and were not applied to folded arrays: why.
     """
@@ -259,7 +259,7 @@ class Graph:
 
     @property
     def num_slots_used(self) -> int:
-        """The greatest number of elements that a node of the graph stands for."""
+        """The greatest number of elements that a node of the graph holds."""
         layout = self.delivery.layout
         return 1 if layout is None else max((1, *map(len, layout.fields), *layout.element_counts))
 
@@ -280,7 +280,7 @@ class Graph:
             f"batches of the graph: samples x {self.num_slots}" if self.num_slots > 1 else "nothing is folded"
         )
         packed = f"packed: {num_packed} of {len(self.delivery.places)} fields"
-        return "\n".join([of_batch, *lines, f"{packed}; outputs of workers beside them: {len(layout.fields)}"])
+        return "\n".join([of_batch, *lines, f"{packed}; other outputs of workers: {len(layout.fields)}"])
 
     # --- input ------------------------------------------------------------------------------------
 

@@ -94,8 +94,8 @@ class OutputConverter:
         Args:
             output_type: Which arrays to make.
             output_format: Format of the output.
-            delivery: Where its fields stand in the outputs.
-            ragged: What becomes of samples of different shapes, see `fields_as_lists`.
+            delivery: Places of its fields in the outputs.
+            ragged: Handling of samples of different shapes, see `fields_as_lists`.
             is_stacked: Whether the elements of each array are stacked to one field.
             must_copy: Whether the buffers are recycled by the pipeline and must be copied.
             advice: What to do about samples of different shapes; empty for what always helps.
@@ -104,7 +104,7 @@ class OutputConverter:
             small_fields: Where packed fields are delivered.
 
         Raises:
-            SettingError: An argument has an unknown value, or PyTorch is asked for and not installed, or small
+            SettingError: An argument has an unknown value, or PyTorch is needed and not installed, or small
                 fields cannot be brought to a GPU.
             DeviceError: Small fields are to be on a GPU, and the pipeline has none.
         """
@@ -179,7 +179,7 @@ class OutputConverter:
         return stack.reshape(stack.shape[0], *leaf.level.lengths, *stack.shape[2:])
 
     def _stack_as_it_is(self, batch: _Batch, leaf: FoldedLeaf) -> Any:
-        """Get all elements of a field where they stand one after the other already, else None."""
+        """Get all elements of a field where they are one after the other already, else None."""
         places = [self._delivery.places[member] for member in leaf.members]
         first = places[0]
         in_order = [attrs.evolve(first, element=element) for element in range(first.count)]

@@ -82,7 +82,7 @@ class PipelineDefinition:
                 since 2.3 does not need it. With True and no selection, all output fields are copied.
             passthrough_copy_field_names: Selects fields to copy by name; may name fields that a step removes.
             passthrough_copy_field_names_scope_paths: Groups in which to search for these names.
-            passthrough_copy_branch_paths: Selects fields to copy by path; a group stands for all below it.
+            passthrough_copy_branch_paths: Selects fields to copy by path; a group selects all below it.
             record_draws: Name of a group that is added to the output, at its end: the random draws that the steps
                 declare, one field for each, named after step, group and draw (see `records_of_batch`). Steps that
                 use random operators of DALI directly are refused.
@@ -92,7 +92,7 @@ class PipelineDefinition:
                 all cameras), instead of once to each. The results are the same, and there sooner.
             run: Where steps run that have a form for arrays (see `PipelineStepBase`). ``"graph"``: pixels are
                 changed in the graph, and all else is computed in the workers, as far as steps can be divided
-                (see `PipelineStepBase.declare_pixel_changes`) and no step behind them works on arrays only.
+                (see `PipelineStepBase.declare_pixel_changes`) and no step after them works on arrays only.
                 ``"workers"``: in the workers, pixels too, up to the first step that has a form for the graph
                 only. ``"auto"``: with a GPU like ``"graph"``. Without one, the steps before the first that has no
                 form for arrays or converts images to floating point run in the workers, if one of them does more
@@ -100,7 +100,7 @@ class PipelineDefinition:
                 step states (``image_tolerance``).
 
         Raises:
-            SettingError: An argument breaks a rule, or a step that must run in the workers stands behind one that
+            SettingError: An argument breaks a rule, or a step that must run in the workers comes after one that
                 cannot; also when fields are selected for copying without
                 ``copy_external_source_passthrough_outputs=True``.
         """
@@ -180,7 +180,7 @@ class PipelineDefinition:
     def evened_out(self) -> PipelineDefinition:
         """Get the same definition, whose workers load as far ahead as it takes to even out loading times.
 
-        A depth that was asked for is kept (a ``prefetch_queue_depth`` other than 2).
+        A depth that was given is kept (a ``prefetch_queue_depth`` other than 2).
         """
         return self._with(evens_out=True)
 
@@ -214,8 +214,8 @@ class PipelineDefinition:
             **arguments: Arguments of `get_dali_pipeline`.
 
         Returns:
-            Text with a line for each step, which tells whether it is applied once to all elements of an array or
-            to each of them, and why; the last line tells how many fields are packed, since no step touches them.
+            Text with a line for each step, which says whether it is applied once to all elements of an array or
+            to each of them, and why; the last line says how many fields are packed, since no step touches them.
         """
         pipeline = self.get_dali_pipeline(**arguments)
         if not isinstance(pipeline, StructuredPipeline):
@@ -231,9 +231,9 @@ class PipelineDefinition:
         """Load a sample and apply the steps to it one by one, on arrays, without a pipeline: to look at each.
 
         Args:
-            position: Position of the sample in the epoch, of those of this shard.
+            position: Position of the sample in the epoch, on this shard.
             epoch: The epoch.
-            seed: Seed of the random draws, which are those of a pipeline with this seed.
+            seed: Seed of the random draws, the same as in a pipeline with this seed.
 
         Yields:
             ``"input"``, or number and class of the step, and the sample after it.

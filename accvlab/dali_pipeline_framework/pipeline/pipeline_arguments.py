@@ -133,7 +133,7 @@ def complete_arguments(arguments: PipelineArguments, data_input: Any, is_paralle
     expected = InputAdapter(data_input).batch_size
     batch_size = arguments.setdefault("batch_size", expected)
     if batch_size is None:
-        raise SettingError("`batch_size` must be given, since the input does not tell its batch size.")
+        raise SettingError("`batch_size` must be given, since the input has no `batch_size`.")
     whole_number(batch_size, "batch_size", at_least=1, at_most=MOST_IN_BATCH)
     if expected is not None and batch_size > expected and not callable(data_input):
         # DALI takes smaller batches, so this has always worked.
@@ -260,7 +260,7 @@ def require_gpu(users: Mapping[str, Iterable[str]], device_id: int | None) -> No
 
     Args:
         users: Names of steps, and of the operators that they use on a GPU.
-        device_id: What was asked for.
+        device_id: What was given.
 
     Raises:
         DeviceError: No GPU is usable.
@@ -275,7 +275,7 @@ def require_gpu(users: Mapping[str, Iterable[str]], device_id: int | None) -> No
         )
     else:
         rule = (
-            f"device_id={device_id} was asked for, but no GPU is usable here (no CUDA driver, or no device), and "
+            f"device_id={device_id} was given, but no GPU is usable here (no CUDA driver, or no device), and "
             f"these steps use one:"
         )
         advice = "Pass device_id=None to run on the CPU; steps of this package then choose the CPU themselves."

@@ -63,7 +63,7 @@ def make_pipeline(
         arguments["seed"] = seed_of_shard(seed, chain.parts.shard or Shard(0, 1))
     lacks_gpu = device_id is not None and num_usable_gpus() == 0
     if lacks_gpu and is_debug:  # DALI would abort the process
-        problem = f"device_id={device_id} was asked for with debug=True"
+        problem = f"device_id={device_id} was given with debug=True"
         raise DeviceError(f"{problem}, but no GPU is usable here. Pass device_id=None to debug on the CPU.")
     # Workers share the work batch by batch, so with fewer batches in flight some would have nothing to do.
     least_ahead = num_ahead = max(chain.prefetch_queue_depth, num_workers)
@@ -183,7 +183,7 @@ def _complete(
 
 
 def _with_batch_size(chain: Chain, arguments: PipelineArguments) -> Chain:
-    """Give an input the batch size that is asked for, where it has none, or can have any."""
+    """Give an input the batch size of the pipeline, where it has none, or can have any."""
     source, size = chain.loaded, arguments.get("batch_size")
     if not isinstance(source, PlannedInput) or source.batch_size == size:
         return chain
@@ -198,7 +198,7 @@ def _with_batch_size(chain: Chain, arguments: PipelineArguments) -> Chain:
 
 
 def _defined(graph: Graph, arguments: PipelineArguments, lacks_gpu: bool) -> Pipeline:
-    """Define the graph; with a GPU that is not there for the CPU, which the arguments then tell.
+    """Define the graph; with a GPU that is not there for the CPU, as the arguments then say.
 
     Steps may draw or count while they define the graph, so that is done once, unless less can be folded.
 

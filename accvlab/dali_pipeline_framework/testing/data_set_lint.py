@@ -7,7 +7,7 @@
       progress, file  <─ what has failed       process 1   ...
                                                (where one dies or hangs, the sample is named)
 
-This process imports next to nothing and does not open the data set: the others do so at once, and tell how many
+This process imports next to nothing and does not open the data set: the others do so at once, and report how many
 samples there are. The chunks become smaller in the end, so that all processes end together.
 """
 

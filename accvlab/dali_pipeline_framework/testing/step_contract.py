@@ -44,7 +44,7 @@ def check_step(
     tolerance: float = 0.0,
     seed: int = 0,
     device_id: int | None = None,
-    layouts: Mapping[Any, str] | None = None,
+    layouts: Mapping[Path, str] | None = None,
     on_gpu: Sequence[Path] = (),
     enable_conditionals: bool = False,
 ) -> None:
@@ -128,13 +128,13 @@ class _StepCheck(RuleCheck):
     def format_rules(self) -> None:
         blueprint = self.samples[0].get_empty_like_self()
         before = blueprint.format
-        with self.reporting("the format cannot be asked for"):
+        with self.reporting("the format cannot be computed"):
             answers = [self.step.check_input_data_format_and_set_output_data_format(blueprint) for _ in range(2)]
             first, second = (answer.format for answer in answers)
             if blueprint.format != before:
                 self.break_rule("the input format must be left as it is", _difference(before, blueprint.format))
             elif first != second:
-                rule = "asked twice for the same format, the step must give the same answer"
+                rule = "called twice with one format, the step must give the same answer"
                 self.break_rule(rule, _difference(first, second))
 
     def repr_rule(self) -> None:

@@ -130,7 +130,7 @@ def run_step(
     draws: Mapping[str, Any] | None = None,
     seed: int = 0,
     device_id: int | None = None,
-    layouts: Mapping[Any, str] | None = None,
+    layouts: Mapping[Path, str] | None = None,
     on_gpu: Sequence[Path] = (),
     enable_conditionals: bool = False,
     fold_arrays: bool = True,
@@ -146,7 +146,7 @@ def run_step(
     draws: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     seed: int = 0,
     device_id: int | None = None,
-    layouts: Mapping[Any, str] | None = None,
+    layouts: Mapping[Path, str] | None = None,
     on_gpu: Sequence[Path] = (),
     enable_conditionals: bool = False,
     fold_arrays: bool = True,
@@ -161,7 +161,7 @@ def run_step(
     draws: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     seed: int = 0,
     device_id: int | None = None,
-    layouts: Mapping[Any, str] | None = None,
+    layouts: Mapping[Path, str] | None = None,
     on_gpu: Sequence[Path] = (),
     enable_conditionals: bool = False,
     fold_arrays: bool = True,
@@ -299,7 +299,7 @@ def declared_draws(steps: Sequence[PipelineStepBase], data_input: GivenSamples) 
 class _Placing(PipelineStepBase):
     """Sets layouts, and moves fields to the GPU."""
 
-    def __init__(self, layouts: Mapping[Any, str], on_gpu: Sequence[Path]) -> None:
+    def __init__(self, layouts: Mapping[Path, str], on_gpu: Sequence[Path]) -> None:
         self._layouts = {normalized_path(path): layout for path, layout in layouts.items()}
         self._on_gpu = [normalized_path(path) for path in on_gpu]
 

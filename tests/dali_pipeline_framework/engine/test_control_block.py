@@ -93,10 +93,10 @@ def test_the_longest_samples_that_are_told_fit(batch_size: int) -> None:
     largest = [2**63 - 1] * batch_size
     texts = [samples_text(largest, [*largest, *largest]), samples_text([2**32 - 1] * batch_size), b""]
     for batch, text in enumerate(texts, 7):
-        block.tell_samples(2, batch, text)
+        block.report_samples(2, batch, text)
     copy = pickle.loads(pickle.dumps(block))
-    assert [copy.told_samples(2, batch) for batch in (7, 8, 9)] == texts
-    assert (copy.told_samples(2, 4), copy.told_samples(1, 7)) == (b"", b"")
+    assert [copy.reported_samples(2, batch) for batch in (7, 8, 9)] == texts
+    assert (copy.reported_samples(2, 4), copy.reported_samples(1, 7)) == (b"", b"")
     assert copy.work() == []  # which is stored behind them
     block.close()
 

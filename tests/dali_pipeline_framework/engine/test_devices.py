@@ -106,7 +106,7 @@ class TestWithoutGpu:
             assert {type(output) for output in outputs} == {TensorListCPU}
             pipeline.close()
         assert warnings_of(caplog) == [
-            "device_id=0 was asked for, but no GPU is usable. No step needs one, so everything runs on the CPU. "
+            "device_id=0 was given, but no GPU is usable. No step needs one, so everything runs on the CPU. "
             "Pass device_id=None to choose the CPU."
         ]
         assert caplog.records[0].name.startswith("accvlab.dali_pipeline_framework")
@@ -141,7 +141,7 @@ class TestWithoutGpu:
             definition.get_dali_pipeline(num_threads=1, py_num_workers=0, device_id=0).build()
         message = str(caught.value)
         assert isinstance(caught.value, RuntimeError)
-        assert "device_id=0 was asked for, but no GPU is usable here" in message
+        assert "device_id=0 was given, but no GPU is usable here" in message
         assert "\n  - step 1 (OnGpu)" in message
         assert message.count("\n  - ") == 1
         assert "device_id=None" in message

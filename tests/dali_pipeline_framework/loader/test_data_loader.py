@@ -701,7 +701,7 @@ class TestNoValueTwice:
                 assert loader.batch_size == 4
         with pytest.raises(SettingError, match="created for 4 samples per batch, the loader for batch_size=3"):
             make_loader(make(), 3)
-        with pytest.raises(SettingError, match="the input does not tell its batch size"):
+        with pytest.raises(SettingError, match="the input has no `batch_size`"):
             make_loader(NumberCallable())
 
     @pytest.mark.parametrize(

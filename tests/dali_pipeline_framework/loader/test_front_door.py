@@ -356,7 +356,7 @@ def test_the_repr_has_one_line_for_the_input_and_one_for_each_step() -> None:
 
 def test_the_plan_is_that_of_the_pipeline() -> None:
     with DataLoader(IndexProvider(4), 2, num_workers=0) as loader:
-        assert loader.plan == "nothing is folded\npacked: 1 of 1 fields; outputs of workers beside them: 0"
+        assert loader.plan == "nothing is folded\npacked: 1 of 1 fields; other outputs of workers: 0"
 
 
 def test_an_error_of_a_blueprint_is_not_taken_for_a_missing_one() -> None:

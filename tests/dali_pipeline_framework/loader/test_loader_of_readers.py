@@ -255,7 +255,7 @@ class TestJoined:
             epochs = [[numbers(batch["files"]) for batch in loader] for _ in range(3)]
         one_pass = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 10]]
         assert [batch for epoch in epochs for batch in epoch] == one_pass * 2
-        warnings = [each.message for each in caplog.records if "do not stay beside" in each.message]
+        warnings = [each.message for each in caplog.records if "do not stay with" in each.message]
         assert len(warnings) == 1
         assert "which has 2 batches per epoch: reader_files has 3 batches per epoch" in warnings[0]
 
@@ -273,7 +273,7 @@ class TestJoined:
                 epoch = [(numbers(batch["files"]), batch["index"]["index"].tolist()) for batch in loader]
                 assert all(files[:3] == index[:3] for files, index in epoch)
                 assert [files for files, _ in epoch] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 10]]
-        assert not [each for each in caplog.records if "do not stay beside" in each.message]
+        assert not [each for each in caplog.records if "do not stay with" in each.message]
 
     def test_epochs_that_do_not_come_next_are_refused(self, root: Path) -> None:
         with self.make(root) as loader:

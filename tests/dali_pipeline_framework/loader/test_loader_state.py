@@ -579,7 +579,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"segments": [["1", 4, 1]]},
         "`segments` must be a list of lists of three whole numbers",
     ),
-    "more segments than batches": ({"segments": [[1, 3, 3]]}, "`segments` have more batches than `batch` tells"),
+    "more segments than batches": ({"segments": [[1, 3, 3]]}, "`segments` have more batches than `batch`"),
     "segments with parts of samples": ({"segments": [[2, 3, 1]]}, "cannot be dealt evenly to"),
     "batches with parts of samples": ({"num_shards": 3}, "cannot be dealt evenly to"),
     "segments beyond the epoch": ({"segments": [[1, 7, 9]], "batch": 9}, "only"),

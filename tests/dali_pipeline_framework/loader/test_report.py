@@ -137,7 +137,7 @@ def test_the_first_batch_of_a_loop_does_not_count() -> None:
     with make(IndexProvider(60), num_workers=0) as loader:
         assert loader.report() == LoaderReport()
         assert loader.report().bottleneck == ""
-        assert str(loader.report()) == "No batch has been delivered yet, beside the first one of a loop."
+        assert str(loader.report()) == "No batch has been delivered yet, apart from the first one of a loop."
         for _ in range(2):
             batches = iter(loader)
             next(batches)

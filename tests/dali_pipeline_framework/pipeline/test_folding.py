@@ -418,7 +418,7 @@ def test_arrays_in_arrays_are_folded() -> None:
         "batches of the graph: samples x 6",
         "step 0 (Alike): once for all elements of frames (2) x frames[0].cameras (3)",
         "step 1 (Alike): once for all elements of frames (2)",
-        "packed: 0 of 8 fields; outputs of workers beside them: 2",
+        "packed: 0 of 8 fields; other outputs of workers: 2",
     ]
 
 
@@ -455,7 +455,7 @@ def test_what_no_step_folds_is_not_in_the_batch(num_cameras: int) -> None:
     assert pipeline.plan.splitlines() == [
         "nothing is folded",
         "step 0 (Alike): no arrays are folded",
-        f"packed: {3 * num_cameras} of {3 * num_cameras + 1} fields; outputs of workers beside them: 1",
+        f"packed: {3 * num_cameras} of {3 * num_cameras + 1} fields; other outputs of workers: 1",
     ]
 
 
@@ -482,7 +482,7 @@ def test_the_plan_can_be_read_before_anything_runs() -> None:
     assert definition.plan(num_threads=1) == (
         "batches of the graph: samples x 6\n"
         "step 0 (Alike): once for all elements of cameras (6)\n"
-        "packed: 13 of 19 fields; outputs of workers beside them: 1"
+        "packed: 13 of 19 fields; other outputs of workers: 1"
     )
 
 

@@ -253,7 +253,10 @@ BREAKERS: dict[str, tuple[PipelineStepBase, str]] = {
     type(step).__name__: (step, text)
     for step, text in (
         (ChangesTheInputFormat(), "the input format must be left as it is: - extra: not in the blueprint"),
-        (AnswersInTurn(), "asked twice for the same format, the step must give the same answer: - extra: not in"),
+        (
+            AnswersInTurn(),
+            "called twice with one format, the step must give the same answer: - extra: not in",
+        ),
         (ProducesAnotherFormat(), "the step must produce the format that it declares: ProducesAnotherFormat("),
         (ProducesAnotherType(), "the step must produce the format that it declares: The data do not have"),
         (
@@ -331,7 +334,7 @@ def test_rules_can_be_left_out() -> None:
 
 def test_samples_that_do_not_fit_are_reported() -> None:
     with pytest.raises(
-        ContractError, match=r"the format cannot be asked for: ValueError.*: value: must be a FLOAT"
+        ContractError, match=r"the format cannot be computed: ValueError.*: value: must be a FLOAT"
     ):
         check_step(Scaler(), filled({"value": (DT.INT32, 1)}))
 

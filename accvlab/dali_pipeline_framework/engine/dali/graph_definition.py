@@ -436,7 +436,7 @@ class GraphInspection:
             if (id(instance), node.device) in self._seen:
                 continue
             self._seen.add((id(instance), node.device))
-            operator = getattr(instance, "_op", None)  # with `debug=True`, nodes do not tell
+            operator = getattr(instance, "_op", None)  # with `debug=True`, nodes do not know it
             if operator is not None and operator._device in ("gpu", "mixed"):
                 self.gpu_users.setdefault(step, {})[_function_name(operator)] = None
             elif node.device == "gpu":
@@ -544,7 +544,7 @@ def num_usable_gpus() -> int:
 def log_cpu_fallback_once(device_id: int) -> None:
     """Say once per process that a pipeline asked for a GPU runs on the CPU."""
     _logger.warning(
-        "device_id=%d was asked for, but no GPU is usable. No step needs one, so everything runs on the CPU. "
+        "device_id=%d was given, but no GPU is usable. No step needs one, so everything runs on the CPU. "
         "Pass device_id=None to choose the CPU.",
         device_id,
     )

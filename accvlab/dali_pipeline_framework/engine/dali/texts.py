@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The texts by which errors and warnings of DALI are told apart, and what is read out of them.
+"""The texts by which errors and warnings of DALI are distinguished, and what is read out of them.
 
-They stand nowhere else in this package; ``test_dali_names.py`` of the tests has DALI say each of them.
+They are nowhere else in this package; ``test_dali_names.py`` of the tests has DALI say each of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WORKER_LOST = "Worker data receiving interrupted"
 NO_WORKER_TAKES_TASKS = "Sending tasks to worker"
 
 # Parts of the report of an operator that has failed.
-CAUSE = "encountered:"  # stands before it
+CAUSE = "encountered:"  # comes before it
 CPP_CONTEXT = "C++ context"
 DEFINED_IN = ", in "  # a function, after file and line
 PIPELINE_IS_INVALID = "Current pipeline object is no longer valid."
@@ -126,7 +126,7 @@ def dali_reason(error: BaseException) -> str:
 
 @do_not_convert
 def failing_with(rule: str, define: Callable[..., Any], /, *arguments: Any, **settings: Any) -> DataNode:
-    """Define operators, e.g. ``fn.reshape``, that fail where data break a rule, told in one line."""
+    """Define operators, e.g. ``fn.reshape``, that fail where data break a rule, with a message of one line."""
 
     def call() -> DataNode:
         node: DataNode = define(*arguments, **settings)

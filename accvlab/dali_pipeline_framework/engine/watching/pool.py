@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DALI's pool of workers: its queues, its memory, and its end. None stands for a pipeline without workers."""
+"""DALI's pool of workers: its queues, its memory, and its end. None: a pipeline without workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, TypeAlias
 
 from nvidia.dali._multiproc import pool as dali_pools
 
@@ -21,22 +21,26 @@ from ...errors import WorkerStartError
 
 _GRACE_S = 1.0  # for the end of a worker, each time it is requested
 
-# To whom the pool that is being started is told: in this thread only, others may start pipelines of their own.
-_tell: ContextVar[Callable[[Any], None] | None] = ContextVar("_tell", default=None)
+# DALI has no types for its pool, contexts and queues.
+WorkerPool: TypeAlias = Any
+TaskQueue: TypeAlias = Any
+
+# Called with the pool that is being started: in this thread only, others may start pipelines of their own.
+_note: ContextVar[Callable[[WorkerPool], None] | None] = ContextVar("_note", default=None)
 
 
-class _ToldPool(dali_pools.ProcPool):
+class _ReportingPool(dali_pools.ProcPool):
     """Reports itself as soon as its processes run; DALI gives it only when all of them have reported."""
 
     def _sync_initialized_workers(self) -> None:
-        tell = _tell.get()
-        if tell is not None:
-            tell(self)
+        note = _note.get()
+        if note is not None:
+            note(self)
         super()._sync_initialized_workers()  # type: ignore[no-untyped-call]
         _remove_names(self)
 
 
-def _remove_names(pool: Any) -> None:
+def _remove_names(pool: WorkerPool) -> None:
     """Remove the names of the semaphores of a pool: they stay in ``/dev/shm`` if this process is killed.
 
     The workers have opened them. With ``fork``, they have no names. `multiprocessing` would remove them later.
@@ -50,18 +54,18 @@ def _remove_names(pool: Any) -> None:
 
 
 @contextlib.contextmanager
-def told_of_pool(tell: Callable[[Any], None]) -> Iterator[None]:
-    """Around the start of workers, one at a time: ``tell`` gets their pool before DALI waits for them."""
-    made_by_dali, token = dali_pools.ProcPool, _tell.set(tell)
-    dali_pools.ProcPool = _ToldPool  # type: ignore[misc]
+def noting_pool(note: Callable[[WorkerPool], None]) -> Iterator[None]:
+    """Around the start of workers, one at a time: ``note`` gets their pool before DALI waits for them."""
+    made_by_dali, token = dali_pools.ProcPool, _note.set(note)
+    dali_pools.ProcPool = _ReportingPool  # type: ignore[misc]
     try:
         yield
     finally:
         dali_pools.ProcPool = made_by_dali  # type: ignore[misc]
-        _tell.reset(token)
+        _note.reset(token)
 
 
-def queues_of(pool: Any) -> list[Any]:
+def queues_of(pool: WorkerPool) -> list[TaskQueue]:
     """The queues between the workers and this process: first that of the results.
 
     Args:
@@ -71,14 +75,14 @@ def queues_of(pool: Any) -> list[Any]:
     return [queue for queue in (pool._result_queue, pool._general_task_queue, *dedicated) if queue is not None]
 
 
-def interrupt(pool: Any) -> None:
+def interrupt(pool: WorkerPool) -> None:
     """Have DALI end the workers, which ends its wait for them."""
     observer = None if pool is None else pool.pool._observer
     if observer is not None:
         observer.interrupt_pipe.send(None)
 
 
-def end_workers(pool: Any) -> None:
+def end_workers(pool: WorkerPool) -> None:
     """End the workers, and wait until they have ended."""
     if pool is None:
         return
@@ -100,11 +104,11 @@ def end_workers(pool: Any) -> None:
             process.join()
 
 
-def _buffers(pool: Any) -> list[Any]:
+def _buffers(pool: WorkerPool) -> list[TaskQueue]:
     return [chunk for context in pool.contexts for chunk in context.shm_manager.get_chunks()]
 
 
-def free_memory(pool: Any) -> None:
+def free_memory(pool: WorkerPool) -> None:
     """Give the memory back in which batches and tasks were handed over."""
     if pool is None:
         return
@@ -131,7 +135,7 @@ def free_shared_memory() -> int | None:
 
 
 def require_shared_memory(num_buffers: int = 0) -> None:
-    """Refuse to start workers where this process itself would be ended by SIGBUS when it asks them for a batch.
+    """Refuse to start workers where this process itself would be ended by SIGBUS when it requests a batch.
 
     Args:
         num_buffers: Batches that can be with workers, or loaded, at a time.
@@ -147,7 +151,7 @@ def require_shared_memory(num_buffers: int = 0) -> None:
         )
 
 
-def reserve_first_pages(pool: Any) -> None:
+def reserve_first_pages(pool: WorkerPool) -> None:
     """Have the memory of the first page of each buffer, into which this process writes what a worker is to load.
 
     Else this process, too, would be ended by SIGBUS once workers have filled all memory.
@@ -165,7 +169,7 @@ def reserve_first_pages(pool: Any) -> None:
         chunk.buf[0:1] = bytes(1)
 
 
-def describe_shared_memory(pool: Any) -> str:
+def describe_shared_memory(pool: WorkerPool) -> str:
     """Say how much memory the buffers of a pool take, and how much is left; empty where that is not known."""
     free = free_shared_memory()
     if free is None:
@@ -203,7 +207,7 @@ class LoadAhead:
     takes no memory. So the queue is made as deep as it may become, but begins with as few buffers as are needed.
     """
 
-    def __init__(self, pool: Any, groups: Any, least: int) -> None:
+    def __init__(self, pool: WorkerPool, groups: Any, least: int) -> None:
         """Begin with few batches, at least so many; the workers of the pool are started, and have no work yet.
 
         ``groups`` are DALI's external sources that they load.

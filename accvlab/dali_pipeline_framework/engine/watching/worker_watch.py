@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A thread that watches the workers of a pipeline: those that die, that stand still, and that do not end.
+"""A thread that watches the workers of a pipeline: those that die, that are blocked, and that do not end.
 
 It runs from the moment on at which the processes do: one may be killed before it has reported that it has started.
-DALI notices that a worker has ended, and then ends the others. It does not notice that one stands still; and it
-waits for ever for locks that dead workers held, and for workers that do not end when they are told to::
+DALI notices that a worker has ended, and then ends the others. It does not notice that one is blocked; and it
+waits indefinitely for locks that dead workers held, and for workers that do not end on request::
 
     watching ──── a worker ends ────> no more tasks; locks are released ──┐
        │  │                                                               ├─> those that live after 2 s are killed
@@ -33,7 +33,7 @@ from nvidia.dali import types
 
 from ...errors import WorkerDiedError
 from ...sources.input_adapter import InputAdapter
-from .pool import describe_shared_memory, queues_of
+from .pool import TaskQueue, WorkerPool, describe_shared_memory, queues_of
 
 if TYPE_CHECKING:
     from ..control_block import ControlBlock
@@ -91,7 +91,7 @@ _answering_pid: int | None = None
 
 
 def answer_requests(path: str) -> None:
-    """Have this worker process write its stacks to a file whenever it is asked, whatever it does then.
+    """Have this worker process write its stacks to a file on request, whatever it does then.
 
     The signal is handled without Python, so it works while C code holds the interpreter's lock.
 
@@ -155,7 +155,7 @@ _logger = logging.getLogger(__name__)
 _SHORT_S = 0.05  # the main thread needs that to wake up
 _LONGEST_HOLD_S = 0.2  # workers hold the locks of the queues for micro- to milliseconds
 _MOST_TRIES = 8
-_GRACE_S = 2.0  # for workers that were told to end
+_GRACE_S = 2.0  # for workers that were requested to end
 _LONGEST_TICK_S = 1.0
 _TICKS = 10  # within the shortest time that is watched for
 _CLOSE, _LIMIT = b"c", b"l"
@@ -167,14 +167,14 @@ class WorkerWatch:
     Attributes:
         waiting_since: Since when the loop waits for a batch (`time.monotonic`); None where it does not.
         kernel_counts: What the kernel had counted at the start.
-        killed: Processes that were ended here because they stood still: for how long, in seconds.
+        killed: Processes that were ended here because they were blocked: for how long, in seconds.
     """
 
     def __init__(self, control: ControlBlock, describe_work: Callable[[int], str]) -> None:
         """Watch for nothing yet.
 
         Args:
-            control: What workers tell.
+            control: What workers report.
             describe_work: Says what a process is at (empty: nothing that is known). A method of an object that may
                 be gone before the workers are.
         """
@@ -182,21 +182,21 @@ class WorkerWatch:
         self.killed: dict[int, float] = {}
         self._processes: list[Any] = []
         self._contexts: list[weakref.ref[Any]] = []
-        self._queues: list[Any] = []
-        self._not_ended: set[int] = set()  # when they were told to
+        self._queues: list[TaskQueue] = []
+        self._not_ended: set[int] = set()  # when that was requested
         self._control = control
         self._describe_work = weakref.WeakMethod(describe_work)
         self._blocked_after: float | None = None
         self._stacks_after: float | None = None
         self.kernel_counts = counts_of_kernel()
         self._idle_since: float | None = None  # since when no worker loads, though the loop waits
-        self._told = (0.0, 0.0)  # the wait that was told of last, and how long it had lasted
+        self._reported = (0.0, 0.0)  # the wait that was reported last, and how long it had lasted
         self._looked_at = self._awake_since = time.monotonic()
         self._wake = self._waker = -1
         self._pid = os.getpid()
         self._lock = threading.Lock()
 
-    def begin(self, pool: Any) -> None:
+    def begin(self, pool: WorkerPool) -> None:
         """Begin to watch.
 
         Args:
@@ -206,7 +206,7 @@ class WorkerWatch:
         self._start()
 
     def count_batches(self, contexts: list[Any]) -> None:
-        """Count the batches that workers are asked for.
+        """Count the batches that are requested from workers.
 
         Args:
             contexts: What DALI keeps of each input (`WorkerPool.contexts`).
@@ -226,7 +226,7 @@ class WorkerWatch:
         threading.Thread(target=self._watch, daemon=True, name="worker watch").start()
 
     def limit(self, blocked_after: float | None, stacks_after: float | None) -> None:
-        """Watch for workers that stand still.
+        """Watch for workers that are blocked.
 
         Args:
             blocked_after: Seconds after which a worker that loads one sample, or is in one stage of its set-up, is
@@ -235,16 +235,16 @@ class WorkerWatch:
         """
         self._blocked_after, self._stacks_after = blocked_after, stacks_after
         if self._processes:
-            self._tell(_LIMIT)
+            self._wake_up(_LIMIT)
         elif stacks_after is not None:
             self._start()
 
     def close(self) -> None:
-        """Tell that the workers are told to end: those that do not do so soon are killed."""
+        """Note that the workers are requested to end: those that do not do so soon are killed."""
         if os.getpid() == self._pid:
-            self._tell(_CLOSE)
+            self._wake_up(_CLOSE)
 
-    def _tell(self, what: bytes) -> None:
+    def _wake_up(self, what: bytes) -> None:
         with self._lock:
             if self._waker >= 0:
                 os.write(self._waker, what)
@@ -318,9 +318,9 @@ class WorkerWatch:
         waiting_since = self.waiting_since
         waited = 0.0 if waiting_since is None else self._age(waiting_since, now)
         if self._stacks_after is not None and waiting_since is not None:
-            told_of, told_at = self._told
-            if waited >= (2 * told_at if told_of == waiting_since else self._stacks_after):
-                self._told = waiting_since, waited
+            reported_of, reported_at = self._reported
+            if waited >= (2 * reported_at if reported_of == waiting_since else self._stacks_after):
+                self._reported = waiting_since, waited
                 _logger.warning("%s", self.describe(waited))
         if self._blocked_after is not None:
             ages = self._ages(now)
@@ -351,7 +351,7 @@ class WorkerWatch:
     def _is_task_queue_held(self) -> bool:
         """Whether a queue of tasks is locked for long: by a worker, or by the main thread, which waits for one.
 
-        To put a task, the main thread wakes a worker, and waits for it to say so: for ever, where that is stopped.
+        To put a task, the main thread wakes a worker, and waits for its answer: indefinitely, where it is stopped.
         Results that came before are not taken meanwhile.
         """
         for queue in self._queues[1:]:
@@ -375,7 +375,7 @@ class WorkerWatch:
             results.lock.release()
 
     def _num_batches(self) -> tuple[int, int]:
-        """How many batches workers were asked for that have not come, and how many have come and wait."""
+        """How many batches requested from workers have not come, and how many have come and wait."""
         contexts = [context for context in (reference() for reference in self._contexts) if context is not None]
         asked = [(context, batch) for context in contexts for batch in list(context.scheduled_minibatches)]
         missing = 0
@@ -406,7 +406,7 @@ class WorkerWatch:
         return "\n".join(lines)
 
 
-def _wake_reader(queue: Any) -> None:
+def _wake_reader(queue: TaskQueue) -> None:
     """Wake the main thread, where it waits for results of a queue that DALI has closed.
 
     A worker that died after it had taken note of the one who waits, and before it woke it, has left nobody to be
@@ -428,7 +428,7 @@ def _wake_reader(queue: Any) -> None:
         time.sleep(_SHORT_S)
 
 
-def _release_lock_of_dead(queue: Any) -> None:
+def _release_lock_of_dead(queue: TaskQueue) -> None:
     woken: Any = queue.cv_not_empty._woken_count
     if queue.lock._semlock._count() > 0:
         # This process holds the lock, and waits for the one that it has woken to say so: for a dead worker.
@@ -451,14 +451,14 @@ _SIGNAL_HINTS = {
 
 
 def worker_died_error(
-    pool: Any, watch: WorkerWatch, control: ControlBlock, data_input: Any, batch_size: int
+    pool: WorkerPool, watch: WorkerWatch, control: ControlBlock, data_input: object, batch_size: int
 ) -> WorkerDiedError:
     """Make the error for workers that have ended.
 
     Args:
         pool: DALI's pool of workers (`WorkerPool`); None where there is none any more.
         watch: What has watched them.
-        control: What they have told.
+        control: What they have reported.
         data_input: The user's input.
         batch_size: Samples per batch.
     """
@@ -484,13 +484,13 @@ def worker_died_error(
     return error
 
 
-def _name_of(data_input: Any) -> str:
+def _name_of(data_input: object) -> str:
     planned = InputAdapter(data_input).planned
     return type(data_input if planned is None else planned.provider).__name__
 
 
-def sample_index_at(data_input: Any, place: tuple[int, int, int], batch_size: int) -> int | None:
-    """Index in the data set of the sample at an epoch, batch and slot, as far as the input tells it."""
+def sample_index_at(data_input: object, place: tuple[int, int, int], batch_size: int) -> int | None:
+    """Index in the data set of the sample at an epoch, batch and slot, as far as the input knows it."""
     epoch, batch, slot = place
     try:
         return InputAdapter(data_input).sample_index(
@@ -501,7 +501,7 @@ def sample_index_at(data_input: Any, place: tuple[int, int, int], batch_size: in
 
 
 def describe_place(index: int | None, place: tuple[int, int, int]) -> str:
-    """Say which sample stands at an epoch, batch and slot."""
+    """Name the sample at an epoch, batch and slot."""
     sample = "a sample" if index is None else f"sample {index}"
     return "{} (epoch {}, batch {}, slot {})".format(sample, *place)
 
@@ -519,8 +519,8 @@ def first_ended(watch: WorkerWatch) -> dict[int, int]:
     return suspects
 
 
-def describe_exit_code(code: int, kernel_counts: Mapping[str, int], pool: Any = None) -> str:
-    """Say how a process ended: a negative code stands for a signal."""
+def describe_exit_code(code: int, kernel_counts: Mapping[str, int], pool: WorkerPool = None) -> str:
+    """Say how a process ended: a negative code is a signal."""
     if code >= 0:
         hint = "" if code else " (it could not hand over what it has loaded; what it printed on stderr says why)"
         return f"exited with code {code}{hint}"
