@@ -423,7 +423,7 @@ def test_where_a_chain_is_cut(steps: list[PipelineStepBase], expected: tuple[int
     pair(steps, samples)
 
 
-def test_cameras_of_different_sizes_are_mirrored_where_nothing_is_given_in_their_pixels() -> None:
+def test_cameras_of_different_sizes_are_mirrored_without_fields_in_pixels() -> None:
     found = pair([_FLIPPER], rigs("array", [(8, 12), (10, 14)]))
     np.testing.assert_array_equal(
         found[0].output["cameras"][1]["image"],

@@ -665,7 +665,7 @@ def test_stacked_arrays_of_arrays_have_an_axis_each() -> None:
             assert stacked["frames"]["cameras"]["f0"][:, index, camera].tolist() == expected.tolist()
 
 
-def test_elements_of_different_shapes_are_arrays_where_each_has_one_shape_in_the_batch() -> None:
+def test_elements_that_differ_from_each_other_alone_are_arrays() -> None:
     values = [[np.full((rows, 2), 10 * index + rows, np.float32) for index in range(4)] for rows in (1, 3)]
     provider = ArrayProvider({"cameras": {number: {"r": (DT.FLOAT, each)} for number, each in enumerate(values)}})
     pipeline = PipelineDefinition(shuffled(provider, 2), [Alike("r")]).get_dali_pipeline(**IN_PROCESS)

@@ -588,7 +588,7 @@ def test_matrices_of_cameras_of_different_shapes_are_refused() -> None:
         run_published(step, rig(np.eye(3, 4), np.eye(4)))
 
 
-def test_matrices_whose_names_are_numbers_and_those_of_other_types_need_not_be_of_one_shape() -> None:
+def test_matrices_named_by_numbers_or_of_other_types_may_differ_in_shape() -> None:
     step = A([8, 3], Mode.STRETCH, None, image_hw_field_names="hw", projection_matrix_field_names=[0, 1])
     sample = {"hw": np.array([4, 6], np.int32), 0: np.eye(3, 4, dtype=np.float32), 1: np.eye(4, dtype=np.float32)}
     sample[7] = {0: np.eye(3)}  # float64
