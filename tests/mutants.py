@@ -33,8 +33,11 @@ FOLDERS = {
     "operators": ["operators", "internal_helpers", "operators_impl", "processing_steps"],
     "draws": ["draws", "pipeline/test_draws_in_pipelines.py", "testing/test_check_step.py"],
     "faults": ["faults", "loader/test_sample_policies.py"],
+    "providers": ["providers", "pipeline/test_recorded_draws.py"],
+    "sources": ["sources", "loader/test_loader_of_readers.py", "loader/test_loader_state.py"],
     "ledgers.py": ["ledgers"],
 }
+REVERSED = ast.Compare, ast.UnaryOp  # what is changed to its opposite by itself
 OTHER = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And,
@@ -68,9 +71,9 @@ class Mutant(NamedTuple):
 
 
 def changes(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
-    """Expressions below a node, each with what is to replace it; none in annotations and in what is raised."""
+    """Expressions below a node, each with what is to replace it; none in annotations and messages."""
     match node:
-        case ast.Raise() | ast.Assert() | ast.If(test=ast.Name("TYPE_CHECKING")):
+        case ast.Raise() | ast.Assert() | ast.If(test=ast.Name("TYPE_CHECKING")) | ast.keyword("strict"):
             return
         case ast.JoinedStr() | ast.Return(value=ast.JoinedStr()) | ast.BinOp(ast.Constant(value=str() | bytes())):
             return
@@ -86,7 +89,7 @@ def changes(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
             yield node, str(not node.value)
         case ast.Constant(value=int() | float()):
             yield node, str(node.value + 1)
-        case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test) if not isinstance(test, ast.Compare):
+        case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test) if not isinstance(test, REVERSED):
             yield test, f"not ({ast.unparse(test)})"
         case ast.Return(value=ast.expr()) if ast.unparse(node.value) != "None":
             yield node.value, "None"

@@ -44,14 +44,14 @@ def _id(page):
 SHARING_A_PROCESS = [page for page in PAGES_WITH_CODE if page.name not in WITH_OWN_PROCESS]
 
 
-def _compare(page, printed):
+def _assert_same(page, printed):
     shown = shown_outputs(page)
     assert [(line, text) for (line, _), text in zip(shown, printed, strict=True)] == shown
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES_WITH_CODE if page.name in WITH_OWN_PROCESS], ids=_id)
 def test_code_of_page_prints_what_the_page_shows(page, tmp_path):
-    _compare(page, run_page(page, tmp_path))
+    _assert_same(page, run_page(page, tmp_path))
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_code_of_page_prints_what_the_page_shows_in_a_shared_process(page, print
     printed = printed_by_page[page]
     if isinstance(printed, PageFailedError):
         raise printed
-    _compare(page, printed)
+    _assert_same(page, printed)
 
 
 # With a GPU: operators that compute on the CPU, on the GPU, and on both.

@@ -47,7 +47,7 @@ class StepSettings:
         cls: Callable[..., PipelineStepBase] = getattr(self.room, step)
         return cls(**{**self.good[step], **other})
 
-    def check_that_all_are_known(self, *no_steps: str) -> None:
+    def assert_all_are_known(self, *no_steps: str) -> None:
         """Each step of the package can be made, and each name of a kind is a setting."""
         assert self.good.keys() | {*no_steps} == {*self.room.__all__}
         names = self._all_lists | self.whole_numbers | self.numbers | self.ranges
@@ -55,7 +55,7 @@ class StepSettings:
         for step in self.good:
             assert self.made(step)
 
-    def check_vocabulary(self, step: str) -> None:
+    def assert_vocabulary(self, step: str) -> None:
         first, *others = self._parameters(step).values()
         assert first.name == "function" if step in ("LambdaStep", "MapStep") else first.name.endswith("_names")
         assert first.kind is first.POSITIONAL_OR_KEYWORD
@@ -67,7 +67,7 @@ class StepSettings:
                 isinstance(one.default, tuple) or one.name in ("scale_range", "point_range")
             )
 
-    def check_values_of_every_kind(self, step: str) -> None:
+    def assert_values_of_every_kind(self, step: str) -> None:
         """A value is taken, or refused by a rule with its name."""
         for setting in self._parameters(step):
             for value in _VALUES:
@@ -77,20 +77,20 @@ class StepSettings:
                     told = str(error)
                     assert "`" in told or "path" in told or "condition" in told
 
-    def check_what_is_no_number(self, step: str) -> None:
+    def assert_what_is_no_number(self, step: str) -> None:
         for setting in self._names(step, self.whole_numbers | self.numbers):
             for value in (True, np.True_, "a"):
                 assert self._is_refused(step, setting, value)
             assert self._is_refused(step, setting, math.nan) != ((step, setting) in self.takes_nan)
 
-    def check_lists_of_what_is_no_number(self, step: str) -> None:
+    def assert_lists_of_what_is_no_number(self, step: str) -> None:
         for setting in self._names(step, self.ranges | self._all_lists):
             [_, *others] = np.ravel(self._usual(step, setting)).tolist()
             assert self._is_refused(step, setting, True)
             for value in (True, "a", None, math.nan):
                 assert self._is_refused(step, setting, [value, *others])
 
-    def check_numbers_of_numpy(self, step: str) -> None:
+    def assert_numbers_of_numpy(self, step: str) -> None:
         every = self.whole_numbers | self.numbers | self.ranges | self._all_lists
         for setting in self._names(step, every):
             good = self._usual(step, setting)
@@ -127,11 +127,11 @@ class StepSettings:
 def of_each_step(settings: StepSettings) -> pytest.MarkDecorator:
     """Run a test with each check of values and each step."""
     checks = [
-        settings.check_values_of_every_kind,
-        settings.check_what_is_no_number,
-        settings.check_lists_of_what_is_no_number,
-        settings.check_numbers_of_numpy,
+        settings.assert_values_of_every_kind,
+        settings.assert_what_is_no_number,
+        settings.assert_lists_of_what_is_no_number,
+        settings.assert_numbers_of_numpy,
     ]
     cases = [(check, step) for check in checks for step in settings.good]
-    names = [f"{step}-{check.__name__.removeprefix('check_')}" for check, step in cases]
+    names = [f"{step}-{check.__name__.removeprefix('assert_')}" for check, step in cases]
     return pytest.mark.parametrize(("check", "step"), cases, ids=names)

@@ -12,7 +12,7 @@ import pytest
 from accvlab.dali_pipeline_framework import FaultPolicy
 from accvlab.dali_pipeline_framework.errors import QuarantineError, SettingError
 from accvlab.dali_pipeline_framework.faults import FailedSample, QuarantineEntry, read_quarantine
-from accvlab.dali_pipeline_framework.faults.fault_policy import Quarantine
+from accvlab.dali_pipeline_framework.faults.fault_policy import Quarantine, summary_of
 
 
 def write_many(path: str, rank: int) -> None:
@@ -110,3 +110,19 @@ def test_a_policy_is_a_value(tmp_path: Path) -> None:
     assert policy.exclude == (str(tmp_path / "a"), "b")
     assert policy == FaultPolicy(samples="replace", exclude=(str(tmp_path / "a"), "b"), max_failed_share=0.5)
     assert FaultPolicy(samples="skip", exclude=tmp_path).exclude == (str(tmp_path),)
+
+
+def test_a_summary_counts_the_reasons() -> None:
+    failed = [
+        FailedSample(3, "ValueError: no luck", "loading", "skipped", "b.jpg"),
+        FailedSample(5, "KeyError: 'x'", "graph", "skipped"),
+        FailedSample(6, "ValueError: none", "steps", "skipped"),
+    ]
+    assert summary_of(failed).splitlines() == [
+        "3 samples have failed (2 x ValueError, 1 x KeyError):",
+        "  - sample 3 (b.jpg): ValueError: no luck",
+        "  - sample 5: KeyError: 'x'",
+        "  - sample 6: ValueError: none",
+    ]
+    assert summary_of(failed[1:2]).splitlines()[0] == "1 sample has failed (1 x KeyError):"
+    assert summary_of([]) == "No sample has failed."

@@ -314,7 +314,7 @@ class FailingOnce(Provider):
 
 
 @pytest.mark.parametrize("run", ["graph", "workers"])
-def test_what_was_loaded_before_a_fault_is_kept_and_what_has_failed_is_not_tried_again(run: str) -> None:
+def test_what_was_loaded_is_kept_and_what_has_failed_is_not_tried_again(run: str) -> None:
     provider = FailingOnce([3, 7], odd=[6])
     provider.loaded = []
     with make(provider, "skip", run=run) as loader:

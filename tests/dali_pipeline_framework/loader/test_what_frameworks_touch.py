@@ -341,7 +341,7 @@ class Held:
         return cls(len(children), process.num_threads(), process.num_fds(), mappings, memory_mib)
 
 
-def leave_nothing(num_times: int, how: Callable[[int], None], most_growth_mib: float) -> None:
+def assert_nothing_is_left(num_times: int, how: Callable[[int], None], most_growth_mib: float) -> None:
     """Do something often, and compare what is held; the first times warm up what is kept for good."""
     for number in range(5):
         how(number)
@@ -368,18 +368,18 @@ def make_and_close(num_workers: int, **arguments: Any) -> Callable[[int], None]:
 
 
 def test_a_hundred_loaders_leave_nothing() -> None:
-    leave_nothing(100, make_and_close(0), 12)
+    assert_nothing_is_left(100, make_and_close(0), 12)
 
 
 def test_loaders_with_forked_workers_leave_nothing() -> None:
-    leave_nothing(30, make_and_close(1), 12)
+    assert_nothing_is_left(30, make_and_close(1), 12)
 
 
 @pytest.mark.wide
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("start_method", ["fork", "spawn"])
 def test_a_hundred_loaders_with_workers_leave_nothing(start_method: str) -> None:
-    leave_nothing(100, make_and_close(1, start_method=start_method), 24)
+    assert_nothing_is_left(100, make_and_close(1, start_method=start_method), 24)
 
 
 def test_a_loader_that_was_closed_says_so(loader: DataLoader) -> None:

@@ -33,7 +33,7 @@ def in_graph(function: Callable[..., Any], samples: list[tuple[Any, ...]]) -> li
     return [[np.array(output.at(index)) for output in outputs] for index in range(len(samples))]
 
 
-def check(function: Callable[..., Any], samples: list[tuple[Any, ...]]) -> None:
+def assert_same(function: Callable[..., Any], samples: list[tuple[Any, ...]]) -> None:
     for sample, all_expected in zip(samples, in_graph(function, samples), strict=True):
         with np.errstate(all="ignore"):
             results = function(*sample)
@@ -69,17 +69,17 @@ class TestCast:
     def test_reals(self, dtype: Any) -> None:
         with np.errstate(over="ignore"):
             values = UNUSUAL.astype(dtype)
-        check(of_all_types, [(values,)])
+        assert_same(of_all_types, [(values,)])
 
     @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int32, np.uint32, np.int64, np.uint64])
     def test_whole_numbers(self, dtype: Any) -> None:
         info = np.iinfo(dtype)
         several = (0, 5, -5, 300, -300, 2**31, -(2**40))
         values = [info.min, info.max, *(number for number in several if info.min <= number <= info.max)]
-        check(of_all_types, [(np.array(values, dtype),)])
+        assert_same(of_all_types, [(np.array(values, dtype),)])
 
     def test_a_single_number(self) -> None:
-        check(lambda value: functions.cast(value, types.DALIDataType.INT32), [(np.float32(2.5),)])
+        assert_same(lambda value: functions.cast(value, types.DALIDataType.INT32), [(np.float32(2.5),)])
 
 
 class TestNumbers:
@@ -88,34 +88,34 @@ class TestNumbers:
     ).T
 
     def test_of_two(self) -> None:
-        check(functions.minimum, [tuple(map(np.ascontiguousarray, self.PAIRS))])
-        check(functions.maximum, [tuple(map(np.ascontiguousarray, self.PAIRS))])
+        assert_same(functions.minimum, [tuple(map(np.ascontiguousarray, self.PAIRS))])
+        assert_same(functions.maximum, [tuple(map(np.ascontiguousarray, self.PAIRS))])
 
     def test_clamp(self) -> None:
         values = np.array([np.nan, 1, 1, 5, -1, 0.5], np.float32)
         low = np.array([0, np.nan, 0, 0, 0, 0], np.float32)
         high = np.array([1, 1, np.nan, 3, 3, 3], np.float32)
-        check(functions.clamp, [(values, low, high)])
+        assert_same(functions.clamp, [(values, low, high)])
 
     @pytest.mark.parametrize("name", ["floor", "ceil", "sqrt", "sin", "cos", "exp"])
     def test_of_one(self, name: str) -> None:
-        check(getattr(functions, name), [(reals(200, scale=0.01),)])
+        assert_same(getattr(functions, name), [(reals(200, scale=0.01),)])
 
     @pytest.mark.parametrize("name", ["min", "max", "sum"])
     def test_reductions(self, name: str) -> None:
         function = getattr(functions.reductions, name)
         samples = [(reals(2, 3),) for _ in range(20)]
-        check(function, samples)
-        check(lambda values: function(values, axes=[0]), samples)
-        check(lambda values: function(values, axes=[-1], keep_dims=True), samples)
-        check(lambda values: function(values, axes=[0]), [(np.array([[3, 5], [2, 9]], np.int32),)])
+        assert_same(function, samples)
+        assert_same(lambda values: function(values, axes=[0]), samples)
+        assert_same(lambda values: function(values, axes=[-1], keep_dims=True), samples)
+        assert_same(lambda values: function(values, axes=[0]), [(np.array([[3, 5], [2, 9]], np.int32),)])
 
     def test_least_and_greatest_of_unusual_numbers(self) -> None:
-        check(
+        assert_same(
             functions.reductions.min,
             [(UNUSUAL,), (np.full(2, np.nan, np.float32),), (np.full(2, np.inf, np.float32),)],
         )
-        check(
+        assert_same(
             functions.reductions.max,
             [(UNUSUAL,), (np.full(2, np.nan, np.float32),), (np.full(2, np.inf, np.float32),)],
         )
@@ -126,23 +126,23 @@ class TestShapes:
 
     def test_of_shapes(self) -> None:
         values = self.VALUES
-        check(functions.shape_of, [(values,)])
-        check(lambda one: functions.reshape(one, [-1, 3]), [(values,)])
-        check(functions.reshape, [(values, np.array([3, 20]))])
-        check(lambda one: functions.expand_dims(one, [1]), [(values,)])
-        check(lambda one: functions.transpose(one, [2, 0, 1]), [(values,)])
-        check(lambda one: functions.stack(one, one, axis=1), [(values,)])
-        check(lambda one: functions.stack(one, one), [(np.float32(2),)])
-        check(lambda one: functions.cat(one, one, axis=-1), [(values,)])
+        assert_same(functions.shape_of, [(values,)])
+        assert_same(lambda one: functions.reshape(one, [-1, 3]), [(values,)])
+        assert_same(functions.reshape, [(values, np.array([3, 20]))])
+        assert_same(lambda one: functions.expand_dims(one, [1]), [(values,)])
+        assert_same(lambda one: functions.transpose(one, [2, 0, 1]), [(values,)])
+        assert_same(lambda one: functions.stack(one, one, axis=1), [(values,)])
+        assert_same(lambda one: functions.stack(one, one), [(np.float32(2),)])
+        assert_same(lambda one: functions.cat(one, one, axis=-1), [(values,)])
 
     def test_slices(self) -> None:
-        check(lambda one: functions.slice(one, start=[1], shape=[2], axes=[0]), [(self.VALUES,)])
-        check(lambda one: functions.slice(one, start=[1, 0], end=[4, 2], axes=[0, 2]), [(self.VALUES,)])
+        assert_same(lambda one: functions.slice(one, start=[1], shape=[2], axes=[0]), [(self.VALUES,)])
+        assert_same(lambda one: functions.slice(one, start=[1, 0], end=[4, 2], axes=[0, 2]), [(self.VALUES,)])
         trimmed = {"start": [2], "shape": [2], "axes": [-1], "out_of_bounds_policy": "trim_to_shape"}
-        check(lambda one: functions.slice(one, **trimmed), [(self.VALUES,)])
+        assert_same(lambda one: functions.slice(one, **trimmed), [(self.VALUES,)])
         padded = {"axes": [0, 1], "out_of_bounds_policy": "pad", "fill_values": [7.0]}
         starts = [np.array(start, np.int32) for start in ((-2, 3), (0, 0), (9, 0), (2, -9))]
-        check(
+        assert_same(
             lambda one, start: functions.slice(one, start=start, shape=[3, 6], **padded),
             [(self.VALUES, start) for start in starts],
         )
@@ -158,7 +158,7 @@ class TestTransforms:
     SAMPLES = tuple((reals(2, 3), reals(2, 3), reals(2), reals(2)) for _ in range(300))
 
     def test_combine(self) -> None:
-        check(lambda a, b, s, c: functions.transforms.combine(a, b, a), [*self.SAMPLES])
+        assert_same(lambda a, b, s, c: functions.transforms.combine(a, b, a), [*self.SAMPLES])
 
     @pytest.mark.parametrize("has_matrix", [False, True])
     @pytest.mark.parametrize("has_center", [False, True])
@@ -181,15 +181,19 @@ class TestTransforms:
             return transforms.shear(*before, angles=s * np.float32(0.02), **about)
 
         for function in (scaled, rotated, sheared):
-            check(function, [*self.SAMPLES])
+            assert_same(function, [*self.SAMPLES])
 
     def test_translation(self) -> None:
-        check(lambda a, b, s, c: functions.transforms.translation(a, offset=s), [*self.SAMPLES])
-        check(lambda a, b, s, c: functions.transforms.translation(offset=s), [*self.SAMPLES])
+        assert_same(lambda a, b, s, c: functions.transforms.translation(a, offset=s), [*self.SAMPLES])
+        assert_same(lambda a, b, s, c: functions.transforms.translation(offset=s), [*self.SAMPLES])
 
     def test_points(self) -> None:
-        check(lambda a, p: functions.coord_transform(p, MT=a), [(reals(2, 3), reals(6, 2)) for _ in range(100)])
-        check(lambda a, p: functions.coord_transform(p, MT=a), [(reals(4, 5), reals(6, 4)) for _ in range(100)])
+        assert_same(
+            lambda a, p: functions.coord_transform(p, MT=a), [(reals(2, 3), reals(6, 2)) for _ in range(100)]
+        )
+        assert_same(
+            lambda a, p: functions.coord_transform(p, MT=a), [(reals(4, 5), reals(6, 4)) for _ in range(100)]
+        )
 
     def test_points_that_do_not_fit(self) -> None:
         with pytest.raises(ValueError, match=r"points of shape \(4, 3\), and a matrix of 3 columns"):

@@ -125,7 +125,7 @@ def batches(steps: list[PipelineStepBase], **arguments: Any) -> list[dict[str, A
         return list(loader)
 
 
-def require_equal(found: Any, expected: Any, name: str) -> None:
+def assert_equal(found: Any, expected: Any, name: str) -> None:
     """Compare arrays, or lists of arrays."""
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other, err_msg=name, strict=True)
@@ -148,7 +148,7 @@ def test_a_chain_may_be_cut_anywhere(make: Any) -> None:
                 camera, same = batch["cameras"][number], other["cameras"][number]
                 assert camera.keys() == same.keys()
                 for name in camera.keys() - {"image"}:
-                    require_equal(camera[name], same[name], name)
+                    assert_equal(camera[name], same[name], name)
                 difference = np.abs(camera["image"].astype(float) - same["image"].astype(float)) * 50
                 assert camera["image"].shape == same["image"].shape
                 # Levels of 0 to 255. Where an edge of what is erased or masked falls on another pixel, more.
@@ -162,7 +162,7 @@ def test_the_stream_is_the_same_for_any_number_of_workers() -> None:
         for batch, other in zip(together, alone, strict=True):
             for number in range(NUM_CAMERAS):
                 for name, value in batch["cameras"][number].items():
-                    require_equal(value, other["cameras"][number][name], name)
+                    assert_equal(value, other["cameras"][number][name], name)
 
 
 def in_workers(steps: list[PipelineStepBase], **settings: Any) -> tuple[int, str]:

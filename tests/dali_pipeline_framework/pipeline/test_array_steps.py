@@ -86,7 +86,7 @@ def delivered(source: PipelineDefinition, **arguments: Any) -> list[dict[str, An
     return samples
 
 
-def require_same(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
+def assert_same(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
     assert len(found) == len(expected) > 0
     for one, other in zip(found, expected, strict=True):
         assert one.keys() == other.keys()
@@ -99,7 +99,7 @@ class TestResults:
     def test_are_those_of_the_graph(self, key: Any) -> None:
         in_graph = delivered(definition(chain(key)))
         in_workers = delivered(definition(chain(key), run="workers"))
-        require_same(in_workers, in_graph)
+        assert_same(in_workers, in_graph)
 
     @some(("num_workers", "start_method"), [(1, "fork"), (3, "fork"), (2, "forkserver"), (2, "spawn")], {0, 1, 2})
     def test_do_not_depend_on_workers(self, num_workers: int, start_method: str) -> None:
@@ -107,7 +107,7 @@ class TestResults:
         together = delivered(
             definition(chain(), run="workers"), num_workers=num_workers, start_method=start_method
         )
-        require_same(together, alone)
+        assert_same(together, alone)
 
     @settings(max_examples=examples(3, 60))
     @given(st.lists(st.sampled_from("gprd"), max_size=5), st.booleans(), st.integers(1, 4))
@@ -121,13 +121,13 @@ class TestResults:
             return made
 
         how = {"fold_arrays": fold, "batch_size": batch_size, "record_draws": "draws"}
-        require_same(delivered(definition(make(), run="workers", **how)), delivered(definition(make(), **how)))
+        assert_same(delivered(definition(make(), run="workers", **how)), delivered(definition(make(), **how)))
 
     def test_with_the_graph_forced_for_a_step(self) -> None:
         steps = [in_cameras(Gain()), in_cameras(Gain()).with_run("graph"), Renames()]
         mixed = definition(steps, run="workers")
         assert "in the workers: 1 of 3 steps (run='workers'; step 1 (DataGroupArray" in mixed.plan()
-        require_same(delivered(mixed), delivered(definition(steps)))
+        assert_same(delivered(mixed), delivered(definition(steps)))
 
     def test_of_an_iterable(self) -> None:
         class Numbers(IterableBase):
@@ -156,7 +156,7 @@ class TestResults:
         gains = [sample[".draws.Gain[0]/cameras[0]/gain"] for sample in found]
         assert len({float(gain) for gain in gains[:6]}) == 6
         again = delivered(PipelineDefinition(Numbers(), [in_cameras(Gain()), InGraph()], **how), batch_size=2)
-        require_same(again, found)
+        assert_same(again, found)
         for number, sample in enumerate(found):
             before = NumberProvider(9).get_data(number % 6)["cameras"][1]["gain"]
             expected = (before + np.float32(1)) * sample[".draws.Gain[0]/cameras[1]/gain"]

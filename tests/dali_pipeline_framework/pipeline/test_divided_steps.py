@@ -211,7 +211,7 @@ def chains(
     return steps, samples
 
 
-def require_same(found: Sequence[StepRun], expected: Sequence[StepRun], tolerance: float = 0.0) -> None:
+def assert_same(found: Sequence[StepRun], expected: Sequence[StepRun], tolerance: float = 0.0) -> None:
     """Compare outputs; images may differ by a share of their range, but for a few pixels at edges."""
     for one, other in zip(found, expected, strict=True):
         assert one.output.format.flat_paths == other.output.format.flat_paths
@@ -236,15 +236,15 @@ def test_divided_steps_give_what_whole_steps_give(
     with untraced():
         divided = run_step(steps, samples, run="pixels", **how)
         whole = run_step(steps, samples, run="graph", **how)
-        require_same(divided, whole)
+        assert_same(divided, whole)
         assert [run.layouts for run in divided] == [run.layouts for run in whole]
         assert [run.draws.keys() for run in divided] == [run.draws.keys() for run in whole]
         replayed = run_step(steps, samples, run="pixels", draws=[run.draws for run in whole], **how | {"seed": 77})
-        require_same(replayed, whole)
+        assert_same(replayed, whole)
         if all(step.has_array_form for step in steps):
             tolerances = [step.image_tolerance for step in steps]
             on_arrays = run_step(steps, samples, run="workers", seed=seed)
-            require_same(on_arrays, divided, 2 * sum(tolerances) + 0.02)
+            assert_same(on_arrays, divided, 2 * sum(tolerances) + 0.02)
 
 
 class Batches(IterableBase):
@@ -313,7 +313,7 @@ def images(*pixels: np.ndarray) -> list[SampleDataGroup]:
 def pair(steps: list[PipelineStepBase], samples: list[SampleDataGroup]) -> list[StepRun]:
     """Run divided and whole steps, compare, and return the result."""
     divided = run_step(steps, samples, run="pixels")
-    require_same(divided, run_step(steps, samples, run="graph"))
+    assert_same(divided, run_step(steps, samples, run="graph"))
     return divided
 
 
@@ -423,7 +423,7 @@ def test_where_a_chain_is_cut(steps: list[PipelineStepBase], expected: tuple[int
     pair(steps, samples)
 
 
-def test_cameras_of_different_sizes_are_mirrored_where_nothing_is_given_in_their_pixels() -> None:
+def test_cameras_of_different_sizes_are_mirrored_without_fields_in_pixels() -> None:
     found = pair([_FLIPPER], rigs("array", [(8, 12), (10, 14)]))
     np.testing.assert_array_equal(
         found[0].output["cameras"][1]["image"],

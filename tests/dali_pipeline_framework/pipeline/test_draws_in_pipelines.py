@@ -69,24 +69,24 @@ class TestTheSameNumbers:
     """Bit-identical per sample."""
 
     @staticmethod
-    def require_expected(found: dict[tuple[int, int], Any], count: int) -> None:
+    def assert_expected(found: dict[tuple[int, int], Any], count: int) -> None:
         assert len(found) == count
         assert found == {key: expected()[key] for key in found}
 
     @each_value(batch_size=[2, 3, 5], workers=[0, 1, 2])
     def test_for_all_batch_sizes_and_workers(self, batch_size: int, workers: int) -> None:
         found = drawn(SequenceInput(batch_size=batch_size), all_kinds(), 2, seed=5, py_num_workers=workers)
-        self.require_expected(found, 2 * (12 // batch_size) * batch_size)
+        self.assert_expected(found, 2 * (12 // batch_size) * batch_size)
 
     @some(("method", "workers"), [("forkserver", 1), ("forkserver", 3), ("spawn", 2)], {0, 1})
     def test_for_workers_that_inherit_nothing(self, method: str, workers: int) -> None:
         arguments = {"py_num_workers": workers, "py_start_method": method, "num_threads": 2}
-        self.require_expected(drawn(SequenceInput(batch_size=2), all_kinds(), 2, seed=5, **arguments), 24)
+        self.assert_expected(drawn(SequenceInput(batch_size=2), all_kinds(), 2, seed=5, **arguments), 24)
 
     @pytest.mark.parametrize("depth", [1, 4])
     def test_for_all_depths(self, depth: int) -> None:
         arguments = {"prefetch_queue_depth": depth, "definition": {"prefetch_queue_depth": depth}}
-        self.require_expected(
+        self.assert_expected(
             drawn(SequenceInput(batch_size=2), all_kinds(), 2, seed=5, py_num_workers=2, **arguments), 24
         )
 
@@ -97,13 +97,13 @@ class TestTheSameNumbers:
             part = drawn(SequenceInput(batch_size=2, shard=(shard, num_shards)), all_kinds(), 2, seed=5)
             assert not part.keys() & found.keys()
             found |= part
-        self.require_expected(found, 24)
+        self.assert_expected(found, 24)
 
     def test_for_another_order(self) -> None:
-        self.require_expected(drawn(SequenceInput(order=[*range(12)][::-1]), all_kinds(), 2, seed=5), 24)
+        self.assert_expected(drawn(SequenceInput(order=[*range(12)][::-1]), all_kinds(), 2, seed=5), 24)
 
     def test_with_conditionals(self) -> None:
-        self.require_expected(drawn(SequenceInput(), all_kinds(), 2, seed=5, enable_conditionals=True), 24)
+        self.assert_expected(drawn(SequenceInput(), all_kinds(), 2, seed=5, enable_conditionals=True), 24)
 
     def test_in_debug_mode(self) -> None:
         steps = [Drawer(UniformDraw("a"), IntegerDraw("i", 0, 99, shape=(2,)))]

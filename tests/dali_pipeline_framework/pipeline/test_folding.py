@@ -247,7 +247,7 @@ def both(
         yield batches_of(PipelineDefinition(source, steps, fold_arrays=is_folded), **arguments)
 
 
-def require_same(source: Any, steps: Sequence[PipelineStepBase], **arguments: Any) -> Any:
+def assert_same(source: Any, steps: Sequence[PipelineStepBase], **arguments: Any) -> Any:
     """Compare results with and without folding; return the pipeline in which arrays are folded."""
     (folded, found), (_, expected) = both(source, steps, **arguments)
     assert len(found) == len(expected)
@@ -335,7 +335,7 @@ def test_the_results_are_the_same() -> None:
         sample = data.draw(samples())
         steps = data.draw(chains(sample))
         source = Numbers(sample, data.draw(st.integers(1, 3)), data.draw(st.integers(1, 5)))
-        folded = require_same(
+        folded = assert_same(
             source,
             steps,
             exec_dynamic=data.draw(st.booleans()),
@@ -370,7 +370,7 @@ def test_branches_on_data(is_alike: bool) -> None:
     sample = rig(4)
     sample.add_data_group_field_array("lidars", field_group("f3"), 2)
     steps = [Alike("f0"), Branches("f0", is_alike), Alike("f0", "rig")]
-    pipeline = require_same(Numbers(sample, 3, 8), steps, enable_conditionals=True)
+    pipeline = assert_same(Numbers(sample, 3, 8), steps, enable_conditionals=True)
     assert ("Branches): once for all" in pipeline.plan) == is_alike
 
 
@@ -392,7 +392,7 @@ def test_one_operator_works_for_all_elements() -> None:
 def test_arrays_of_different_lengths_are_folded_side_by_side() -> None:
     sample = rig(6)
     sample.add_data_group_field_array("lidars", field_group("f3"), 3)
-    pipeline = require_same(Numbers(sample, 2, 5), [Alike("f0", "rig"), Alike("f3", "sample"), Adds("f3", "f4")])
+    pipeline = assert_same(Numbers(sample, 2, 5), [Alike("f0", "rig"), Alike("f3", "sample"), Adds("f3", "f4")])
     assert pipeline.plan.splitlines()[:4] == [
         "batches of the graph: samples x 6",
         "step 0 (Alike): once for all elements of cameras (6)",
@@ -404,7 +404,7 @@ def test_arrays_of_different_lengths_are_folded_side_by_side() -> None:
 def test_constants_for_arrays_of_different_lengths_are_a_reason_not_to_fold() -> None:
     sample = rig(6)
     sample.add_data_group_field_array("lidars", field_group("f0"), 3)
-    pipeline = require_same(Numbers(sample, 2, 5), [Alike("f0")])
+    pipeline = assert_same(Numbers(sample, 2, 5), [Alike("f0")])
     assert "element by element, since it needs constants for arrays of several lengths" in pipeline.plan
 
 
@@ -413,7 +413,7 @@ def test_arrays_in_arrays_are_folded() -> None:
     frame.add_data_group_field_array("cameras", field_group("f0"), 3)
     sample = SampleDataGroup()
     sample.add_data_group_field_array("frames", frame, 2)
-    pipeline = require_same(Numbers(sample, 2, 5), [Alike("f0"), Alike("f1")])
+    pipeline = assert_same(Numbers(sample, 2, 5), [Alike("f0"), Alike("f1")])
     assert pipeline.plan.splitlines() == [
         "batches of the graph: samples x 6",
         "step 0 (Alike): once for all elements of frames (2) x frames[0].cameras (3)",
@@ -423,7 +423,7 @@ def test_arrays_in_arrays_are_folded() -> None:
 
 
 def test_a_step_that_changes_one_element_leaves_the_others_folded() -> None:
-    pipeline = require_same(Numbers(rig(4), 2, 6), [Alike("f0"), Single(("cameras", 1, "n1")), Alike("f0")])
+    pipeline = assert_same(Numbers(rig(4), 2, 6), [Alike("f0"), Single(("cameras", 1, "n1")), Alike("f0")])
     assert (
         "step 1 (Single): element by element, since it does not say that it treats elements alike" in pipeline.plan
     )
@@ -435,7 +435,7 @@ def test_a_step_that_changes_one_element_leaves_the_others_folded() -> None:
 def test_a_step_that_looks_outside_is_applied_to_each_element() -> None:
     sample = rig(3, "f0")
     sample.add_data_field("f9", DT.FLOAT)
-    pipeline = require_same(Numbers(sample, 2, 4), [Alike("f0"), LooksOutside("f0", "f9")])
+    pipeline = assert_same(Numbers(sample, 2, 4), [Alike("f0"), LooksOutside("f0", "f9")])
     assert (
         "step 1 (LooksOutside): element by element, since it works on cameras (3) and the whole sample together"
         in pipeline.plan
@@ -445,7 +445,7 @@ def test_a_step_that_looks_outside_is_applied_to_each_element() -> None:
 def test_a_number_names_one_element_and_not_all() -> None:
     sample = field_group("n0")
     sample.add_data_field_array("f8", DT.FLOAT, 3)
-    pipeline = require_same(Numbers(sample, 2, 4), [Alike(0), Alike("n0")])
+    pipeline = assert_same(Numbers(sample, 2, 4), [Alike(0), Alike("n0")])
     assert "0 names one of the elements of an array" in pipeline.plan
 
 
@@ -462,7 +462,7 @@ def test_what_no_step_folds_is_not_in_the_batch(num_cameras: int) -> None:
 def test_large_arrays_are_left_as_they_are() -> None:
     sample = rig(6)
     sample.add_data_group_field_array("points", field_group("f7"), 100)
-    pipeline = require_same(Numbers(sample, 1, 2), [Alike("f0"), Alike("f7")])
+    pipeline = assert_same(Numbers(sample, 1, 2), [Alike("f0"), Alike("f7")])
     assert pipeline.plan.splitlines()[0] == "batches of the graph: samples x 6"
 
 
@@ -665,7 +665,7 @@ def test_stacked_arrays_of_arrays_have_an_axis_each() -> None:
             assert stacked["frames"]["cameras"]["f0"][:, index, camera].tolist() == expected.tolist()
 
 
-def test_elements_of_different_shapes_are_arrays_where_each_has_one_shape_in_the_batch() -> None:
+def test_elements_that_differ_from_each_other_alone_are_arrays() -> None:
     values = [[np.full((rows, 2), 10 * index + rows, np.float32) for index in range(4)] for rows in (1, 3)]
     provider = ArrayProvider({"cameras": {number: {"r": (DT.FLOAT, each)} for number, each in enumerate(values)}})
     pipeline = PipelineDefinition(shuffled(provider, 2), [Alike("r")]).get_dali_pipeline(**IN_PROCESS)

@@ -29,7 +29,7 @@ def distorter(**ranges: float) -> PhotoMetricDistorter:
     return PhotoMetricDistorter("image", **limits, **probs, prob_swap_channels=0)
 
 
-def check_format_pickle_and_repr(make: Callable[[str], PipelineStepBase]) -> None:
+def assert_format_pickle_and_repr(make: Callable[[str], PipelineStepBase]) -> None:
     """Check a step that keeps the format of images of uint8, and refuses those of whole numbers, by their name."""
     step = make("image")
     blueprint = ArrayProvider({"image": (DT.UINT8, [])}).sample_data_structure

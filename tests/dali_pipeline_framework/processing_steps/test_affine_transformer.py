@@ -110,7 +110,7 @@ FIELDS = {
 }
 
 
-def check_chain(steps: Any, resizing: Any, seed: int, output_hw: tuple[int, int] = (11, 14)) -> None:
+def assert_as_numpy_computes(steps: Any, resizing: Any, seed: int, output_hw: tuple[int, int] = (11, 14)) -> None:
     """A batch of three samples of different sizes against the reference."""
     rng = np.random.default_rng(seed)
     samples = [sample_of(rng, hw, num) for hw, num in (((13, 17), 2), ((8, 20), 0), ((20, 9), 3))]
@@ -136,14 +136,14 @@ def check_chain(steps: Any, resizing: Any, seed: int, output_hw: tuple[int, int]
 @settings(max_examples=examples(6, 12), deadline=None)
 @given(axis_chains, resizings, st.integers(0, 1000))
 def test_chains_without_rotation_are_what_numpy_computes(steps: Any, resizing: Any, seed: int) -> None:
-    check_chain(steps, resizing, seed)
+    assert_as_numpy_computes(steps, resizing, seed)
 
 
 @settings(max_examples=examples(6, 12), deadline=None)
 @given(all_chains, resizings, st.integers(0, 1000))
 def test_chains_are_what_numpy_computes(steps: Any, resizing: Any, seed: int) -> None:
     try:
-        check_chain(steps, resizing, seed)
+        assert_as_numpy_computes(steps, resizing, seed)
     except SettingError as error:
         assert "if rotation or shearing are performed" in str(error)  # noqa: PT017
 
@@ -588,7 +588,7 @@ def test_matrices_of_cameras_of_different_shapes_are_refused() -> None:
         run_published(step, rig(np.eye(3, 4), np.eye(4)))
 
 
-def test_matrices_whose_names_are_numbers_and_those_of_other_types_need_not_be_of_one_shape() -> None:
+def test_matrices_named_by_numbers_or_of_other_types_may_differ_in_shape() -> None:
     step = A([8, 3], Mode.STRETCH, None, image_hw_field_names="hw", projection_matrix_field_names=[0, 1])
     sample = {"hw": np.array([4, 6], np.int32), 0: np.eye(3, 4, dtype=np.float32), 1: np.eye(4, dtype=np.float32)}
     sample[7] = {0: np.eye(3)}  # float64

@@ -89,7 +89,7 @@ def pixel_sample(
     )
 
 
-def check_forms_agree(step: PipelineStepBase, sample: SampleDataGroup, seed: int = 0) -> None:
+def assert_agree(step: PipelineStepBase, sample: SampleDataGroup, seed: int = 0) -> None:
     in_graph = run_step(step, sample, seed=seed)
     on_arrays = run_step(step, sample, draws=in_graph.draws, run="workers")
     differences = sample_differences(
@@ -181,7 +181,7 @@ class TestMovingSteps:
         assume(not (np.abs(extent % 1 - 0.5) < 1e-3).any())
         random = np.random.default_rng(seed)
         sample = pixel_sample(random, dtype, hw, channels=channels, frames=frames)
-        check_forms_agree(steps(output_hw, float(fill)), sample, seed)
+        assert_agree(steps(output_hw, float(fill)), sample, seed)
 
     def test_a_view_is_a_view_of_nothing_that_is_given(self) -> None:
         sample = pixel_sample(np.random.default_rng(0))
@@ -238,19 +238,19 @@ class TestDecoding:
     def test_every_pixel_is_that_of_the_graph(self, format: str, as_bgr: bool) -> None:
         for hw in ((65, 97), (17, 2), (1, 1)):
             image = FORMATS[format](smooth(np.random.default_rng(3), *hw))
-            check_forms_agree(ImageDecoder("image", False, as_bgr=as_bgr), sample_of({"image": (DT.UINT8, image)}))
+            assert_agree(ImageDecoder("image", False, as_bgr=as_bgr), sample_of({"image": (DT.UINT8, image)}))
 
     def test_cmyk(self) -> None:
         file = io.BytesIO()
         Image.fromarray(smooth(np.random.default_rng(3), 65, 97)).convert("CMYK").save(file, "JPEG")
         image = np.frombuffer(file.getvalue(), np.uint8)
-        check_forms_agree(ImageDecoder("image", False), sample_of({"image": (DT.UINT8, image)}))
+        assert_agree(ImageDecoder("image", False), sample_of({"image": (DT.UINT8, image)}))
 
     @pytest.mark.parametrize("format", ["JPEG", "PNG"])
     @pytest.mark.parametrize("orientation", range(1, 9))
     def test_images_are_turned_as_exif_data_say(self, format: str, orientation: int) -> None:
         image = turned(smooth(np.random.default_rng(3), 33, 70), orientation, format)
-        check_forms_agree(ImageDecoder("image", False), sample_of({"image": (DT.UINT8, image)}))
+        assert_agree(ImageDecoder("image", False), sample_of({"image": (DT.UINT8, image)}))
 
     @pytest.mark.parametrize(
         ("content", "message"),
@@ -295,7 +295,7 @@ class TestEncodedImages:
     def test_both_forms_agree(self, step: PipelineStepBase, orientation: int) -> None:
         image = turned(smooth(np.random.default_rng(2), 90, 140), orientation, "JPEG")
         for seed in range(examples(2, 4)):
-            check_forms_agree(step, sample_of({"image": (DT.UINT8, image)}), seed)
+            assert_agree(step, sample_of({"image": (DT.UINT8, image)}), seed)
 
     def test_the_cheaper_decoding_shows_the_same(self) -> None:
         # A ramp, which means over pixels leave as it is.
@@ -336,15 +336,15 @@ class TestOtherSteps:
     def test_padding_to_tiles(self, dtype: DT, hw: tuple[int, int]) -> None:
         values = np.random.default_rng(0).integers(0, 2, (*hw, 3))
         sample = sample_of({"image": (dtype, values), "hw": (DT.FLOAT, np.array(hw))})
-        check_forms_agree(ImageToTileSizePadder("image", (4, 8), hw_names="hw", fill_value=1.0), sample)
+        assert_agree(ImageToTileSizePadder("image", (4, 8), hw_names="hw", fill_value=1.0), sample)
         clip = sample_of({"image": (dtype, np.stack([values] * 2))})
-        check_forms_agree(ImageToTileSizePadder("image", 8), clip)
+        assert_agree(ImageToTileSizePadder("image", 8), clip)
 
     @pytest.mark.parametrize("dtype", [DT.INT32, DT.FLOAT, DT.UINT8], ids=lambda dtype: dtype.name)
     def test_adding_sizes(self, dtype: DT) -> None:
         for shape in ((300, 5, 3), (2, 5, 400, 1)):
             sample = sample_of({"image": (DT.UINT8, np.zeros(shape, np.uint8))})
-            check_forms_agree(TensorSizeAdder("image", "_hw", dtype), sample)
+            assert_agree(TensorSizeAdder("image", "_hw", dtype), sample)
 
     def test_sizes_of_what_is_no_image_are_refused(self) -> None:
         sample = sample_of({"image": (DT.UINT8, np.zeros(5, np.uint8))})
@@ -357,12 +357,10 @@ class TestOtherSteps:
     def test_cropping_coordinates(self, dtype: DT) -> None:
         values = np.array([[-5, 1000], [3, 4], [250, -0.0]]).clip(0 if dtype == DT.UINT8 else -5, 250)
         step = CoordinateCropper("points", [-1.5, 0], [100.25, np.inf])
-        check_forms_agree(step, sample_of({"points": (dtype, values)}))
-        check_forms_agree(step, sample_of({"points": (dtype, np.zeros((0, 2)))}))
+        assert_agree(step, sample_of({"points": (dtype, values)}))
+        assert_agree(step, sample_of({"points": (dtype, np.zeros((0, 2)))}))
         if dtype in (DT.FLOAT, DT.FLOAT16, DT.FLOAT64):
-            check_forms_agree(
-                step, sample_of({"points": (dtype, np.array([[np.nan, np.inf], [-np.inf, np.nan]]))})
-            )
+            assert_agree(step, sample_of({"points": (dtype, np.array([[np.nan, np.inf], [-np.inf, np.nan]]))}))
         with pytest.raises(FieldValueError, match="Points must have one number for each limit"):
             run_step(step, sample_of({"points": (dtype, np.zeros((2, 3)))}), run="workers")
 

@@ -157,7 +157,7 @@ def pixels(generator: np.random.Generator, shape: tuple[int, ...], dtype: Any) -
     return (levels if np.iinfo(dtype).max > 200 else levels // 2).astype(dtype)
 
 
-def agree(step: PipelineStepBase, images: Sequence[np.ndarray], seed: int) -> None:
+def assert_forms_agree(step: PipelineStepBase, images: Sequence[np.ndarray], seed: int) -> None:
     samples = [sample_of(image) for image in images]
     steps = [step]
     if "output_layout='F" in repr(step):  # which DALI can only give where it knows another one
@@ -188,7 +188,7 @@ def test_both_forms_agree(make: Callable[[Draw], Case], data: st.DataObject, see
     generator = np.random.default_rng(seed)
     images = [pixels(generator, (*size, num_channels), dtype) for size in sizes]
     note = data.draw(st.sampled_from(["as they are", "parts of larger ones", "mirrored"]))
-    agree(case.step, [_stored(image, note) for image in images], seed)
+    assert_forms_agree(case.step, [_stored(image, note) for image in images], seed)
 
 
 def _stored(image: np.ndarray, how: str) -> np.ndarray:
@@ -219,7 +219,7 @@ CLIP_STEPS = [
 @pytest.mark.parametrize("step", CLIP_STEPS, ids=lambda step: type(step).__name__)
 def test_clips(step: PipelineStepBase) -> None:
     generator = np.random.default_rng(0)
-    agree(step, [pixels(generator, (frames, 20, 24, 3), np.uint8) for frames in (1, 3)], 5)
+    assert_forms_agree(step, [pixels(generator, (frames, 20, 24, 3), np.uint8) for frames in (1, 3)], 5)
 
 
 def test_levels_at_which_roundings_differ() -> None:
@@ -228,7 +228,7 @@ def test_levels_at_which_roundings_differ() -> None:
     half = ImageBrightnessContrastJitter("image", brightness_range=(0.5, 0.5), contrast_range=(1, 1))
     [run] = run_step(half, [sample_of(levels)], run="workers")
     assert (run.output["image"] == (levels.astype(int) + 1) // 2).all()
-    agree(half, [levels], 0)
+    assert_forms_agree(half, [levels], 0)
 
 
 # --- images that a step cannot work on ------------------------------------------------------------------

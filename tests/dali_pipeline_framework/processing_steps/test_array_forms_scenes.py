@@ -24,7 +24,7 @@ from accvlab.dali_pipeline_framework.testing import run_step
 DT = types.DALIDataType
 
 
-def check_forms_agree(step: PipelineStepBase, sample: SampleDataGroup, seed: int) -> None:
+def assert_forms_agree(step: PipelineStepBase, sample: SampleDataGroup, seed: int) -> None:
     in_graph = run_step(step, sample, seed=seed)
     on_arrays = run_step(step, sample, draws=in_graph.draws, run="workers")
     expected, found = in_graph.output, on_arrays.output
@@ -100,7 +100,7 @@ def test_3d_boxes(
         flip_prob_x=flip_probs[0],
         flip_prob_y=flip_probs[1],
     )
-    check_forms_agree(step, scene(np.random.default_rng(seed), n), seed)
+    assert_forms_agree(step, scene(np.random.default_rng(seed), n), seed)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_heatmaps(seed: int, n: int, data: st.DataObject) -> None:
     hw = draw(st.sampled_from([(45, 60), (30, 41), (1, 1), (90, 7)]))
     step = BoundingBoxToHeatmapConverter("annotation", "boxes", "heatmap", hw, None, "hw", **how, **OUTPUTS)
     sample = annotated(np.random.default_rng(seed), n, draw(st.sampled_from([*CATEGORY_TYPES])))
-    check_forms_agree(step, sample, seed)
+    assert_forms_agree(step, sample, seed)
 
 
 @pytest.mark.parametrize(

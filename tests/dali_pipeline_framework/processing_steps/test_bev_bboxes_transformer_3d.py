@@ -68,7 +68,9 @@ def transformation(drawn: dict[str, float], axis: int, probs: tuple[float, float
     return shift @ np.diag([drawn["scale"]] * 3 + [1]) @ rotation(axis, drawn["angle"]) @ mirror
 
 
-def check(before: dict[str, np.ndarray], run: BatchRun, index: int, matrix: np.ndarray, scale: float) -> None:
+def assert_fits(
+    before: dict[str, np.ndarray], run: BatchRun, index: int, matrix: np.ndarray, scale: float
+) -> None:
     found = {name: values[index].astype(np.float64) for name, values in run.values.items()}
     inverse = np.linalg.inv(matrix)
     # Points, sizes and the matrices of the world are off by their own rounding to float32, at most.
@@ -136,7 +138,7 @@ def test_every_field_follows_the_one_transformation(
     assert fake.ranges == [[-3, 3], [0.5, 2], *[[-4, 4]] * 3, *[[0, 1]] * (2 if axis == 2 else 0)]
     for index, (before, numbers) in enumerate(zip(samples, drawn, strict=True)):
         matrix = transformation(numbers, axis, probs)
-        check(before, run, index, matrix, numbers["scale"])
+        assert_fits(before, run, index, matrix, numbers["scale"])
         angles = run["orientations"][index].astype(np.float64)
         assert (np.abs(angles) <= np.float32(np.pi)).all()
         if axis == 2:  # the heading is turned as a vector is
@@ -179,7 +181,7 @@ def test_each_part_alone(part: str) -> None:
     drawn = {**dict.fromkeys(DRAWN, 0.0), "scale": 1.0, "flip_x": 1.0}
     drawn.update({"angle": 0.5} if part == "rotation" else {"scale": 2.0} if part == "scaling" else {})
     for index, before in enumerate(samples):
-        check(before, run, index, transformation(drawn, 2, (0, float(part == "flip"))), drawn["scale"])
+        assert_fits(before, run, index, transformation(drawn, 2, (0, float(part == "flip"))), drawn["scale"])
 
 
 def test_without_any_part_nothing_is_drawn_or_changed(monkeypatch: pytest.MonkeyPatch) -> None:

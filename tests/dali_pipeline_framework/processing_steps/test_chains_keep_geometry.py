@@ -218,9 +218,9 @@ def check_scene(scene: Scene, states: list[dict[str, Any]], steps: list[Any], to
         num = len(state["points3d"]) // len(scene.cameras)
         annotated = np.concatenate([camera.seen[:num] for camera in scene.cameras])
         np.testing.assert_allclose(state["points3d"], points[annotated], atol=2e-3)
-        check_inverse(state["ego_to_world"], state["world_to_ego"])
+        assert_inverse(state["ego_to_world"], state["world_to_ego"])
         for index, camera in state["cameras"].items():
-            check_inverse(camera["camera_from_ego"], camera["ego_from_camera"])
+            assert_inverse(camera["camera_from_ego"], camera["ego_from_camera"])
             seen, given = scene.cameras[index].seen, scene.cameras[index]
             expected, depths = projected(camera["lidar2img"], points[seen])
             assert (depths > 0).all()
@@ -232,11 +232,11 @@ def check_scene(scene: Scene, states: list[dict[str, Any]], steps: list[Any], to
                 corners = step._limits.minimum, step._limits.maximum
                 np.testing.assert_array_equal(camera["boxes"], before["cameras"][index]["boxes"].clip(*corners))
             else:
-                check_annotation(camera, linear, expected[:num])
+                assert_annotation_fits(camera, linear, expected[:num])
     return markers
 
 
-def check_inverse(matrix: np.ndarray, inverse: np.ndarray) -> None:
+def assert_inverse(matrix: np.ndarray, inverse: np.ndarray) -> None:
     """The product is the identity, up to some roundings of float32.
 
     Small entries of a rotation are sums of products of large ones, and not more exact than those.
@@ -247,7 +247,7 @@ def check_inverse(matrix: np.ndarray, inverse: np.ndarray) -> None:
     assert (np.abs(matrix @ inverse - np.eye(4)) <= 8 * EPS * (sizes[0] @ sizes[1])).all()
 
 
-def check_annotation(camera: dict[str, Any], linear: np.ndarray, expected: np.ndarray) -> None:
+def assert_annotation_fits(camera: dict[str, Any], linear: np.ndarray, expected: np.ndarray) -> None:
     """Points are where points in space are projected to, and boxes around them.
 
     A box may be larger than one around the first box, since each step makes it larger that turns it.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from image_steps import check_format_pickle_and_repr
+from image_steps import assert_format_pickle_and_repr
 from nvidia.dali.types import DALIImageType
 from PIL import Image
 from support.arrays import DT, gradient
@@ -211,7 +211,7 @@ def test_settings_are_checked(make: Callable[[], Any], message: str) -> None:
 
 @pytest.mark.parametrize("kind", MAKE)
 def test_format_pickle_and_repr(kind: str) -> None:
-    check_format_pickle_and_repr(MAKE[kind])
+    assert_format_pickle_and_repr(MAKE[kind])
 
 
 @pytest.mark.gpu

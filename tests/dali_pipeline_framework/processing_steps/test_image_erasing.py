@@ -11,7 +11,7 @@ import nvidia.dali.fn as fn
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from image_steps import check_format_pickle_and_repr
+from image_steps import assert_format_pickle_and_repr
 from support.arrays import DT, ArrayProvider
 from support.batch_runs import run_steps
 from support.laws import examples
@@ -250,7 +250,7 @@ def test_settings_are_checked(make: Callable[[], Any], message: str) -> None:
 
 @pytest.mark.parametrize("kind", MAKE)
 def test_format_pickle_and_repr(kind: str) -> None:
-    check_format_pickle_and_repr(MAKE[kind])
+    assert_format_pickle_and_repr(MAKE[kind])
 
 
 @pytest.mark.gpu

@@ -57,7 +57,7 @@ def samples(seed: int = 0) -> list[dict[str | int, Any]]:
     return made
 
 
-def check(sample: Any, output: Any, matrix: np.ndarray, output_hw: Any, fill_value: float = 0) -> None:
+def assert_fits(sample: Any, output: Any, matrix: np.ndarray, output_hw: Any, fill_value: float = 0) -> None:
     """All fields of a sample are transformed by a matrix, ``(3, 3)``."""
     np.testing.assert_allclose(
         output["points"], reference.points_by(matrix, sample["points"]), rtol=1e-5, atol=1e-3
@@ -84,7 +84,7 @@ def test_resizing(mode: str, anchor: str) -> None:
     given_samples = samples()
     for sample, output, hw in zip(given_samples, run_step(step, given_samples), SIZES, strict=True):
         matrix = reference.resize_matrix(hw, (11, 14), ResizingMode[mode.upper()], ResizingAnchor[anchor.upper()])
-        check(sample, output, matrix, (11, 14), 7)
+        assert_fits(sample, output, matrix, (11, 14), 7)
 
 
 def test_resizing_is_what_the_affine_transformer_does_without_steps() -> None:
@@ -201,7 +201,7 @@ def test_resize_crop_flip(seed: int, is_kept_inside: bool, bottom_range: Any) ->
             scale = max(scale, 7 / hw[0], 9 / hw[1])
             bottom = min(bottom, 1 - 7 / (scale * hw[0]))
         matrix = crop_matrix(hw, (7, 9), scale, bottom, left[0], left[1] < 0.5)
-        check(sample, output, matrix, (7, 9), 7)
+        assert_fits(sample, output, matrix, (7, 9), 7)
         if is_kept_inside:
             corners = np.linalg.inv(matrix)[:2] @ [[0, 9], [0, 7], [1, 1]]
             assert (corners >= -1e-6).all()
@@ -228,7 +228,7 @@ def test_a_fixed_place_of_the_crop_is_not_drawn(share: float) -> None:
         found = run_step(step, samples())
     assert ranges == []
     for sample, output, hw in zip(samples(), found, SIZES, strict=True):
-        check(sample, output, crop_matrix(hw, (7, 9), 0.75, 0.0, share, False), (7, 9), 7)
+        assert_fits(sample, output, crop_matrix(hw, (7, 9), 0.75, 0.0, share, False), (7, 9), 7)
 
 
 @pytest.mark.parametrize("bottom_range", [(0, 0), (0.1, 0.3)])
@@ -247,7 +247,7 @@ def test_in_evaluation_nothing_is_left_to_chance(bottom_range: tuple[float, floa
         matrix = np.diag([scale, scale, 1.0])
         matrix[0, 2] = -max(0, scale * width - 9) / 2
         matrix[1, 2] = -((1 - np.mean(bottom_range)) * scale * height - 7)
-        check(sample, output, matrix, (7, 9), 7)
+        assert_fits(sample, output, matrix, (7, 9), 7)
 
 
 @pytest.mark.parametrize("is_kept_inside", [True, False])
@@ -353,7 +353,7 @@ def test_mirroring_in_a_batch_that_mixes_decisions() -> None:
     for sample, output, is_flipped in zip(samples(), found, (True, False, True), strict=True):
         hw = sample["image"].shape[:2]
         matrix = np.array([[-1, 0, hw[1]], [0, 1, 0], [0, 0, 1.0]]) if is_flipped else np.eye(3)
-        check(sample, output, matrix, hw)
+        assert_fits(sample, output, matrix, hw)
         for name in ("image", "mask"):
             assert_same(output[name], np.ascontiguousarray(sample[name][:, ::-1]) if is_flipped else sample[name])
         if not is_flipped:

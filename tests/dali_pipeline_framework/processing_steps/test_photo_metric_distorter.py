@@ -91,7 +91,7 @@ def reference(image: np.ndarray, drawn: dict[str, float], is_bgr: bool = False, 
     return x.clip(0, 1) * (255 if is_uint8 else 1)
 
 
-def close(found: np.ndarray, expected: np.ndarray) -> None:
+def assert_close(found: np.ndarray, expected: np.ndarray) -> None:
     assert found.shape == expected.shape
     # uint8: rounded after the first stage (times a row of the matrix: up to 2.4), and at the end
     assert np.abs(found - expected).max(initial=0) <= (1.7 if found.dtype == np.uint8 else 2e-6)
@@ -139,7 +139,7 @@ def test_as_the_published_operations_in_any_mixed_batch(
     assert fake.calls == [[0, 1]] * 5 + [[0, 2], [-32, 32], [0.5, 1.5], [-18, 18], [0.5, 1.75], [0, 6]]
     for image, drawn, changed in zip(images, samples, found, strict=True):
         assert changed.dtype == image.dtype
-        close(changed, reference(image, drawn, is_bgr))
+        assert_close(changed, reference(image, drawn, is_bgr))
 
 
 PARTS = [(), *[(part,) for part in PROBABILITIES], ("prob_brightness_aug", "prob_contrast_aug")]
@@ -164,7 +164,7 @@ def test_what_cannot_happen_is_left_out(
     step = PhotoMetricDistorter("image", **RANGES, **{name: float(name in parts) for name in PROBABILITIES})
     [found] = run_steps(step, {"image": (dtype, [image])})["image"]
     none = {f"{name.split('_')[1]}?": 0.5 if name in parts else 1.0 for name in PROBABILITIES}
-    close(found, reference(image, {**drawn, **none}, prob=1.0))
+    assert_close(found, reference(image, {**drawn, **none}, prob=1.0))
     if not parts:
         assert (found == image).all()
 
@@ -195,7 +195,7 @@ def test_whole_numbers_as_ranges_that_are_not_drawn(monkeypatch: pytest.MonkeyPa
     step = PhotoMetricDistorter("image", [10, 10], [30, 30], (1, 1), np.array([2, 2]))
     [found] = run_steps(step, {"image": (DT.UINT8, [gradient(6, 5)])})["image"]
     assert len(fake.calls) == 7
-    close(found, reference(gradient(6, 5), drawn))
+    assert_close(found, reference(gradient(6, 5), drawn))
 
 
 def test_all_images_of_a_sample_alike_and_other_fields_untouched() -> None:

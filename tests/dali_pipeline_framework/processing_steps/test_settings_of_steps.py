@@ -182,7 +182,7 @@ SETTINGS = StepSettings(
 def test_no_step_is_left_out() -> None:
     no_steps = ("ImageUse", "ArrayStep", "GroupToApplyToSelectedStepBase", "PipelineStepBase", "for_each")
     of_other_packages = ("AlbumentationsStep", "TorchvisionStep")  # see test_image_library_steps.py
-    SETTINGS.check_that_all_are_known(*no_steps, *of_other_packages)
+    SETTINGS.assert_all_are_known(*no_steps, *of_other_packages)
 
 
 OWN = [
@@ -208,7 +208,7 @@ OWN = [
 
 @pytest.mark.parametrize("step", OWN)
 def test_own_steps_have_one_vocabulary(step: str) -> None:
-    SETTINGS.check_vocabulary(step)
+    SETTINGS.assert_vocabulary(step)
 
 
 @of_each_step(SETTINGS)

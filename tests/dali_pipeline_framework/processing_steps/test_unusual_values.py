@@ -204,7 +204,7 @@ def test_vectors_of_other_than_three_numbers_fail_and_the_sample_is_named(
     assert caught.value.sample_indices == (3,)
 
 
-def check_that_it_fails(step: Any, fields: dict[str, Any], message: str, *, is_named: bool) -> None:
+def assert_it_fails(step: Any, fields: dict[str, Any], message: str, *, is_named: bool) -> None:
     """The second of two samples fails, and is named; to find its name takes several times as long."""
     if is_named:
         with (
@@ -254,7 +254,7 @@ def test_values_of_another_number_than_boxes_fail_and_the_sample_is_named(
         },
     }
     is_named = (name, num_values) == ("categories", 3)
-    check_that_it_fails(step, fields, "one value for each box is needed", is_named=is_named)
+    assert_it_fails(step, fields, "one value for each box is needed", is_named=is_named)
 
 
 @some(
@@ -280,7 +280,7 @@ def test_boxes_and_centers_of_other_shapes_fail_and_the_sample_is_named(
         "size": (DT.INT32, [[4, 5]] * 2),
         "a": {field: (DT.FLOAT, of_samples) for field, of_samples in values.items()},
     }
-    check_that_it_fails(step, fields, rule, is_named=shape == (3, 1))
+    assert_it_fails(step, fields, rule, is_named=shape == (3, 1))
 
 
 class TestBoxes:

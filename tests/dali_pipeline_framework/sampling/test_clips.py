@@ -99,7 +99,7 @@ class Expected:
         return starts if self.is_complete(first) else [first]
 
 
-def check(clips: Clips, expected: Expected) -> None:
+def assert_as_expected(clips: Clips, expected: Expected) -> None:
     firsts = expected.clips
     numbers = np.arange(len(firsts))
     assert clips.num_clips == len(firsts)
@@ -168,7 +168,7 @@ class TestDefinition:
     ) -> None:
         clips, expected = make(lengths, length, stride=stride, step=step, tail=tail, backward=backward)
         if clips is not None:
-            check(clips, expected)
+            assert_as_expected(clips, expected)
 
     @given(timed(), st.integers(1, 5), TAILS, st.booleans())
     @settings(deadline=None, max_examples=examples(20, 200))
@@ -178,7 +178,7 @@ class TestDefinition:
         lengths, arguments = given_times
         clips, expected = make(lengths, length, tail=tail, backward=backward, **arguments)
         if clips is not None:
-            check(clips, expected)
+            assert_as_expected(clips, expected)
 
     @given(LENGTHS, st.integers(1, 5), st.integers(1, 4), st.integers(1, 5), TAILS, st.integers(0, 4), KEYS)
     @settings(deadline=None, max_examples=examples(12, 80))
@@ -228,7 +228,7 @@ class TestDefinition:
             numbers = np.arange(clips.num_clips)
             again = Clips(lengths, 3, tail=tail, **arguments)
             assert again.first_frames(numbers, 5).tolist() == clips.first_frames(numbers, 5).tolist()
-        check(again, Expected(lengths, 3, tail="mark", **arguments))
+        assert_as_expected(again, Expected(lengths, 3, tail="mark", **arguments))
 
 
 class TestExamples:
@@ -323,7 +323,7 @@ class TestExamples:
     def test_settings_can_be_larger_than_any_sequence(self, name: str) -> None:
         clips = Clips([5, 3], 2, tail="mark", **{name: 10**30})
         expected = Expected([5, 3], 2, tail="mark", **{name: 100})
-        check(clips, expected)
+        assert_as_expected(clips, expected)
         first_frames = clips.first_frames(np.arange(clips.num_clips), 3)
         moved = [expected.moved_starts(first) for first in expected.clips]
         assert all(got in allowed for got, allowed in zip(first_frames.tolist(), moved, strict=True))
@@ -337,7 +337,7 @@ class TestJitter:
     ) -> None:
         clips, expected = make(lengths, length, stride=stride, step=step, jitter=jitter, tail=tail)
         if clips is not None:
-            self.check_moves(clips, expected, key)
+            self.assert_moves(clips, expected, key)
 
     @given(timed(), st.integers(1, 4), st.integers(0, 6), TAILS, KEYS)
     @settings(deadline=None, max_examples=examples(15, 100))
@@ -347,10 +347,10 @@ class TestJitter:
         lengths, arguments = given_times
         clips, expected = make(lengths, length, jitter=jitter, tail=tail, **arguments)
         if clips is not None:
-            self.check_moves(clips, expected, key)
+            self.assert_moves(clips, expected, key)
 
     @staticmethod
-    def check_moves(clips: Clips, expected: Expected, key: int) -> None:
+    def assert_moves(clips: Clips, expected: Expected, key: int) -> None:
         numbers = np.arange(clips.num_clips)
         moved = clips.first_frames(numbers, key)
         allowed = [expected.moved_starts(first) for first in expected.clips]
@@ -447,7 +447,7 @@ class TestDescription:
     def test_what_is_handed_out_can_be_changed(self) -> None:
         clips = Clips([4, 4], 2)
         clips.clips_per_sequence[:] = 7
-        check(clips, Expected([4, 4], 2))
+        assert_as_expected(clips, Expected([4, 4], 2))
 
     def test_properties(self) -> None:
         clips = Clips([9], 3, jitter=2, tail="repeat", backward=True)

@@ -42,7 +42,7 @@ def largest_lead(num_components: int) -> Fraction:
     return 1 - Fraction(1, max(2 * num_components - 2, 1))
 
 
-def check_bound(schedule: MixtureSchedule, num_positions: int) -> None:
+def assert_bound(schedule: MixtureSchedule, num_positions: int) -> None:
     """Every prefix of the first positions, in whole numbers."""
     period = schedule.period
     bound = largest_lead(schedule.num_components) * period
@@ -61,7 +61,7 @@ class TestLaw:
     @settings(deadline=None, max_examples=examples(8, 40))
     def test_each_prefix_is_within_one_of_the_rates(self, rates: list[float]) -> None:
         schedule = MixtureSchedule(rates)
-        check_bound(schedule, min(2 * schedule.period, schedule.period + 1000))
+        assert_bound(schedule, min(2 * schedule.period, schedule.period + 1000))
 
     @given(rates=any_rates, lengths=st.lists(FAR, min_size=1, max_size=5))
     @settings(deadline=None, max_examples=examples(8, 40))

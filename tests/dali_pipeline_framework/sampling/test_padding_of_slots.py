@@ -64,7 +64,7 @@ def test_what_a_model_with_a_state_is_told(kind: str, data: Any) -> None:
             slots.setdefault(place.slot, []).append(place)
         for in_slot in slots.values():
             if sampler.has_slots:
-                check_slot(in_slot)
+                assert_slot(in_slot)
             for place in in_slot:
                 assert place.is_first or not place.is_padding
                 assert place.is_last or not place.is_padding
@@ -73,7 +73,7 @@ def test_what_a_model_with_a_state_is_told(kind: str, data: Any) -> None:
             assert not any(place.is_padding for in_slot in slots.values() for place in in_slot)
 
 
-def check_slot(places: list[SamplePlace]) -> None:
+def assert_slot(places: list[SamplePlace]) -> None:
     """In one slot, over an epoch."""
     assert places[0].is_first
     for before, after in itertools.pairwise(places):

@@ -391,7 +391,7 @@ class TestAgainstPy123d:
         assert len(provider) == NUM_FRAMES
         for frame in range(NUM_FRAMES):
             sample = provider.get_data(frame)
-            compare_with_py123d(sample, api, frame, provider, images)
+            assert_same_as_py123d(sample, api, frame, provider, images)
 
     def test_what_it_writes_at_the_rates_of_the_sensors(self, py123d, tmp_path):
         log = ArrowLog()
@@ -399,7 +399,7 @@ class TestAgainstPy123d:
         provider = ArrowLogProvider(tmp_path, lidar=True)
         for frame in range(NUM_FRAMES):
             sample = provider.get_data(frame)
-            compare_with_py123d(sample, api, frame, provider, "jpeg_binary")
+            assert_same_as_py123d(sample, api, frame, provider, "jpeg_binary")
             images = [bytes(camera["image"]) for camera in sample["cameras"].values()]
             assert images == [log.images[camera][frame] for camera in CAMERAS]
 
@@ -527,7 +527,7 @@ def written_by_py123d(log, root, images, at_own_rates=False):
     return ArrowSceneAPI(log_dir=root / "made_train" / "log-a", scene_metadata=scene)
 
 
-def compare_with_py123d(sample, api, frame, provider, images):
+def assert_same_as_py123d(sample, api, frame, provider, images):
     from py123d.datatypes import CameraID
 
     ego = api.get_ego_state_se3_at_iteration(frame)

@@ -48,7 +48,7 @@ def opened(model: str, fields: dict[str, Any], cache: Path) -> InfosProvider:
     return InfosProvider(infos, shared_data("nuscenes_like"), cameras=CAMERAS, index_cache=cache, **fields)
 
 
-def require_close(name: str, got: Any, expected: np.ndarray, rtol: float = 1e-5, atol: float = 0.0) -> None:
+def assert_close(name: str, got: Any, expected: np.ndarray, rtol: float = 1e-5, atol: float = 0.0) -> None:
     """Compare numbers; those near 0 by what is a thousandth of the largest one."""
     got = np.asarray(got)
     assert got.dtype == expected.dtype, name
@@ -60,7 +60,7 @@ def require_close(name: str, got: Any, expected: np.ndarray, rtol: float = 1e-5,
         np.testing.assert_allclose(got, expected, rtol=rtol, atol=least, err_msg=name)
 
 
-def require_same_image(camera: int, image: np.ndarray, expected: Any, least_psnr: float) -> None:
+def assert_same_image(camera: int, image: np.ndarray, expected: Any, least_psnr: float) -> None:
     """Compare a normalized image, ``(3, H, W)``, with what was kept of the expected one."""
     name = next(name for name in expected if name.startswith("img.every"))
     step, std_dev = int(name.removeprefix("img.every")), 57.0
@@ -92,19 +92,19 @@ def test_streampetr_training(cache: Path) -> None:
         with np.load(folder / entry["file"]) as file:
             expected = dict(file)
         for name in ("lidar2img", "intrinsics", "extrinsics", "ego_pose", "ego_pose_inv"):
-            require_close(name, output[name], expected[name][0])
+            assert_close(name, output[name], expected[name][0])
         for name in ("timestamp", "img_timestamp"):
             np.testing.assert_array_equal(output[name], expected[name][0])
         for name in ("gt_bboxes_3d", "gt_labels_3d"):
-            require_close(name, output[name], expected[name])
+            assert_close(name, output[name], expected[name])
         for number, camera in output["cameras"].items():
             for name in ("gt_bboxes", "gt_labels", "centers2d", "depths"):
-                require_close(name, camera[name], expected[f"{name}.cam{number}"])
-            require_same_image(number, camera["image"], expected, 50.0)
+                assert_close(name, camera[name], expected[f"{name}.cam{number}"])
+            assert_same_image(number, camera["image"], expected, 50.0)
         torch = pytest.importorskip("torch")
         boxes = LidarBoxes(torch.from_numpy(np.array(output["gt_bboxes_3d"])))
-        require_close("gravity_center", boxes.gravity_center, expected["gt_bboxes_3d.gravity_center"])
-        require_close("corners", boxes.corners, expected["gt_bboxes_3d.corners"], atol=1e-5)
+        assert_close("gravity_center", boxes.gravity_center, expected["gt_bboxes_3d.gravity_center"])
+        assert_close("corners", boxes.corners, expected["gt_bboxes_3d.corners"], atol=1e-5)
 
 
 def test_streampetr_evaluation(cache: Path) -> None:
@@ -117,11 +117,11 @@ def test_streampetr_evaluation(cache: Path) -> None:
         with np.load(folder / entry["file"]) as file:
             expected = dict(file)
         for name in ("lidar2img", "intrinsics", "extrinsics", "ego_pose", "ego_pose_inv"):
-            require_close(name, output[name], expected[name])
+            assert_close(name, output[name], expected[name])
         for name in ("timestamp", "img_timestamp"):
             np.testing.assert_array_equal(output[name], expected[name])
         for number, camera in output["cameras"].items():
-            require_same_image(number, camera["image"], expected, 50.0)
+            assert_same_image(number, camera["image"], expected, 50.0)
 
 
 def photometric_draws(cameras: list[dict[str, Any]]) -> dict[str, Any]:
@@ -184,18 +184,18 @@ def test_sparsedrive(model: str, part: str, run: Any, cache: Path) -> None:
             own_name = name.removeprefix("img_metas.")
             if name.startswith("gt_depth."):
                 depths = [camera[f"depth_{name[-1]}"] for camera in output["cameras"].values()]
-                require_close(name, np.stack(depths), value)
+                assert_close(name, np.stack(depths), value)
             elif own_name == "timestamp":
                 assert output["timestamp"] == value
             elif own_name in output.contained_top_level_field_names:
                 # Steps of futures are differences of places in float32.
                 atol = 1e-5 if own_name == "gt_agent_fut_trajs" else 0.0
-                require_close(name, output[own_name], value, atol=atol)
+                assert_close(name, output[own_name], value, atol=atol)
             else:
                 assert name.startswith(("img.", "img_u8", "lidar2img_after")), name
         least_psnr = 49.9 if run == "graph" else 50.0  # in a graph, a rotated pixel may be that of the neighbor
         for number, camera in output["cameras"].items():
-            require_same_image(number, camera["image"], expected, least_psnr)
+            assert_same_image(number, camera["image"], expected, least_psnr)
 
 
 def test_windows(cache: Path) -> None:

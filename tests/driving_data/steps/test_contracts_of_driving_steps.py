@@ -30,7 +30,7 @@ from accvlab.driving_data import steps
 def test_no_step_is_left_out() -> None:
     assert untried_steps(steps, DRIVING_STEPS) == set()
     assert {type(of.step).__name__ for of in DRIVING_FORMAT_CASES} == {*steps.__all__}
-    DRIVING_SETTINGS.check_that_all_are_known()
+    DRIVING_SETTINGS.assert_all_are_known()
     # Its draws are applied again in `test_driving_steps`.
     assert random_steps_of(steps) == {"LidarSweepAggregator"}
 
@@ -51,7 +51,7 @@ def test_formats_that_a_step_cannot_work_on(of: FormatCase) -> None:
 
 @pytest.mark.parametrize("step", ["FutureTrajectoryAdder", "LidarDepthMapAdder", "MapLineVectorizer"])
 def test_steps_have_one_vocabulary(step: str) -> None:
-    DRIVING_SETTINGS.check_vocabulary(step)
+    DRIVING_SETTINGS.assert_vocabulary(step)
 
 
 @of_each_step(DRIVING_SETTINGS)
