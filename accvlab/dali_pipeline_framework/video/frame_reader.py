@@ -24,7 +24,9 @@ from ..errors import FileError, FrameworkError, SettingError, VideoError, error_
 from ..providers.files.storage import Storage
 from ..url_secrets import without_secrets
 from .files.video_file import FileState, RemoteVideo, located
-from .video_decoding import FrameConverter, UInt8Array, VideoDecoder, VideoSource, import_av, source_name
+from .frame_converter import Colors, FrameConverter
+from .frame_memory import FrameMemory
+from .video_decoding import UInt8Array, VideoDecoder, VideoSource, import_av, source_name
 from .video_index import VideoIndex, cached_video_index, make_index
 from .videos import Videos
 
@@ -71,6 +73,7 @@ class FrameReader:
         stream: int = 0,
         num_threads: int = 1,
         image_type: types.DALIImageType = types.DALIImageType.RGB,
+        colors: Colors = "stream",
         kept: KeptFrames = KeptFrames(),
         name: str | None = None,
     ) -> None:
@@ -82,6 +85,7 @@ class FrameReader:
             stream: Number of the video stream, that of the index.
             num_threads: Number of threads that decode.
             image_type: ``RGB``, ``BGR`` or ``GRAY``.
+            colors: How colors are converted, see `FrameConverter`.
             kept: Which frames are kept: for clips that overlap or are repeated.
             name: What messages call the video; None for its path.
         """
@@ -93,8 +97,9 @@ class FrameReader:
         self._new_decoder = functools.partial(
             VideoDecoder, source, stream=stream, num_threads=num_threads, name=name, size=size
         )
-        self._converter = FrameConverter(image_type)
+        self._converter = FrameConverter(image_type, colors)
         self._keeps = kept
+        self._keeps_pixels = kept.pixels and kept.number > 0
         self._kept: LRUCache[int, UInt8Array | av.VideoFrame] = LRUCache(kept.number)
         # A seek flushes the frames in the decoder, so it pays only for more frames than these.
         self._worth_a_seek = index.num_reordered + num_threads - 1
@@ -129,27 +134,31 @@ class FrameReader:
         key = self._index.key_before(frame)
         return ahead <= self._worth_a_seek or key is None or key <= int(self._index.pts[self.next_frame])
 
-    def frames(self, numbers: npt.ArrayLike) -> UInt8Array:
+    def frames(self, numbers: npt.ArrayLike, memory: FrameMemory | None = None) -> UInt8Array:
         """Get frames: ``(n, height, width, C)`` uint8.
 
         Args:
             numbers: Numbers of the frames, ``(n,)``, in [0, number of frames), in any order, repeated or not.
+            memory: Where the array lies; None for fresh memory.
 
         Raises:
             SettingError: There is no such frame.
             FileError: The file cannot be read. Also the builtin exception of the cause.
-            VideoError: A frame cannot be decoded, or the file was changed.
+            VideoError: A frame cannot be decoded or converted, or the file was changed.
         """
         wanted = np.asarray(numbers, np.int64).reshape(-1)
         is_wrong = (wanted < 0) | (wanted >= self._index.num_frames)
         if is_wrong.any():
             last, wrong = self._index.num_frames - 1, int(wanted[is_wrong][0])
             raise SettingError(f"Frames of {self._decoder.name} are numbered 0 to {last}, got {wrong}.")
-        shape = (self._index.height, self._index.width, self._converter.num_channels)
-        out = np.empty((len(wanted), *shape), np.uint8)
         distinct, places = np.unique(wanted, return_index=True)
-        for frame, place in zip(distinct.tolist(), places.tolist(), strict=True):
-            self._get(frame, out[place])
+        if len(wanted) == 1 and not self._keeps_pixels:
+            out = np.ascontiguousarray(self._get(int(wanted[0])))[None]  # a copy only if there is padding
+        else:
+            shape = (len(wanted), self._index.height, self._index.width, self._converter.num_channels)
+            out = np.empty(shape, np.uint8) if memory is None else memory.array(shape)
+            for frame, place in zip(distinct.tolist(), places.tolist(), strict=True):
+                out[place] = self._get(frame)
         self.num_delivered += len(distinct)
         if len(distinct) < len(wanted):
             source_places = places[distinct.searchsorted(wanted)]
@@ -157,19 +166,22 @@ class FrameReader:
                 out[place] = out[source_places[place]]
         return out
 
-    def _get(self, number: int, out: UInt8Array) -> None:
+    def _get(self, number: int) -> UInt8Array:
         frame = self._kept.get(number)
         if isinstance(frame, np.ndarray):
-            np.copyto(out, frame)
-            return
+            return frame
         if frame is None:
             try:
                 frame = self._decode(number)
             except FileError as error:
                 message = f"{self._frame_text(number)} cannot be read: {error}"
                 raise error_that_is_also(FileError, [type(error)], message) from error
-        self._converter.convert(frame, out)
-        self._keep(number, out.copy() if self._keeps.pixels and self._keeps.number else frame)
+        try:
+            pixels = self._converter.convert(frame)
+        except VideoError as error:
+            raise VideoError(f"{self._frame_text(number)} cannot be converted: {error}") from error
+        self._keep(number, pixels if self._keeps_pixels else frame)
+        return pixels
 
     def _keep(self, number: int, frame: UInt8Array | av.VideoFrame) -> None:
         if self._keeps.number:
@@ -330,6 +342,7 @@ class FrameReaderPool:
         self._idle: list[_Entry] = []  # least recently used first
         self._num_busy = 0
         self._closed = DecodingStatistics()
+        self._memory = FrameMemory()
         self._finalizer = weakref.finalize(self, _close_all, self._idle, self._pid)
 
     def _check_process(self) -> None:
@@ -345,7 +358,7 @@ class FrameReaderPool:
         self._check_process()
         entry = self._borrow(video, int(numbers.min()))
         try:
-            frames = entry.reader.frames(numbers)
+            frames = entry.reader.frames(numbers, self._memory)
         except BaseException:
             with self._lock:
                 self._num_busy -= 1
@@ -458,6 +471,7 @@ class IndexedVideos:
             "stream": settings.stream,
             "num_threads": settings.num_decoder_threads,
             "image_type": settings.image_type,
+            "colors": settings.colors,
             "kept": kept,
         }
         self.paths = tuple(dict.fromkeys(paths))

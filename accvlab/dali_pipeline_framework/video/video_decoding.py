@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
-from nvidia.dali import types
 
-from ..checks import shown, whole_number
+from ..checks import whole_number
 from ..errors import FileError, FrameworkError, MissingPackageError, SettingError, VideoError, error_that_is_also
 from ..limits.file_limits import IMAGE_PIXELS
 from ..limits.image_limits import too_many_pixels
@@ -32,15 +31,6 @@ if TYPE_CHECKING:
 UInt8Array: TypeAlias = npt.NDArray[np.uint8]
 VideoSource: TypeAlias = "str | os.PathLike[str] | bytes | BinaryIO | video_file.RemoteVideo"
 
-_PIXEL_FORMATS = {
-    types.DALIImageType.RGB: ("rgb24", 3),
-    types.DALIImageType.BGR: ("bgr24", 3),
-    types.DALIImageType.GRAY: ("gray", 1),
-}
-# What DALI 2.4 passes to libswscale: SWS_BILINEAR | SWS_FULL_CHR_H_INT | SWS_ACCURATE_RND, and BT.601
-# (SWS_CS_ITU601) whatever the stream says. Another value changes the pixels.
-_SCALER_FLAGS = 0x2 | 0x2000 | 0x40000
-_BT601 = 5
 _OLDEST_PYAV = 17
 
 
@@ -397,63 +387,3 @@ class VideoDecoder:
 
     def __exit__(self, *raised: object) -> None:
         self.close()
-
-
-class FrameConverter:
-    """Makes arrays of decoded frames, with the pixels that DALI's decoding on the CPU has.
-
-    DALI converts with BT.601 coefficients, the value range of the stream, and chroma samples in the middle of
-    their pixels, whatever else the stream says. RGB frames are bit-equal to those of
-    ``fn.experimental.readers.video``, which can make no other type on the CPU.
-    """
-
-    def __init__(self, image_type: types.DALIImageType = types.DALIImageType.RGB) -> None:
-        """Choose the channels: ``RGB``, ``BGR``, or ``GRAY`` (the luma, in [0, 255])."""
-        if not isinstance(image_type, types.DALIImageType) or image_type not in _PIXEL_FORMATS:
-            raise SettingError(f"`image_type` must be RGB, BGR or GRAY of DALIImageType, got {shown(image_type)}.")
-        self._pixel_format, self.num_channels = _PIXEL_FORMATS[image_type]
-        self._reformatter: Any = None
-        self._copy: av.VideoFrame | None = None
-
-    def convert(self, frame: av.VideoFrame, out: UInt8Array | None = None) -> UInt8Array:
-        """Convert a frame to ``(height, width, C)`` uint8; ``C`` is 3, or 1 with ``GRAY``.
-
-        It is written to ``out``, of that shape with contiguous pixels, or to a new array.
-        """
-        if self._reformatter is None:
-            self._reformatter = import_av().video.reformatter.VideoReformatter()
-        width, height = frame.width, frame.height
-        if any(component.width < width or component.height < height for component in frame.format.components):
-            frame = self._without_chroma_location(frame)
-        converted = self._reformatter.reformat(
-            frame,
-            format=self._pixel_format,
-            interpolation=_SCALER_FLAGS,
-            src_colorspace=_BT601,
-            dst_colorspace=_BT601,
-        )
-        rows = _rows(converted.planes[0])[:height, : width * self.num_channels]
-        if out is None:
-            out = np.empty((height, width, self.num_channels), np.uint8)
-        np.copyto(out.reshape(height, -1), rows)
-        return out
-
-    def _without_chroma_location(self, frame: av.VideoFrame) -> av.VideoFrame:
-        # PyAV passes the location of the chroma samples on to libswscale, DALI does not, and PyAV has no
-        # setting for it: a frame of our own has none.
-        copy = self._copy
-        name = frame.format.name
-        if copy is None or (copy.width, copy.height, copy.format.name) != (frame.width, frame.height, name):
-            copy = self._copy = type(frame)(frame.width, frame.height, name)
-        copy.color_range = frame.color_range
-        for source, target in zip(frame.planes, copy.planes, strict=True):
-            from_rows, to_rows = _rows(source), _rows(target)
-            num_rows = min(len(from_rows), len(to_rows))
-            num_bytes = min(from_rows.shape[1], to_rows.shape[1])
-            np.copyto(to_rows[:num_rows, :num_bytes], from_rows[:num_rows, :num_bytes])
-        return copy
-
-
-def _rows(plane: Any) -> UInt8Array:
-    """View a plane as ``(rows, bytes per row)``; rows end with padding."""
-    return np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)

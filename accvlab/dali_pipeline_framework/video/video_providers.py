@@ -21,8 +21,9 @@ from ..sample_data import SampleDataGroup
 from ..sample_data.formats import DECODED_CLIP, DECODED_IMAGE
 from ..sample_data.names import Name
 from ..unknown_arguments import explains_unknown_arguments, in_settings
+from .frame_converter import FrameConverter
 from .frame_reader import DecodingStatistics, IndexedVideos, KeptFrames
-from .video_decoding import FrameConverter, UInt8Array
+from .video_decoding import UInt8Array
 from .video_index import Int64Array, VideoIndex
 from .videos import VideoPaths, Videos, as_videos, checked_labels, expanded, frame_range, listed_videos
 
@@ -351,7 +352,9 @@ class VideoProviderBase(rigs.RigProviderBase, ABC):
     def _fill(self, group: SampleDataGroup, track: int, camera: int, positions: Int64Array) -> None:
         video = int(self._tracks.videos[track, camera])
         frames = self._tracks.frames(track, camera, positions)
+        group.set_do_convert(False)  # would copy the pixels
         group[self._frames_name] = self._pixels(video, frames)[self._chosen]
+        group.set_do_convert(True)
         for kind, name in self._names_of_frames.items():
             value: Any
             if kind == "path":

@@ -32,7 +32,8 @@ from ..sampling.random_access_sampler import Description
 from ..sources.input_parts import NativeInput, NativeRun
 from ..unknown_arguments import explains_unknown_arguments
 from .files.video_file import is_file_or_missing, missing_bytes, path_advice
-from .video_decoding import FrameConverter, UInt8Array, VideoDecoder, import_av
+from .frame_converter import Colors, FrameConverter
+from .video_decoding import UInt8Array, VideoDecoder, import_av
 from .video_index import make_index
 
 EncodedVideo: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | UInt8Array"
@@ -135,6 +136,7 @@ class SequenceSettings:
     sequence_length: int = _whole("sequence_length", 1)
     stream: int = _whole("stream", 0)
     num_threads: int = _whole("num_threads", 1)
+    colors: Colors = attrs.field(default="stream", validator=one_of(Colors))
 
 
 @attrs.frozen(eq=False)
@@ -257,7 +259,7 @@ class SequenceDecoder:
 
     def _by_pyav(self, video: FedVideo) -> Iterator[SequenceBatch]:
         settings, length = self.settings, self.settings.sequence_length
-        converter = FrameConverter(settings.image_type)
+        converter = FrameConverter(settings.image_type, settings.colors)
         num_frames = 0
         with VideoDecoder(
             video.source, stream=settings.stream, num_threads=settings.num_threads, name=video.label
@@ -282,7 +284,11 @@ class SequenceDecoder:
                 raise VideoError(f"The frame {decoder.num_decoded - 1} of the video {decoder.name} is damaged.")
             if not num_frames:
                 frames = np.empty((most, frame.height, frame.width, converter.num_channels), np.uint8)
-            converter.convert(frame, frames[num_frames])
+            try:
+                converter.convert(frame, frames[num_frames])
+            except VideoError as error:
+                where = f"The frame {decoder.num_decoded - 1} of the video {decoder.name}"
+                raise VideoError(f"{where} cannot be converted: {error}") from error
             num_frames += 1
         return frames[:num_frames]
 
@@ -546,6 +552,7 @@ class VideoStreamInput(NativeInput):
         last_sequence_policy: LastSequencePolicy = "partial",
         blocking: bool = True,
         image_type: types.DALIImageType = types.DALIImageType.RGB,
+        colors: Colors = "stream",
         stream: int = 0,
         num_threads: int = 1,
         num_batches_ahead: int = 2,
@@ -567,6 +574,7 @@ class VideoStreamInput(NativeInput):
             blocking: What happens where a batch is requested and all that was fed is used up: wait for `feed` or
                 `close`, or with False a `NothingFedError`, after which the loop can be begun again.
             image_type: ``RGB``, ``BGR`` or ``GRAY``. Others than ``RGB`` are decoded on the CPU in any case.
+            colors: How PyAV's frames are converted on the CPU, see `FrameConverter`.
             stream: Number of the video stream in files with several of them. Others than 0 are decoded on the CPU
                 in any case.
             num_threads: Threads that decode a video on the CPU.
@@ -575,7 +583,9 @@ class VideoStreamInput(NativeInput):
         Raises:
             SettingError: An argument breaks a rule, or PyAV is not installed.
         """
-        self._settings = SequenceSettings(last_sequence_policy, image_type, sequence_length, stream, num_threads)
+        self._settings = SequenceSettings(
+            last_sequence_policy, image_type, sequence_length, stream, num_threads, colors
+        )
         FrameConverter(image_type)  # complains about other types
         import_av()
         self._blocking = flag(blocking, "blocking")

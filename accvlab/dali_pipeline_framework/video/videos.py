@@ -21,7 +21,7 @@ from ..providers.frames.camera_rigs import CameraRig
 from ..unknown_arguments import explains_unknown_arguments
 from ..url_secrets import repr_without_secrets
 from .files.video_file import path_advice
-from .video_decoding import FrameConverter
+from .frame_converter import Colors, FrameConverter
 from .video_index import VideoIndex
 
 VideoPath: TypeAlias = "str | os.PathLike[str]"
@@ -135,6 +135,8 @@ class Videos(CameraRig):
             begins behind it; ``"bridge"`` goes on; ``"raise"`` refuses the data set.
         stream: Number of the video stream in the containers.
         image_type: ``RGB``, ``BGR`` or ``GRAY``.
+        colors: ``"stream"``: as each stream states them. ``"dali"``: the pixels of DALI's readers on the CPU, slower;
+            see `FrameConverter`.
         index_cache: Local folder that keeps the indices of the videos.
         num_decoder_threads: Threads of each decoder.
         num_batch_threads: How many samples of a batch are decoded at once in a worker.
@@ -167,6 +169,7 @@ class Videos(CameraRig):
     image_type: types.DALIImageType = attrs.field(
         default=types.DALIImageType.RGB, converter=_image_type, kw_only=True
     )
+    colors: Colors = attrs.field(default="stream", validator=one_of(Colors), kw_only=True)
     index_cache: str | None = _path_setting("index_cache")
     num_decoder_threads: int = _count_setting(1)
     num_batch_threads: int = _count_setting(1)

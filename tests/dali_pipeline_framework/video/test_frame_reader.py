@@ -24,7 +24,8 @@ from video_kinds import KINDS
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.video import VideoDataProvider, index_video
 from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader, FrameReaderPool, KeptFrames
-from accvlab.dali_pipeline_framework.video.video_decoding import FrameConverter, VideoDecoder
+from accvlab.dali_pipeline_framework.video.frame_converter import FrameConverter
+from accvlab.dali_pipeline_framework.video.video_decoding import VideoDecoder
 
 
 def all_frames(path: Path, stream: int = 0) -> npt.NDArray[np.uint8]:

@@ -81,7 +81,7 @@ def from_provider(**arguments: Any) -> list[list[np.ndarray]]:
 
 
 def check_equal(**arguments: Any) -> int:
-    expected, got = from_dali(**arguments), from_provider(**renamed(**arguments))
+    expected, got = from_dali(**arguments), from_provider(**renamed(**arguments), colors="dali")
     assert len(got) == len(expected)
     for sample, (ours, theirs) in enumerate(zip(got, expected, strict=True)):
         assert [array.shape for array in ours] == [array.shape for array in theirs], sample

@@ -16,7 +16,8 @@ from support.laws import each_value
 from support.videos import OPTIONS, damage, make_video, read_numbers
 
 from accvlab.dali_pipeline_framework.errors import SettingError, VideoError
-from accvlab.dali_pipeline_framework.video.video_decoding import FrameConverter, VideoDecoder
+from accvlab.dali_pipeline_framework.video.frame_converter import Colors, FrameConverter
+from accvlab.dali_pipeline_framework.video.video_decoding import VideoDecoder
 
 
 def dali_frames(path: Path, num_frames: int) -> npt.NDArray[np.uint8]:
@@ -28,9 +29,12 @@ def dali_frames(path: Path, num_frames: int) -> npt.NDArray[np.uint8]:
 
 
 def decoded(
-    path: Path, image_type: types.DALIImageType = types.DALIImageType.RGB, **settings: int
+    path: Path,
+    image_type: types.DALIImageType = types.DALIImageType.RGB,
+    colors: Colors = "stream",
+    **settings: int,
 ) -> npt.NDArray[np.uint8]:
-    converter = FrameConverter(image_type)
+    converter = FrameConverter(image_type, colors)
     with VideoDecoder(path, **settings) as decoder:
         return np.stack([converter.convert(frame) for frame in decoder])
 
@@ -89,7 +93,7 @@ def test_pixels_are_those_of_dali(
 ) -> None:
     name, codec, pixel_format, colorspace, color_range = kind
     path = noise_video(tmp_path / name, codec, size, pixel_format, colorspace, color_range)
-    np.testing.assert_array_equal(decoded(path), dali_frames(path, 4))
+    np.testing.assert_array_equal(decoded(path, colors="dali"), dali_frames(path, 4))
 
 
 @pytest.mark.parametrize("location", ["left", "topleft"])
@@ -97,14 +101,14 @@ def test_location_of_chroma_samples_does_not_count(tmp_path: Path, location: str
     options = {"chroma_sample_location": location}
     path = noise_video(tmp_path / "a.webm", "libvpx-vp9", (96, 64), "yuv420p", BT601, LIMITED, options)
     assert b"\x55\xb7" in path.read_bytes()  # ChromaSitingHorz: the file tells it
-    np.testing.assert_array_equal(decoded(path), dali_frames(path, 4))
+    np.testing.assert_array_equal(decoded(path, colors="dali"), dali_frames(path, 4))
 
 
 def test_other_image_types(video: Callable[[str], Path]) -> None:
     path = video("h264_b.mp4")
-    rgb = decoded(path)
-    np.testing.assert_array_equal(decoded(path, types.DALIImageType.BGR), rgb[..., ::-1])
-    gray = decoded(path, types.DALIImageType.GRAY)
+    rgb = decoded(path, colors="dali")
+    np.testing.assert_array_equal(decoded(path, types.DALIImageType.BGR, "dali"), rgb[..., ::-1])
+    gray = decoded(path, types.DALIImageType.GRAY, "dali")
     assert gray.shape == (*rgb.shape[:3], 1)
     assert np.abs(gray[..., 0] - rgb @ [0.299, 0.587, 0.114]).max() < 2
     with pytest.raises(SettingError, match="`image_type` must be RGB, BGR or GRAY"):

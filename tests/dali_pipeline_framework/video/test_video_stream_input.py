@@ -159,7 +159,7 @@ class TestFrames:
     ) -> None:
         path = video_of(num_frames)
         expected = by_operator(path, length, batch_size, policy)
-        stream = VideoStreamInput(length, last_sequence_policy=policy, num_frames_name="count")
+        stream = VideoStreamInput(length, last_sequence_policy=policy, num_frames_name="count", colors="dali")
         batches = delivered(stream, path, batch_size=batch_size)
         # As on a GPU.
         decoder = SequenceDecoder(SequenceSettings(policy, types.RGB, length, 0, 1), batch_size, None)
@@ -192,7 +192,7 @@ class TestFrames:
             arguments = {"options": hidden}
         path = make_video(tmp_path / f"40_.{SUFFIXES[codec]}", 40, codec, **arguments)
         expected = np.concatenate([*itertools.chain(*by_operator(path, 8, 2, "pad"))])
-        got = delivered(VideoStreamInput(8), path)
+        got = delivered(VideoStreamInput(8, colors="dali"), path)
         np.testing.assert_array_equal(np.concatenate([*itertools.chain(*(b["frames"] for b in got))]), expected)
         assert read_numbers(expected) == [*range(40)]
 
@@ -685,6 +685,7 @@ class TestSettings:
             ({"num_threads": 0}, "`num_threads`"),
             ({"num_batches_ahead": 0}, "`num_batches_ahead`"),
             ({"image_type": types.YCbCr}, "`image_type`"),
+            ({"colors": "bt709"}, "`colors` must be one of 'stream', 'dali', got 'bt709'"),
         ],
     )
     def test_that_break_a_rule(self, arguments: dict[str, Any], message: str) -> None:

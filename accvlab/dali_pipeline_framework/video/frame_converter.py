@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conversion of decoded video frames to arrays of pixels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+from nvidia.dali import types
+
+from ..checks import choice, shown
+from ..errors import SettingError, VideoError
+from .frame_memory import let_malloc_keep_frames
+from .video_decoding import UInt8Array, import_av
+
+if TYPE_CHECKING:
+    import av
+
+Colors: TypeAlias = Literal["stream", "dali"]
+
+_PIXEL_FORMATS = {
+    types.DALIImageType.RGB: ("rgb24", 3),
+    types.DALIImageType.BGR: ("bgr24", 3),
+    types.DALIImageType.GRAY: ("gray", 1),
+}
+# SWS_BICUBIC, as `ffmpeg -pix_fmt rgb24` has it. PyAV's default, SWS_BILINEAR, gives other colors where libswscale
+# interpolates: with 10 bits, or an odd height.
+_SCALER_FLAGS = 0x4
+# What DALI 2.4 passes to libswscale: SWS_BILINEAR | SWS_FULL_CHR_H_INT | SWS_ACCURATE_RND, and BT.601
+# (SWS_CS_ITU601) whatever the stream says. Another value changes the pixels.
+_DALI_SCALER_FLAGS = 0x2 | 0x2000 | 0x40000
+
+_BT709, _UNSPECIFIED, _BT601 = 1, 2, 5
+# Color matrices by their numbers in streams (ISO/IEC 23091-2), and libswscale's numbers (SWS_CS_...) for them.
+_MATRICES = {_BT709: 1, 4: 4, _BT601: 5, 6: 5, 7: 7, 9: 9}
+_LIMITED, _FULL = 1, 2
+_RANGES = (0, _LIMITED, _FULL)  # 0: unspecified
+_LARGEST_BT601 = 1279, 576  # width and height, where the stream has no matrix: the rule of mpv
+
+_FULL_OF_LIMITED: UInt8Array = np.clip((np.arange(256) - 16) * (255 / 219), 0, 255).round().astype(np.uint8)
+
+
+class FrameConverter:
+    """Makes arrays of decoded frames.
+
+    With ``colors="stream"`` each frame is converted by the color matrix and the range of values that its stream
+    states: BT.601, BT.709, BT.2020 (not of constant luminance), FCC or SMPTE 240M; limited or full. Where the stream
+    states no matrix, it is BT.709 from a width of 1280 or a height of 577 pixels on, else BT.601; where it states
+    no range, it is limited. The pixels are those of ``ffmpeg -pix_fmt rgb24``, except that FFmpeg takes BT.601
+    where the stream states no matrix, and a full range for gray.
+
+    With ``colors="dali"`` the pixels are those of DALI's decoding on the CPU: BT.601 coefficients, the value range of
+    the stream, and chroma samples in the middle of their pixels, whatever else the stream says. RGB frames are
+    bit-equal to those of ``fn.experimental.readers.video``, which can make no other type on the CPU. It takes
+    about ten times as long.
+    """
+
+    def __init__(
+        self, image_type: types.DALIImageType = types.DALIImageType.RGB, colors: Colors = "stream"
+    ) -> None:
+        """Choose the channels: ``RGB``, ``BGR``, or ``GRAY`` (the luma, in [0, 255]); and the colors.
+
+        Raises:
+            SettingError: There is no such choice.
+        """
+        if not isinstance(image_type, types.DALIImageType) or image_type not in _PIXEL_FORMATS:
+            raise SettingError(f"`image_type` must be RGB, BGR or GRAY of DALIImageType, got {shown(image_type)}.")
+        self._pixel_format, self.num_channels = _PIXEL_FORMATS[image_type]
+        self._is_as_dali = choice(colors, "colors", ("stream", "dali")) == "dali"
+        self._reformatter: Any = None
+        self._copy: av.VideoFrame | None = None
+
+    def convert(self, frame: av.VideoFrame, out: UInt8Array | None = None) -> UInt8Array:
+        """Convert a frame to ``(height, width, C)`` uint8; ``C`` is 3, or 1 with ``GRAY``.
+
+        It is written to ``out``, of that shape with contiguous pixels. Without it the array is a new one, whose rows
+        can have padding between them.
+
+        Raises:
+            VideoError: The stream states a color matrix or range that is not known.
+        """
+        if self._reformatter is None:
+            let_malloc_keep_frames()
+            self._reformatter = import_av().video.reformatter.VideoReformatter()
+        pixels = self._as_dali(frame) if self._is_as_dali else self._as_stated(frame)
+        if out is None:
+            return pixels
+        np.copyto(out, pixels)
+        return out
+
+    def _as_stated(self, frame: av.VideoFrame) -> UInt8Array:
+        matrix = _matrix_of(frame)
+        if matrix is not None and self.num_channels == 1:
+            matrix = _MATRICES[
+                _BT601
+            ]  # for which libswscale delivers the luma; otherwise that of BT.601 in its place
+        is_limited_gray = frame.format.name.startswith(("gray", "ya")) and frame.color_range == _LIMITED
+        pixels = self._converted(
+            frame,
+            format="gray" if is_limited_gray else self._pixel_format,
+            interpolation=_SCALER_FLAGS,
+            src_colorspace=matrix,
+            dst_colorspace=matrix,
+            threads=1,  # by default it starts as many as there are processors
+        )
+        if not is_limited_gray:
+            return pixels
+        # libswscale takes the range of gray for a full one, whatever the stream says.
+        return np.repeat(_FULL_OF_LIMITED[pixels], self.num_channels, axis=2)
+
+    def _as_dali(self, frame: av.VideoFrame) -> UInt8Array:
+        width, height = frame.width, frame.height
+        if any(component.width < width or component.height < height for component in frame.format.components):
+            frame = self._without_chroma_location(frame)
+        return self._converted(
+            frame,
+            format=self._pixel_format,
+            interpolation=_DALI_SCALER_FLAGS,
+            src_colorspace=_MATRICES[_BT601],
+            dst_colorspace=_MATRICES[_BT601],
+        )
+
+    def _converted(self, frame: av.VideoFrame, **settings: Any) -> UInt8Array:
+        converted = self._reformatter.reformat(frame, **settings)
+        pixels = _pixels(converted)
+        # Gray that needs no conversion lies in the decoder's own frame, to which others may refer.
+        return pixels.copy() if converted is frame else pixels
+
+    def _without_chroma_location(self, frame: av.VideoFrame) -> av.VideoFrame:
+        # PyAV passes the location of the chroma samples on to libswscale, DALI does not, and PyAV has no
+        # setting for it: a frame of our own has none.
+        copy = self._copy
+        name = frame.format.name
+        if copy is None or (copy.width, copy.height, copy.format.name) != (frame.width, frame.height, name):
+            copy = self._copy = type(frame)(frame.width, frame.height, name)
+        copy.color_range = frame.color_range
+        for source, target in zip(frame.planes, copy.planes, strict=True):
+            from_rows, to_rows = _rows(source), _rows(target)
+            num_rows = min(len(from_rows), len(to_rows))
+            num_bytes = min(from_rows.shape[1], to_rows.shape[1])
+            np.copyto(to_rows[:num_rows, :num_bytes], from_rows[:num_rows, :num_bytes])
+        return copy
+
+
+def _matrix_of(frame: av.VideoFrame) -> int | None:
+    """Get libswscale's number of a frame's color matrix; None where its pixels are RGB."""
+    matrix, color_range = frame.colorspace, frame.color_range
+    advice = 'Correct what the stream states, or pass colors="dali", which converts all by BT.601.'
+    if color_range not in _RANGES:
+        raise VideoError(f"its range of values must be limited (1) or full (2), got {color_range}. {advice}")
+    if frame.format.is_rgb or frame.format.has_palette:
+        return None
+    if matrix == _UNSPECIFIED:
+        is_small = frame.width <= _LARGEST_BT601[0] and frame.height <= _LARGEST_BT601[1]
+        matrix = _BT601 if is_small else _BT709
+    if matrix not in _MATRICES:
+        known = ", ".join(map(str, _MATRICES))
+        raise VideoError(f"its color matrix must be one of {known} of ISO/IEC 23091-2, got {matrix}. {advice}")
+    return _MATRICES[matrix]
+
+
+def _pixels(frame: av.VideoFrame) -> UInt8Array:
+    """View the pixels of a frame of one plane: ``(height, width, C)``."""
+    num_channels = len(frame.format.components)
+    rows = _rows(frame.planes[0])[: frame.height, : frame.width * num_channels]
+    return rows.reshape(frame.height, frame.width, num_channels)
+
+
+def _rows(plane: Any) -> UInt8Array:
+    """View a plane as ``(rows, bytes per row)``; rows end with padding."""
+    return np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory of frames that is used again."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import math
+import weakref
+
+import numpy as np
+
+from .video_decoding import UInt8Array
+
+_MOST_KEPT_BYTES = 512 * 2**20
+
+
+def let_malloc_keep_frames() -> None:
+    """Have the C library keep memory of frames that PyAV has freed, up to 64 MiB, for the next ones.
+
+    By default glibc returns it to the system where two neighboring frames of 1920 x 1080 are freed. It adapts its
+    thresholds to the largest block that was freed, but not to those of more than 32 MiB.
+    """
+    np.empty(2**25 - 2**16, np.uint8)
+
+
+class FrameMemory:
+    """Arrays for frames, in memory that is used again once no array refers to it.
+
+    The system clears fresh memory page by page, which takes longer than to convert the frames. At most 512 MiB are
+    kept for use again. Several threads may use it at the same time.
+    """
+
+    def __init__(self) -> None:
+        """Begin without memory."""
+        self._free: collections.deque[UInt8Array] = collections.deque()  # what was given back last is at the end
+
+    def array(self, shape: tuple[int, ...]) -> UInt8Array:
+        """Get an array of any content."""
+        block = self._block(math.prod(shape))
+        # Views of an array of a memoryview refer to that array, not to the block: it lives as long as they.
+        array = np.frombuffer(memoryview(block), np.uint8)
+        weakref.finalize(array, self._give_back, block).atexit = False
+        return array.reshape(shape)
+
+    def _block(self, num_bytes: int) -> UInt8Array:
+        for _ in range(len(self._free)):
+            try:
+                block = self._free.pop()
+            except IndexError:  # another thread was faster
+                break
+            if len(block) == num_bytes:
+                return block
+            self._free.appendleft(block)
+        return np.empty(num_bytes, np.uint8)
+
+    def _give_back(self, block: UInt8Array) -> None:
+        self._free.append(block)
+        with contextlib.suppress(IndexError):
+            while sum(map(len, tuple(self._free))) > _MOST_KEPT_BYTES:
+                self._free.popleft()
