@@ -28,7 +28,7 @@ def test_contestants_deliver_the_same(tmp_path: Path, scale: float, is_flipped: 
         if number == 1:
             break
     num_compared = 0
-    with recipe(provider, settings, 1, 0, split=1) as loader:
+    with recipe(provider, attrs.evolve(settings, split=1), 1, 0) as loader:
         for batch in loader:
             number = int(batch["place"]["sample_index"][0])
             for name, value in expected.get(number, {}).items():
