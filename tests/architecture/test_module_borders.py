@@ -1,4 +1,4 @@
-"""No module uses a private attribute of an object whose class is in another module, or imports in a circle."""
+"""Private attributes stay in their module, imports run in no circle, and no object changes its class."""
 
 from __future__ import annotations
 
@@ -92,6 +92,16 @@ def foreign_private_uses(modules: Mapping[str, str]) -> dict[str, set[str]]:
     return {module: names for module, names in uses.items() if names}
 
 
+def changed_classes(modules: Mapping[str, str]) -> list[str]:
+    """Where the class of an object that exists is changed."""
+    return [
+        f"{module}:{node.lineno}"
+        for module, source in modules.items()
+        for node in ast.walk(parsed(source))
+        if isinstance(node, ast.Attribute) and node.attr == "__class__" and isinstance(node.ctx, ast.Store)
+    ]
+
+
 def imported_modules(module: str, source: str, modules: Mapping[str, str]) -> set[str]:
     """The modules that a module imports, also late and for types only; of a package what is taken from it."""
     is_package = any(other.startswith(f"{module}.") for other in modules)
@@ -132,6 +142,10 @@ def test_private_attributes_stay_in_their_module() -> None:
     assert {module: names for module, names in gone.items() if names} == {}, "Take them from PRIVATE_USES."
 
 
+def test_no_object_changes_its_class() -> None:
+    assert changed_classes(sources()) == []
+
+
 def test_no_import_runs_in_a_circle() -> None:
     found = circles(sources())
     assert [circle for circle in found if circle not in CIRCLES] == []
@@ -164,6 +178,10 @@ class TestRules:
     def test_other_uses_are_accepted(self, source: str) -> None:
         owner = "class A:\n    def _own(self):\n        pass"
         assert foreign_private_uses({"owner": owner, "user": source}) == {}
+
+    def test_changed_classes_are_found(self) -> None:
+        source = "class A:\n    def f(self):\n        self.__class__ = type(self.__class__)"
+        assert changed_classes({"bad": source, "good": "def f(a):\n    return a.__class__"}) == ["bad:3"]
 
     @pytest.mark.parametrize(
         "last", ["import p.a", "from .a import f", "from . import a", "def f():\n    from p.a import g"]

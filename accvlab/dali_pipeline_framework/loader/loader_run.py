@@ -21,9 +21,6 @@ from ..errors import (
     SourceError,
     WorkerDiedError,
 )
-from ..faults.fault_policy import FailedSamples
-from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
-from ..pipeline.output_conversion import OutputConverter
 from ..sources.input_adapter import InputAdapter
 from .input_binding import bind_input, check_sample_policy, checked_num_workers, composed_definition
 from .ledger_recording import LedgerRecording
@@ -45,7 +42,7 @@ from .state import (
     require_within_epoch,
     with_forms,
 )
-from .torch_interface import inform_accelerate, with_pinning
+from .torch_interface import inform_accelerate
 
 _logger = logging.getLogger(__name__)
 
@@ -125,23 +122,7 @@ class LoaderRun:
         check_sample_policy(bound, settings.faults)
         self._keeps_checkpoints = bound.keeps_checkpoints
         self.ledger = LedgerRecording(settings.ledger, bound, settings.seed)
-        options, stack_arrays = settings.output_options, settings.stack_arrays
-        post_process = with_pinning(settings.post_process_func, settings.pin_memory)
-        self.pipelines = LoaderPipeline(
-            self.definition,
-            bound,
-            settings.arguments_of_pipeline(bound.batch_size, self.num_workers, bound.keeps_checkpoints),
-            functools.partial(
-                DALIStructuredOutputIterator, **options, stack_arrays=stack_arrays, post_process_func=post_process
-            ),
-            settings.steps_per_epoch,
-            FailedSamples(settings.faults),
-            self.ledger.is_on,
-        )
-        pipeline = self.pipeline
-        about = {"delivery": pipeline.delivery, "device_id": pipeline.device_id, "is_stacked": stack_arrays}
-        # Made again with the first loop: unknown values are refused now.
-        OutputConverter(output_format=pipeline.output_blueprint.format, **about, **options)
+        self.pipelines = LoaderPipeline(settings, self.definition, bound, self.num_workers, self.ledger.is_on)
         is_stream = bound.is_endless and settings.steps_per_epoch is None
         self.progress = LoopProgress(bound.is_endless, is_stream=is_stream)
         self.times = LoopTimes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, TypeAlias
 
 import attrs
 
@@ -81,14 +81,6 @@ def _check_pipeline_arguments(settings: object, field: object, others: Any) -> N
             raise SettingError(f"`pipeline_arguments` must be a dict of names, got the name {shown(name)}.")
 
 
-class OutputOptions(TypedDict):
-    """Arguments that output conversion and iterator have in common."""
-
-    output_type: OutputType
-    ragged: RaggedArgument
-    small_fields: SmallFields
-
-
 @attrs.frozen
 class LoaderSettings:
     """The arguments of a `DataLoader`, which documents them, as far as they can be checked without the input."""
@@ -142,11 +134,6 @@ class LoaderSettings:
     def described_steps(self) -> Description:
         """The number of steps, as part of what the order depends on."""
         return {} if self.steps_per_epoch is None else {"steps_per_epoch": self.steps_per_epoch}
-
-    @property
-    def output_options(self) -> OutputOptions:
-        """Arguments of output conversion and iterator."""
-        return {"output_type": self.output_type, "ragged": self.ragged, "small_fields": self.small_fields}
 
     def arguments_of_pipeline(self, batch_size: int, num_workers: int, keeps_checkpoints: bool) -> dict[str, Any]:
         """Arguments of `PipelineDefinition.get_dali_pipeline`: those of the loader, and ``pipeline_arguments``.

@@ -8,9 +8,10 @@ the same, bit for bit.
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
 from ..engine.interrupts import Interrupted
@@ -30,6 +31,7 @@ from ..errors import (
 )
 from ..faults.fault_policy import FailedSamples, FaultPolicy
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
+from ..pipeline.output_conversion import OutputConverter
 from ..pipeline.pipeline import PipelineDefinition, PipelineInput
 from ..sampling.arithmetic.last_batch import SampleCounts
 from ..sources.given_order import GivenOrderSampler
@@ -37,8 +39,10 @@ from ..sources.input_adapter import InputAdapter
 from ..sources.input_parts import ReaderEpochs
 from ..sources.planned_input import PlannedInput
 from .input_binding import LoaderInput
+from .loader_settings import LoaderSettings
 from .progress import LoopProgress, Position
 from .state import NO_SEGMENTS, EpochSegments, ReaderState
+from .torch_interface import with_pinning
 
 _Made: TypeAlias = tuple[StructuredPipeline, SampleFaults | None, PipelineInput, Position]
 
@@ -66,23 +70,19 @@ class LoaderPipeline:
 
     def __init__(
         self,
+        settings: LoaderSettings,
         definition: PipelineDefinition,
         bound: LoaderInput,
-        arguments: Mapping[str, Any],
-        make_iterator: Callable[..., DALIStructuredOutputIterator],
-        steps: int | None,
-        failed: FailedSamples,
+        num_workers: int,
         reports_samples: bool,
     ) -> None:
         """Make the pipeline; nothing is started.
 
         Args:
+            settings: Settings of the loader.
             definition: Input and steps.
             bound: The input as the loader has it.
-            arguments: Arguments of `PipelineDefinition.get_dali_pipeline`.
-            make_iterator: Makes an iterator of the argument ``pipeline``.
-            steps: Batches per loop where they are limited.
-            failed: What has failed so far, and what is done about it.
+            num_workers: Number of worker processes.
             reports_samples: Whether workers report which samples they load.
 
         Raises:
@@ -90,16 +90,32 @@ class LoaderPipeline:
             FormatError: The steps do not fit the data.
             DeviceError: A step needs a GPU, and none is usable.
         """
-        self._definition, self.bound, self._arguments = definition.evened_out(), bound, arguments
-        self._make_iterator, self.failed, self._reports_samples = make_iterator, failed, reports_samples
+        self._definition, self.bound, self._reports_samples = definition.evened_out(), bound, reports_samples
+        self._arguments = settings.arguments_of_pipeline(bound.batch_size, num_workers, bound.keeps_checkpoints)
+        outputs: Any = {name: getattr(settings, name) for name in ("output_type", "ragged", "small_fields")}
+        self._make_iterator = functools.partial(
+            DALIStructuredOutputIterator,
+            **outputs,
+            stack_arrays=settings.stack_arrays,
+            post_process_func=with_pinning(settings.post_process_func, settings.pin_memory),
+        )
+        self.failed = FailedSamples(settings.faults)
+        self._steps = steps = settings.steps_per_epoch
         planned = InputAdapter(bound.data_input).planned
         sampler = None if planned is None else planned.sampler
         self.given_order = sampler.indices if isinstance(sampler, GivenOrderSampler) else None
-        self._steps = steps
         self._steps_of_stream = (steps or 0) if bound.is_endless else None
         self.is_closed = self._has_warned_of_drift = False
         self.iterator: DALIStructuredOutputIterator | None = None
         self._use(NO_SEGMENTS, None, self._make(NO_SEGMENTS, None))
+        # Made again by the iterator: unknown values are refused now.
+        OutputConverter(
+            output_format=self.pipeline.output_blueprint.format,
+            delivery=self.pipeline.delivery,
+            is_stacked=settings.stack_arrays,
+            device_id=self.pipeline.device_id,
+            **outputs,
+        )
 
     def _use(self, segments: EpochSegments, reader: ReaderState | None, made: _Made) -> None:
         self.segments, self.loaded_reader = segments, reader

@@ -199,24 +199,7 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
     Raises:
         StateError: It is damaged, or of another version.
     """
-    if isinstance(state, str | bytes | bytearray):
-        try:
-            state = json.loads(state)
-        except (ValueError, RecursionError) as error:  # no JSON, no text, too many digits, too many brackets
-            advice = "Was the file written to its end?"
-            if isinstance(state, str) and state and "{" not in state:
-                advice += " If this is its path, use load_state(loader, path)."
-            raise StateError(f"The state is not valid JSON ({error}). {advice}") from error
-    if not isinstance(state, Mapping):
-        raise StateError(f"The state must be a dict (or JSON text of one), got {type(state).__name__}.")
-    version = state.get("version")
-    if version is None:
-        problem = "This is no state of this loader: it has no version"
-        advice = "Of a checkpoint, pass only what `loader.state_dict()` has returned."
-        raise StateError(f"{problem}, but the entries {', '.join(map(_short_repr, [*state][:5]))}. {advice}")
-    if type(version) is not int or version != _VERSION:
-        rule = f"this release of the package reads version {_VERSION}"
-        raise StateError(f"The state has version {_short_repr(version)}, {rule}.")
+    state = _of_this_version(state)
     has_reader = state.get("reader") is not None
     rules = {name: rule for name, rule in _RULES.items() if name != "reader" or has_reader}
     found = ((name, rule(state[name]) if name in state else "is missing") for name, rule in rules.items())
@@ -244,6 +227,28 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
         problems.append("`segments` have more batches than `batch`")
     _require_none(problems)
     return parsed
+
+
+def _of_this_version(state: Mapping[str, Any] | str | bytes) -> Mapping[str, Any]:
+    if isinstance(state, str | bytes | bytearray):
+        try:
+            state = json.loads(state)
+        except (ValueError, RecursionError) as error:  # no JSON, no text, too many digits, too many brackets
+            advice = "Was the file written to its end?"
+            if isinstance(state, str) and state and "{" not in state:
+                advice += " If this is its path, use load_state(loader, path)."
+            raise StateError(f"The state is not valid JSON ({error}). {advice}") from error
+    if not isinstance(state, Mapping):
+        raise StateError(f"The state must be a dict (or JSON text of one), got {type(state).__name__}.")
+    version = state.get("version")
+    if version is None:
+        problem = "This is no state of this loader: it has no version"
+        advice = "Of a checkpoint, pass only what `loader.state_dict()` has returned."
+        raise StateError(f"{problem}, but the entries {', '.join(map(_short_repr, [*state][:5]))}. {advice}")
+    if type(version) is not int or version != _VERSION:
+        rule = f"this release of the package reads version {_VERSION}"
+        raise StateError(f"The state has version {_short_repr(version)}, {rule}.")
+    return state
 
 
 def _segments(state: LoaderState) -> tuple[EpochSegment, ...]:

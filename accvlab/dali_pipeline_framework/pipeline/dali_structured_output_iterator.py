@@ -82,7 +82,7 @@ class DALIStructuredOutputIterator:
     def __init__(
         self,
         num_batches_in_epoch: int | None = None,
-        pipeline: Any = None,
+        pipeline: Pipeline | None = None,
         sample_data_structure_blueprint: SampleDataGroup | None = None,
         contained_dataset: Any = None,
         dali_generic_iterator_class: Callable[[Any, list[str]], Any] | None = None,
@@ -289,7 +289,7 @@ class DALIStructuredOutputIterator:
             result = sample.to_dictionary() if self._to_dict else sample
         return result if self._post_process is None else self._post_process(result)
 
-    def _filled(self, values: Sequence[Any]) -> SampleDataGroup:
+    def _filled(self, values: Sequence[object]) -> SampleDataGroup:
         sample = self._blueprint.get_empty_like_self()
         sample.set_data(values)
         return sample

@@ -10,10 +10,11 @@ from typing import Any, Literal, TypeAlias
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nvidia.dali.tensors import TensorGPU
+from nvidia.dali.tensors import TensorCPU, TensorGPU
 
 from ..checks import bullets, choice, did_you_mean, flag, shown
-from ..engine.transport import Delivery, FieldPlace, PackedBatch
+from ..engine.samples import Array
+from ..engine.transport import Delivery, FieldPlace, PackedBatch, Tensors
 from ..errors import DeviceError, OutputError, SettingError
 from ..sample_data import FieldPath, GroupFormat
 from ..sample_data.folded_formats import FoldedFormat, FoldedLeaf
@@ -23,6 +24,9 @@ OutputType: TypeAlias = Literal["torch", "numpy"]
 SmallFields: TypeAlias = Literal["cpu", "gpu"]
 RaggedPolicy: TypeAlias = Literal["raise", "list"]
 RaggedArgument: TypeAlias = RaggedPolicy | Mapping[Path, RaggedPolicy]
+OutputArray: TypeAlias = Any
+"""A field of a batch: a tensor of PyTorch, whose types are not imported here, or an array of NumPy."""
+OutputField: TypeAlias = OutputArray | list[OutputArray]
 
 _RAGGED_ADVICE = (
     "Resize or pad the field in a step (ImageResizer, PaddingToUniform), or pass ragged={{{name!r}: 'list'}} to "
@@ -123,13 +127,13 @@ class OutputConverter:
         most = output_format.num_leaves if is_stacked else 0
         folded = FoldedFormat.of(output_format, most, least=1)
         self.format = folded.stacked() if is_stacked else output_format
-        self._makers: list[tuple[Callable[[_Batch, FoldedLeaf], Any], FoldedLeaf]] = []
+        self._makers: list[tuple[Callable[[_Batch, FoldedLeaf], OutputArray], FoldedLeaf]] = []
         for leaf, as_list in zip(folded.leaves, fields_as_lists(ragged, self.format), strict=True):
             make = self._stack if leaf.level.arrays else self._array
             as_list = as_list or (output_format.flat_leaves[leaf.members[0]].is_string and bool(leaf.level.arrays))
             self._makers.append((self._list if as_list else make, leaf))
 
-    def __call__(self, outputs: Sequence[Any], num_samples: int | None = None) -> list[Any]:
+    def __call__(self, outputs: Sequence[Tensors], num_samples: int | None = None) -> list[OutputField]:
         """Convert the outputs of a batch.
 
         Args:
@@ -146,25 +150,25 @@ class OutputConverter:
         batch = _Batch(outputs, self._delivery.packed_of(outputs), self._arrays, (of_numpy, of_numpy))
         if batch.packed is not None and self._packed_on is not None:
             batch.of_packed = MovedBuffer.to_gpu(batch.packed.buffer, self._packed_on).tensor, of_numpy
-        values: list[Any] = []
+        values: list[OutputField] = []
         for make, leaf in self._makers:
             values.append(make(batch, leaf))
         return values if num_samples is None else [value[:num_samples] for value in values]
 
-    def _list(self, batch: _Batch, leaf: FoldedLeaf) -> list[Any]:
+    def _list(self, batch: _Batch, leaf: FoldedLeaf) -> list[OutputArray]:
         lists = [self._list_of_one(batch, self._delivery.places[member]) for member in leaf.members]
         if not leaf.level.arrays:
             return lists[0]
         return [_nested(elements, leaf.level.lengths) for elements in zip(*lists, strict=True)]
 
-    def _list_of_one(self, batch: _Batch, place: FieldPlace) -> list[Any]:
+    def _list_of_one(self, batch: _Batch, place: FieldPlace) -> list[OutputArray]:
         if batch.packed is not None and place.is_packed:
             return list(map(batch.of_packed[place.is_text], batch.packed.arrays(place)))
         tensors = batch.outputs[place.output]
         entries = self._delivery.entries_of(place, len(tensors) // place.count)
         return [self._arrays.of_tensor(tensors[index]) for index in entries]
 
-    def _stack(self, batch: _Batch, leaf: FoldedLeaf) -> Any:
+    def _stack(self, batch: _Batch, leaf: FoldedLeaf) -> OutputArray:
         stack = self._stack_as_it_is(batch, leaf)
         if stack is None:
             arrays = [self._array(batch, leaf, index) for index in range(len(leaf.members))]
@@ -178,7 +182,7 @@ class OutputConverter:
             return stack
         return stack.reshape(stack.shape[0], *leaf.level.lengths, *stack.shape[2:])
 
-    def _stack_as_it_is(self, batch: _Batch, leaf: FoldedLeaf) -> Any:
+    def _stack_as_it_is(self, batch: _Batch, leaf: FoldedLeaf) -> OutputArray:
         """Get all elements of a field where they are one after the other already, else None."""
         places = [self._delivery.places[member] for member in leaf.members]
         first = places[0]
@@ -191,14 +195,14 @@ class OutputConverter:
         whole = batch.dense(first.output)
         return None if whole is None else whole.reshape(-1, len(places), *whole.shape[1:])
 
-    def _array(self, batch: _Batch, leaf: FoldedLeaf, index: int = 0) -> Any:
+    def _array(self, batch: _Batch, leaf: FoldedLeaf, index: int = 0) -> OutputArray:
         member = leaf.members[index]
         place = self._delivery.places[member]
         if batch.packed is not None and place.is_packed:
             array = batch.packed.array(place)
             if array is not None:
                 return batch.of_packed[place.is_text](array)
-            shapes: Sequence[Any] = [each.shape for each in batch.packed.arrays(place)]
+            shapes: Sequence[Sequence[int]] = [each.shape for each in batch.packed.arrays(place)]
         else:
             whole = batch.dense(place.output)
             if whole is not None:
@@ -270,13 +274,13 @@ class _Batch:
         of_packed: What converts an array of a packed field, and what converts one of a packed text.
     """
 
-    outputs: Sequence[Any]
+    outputs: Sequence[Tensors]
     packed: PackedBatch | None
     _arrays: _NumpyArrays | _TorchArrays
-    of_packed: tuple[Callable[[Any], Any], Callable[[Any], Any]]
-    _dense: dict[int, Any] = attrs.field(factory=dict, init=False)
+    of_packed: tuple[Callable[[Array], OutputArray], Callable[[Array], OutputArray]]
+    _dense: dict[int, OutputArray | None] = attrs.field(factory=dict, init=False)
 
-    def dense(self, output: int) -> Any:
+    def dense(self, output: int) -> OutputArray | None:
         """Get an output as one array, None where the shapes of its samples differ."""
         if output not in self._dense:
             tensors = self.outputs[output]
@@ -299,7 +303,7 @@ class MovedBuffer:
     """
 
     buffer: npt.NDArray[np.uint8]
-    copy: Any
+    copy: OutputArray
 
     @classmethod
     def to_gpu(cls, buffer: npt.NDArray[np.uint8], device_id: int) -> MovedBuffer:
@@ -309,7 +313,7 @@ class MovedBuffer:
         pinned = torch.from_numpy(buffer).pin_memory()
         return cls(buffer, pinned.to(torch.device("cuda", device_id), non_blocking=True))
 
-    def tensor(self, array: npt.NDArray[Any]) -> Any:
+    def tensor(self, array: Array) -> OutputArray:
         """Get the tensor for an array: a view of the copy where the array is a view of the buffer."""
         import torch
 
@@ -330,11 +334,11 @@ class _NumpyArrays:
     def __init__(self, must_copy: bool) -> None:
         self._must_copy = must_copy
 
-    def of_tensor(self, tensor: Any) -> Any:
+    def of_tensor(self, tensor: TensorCPU | TensorGPU) -> OutputArray:
         array = np.asarray(tensor.as_cpu() if isinstance(tensor, TensorGPU) else tensor)
         return array.copy() if self._must_copy else array
 
-    def of_numpy(self, array: Any) -> Any:
+    def of_numpy(self, array: Array) -> OutputArray:
         return array.copy() if self._must_copy else array
 
 
@@ -353,7 +357,7 @@ class _TorchArrays:
         self.current_stream: Callable[[int], Any] = torch.cuda.current_stream
         self.stacked = functools.partial(torch.stack, dim=1)
 
-    def of_tensor(self, tensor: Any) -> Any:
+    def of_tensor(self, tensor: TensorCPU | TensorGPU) -> OutputArray:
         if isinstance(tensor, TensorGPU):
             from nvidia.dali.plugin.pytorch.torch_utils import to_torch_tensor
 
@@ -362,6 +366,6 @@ class _TorchArrays:
         array = self._torch.from_numpy(np.asarray(tensor))  # a quarter of the cost of DLPack
         return array.clone() if self._must_copy else array
 
-    def of_numpy(self, array: Any) -> Any:
+    def of_numpy(self, array: Array) -> OutputArray:
         tensor = self._torch.from_numpy(array)
         return tensor.clone() if self._must_copy else tensor
