@@ -95,7 +95,7 @@ class SamplePlace(NamedTuple):
         sample_index: Index of the sample in the data set.
         sequence: Sequence of the data set that the sample belongs to, or -1 for samplers without sequences.
         frame: Number of the sample in its sequence, from 0, or -1 for samplers without sequences. For a clip that
-            is one sample, that of the frame at which the clip starts.
+            is one sample, the one of the frame at which the clip starts.
         clip: Number of the clip that the slot plays, or -1 for samplers without clips.
         is_first: Whether the slot begins what it plays with this sample: a sequence, a segment of one, or a clip.
             True on padding, and on the sample that follows it in the slot: nothing may be carried over.

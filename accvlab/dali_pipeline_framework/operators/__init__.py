@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of the graph, which steps are made of."""
+"""Functions on nodes of a graph and on arrays, of which steps are made."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which boxes of an image can be seen, by operators of DALI or of NumPy.
+"""Visibility of the boxes of an image, by operators of DALI or of NumPy.
 
-Painter's algorithm: on a canvas of pixels, the boxes are painted from the farthest to the nearest, and those of
+Painter's algorithm: on a canvas of pixels, the boxes are painted from the farthest to the nearest; boxes of
 which a pixel is left are visible. No canvas of the size of the image is needed to know that: only the order of the
-edges of the boxes counts. The result is that of the canvas, to the pixel, for any size of the image. In a graph
+edges of the boxes counts. The result equals the canvas, to the pixel, for any size of the image. In a graph
 boxes are compared as bit sets, which takes memory in ``N ** 3``: 0.5 GB per sample for 1000 boxes of one image. Of
 arrays, a canvas of the edges is painted.
 """
@@ -152,7 +152,7 @@ def _visible_by_words(boxes: DataNode, places: DataNode, numbers: DataNode, bits
 
     Args:
         boxes: ``(1 + N, 4)``: left, top, right, bottom; the first one has no pixels.
-        places: ``(1 + N, 1)`` int32, from near to far; that of the first box is -1.
+        places: ``(1 + N, 1)`` int32, from near to far; -1 for the first box.
         numbers: 0, 1, 2, ...
         bits: ``(1, 64, 1, 1)`` int64, the bits of a word.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The little language of conditions on annotations: ``is_kept = is_visible and not (category == -1 or area < 4)``.
+"""The language of conditions on annotations: ``is_kept = is_visible and not (category == -1 or area < 4)``.
 
 `Lexer` makes tokens of the text, `Parser` makes a tree of the tokens, `ConditionEvaluation` evaluates it.
 

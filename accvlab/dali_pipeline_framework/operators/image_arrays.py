@@ -196,7 +196,7 @@ class DecodedFile(NamedTuple):
 
 
 def _hw_of_jpeg(encoded: _Bytes) -> tuple[int, int] | None:
-    """Get the size of a JPEG file from its header; None for other files, for CMYK, and for turned images."""
+    """Get the image size of a JPEG file from its header; None for other files, CMYK, and turned images."""
     if encoded.ndim != 1 or not encoded[:3].tobytes().startswith(_JPEG):
         return None
     simplejpeg = needed_package("simplejpeg")
@@ -268,7 +268,7 @@ def padded(image: Array, axis: int, hw: list[int], fill_value: float) -> Array:
 
     Args:
         image: The image, of any layout.
-        axis: Axis of the height; that of the width follows.
+        axis: Axis of the height; the axis of the width follows.
         hw: Height and width of the output, at least the size of the image.
         fill_value: Value of the pixels that are added.
     """
@@ -356,8 +356,8 @@ def _warp_nearest(image: Array, inverse: Array, output: Array) -> None:
 def _places(row: Array, hw: Sequence[int]) -> npt.NDArray[np.float32]:
     """Compute a coordinate in the input for the center of each pixel of the output, ``(height, width)``.
 
-    It is computed from that of the pixel before, and anew for each tile, as DALI does: centers of pixels often lie
-    on edges of pixels.
+    It is computed from the coordinate of the previous pixel, and anew for each tile, as DALI does: centers of
+    pixels often lie on edges of pixels.
     """
     along_x, along_y, offset = row
     half = np.float32(0.5)
@@ -428,7 +428,7 @@ def _nearest(
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Get the nearest row and column of the input for each row and column of the output.
 
-    Centers of pixels often lie on edges of pixels. So the rounding is that of DALI, which makes a pass along each
+    Centers of pixels often lie on edges of pixels. So values are rounded as in DALI, which makes a pass along each
     axis, and the second one in the part that the first one has left: along rows, each place is computed by itself;
     along columns, from the one before. Only where the center of a pixel lies on the edge of the image, DALI may
     take a label of another row.

@@ -26,7 +26,7 @@ class PointLimits:
 
     Attributes:
         minimum: D numbers.
-        maximum: D numbers, each at least that of ``minimum``.
+        maximum: D numbers, each at least the one of ``minimum``.
     """
 
     minimum: tuple[float, ...]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done to a sample: one public step per module."""
+"""Processing steps: what a pipeline does to the samples."""
 
 from ..public_names import public_names
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The common forms of steps that do the same to each field of some names, and of those that change pixels."""
+"""Base classes of steps that change each field of some names, and of steps that change pixels."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class ImageUse:
 
     Attributes:
         names: Name or names of the fields, anywhere in what the step is applied to.
-        needs: What the images must be, as far as that is known of them. A layout is that of the last axes: a clip
+        needs: Required content, as far as the content is known. A layout is the layout of the last axes: a clip
             "FHWC" has the layout "HWC". Black and white may differ by a tenth of the range.
         leaves: What is known of the images after the step; None where it changes nothing of that.
         advice: What to do where an image is encoded and must not be, or the reverse.
@@ -192,7 +192,7 @@ def contents_after(
 
 def _nothing_known(format: GroupFormat) -> dict[FieldPath, ImageContent]:
     leaves = zip(format.flat_paths, format.flat_leaves, strict=True)
-    # Of the numbers of dimensions, only that of bytes of a file misleads if it is out of date.
+    # An outdated number of dimensions misleads only for the bytes of a file.
     return {
         path: _CHANGED_BYTES if leaf.ndim is not None and leaf.dtype == _DT.UINT8 else UNKNOWN_CONTENT
         for path, leaf in leaves

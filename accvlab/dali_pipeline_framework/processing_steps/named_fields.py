@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fields that a step works on: found by name anywhere in the sample, and checked before anything runs."""
+"""Search for the fields that a step works on, by name, anywhere in the sample, before anything runs."""
 
 from __future__ import annotations
 

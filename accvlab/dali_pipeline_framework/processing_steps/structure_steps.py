@@ -326,7 +326,7 @@ class TimeDifferenceAdder(FieldStep):
         reference = data.get_item_in_path(self._reference_path)
         if dtype in (_DT.UINT64, _DT.FLOAT64):
             difference = _difference(time, reference)
-            if dtype == _DT.UINT64:  # the bits of the difference are right also where it is negative
+            if dtype == _DT.UINT64:  # the bits of a negative difference are right as well
                 difference = reinterpret(difference, _DT.INT64)
         else:
             difference = _difference(functions.cast(time, _DT.INT64), functions.cast(reference, _DT.INT64))

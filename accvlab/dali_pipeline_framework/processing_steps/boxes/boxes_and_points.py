@@ -365,7 +365,7 @@ class PointsPadder(FieldStep):
             point_names: Name or names of the fields.
             num_points: Number of elements to bring them to.
             mask_name: Name of the mask to add; None for none.
-            fill_value: What follows; converted to float32, and then as DALI does to the type of the field.
+            fill_value: Value to pad with; converted to float32, and then as DALI does to the type of the field.
 
         Raises:
             SettingError: The number is no positive integer, or the fill value is no number.

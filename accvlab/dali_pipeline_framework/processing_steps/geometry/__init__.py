@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps that move things: images with their cameras, boxes and points."""
+"""Steps that transform images with their cameras, boxes and points."""

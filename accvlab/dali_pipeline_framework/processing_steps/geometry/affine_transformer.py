@@ -143,7 +143,7 @@ class TransformationStep(ABC):
         return self.prob == 0 or not self.has_turns()
 
     def has_turns(self) -> bool:
-        """Whether this step, or one in it, rotates or shears where it is applied."""
+        """Whether this step, or one in it, rotates or shears when applied."""
         return self.turns
 
     def check_after(self, is_turned: bool) -> None:
@@ -650,7 +650,7 @@ class AffineTransformer(ResamplingStep):
             point_field_names: Name or names of points.
             transformation_steps: What is done to the viewport, in this order.
             transform_image_on_gpu: Whether images are transformed on the GPU, in a pipeline that has one.
-                Otherwise they are transformed where they are.
+                Otherwise they stay on their device.
             box_names: Name or names of boxes with edges along the axes, ``x1 <= x2`` and ``y1 <= y2``.
             mask_names: Name or names of masks.
             fill_value: Value of what the images do not show.

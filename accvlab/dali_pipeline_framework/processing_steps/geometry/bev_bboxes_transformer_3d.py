@@ -52,7 +52,7 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
         ego to world              (4, 4)      E' = E inverse(A)
         world to ego              (4, 4)      W' = A W
 
-    So points fall on the same pixels as before, ``P' p' = P p``, and stay where they are in the world,
+    So points fall on the same pixels as before, ``P' p' = P p``, and keep their place in the world,
     ``E' p' = E p``; images do not change. (What changes is where the vehicle seems to be.) ``orientations`` are
     angles about the rotation axis. After mirroring, the matrices contain a reflection: they are no rigid motions.
     What is not finite stays so, and does not affect other rows.

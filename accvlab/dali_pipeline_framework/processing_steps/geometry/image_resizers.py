@@ -416,7 +416,7 @@ class ImageResizeCropFlipper(ResamplingStep):
     For evaluation, `for_evaluation` gives the step without chance that these detectors use: the scale that fills
     the output, the mean part at the bottom left out, the middle in x, not mirrored. What cannot vary is not drawn.
 
-    Fields, shapes and types are those of `AffineTransformer`, pixels and ``is_encoded`` those of `ImageResizer`.
+    Fields, shapes and types are as for `AffineTransformer`, pixels and ``is_encoded`` as for `ImageResizer`.
     All images and size fields of a sample must have one size and get the same change; for a change of their own,
     apply the step to each camera by a wrapper.
 
@@ -476,7 +476,7 @@ class ImageResizeCropFlipper(ResamplingStep):
                 "bottom", *number_range(bottom_crop_range, "bottom_crop_range", at_least=0, at_most=1), key=key
             ),
             UniformDraw("share", *number_range(crop_x_range, "crop_x_range", at_least=0, at_most=1), key=key),
-            # Mirrored where it is below the probability; nothing is drawn where it cannot vary.
+            # Mirrored if it is below the probability; nothing is drawn if it cannot vary.
             UniformDraw("is_flipped", 0.0, 1.0 if 0 < self._flip_prob < 1 else 0.0, key=key),
         ]
         if scale_range is not None:
@@ -541,7 +541,7 @@ class ImageResizer(ResamplingStep):
     crop      as much of the image as fills the output, at its aspect ratio; the rest is cut off
     ========  =========================================================================================
 
-    Fields, shapes and types are those of `AffineTransformer`. The images and size fields of a sample must have one
+    Fields, shapes and types are as for `AffineTransformer`. The images and size fields of a sample must have one
     size; for cameras of different sizes, apply the step to each camera by a wrapper.
 
     Pixels are interpolated bilinearly, without antialiasing, by ``fn.resize`` of the region that is shown. With
@@ -582,7 +582,7 @@ class ImageResizer(ResamplingStep):
                 are made much smaller. Such a step runs on arrays only, not in a graph.
             **fields: `PixelFields`: ``hw_names``, ``projection_names``, ``point_names``, ``box_names`` and
                 ``mask_names``, name or names of what else is changed; ``on_gpu``, whether images are changed on
-                the GPU, in a pipeline that has one (by default; otherwise they are changed where they are).
+                the GPU, in a pipeline that has one (by default; otherwise they stay on their device).
 
         Raises:
             SettingError: There are neither images nor sizes, or an argument is not of its form.
@@ -610,7 +610,7 @@ class HorizontalFlipper(ImageTransformStep):
     So a point in space is projected to where its mirrored picture is. (It is the picture that is mirrored, not the
     scene: the focal length along x becomes negative.) Size fields stay as they are.
 
-    Fields, shapes and types are those of `AffineTransformer`, and so is what is refused; pixels are copied. Where
+    Fields, shapes, types and refusals are as for `AffineTransformer`; pixels are copied. Where
     anything is given in their pixels, the images and size fields of a sample must have one size; for cameras of
     different sizes, apply the step to each camera by a wrapper.
 
@@ -632,7 +632,7 @@ class HorizontalFlipper(ImageTransformStep):
             key: Scope in which the draws are constant, see `UniformDraw`.
             **fields: `PixelFields`: ``hw_names``, ``projection_names``, ``point_names``, ``box_names`` and
                 ``mask_names``, name or names of what else is changed; ``on_gpu``, whether images are changed on
-                the GPU, in a pipeline that has one (by default; otherwise they are changed where they are).
+                the GPU, in a pipeline that has one (by default; otherwise they stay on their device).
 
         Raises:
             SettingError: There are neither images nor sizes, or an argument is not of its form.

@@ -70,7 +70,7 @@ class ImageColorSpaceConverter(PixelStep):
 
     Input: decoded, ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, uint8 in
     [0, 255], on the CPU or the GPU; one channel if gray, else three. Images that are known to be otherwise are
-    refused. Output, in the same field: the same with the channels of the other space. YCbCr is that of ITU-R
+    refused. Output, in the same field: the same with the channels of the other space. YCbCr is defined by ITU-R
     BT.601 with levels from 16 to 235 (chroma: 240), gray is the luma of full range. An image without a layout gets
     one, one without pixels makes the graph fail.
 

@@ -423,7 +423,7 @@ class TorchvisionStep(ImageLibraryStep):
     else that depends on the geometry of an image, e.g. a projection matrix, stays as it is: use the steps of this
     package where that matters.
 
-    Random numbers: PyTorch's generator (and those of Python and NumPy) are seeded by a draw for each sample, and
+    Random numbers: the generators of PyTorch, Python and NumPy are seeded by a draw for each sample, and
     are afterwards as they were before.
 
     Example::

@@ -287,7 +287,7 @@ class RandomEraser(ImagePixelStep):
 
     Input and output: decoded, ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, uint8
     or float32 of any range, on the CPU or the GPU. Images that are known to be otherwise are refused. The
-    rectangles are those of ``torchvision.transforms.RandomErasing`` (Zhong et al., Random Erasing Data
+    rectangles are the ones of ``torchvision.transforms.RandomErasing`` (Zhong et al., Random Erasing Data
     Augmentation, https://arxiv.org/abs/1708.04896): for each one ::
 
         area   = height * width * uniform(scale_range)
@@ -323,7 +323,7 @@ class RandomEraser(ImagePixelStep):
         Args:
             image_names: Name or names of the images.
             prob: Probability that rectangles of a sample are erased, in [0, 1].
-            scale_range: Least and greatest area of a rectangle, as a fraction of that of the image, in [0, 1].
+            scale_range: Least and greatest area of a rectangle, as a fraction of the image, in [0, 1].
             ratio_range: Least and greatest height of a rectangle by its width, above 0.
             num_rectangles: How many rectangles are erased; they may overlap.
             fill_value: What erased pixels get: a number, or one for each channel, among the values that images
@@ -413,7 +413,7 @@ class GridMasker(ImagePixelStep):
 
     Input and output: decoded, ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, uint8
     or float32 of any range, finite, on the CPU or the GPU. Images that are known to be otherwise are refused. The
-    grid is that of Chen et al., GridMask Data Augmentation (https://arxiv.org/abs/2001.04086), as ``fn.grid_mask``
+    grid is as in Chen et al., GridMask Data Augmentation (https://arxiv.org/abs/2001.04086), as ``fn.grid_mask``
     draws it. For the pixel in column ``x`` and row ``y`` ::
 
         u = (x cos(angle) - y sin(angle) - shift_x) / tile        0 where u - floor(u) < ratio

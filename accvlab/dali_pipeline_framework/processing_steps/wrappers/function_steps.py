@@ -166,7 +166,7 @@ class ArrayStep(PipelineStepBase):
     that has a form for the graph only.
 
     The values are NumPy arrays of one sample, without a batch axis; text is its bytes, uint8. They are read-only:
-    a field is changed by setting it to another array. The output format is that of the input, unless the step
+    a field is changed by setting it to another array. The output format is the input format, unless the step
     overrides ``_check_and_adjust_data_format_input_to_output``; what comes out must have the declared types.
 
     Example::
