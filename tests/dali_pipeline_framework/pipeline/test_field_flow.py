@@ -103,7 +103,7 @@ def test_steps_are_not_exchanged_where_the_fields_would_have_another_order() -> 
     definition = PipelineDefinition(shuffled(ArrayProvider(FIELDS), 2), steps)
     with make_iterator(shuffled(ArrayProvider(FIELDS), 2), steps, py_num_workers=0) as iterator:
         found = list(next(iter(iterator)))
-    assert found == definition.check_and_get_output_data_structure().field_names_flat
+    assert found == [*definition.check_and_get_output_data_structure().field_names_flat]
     assert found[-2:] == ["of_graph", "image_size"]
 
 
