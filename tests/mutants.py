@@ -33,6 +33,7 @@ FOLDERS = {
     "operators": ["operators", "internal_helpers", "operators_impl", "processing_steps"],
     "draws": ["draws", "pipeline/test_draws_in_pipelines.py", "testing/test_check_step.py"],
     "faults": ["faults", "loader/test_sample_policies.py"],
+    "engine": ["engine", "loader/test_sample_policies.py"],
     "providers": ["providers", "pipeline/test_recorded_draws.py"],
     "sources": ["sources", "loader/test_loader_of_readers.py", "loader/test_loader_state.py"],
     "ledgers.py": ["ledgers"],

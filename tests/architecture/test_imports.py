@@ -12,16 +12,18 @@ import statistics
 import subprocess
 import sys
 import textwrap
+from collections.abc import Set
 from pathlib import Path
 
 import pytest
 from import_rules import Directions, imports, source_texts
 from support.laws import examples, spread
 from support.private_names import (  # noqa: F401 (a fixture)
+    defined_names,
     parsed,
     private_names_of_dali,
     trees_are_forgotten,
-    uses_of_private_names,
+    used_names,
 )
 
 import accvlab.dali_pipeline_framework as package
@@ -109,6 +111,27 @@ def eager_optional_imports(modules: dict[str, str]) -> list[str]:
         for module, source in modules.items()
         for line, imported in imports(parsed(source), module, False, at_module_level=True)
         if imported.split(".")[0] in OPTIONAL or imported.startswith("nvidia.dali.plugin")
+    ]
+
+
+def uses_of_private_names(modules: dict[str, str], private: Set[str]) -> list[str]:
+    """Where names that DALI keeps to itself are used, and nothing of this package has that name."""
+    trees = {module: parsed(source) for module, source in modules.items()}
+    own = {
+        name
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        for name in defined_names(node)
+        if not (isinstance(node, ast.Attribute) and not isinstance(node.value, ast.Name))
+        and not (isinstance(node, ast.Attribute) and node.value.id not in ("self", "changed"))
+    }
+    foreign = private - own
+    return [
+        f"{module}:{node.lineno} uses {name}"
+        for module, tree in trees.items()
+        for node in ast.walk(tree)
+        for name in used_names(node)
+        if name in foreign
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import subprocess
 import sys
@@ -195,3 +196,12 @@ def test_the_module_loads_neither_dali_nor_a_room() -> None:
     output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     loaded = ["checks", "errors", "public_names", "url_secrets"]
     assert sorted(eval(output)) == [f"accvlab.dali_pipeline_framework.{name}" for name in loaded]
+
+
+@pytest.mark.parametrize(("count", "is_taken"), [(3, True), (2**20, True), (2**20 + 1, False), (None, False)])
+def test_elements_of_what_may_never_end(count: int | None, is_taken: bool) -> None:
+    endless = itertools.count()
+    found = checks.elements(endless if count is None else itertools.islice(endless, count))
+    assert (found is not None) == is_taken
+    if found is not None:
+        assert (len(found), found[:2], found[-1]) == (count, [0, 1], len(found) - 1)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import attrs
-import numpy as np
 
 from accvlab.dali_pipeline_framework.inputs import (
     SamplerInputCallable,
@@ -93,22 +92,6 @@ def json_copy(state: Mapping[str, Any]) -> dict[str, Any]:
     text = json.dumps(state)
     assert len(text.encode()) <= 1024
     return json.loads(text)
-
-
-def deliveries(batches: Iterable[Mapping[str, Any]], name: str = "position") -> list[tuple[int, int, int]]:
-    """Sample index, sequence and frame of all that is delivered, without padding."""
-    return [
-        (index, sequence, frame)
-        for batch in batches
-        for index, sequence, frame, is_padding in zip(
-            *(
-                np.asarray(batch[name][key]).tolist()
-                for key in ("sample_index", "sequence", "frame", "is_padding")
-            ),
-            strict=True,
-        )
-        if not is_padding
-    ]
 
 
 @attrs.frozen

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import gc
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from pathlib import Path
 
 import nvidia.dali
@@ -58,27 +58,6 @@ def defined_names(node: ast.AST) -> list[str]:
     return []
 
 
-def uses_of_private_names(modules: dict[str, str], private: Set[str]) -> list[str]:
-    """Where names that DALI keeps to itself are used, and nothing of this package has that name."""
-    trees = {module: parsed(source) for module, source in modules.items()}
-    own = {
-        name
-        for tree in trees.values()
-        for node in ast.walk(tree)
-        for name in defined_names(node)
-        if not (isinstance(node, ast.Attribute) and not isinstance(node.value, ast.Name))
-        and not (isinstance(node, ast.Attribute) and node.value.id not in ("self", "changed"))
-    }
-    foreign = private - own
-    return [
-        f"{module}:{node.lineno} uses {name}"
-        for module, tree in trees.items()
-        for node in ast.walk(tree)
-        for name in used_names(node)
-        if name in foreign
-    ]
-
-
 def used_names(node: ast.AST) -> list[str]:
     """Attributes that are read or set, and what is imported from DALI."""
     if isinstance(node, ast.Attribute):
@@ -92,24 +71,3 @@ def used_names(node: ast.AST) -> list[str]:
     if node.func.id in ("getattr", "setattr", "hasattr"):
         return [str(arg.value) for arg in node.args[1:2] if isinstance(arg, ast.Constant)]
     return []
-
-
-@functools.cache
-def names_of_pipeline() -> frozenset[str]:
-    tree = tree_of((DALI / "pipeline.py").read_text())
-    return frozenset(name for node in ast.walk(tree) for name in defined_names(node))
-
-
-def private_names_in(source: str, private: Set[str]) -> set[str]:
-    """Names that DALI keeps to itself which a module uses; a class derived from DALI's pipeline uses them, too.
-
-    What a module defines itself is its own, but for attributes of DALI's pipeline.
-    """
-    tree = parsed(source)
-    own: set[str] = set()
-    used: set[str] = set()
-    for node in ast.walk(tree):
-        is_foreign = isinstance(node, ast.Attribute) and ast.unparse(node.value) != "self"
-        own.update([] if is_foreign else defined_names(node))
-        used.update(used_names(node), defined_names(node))
-    return (used & private) - (own - names_of_pipeline())

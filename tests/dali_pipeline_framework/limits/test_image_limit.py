@@ -205,6 +205,14 @@ def test_headers_are_found_where_decoders_find_them(ahead: str) -> None:
     assert time.monotonic() - begin_s < 2
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_markers_may_have_fill_bytes_before_them(count: int) -> None:
+    jpeg = FILES["jpeg"]
+    for place in (2, jpeg.index(b"\xff\xc0")):
+        content = as_array(jpeg[:place] + b"\xff" * count + jpeg[place:])
+        assert {*decoded_by(content).values(), claimed_size(content)} == {SIZE}
+
+
 def test_the_largest_of_several_frame_headers_counts() -> None:
     jpeg, large = FILES["jpeg"], claiming(65_500, 65_500)["jpeg"]
     place, of_large = jpeg.index(b"\xff\xc0"), large.index(b"\xff\xc0")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -20,7 +20,6 @@ from support.loaders import (
     PLANNED,
     Order,
     by_sampler,
-    deliveries,
     edited,
     json_copy,
     loop,
@@ -48,6 +47,22 @@ from accvlab.dali_pipeline_framework.sampling import (
 )
 
 # --- the same run ----------------------------------------------------------------------------------------
+
+
+def deliveries(batches: Iterable[Mapping[str, Any]], name: str = "position") -> list[tuple[int, int, int]]:
+    """Sample index, sequence and frame of all that is delivered, without padding."""
+    return [
+        (index, sequence, frame)
+        for batch in batches
+        for index, sequence, frame, is_padding in zip(
+            *(
+                np.asarray(batch[name][key]).tolist()
+                for key in ("sample_index", "sequence", "frame", "is_padding")
+            ),
+            strict=True,
+        )
+        if not is_padding
+    ]
 
 
 def loops_with_states(order: Order, **arguments: Any) -> tuple[list[list[Any]], list[tuple[int, int, Any]]]:

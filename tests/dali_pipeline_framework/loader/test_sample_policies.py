@@ -206,6 +206,21 @@ def test_shards_deliver_the_same_as_one(run: str) -> None:
     assert batches == expected
 
 
+@pytest.mark.parametrize("run", ["workers", "graph"])
+def test_the_outcome_of_a_failed_sample_names_its_substitute(run: str) -> None:
+    with make(Provider([3]), "replace", run=run) as loader:
+        batches = delivered(loader, 1)
+        [failed] = loader.failed_samples
+    substitute = batches[failed.batch][failed.slot]
+    assert substitute != 3
+    found = failed.sample_index, failed.substitute, failed.outcome
+    assert found == (3, substitute, f"sample {substitute} in its place")
+    with make(Provider([3]), "skip", run=run) as loader:
+        delivered(loader, 1)
+        [failed] = loader.failed_samples
+    assert (failed.sample_index, failed.substitute, failed.outcome) == (3, None, "skipped")
+
+
 def test_a_substitute_that_fails_is_replaced_as_well() -> None:
     bad, broken = range(0, 16, 3), range(1, 16, 3)  # a third is good
     with make(Provider(bad, broken), "replace") as loader:

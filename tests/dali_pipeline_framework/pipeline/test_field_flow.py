@@ -20,6 +20,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     ImageResizer,
     LambdaStep,
     PipelineStepBase,
+    TensorSizeAdder,
 )
 
 FIELDS = {
@@ -91,6 +92,19 @@ def test_the_order_of_added_fields_is_that_of_the_steps() -> None:
     definition = PipelineDefinition(shuffled(ArrayProvider(FIELDS), 2), add)
     assert "step 1 (ImageResizer): on arrays, in the workers, but for pixels" in definition.plan(py_num_workers=0)
     assert definition.check_and_get_output_data_structure().field_names_flat[-1] == "added"
+
+
+def test_steps_are_not_exchanged_where_the_fields_would_have_another_order() -> None:
+    steps = [
+        DECODER,
+        LambdaStep(lambda values: values * 2.0, input_names="x", output_types={"of_graph": DT.FLOAT}),
+        TensorSizeAdder("image", "_size"),
+    ]
+    definition = PipelineDefinition(shuffled(ArrayProvider(FIELDS), 2), steps)
+    with make_iterator(shuffled(ArrayProvider(FIELDS), 2), steps, py_num_workers=0) as iterator:
+        found = list(next(iter(iterator)))
+    assert found == [*definition.check_and_get_output_data_structure().field_names_flat]
+    assert found[-2:] == ["of_graph", "image_size"]
 
 
 def test_errors_name_steps_by_their_places_in_the_chain() -> None:

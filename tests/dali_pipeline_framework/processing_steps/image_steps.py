@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from affine_reference import constant_draws
+from step_runs import run_step
 from support.arrays import DT, ArrayProvider
-from support.step_runs import run_step
 
 from accvlab.dali_pipeline_framework.processing_steps import PhotoMetricDistorter, PipelineStepBase
 

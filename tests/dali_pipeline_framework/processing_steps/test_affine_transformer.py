@@ -14,10 +14,10 @@ import pytest
 from affine_reference import Border, given_draws, shares_as_draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from step_runs import assert_laws, assert_same, output_format, run_step
 from support.arrays import DT, ArrayProvider, gradient
 from support.laws import examples, some
 from support.pipelines import make_iterator, shuffled
-from support.step_runs import assert_same, check_laws, output_format, run_step
 from support.steps import as_published
 
 from accvlab.dali_pipeline_framework.errors import GraphError, SettingError, SourceError
@@ -342,9 +342,9 @@ def test_laws() -> None:
     rng = np.random.default_rng(0)
     samples = [sample_of(rng, hw, num) for hw, num in (((13, 17), 2), ((8, 20), 0), ((20, 9), 3))]
     steps = [A.Translation(1, [2, 1]), A.Selection(1, [1.0], [[A.UniformScaling(1, 1.5), A.Rotation(1, 3)]])]
-    check_laws(A([5, 6], Mode.PAD, Anchor.CENTER, transformation_steps=steps, **FIELDS), samples)
-    check_laws(A([5, 6], Mode.PAD, Anchor.CENTER, transformation_steps=steps[:1], **FIELDS), samples)
-    check_laws(A([5, 6], Mode.CROP, Anchor.CENTER, **FIELDS), samples)
+    assert_laws(A([5, 6], Mode.PAD, Anchor.CENTER, transformation_steps=steps, **FIELDS), samples)
+    assert_laws(A([5, 6], Mode.PAD, Anchor.CENTER, transformation_steps=steps[:1], **FIELDS), samples)
+    assert_laws(A([5, 6], Mode.CROP, Anchor.CENTER, **FIELDS), samples)
 
 
 STEPS_OF_RESAMPLING = {

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from step_runs import assert_laws, assert_same, output_format, run_step
 from support.arrays import DT, ArrayProvider
 from support.laws import examples
 from support.pipelines import make_iterator, shuffled
-from support.step_runs import assert_same, check_laws, output_format, run_step
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
@@ -170,7 +170,7 @@ def test_every_annotation_gets_its_own_result_and_the_rest_stays(remove: bool) -
         for n in (4, 0, 1)
     ]
     step = AnnotationElementConditionEval("annotation", "big = not -x > -y and x", remove)
-    for one, sample in zip(check_laws(step, samples), samples, strict=True):
+    for one, sample in zip(assert_laws(step, samples), samples, strict=True):
         outer = dict(sample["annotation"])
         inner = dict(outer["annotation"])
         inner["big"], outer["big"] = inner["x"] >= 1, outer["x"] >= 2

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from step_runs import assert_laws, assert_same, output_format, run_step
 from support.arrays import DT, ArrayProvider
 from support.pipelines import make_iterator, shuffled
-from support.step_runs import assert_same, check_laws, output_format, run_step
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
@@ -23,7 +23,7 @@ SAMPLES = [
 @pytest.mark.parametrize("names", ["image", ["image"], ("image", "image")])
 def test_the_layout_is_set_and_the_data_stay(names: Any) -> None:
     layouts: dict[str, str] = {}
-    found = check_laws(AxesLayoutSetter(names, "HWC"), SAMPLES, layouts=layouts)
+    found = assert_laws(AxesLayoutSetter(names, "HWC"), SAMPLES, layouts=layouts)
     assert layouts == {"image": "HWC", "cam.[0].image": "HWC", "x": ""}
     for one, sample in zip(found, SAMPLES, strict=True):
         assert_same(one, sample)

@@ -11,8 +11,8 @@ import nvidia.dali.fn as fn
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from step_runs import BatchRun, run_steps
 from support.arrays import DT, ArrayProvider
-from support.batch_runs import BatchRun, run_steps
 from support.laws import examples
 from support.pipelines import make_iterator, shuffled
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from step_runs import run_steps
 from support.arrays import DT, ArrayProvider
-from support.batch_runs import run_steps
 from support.laws import examples
 
 from accvlab.dali_pipeline_framework.errors import SettingError

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from step_runs import assert_laws, assert_same, output_format, run_step
 from support.arrays import DT
 from support.laws import examples
-from support.step_runs import assert_same, check_laws, output_format, run_step
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import (
@@ -45,7 +45,7 @@ class TestBoxFormatConverter:
             for c in corners
         ]
         step = BoxFormatConverter(["boxes", "b"], from_format=source, to_format=target)
-        for one, c in zip(check_laws(step, samples), corners, strict=True):
+        for one, c in zip(assert_laws(step, samples), corners, strict=True):
             np.testing.assert_allclose(one["a"]["boxes"], to_format(c, target), rtol=1e-6)
             assert one["b"].shape == (0, 4)
 
@@ -92,7 +92,7 @@ class TestBoxAreaFilter:
     def test_laws(self) -> None:
         samples = [{"boxes": np.tile(np.array([[0, 0, 2, 3]], np.float32), (n, 1))} for n in (2, 0, 1)]
         least_6, least_6_5 = (BoxAreaFilter("boxes", area_range=(least, INF)) for least in (6, 6.5))
-        assert [len(one["boxes"]) for one in check_laws(least_6, samples)] == [2, 0, 1]
+        assert [len(one["boxes"]) for one in assert_laws(least_6, samples)] == [2, 0, 1]
         assert [len(one["boxes"]) for one in run_step(least_6_5, samples)] == [0, 0, 0]
 
     def test_refusals(self) -> None:
@@ -126,7 +126,7 @@ class TestPointCloudRangeFilter:
             points[n // 3 :: 5, 0] = 1
             samples.append({"lidar": {"points": points, "ring": random.integers(0, 32, (n, 1))}, "x": np.int8(0)})
         step = PointCloudRangeFilter("points", point_range=([-1, -1, -INF], [1, 1, 0.5]), further_names=["ring"])
-        for one, sample in zip(check_laws(step, samples), samples, strict=True):
+        for one, sample in zip(assert_laws(step, samples), samples, strict=True):
             points = sample["lidar"]["points"]
             kept = ((points[:, :3] >= [-1, -1, -INF]) & (points[:, :3] <= [1, 1, 0.5])).all(axis=1)
             expected = {"points": points[kept], "ring": sample["lidar"]["ring"][kept]}
@@ -152,7 +152,7 @@ class TestPointsPadder:
 
     def test_laws_and_other_shapes(self) -> None:
         samples = [{"p": np.arange(n), "q": np.zeros(n)} for n in (1, 0, 9)]
-        found = check_laws(PointsPadder("p", num_points=4, fill_value=-1), samples)
+        found = assert_laws(PointsPadder("p", num_points=4, fill_value=-1), samples)
         assert [one["p"].tolist() for one in found] == [[0, -1, -1, -1], [-1] * 4, [0, 1, 2, 3]]
         [one] = run_step(PointsPadder("p", num_points=2), [{"p": np.ones((1, 2, 3), np.float32)}])
         assert one["p"].shape == (2, 2, 3)
@@ -182,11 +182,11 @@ class TestTimeDifferenceAdder:
             }
             for i in range(3)
         ]
-        exact = check_laws(
+        exact = assert_laws(
             TimeDifferenceAdder("t", reference_path="time", difference_name="dt", unit=1, output_type=DT.INT64),
             samples,
         )
-        seconds = check_laws(
+        seconds = assert_laws(
             TimeDifferenceAdder("t", reference_path=("time",), difference_name="dt", unit=-1e-9), samples
         )
         for i in range(3):

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from affine_reference import constant_draws
 from nvidia.dali.types import DALIImageType
+from step_runs import BatchRun, assert_same, run_steps
 from support.arrays import DT
-from support.batch_runs import BatchRun, run_steps
 from support.laws import some
-from support.step_runs import assert_same
 from support.steps import as_published
 
 from accvlab.dali_pipeline_framework import processing_steps

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import fn, types
 from nvidia.dali.pipeline import pipeline_def
+from step_runs import assert_laws, assert_same, output_format, run_step
 from support.arrays import DT, ArrayProvider
 from support.laws import examples
 from support.pipelines import make_iterator, shuffled
-from support.step_runs import assert_same, check_laws, output_format, run_step
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.operators.element_selection import ElementSelection
@@ -70,7 +70,7 @@ def test_every_annotation_has_its_own_mask_and_the_rest_stays() -> None:
     ]
     for remove in (False, True):
         step = ConditionalElementRemover("annotation", "mask", ["boxes"], [0], [2], remove)
-        for one, sample in zip(check_laws(step, samples), samples, strict=True):
+        for one, sample in zip(assert_laws(step, samples), samples, strict=True):
             outer, inner = sample["annotation"], sample["annotation"]["annotation"]
             new_inner = {**inner, "boxes": inner["boxes"][inner["mask"]]}
             expected = {**outer, "boxes": outer["boxes"][outer["mask"]], "annotation": new_inner}

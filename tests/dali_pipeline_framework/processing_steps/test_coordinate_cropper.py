@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from step_runs import assert_laws, assert_same, output_format, run_step
 from support.laws import examples
-from support.step_runs import assert_same, check_laws, output_format, run_step
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import CoordinateCropper
@@ -57,7 +57,7 @@ def test_all_fields_of_the_name_and_only_they_change() -> None:
         }
         for n in (2, 0)
     ]
-    found = check_laws(CoordinateCropper("p", [0, 1], [5, 4]), samples)
+    found = assert_laws(CoordinateCropper("p", [0, 1], [5, 4]), samples)
     for one, n in zip(found, (2, 0), strict=True):
         expected = {
             "p": np.array([[5, 4]] * n, np.float32).reshape(n, 2),

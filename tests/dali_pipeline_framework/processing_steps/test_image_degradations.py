@@ -11,8 +11,8 @@ import pytest
 from image_steps import assert_format_pickle_and_repr
 from nvidia.dali.types import DALIImageType
 from PIL import Image
+from step_runs import run_steps
 from support.arrays import DT, gradient
-from support.batch_runs import run_steps
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import (

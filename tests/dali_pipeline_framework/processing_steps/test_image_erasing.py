@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from image_steps import assert_format_pickle_and_repr
+from step_runs import run_steps
 from support.arrays import DT, ArrayProvider
-from support.batch_runs import run_steps
 from support.laws import examples
 from support.pipelines import make_iterator, shuffled
 

@@ -6,8 +6,8 @@ import pickle
 
 import numpy as np
 import pytest
+from step_runs import run_steps
 from support.arrays import DT, ArrayProvider, gradient
-from support.batch_runs import run_steps
 
 from accvlab.dali_pipeline_framework.processing_steps import ImageRange01Normalizer
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere

@@ -10,10 +10,10 @@ import pytest
 from affine_reference import constant_draws, given_draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from step_runs import assert_laws, assert_same, output_format, run_step
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
 from support.laws import each_value, examples
 from support.pipelines import make_iterator, shuffled
-from support.step_runs import assert_same, check_laws, output_format, run_step
 from support.steps import as_published
 
 from accvlab.dali_pipeline_framework.errors import SettingError
@@ -97,7 +97,7 @@ def test_resizing_is_what_the_affine_transformer_does_without_steps() -> None:
 
 
 def test_laws_of_resizing() -> None:
-    check_laws(ImageResizer("image", output_hw=[5, 6], mode="pad", **FIELDS), samples())
+    assert_laws(ImageResizer("image", output_hw=[5, 6], mode="pad", **FIELDS), samples())
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_in_evaluation_nothing_is_left_to_chance(bottom_range: tuple[float, floa
     assert drawn_names(evaluation) == []
     assert drawn_names(step) == ["scale", *(["bottom"] if bottom_range[1] else []), "share", "is_flipped"]
     with given_draws(np.zeros((3, 0))):
-        found = check_laws(evaluation, samples())
+        found = assert_laws(evaluation, samples())
     for sample, output, (height, width) in zip(samples(), found, SIZES, strict=True):
         scale = max(7 / height, 9 / width)
         matrix = np.diag([scale, scale, 1.0])
@@ -256,7 +256,7 @@ def test_laws_of_resize_crop_flip(is_kept_inside: bool) -> None:
         "image", output_hw=[7, 9], scale_range=(0.8, 0.8), flip_prob=1, is_kept_inside=is_kept_inside, **FIELDS
     )
     with constant_draws(0.25):
-        check_laws(step, samples())
+        assert_laws(step, samples())
 
 
 def test_frames_of_a_clip_get_the_same_change() -> None:
@@ -371,7 +371,7 @@ def test_mirroring_twice_gives_the_sample_back() -> None:
 
 @pytest.mark.parametrize("prob", [0, 1])
 def test_laws_of_mirroring(prob: float) -> None:
-    check_laws(HorizontalFlipper("image", prob=prob, **FIELDS), samples())
+    assert_laws(HorizontalFlipper("image", prob=prob, **FIELDS), samples())
 
 
 def test_settings_of_mirroring() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from nvidia.dali import fn
+from step_runs import assert_laws, assert_same, output_format, run_step
 from support.arrays import DT
-from support.step_runs import assert_same, check_laws, output_format, run_step
 
 from accvlab.dali_pipeline_framework.errors import SettingError, StepOutputError
 from accvlab.dali_pipeline_framework.processing_steps import DataGroupsWithNameAppliedStep, LambdaStep
@@ -22,7 +22,7 @@ def halved_and_sum(a: Any, b: Any) -> Any:
 
 def test_results_replace_fields_in_place_or_are_added() -> None:
     step = LambdaStep(halved_and_sum, input_names=["a", "b"], output_types={"a": DT.FLOAT64, "sum": DT.FLOAT})
-    for one, sample in zip(check_laws(step, SAMPLES), SAMPLES, strict=True):
+    for one, sample in zip(assert_laws(step, SAMPLES), SAMPLES, strict=True):
         n = len(sample["a"])
         total = (2 + np.arange(n)).astype(np.float32)
         assert_same(one, {**sample, "a": np.ones(n), "sum": total})
@@ -54,7 +54,7 @@ def test_fields_are_named_by_path() -> None:
         input_names=paths,
         output_types={("cameras", 0, "image"): DT.INT32, ("cameras", 1, "half"): DT.FLOAT},
     )
-    for one, sample, n in zip(check_laws(step, samples), samples, (5, 6), strict=True):
+    for one, sample, n in zip(assert_laws(step, samples), samples, (5, 6), strict=True):
         cameras = {
             0: {"image": np.full((2, 3), n + 4, np.int32)},
             1: {"gain": np.float32(n), "half": np.float32(n / 2)},

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import types
+from step_runs import assert_same, blueprint_of, output_format, run_step
 from support.arrays import DT, ArrayProvider
 from support.laws import examples
 from support.pipelines import make_iterator, shuffled
-from support.step_runs import assert_same, blueprint_of, output_format, run_step
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import AxesLayoutSetter, PaddingToUniform

@@ -12,8 +12,8 @@ import nvidia.dali.fn as fn
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from step_runs import run_steps
 from support.arrays import DT, ArrayProvider, gradient
-from support.batch_runs import run_steps
 from support.laws import examples, some
 from support.pipelines import make_iterator, shuffled
 

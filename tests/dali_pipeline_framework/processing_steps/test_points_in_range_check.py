@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from step_runs import assert_laws, assert_same, output_format, run_step
 from support.arrays import DT
 from support.laws import examples
-from support.step_runs import assert_same, check_laws, output_format, run_step
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import PointsInRangeCheck
@@ -63,7 +63,7 @@ def test_every_field_of_the_name_gets_a_sibling() -> None:
         {"p": np.zeros((n, 2), np.float32), "a": {0: {"p": np.ones((n, 2), np.float32)}}, "x": np.int8(n)}
         for n in (3, 0, 1)
     ]
-    found = check_laws(PointsInRangeCheck("p", "in", [0, 0], [0.5, INF]), samples)
+    found = assert_laws(PointsInRangeCheck("p", "in", [0, 0], [0.5, INF]), samples)
     for one, sample, n in zip(found, samples, (3, 0, 1), strict=True):
         expected = {
             "p": sample["p"],

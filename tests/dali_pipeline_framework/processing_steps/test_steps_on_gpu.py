@@ -15,8 +15,8 @@ import nvidia.dali.math as dali_math
 import pytest
 from nvidia.dali.pipeline import Pipeline, pipeline_def
 from nvidia.dali.types import DALIImageType
+from step_runs import run_steps
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
-from support.batch_runs import run_steps
 from support.gpu_definitions import checked_by_dali, pretend_gpus
 from support.pipelines import shuffled
 

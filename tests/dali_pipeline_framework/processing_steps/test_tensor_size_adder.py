@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from step_runs import assert_laws, assert_same, output_format, run_step
 from support.arrays import DT
-from support.step_runs import assert_same, check_laws, output_format, run_step
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import TensorSizeAdder
@@ -22,7 +22,7 @@ SAMPLES = [
     ("dtype", "numpy_type"), [(DT.INT32, np.int32), (DT.FLOAT, np.float32), (DT.INT64, np.int64)]
 )
 def test_height_and_width_follow_in_the_same_group(dtype: DT, numpy_type: type) -> None:
-    found = check_laws(TensorSizeAdder("image", "_hw", dtype), SAMPLES)
+    found = assert_laws(TensorSizeAdder("image", "_hw", dtype), SAMPLES)
     for one, sample, n in zip(found, SAMPLES, (1, 0, 4), strict=True):
         expected = {
             "image": sample["image"],

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from nvidia.dali.types import DALIDataType
-from support.step_runs import assert_same, blueprint_of, check_laws
+from step_runs import assert_laws, assert_same, blueprint_of
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import UnneededFieldRemover
@@ -30,7 +30,7 @@ SAMPLE = {
     ],
 )
 def test_all_occurrences_are_removed_and_nothing_else(names: Any, left: Any) -> None:
-    for found in check_laws(UnneededFieldRemover(names), [SAMPLE] * 2):
+    for found in assert_laws(UnneededFieldRemover(names), [SAMPLE] * 2):
         assert_same(found, left)
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from step_runs import assert_laws, assert_same, run_step
 from support.arrays import DT, ArrayProvider, gradient
 from support.laws import each_value, some
 from support.pipelines import make_iterator, shuffled
-from support.step_runs import assert_same, check_laws, run_step
 
 from accvlab.dali_pipeline_framework.errors import GraphError
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
@@ -67,13 +67,13 @@ class TestImagesWithoutPixels:
     @pytest.mark.parametrize("name", STEPS)
     def test_keep_their_shape(self, name: str) -> None:
         images = [*self.EMPTY, gradient(4, 5)]
-        found = check_laws(self.STEPS[name], [{"image": image} for image in images])
+        found = assert_laws(self.STEPS[name], [{"image": image} for image in images])
         assert [one["image"].shape for one in found] == [image.shape for image in images]
         if name == "TensorSizeAdder":
             assert [one["image_hw"].tolist() for one in found] == [[0, 5], [4, 0], [4, 5]]
 
     def test_are_padded_to_no_tile(self) -> None:
-        found = check_laws(ImageToTileSizePadder("image", [4, 3]), [{"image": image} for image in self.EMPTY])
+        found = assert_laws(ImageToTileSizePadder("image", [4, 3]), [{"image": image} for image in self.EMPTY])
         assert [one["image"].shape for one in found] == [(0, 8, 3), (6, 0, 3)]
 
     def test_are_padded_to_the_others(self) -> None:
@@ -150,11 +150,11 @@ class TestPointsThatAreNotFinite:
         assert not np.isfinite(found["points"][1:4]).any()
 
     def test_are_clamped_unless_they_are_nan(self) -> None:
-        [found] = check_laws(CoordinateCropper("points", [0, 0], [2, 1]), [{"points": POINTS}])
+        [found] = assert_laws(CoordinateCropper("points", [0, 0], [2, 1]), [{"points": POINTS}])
         assert_same(found["points"], np.array([[1, 1], [NAN, 1], [2, 1], [0, NAN], [2, 0.5]], np.float32))
 
     def test_are_in_no_range_with_ends(self) -> None:
-        [found] = check_laws(PointsInRangeCheck("points", "inside", [0, 0], [4, 4]), [{"points": POINTS}])
+        [found] = assert_laws(PointsInRangeCheck("points", "inside", [0, 0], [4, 4]), [{"points": POINTS}])
         assert found["inside"].tolist() == [True, False, False, False, True]
         [found] = run_step(PointsInRangeCheck("points", "inside", [0, 0], [INF, INF]), [{"points": POINTS}])
         assert found["inside"].tolist() == [True, False, True, False, True]
@@ -162,7 +162,7 @@ class TestPointsThatAreNotFinite:
     def test_are_kept_bit_by_bit(self) -> None:
         step = ConditionalElementRemover("a", "mask", ["points"], [0], [2], True)
         mask = np.array([False, True, True, True, False])
-        [found] = check_laws(step, [{"a": {"points": POINTS, "mask": mask}}])
+        [found] = assert_laws(step, [{"a": {"points": POINTS, "mask": mask}}])
         assert_same(found["a"]["points"], POINTS[1:4])
 
     def test_do_not_change_other_boxes_of_a_scene(self) -> None:

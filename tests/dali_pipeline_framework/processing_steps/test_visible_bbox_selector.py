@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from step_runs import assert_laws, assert_same, output_format, run_step
 from support.arrays import DT, ArrayProvider
 from support.laws import examples, some
 from support.pipelines import make_iterator, shuffled
-from support.step_runs import assert_same, check_laws, output_format, run_step
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import VisibleBboxSelector
@@ -158,7 +158,7 @@ def test_size_of_the_image_from_a_field(source: dict[str, Any]) -> None:
     step = VisibleBboxSelector(
         "boxes", ("camera", "annotation", "mask"), depths_field_name="depths", minimum_bbox_size=2, **source
     )
-    for one, sample in zip(check_laws(step, SAMPLES), SAMPLES, strict=True):
+    for one, sample in zip(assert_laws(step, SAMPLES), SAMPLES, strict=True):
         camera, annotation = sample["camera"], sample["camera"]["annotation"]
         hw = (int(camera["size"][0]), 20)
         mask = painted(annotation["boxes"], annotation["depths"][:, 0], hw) & large_enough(

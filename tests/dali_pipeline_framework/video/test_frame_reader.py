@@ -257,6 +257,16 @@ class TestPool:
         assert pool.num_open == 0
         self.read(pool, 0, 0)
 
+    def test_decoders_that_cannot_be_opened_do_not_count(self) -> None:
+        def fail(video: int) -> FrameReader:
+            raise FileNotFoundError(f"video {video}")
+
+        pool = FrameReaderPool(fail, 2)
+        for number in (0, 1, 0):
+            with pytest.raises(FileNotFoundError, match=f"video {number}"):
+                pool.read(number, np.arange(2))
+            assert pool.num_open == 0
+
     def test_threads(self, video: Callable[[str], Path]) -> None:
         pool = self.pool([video("vp9.webm"), video("h264_b.mp4")], 4)
         errors: list[BaseException] = []

@@ -74,7 +74,7 @@ def images_of(sample: SampleDataGroup, name: str) -> np.ndarray:
     return stacked.reshape(-1, 6, *stacked.shape[1:])
 
 
-def assert_same_images(found: np.ndarray, expected: Any) -> None:
+def compare_images(found: np.ndarray, expected: Any) -> None:
     """All that is stored of the images: 40 dB would do, but they are the same but for rounding."""
     assert found.dtype == np.float32 == np.dtype(str(expected["img.dtype"]))
     found = found if expected["img.shape"].shape == (5,) else found[0]
@@ -109,7 +109,7 @@ def test_training_samples(records: Any, cache: Path, number: int, run: Any) -> N
     assert sample["token"] == record["token"]
     images = [image for frame in record["photometric_per_frame_and_camera"] for image in frame]
     output = run_step(BEVFORMER.steps(queues, queues.settings), sample, run=run, draws=draws_of(images)).output
-    assert_same_images(images_of(output, "image"), expected)
+    compare_images(images_of(output, "image"), expected)
 
 
 @pytest.mark.parametrize("run", ["workers", "graph"])
@@ -123,7 +123,7 @@ def test_evaluation_samples(records: Any, cache: Path, number: int, run: Any) ->
     for name in ("lidar2img", "lidar2cam"):
         np.testing.assert_allclose(images_of(sample, name)[0], expected[f"img_metas.{name}"], rtol=1e-9, atol=1e-9)
     output = run_step(BEVFORMER.steps(queues, queues.settings, is_training=False), sample, run=run).output
-    assert_same_images(images_of(output, "image"), expected)
+    compare_images(images_of(output, "image"), expected)
 
 
 def test_all_queues(records: Any, cache: Path) -> None:
