@@ -44,15 +44,15 @@ class FrameConverter:
     """Makes arrays of decoded frames.
 
     With ``colors="stream"`` each frame is converted by the color matrix and the range of values that its stream
-    states: BT.601, BT.709, BT.2020 (not of constant luminance), FCC or SMPTE 240M; limited or full. Where the stream
-    states no matrix, it is BT.709 from a width of 1280 or a height of 577 pixels on, else BT.601; where it states
-    no range, it is limited. The pixels are those of ``ffmpeg -pix_fmt rgb24``, except that FFmpeg takes BT.601
-    where the stream states no matrix, and a full range for gray.
+    states: BT.601, BT.709, BT.2020 (not of constant luminance), FCC or SMPTE 240M; limited or full. Without a
+    matrix, that is BT.709 from a width of 1280 or a height of 577 pixels on, else BT.601; without a range, that
+    is limited (of gray and RGB: full). The pixels are those of ``ffmpeg -pix_fmt rgb24``, except that
+    FFmpeg takes BT.601 where the stream states no matrix, and always a full range for gray.
 
-    With ``colors="dali"`` the pixels are those of DALI's decoding on the CPU: BT.601 coefficients, the value range of
-    the stream, and chroma samples in the middle of their pixels, whatever else the stream says. RGB frames are
-    bit-equal to those of ``fn.experimental.readers.video``, which can make no other type on the CPU. It takes
-    about ten times as long.
+    With ``colors="dali"`` the pixels are those of DALI's decoding on the CPU: BT.601 coefficients, the value range
+    of the stream, and chroma samples in the middle of their pixels, whatever else the stream says. RGB frames are
+    bit-equal to those of ``fn.experimental.readers.video``, which can make no other type on the CPU. To convert
+    takes more than ten times as long.
     """
 
     def __init__(
@@ -73,8 +73,8 @@ class FrameConverter:
     def convert(self, frame: av.VideoFrame, out: UInt8Array | None = None) -> UInt8Array:
         """Convert a frame to ``(height, width, C)`` uint8; ``C`` is 3, or 1 with ``GRAY``.
 
-        It is written to ``out``, of that shape with contiguous pixels. Without it the array is a new one, whose rows
-        can have padding between them.
+        It is written to ``out``, of that shape with contiguous pixels. Without it the array is a new one, whose
+        rows can have padding between them.
 
         Raises:
             VideoError: The stream states a color matrix or range that is not known.

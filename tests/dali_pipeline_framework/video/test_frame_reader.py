@@ -23,8 +23,8 @@ from support.videos import B_FRAMES, damage, make_video, read_numbers
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.video import VideoDataProvider, index_video
-from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader, FrameReaderPool, KeptFrames
 from accvlab.dali_pipeline_framework.video.frame_converter import FrameConverter
+from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader, FrameReaderPool, KeptFrames
 from accvlab.dali_pipeline_framework.video.video_decoding import VideoDecoder
 
 
