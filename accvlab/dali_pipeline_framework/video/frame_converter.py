@@ -30,6 +30,9 @@ _SCALER_FLAGS = 0x4
 # (SWS_CS_ITU601) whatever the stream says. Another value changes the pixels.
 _DALI_SCALER_FLAGS = 0x2 | 0x2000 | 0x40000
 
+# Formats that libswscale converts pixel by pixel, where the height is even.
+_DIRECT_FORMATS = ("yuv420p", "yuvj420p", "yuva420p", "yuv422p", "yuvj422p")
+
 _BT709, _UNSPECIFIED, _BT601 = 1, 2, 5
 # Color matrices by their numbers in streams (ISO/IEC 23091-2), and libswscale's numbers (SWS_CS_...) for them.
 _MATRICES = {_BT709: 1, 4: 4, _BT601: 5, 6: 5, 7: 7, 9: 9}
@@ -94,7 +97,11 @@ class FrameConverter:
             matrix = _MATRICES[
                 _BT601
             ]  # for which libswscale delivers the luma; otherwise that of BT.601 in its place
-        is_limited_gray = frame.format.name.startswith(("gray", "ya")) and frame.color_range == _LIMITED
+        name = frame.format.name
+        is_limited_gray = name.startswith(("gray", "ya")) and frame.color_range == _LIMITED
+        is_direct = name in _DIRECT_FORMATS and frame.height % 2 == 0 and not frame.interlaced_frame
+        if not is_direct and _is_subsampled(frame):
+            frame = self._without_chroma_location(frame)
         pixels = self._converted(
             frame,
             format="gray" if is_limited_gray else self._pixel_format,
@@ -109,8 +116,7 @@ class FrameConverter:
         return np.repeat(_FULL_OF_LIMITED[pixels], self.num_channels, axis=2)
 
     def _as_dali(self, frame: av.VideoFrame) -> UInt8Array:
-        width, height = frame.width, frame.height
-        if any(component.width < width or component.height < height for component in frame.format.components):
+        if _is_subsampled(frame):
             frame = self._without_chroma_location(frame)
         return self._converted(
             frame,
@@ -127,8 +133,8 @@ class FrameConverter:
         return pixels.copy() if converted is frame else pixels
 
     def _without_chroma_location(self, frame: av.VideoFrame) -> av.VideoFrame:
-        # PyAV passes the location of the chroma samples on to libswscale, DALI does not, and PyAV has no
-        # setting for it: a frame of our own has none.
+        # PyAV passes on to libswscale where the chroma samples lie, and that a frame is interlaced. DALI and
+        # FFmpeg's programs do not, and PyAV has no setting for it: a frame of our own has neither.
         copy = self._copy
         name = frame.format.name
         if copy is None or (copy.width, copy.height, copy.format.name) != (frame.width, frame.height, name):
@@ -157,6 +163,11 @@ def _matrix_of(frame: av.VideoFrame) -> int | None:
         known = ", ".join(map(str, _MATRICES))
         raise VideoError(f"its color matrix must be one of {known} of ISO/IEC 23091-2, got {matrix}. {advice}")
     return _MATRICES[matrix]
+
+
+def _is_subsampled(frame: av.VideoFrame) -> bool:
+    width, height = frame.width, frame.height
+    return any(component.width < width or component.height < height for component in frame.format.components)
 
 
 def _pixels(frame: av.VideoFrame) -> UInt8Array:

@@ -227,6 +227,40 @@ def test_streams(tmp_path: Path, kind: tuple[str, str, str], colors: tuple[int, 
 
 
 @pytest.mark.parametrize(
+    ("codec", "pixel_format", "size", "options"),
+    [
+        ("libx264", "yuv420p", (96, 64), {}),
+        ("libx264", "yuv420p", (96, 64), {"x264-params": "interlaced=1:tff=1"}),
+        ("libx264", "yuv420p10le", (96, 64), {"x264-params": "interlaced=1:tff=1"}),
+        ("libx264", "yuv420p10le", (96, 64), {}),  # the decoder says that chroma samples lie on the left
+        ("libx264", "yuv422p10le", (98, 62), {}),
+        ("libx265", "yuv420p10le", (96, 64), {"x265-params": "log-level=none"}),
+        ("libvpx-vp9", "yuv420p", (63, 47), {"chroma_sample_location": "left"}),
+        ("libvpx-vp9", "yuv420p", (64, 48), {"chroma_sample_location": "topleft"}),
+        ("ffv1", "yuv411p", (63, 47), {}),
+        ("mjpeg", "yuvj420p", (63, 47), {}),
+    ],
+)
+def test_decoded_pixels_are_those_of_ffmpeg(
+    tmp_path: Path, codec: str, pixel_format: str, size: tuple[int, int], options: dict[str, str]
+) -> None:
+    path = tmp_path / "a.mkv"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=25, options=options)
+        stream.width, stream.height, stream.pix_fmt = *size, pixel_format
+        for number in range(3):
+            image = np.roll(blocks(size), 5 * number, axis=1)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        container.mux(stream.encode(None))
+    converter = FrameConverter()
+    with VideoDecoder(path) as decoder:
+        frames = [*decoder]
+        for frame in frames:
+            np.testing.assert_array_equal(converter.convert(frame), by_ffmpeg(frame))
+    assert len(frames) == 3
+
+
+@pytest.mark.parametrize(
     ("name", "codec", "pixel_format"), [("a.webm", "libvpx-vp9", "gbrp"), ("a.mkv", "ffv1", "bgr0")]
 )
 def test_rgb_without_loss(tmp_path: Path, name: str, codec: str, pixel_format: str) -> None:

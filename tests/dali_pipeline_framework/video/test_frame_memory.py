@@ -30,7 +30,7 @@ def test_memory_is_used_again_after_the_last_view() -> None:
     del frames
     assert address(memory.array((2, 4, 6, 3))) != first
     del view
-    assert address(memory.array((144, 2))) == first  # the number of bytes counts
+    assert address(memory.array((72, 2))) == first  # the number of bytes counts
 
 
 def test_memory_of_another_size_is_not() -> None:
