@@ -94,26 +94,23 @@ class FrameConverter:
     def _as_stated(self, frame: av.VideoFrame) -> UInt8Array:
         matrix = _matrix_of(frame)
         if matrix is not None and self.num_channels == 1:
-            matrix = _MATRICES[
-                _BT601
-            ]  # for which libswscale delivers the luma; otherwise that of BT.601 in its place
+            # The luma as it is. With another matrix libswscale computes that of BT.601 from RGB.
+            matrix = _MATRICES[_BT601]
         name = frame.format.name
-        is_limited_gray = name.startswith(("gray", "ya")) and frame.color_range == _LIMITED
         is_direct = name in _DIRECT_FORMATS and frame.height % 2 == 0 and not frame.interlaced_frame
+        is_limited_gray = name.startswith(("gray", "ya")) and frame.color_range == _LIMITED
         if not is_direct and _is_subsampled(frame):
             frame = self._without_chroma_location(frame)
         pixels = self._converted(
             frame,
-            format="gray" if is_limited_gray else self._pixel_format,
+            format=self._pixel_format,
             interpolation=_SCALER_FLAGS,
             src_colorspace=matrix,
             dst_colorspace=matrix,
             threads=1,  # by default it starts as many as there are processors
         )
-        if not is_limited_gray:
-            return pixels
         # libswscale takes the range of gray for a full one, whatever the stream says.
-        return np.repeat(_FULL_OF_LIMITED[pixels], self.num_channels, axis=2)
+        return _FULL_OF_LIMITED[pixels] if is_limited_gray else pixels
 
     def _as_dali(self, frame: av.VideoFrame) -> UInt8Array:
         if _is_subsampled(frame):
