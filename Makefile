@@ -62,6 +62,7 @@ CORES = $$($(BIN)/python -c "import os; print(len(os.sched_getaffinity(0)))")_co
 bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/bench_samplers.py --output $(RESULTS)/samplers_$(CORES)
 	$(BIN)/python benchmarks/bench_sources.py --output $(RESULTS)/sources_$(CORES)
+	$(BIN)/python benchmarks/bench_video_colors.py --output $(RESULTS)/video_colors_$(CORES)
 	$(BIN)/python benchmarks/bench_steps.py --output $(RESULTS)/steps_$(CORES)
 	$(BIN)/python benchmarks/bench_nuscenes.py --output $(RESULTS)/nuscenes_$(CORES)
 	$(BIN)/python benchmarks/bench_recipes.py --output $(RESULTS)/recipes_$(CORES)

@@ -30,6 +30,9 @@ _SCALER_FLAGS = 0x4
 # (SWS_CS_ITU601) whatever the stream says. Another value changes the pixels.
 _DALI_SCALER_FLAGS = 0x2 | 0x2000 | 0x40000
 
+# Formats that libswscale converts pixel by pixel, where the height is even.
+_DIRECT_FORMATS = ("yuv420p", "yuvj420p", "yuva420p", "yuv422p", "yuvj422p")
+
 _BT709, _UNSPECIFIED, _BT601 = 1, 2, 5
 # Color matrices by their numbers in streams (ISO/IEC 23091-2), and libswscale's numbers (SWS_CS_...) for them.
 _MATRICES = {_BT709: 1, 4: 4, _BT601: 5, 6: 5, 7: 7, 9: 9}
@@ -44,15 +47,15 @@ class FrameConverter:
     """Makes arrays of decoded frames.
 
     With ``colors="stream"`` each frame is converted by the color matrix and the range of values that its stream
-    states: BT.601, BT.709, BT.2020 (not of constant luminance), FCC or SMPTE 240M; limited or full. Where the stream
-    states no matrix, it is BT.709 from a width of 1280 or a height of 577 pixels on, else BT.601; where it states
-    no range, it is limited. The pixels are those of ``ffmpeg -pix_fmt rgb24``, except that FFmpeg takes BT.601
-    where the stream states no matrix, and a full range for gray.
+    states: BT.601, BT.709, BT.2020 (not of constant luminance), FCC or SMPTE 240M; limited or full. Without a
+    matrix, that is BT.709 from a width of 1280 or a height of 577 pixels on, else BT.601; without a range, that
+    is limited (of gray and RGB: full). The pixels are those of ``ffmpeg -pix_fmt rgb24``, except that
+    FFmpeg takes BT.601 where the stream states no matrix, and always a full range for gray.
 
-    With ``colors="dali"`` the pixels are those of DALI's decoding on the CPU: BT.601 coefficients, the value range of
-    the stream, and chroma samples in the middle of their pixels, whatever else the stream says. RGB frames are
-    bit-equal to those of ``fn.experimental.readers.video``, which can make no other type on the CPU. It takes
-    about ten times as long.
+    With ``colors="dali"`` the pixels are those of DALI's decoding on the CPU: BT.601 coefficients, the value range
+    of the stream, and chroma samples in the middle of their pixels, whatever else the stream says. RGB frames are
+    bit-equal to those of ``fn.experimental.readers.video``, which can make no other type on the CPU. To convert
+    takes more than ten times as long.
     """
 
     def __init__(
@@ -73,8 +76,8 @@ class FrameConverter:
     def convert(self, frame: av.VideoFrame, out: UInt8Array | None = None) -> UInt8Array:
         """Convert a frame to ``(height, width, C)`` uint8; ``C`` is 3, or 1 with ``GRAY``.
 
-        It is written to ``out``, of that shape with contiguous pixels. Without it the array is a new one, whose rows
-        can have padding between them.
+        It is written to ``out``, of that shape with contiguous pixels. Without it the array is a new one, whose
+        rows can have padding between them.
 
         Raises:
             VideoError: The stream states a color matrix or range that is not known.
@@ -91,26 +94,26 @@ class FrameConverter:
     def _as_stated(self, frame: av.VideoFrame) -> UInt8Array:
         matrix = _matrix_of(frame)
         if matrix is not None and self.num_channels == 1:
-            matrix = _MATRICES[
-                _BT601
-            ]  # for which libswscale delivers the luma; otherwise that of BT.601 in its place
-        is_limited_gray = frame.format.name.startswith(("gray", "ya")) and frame.color_range == _LIMITED
+            # The luma as it is. With another matrix libswscale computes that of BT.601 from RGB.
+            matrix = _MATRICES[_BT601]
+        name = frame.format.name
+        is_direct = name in _DIRECT_FORMATS and frame.height % 2 == 0 and not frame.interlaced_frame
+        is_limited_gray = name.startswith(("gray", "ya")) and frame.color_range == _LIMITED
+        if not is_direct and _is_subsampled(frame):
+            frame = self._without_chroma_location(frame)
         pixels = self._converted(
             frame,
-            format="gray" if is_limited_gray else self._pixel_format,
+            format=self._pixel_format,
             interpolation=_SCALER_FLAGS,
             src_colorspace=matrix,
             dst_colorspace=matrix,
             threads=1,  # by default it starts as many as there are processors
         )
-        if not is_limited_gray:
-            return pixels
         # libswscale takes the range of gray for a full one, whatever the stream says.
-        return np.repeat(_FULL_OF_LIMITED[pixels], self.num_channels, axis=2)
+        return _FULL_OF_LIMITED[pixels] if is_limited_gray else pixels
 
     def _as_dali(self, frame: av.VideoFrame) -> UInt8Array:
-        width, height = frame.width, frame.height
-        if any(component.width < width or component.height < height for component in frame.format.components):
+        if _is_subsampled(frame):
             frame = self._without_chroma_location(frame)
         return self._converted(
             frame,
@@ -127,8 +130,8 @@ class FrameConverter:
         return pixels.copy() if converted is frame else pixels
 
     def _without_chroma_location(self, frame: av.VideoFrame) -> av.VideoFrame:
-        # PyAV passes the location of the chroma samples on to libswscale, DALI does not, and PyAV has no
-        # setting for it: a frame of our own has none.
+        # PyAV passes on to libswscale where the chroma samples lie, and that a frame is interlaced. DALI and
+        # FFmpeg's programs do not, and PyAV has no setting for it: a frame of our own has neither.
         copy = self._copy
         name = frame.format.name
         if copy is None or (copy.width, copy.height, copy.format.name) != (frame.width, frame.height, name):
@@ -157,6 +160,11 @@ def _matrix_of(frame: av.VideoFrame) -> int | None:
         known = ", ".join(map(str, _MATRICES))
         raise VideoError(f"its color matrix must be one of {known} of ISO/IEC 23091-2, got {matrix}. {advice}")
     return _MATRICES[matrix]
+
+
+def _is_subsampled(frame: av.VideoFrame) -> bool:
+    width, height = frame.width, frame.height
+    return any(component.width < width or component.height < height for component in frame.format.components)
 
 
 def _pixels(frame: av.VideoFrame) -> UInt8Array:

@@ -16,10 +16,10 @@ _MOST_KEPT_BYTES = 512 * 2**20
 
 
 def let_malloc_keep_frames() -> None:
-    """Have the C library keep memory of frames that PyAV has freed, up to 64 MiB, for the next ones.
+    """Have the C library keep memory that PyAV frees, up to 64 MiB, for its next frames.
 
-    By default glibc returns it to the system where two neighboring frames of 1920 x 1080 are freed. It adapts its
-    thresholds to the largest block that was freed, but not to those of more than 32 MiB.
+    glibc would return it to the system when two neighboring frames of 1920 x 1080 are free. Its limit is twice the
+    size of the largest block of at most 32 MiB that was freed: so one, never touched, is allocated and freed.
     """
     np.empty(2**25 - 2**16, np.uint8)
 

@@ -437,6 +437,8 @@ _COUNTERPARTS = {
 class VideoDataProvider(VideoProviderBase):
     """Sample ``n`` is sequence ``n`` of DALI's ``fn.experimental.readers.video``, of any codec, decoded here.
 
+    The colors are those that the streams state, or with ``colors="dali"`` of `Videos` those of DALI's reader.
+
     Fields of a sample, those in brackets only where they are given a name (the label: where the videos have any)::
 
         one camera                                          cameras={"front": [...], "left": [...]}

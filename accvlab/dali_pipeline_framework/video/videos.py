@@ -135,8 +135,8 @@ class Videos(CameraRig):
             begins behind it; ``"bridge"`` goes on; ``"raise"`` refuses the data set.
         stream: Number of the video stream in the containers.
         image_type: ``RGB``, ``BGR`` or ``GRAY``.
-        colors: ``"stream"``: as each stream states them. ``"dali"``: the pixels of DALI's readers on the CPU, slower;
-            see `FrameConverter`.
+        colors: ``"stream"`` for the colors that each stream states; ``"dali"`` for the pixels of DALI's readers on
+            the CPU, which is slower. See `FrameConverter`.
         index_cache: Local folder that keeps the indices of the videos.
         num_decoder_threads: Threads of each decoder.
         num_batch_threads: How many samples of a batch are decoded at once in a worker.

@@ -1,0 +1,363 @@
+"""Colors are those that the stream states, by formula and as FFmpeg converts them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import av.filter
+import numpy as np
+import numpy.typing as npt
+import pytest
+from nvidia.dali import types
+from support.laws import each_value
+from support.videos import OPTIONS
+
+from accvlab.dali_pipeline_framework import DataLoader, VideoFrameDataProvider, Videos, VideoStreamInput
+from accvlab.dali_pipeline_framework.errors import SettingError, VideoError
+from accvlab.dali_pipeline_framework.video import FrameReader, VideoDataProvider, index_video
+from accvlab.dali_pipeline_framework.video.frame_converter import Colors, FrameConverter
+from accvlab.dali_pipeline_framework.video.frame_reader import KeptFrames
+from accvlab.dali_pipeline_framework.video.video_decoding import VideoDecoder
+
+BT709, UNSPECIFIED, RESERVED, FCC, BT470BG, BT601, SMPTE240M, YCGCO, BT2020 = 1, 2, 3, 4, 5, 6, 7, 8, 9
+LIMITED, FULL = 1, 2
+# Shares of red and blue in the luma, as in the recommendations.
+SHARES = {
+    BT709: (0.2126, 0.0722),
+    FCC: (0.30, 0.11),
+    BT470BG: (0.299, 0.114),
+    BT601: (0.299, 0.114),
+    SMPTE240M: (0.212, 0.087),
+    BT2020: (0.2627, 0.0593),
+}
+COLORS = np.array(
+    [
+        *([0, 0, 0], [255, 255, 255], [128, 128, 128], [255, 0, 0], [0, 255, 0], [0, 0, 255]),
+        *([200, 100, 50], [20, 220, 130], [90, 40, 170], [250, 240, 10]),
+    ]
+)
+GRAY = types.DALIImageType.GRAY
+
+
+def encoded(rgb: npt.ArrayLike, matrix: int, color_range: int, num_bits: int = 8) -> npt.NDArray[np.float64]:
+    """Y'CbCr of R'G'B' in [0, 255] as numbers of so many bits, not rounded: ``(..., 3)``."""
+    red, green, blue = np.moveaxis(np.asarray(rgb, np.float64) / 255, -1, 0)
+    of_red, of_blue = SHARES[matrix]
+    luma = of_red * red + (1 - of_red - of_blue) * green + of_blue * blue
+    blueness, redness = (blue - luma) / (2 - 2 * of_blue), (red - luma) / (2 - 2 * of_red)
+    if color_range == FULL:
+        most, middle = 2**num_bits - 1, 2 ** (num_bits - 1)
+        return np.stack([luma * most, blueness * most + middle, redness * most + middle], axis=-1)
+    one = 2.0 ** (num_bits - 8)
+    levels = [16 + 219 * luma, 128 + 224 * blueness, 128 + 224 * redness]
+    return np.stack([one * level for level in levels], axis=-1)
+
+
+def plain_frame(
+    levels: npt.ArrayLike, pixel_format: str, matrix: int, color_range: int, size: tuple[int, int] = (64, 32)
+) -> av.VideoFrame:
+    """A frame of one color; levels of its planes."""
+    frame = av.VideoFrame(*size, pixel_format)
+    for plane, level in zip(frame.planes, np.atleast_1d(levels), strict=True):
+        dtype, most = (np.uint16, 1023) if "10le" in pixel_format else (np.uint8, 255)
+        np.frombuffer(plane, dtype)[:] = min(round(level), most)
+    frame.colorspace, frame.color_range = matrix, color_range
+    return frame
+
+
+def middle_of(pixels: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    return pixels[pixels.shape[0] // 2, pixels.shape[1] // 2].astype(np.float64)
+
+
+@pytest.mark.parametrize("pixel_format", ["yuv420p", "yuvj420p", "yuv422p", "yuv444p", "yuv420p10le"])
+@pytest.mark.parametrize("color_range", [LIMITED, FULL])
+@pytest.mark.parametrize("matrix", SHARES)
+def test_plain_colors(matrix: int, color_range: int, pixel_format: str) -> None:
+    converter, luma = FrameConverter(), FrameConverter(GRAY)
+    num_bits = 10 if "10le" in pixel_format else 8
+    for rgb in COLORS:
+        # "yuvj" says that the range is full, whatever else the stream says.
+        stated = FULL if pixel_format.startswith("yuvj") else color_range
+        levels = encoded(rgb, matrix, stated, num_bits)
+        frame = plain_frame(levels, pixel_format, matrix, color_range)
+        found = middle_of(converter.convert(frame))
+        assert np.abs(found - rgb).max() <= 3, (rgb, found)
+        # Gray is the luma itself, without a matrix.
+        exact = (
+            (levels[0] / (2.0 ** (num_bits - 8)) - 16) * 255 / 219
+            if stated == LIMITED
+            else levels[0] * 255 / (2**num_bits - 1)
+        )
+        assert abs(middle_of(luma.convert(frame))[0] - exact) <= 1.5, rgb
+
+
+def test_plain_colors_of_another_matrix_are_others() -> None:
+    """The law above would otherwise hold for a converter that knows one matrix."""
+    for matrix, other in ((BT601, BT709), (BT709, BT2020), (BT601, BT2020)):
+        frame = plain_frame(encoded([255, 0, 0], matrix, LIMITED), "yuv420p", other, LIMITED)
+        assert np.abs(middle_of(FrameConverter().convert(frame)) - [255, 0, 0]).max() > 6
+
+
+def by_ffmpeg(frame: av.VideoFrame) -> npt.NDArray[np.uint8]:
+    """What ``ffmpeg -pix_fmt rgb24`` makes of a frame: the same filters."""
+    graph = av.filter.Graph()
+    source = graph.add_buffer(
+        width=frame.width, height=frame.height, format=frame.format, time_base=Fraction(1, 25)
+    )
+    scaling, chosen, sink = (
+        graph.add("scale", "flags=bicubic"),
+        graph.add("format", "rgb24"),
+        graph.add("buffersink"),
+    )
+    source.link_to(scaling)
+    scaling.link_to(chosen)
+    chosen.link_to(sink)
+    graph.configure()
+    frame.pts = 0
+    graph.push(frame)
+    plane = graph.pull().planes[0]
+    rows = np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[: frame.height, : 3 * frame.width]
+    return rows.reshape(frame.height, frame.width, 3).copy()
+
+
+def blocks(size: tuple[int, int]) -> npt.NDArray[np.uint8]:
+    width, height = size
+    colors = np.random.default_rng(0).integers(0, 256, (height // 6 + 1, width // 6 + 1, 3))
+    return np.kron(colors, np.ones((6, 6, 1)))[:height, :width].astype(np.uint8)
+
+
+@pytest.mark.parametrize("pixel_format", [
+    *("yuv420p", "yuvj420p", "yuv422p", "yuv444p", "yuv420p10le", "yuv422p10le", "yuv444p10le", "yuv411p"),
+    *("yuva420p", "nv12", "p010le", "gbrp", "gbrp10le", "bgr0"),
+])  # fmt: skip
+@each_value(
+    colors=[(BT709, LIMITED), (BT601, LIMITED), (BT709, FULL), (BT2020, LIMITED), (BT601, 0)],
+    size=[(96, 64), (63, 47), (854, 480)],
+)
+def test_pixels_are_those_of_ffmpeg(pixel_format: str, colors: tuple[int, int], size: tuple[int, int]) -> None:
+    frame = av.VideoFrame.from_ndarray(blocks(size), format="rgb24").reformat(format=pixel_format)
+    frame.colorspace, frame.color_range = colors
+    converter = FrameConverter()
+    found = converter.convert(frame)
+    np.testing.assert_array_equal(found, by_ffmpeg(frame))
+    np.testing.assert_array_equal(converter.convert(frame, np.empty_like(found)), found)
+    assert (frame.colorspace, frame.color_range) == colors
+
+
+@pytest.mark.parametrize(
+    ("size", "matrix"), [((1278, 576), BT601), ((1280, 32), BT709), ((64, 578), BT709), ((1920, 1080), BT709)]
+)
+def test_without_a_matrix_the_size_decides(size: tuple[int, int], matrix: int) -> None:
+    for rgb in COLORS:
+        levels = encoded(rgb, matrix, LIMITED)
+        stated = FrameConverter().convert(plain_frame(levels, "yuv420p", matrix, LIMITED, size))
+        for color_range in (0, LIMITED):  # without a range it is limited
+            frame = plain_frame(levels, "yuv420p", UNSPECIFIED, color_range, size)
+            np.testing.assert_array_equal(FrameConverter().convert(frame), stated)
+
+
+@pytest.mark.parametrize("image_type", [types.DALIImageType.RGB, GRAY])
+def test_gray_by_its_range(image_type: types.DALIImageType) -> None:
+    levels = np.arange(256).reshape(16, 16)
+    frame = av.VideoFrame(16, 16, "gray")
+    plane = frame.planes[0]
+    np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[:16, :16] = levels
+    limited = np.clip(np.round((levels - 16) * 255 / 219), 0, 255)
+    for color_range, expected in ((LIMITED, limited), (FULL, levels), (0, levels)):
+        frame.color_range = color_range
+        found = FrameConverter(image_type).convert(frame)
+        np.testing.assert_array_equal(found, np.repeat(expected[..., None], found.shape[2], axis=2))
+        found[:] = 7  # memory of its own
+        assert frame.to_ndarray()[3, 3] == 51
+    for color_range, expected in ((LIMITED, 98), (FULL, 100)):  # of 10 bits
+        found = FrameConverter(image_type).convert(plain_frame(400, "gray10le", BT709, color_range))
+        assert np.abs(found.astype(int) - expected).max() <= 1  # it is dithered
+
+
+# --- streams ----------------------------------------------------------------------------------------------
+
+
+def colored_video(
+    path: Path,
+    rgb: npt.ArrayLike,
+    matrix: int,
+    color_range: int,
+    codec: str = "libx264",
+    pixel_format: str = "yuv420p",
+) -> Path:
+    """Five frames of one color, of 64 x 32 pixels."""
+    levels = encoded(rgb, matrix if matrix in SHARES else BT601, color_range, 10 if "10le" in pixel_format else 8)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=25, options=OPTIONS.get(codec, {}))
+        stream.width, stream.height, stream.pix_fmt = 64, 32, pixel_format
+        stream.codec_context.colorspace, stream.codec_context.color_range = matrix, color_range
+        for _ in range(5):
+            container.mux(stream.encode(plain_frame(levels, pixel_format, matrix, color_range)))
+        container.mux(stream.encode(None))
+    return path
+
+
+def decoded(path: Path, colors: Colors = "stream") -> npt.NDArray[np.uint8]:
+    converter = FrameConverter(colors=colors)
+    with VideoDecoder(path) as decoder:
+        return np.stack([converter.convert(frame) for frame in decoder])
+
+
+@each_value(
+    kind=[
+        ("a.mp4", "libx264", "yuv420p"),
+        ("a.mp4", "libx264", "yuv420p10le"),
+        ("a.mp4", "libx264", "yuv444p"),
+        ("a.mkv", "libx265", "yuv420p10le"),
+        ("a.webm", "libvpx-vp9", "yuv420p"),
+        ("a.mp4", "libsvtav1", "yuv420p"),
+        ("a.mkv", "ffv1", "yuv422p"),
+    ],
+    colors=[(BT709, LIMITED), (BT601, LIMITED), (BT709, FULL), (BT2020, LIMITED)],
+)
+def test_streams(tmp_path: Path, kind: tuple[str, str, str], colors: tuple[int, int]) -> None:
+    name, codec, pixel_format = kind
+    if codec not in av.codecs_available:
+        pytest.skip(f"PyAV has no encoder {codec}")
+    path = colored_video(tmp_path / name, [200, 60, 90], *colors, codec, pixel_format)
+    assert np.abs(decoded(path).astype(int) - [200, 60, 90]).max() <= 6  # with what the codec loses
+
+
+@pytest.mark.parametrize(
+    ("codec", "pixel_format", "size", "options"),
+    [
+        ("libx264", "yuv420p", (96, 64), {}),
+        ("libx264", "yuv420p", (96, 64), {"x264-params": "interlaced=1:tff=1"}),
+        ("libx264", "yuv420p10le", (96, 64), {"x264-params": "interlaced=1:tff=1"}),
+        ("libx264", "yuv420p10le", (96, 64), {}),  # the decoder says that chroma samples lie on the left
+        ("libx264", "yuv422p10le", (98, 62), {}),
+        ("libx265", "yuv420p10le", (96, 64), {"x265-params": "log-level=none"}),
+        ("libvpx-vp9", "yuv420p", (63, 47), {"chroma_sample_location": "left"}),
+        ("libvpx-vp9", "yuv420p", (64, 48), {"chroma_sample_location": "topleft"}),
+        ("ffv1", "yuv411p", (63, 47), {}),
+        ("mjpeg", "yuvj420p", (63, 47), {}),
+    ],
+)
+def test_decoded_pixels_are_those_of_ffmpeg(
+    tmp_path: Path, codec: str, pixel_format: str, size: tuple[int, int], options: dict[str, str]
+) -> None:
+    path = tmp_path / "a.mkv"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=25, options=options)
+        stream.width, stream.height, stream.pix_fmt = *size, pixel_format
+        for number in range(3):
+            image = np.roll(blocks(size), 5 * number, axis=1)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        container.mux(stream.encode(None))
+    converter = FrameConverter()
+    with VideoDecoder(path) as decoder:
+        frames = [*decoder]
+        for frame in frames:
+            np.testing.assert_array_equal(converter.convert(frame), by_ffmpeg(frame))
+    assert len(frames) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "pixel_format"), [("a.webm", "libvpx-vp9", "gbrp"), ("a.mkv", "ffv1", "bgr0")]
+)
+def test_rgb_without_loss(tmp_path: Path, name: str, codec: str, pixel_format: str) -> None:
+    path, image = tmp_path / name, blocks((63, 47))
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=25, options={"lossless": "1"} if codec != "ffv1" else {})
+        stream.width, stream.height, stream.pix_fmt = 63, 47, pixel_format
+        container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        container.mux(stream.encode(None))
+    np.testing.assert_array_equal(decoded(path), image[None])
+    np.testing.assert_array_equal(decoded(path, "dali"), image[None])
+
+
+def test_colors_that_change_within_a_stream(tmp_path: Path) -> None:
+    path = tmp_path / "all.h264"
+    properties = [(BT601, LIMITED), (BT709, LIMITED), (BT709, FULL), (BT2020, LIMITED)]
+    parts = [
+        colored_video(tmp_path / f"{number}.h264", [200, 60, 90], *each) for number, each in enumerate(properties)
+    ]
+    path.write_bytes(b"".join(part.read_bytes() for part in parts))
+    frames = decoded(path)
+    assert len(frames) == 20
+    assert np.abs(frames.astype(int) - [200, 60, 90]).max() <= 6
+    assert np.abs(decoded(path, "dali").astype(int) - [200, 60, 90]).max() > 15
+    provider = VideoFrameDataProvider(path)
+    for number in np.random.default_rng(0).permutation(20):
+        np.testing.assert_array_equal(provider.get_data(number)["image"], frames[number])
+
+
+def test_unknown_matrices(tmp_path: Path) -> None:
+    path = colored_video(tmp_path / "a.mp4", [200, 60, 90], YCGCO, LIMITED)
+    rule = (
+        r"Frame 2 of the video '.*a\.mp4', at 0\.080 s, cannot be converted: its color matrix must be one of "
+        r"1, 4, 5, 6, 7, 9 of ISO/IEC 23091-2, got 8\. .* colors=\"dali\""
+    )
+    with pytest.raises(VideoError, match=rule):
+        VideoFrameDataProvider(path).get_data(2)
+    with pytest.raises(VideoError, match=rule):
+        VideoDataProvider(path, sequence_length=2).get_data(1)
+    as_dali = VideoFrameDataProvider(Videos(path, colors="dali")).get_data(2)["image"]
+    np.testing.assert_array_equal(as_dali, decoded(path, "dali")[2])
+    stream = VideoStreamInput(5)
+    with DataLoader(stream, 1) as loader:
+        stream.feed(path)
+        stream.close()
+        with pytest.raises(VideoError, match=r"The frame 0 of the video .*a\.mp4.* cannot be converted: .* got 8"):
+            list(loader)
+
+
+@each_value(
+    properties=[
+        (RESERVED, LIMITED),
+        (YCGCO, FULL),
+        (10, 0),
+        (0, LIMITED),
+        (200, LIMITED),
+        (BT709, 3),
+        (BT709, 77),
+    ],
+    image_type=[types.DALIImageType.RGB, GRAY],
+)
+def test_values_that_are_none(properties: tuple[int, int], image_type: types.DALIImageType) -> None:
+    frame = plain_frame([100, 128, 128], "yuv420p", *properties)
+    wrong = properties[1] if properties[0] == BT709 else properties[0]
+    with pytest.raises(VideoError, match=f"must be .*, got {wrong}. Correct what the stream states"):
+        FrameConverter(image_type).convert(frame)
+
+
+def test_settings() -> None:
+    for wrong in ("DALI", "bt709", None, 1):
+        with pytest.raises(SettingError, match="`colors` must be one of 'stream', 'dali', got"):
+            Videos("a.mp4", colors=wrong)  # type: ignore[arg-type]
+        with pytest.raises(SettingError, match="`colors` must be one of 'stream', 'dali', got"):
+            FrameConverter(colors=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("colors", ["stream", "dali"])
+@pytest.mark.parametrize("kept", [KeptFrames(), KeptFrames(1, pixels=False), KeptFrames(3)])
+def test_frames_may_be_changed(tmp_path: Path, kept: KeptFrames, colors: Colors) -> None:
+    for image_type, pixel_format in ((types.DALIImageType.RGB, "yuv420p"), (GRAY, "gray")):
+        path = tmp_path / f"{pixel_format}.mkv"
+        with av.open(str(path), "w") as container:
+            stream = container.add_stream("libx264", rate=25, options={"crf": "30", "bf": "2"})
+            stream.width, stream.height, stream.pix_fmt = 63 if pixel_format == "gray" else 64, 48, pixel_format
+            stream.codec_context.color_range = FULL
+            for number in range(8):
+                image = np.roll(blocks((stream.width, 48)), number, axis=1)
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+            container.mux(stream.encode(None))
+        index = index_video(path)
+        reader = FrameReader(path, index, image_type=image_type, colors=colors, kept=kept)
+        converter = FrameConverter(image_type, colors)
+        with VideoDecoder(path) as decoder:
+            expected = [converter.convert(frame).copy() for frame in decoder]
+        for number in (0, 0, 1, 2, 2, 3, 4, 1, 7, 6, 6):
+            frames = reader.frames([number])
+            assert frames.flags.c_contiguous
+            np.testing.assert_array_equal(frames[0], expected[number])
+            frames[:] = 0
+        reader.close()

@@ -1,0 +1,91 @@
+"""Memory of frames is used again, and never while an array refers to it."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accvlab.dali_pipeline_framework.video import frame_memory
+from accvlab.dali_pipeline_framework.video.frame_memory import FrameMemory
+
+
+def address(array: npt.NDArray[np.uint8]) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def test_memory_is_used_again_after_the_last_view() -> None:
+    memory = FrameMemory()
+    frames = memory.array((2, 4, 6, 3))
+    assert (frames.shape, frames.dtype) == ((2, 4, 6, 3), np.uint8)
+    assert frames.flags.c_contiguous
+    assert frames.flags.writeable
+    first = address(frames)
+    view = frames[1][::-1, 2:][1, 2]
+    del frames
+    assert address(memory.array((2, 4, 6, 3))) != first
+    del view
+    assert address(memory.array((72, 2))) == first  # the number of bytes counts
+
+
+def test_memory_of_another_size_is_not() -> None:
+    memory = FrameMemory()
+    large, small = address(memory.array((100,))), memory.array((50,))
+    assert address(small) != large
+    assert address(memory.array((100,))) == large
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 3)), max_size=30))
+def test_arrays_in_use_never_share(steps: list[tuple[bool, int]]) -> None:
+    memory, held = FrameMemory(), list[npt.NDArray[np.uint8]]()
+    for number, (is_new, size) in enumerate(steps):
+        if is_new or not held:
+            held.append(memory.array((size, 5)))
+            held[-1][:] = number
+            held[-1] = held[-1][:, 1:]
+        else:
+            held.pop(size % len(held))
+        values = [each.flat[0] for each in held]
+        assert len(set(values)) == len(values)
+        assert all((each == value).all() for each, value in zip(held, values, strict=True))
+
+
+def test_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frame_memory, "_MOST_KEPT_BYTES", 250)
+    memory = FrameMemory()
+    arrays = [memory.array((100,)) for _ in range(4)]
+    arrays.clear()
+    assert sum(map(len, memory._free)) == 200
+    del arrays
+    one = memory.array((300,))
+    del one
+    assert not memory._free
+
+
+def test_threads() -> None:
+    memory, wrong = FrameMemory(), []
+
+    def use(number: int) -> None:
+        for round_ in range(300):
+            array = memory.array((64 + round_ % 2,))
+            array[:] = number
+            if (array != number).any():
+                wrong.append(number)
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_arrays_can_be_pickled() -> None:
+    array = FrameMemory().array((3, 4))
+    array[:] = 7
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(array)), array)
