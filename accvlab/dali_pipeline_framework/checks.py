@@ -304,7 +304,7 @@ def _name(value: object) -> str | int | None:
     return str.__str__(value) if isinstance(value, str) else _whole(value)
 
 
-def instance(value: object, name: str, cls: type[_T]) -> _T:
+def instance(value: _T, name: str, cls: type) -> _T:
     """Check that a value is an object of a class."""
     if not isinstance(value, cls):
         advice = "Create an object of the class." if isinstance(value, type) else ""

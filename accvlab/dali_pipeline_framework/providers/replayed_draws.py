@@ -15,7 +15,7 @@ from ..checks import index_in
 from ..draws.random_draws import DrawRecord, PlannedDraw, problem_of_draw
 from ..errors import FieldValueError, SettingError
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, LeafFormat, SampleDataGroup, format_error
-from ..sample_data.conversion import FlatSample, field_error
+from ..sample_data.conversion import field_error
 from ..sample_data.dtypes import get_dali_type_for_numpy_type
 from ..sample_data.names import Name, format_path
 from .data_provider import DataProvider
@@ -218,7 +218,7 @@ class ReplayedDraws:
             raise SettingError(f"Recorded draws must be loaded by a callable or an iterable, but {got}.")
         return cls(tuple((positions[path], path, planned) for path, planned in zip(paths, draws, strict=True)))
 
-    def problems(self, arrays: FlatSample) -> list[str]:
+    def problems(self, arrays: Sequence[npt.NDArray[np.generic]]) -> list[str]:
         """List the draws of a sample that cannot have been drawn, one line each."""
         found = [(path, problem_of_draw(planned, arrays[position])) for position, path, planned in self.fields]
         return [f"  - {format_path(path)}: {problem}" for path, problem in found if problem is not None]

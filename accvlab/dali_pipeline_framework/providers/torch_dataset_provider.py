@@ -97,7 +97,8 @@ class TorchDatasetProvider(BlueprintProvider):
     @property
     def sequence_lengths(self) -> npt.ArrayLike:
         """Attribute of the data set; an AttributeError where it has none."""
-        return self._dataset.sequence_lengths
+        lengths: npt.ArrayLike = self._dataset.sequence_lengths
+        return lengths
 
     def get_number_of_samples(self) -> int:
         """Get the length of the data set."""
@@ -184,7 +185,8 @@ def _fields_of(value: object) -> Sequence[str] | None:
         return None
     if dataclasses.is_dataclass(value):
         return [field.name for field in dataclasses.fields(value)]
-    return [field.name for field in attrs.fields(type(value))] if attrs.has(type(value)) else None
+    cls = type(value)
+    return [field.name for field in attrs.fields(cls)] if attrs.has(cls) else None
 
 
 def _is_whole(value: object) -> bool:

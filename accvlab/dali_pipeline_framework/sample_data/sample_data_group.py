@@ -56,9 +56,8 @@ def _check_group(current: SampleDataGroup, value: FieldValue, path: FieldPath) -
         rule = "is a data group field, so it can only be set to a SampleDataGroup of the same format"
         got = f"a value of type {type(value).__name__}. To set its data fields, name them in the path"
         raise FieldKindError(f"{format_path(path)}: {rule}, got {got}")
-    wanted, got = current.format, value.format
-    if not wanted.matches(got):
-        raise group_mismatch_error(wanted, got, path)
+    if not current.format.matches(value.format):
+        raise group_mismatch_error(current.format, value.format, path)
 
 
 def _as_list(data: FieldValue) -> list[FieldValue]:

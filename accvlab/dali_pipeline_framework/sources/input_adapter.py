@@ -10,6 +10,7 @@ from nvidia.dali import types
 
 from ..draws.keyed_draws import SamplePlace
 from ..sampling.arithmetic.last_batch import SampleCounts
+from ..sampling.random_access_sampler import Description
 from .input_bases import InputBase, Source
 from .planned_input import PlannedInput
 
@@ -79,7 +80,7 @@ class InputAdapter:
         """Describe the origin of a sample; empty where it is not known."""
         return str(self._answer("describe_sample", "", sample_index))
 
-    def describe(self) -> dict[str, object]:
+    def describe(self) -> Description:
         """Describe what its order depends on, as far as it is known, by name."""
         return {**self._answer("describe", {})}
 

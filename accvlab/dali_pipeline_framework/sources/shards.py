@@ -167,7 +167,7 @@ def find_shard(source: object, argument: str, data_parallel: Sequence[str] | Non
     """Same as `detect_shard`, with the name of the argument that messages are about."""
     if is_mesh(source):
         return _shard_of_mesh(source, data_parallel)
-    choice(source, argument, ("auto", *_SOURCES))
+    source = choice(source, argument, ("auto", *_SOURCES))
     shard = Shard(0, 1, "single process")
     for name in _SOURCES if source == "auto" else [source]:
         find, what_is_missing = _SOURCES[name]

@@ -39,7 +39,7 @@ class FrameMemory:
         """Get an array of any content."""
         block = self._block(math.prod(shape))
         # Views of an array of a memoryview refer to that array, not to the block: it lives as long as they.
-        array = np.frombuffer(memoryview(block), np.uint8)
+        array = np.frombuffer(block.data, np.uint8)
         weakref.finalize(array, self._give_back, block).atexit = False
         return array.reshape(shape)
 
