@@ -59,6 +59,10 @@ def test_several_processes_write_whole_lines(tmp_path: Path) -> None:
         ('{"sample": 1.0}\n', r'line 2: "sample" must be a whole number'),
         ('{"sample": 1, "file": 3}\n', r'line 2: "file" must be a text, got 3\.'),
         ('{"sample": 1, "epoch": "x"}\n', r'line 2: "epoch" must be a whole number'),
+        (
+            f'{{"sample": {2**63}}}\n',
+            r'line 2: "sample" must be a whole number of at least 0, got 9223372036854775808\.',
+        ),
         ("[" * 100000 + "\n", r"line 2: must be JSON"),
         ("\xff\xfe\n", r"line 2: must be JSON"),
     ],
@@ -81,8 +85,8 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
 
 def test_lists_may_be_written_by_hand(tmp_path: Path) -> None:
     path = tmp_path / "failed.jsonl"
-    path.write_text('\n{"sample": 3}\n\n' + json.dumps({"sample": 4, "mine": [1]}))
-    assert [entry.sample_index for entry in read_quarantine(str(path))] == [3, 4]
+    path.write_text('\n{"sample": 3}\n\n' + json.dumps({"sample": 2**63 - 1, "mine": [1]}))
+    assert [entry.sample_index for entry in read_quarantine(str(path))] == [3, 2**63 - 1]
 
 
 @pytest.mark.parametrize(
