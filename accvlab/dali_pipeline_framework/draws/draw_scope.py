@@ -270,6 +270,10 @@ class GraphDraws(DrawSupply):
         finally:
             self.level = WHOLE_SAMPLE
 
+    def take_parts(self, to_part: Callable[[DataNode], DataNode]) -> None:
+        """Keep, of each draw, the part of the batch that the step has got: random operators draw it anew."""
+        self._made = {place: to_part(node) for place, node in self._made.items()}
+
     def recorded(self) -> list[DataNode]:
         """Get the nodes of all draws of the plan, in its order, once the steps were applied."""
         if self._plan is None:

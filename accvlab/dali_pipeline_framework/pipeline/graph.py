@@ -442,6 +442,7 @@ class Graph:
                     value if isinstance(value, DataNode) else types.Constant(value, device="cpu")
                     for value in result.get_data()
                 ]
+                self._supply.take_parts(to_part)
             return make_sample(result, list(map(to_part, values)), sample, name)
 
     def _note(self, sample: FoldedSample, name: str) -> None:
@@ -485,7 +486,9 @@ class Graph:
     def _with_record(self, sample: FoldedSample, name: Name) -> FoldedSample:
         data = self._values(sample)
         group = record_blueprint(self.plan.draws)
-        group.set_data(self._supply.recorded())
+        part = self._folding.part(WHOLE_SAMPLE)
+        with part.defining(False, lambda _, drawn: self._folding.note_given(drawn)) as to_part:
+            group.set_data(list(map(to_part, self._supply.recorded())))
         data.add_data_group_field(name, group)
         data[name] = group
         return self._folding.sample_of(data, data.get_data(), sample, "the random draws")
