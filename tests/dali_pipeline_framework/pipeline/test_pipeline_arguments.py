@@ -541,3 +541,14 @@ class TestFormatOfTheOutput:
     def test_a_provider_instead_of_an_input_is_refused(self) -> None:
         with pytest.raises(SettingError, match="IndexProvider is a data provider, which knows no order"):
             PipelineDefinition(IndexProvider(8))
+
+
+class OnlyNext:
+    def __next__(self) -> Any:
+        raise StopIteration
+
+
+@pytest.mark.parametrize(("source", "name"), [([1, 2], "list"), (OnlyNext(), "OnlyNext"), (None, "NoneType")])
+def test_inputs_must_be_called_or_be_their_own_iterator(source: Any, name: str) -> None:
+    with pytest.raises(SettingError, match=rf"^The input must be a callable .* or a JoinedInput, got {name}\.$"):
+        PipelineDefinition(source)
