@@ -42,7 +42,7 @@ TARGETS = {"in order": 0.85, "clips": 0.85, "random": 0.6}
 # By codec: encoder, its options, suffix.
 ENCODERS: dict[str, tuple[str, dict[str, str], str]] = {
     "H.264": ("libx264", {"preset": "veryfast", "bf": "3", "b": "8M"}, ".mp4"),
-    "HEVC": ("libx265", {"preset": "ultrafast", "x265-params": "log-level=none", "b": "6M"}, ".mp4"),
+    "HEVC": ("libx265", {"preset": "ultrafast", "x265-params": "log-level=none:open-gop=0", "b": "6M"}, ".mp4"),
     "VP9": ("libvpx-vp9", {"deadline": "realtime", "cpu-used": "8", "b": "6M"}, ".webm"),
     "AV1": ("libsvtav1", {"preset": "12", "svtav1-params": "lp=2", "b": "6M"}, ".mp4"),
 }
@@ -110,7 +110,8 @@ def clips(path: Path) -> dict[str, Deliver]:
 
 
 def single_frames(path: Path) -> dict[str, Deliver]:
-    times = index_video(path).pts.tolist()
+    index = index_video(path)
+    times = index.pts.tolist()
     container, stream = opened(path)
     provider = VideoFrameDataProvider(Videos(path, max_open_decoders=1))
     orders = {name: random.Random(0) for name in ("PyAV", "provider")}
@@ -118,7 +119,8 @@ def single_frames(path: Path) -> dict[str, Deliver]:
     def deliver_by_pyav(num_frames: int) -> None:
         for _ in range(num_frames):
             wanted = orders["PyAV"].choice(times)
-            container.seek(wanted, stream=stream)
+            key = int(index.key_pts.searchsorted(wanted, side="right")) - 1
+            container.seek(int(index.seek_points[key]), stream=stream)
             next(frame for frame in container.decode(stream) if frame.pts == wanted).to_ndarray(format="rgb24")
 
     def deliver(num_frames: int) -> None:
