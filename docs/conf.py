@@ -49,7 +49,10 @@ nitpick_ignore_regex = [
         r"py:.*",
         r"NDArray|DALIDataType|DALIImageType|Int64Array|BoolArray|ClipTail|ShardArgument|Weights|Device|SmallFields",
     ),
-    (r"py:.*", r"LastSequencePolicy|DecoderChoice|EncodedVideo|(.*\.)?FileState"),
+    (
+        r"py:.*",
+        r"StorageOptions|FileSystem|Source|ReaderArguments|LastSequencePolicy|DecoderChoice|EncodedVideo|(.*\.)?FileState",
+    ),
     (r"py:.*", r"PipelineInput|Cameras|RigLayout|Alignment|TimestampRule|MissingPolicy"),
     (r"py:.*", r"VideoPath|VideoSource|PadMode|ListFormat|FrameNumbers|KeptFrames|Colors|(.*\.)?FrameMemory"),
     (r"py:.*", r"Packet|VideoStream|av\..*"),

@@ -12,8 +12,6 @@ import numpy as np
 
 from .video_decoding import UInt8Array
 
-_MOST_KEPT_BYTES = 512 * 2**20
-
 
 def let_malloc_keep_frames() -> None:
     """Have the C library keep memory that PyAV frees, up to 64 MiB, for its next frames.
@@ -27,12 +25,13 @@ def let_malloc_keep_frames() -> None:
 class FrameMemory:
     """Arrays for frames, in memory that is used again once no array refers to it.
 
-    The system clears fresh memory page by page, which takes longer than to convert the frames. At most 512 MiB are
-    kept for use again. Several threads may use it at the same time.
+    The system clears fresh memory page by page, which takes longer than to convert the frames. Several threads may
+    use it at the same time.
     """
 
-    def __init__(self) -> None:
-        """Begin without memory."""
+    def __init__(self, most_kept_bytes: int = 512 * 2**20) -> None:
+        """Begin without memory; at most so much is kept for use again."""
+        self._most_kept_bytes = most_kept_bytes
         self._free: collections.deque[UInt8Array] = collections.deque()  # what was given back last is at the end
 
     def array(self, shape: tuple[int, ...]) -> UInt8Array:
@@ -57,5 +56,10 @@ class FrameMemory:
     def _give_back(self, block: UInt8Array) -> None:
         self._free.append(block)
         with contextlib.suppress(IndexError):
-            while sum(map(len, tuple(self._free))) > _MOST_KEPT_BYTES:
+            while self.num_kept_bytes > self._most_kept_bytes:
                 self._free.popleft()
+
+    @property
+    def num_kept_bytes(self) -> int:
+        """Number of bytes that are kept for use again."""
+        return sum(map(len, tuple(self._free)))

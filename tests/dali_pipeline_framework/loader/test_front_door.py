@@ -104,7 +104,7 @@ class TestComposition:
         [
             ({"shuffle": 1}, "`shuffle` must be True or False, got 1."),
             ({"shuffle": True, "sampler": SequentialSampler(10)}, "`shuffle` and `sampler` exclude each other"),
-            ({"sampler": SequentialSampler}, "a class: create an object of it"),
+            ({"sampler": SequentialSampler}, "Create an object of the class"),
             ({"sampler": SequentialSampler(11)}, "set up for 11 samples, but the data set has only 10"),
             ({"batch_size": None}, "`batch_size` must be given"),
             ({"source": IndexProvider}, "must be an object, got the class IndexProvider: create one"),

@@ -90,10 +90,10 @@ def test_each_file_is_delivered_or_has_failed_as_expected(provider: OddImages, r
 )
 def test_lint_finds_what_fails_while_training(provider: OddImages, subject: str, run: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", package.__name__, "lint", f"odd_images:{subject}"]
-    tests, root = Path(__file__).parents[2], Path(package.__file__).parents[3]
+    here, root = Path(__file__).parent, Path(package.__file__).parents[3]
     done = subprocess.run(
         [*command, "--output", tmp_path / "failed.jsonl", "--workers", "2"],
-        env={"PYTHONPATH": f"{tests}:{root}", "ODD_IMAGES": str(provider.folder), "PATH": ""},
+        env={"PYTHONPATH": f"{here}:{here.parents[1]}:{root}", "ODD_IMAGES": str(provider.folder), "PATH": ""},
         capture_output=True,
         text=True,
         timeout=120,

@@ -190,7 +190,7 @@ class TestPlacement:
         lines = made.plan().splitlines()
         assert lines[:3] == [
             "in the workers: 2 of 4 steps (run='workers'; step 2 (InGraph) has a form for the graph only; what "
-            "stands behind it runs in the graph, too)",
+            "comes after it runs in the graph, too)",
             "step 0 (DataGroupArrayWithNameElementsAppliedStep of Gain): on arrays, in the workers",
             "step 1 (Renames): on arrays, in the workers",
         ]

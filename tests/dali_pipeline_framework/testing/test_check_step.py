@@ -257,7 +257,10 @@ BREAKERS: dict[str, tuple[PipelineStepBase, str]] = {
             AnswersInTurn(),
             "called twice with one format, the step must give the same answer: - extra: not in",
         ),
-        (ProducesAnotherFormat(), "the step must produce the format that it declares: ProducesAnotherFormat("),
+        (
+            ProducesAnotherFormat(),
+            "the step must produce the format that it declares: ProducesAnotherFormat did",
+        ),
         (ProducesAnotherType(), "the step must produce the format that it declares: The data do not have"),
         (
             ProducesOtherDimensions(),

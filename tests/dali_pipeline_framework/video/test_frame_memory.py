@@ -7,11 +7,9 @@ import threading
 
 import numpy as np
 import numpy.typing as npt
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accvlab.dali_pipeline_framework.video import frame_memory
 from accvlab.dali_pipeline_framework.video.frame_memory import FrameMemory
 
 
@@ -55,16 +53,15 @@ def test_arrays_in_use_never_share(steps: list[tuple[bool, int]]) -> None:
         assert all((each == value).all() for each, value in zip(held, values, strict=True))
 
 
-def test_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frame_memory, "_MOST_KEPT_BYTES", 250)
-    memory = FrameMemory()
+def test_limit() -> None:
+    memory = FrameMemory(most_kept_bytes=250)
     arrays = [memory.array((100,)) for _ in range(4)]
     arrays.clear()
-    assert sum(map(len, memory._free)) == 200
+    assert memory.num_kept_bytes == 200
     del arrays
     one = memory.array((300,))
     del one
-    assert not memory._free
+    assert memory.num_kept_bytes == 0
 
 
 def test_threads() -> None:
