@@ -70,7 +70,7 @@ def test_helpers_are_not_public(name: str) -> None:
 
 
 def test_functions_are_documented() -> None:
-    pages = "".join(page.read_text() for page in (ROOT.parent / "docs").rglob("*.md"))
+    pages = "".join(page.read_text() for page in (Path(__file__).parents[2] / "docs").rglob("*.md"))
     undocumented = {
         name
         for package in PACKAGES

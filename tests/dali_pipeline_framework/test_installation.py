@@ -20,7 +20,7 @@ BY_ROOM = "from accvlab.dali_pipeline_framework.inputs import CallableBase"
 
 def run(code: str, *folders: Path, with_site: bool = True) -> str:
     """Run code in another interpreter, with more folders to import from; return what it writes to stderr."""
-    paths = [*map(str, folders), str(SOURCE), *([str(SITE)] if with_site else [])]
+    paths = [*map(str, folders), *([str(SOURCE), str(SITE)] if with_site else [])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(
         [sys.executable, "-S", "-c", code], env=environment, capture_output=True, text=True, check=False
@@ -33,8 +33,9 @@ def without_dali(tmp_path: Path) -> Path:
     """All installed packages but those of NVIDIA."""
     site = tmp_path / "site"
     site.mkdir()
+    (site / "accvlab").symlink_to(SOURCE / "accvlab")
     for entry in SITE.iterdir():
-        if not entry.name.startswith("nvidia"):
+        if not entry.name.startswith(("nvidia", "accvlab")):
             (site / entry.name).symlink_to(entry)
     return site
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.providers import IndexProvider
 
+import accvlab.dali_pipeline_framework as package
 from accvlab.dali_pipeline_framework import (
     DALIStructuredOutputIterator,
     DataLoader,
@@ -25,7 +26,7 @@ from accvlab.dali_pipeline_framework import (
 from accvlab.dali_pipeline_framework.errors import FrameworkError
 from accvlab.dali_pipeline_framework.processing_steps import LambdaStep, PipelineStepBase
 
-PACKAGE = str(Path(__file__).parents[2] / "accvlab")
+PACKAGE = str(Path(package.__file__).parents[1])
 PROVIDER = IndexProvider(8)
 
 
