@@ -37,7 +37,7 @@ class GraphContext(NamedTuple):
     """Properties of the graph that is being defined.
 
     Attributes:
-        is_folded: Whether each field that a step sees stands for all elements of an array (see `FoldedFormat`).
+        is_folded: Whether each field that a step sees represents all elements of an array (see `FoldedFormat`).
         decode_together: Decodes files of a sample by one operator; None where the batch has no room for that.
         decoder_options: Settings of the decoders on a GPU.
     """

@@ -300,9 +300,12 @@ class Recipe:
             **arguments: Other arguments of `DataLoader`.
 
         Raises:
-            SettingError: The provider lacks what is needed, or an argument is out of its range.
+            SettingError: The provider lacks what is needed, or an argument is out of its range, or is a setting.
         """
         settings = self.checked_settings(settings)
+        for name in arguments.keys() & attrs.fields_dict(type(settings)).keys():
+            meant = f"{type(settings).__name__}({name}=...)"
+            raise SettingError(f"`{name}` is a setting of the recipe, not an argument of its loader. Use {meant}.")
         source = self._source(provider, settings, is_training=is_training, extra_fields=extra_fields, seed=seed)
         extra = {"extra_fields": extra_fields, "extra_steps": extra_steps, "reduced_decoding": reduced_decoding}
         steps = self.steps(source, settings, is_training=is_training, **extra)  # type: ignore[arg-type]

@@ -130,6 +130,12 @@ def test_extra_fields_of_windows_have_an_axis_of_frames(data: Any) -> None:
     assert found == {0: [[3, 3]], 1: [[3, 1]], 2: [[1, 4]], 3: [[4, 1]], 4: [[1, 5]]}
 
 
+def test_a_setting_is_no_argument_of_the_loader(data: Any) -> None:
+    message = r"`split` is a setting of the recipe, .* Use StreamPETRSettings\(split=\.\.\.\)\."
+    with pytest.raises(SettingError, match=message):
+        STREAMPETR.loader(DrivingProvider(*data), 2, split=1)
+
+
 def test_an_extra_field_that_is_not_there(data: Any) -> None:
     recipe, settings = CASES["streampetr"]
     with pytest.raises(FieldNotFoundError, match="wether"):
