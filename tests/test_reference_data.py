@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -76,3 +77,16 @@ def test_the_whole_check_compares_where_reference_data_is_next_to_it(
     printed = subprocess.check_output([tmp_path / "checkout/.ci/run"], env=environment, text=True, cwd=tmp_path)
     expected = given or (f"{tmp_path / 'shared' / 'data'}" if is_there else "")
     assert printed.strip() == f"{tmp_path / 'checkout'} test {expected}".strip()
+
+
+def test_the_whole_check_ends_with_its_tests_also_where_they_leave_a_process(tmp_path: Path) -> None:
+    script = ROOT / ".ci" / "run"
+    if not script.exists():
+        pytest.skip("the tests run without the checkout")
+    make = tmp_path / "make"
+    make.write_text('#!/bin/sh\nsleep 60 & echo "$!"\nexit 3\n')
+    make.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    ended = subprocess.run([script], env=environment, text=True, stdout=subprocess.PIPE, timeout=50)
+    os.kill(int(ended.stdout), signal.SIGKILL)  # it is still there
+    assert ended.returncode == 3
