@@ -2,11 +2,16 @@
 
 import collections
 import functools
+import sys
+from pathlib import Path
 
 from sphinx.domains.python import PythonDomain
 from sphinx.util.nodes import make_refnode
 
 from accvlab.dali_pipeline_framework import __version__
+
+sys.path.insert(0, str(Path(__file__).parent))
+import make_pages
 
 project = "accvlab.dali_pipeline_framework"
 copyright = "the authors, Apache-2.0"
@@ -122,6 +127,11 @@ def _link_by_last_name(app, env, node, contnode):
     return None
 
 
+def _with_directives(app, name, content):
+    """Make the reference from the code; what a page has of it is for those who read the page on GitHub."""
+    content[0] = make_pages.for_sphinx(content[0])
+
+
 class IndexedPythonDomain(PythonDomain):
     """Finds objects by an index. Without it, each link of a signature looks at the names of all objects."""
 
@@ -137,6 +147,7 @@ class IndexedPythonDomain(PythonDomain):
 
 def setup(app):
     app.add_domain(IndexedPythonDomain, override=True)
+    app.connect("source-read", _with_directives)
     app.connect("autodoc-process-docstring", _hide_colons, priority=400)  # Napoleon: 500
     app.connect("autodoc-process-docstring", _show_colons, priority=600)
     app.connect("missing-reference", _link_by_last_name)

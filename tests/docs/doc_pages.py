@@ -8,7 +8,7 @@ and its line numbers are those of the page. Where a fence prints something, this
     what it prints
     ```
 
-Fences that are not to be run have another language, e.g. ```` ```{code-block} python ````.
+Fences that are not to be run have another language, e.g. ```` ```py ````.
 
 To import PyTorch and DALI takes longer than most pages: their scripts run one after the other in one process, each
 in its own folder. Pages that spawn workers, which import the script, have a process of their own.

@@ -26,6 +26,9 @@ from doc_pages import (
 
 from accvlab.dali_pipeline_framework.testing import check_provider
 
+sys.path.insert(0, str(ROOT / "docs"))
+import make_pages
+
 PAGES_WITH_CODE = [
     page for page in PAGES if any(fence.language == "python" for fence in find_fences(read_lines(page)))
 ]
@@ -179,6 +182,11 @@ def test_relative_links_lead_somewhere(page):
         if not target.exists() or (anchor and anchor not in _anchors(target)):
             broken.append(link)
     assert broken == []
+
+
+@needs_source
+def test_generated_parts_of_pages_are_current(capsys):
+    assert make_pages.main(["--check"]) == 0, f"python docs/make_pages.py {capsys.readouterr().out}"
 
 
 def test_all_pages_are_reached_by_the_link_check():

@@ -59,7 +59,7 @@ def test_the_loader_names_the_same_places() -> None:
 
 def test_each_transform_of_the_quoted_pipeline_has_a_place() -> None:
     lines = read_lines(MMDET3D)
-    (quoted,) = (fence for fence in find_fences(lines) if fence.language == "{code-block} python")
+    (quoted,) = (fence for fence in find_fences(lines) if fence.language == "py")
     calls = (node for node in ast.walk(ast.parse(quoted.text(lines))) if isinstance(node, ast.Call))
     names = {word.value.value for call in calls for word in call.keywords if word.arg == "type"}
     assert len(names) == 10
