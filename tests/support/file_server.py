@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ class FileServer:
         ranges: The parts that were asked for.
         num_bytes: Number of bytes of content that were sent.
         num_hung_up: How many answers were not waited for up to their end.
+        last_headers: Headers of the last request.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -42,6 +44,7 @@ class FileServer:
         self.requests: list[tuple[str, str]] = []
         self.ranges: list[str] = []
         self.num_bytes = self.num_hung_up = 0
+        self.last_headers: Mapping[str, str] = {}
 
     @property
     def num_reads(self) -> int:
@@ -88,6 +91,7 @@ class _Handler(BaseHTTPRequestHandler):
         files = self.files
         name = self.path.partition("?")[0]
         files.requests.append((self.command, name))
+        files.last_headers = self.headers
         path = files.folder / name.lstrip("/")
         fault = ""
         if has_body:

@@ -39,6 +39,7 @@ from ..processing_steps.pipeline_step_base import PixelChanges as PixelChanges
 from ..processing_steps.pipeline_step_base import naming_field as naming_field
 from ..processing_steps.pipeline_step_base import no_pixels as no_pixels
 from ..providers.files.storage import StoragePath as StoragePath
+from ..providers.files.storage import StoredFile as StoredFile
 from ..providers.files.storage import checked_path as checked_path
 from ..providers.files.storage import is_url as is_url
 from ..providers.files.storage import joined_url as joined_url
@@ -57,6 +58,6 @@ from ..sampling.arithmetic.weights import torch_permutation as torch_permutation
 from ..sampling.plans.tracks import Int64Array as Int64Array
 from ..sampling.random_access_sampler import Description as Description
 from ..testing.rule_check import in_samples as in_samples
-from ..video.files.video_file import located as located
+from ..video.files.stored_videos import located as located
 from ..video.frame_reader import FrameReaderPool as FrameReaderPool
 from ..video.frame_reader import KeptFrames as KeptFrames

@@ -23,7 +23,8 @@ from ..checks import bullets
 from ..errors import FileError, FrameworkError, SettingError, VideoError, error_that_is_also
 from ..providers.files.storage import Storage
 from ..url_secrets import without_secrets
-from .files.video_file import FileState, RemoteVideo, located
+from .files.stored_videos import StoredVideo, located
+from .files.video_file import FileState
 from .frame_converter import Colors, FrameConverter
 from .frame_memory import FrameMemory
 from .video_decoding import UInt8Array, VideoDecoder, VideoSource, import_av, source_name
@@ -90,7 +91,7 @@ class FrameReader:
             name: What messages call the video; None for its path.
         """
         source = located(source)
-        if isinstance(source, RemoteVideo):
+        if isinstance(source, StoredVideo):
             source = source.as_indexed(index.file_state)
         self._source, self._index, self._name = source, index, name
         size = index.width, index.height
@@ -115,6 +116,8 @@ class FrameReader:
         return self._new_decoder()
 
     def _require_unchanged(self) -> None:
+        if isinstance(self._source, StoredVideo):
+            self._source.require_indexed()
         if self._index.file_state is not None and isinstance(self._source, (str, os.PathLike)):
             name = self._name or source_name(self._source)
             self._index.file_state.require_same(FileState.of_video(self._source, name), name)

@@ -20,7 +20,7 @@ from ..errors import FileError, FrameworkError, MissingPackageError, SettingErro
 from ..limits.file_limits import IMAGE_PIXELS
 from ..limits.image_limits import too_many_pixels
 from ..providers.files.storage import reason_of
-from .files import video_file
+from .files import stored_videos, video_file
 
 if TYPE_CHECKING:
     import av
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
 UInt8Array: TypeAlias = npt.NDArray[np.uint8]
-VideoSource: TypeAlias = "str | os.PathLike[str] | bytes | BinaryIO | video_file.RemoteVideo"
+VideoSource: TypeAlias = "str | os.PathLike[str] | bytes | BinaryIO | stored_videos.StoredVideo"
 
 _OLDEST_PYAV = 17
 
@@ -74,7 +74,7 @@ def video_codec(source: VideoSource) -> str | None:
 
 def source_name(source: VideoSource) -> str:
     """Name of a video in messages: its path or URL, or a substitute."""
-    if isinstance(source, video_file.RemoteVideo):
+    if isinstance(source, stored_videos.StoredVideo):
         return repr(source.name)
     if isinstance(source, (str, os.PathLike)):
         return repr(os.fspath(source))
@@ -135,21 +135,21 @@ class VideoDecoder:
             FileError: The file cannot be opened or read. Also the builtin exception, e.g. `FileNotFoundError`.
             VideoError: It is not a video, is incomplete, or is of an unknown codec.
         """
-        source = video_file.located(source)
+        source = stored_videos.located(source)
         self.name = source_name(source) if name is None else name
         self.num_decoded = 0
         self._stream_number = whole_number(stream, "stream", at_least=0)
         num_threads = whole_number(num_threads, "num_threads", at_least=1)
         self._av = import_av(source)
-        remote_file = source.open() if isinstance(source, video_file.RemoteVideo) else None
-        self._source: Any = remote_file or source
+        stored_file = source.open() if isinstance(source, stored_videos.StoredVideo) else None
+        self._source: Any = stored_file or source
         self._watched: video_file.WatchedFile | None = None
         if not isinstance(self._source, (str, os.PathLike, bytes, bytearray, memoryview)):
             self._watched = video_file.WatchedFile(cast(BinaryIO, self._source))
             self._source = self._watched
         with contextlib.ExitStack() as closing:
-            if remote_file is not None:
-                closing.callback(remote_file.close)
+            if stored_file is not None:
+                closing.callback(stored_file.close)
             self._container = self._open()
             closing.callback(self._container.close)
             self._require_read()

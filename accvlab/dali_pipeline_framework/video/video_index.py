@@ -16,7 +16,8 @@ from ..errors import VideoError
 from ..providers.files.columns import Columns, load_or_make
 from ..user_warnings import warn_user
 from .files.h264 import FieldPictureSearch, begins_refresh
-from .files.video_file import FileState, RemoteVideo, located
+from .files.stored_videos import StoredVideo, located
+from .files.video_file import FileState
 from .video_decoding import VideoDecoder, VideoSource, source_name
 
 _NUM_NEIGHBOURS = 4  # intervals on each side of a gap
@@ -263,7 +264,7 @@ def make_index(
     state = None
     if isinstance(source, (str, os.PathLike)):
         state = FileState.of_video(source, name)
-    elif isinstance(source, RemoteVideo):
+    elif isinstance(source, StoredVideo):
         state = source.indexed or source.state()
         source = source.as_indexed(state)
     with VideoDecoder(source, stream=stream, name=name) as decoder:
@@ -451,7 +452,7 @@ _VALUES = ("time_base", "width", "height", "codec_name", "average_rate", "num_re
 
 
 def cached_video_index(
-    cache: str | os.PathLike[str], path: str | os.PathLike[str] | RemoteVideo, stream: int = 0
+    cache: str | os.PathLike[str], path: str | os.PathLike[str] | StoredVideo, stream: int = 0
 ) -> VideoIndex:
     """Get the index of a video from a cache; its arrays are read-only.
 
@@ -468,7 +469,8 @@ def cached_video_index(
         FileError: The video cannot be opened.
         VideoError: It is not a video, or incomplete.
     """
-    if isinstance(path, RemoteVideo):
+    path = located(path)
+    if isinstance(path, StoredVideo):
         place, shown, state = path.url, path.name, path.state()
         path = path.as_indexed(state)
     else:

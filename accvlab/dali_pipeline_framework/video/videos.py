@@ -16,7 +16,15 @@ from nvidia.dali import types
 from ..checks import file_path, file_paths, number, number_list, one_of, shown, valid, whole_number
 from ..errors import FileError, SettingError, error_that_is_also
 from ..providers.files.file_scan import NameFilter, scan_folders
-from ..providers.files.storage import Storage, is_url, open_regular_file, parent_of, reason_of, split_pattern
+from ..providers.files.storage import (
+    Storage,
+    is_url,
+    members_url,
+    open_regular_file,
+    parent_of,
+    reason_of,
+    split_pattern,
+)
 from ..providers.frames.camera_rigs import CameraRig
 from ..unknown_arguments import explains_unknown_arguments
 from ..url_secrets import repr_without_secrets
@@ -117,7 +125,9 @@ class Videos(CameraRig):
     Attributes:
         filenames: Paths or URLs of videos; of a folder, all videos in it, and of a pattern such as
             ``"train/*.mp4"`` all files that match, in the order of the bytes of their names. A URL may name a
-            folder if ``file_filters`` does not match its last part.
+            folder if ``file_filters`` does not match its last part. ZIP files are folders, here and in all that
+            follows: ``"train.zip"``, ``"train.zip/monday.mp4"``, ``"s3://bucket/train.zip/*.mp4"``. Their videos
+            must be stored without compression.
         labels: One per video of ``filenames``, or per recording of ``cameras``.
         file_root: Folder of label folders, as in `FileDataProvider`.
         file_filters: Patterns of the files that count as videos in folders.
@@ -265,7 +275,7 @@ def expanded(paths: Iterable[str], videos: Videos) -> list[str]:
     """List the videos of paths of videos, folders, and patterns; each of the last two must have some."""
     accepted = NameFilter(videos.file_filters, case_sensitive=False, argument="file_filters")
     found: list[str] = []
-    for path in paths:
+    for path in map(members_url, paths):
         storage = Storage(path, videos.storage_options)
         matching = _matching(path, storage, videos)
         if matching is not None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import os
 import struct
 import tarfile
 import threading
@@ -125,6 +126,21 @@ _HEADER: Final = struct.Struct("<4s22xHH")  # of a member of a ZIP file: signatu
 _IS_ENCRYPTED: Final = 1
 
 
+def stored_start(member: zipfile.ZipInfo) -> int | None:
+    """Find where a member of a ZIP file begins, with its header; None where it is compressed or encrypted."""
+    is_stored = member.compress_type == zipfile.ZIP_STORED and not member.flag_bits & _IS_ENCRYPTED
+    return member.header_offset if is_stored else None
+
+
+def start_of_content(start: int, read: Callable[[int, int], bytes]) -> int:
+    """Find where the content of a member of a ZIP file begins, which is behind its header at ``start``."""
+    header = read(start, start + _HEADER.size)
+    if len(header) < _HEADER.size or not header.startswith(b"PK\3\4"):
+        raise zipfile.BadZipFile(f"there is no member at byte {start}")
+    _, name_length, extra_length = _HEADER.unpack(header)
+    return start + _HEADER.size + int(name_length) + int(extra_length)
+
+
 def start_of_member(file_system: FileSystem, path: str, read: Callable[[int, int], bytes]) -> int | None:
     """Find where the content of a member begins in its archive; None where it is not stored in one piece.
 
@@ -137,12 +153,8 @@ def start_of_member(file_system: FileSystem, path: str, read: Callable[[int, int
     """
     zipped, tarred = getattr(file_system, "zip", None), getattr(file_system, "tar", None)
     if isinstance(zipped, zipfile.ZipFile):
-        packed = zipped.getinfo(path)
-        if packed.compress_type != zipfile.ZIP_STORED or packed.flag_bits & _IS_ENCRYPTED:
-            return None
-        start = packed.header_offset
-        signature, name_length, extra_length = _HEADER.unpack(read(start, start + _HEADER.size))
-        return start + _HEADER.size + name_length + extra_length if signature == b"PK\3\4" else None
+        header = stored_start(zipped.getinfo(path))
+        return None if header is None else start_of_content(header, read)
     if isinstance(tarred, tarfile.TarFile):
         member = tarred.getmember(file_system.index[path][2])
         return member.offset_data if member.isreg() and not member.issparse() else None
@@ -172,12 +184,12 @@ def open_blocks(version: FileVersion, reading: RemoteReading) -> RemoteFile:
     return RemoteFile(_ranges(version, reading))
 
 
-def _ranges(version: FileVersion, reading: RemoteReading) -> ArchiveMember | RangeReader:
+def _ranges(version: FileVersion, reading: RemoteReading) -> FileRange | RangeReader:
     if version.archive is not None and version.archive.size is not None:
         archive = _ranges(version.archive, reading)
         start = start_of_member(version.file_system, version.path, archive.read)
         if start is not None:
-            return ArchiveMember(archive, start, version.size or 0)
+            return FileRange(archive, start, version.size or 0)
     return RangeReader(version, reading)
 
 
@@ -278,8 +290,34 @@ def _lock_of(file_system: FileSystem) -> threading.Lock:
         return _locks.setdefault(file_system, threading.Lock())
 
 
+class LocalFile:
+    """Reads parts of a local file.
+
+    Attributes:
+        size: Number of bytes of the file.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        """Take over an open file."""
+        self._descriptor = descriptor
+        self.size = os.fstat(descriptor).st_size
+
+    def read(self, start: int, end: int) -> bytes:
+        """Read the bytes in ``[start, end)``."""
+        content = os.pread(self._descriptor, end - start, start)
+        if len(content) < end - start:
+            raise OSError(f"it was cut short: there are {len(content)} bytes at byte {start}, not {end - start}")
+        return content
+
+    def close(self) -> None:
+        """Close the file; may be called again."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
 @attrs.frozen
-class ArchiveMember:
+class FileRange:
     """A part of the file of an archive.
 
     Attributes:
@@ -288,9 +326,18 @@ class ArchiveMember:
         size: Its number of bytes.
     """
 
-    archive: ArchiveMember | RangeReader
+    archive: FileRange | RangeReader | LocalFile
     start: int
     size: int
+
+    @classmethod
+    def of_member(cls, archive: RangeReader | LocalFile, start: int, size: int) -> FileRange:
+        """The content of a member of a ZIP file whose header is at a byte."""
+        try:
+            return cls(archive, start_of_content(start, archive.read), size)
+        except BaseException:
+            archive.close()
+            raise
 
     def read(self, start: int, end: int) -> bytes:
         """Read the bytes in ``[start, end)`` of the part."""
@@ -312,7 +359,7 @@ class RemoteFile(_SeekableFile):
         requests  |    |     | 1  | 2       | 3 ...
     """
 
-    def __init__(self, source: ArchiveMember | RangeReader) -> None:
+    def __init__(self, source: FileRange | RangeReader | LocalFile) -> None:
         """Begin at its first byte; nothing is read yet."""
         super().__init__()
         self._source = source

@@ -8,12 +8,15 @@ import errno
 import glob
 import io
 import os
+import re
 import stat
 import tempfile
 import time
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 
@@ -29,7 +32,9 @@ UInt8Array = npt.NDArray[np.uint8]
 StoragePath = str | os.PathLike[str]
 _READING = RemoteReading()
 
-_ARCHIVES = ("zip://", "tar://")
+_ZIP = "zip://"
+_ARCHIVES = (_ZIP, "tar://")
+_MOST_OPENED = 16
 _PART = ".part"  # end of the name of a file that is being written
 _LONGEST_WRITING_S = 3600.0
 
@@ -49,6 +54,11 @@ class Storage:
     Names are relative to the root, with ``/`` between their parts. They may also be absolute: a local path
     where the root is local, or a URL.
 
+    **ZIP files are folders.** A ``.zip`` in a root or in a name stands for its members, at any place: of
+    ``/data/all.zip``, ``s3://bucket/all.zip/train``, or the name ``chunk_0003.zip/a.mp4``. A local folder of such
+    a name is a folder. Of members that are stored as they are, parts are read, without the rest: `open_blocks`,
+    and of local ones videos without fsspec; members that are compressed are read as a whole.
+
     Objects are small, immutable, and can be pickled. A remote file system is opened on first use, in each
     process separately: connections do not survive a fork.
 
@@ -64,9 +74,10 @@ class Storage:
             root: Local path or URL; ``""`` for the current folder. A leading ``~`` is the home folder.
             storage_options: Arguments of the remote file system (credentials, endpoint, ...), as
                 ``fsspec.core.url_to_fs`` takes them; ``"reading"``, a `RemoteReading`, says how often and how long
-                reading is tried. They do not concern local files.
+                reading is tried. They do not concern local files. Of a chain of URLs, those that are not given by
+                protocol are of the last link, the store.
         """
-        self.root = checked_path(root)
+        self.root = members_url(checked_path(root))
         if not isinstance(storage_options, Mapping | None):
             raise SettingError(f"`storage_options` must be a dict, got {type(storage_options).__name__}.")
         self._options = dict(storage_options or {})
@@ -79,7 +90,7 @@ class Storage:
             _needed_fsspec(self.root)
         else:
             self.root = os.path.expanduser(self.root)
-        self._opened: tuple[int, FileSystem, str] | None = None  # process, file system, root within it
+        self._opened: dict[str, tuple[int, FileSystem, str]] = {}  # by URL: process, file system, path within it
 
     @property
     def _reading(self) -> RemoteReading:
@@ -88,8 +99,9 @@ class Storage:
     def path(self, name: str) -> str:
         """Get the full path or URL of a name."""
         if not name or is_url(name):
-            return name or self.root
-        return joined_url(self.root, name) if self.is_remote else os.path.join(self.root, name)
+            return (members_url(name) if ".zip/" in name.lower() else name) or self.root
+        joined = joined_url(self.root, name) if self.is_remote else os.path.join(self.root, name)
+        return members_url(joined) if ".zip/" in name.lower() else joined
 
     def read_bytes(self, name: str) -> UInt8Array:
         """Read a file: ``(num_bytes,)`` uint8, from a URL read-only.
@@ -102,7 +114,7 @@ class Storage:
                 builtin exception of the cause, e.g. `FileNotFoundError`.
         """
         try:
-            if self.is_remote or is_url(name):
+            if self._is_url(name):
                 content = np.frombuffer(read_file(*self._located(name), self._reading), np.uint8)
             else:
                 content = _read_local(self.path(name))
@@ -125,7 +137,7 @@ class Storage:
             FileError: There is no such folder, or it cannot be read. Also the builtin exception of the cause.
         """
         with self._refusing("The folder", name):
-            if self.is_remote or is_url(name):
+            if self._is_url(name):
                 yield from self._list_remote(name)
                 return
             with os.scandir(self.path(name) or ".") as entries:
@@ -135,9 +147,32 @@ class Storage:
     def open_binary(self, name: str) -> BinaryIO:
         """Open a file, a remote one after it was read. Errors are those of `read_bytes`; it may be empty."""
         with self._refusing("The file", name):
-            if self.is_remote or is_url(name):
+            if self._is_url(name):
                 return io.BytesIO(read_file(*self._located(name), self._reading))
             return open_regular_file(self.path(name))
+
+    def _is_url(self, name: str) -> bool:
+        return self.is_remote or is_url(self.path(name))
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a file of a name. Other errors are those of `open_binary`."""
+        try:
+            self.state(name)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def state(self, name: str) -> tuple[int | None, int | str]:
+        """Size of a file, and what changes with its content: time in nanoseconds, or marks of its store.
+
+        Errors are those of `open_binary`.
+        """
+        if self._is_url(name):
+            version = self.version(name)
+            return version.size, version.marks
+        with self._refusing("The file", name):
+            status = os.stat(self.path(name))
+            return status.st_size, status.st_mtime_ns
 
     def version(self, name: str) -> FileVersion:
         """Request the version of a remote file. Errors are those of `open_binary`."""
@@ -165,7 +200,7 @@ class Storage:
     def is_folder(self, name: str) -> bool:
         """Whether a name is that of a folder. Errors are those of `list_folder`."""
         with self._refusing("The folder", name):
-            if not (self.is_remote or is_url(name)):
+            if not self._is_url(name):
                 return os.path.isdir(self.path(name))
             file_system, path = self._located(name)
             return bool(self._reading(lambda: file_system.isdir(path)))
@@ -182,14 +217,25 @@ class Storage:
 
     def _located(self, name: str) -> tuple[FileSystem, str]:
         """Get the file system that has the name, and the path of the name in it."""
-        if is_url(name):
-            return self._open(name)
-        if self._opened is None or self._opened[0] != os.getpid():
-            self._opened = (os.getpid(), *self._open(self.root))
-        _, file_system, root = self._opened
-        if not name or not root:
-            return file_system, root or name
-        return file_system, f"{root.rstrip('/')}/{name}"
+        url = self.path(name)
+        if self.is_remote and (not name or url == joined_url(self.root, name)):
+            folder = self.root
+        elif url.startswith(_ZIP) and "::" in url:  # its list of members is kept
+            inner, _, archive = url.removeprefix(_ZIP).partition("::")
+            folder, name = f"{_ZIP}::{archive}", inner
+        else:
+            return self._open(url)
+        file_system, root = self._open_once(folder)
+        return file_system, f"{root.rstrip('/')}/{name}" if name and root else root or name
+
+    def _open_once(self, url: str) -> tuple[FileSystem, str]:
+        process, file_system, path = self._opened.get(url, (0, None, ""))
+        if process != os.getpid():
+            file_system, path = self._open(url)
+            if len(self._opened) >= _MOST_OPENED:
+                self._opened = {}
+            self._opened[url] = os.getpid(), file_system, path
+        return file_system, path
 
     def _open(self, url: str) -> tuple[FileSystem, str]:
         timeout_s = self._reading.timeout_s
@@ -214,7 +260,7 @@ class Storage:
         path = self.path(name)
         reason = reason_of(error)
         if isinstance(error, FileNotFoundError):  # fsspec's own text is only the path
-            is_link = not (self.is_remote or is_url(name)) and os.path.islink(path)
+            is_link = not self._is_url(name) and os.path.islink(path)
             reason = "it is a link that leads nowhere" if is_link else "there is none"
         refused = error_that_is_also(FileError, [type(error)], f"{what} {path!r} cannot be read: {reason}.")
         try:
@@ -223,7 +269,7 @@ class Storage:
             refused.__context__ = error  # instead of the error as it was before it was cleaned
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_opened": None}
+        return {**self.__dict__, "_opened": {}}
 
     def __eq__(self, other: object) -> bool:
         """Whether both are the same folder with the same options."""
@@ -242,6 +288,51 @@ class Storage:
 def is_url(path: str) -> bool:
     """Whether a path is one for fsspec: it has ``://`` in it."""
     return "://" in path
+
+
+_ZIP_FOLDER = re.compile(r"\.zip(?=/|$)", re.IGNORECASE)
+
+
+def members_url(path: str) -> str:
+    """Name members of ZIP files by URLs of fsspec; other paths stay as they are.
+
+    ``all.zip`` becomes ``zip://::all.zip``, and ``https://host/all.zip/a.mp4?part=1`` becomes
+    ``zip://a.mp4::https://host/all.zip?part=1``.
+    """
+    place, query, rest = path.partition("?") if is_url(path) else (path, "", "")
+    found = _ZIP_FOLDER.search(place)
+    if found is None or "::" in path or path.startswith(_ARCHIVES):
+        return path
+    archive, member = place[: found.end()], place[found.end() + 1 :]
+    if not is_url(archive):
+        archive = os.path.abspath(os.path.expanduser(archive))
+        if os.path.isdir(archive):
+            return path
+    return f"{_ZIP}{member}::{archive}{query}{rest}"
+
+
+@attrs.frozen
+class StoredFile(os.PathLike[str]):
+    """A file in a folder, a ZIP file or remote storage, for what takes paths of tables and lists of sources.
+
+    As a path it is what messages show; only that of a local file can be opened by it.
+
+    Attributes:
+        storage: Where it is.
+        name: Its name there.
+    """
+
+    storage: Storage
+    name: str
+
+    def __fspath__(self) -> str:
+        """Path or URL."""
+        return self.storage.path(self.name)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it can be opened by its path."""
+        return not is_url(os.fspath(self))
 
 
 def split_pattern(path: str) -> tuple[str, str] | None:
@@ -375,10 +466,19 @@ def _needed_fsspec(url: str) -> Any:
     return fsspec
 
 
+def _of_links(url: str, options: StorageOptions) -> StorageOptions:
+    """Arguments by protocol, for a chain of URLs; those that are not are of the store, the last link."""
+    protocols = [link.partition("://")[0] for link in url.split("::")]
+    is_remote = is_url(url.split("::")[-1])
+    if len(protocols) == 1 or not options or not is_remote or not options.keys().isdisjoint(protocols):
+        return options
+    return {protocols[-1]: options}
+
+
 def _opened(root: str, options: StorageOptions, timeout_s: float) -> tuple[FileSystem, str]:
     fsspec = _needed_fsspec(root)
     try:
-        bounds = bounded(root, with_bounds(root, options), timeout_s)
+        bounds = bounded(root, with_bounds(root, _of_links(root, options)), timeout_s)
         file_system, path = fsspec.core.url_to_fs(root, **bounds)
     except ImportError as error:  # of what fsspec needs for this protocol
         raise MissingPackageError(
@@ -387,6 +487,8 @@ def _opened(root: str, options: StorageOptions, timeout_s: float) -> tuple[FileS
         ) from error
     except Exception as error:
         message = f"{root!r} cannot be opened: {str(error).rstrip('.')}."
+        if isinstance(error, zipfile.BadZipFile):
+            message += " It is no ZIP file, or cut short; copy it again."
         if root.startswith(_ARCHIVES) and "::" not in root:
             protocol, _, rest = root.partition("://")
             message += (

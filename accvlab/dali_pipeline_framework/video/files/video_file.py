@@ -8,15 +8,10 @@ import io
 import os
 import stat
 import struct
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
-import attrs
-
 from ...errors import FileError, VideoError, error_that_is_also
-from ...providers.files.remote_reading import FileVersion
-from ...providers.files.storage import Storage, is_url, parent_of
-from ...url_secrets import repr_without_secrets, without_secrets
 
 
 @contextlib.contextmanager
@@ -169,75 +164,6 @@ def _ebml_number(file: BinaryIO) -> tuple[int, bool]:
 
 
 _T = TypeVar("_T")
-
-
-@attrs.frozen
-class RemoteVideo:
-    """A video in remote storage.
-
-    Attributes:
-        url: Its URL.
-        storage: What opens it.
-        path: Its name there.
-        indexed: The version that was indexed; None for whatever is there.
-    """
-
-    url: str = attrs.field(repr=repr_without_secrets)
-    storage: Storage
-    path: str = attrs.field(repr=repr_without_secrets)
-    indexed: FileState | None = None
-
-    @property
-    def name(self) -> str:
-        """The URL as messages tell it."""
-        return without_secrets(self.url)
-
-    def state(self) -> FileState:
-        """Ask for its state.
-
-        Raises:
-            FileError: It is not there, or cannot be accessed. Also the builtin exception of the cause.
-        """
-        return _state(self.storage.version(self.path))
-
-    def as_indexed(self, state: FileState | None) -> RemoteVideo:
-        """The same video, in one version only."""
-        return attrs.evolve(self, indexed=state)
-
-    def open(self) -> BinaryIO:
-        """Open it, to be read here and there.
-
-        Raises:
-            FileError: It is not there, or cannot be accessed. Also the builtin exception of the cause.
-            VideoError: It is not in the version that was indexed.
-        """
-        version = self.storage.version(self.path)
-        if self.indexed is not None:
-            self.indexed.require_same(_state(version), repr(self.name))
-        return self.storage.open_blocks(self.path, version)
-
-
-def _state(version: FileVersion) -> FileState:
-    return FileState(version.size, version.marks)
-
-
-def located(
-    source: Any,
-    storage_options: Mapping[str, Any] | None = None,
-    storages: MutableMapping[str, Storage] | None = None,
-) -> Any:
-    """Return what opens a video that is named by a URL, and any other source as it is.
-
-    Args:
-        source: The source.
-        storage_options: Arguments of the file system.
-        storages: Archives by their URLs that are shared, each with its list of members; new ones are added.
-    """
-    if not isinstance(source, str) or not is_url(source):
-        return source
-    folder, path = parent_of(source) if "::" in source else ("", source)
-    storage = Storage(folder, storage_options)
-    return RemoteVideo(source, storage if storages is None else storages.setdefault(folder, storage), path)
 
 
 class WatchedFile:

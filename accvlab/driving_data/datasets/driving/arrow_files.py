@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import did_you_mean, listed
 from accvlab.dali_pipeline_framework.errors import FileError, FrameworkError, MissingPackageError, file_error
-from accvlab.dali_pipeline_framework.extension import UNPACKED_BYTES, open_table
+from accvlab.dali_pipeline_framework.extension import UNPACKED_BYTES, StoredFile, open_table
 
 from . import poses
 from .array_types import Array, Float64, Int64, UInt8
@@ -79,7 +79,8 @@ def read_columns(
     """Read columns of a Feather or Parquet file, ``(num_rows,)`` each; lists ``(num_rows, length)``.
 
     Args:
-        path: The file; ``.parquet`` in its name says what it is.
+        path: The file, a path or a `StoredFile`, which is read as a whole; ``.parquet`` at the end of its name
+            says what it is.
         kinds: What each column must hold: ``"number"`` (as float64), ``"whole"`` (as int64), ``"text"`` (as
             str), ``"text or whole"`` or ``"numbers"`` (lists of one length, as float64).
         or_none: Which of them may be missing; these are then not among the results.
@@ -91,9 +92,10 @@ def read_columns(
     """
     columns = {}
     with _reading(path) as arrow:
-        open_table(path).close()
-        read = _read_parquet if os.fspath(path).endswith(".parquet") else _read_feather
-        table, known = read(arrow, path, [*kinds, *(name for names in also_called.values() for name in names)])
+        is_parquet = os.fspath(path).partition("::")[0].endswith(".parquet")
+        read = _read_parquet if is_parquet else _read_feather
+        names = [*kinds, *(name for names in also_called.values() for name in names)]
+        table, known = read(arrow, _source(arrow, path), names)
         for column, kind in kinds.items():
             name = next((name for name in (column, *also_called.get(column, ())) if name in known), column)
             if name in known or name not in or_none:
@@ -102,10 +104,18 @@ def read_columns(
     return columns
 
 
-def _read_parquet(arrow: ModuleType, path: str | os.PathLike[str], names: Sequence[str]) -> tuple[Any, list[str]]:
+def _source(arrow: ModuleType, path: str | os.PathLike[str]) -> Any:
+    """What pyarrow reads: a local file by its name, what is stored elsewhere from memory."""
+    if isinstance(path, StoredFile) and not path.is_local:
+        return arrow.py_buffer(path.storage.read_bytes(path.name))
+    open_table(path).close()
+    return os.fspath(path)
+
+
+def _read_parquet(arrow: ModuleType, source: Any, names: Sequence[str]) -> tuple[Any, list[str]]:
     """Read those of the columns that a Parquet file has, and the names of all."""
     # Not as a data set: names like "a=b" are no partitions.
-    file = arrow.parquet.ParquetFile(path)
+    file = arrow.parquet.ParquetFile(_opened(arrow, source))
     known = list(file.schema_arrow.names)
     wanted = [name for name in names if name in known]
     groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
@@ -115,15 +125,19 @@ def _read_parquet(arrow: ModuleType, path: str | os.PathLike[str], names: Sequen
     # Texts as places in a list of those that differ.
     fields = [field for field in file.schema_arrow if str(field.type) in ("string", "large_string")]
     texts = [field.name for field in fields if field.name in wanted]
-    file = arrow.parquet.ParquetFile(path, read_dictionary=texts)
+    file = arrow.parquet.ParquetFile(_opened(arrow, source), read_dictionary=texts)
     return file.read(columns=wanted, use_threads=False), known
 
 
-def _read_feather(arrow: ModuleType, path: str | os.PathLike[str], names: Sequence[str]) -> tuple[Any, list[str]]:
+def _opened(arrow: ModuleType, source: Any) -> Any:
+    return source if isinstance(source, str) else arrow.BufferReader(source)
+
+
+def _read_feather(arrow: ModuleType, source: Any, names: Sequence[str]) -> tuple[Any, list[str]]:
     """Read those of the columns that a Feather file has, and the names of all."""
-    known = list(arrow.ipc.open_file(os.fspath(path)).schema.names)
+    known = list(arrow.ipc.open_file(_opened(arrow, source)).schema.names)
     wanted = [name for name in names if name in known]
-    table = arrow.feather.read_table(path, columns=wanted, memory_map=True, use_threads=False)
+    table = arrow.feather.read_table(_opened(arrow, source), columns=wanted, memory_map=True, use_threads=False)
     table.validate(full=True)  # columns that are shorter than they claim would end the process
     require_memory(table.nbytes)
     return table, known

@@ -17,6 +17,7 @@ import functools
 import os
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,6 +27,7 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.checks import bullets, choice, file_path, shown
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, file_error
+from accvlab.dali_pipeline_framework.extension import StoredFile
 from accvlab.dali_pipeline_framework.providers import Columns, load_or_make
 
 from .array_types import Array, Float64, Int32, Int64, Names
@@ -396,6 +398,7 @@ def _problems_of(name: str, values: Array, column: _Column, lengths: dict[str, i
     return []
 
 
+_MOST_ASKED = 8  # at once
 _SETTING = "`index_cache` (or $ACCVLAB_INDEX_CACHE)"
 
 
@@ -411,7 +414,7 @@ def cached_index(
 
     Args:
         make: Makes the index.
-        sources: The files that it is made of.
+        sources: The files that it is made of: paths, or `StoredFile`, whose stores are asked for their versions.
         settings: What else it depends on: anything that JSON holds.
         folder: Where indices are kept; None for ``$ACCVLAB_INDEX_CACHE``, or else ``accvlab/driving`` in
             ``$XDG_CACHE_HOME`` or ``~/.cache``.
@@ -420,20 +423,25 @@ def cached_index(
         FileError: A source cannot be read.
         SettingError: The folder of indices cannot be written.
     """
-    states = []
-    for source in sources:
-        path = os.path.abspath(source)
-        try:
-            state = os.stat(path)
-        except OSError as error:
-            raise file_error(f"{path!r} cannot be read", error) from error
-        states.append([os.fsdecode(path), state.st_size, state.st_mtime_ns])
+    with ThreadPoolExecutor(_MOST_ASKED) as threads:
+        states = list(threads.map(_state, sources))
 
     def load(found: str) -> Path:
         DrivingIndex.open(found)
         return Path(found)
 
     return load_or_make(cache_folder(folder), [states, settings], load, lambda: make().columns(), setting=_SETTING)
+
+
+def _state(source: str | os.PathLike[str]) -> list[Any]:
+    if isinstance(source, StoredFile) and not source.is_local:
+        return [os.fspath(source), *source.storage.state(source.name)]
+    path = os.path.abspath(source)
+    try:
+        state = os.stat(path)
+    except OSError as error:
+        raise file_error(f"{path!r} cannot be read", error) from error
+    return [os.fsdecode(path), state.st_size, state.st_mtime_ns]
 
 
 def cache_folder(folder: str | os.PathLike[str] | None) -> Path:

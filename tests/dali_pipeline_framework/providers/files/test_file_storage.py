@@ -112,11 +112,13 @@ class TestEachKind:
     def test_a_fork_opens_its_own_file_system(self, root: str) -> None:
         storage = Storage(root)
         storage.read_bytes("top")
-        opened = storage._opened
         pid = os.fork()
         if not pid:
-            storage.read_bytes("top")
-            os._exit(0 if opened is None or storage._opened[0] == os.getpid() else 1)
+            try:
+                storage.read_bytes("top")
+                os._exit(any(process != os.getpid() for process, *_ in storage._opened.values()))
+            finally:
+                os._exit(2)
         assert os.waitpid(pid, 0)[1] == 0
 
 
