@@ -7,6 +7,9 @@ from .infos.infos_provider import InfosProvider as InfosProvider
 from .kitti import KittiOdometryProvider as KittiOdometryProvider
 from .kitti import KittiTrackingProvider as KittiTrackingProvider
 from .lerobot import LeRobotProvider as LeRobotProvider
+from .navsim.navsim_provider import NavsimProvider as NavsimProvider
+from .navsim.scene_filter import SceneFilter as SceneFilter
+from .navsim.scene_filter import log_split as log_split
 from .nuscenes.nuscenes_provider import NuScenesProvider as NuScenesProvider
 from .physical_ai import ClipLayout as ClipLayout
 from .physical_ai import PhysicalAiProvider as PhysicalAiProvider

@@ -30,7 +30,7 @@ from accvlab.dali_pipeline_framework.errors import FileError, SettingError, file
 from accvlab.dali_pipeline_framework.extension import StoredFile
 from accvlab.dali_pipeline_framework.providers import Columns, load_or_make
 
-from .array_types import Array, Float64, Int32, Int64, Names
+from .array_types import Array, Bool, Float64, Int32, Int64, Names
 
 _KIND = "index of driving data"
 _LONGEST_NAME = 4096  # bytes: PATH_MAX
@@ -49,6 +49,9 @@ class FrameColumns:
         ego_from_base: The base, on the vehicle.
         can_bus: What BEVFormer calls so: position, orientation, acceleration, rotation rate, velocity, heading.
         ego_status: What SparseDrive calls so: acceleration, rotation rate, velocity, steering angle.
+        motion: Velocity and acceleration of the vehicle, each along its x and y.
+        driving_command: Where to go: 1 for one of left, straight, right, unknown.
+        has_route: Whether the data set has a route for the frame.
     """
 
     scene: Annotated[Names, "S"]
@@ -59,6 +62,9 @@ class FrameColumns:
     ego_from_base: Annotated[Float64, "F 3 4"]
     can_bus: Annotated[Float64, "F 18"] | None = None
     ego_status: Annotated[Float64, "F 10"] | None = None
+    motion: Annotated[Float64, "F 4"] | None = None
+    driving_command: Annotated[Int64, "F 4"] | None = None
+    has_route: Annotated[Bool, "F"] | None = None
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -74,6 +80,7 @@ class CameraColumns:
         ego_from_camera: The camera, on the vehicle.
         video_frame: Number of the image in ``file``, where that is a video; -1 where it is not.
         row: Row of the image in ``file``, where that is a table; -1 where it is not.
+        distortion: Coefficients of OpenCV's model: k1, k2, p1, p2, k3.
     """
 
     file: Annotated[Names, "F C"]
@@ -83,6 +90,7 @@ class CameraColumns:
     ego_from_camera: Annotated[Float64, "F C 3 4"]
     video_frame: Annotated[Int64, "F C"] | None = None
     row: Annotated[Int64, "F C"] | None = None
+    distortion: Annotated[Float64, "F C 5"] | None = None
 
 
 @attrs.frozen(eq=False, kw_only=True)

@@ -235,7 +235,8 @@ class DrivingProvider(DataProvider):
         index, frame = self._index, self._frame(sample_index)
         scene = index.scene_of(frame)
         number, name = frame - index.frames.first_of_scene[scene], _text(index.frames.scene[scene])
-        files = [] if index.cameras is None else [*index.cameras.file[frame, self._camera_numbers]]
+        views = () if index.cameras is None else self._views
+        files = [index.cameras.file[frame - back, camera] for camera, back in views if index.cameras is not None]
         if self._fields.lidar and index.lidar is not None:
             files.append(index.lidar.file[index.lidar.of_frame[frame]])
         text = f"scene {name!r}, frame {number}, token {_text(index.frames.token[frame])!r}"
@@ -291,10 +292,10 @@ class DrivingProvider(DataProvider):
         flat: list[object] = [bytes(frames.token[frame]), bytes(frames.scene[scene]), number, number == 0]
         flat += [frames.time[frame], *self._ego(frame, following)]
         if index.cameras is not None:
-            for camera in self._camera_numbers:
-                flat += self._camera(index.cameras, frame, camera)
+            for camera, back in self._views:
+                flat += self._camera(index.cameras, frame, camera, back)
         if fields.lidar and index.lidar is not None:
-            sweeps = index.lidar.sweep[_elements(index.lidar.first_sweep, frame)][: fields.num_sweeps].tolist()
+            sweeps = self._earlier_records(index.lidar, frame)
             none = [-1] * (fields.num_sweeps - len(sweeps))
             for record in (index.lidar.of_frame[frame], *sweeps, *none):
                 flat += self._record(index.lidar, frame, record)
@@ -400,18 +401,24 @@ class DrivingProvider(DataProvider):
             flat += [positions, np.arange(len(positions)) < len(later)]
         return flat
 
-    def _camera(self, cameras: tables.CameraColumns, frame: int, camera: int) -> list[object]:
-        base_from_reference = poses.inverse(self._reference_from_base(frame))
+    def _camera(self, cameras: tables.CameraColumns, frame: int, camera: int, back: int) -> list[object]:
+        """Fields of an image, which a camera took so many frames before the frame of the sample."""
+        taken, base_from_reference = frame - back, poses.inverse(self._reference_from_base(frame))
+        if back:
+            base_from_base = poses.joined(
+                poses.inverse(self._world_from_base(taken)), self._world_from_base(frame)
+            )
+            base_from_reference = poses.joined(base_from_base, base_from_reference)
         flat = [
-            self._image(cameras, frame, camera),
+            self._image(cameras, taken, camera),
             self._index.camera_names[camera],
-            cameras.time[frame, camera],
-            np.array(cameras.intrinsics[frame, camera]),
-            poses.as_matrix(poses.joined(cameras.camera_from_base[frame, camera], base_from_reference)),
-            poses.as_matrix(cameras.ego_from_camera[frame, camera]),
+            cameras.time[taken, camera],
+            np.array(cameras.intrinsics[taken, camera]),
+            poses.as_matrix(poses.joined(cameras.camera_from_base[taken, camera], base_from_reference)),
+            poses.as_matrix(cameras.ego_from_camera[taken, camera]),
         ]
         if self._fields.boxes_2d and self._index.boxes_2d is not None:
-            flat += self._boxes_2d(self._index.boxes_2d, frame, camera)
+            flat += self._boxes_2d(self._index.boxes_2d, taken, camera)
         return flat
 
     def _record(self, lidar: tables.LidarColumns, frame: int, record: int) -> list[object]:
@@ -426,6 +433,16 @@ class DrivingProvider(DataProvider):
         return [self._points(lidar, record), poses.as_matrix(reference_from_lidar), lidar.time[record]]
 
     # --- what providers of other files override ---------------------------------------------------------
+
+    @cached_property
+    def _views(self) -> list[tuple[int, int]]:
+        """Number of the camera of each image of a sample, and how many frames before its own it was taken."""
+        return [(camera, 0) for camera in self._camera_numbers]
+
+    def _earlier_records(self, lidar: tables.LidarColumns, frame: int) -> list[int]:
+        """Numbers of the earlier lidar records that the sample of a frame has, the newest first."""
+        found: list[int] = lidar.sweep[_elements(lidar.first_sweep, frame)][: self._fields.num_sweeps].tolist()
+        return found
 
     @property
     def _is_video(self) -> bool:

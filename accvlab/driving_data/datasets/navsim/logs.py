@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logs of NAVSIM: pickles of frames, two per second, as an index. They are checked, and nothing in them is run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+
+from accvlab.dali_pipeline_framework.checks import did_you_mean, listed, shown
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError
+
+from ..driving import poses
+from ..driving.array_types import Array, Float64, Int64
+from ..driving.driving_index import DrivingIndex
+from ..driving.poses import require_ascending
+from ..driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes
+from ..infos.info_files import load_plain_pickle
+from ..infos.raw_info import Entry, as_entry, pose_column
+
+CAMERAS = ("CAM_F0", "CAM_L0", "CAM_L1", "CAM_L2", "CAM_R0", "CAM_R1", "CAM_R2", "CAM_B0")
+"""Cameras, in the order of the published code."""
+
+CATEGORIES = ("vehicle", "pedestrian", "bicycle", "traffic_cone", "barrier", "czone_sign", "generic_object")
+"""Categories of boxes; others that a log has come after them."""
+
+POINT_COLUMNS = ("x", "y", "z", "intensity", "ring", "lidar_info")
+_ADVICE = "Download the logs of this version of NAVSIM (`navsim_logs`); infos of OpenScene lack what it needs"
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class Log:
+    """Columns of one log of n frames, that `Scene` has no place for.
+
+    Attributes:
+        scene: The others.
+        motion: Velocity and acceleration, ``(n, 4)``: see `FrameColumns`.
+        driving_command: ``(n, 4)``.
+        has_route: ``(n,)``.
+        distortion: Of each camera, ``(n, 5)``.
+        map_name: Name of its map.
+    """
+
+    scene: Scene
+    motion: Float64
+    driving_command: Int64
+    has_route: Array
+    distortion: Mapping[str, Float64]
+    map_name: str
+
+
+def log_files(folder: Path, names: Sequence[str] | None) -> list[Path]:
+    """Find the pickles of logs in a folder, by name.
+
+    Raises:
+        FileError: There are none.
+        SettingError: There is none of some name.
+    """
+    found = {path.stem: path for path in sorted(folder.glob("*.pkl"))}
+    if not found:
+        raise FileError(
+            f"There are no logs (.pkl) in {str(folder)!r}. `root` must have the folders `navsim_logs` and "
+            f"`sensor_blobs`, as the download of NAVSIM leaves them, and `split` be a folder in them."
+        )
+    missing = [name for name in names or () if name not in found]
+    if missing:
+        hint = did_you_mean(missing[0], list(found))
+        raise SettingError(
+            f"`log_names` must be logs of {str(folder)!r}, {len(missing)} of {len(names or ())} are not: "
+            f"{listed(map(repr, missing), 5)}.{hint} There are {len(found)} logs. Download the rest, or leave the "
+            f"names out."
+        )
+    return [*found.values()] if names is None else [found[name] for name in sorted({*names})]
+
+
+def make_index(paths: Sequence[Path]) -> DrivingIndex:
+    """Read logs and make their index.
+
+    Raises:
+        FileError: One cannot be read, or something in it is missing or wrong.
+    """
+    logs = [_read(path) for path in paths]
+    names = {name for log in logs for name in np.unique((log.scene.boxes or {})["category"]).tolist()}
+    index = index_of_scenes(
+        [log.scene for log in logs],
+        base="lidar",
+        camera_names=CAMERAS,
+        categories=[*CATEGORIES, *sorted(names.difference(CATEGORIES))],
+        point_columns=POINT_COLUMNS,
+        origin={
+            "format": "NAVSIM",
+            "folder": str(paths[0].parent),
+            "logs": [path.stem for path in paths],
+            "maps": [log.map_name for log in logs],
+        },
+    )
+    frames = attrs.evolve(
+        index.frames,
+        **{name: np.concatenate([getattr(log, name) for log in logs]) for name in ("motion", "driving_command")},
+        has_route=np.concatenate([log.has_route for log in logs]),
+    )
+    distortion = np.concatenate([np.stack([log.distortion[name] for name in CAMERAS], axis=1) for log in logs])
+    cameras = index.cameras and attrs.evolve(index.cameras, distortion=distortion)
+    return attrs.evolve(index, frames=frames, cameras=cameras)
+
+
+def _read(path: Path) -> Log:
+    stored = load_plain_pickle(path)
+    if not isinstance(stored, list) or not stored:
+        kind = "an empty list" if stored == [] else f"a {type(stored).__name__}"
+        raise FileError(f"The log {str(path)!r} must be a list of frames, got {kind}. {_ADVICE}.")
+    frames = [_frame(path, number, frame) for number, frame in enumerate(stored)]
+    try:
+        return _log(path, frames)
+    except FileError as error:
+        raise FileError(f"{error} {_ADVICE}.") from error
+
+
+def _frame(path: Path, number: int, stored: Any) -> Entry:
+    token = stored.get("token") if isinstance(stored, dict) else None
+    return as_entry(stored, f"The frame {number} (token {token!r}) of {str(path)!r}")
+
+
+def _log(path: Path, frames: Sequence[Entry]) -> Log:
+    places = [frame.place for frame in frames]
+    time = np.array([frame.array(frame.need("timestamp"), "timestamp") for frame in frames]) / 1e6
+    require_ascending(time, f"'timestamp' of {str(path)!r}", strictly=True)
+    world_from_ego, ego_from_lidar = (
+        pose_column(
+            [(frame.need(f"{name}_rotation"), frame.need(f"{name}_translation")) for frame in frames],
+            places,
+            f"'{name}_rotation' with '{name}_translation'",
+        )
+        for name in ("ego2global", "lidar2ego")
+    )
+    if np.abs(ego_from_lidar - ego_from_lidar[0]).max() > 1e-9:
+        raise FileError(f"'lidar2ego_rotation' and '_translation' of {str(path)!r} must be those of all frames.")
+    files = [str(frame.need("lidar_path")) for frame in frames]
+    commands = [frame.array(frame.need("driving_command"), "driving_command", 4) for frame in frames]
+    numbers = np.arange(len(frames))
+    images, distortion = _images(frames, places, time, ego_from_lidar[0])
+    return Log(
+        scene=Scene(
+            name=path.stem,
+            token=[str(frame.need("token")) for frame in frames],
+            time=time,
+            world_from_ego=world_from_ego,
+            ego_from_base=ego_from_lidar[0],
+            images=images,
+            lidar=SceneRecords(
+                file=files,
+                time=time,
+                world_from_lidar=poses.joined(world_from_ego, ego_from_lidar),
+                of_frame=numbers,
+                num_before=numbers,
+            ),
+            boxes=_boxes(frames),
+        ),
+        motion=np.stack(
+            [frame.array(frame.need("ego_dynamic_state"), "ego_dynamic_state", 4) for frame in frames]
+        ),
+        driving_command=np.stack(commands).astype(np.int64),
+        has_route=np.array([len(frame.need("roadblock_ids")) > 0 for frame in frames]),
+        distortion=distortion,
+        map_name=str(frames[0].need("map_location")),
+    )
+
+
+def _images(
+    frames: Sequence[Entry], places: Sequence[str], time: Float64, ego_from_lidar: Float64
+) -> tuple[dict[str, SceneImages], dict[str, Float64]]:
+    """Images of all cameras, and their distortion."""
+    images, distortion = {}, {}
+    for name in CAMERAS:
+        cameras = [frame.entry("cams").entry(name) for frame in frames]
+        pose = [(one.need("sensor2lidar_rotation"), one.need("sensor2lidar_translation")) for one in cameras]
+        lidar_from_camera = pose_column(pose, places, f"'sensor2lidar_rotation' of {name}")
+        images[name] = SceneImages(
+            frames=np.arange(len(frames)),
+            file=[str(camera.need("data_path")) for camera in cameras],
+            time=time,
+            intrinsics=np.stack([one.array(one.need("cam_intrinsic"), "cam_intrinsic", 3, 3) for one in cameras]),
+            camera_from_base=poses.inverse(lidar_from_camera),
+            ego_from_camera=poses.joined(ego_from_lidar, lidar_from_camera),
+        )
+        distortion[name] = np.stack([one.array(one.need("distortion"), "distortion", 5) for one in cameras])
+    return images, distortion
+
+
+def _boxes(frames: Sequence[Entry]) -> dict[str, Array]:
+    columns: dict[str, list[Array]] = {name: [] for name in ("frame", "box", "velocity", "category", "track")}
+    for number, frame in enumerate(frames):
+        annotations = frame.entry("anns")
+        box = annotations.array(annotations.need("gt_boxes"), "gt_boxes", -1, 7)
+        columns["box"].append(box)
+        velocity = annotations.array(annotations.need("gt_velocity_3d"), "gt_velocity_3d", len(box), 3)
+        columns["velocity"].append(velocity.reshape(-1, 3))
+        columns["frame"].append(np.full(len(box), number))
+        for name, key in (("category", "gt_names"), ("track", "track_tokens")):
+            values = annotations.need(key)
+            if len(values) != len(box):
+                rule = f"{annotations.place}[{key!r}] must have as many elements as 'gt_boxes', {len(box)}"
+                raise FileError(f"{rule}, got {shown(len(values))}.")
+            columns[name].append(np.array([str(value) for value in values], np.str_))
+    box = np.concatenate(columns["box"])
+    return {
+        "frame": np.concatenate(columns["frame"]),
+        "center": box[:, :3],
+        "size": box[:, 3:6],
+        "rotation": poses.quaternion_of_yaw(box[:, 6]),
+        "velocity": np.concatenate(columns["velocity"]),
+        "category": np.concatenate(columns["category"]),
+        "instance": np.unique(np.concatenate(columns["track"]), return_inverse=True)[1].reshape(-1),
+    }

@@ -1,0 +1,280 @@
+"""The provider of NAVSIM on small logs: scenes, fields, and what is refused."""
+
+import pickle
+import re
+
+import numpy as np
+import pytest
+from driving_support.navsim import PERIOD_S, SPEED, cloud_of, heading, log_name, pcd, token, write_navsim
+
+from accvlab.dali_pipeline_framework import DataLoader, PipelineDefinition, SamplerInputCallable, SequentialSampler
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError
+from accvlab.dali_pipeline_framework.testing import check_provider
+from accvlab.driving_data.datasets import NavsimProvider, SceneFilter, log_split
+
+LIDAR = {"lidar_pc": [3]}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return write_navsim(tmp_path_factory.mktemp("navsim"), num_logs=2)
+
+
+@pytest.fixture(autouse=True)
+def _index_cache(root, monkeypatch):
+    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(root / "indices"))
+
+
+def provider_of(root, sensors=LIDAR, **scenes):
+    return NavsimProvider(root, "mini", SceneFilter(**{"frame_interval": 1, **scenes}), sensors=sensors)
+
+
+def tokens_of(provider):
+    return [provider.get_data(number)["token"] for number in range(len(provider))]
+
+
+class TestScenes:
+    def test_each_begins_at_a_frame_and_is_named_by_its_current_one(self, root):
+        # 16 frames: scenes begin at 0, 1, 2; the current frame 5 has no route
+        assert tokens_of(provider_of(root)) == [token(log, frame) for log in (0, 1) for frame in (3, 4)]
+        all_of_them = tokens_of(provider_of(root, has_route=False))
+        assert all_of_them == [token(log, frame) for log in (0, 1) for frame in (3, 4, 5)]
+        assert tokens_of(provider_of(root, frame_interval=None)) == [token(0, 3), token(1, 3)]
+        assert tokens_of(provider_of(root, max_scenes=3)) == [token(0, 3), token(0, 4), token(1, 3)]
+        assert tokens_of(provider_of(root, {}, num_history_frames=2, num_future_frames=12)) == [
+            token(log, frame) for log in (0, 1) for frame in (1, 2, 3)
+        ]
+
+    def test_logs_and_tokens(self, root):
+        provider = provider_of(root, log_names=[log_name(1)], tokens=[token(1, 4), token(1, 9)])
+        assert tokens_of(provider) == [token(1, 4)]
+        assert provider.scene_names == (log_name(1),)
+        assert provider.sequence_lengths == (1,)
+        assert provider.map_names == ("us-nv-las-vegas-strip",)
+
+    def test_filters_of_files(self, root, tmp_path):
+        (tmp_path / "filter.yaml").write_text(
+            "_target_: navsim.common.dataclasses.SceneFilter\n_convert_: 'all'\n\nnum_history_frames: 4\n"
+            "num_future_frames: 10\nframe_interval: 1\nhas_route: true\nmax_scenes: null\n"
+            "include_synthetic_scenes: false\nlog_names:\n"
+            f"  - {log_name(0)}\ntokens:\n  - {token(0, 4)}\n  - 0000000000000003\n"
+        )
+        scenes = SceneFilter.from_yaml(tmp_path / "filter.yaml")
+        assert scenes.tokens == (token(0, 4), token(0, 3))
+        assert tokens_of(NavsimProvider(root, "mini", scenes, sensors={})) == [token(0, 3), token(0, 4)]
+        (tmp_path / "split.yaml").write_text(f"train_logs:\n  - '{log_name(0)}'\nval_logs:\n  - '{log_name(1)}'\n")
+        assert log_split(tmp_path / "split.yaml", "val_logs") == (log_name(1),)
+
+
+class TestSamples:
+    def test_where_the_vehicle_was_and_goes(self, root):
+        ego = provider_of(root).get_data(0)["ego"]
+        step, turns = SPEED * PERIOD_S, [heading(frame) - heading(3) for frame in range(14)]
+        expected = np.zeros((14, 3))
+        for frame in range(3, 13):
+            expected[frame + 1, :2] = expected[frame, :2] + step * np.array(
+                [np.cos(turns[frame]), np.sin(turns[frame])]
+            )
+        for frame in (2, 1, 0):
+            expected[frame, :2] = expected[frame + 1, :2] - step * np.array(
+                [np.cos(turns[frame]), np.sin(turns[frame])]
+            )
+        expected[:, 2] = turns
+        np.testing.assert_allclose(ego["history_poses"], expected[:4], atol=1e-8)
+        np.testing.assert_allclose(ego["future_poses"], expected[4:], atol=1e-8)
+        assert np.array_equal(ego["history_velocities"], np.float32([[SPEED, 0.1]] * 4))
+        assert np.array_equal(
+            ego["history_accelerations"], np.float32([[0.2 + frame, -0.3] for frame in range(4)])
+        )
+        assert ego["history_commands"].tolist() == np.eye(4, dtype=int).tolist()
+
+    def test_several_at_once_are_the_same(self, root):
+        provider = provider_of(root)
+        columns = provider.ego_columns([2, 0, 1])
+        for row, number in enumerate([2, 0, 1]):
+            ego = provider.get_data(number)["ego"]
+            assert all(np.array_equal(column[row], ego[name]) for name, column in columns.items())
+
+    def test_frames_of_sensors(self, root):
+        provider = provider_of(root, {"lidar_pc": [1, 3], "CAM_L0": [1, 3], "cam_f0": True, "cam_r0": False})
+        sample = provider.get_data(1)  # of the frames 1 to 4
+        cameras = [
+            (camera["name"], camera["timestamp"] - sample["timestamp"]) for camera in sample["cameras"].values()
+        ]
+        assert cameras == [
+            ("CAM_F0", -1.5),
+            ("CAM_F0", -1),
+            ("CAM_F0", -0.5),
+            ("CAM_F0", 0),
+            ("CAM_L0", -1),
+            ("CAM_L0", 0),
+        ]
+        assert np.array_equal(sample["lidar"]["points"][:, :3], cloud_of(4))
+        assert np.array_equal(sample["lidar"]["points"][:, 3], np.arange(500) % 200)
+        (earlier,) = sample["sweeps"].values()
+        assert np.array_equal(earlier["points"][:, :3], cloud_of(2))
+        moved = earlier["reference_from_lidar"][:2, 3]
+        np.testing.assert_allclose(moved, sample["ego"]["history_poses"][1, :2], atol=1e-8)
+        assert "cam_r0" not in repr(provider)
+        assert repr(provider) == (
+            "NavsimProvider(4 scenes of 4 + 10 frames in 2 log(s), sensors: CAM_F0: 4, CAM_L0: 2, LIDAR_PC: 2)"
+        )
+
+    def test_contract(self, root):
+        check_provider(provider_of(root, {"cam_f0": [2, 3], "cam_l0": [3], "lidar_pc": True}), start_method="fork")
+
+    def test_another_sample_takes_the_place_of_one_without_its_file(self, tmp_path):
+        root = write_navsim(tmp_path)
+        (root / "sensor_blobs/mini" / log_name(0) / "MergedPointCloud" / f"{token(0, 3)}.pcd").unlink()
+        provider = provider_of(root, has_route=False)
+        definition = PipelineDefinition(SamplerInputCallable(provider, SequentialSampler(len(provider))), [])
+        with DataLoader(definition, 1, num_workers=0, faults="replace", ragged="list") as loader:
+            assert [batch["token"] for batch in loader] == [[token(0, 4)], [token(0, 4)], [token(0, 5)]]
+
+
+def refused(error, make):
+    with pytest.raises(error) as raised:
+        make()
+    return str(raised.value)
+
+
+class TestRefused:
+    def test_scenes(self, root):
+        assert refused(SettingError, lambda: provider_of(root, tokens=["a", token(0, 3)])) == (
+            "`tokens` must be tokens of frames of the logs, 1 of 2 are not: 'a'. Give the split that has them, "
+            "and `log_names` with their logs, or leave `log_names` out."
+        )
+        assert refused(SettingError, lambda: provider_of(root, tokens=[token(0, 5)])) == (
+            "The scene filter leaves no scene. Of 32 frames in 2 log(s), the scenes that\n  - 6 have 14 frames\n"
+            "  - 4 have a route\n  - 0 are among `tokens`\nShorten the scenes (`num_history_frames`, "
+            "`num_future_frames`), or give other `tokens` or `log_names`, or `has_route=False`."
+        )
+        message = refused(SettingError, lambda: provider_of(root, log_names=["2021"]))
+        assert message == (
+            f"`log_names` must be logs of {str(root / 'navsim_logs/mini')!r}, 1 of 1 are not: '2021'. There are 2 "
+            "logs. Download the rest, or leave the names out."
+        )
+        assert refused(SettingError, lambda: SceneFilter(tokens="abc")) == (
+            "`tokens` must be a list of names, got one: write ['abc']."
+        )
+
+    def test_sensors(self, root):
+        assert refused(SettingError, lambda: provider_of(root, {"radar": True})) == (
+            "`sensors` names 'radar', which is no sensor. There are: CAM_F0, CAM_L0, CAM_L1, CAM_L2, "
+            "CAM_R0, CAM_R1, CAM_R2, CAM_B0, LIDAR_PC."
+        )
+        assert refused(SettingError, lambda: provider_of(root, {"cam_f0": [4]})) == (
+            "`sensors['cam_f0']` must be frames of the history, from 0 to 3, True or False, got [4]."
+        )
+        assert refused(SettingError, lambda: provider_of(root, {"lidar_pc": [0]})) == (
+            "`sensors['lidar_pc']` must be frames of the history, from 0 to 3, True or False; those of LIDAR_PC "
+            "with the current one, 3, got [0]."
+        )
+
+    def test_folders(self, root, tmp_path):
+        assert refused(FileError, lambda: NavsimProvider(root, "test")) == (
+            f"There are no logs (.pkl) in {str(root / 'navsim_logs/test')!r}. `root` must have the folders "
+            "`navsim_logs` and `sensor_blobs`, as the download of NAVSIM leaves them, and `split` be a folder in "
+            "them."
+        )
+
+    @pytest.mark.parametrize(
+        ("change", "problem"),
+        [
+            (
+                lambda frames: [{**frame, "driving_command": None} for frame in frames],
+                r"The frame 0 \(token '0{16}'\) of '.*pkl' has no key 'driving_command'; it has .*\. ",
+            ),
+            (
+                lambda frames: [*frames[:2], {**frames[2], "ego_dynamic_state": [1, 2]}],
+                r"The frame 2 \(token '0{15}2'\) of '.*'\['ego_dynamic_state'\] must have the shape \(4\), got "
+                r"\(2,\)\. ",
+            ),
+            (lambda frames: {"infos": frames}, r"The log '.*pkl' must be a list of frames, got a dict\. "),
+            (
+                lambda frames: frames[::-1],
+                r"'timestamp' of '.*pkl': times must ascend, got .* and then .* \(row 1\)\. ",
+            ),
+        ],
+        ids=["key", "shape", "form", "times"],
+    )
+    def test_logs_of_another_version(self, tmp_path, change, problem):
+        message = refused(FileError, lambda: provider_of(write_navsim(tmp_path, change=change)))
+        advice = (
+            "Download the logs of this version of NAVSIM (`navsim_logs`); infos of OpenScene lack what it needs."
+        )
+        assert re.fullmatch(problem + re.escape(advice), message), message
+
+    def test_log_that_would_run_code(self, tmp_path):
+        write_navsim(tmp_path, change=lambda frames: [{**frames[0], "token": re.compile("a")}])
+        assert "holds `re._compile`" in refused(FileError, lambda: provider_of(tmp_path))
+
+    def test_missing_file_is_named(self, tmp_path):
+        root = write_navsim(tmp_path, cameras=("CAM_F0",))
+        image = root / "sensor_blobs/mini" / log_name(0) / "CAM_F0" / f"{token(0, 3)}.jpg"
+        image.unlink()
+        provider = provider_of(root, {"cam_f0": [3]})
+        message = refused(FileError, lambda: provider.get_data(0))
+        assert str(image) in message
+        described = provider.describe_sample(0)
+        assert described == (
+            f"scene {log_name(0)!r}, frame 3, token {token(0, 3)!r}, files {log_name(0)}/CAM_F0/{token(0, 3)}.jpg"
+        )
+
+    @pytest.mark.parametrize(
+        ("change", "problem"),
+        [
+            (
+                lambda content: content[:-1],
+                "is cut short: its header says 500 points of 15 bytes, 7500 bytes, but 7499 follow. Download it "
+                "again.",
+            ),
+            (lambda content: content[:80], "is no point cloud (PCD): it begins with b'# .PCD v0.7 - Point '."),
+            (lambda content: b"", "is empty: it has 0 bytes."),
+            (
+                lambda content: content.replace(b"DATA binary", b"DATA binary_compressed"),
+                "must be stored as `DATA binary`, got binary_compressed.",
+            ),
+            (
+                lambda content: content.replace(b"intensity", b"strength"),
+                "has no intensity; it has x, y, z, strength, ring, lidar_info.",
+            ),
+            (lambda content: content.replace(b"POINTS 500", b"POINTS many"), "is damaged (ValueError("),
+        ],
+        ids=["short", "header", "empty", "compressed", "column", "count"],
+    )
+    def test_point_clouds(self, tmp_path, change, problem):
+        root = write_navsim(tmp_path)
+        path = root / "sensor_blobs/mini" / log_name(0) / "MergedPointCloud" / f"{token(0, 3)}.pcd"
+        path.write_bytes(change(pcd(cloud_of(3))))
+        message = refused(FileError, lambda: provider_of(root).get_data(0))
+        assert repr(str(path)) in message
+        assert problem in message
+
+    def test_filters_of_files(self, tmp_path):
+        path = tmp_path / "filter.yaml"
+        path.write_text("num_history_frame: 3\n")
+        assert refused(FileError, lambda: SceneFilter.from_yaml(path)) == (
+            f"The file {str(path)!r} has 'num_history_frame', which is no part of a scene filter. Did you mean "
+            "'num_history_frames'? Known are: num_history_frames, num_future_frames, frame_interval, has_route, "
+            "max_scenes, log_names, tokens. Scenes that are not recorded (synthetic ones) are not read."
+        )
+        path.write_text("num_history_frames: many\n")
+        assert refused(FileError, lambda: SceneFilter.from_yaml(path)) == (
+            f"The files {path} are no scene filter: `num_history_frames` must be a whole number of at least 1, "
+            "got 'many'."
+        )
+        path.write_text("train_logs: [a]\n")
+        assert refused(FileError, lambda: log_split(path, "val_logs")) == (
+            f"The file {str(path)!r} has no list 'val_logs'. Did you mean 'train_logs'? It has: train_logs."
+        )
+        path.write_text("a: [1\n")
+        assert "cannot be read" in refused(FileError, lambda: SceneFilter.from_yaml(path))
+
+
+def test_index_is_made_anew_when_a_log_changes(tmp_path):
+    root = write_navsim(tmp_path)
+    assert len(provider_of(root)) == 2
+    path = root / "navsim_logs/mini" / f"{log_name(0)}.pkl"
+    path.write_bytes(pickle.dumps(pickle.loads(path.read_bytes())[:14]))
+    assert len(provider_of(root)) == 1
