@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from driving_support.navsim import PERIOD_S, SPEED, cloud_of, heading, log_name, pcd, token, write_navsim
+from driving_support.navsim import PERIOD_S, SPEED, cloud_of, heading, log_name, pcd, token, turn, write_navsim
 
 from accvlab.dali_pipeline_framework import DataLoader, PipelineDefinition, SamplerInputCallable, SequentialSampler
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
@@ -68,7 +68,8 @@ class TestScenes:
 
 class TestSamples:
     def test_where_the_vehicle_was_and_goes(self, root):
-        ego = provider_of(root).get_data(0)["ego"]
+        sample = provider_of(root).get_data(0)
+        history, future = sample["ego_history"], sample["ego_future"]
         step, turns = SPEED * PERIOD_S, [heading(frame) - heading(3) for frame in range(14)]
         expected = np.zeros((14, 3))
         for frame in range(3, 13):
@@ -80,20 +81,24 @@ class TestSamples:
                 [np.cos(turns[frame]), np.sin(turns[frame])]
             )
         expected[:, 2] = turns
-        np.testing.assert_allclose(ego["history_poses"], expected[:4], atol=1e-8)
-        np.testing.assert_allclose(ego["future_poses"], expected[4:], atol=1e-8)
-        assert np.array_equal(ego["history_velocities"], np.float32([[SPEED, 0.1]] * 4))
-        assert np.array_equal(
-            ego["history_accelerations"], np.float32([[0.2 + frame, -0.3] for frame in range(4)])
-        )
-        assert ego["history_commands"].tolist() == np.eye(4, dtype=int).tolist()
+        np.testing.assert_allclose(history["poses"], expected[:4], atol=1e-8)
+        np.testing.assert_allclose(future["poses"], expected[4:], atol=1e-8)
+        np.testing.assert_allclose(future["positions"][:, :2], expected[4:, :2], atol=1e-5)
+        np.testing.assert_allclose(history["rotations"][0], turn(turns[0]), atol=1e-6)
+        assert history["times"].tolist() == [-1.5, -1, -0.5, 0]
+        assert future["times"].tolist() == [PERIOD_S * (number + 1) for number in range(10)]
+        assert np.array_equal(history["velocities"], np.float32([[SPEED, 0.1]] * 4))
+        assert np.array_equal(history["accelerations"], np.float32([[0.2 + frame, -0.3] for frame in range(4)]))
+        assert history["commands"].tolist() == np.eye(4, dtype=int).tolist()
 
     def test_several_at_once_are_the_same(self, root):
         provider = provider_of(root)
         columns = provider.ego_columns([2, 0, 1])
         for row, number in enumerate([2, 0, 1]):
-            ego = provider.get_data(number)["ego"]
-            assert all(np.array_equal(column[row], ego[name]) for name, column in columns.items())
+            sample = provider.get_data(number)
+            for group, of_group in columns.items():
+                for name, column in of_group.items():
+                    np.testing.assert_allclose(sample[group][name], column[row], rtol=1e-6, atol=1e-6)
 
     def test_frames_of_sensors(self, root):
         provider = provider_of(root, {"lidar_pc": [1, 3], "CAM_L0": [1, 3], "cam_f0": True, "cam_r0": False})
@@ -114,7 +119,7 @@ class TestSamples:
         (earlier,) = sample["sweeps"].values()
         assert np.array_equal(earlier["points"][:, :3], cloud_of(2))
         moved = earlier["reference_from_lidar"][:2, 3]
-        np.testing.assert_allclose(moved, sample["ego"]["history_poses"][1, :2], atol=1e-8)
+        np.testing.assert_allclose(moved, sample["ego_history"]["poses"][1, :2], atol=1e-8)
         assert "cam_r0" not in repr(provider)
         assert repr(provider) == (
             "NavsimProvider(4 scenes of 4 + 10 frames in 2 log(s), sensors: CAM_F0: 4, CAM_L0: 2, LIDAR_PC: 2)"

@@ -12,10 +12,10 @@ from support.shared_data import shared_data
 from accvlab.driving_data.datasets import NavsimProvider, SceneFilter
 
 PUBLISHED = {
-    "history_poses": "ego_pose",
-    "history_velocities": "ego_velocity",
-    "history_accelerations": "ego_acceleration",
-    "history_commands": "driving_command",
+    "poses": "ego_pose",
+    "velocities": "ego_velocity",
+    "accelerations": "ego_acceleration",
+    "commands": "driving_command",
 }
 
 
@@ -63,17 +63,17 @@ def test_states_of_the_vehicle(cache, name):
         sample = provider.get_data(number)
         token = sample["token"]
         for field, published in PUBLISHED.items():
-            found, wanted = sample["ego"][field], arrays[f"{token}.scene_agent_input.{published}"]
-            tolerance = {"atol": 1e-6, "rtol": 0} if field == "history_poses" else {"atol": 0, "rtol": 0}
+            found, wanted = sample["ego_history"][field], arrays[f"{token}.scene_agent_input.{published}"]
+            tolerance = {"atol": 1e-6, "rtol": 0} if field == "poses" else {"atol": 0, "rtol": 0}
             np.testing.assert_allclose(found, wanted, **tolerance)
             np.testing.assert_allclose(
                 found.astype(np.float32), arrays[f"{token}.agent_input.{published}"], rtol=1e-6, atol=1e-6
             )
         np.testing.assert_allclose(
-            sample["ego"]["future_poses"], arrays[f"{token}.future_trajectory"], atol=1e-6, rtol=0
+            sample["ego_future"]["poses"], arrays[f"{token}.future_trajectory"], atol=1e-6, rtol=0
         )
         np.testing.assert_allclose(
-            sample["ego"]["history_poses"], arrays[f"{token}.history_trajectory"], atol=1e-6, rtol=0
+            sample["ego_history"]["poses"], arrays[f"{token}.history_trajectory"], atol=1e-6, rtol=0
         )
         assert sample["scene"] == scenes[token]["log_name"]
         assert provider.map_names[provider.scene_names.index(sample["scene"])] == scenes[token]["map_name"]
@@ -110,7 +110,7 @@ def test_all_sensors_of_the_history(cache):
         np.testing.assert_allclose(mounted[:3, 3], arrays[f"{of}.sensor2lidar_translation"], atol=1e-12)
         # Where the vehicle was then, as the current frame sees it, is what the history says.
         now_from_then = np.linalg.inv(mounted @ camera["camera_from_reference"])
-        np.testing.assert_allclose(now_from_then[:2, 3], sample["ego"]["history_poses"][number % 4, :2], atol=0.01)
+        np.testing.assert_allclose(now_from_then[:2, 3], sample["ego_history"]["poses"][number % 4, :2], atol=0.01)
     assert np.array_equal(sample["lidar"]["points"].T, arrays["h3.lidar_pc"])
     for number in range(3):  # sweeps: the newest first
         points = sample["sweeps"][number]["points"].T[:, : arrays[f"h{2 - number}.lidar_pc"].shape[1]]

@@ -303,6 +303,7 @@ class DrivingProvider(DataProvider):
             flat += self._boxes(index.boxes, frame, following)
         if fields.map_lines and index.lines is not None:
             flat += self._lines(index.lines, frame)
+        flat += self._others(sample_index)
         sample = self._blueprint.get_empty_like_self()  # without what a subclass adds to it
         sample.set_data([_as_array(value, dtype) for value, dtype in zip(flat, self._dtypes, strict=True)])
         return sample
@@ -438,6 +439,10 @@ class DrivingProvider(DataProvider):
     def _views(self) -> list[tuple[int, int]]:
         """Number of the camera of each image of a sample, and how many frames before its own it was taken."""
         return [(camera, 0) for camera in self._camera_numbers]
+
+    def _others(self, sample_index: int) -> list[object]:
+        """Fields that the blueprint of a derived class has after all others."""
+        return []
 
     def _earlier_records(self, lidar: tables.LidarColumns, frame: int) -> list[int]:
         """Numbers of the earlier lidar records that the sample of a frame has, the newest first."""

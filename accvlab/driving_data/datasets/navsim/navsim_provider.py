@@ -20,6 +20,7 @@ from accvlab.dali_pipeline_framework.extension import StoragePath
 from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments, has_settings
 
 from ..driving import driving_index as tables
+from ..driving import poses
 from ..driving.array_types import Array, Float32, Float64, Int64
 from ..driving.driving_index import DrivingIndex, cached_index
 from ..driving.driving_provider import DrivingProvider, Unpack
@@ -51,14 +52,17 @@ class NavsimProvider(DrivingProvider):
     Samples are those of `DrivingProvider` at the current frame, where the scene is the log, and (H frames of
     history, the last one is the current frame; F future ones)::
 
-        ego
-            history_poses            FLOAT64 (H, 3)    x, y, heading, where the current pose is 0
-            history_velocities       FLOAT (H, 2)      m/s, along x and y of the vehicle
-            history_accelerations    FLOAT (H, 2)      m/s^2
-            history_commands         INT64 (H, 4)      left, straight, right, unknown: one of them 1
-            future_poses             FLOAT64 (F, 3)    as those of the history, 0.5 s apart
         cameras[...]
             distortion               FLOAT64 (5,)      k1, k2, p1, p2, k3; images are as the camera took them
+        ego_history                                    of the last frames, the last one is the current frame
+            positions, rotations, times                as `DrivingProvider` has them
+            poses                    FLOAT64 (H, 3)    x, y, heading, where the current pose is 0
+            velocities               FLOAT (H, 2)      m/s, along x and y of the vehicle
+            accelerations            FLOAT (H, 2)      m/s^2
+            commands                 INT64 (H, 4)      left, straight, right, unknown: one of them 1
+        ego_future
+            positions, rotations, times
+            poses                    FLOAT64 (F, 3)    0.5 s apart
 
     ``sensors`` says which frames of the history are loaded, as ``SensorConfig`` of NAVSIM: ``cameras`` has an
     element for each image, camera by camera, the oldest first, with its own ``timestamp``, and
@@ -167,21 +171,27 @@ class NavsimProvider(DrivingProvider):
             f"{self._filter.num_future_frames} frames in {len(self._scenes)} log(s), sensors: {images})"
         )
 
-    def ego_columns(self, sample_indices: Sequence[int]) -> dict[str, Array]:
-        """Read what this class adds to ``ego``, of B samples at once: ``(B, ...)`` each, by name."""
-        frames, filter = self._index.frames, self._filter
-        current = self._chosen_frames[np.asarray(sample_indices)]
-        offsets = np.arange(1 - filter.num_history_frames, filter.num_future_frames + 1)
-        own = _planar_poses(frames.world_from_ego[current[:, np.newaxis] + offsets])  # (B, H + F, 3)
-        own = _seen_from(own[:, filter.num_history_frames - 1, np.newaxis], own)
-        history = current[:, np.newaxis] + offsets[: filter.num_history_frames]
-        motion = np.asarray(_required(frames.motion)[history], np.float32)  # (B, H, 4)
+    def ego_columns(self, sample_indices: Sequence[int]) -> dict[str, dict[str, Array]]:
+        """Read ``ego_history`` and ``ego_future`` of B samples at once: ``(B, ...)`` each, by group and name."""
+        frames, num_history = self._index.frames, self._filter.num_history_frames
+        current = self._chosen_frames[np.asarray(sample_indices)][:, np.newaxis]
+        rows = current + np.arange(1 - num_history, self._filter.num_future_frames + 1)  # (B, H + F)
+        world_from_ego = frames.world_from_ego[rows]
+        now_from_then = poses.joined(poses.inverse(frames.world_from_ego[current]), world_from_ego)
+        own = _planar_poses(world_from_ego)
+        columns = {
+            "positions": now_from_then[..., 3],
+            "rotations": now_from_then[..., :3],
+            "times": frames.time[rows] - frames.time[current],
+            "poses": _seen_from(own[:, num_history - 1 : num_history], own),
+        }
+        history = {name: column[:, :num_history] for name, column in columns.items()}
+        motion = _required(frames.motion)[rows[:, :num_history]]
+        history |= {"velocities": motion[..., :2], "accelerations": motion[..., 2:]}
+        history["commands"] = _required(frames.driving_command)[rows[:, :num_history]]
         return {
-            "history_poses": own[:, : filter.num_history_frames],
-            "history_velocities": motion[..., :2],
-            "history_accelerations": motion[..., 2:],
-            "history_commands": _required(frames.driving_command)[history],
-            "future_poses": own[:, filter.num_history_frames :],
+            "ego_history": history,
+            "ego_future": {name: column[:, num_history:] for name, column in columns.items()},
         }
 
     # --- samples ----------------------------------------------------------------------------------------
@@ -190,10 +200,12 @@ class NavsimProvider(DrivingProvider):
     def _blueprint(self) -> SampleDataGroup:
         views = [self._index.camera_names[camera] for camera, _ in self._views]
         sample = attrs.evolve(self._fields, cameras=views).blueprint()
-        for name, dtype, ndim in _OF_EGO:
-            sample["ego"].add_data_field(name, dtype, ndim=ndim)
         for camera in sample["cameras"].values() if views else ():
             camera.add_data_field("distortion", _DT.FLOAT64, ndim=1)
+        for group, fields in _OF_EGO.items():
+            sample.add_data_group_field(group, SampleDataGroup())
+            for name, (dtype, ndim) in fields.items():
+                sample[group].add_data_field(name, dtype, ndim=ndim)
         return sample
 
     @cached_property
@@ -204,9 +216,9 @@ class NavsimProvider(DrivingProvider):
     def _earlier_records(self, lidar: tables.LidarColumns, frame: int) -> list[int]:
         return [int(lidar.of_frame[frame - back]) for back in self._clouds_back]
 
-    def _ego(self, frame: int, following: range) -> list[object]:
-        sample = int(np.searchsorted(self._chosen_frames, frame))
-        return [*super()._ego(frame, following), *(column[0] for column in self.ego_columns([sample]).values())]
+    def _others(self, sample_index: int) -> list[object]:
+        groups = self.ego_columns([sample_index]).values()
+        return [column[0] for columns in groups for column in columns.values()]
 
     def _camera(self, cameras: tables.CameraColumns, frame: int, camera: int, back: int) -> list[object]:
         distortion = np.array(_required(cameras.distortion)[frame - back, camera])
@@ -217,13 +229,10 @@ class NavsimProvider(DrivingProvider):
         return points_of(self._storage.read_bytes(name), self.point_columns, self._storage.path(name))
 
 
-_OF_EGO = (
-    ("history_poses", _DT.FLOAT64, 2),
-    ("history_velocities", _DT.FLOAT, 2),
-    ("history_accelerations", _DT.FLOAT, 2),
-    ("history_commands", _DT.INT64, 2),
-    ("future_poses", _DT.FLOAT64, 2),
-)
+_PLACES = {"positions": (_DT.FLOAT, 2), "rotations": (_DT.FLOAT, 3), "times": (_DT.FLOAT64, 1)}
+_PLACES["poses"] = (_DT.FLOAT64, 2)
+_STATES = {"velocities": (_DT.FLOAT, 2), "accelerations": (_DT.FLOAT, 2), "commands": (_DT.INT64, 2)}
+_OF_EGO = {"ego_history": {**_PLACES, **_STATES}, "ego_future": _PLACES}
 _T = TypeVar("_T")
 
 
