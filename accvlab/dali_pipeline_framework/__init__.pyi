@@ -52,6 +52,7 @@ from .processing_steps import RandomEraser as RandomEraser
 from .processing_steps import TensorSizeAdder as TensorSizeAdder
 from .processing_steps import TorchvisionStep as TorchvisionStep
 from .processing_steps import UnneededFieldRemover as UnneededFieldRemover
+from .processing_steps import VideoDecoder as VideoDecoder
 from .processing_steps import VisibleBboxSelector as VisibleBboxSelector
 from .processing_steps import for_each as for_each
 from .providers import ClipDataProvider as ClipDataProvider

@@ -63,7 +63,7 @@ BELOW = {
     "operators.published": "operators",
     "processing_steps": "operators unknown_arguments",
     "processing_steps.wrappers": "processing_steps",
-    "processing_steps.image": "processing_steps.wrappers",
+    "processing_steps.image": "processing_steps.wrappers video",
     "processing_steps.geometry": "processing_steps.image",
     "processing_steps.boxes": "processing_steps.geometry",
     "ledgers": "limits",

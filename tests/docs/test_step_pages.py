@@ -27,6 +27,7 @@ WITHOUT_PICTURE = {  # they change no picture
     "tensor_size_adder",
     "time_difference_adder",
     "unneeded_fields_remover",
+    "video_decoder",
 }
 # One each of pixels, of the image plane, and of space: enough to see that scene, steps and drawing are the same.
 REMADE = ("photo_metric_distorter", "affine_transformer", "bev_bboxes_transformer_3d")

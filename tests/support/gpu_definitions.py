@@ -16,6 +16,7 @@ import pytest
 from nvidia.dali import backend
 from nvidia.dali.pipeline import Pipeline
 
+from accvlab.dali_pipeline_framework.operators import encoded_videos
 from accvlab.dali_pipeline_framework.pipeline import pipeline_arguments, pipeline_making
 
 # Operators of DALI's graph that only carry data.
@@ -29,8 +30,9 @@ _CARRIERS = (
 )
 
 
-def pretend_gpus(monkeypatch: pytest.MonkeyPatch, count: int = 1) -> None:
+def pretend_gpus(monkeypatch: pytest.MonkeyPatch, count: int = 1, capability: tuple[int, int] = (8, 9)) -> None:
     """Have the package find that many GPUs; pipelines can be defined for them, not built."""
+    monkeypatch.setattr(encoded_videos, "gpu_capabilities", lambda: (capability,) * count)
     for module in (pipeline_arguments, pipeline_making):
         monkeypatch.setattr(module, "num_usable_gpus", lambda: count)
 

@@ -43,10 +43,13 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     TensorSizeAdder,
     TimeDifferenceAdder,
     UnneededFieldRemover,
+    VideoDecoder,
     VisibleBboxSelector,
 )
+from accvlab.dali_pipeline_framework.sample_data import ImageContent
 from support.arrays import encoded_image, gradient
 from support.random_steps import RANDOM_STEPS, camera, filled, used_fields
+from support.videos import encoded_video
 
 DT = types.DALIDataType
 
@@ -111,6 +114,18 @@ def _annotations() -> list[SampleDataGroup]:
 
 def _encoded(kind: str = "JPEG") -> list[SampleDataGroup]:
     return [filled({"image": (DT.UINT8, encoded_image(gradient(8, width), kind))}) for width in (12, 16)]
+
+
+def _videos() -> list[SampleDataGroup]:
+    samples = []
+    for numbers in ([2, 0], [3, 3]):
+        sample = SampleDataGroup()
+        content = ImageContent(is_encoded=True, codecs=("vp9 yuv420p",))
+        sample.add_data_field("image", DT.UINT8, ndim=1, content=content)
+        sample.add_data_field("image_to_decode", DT.INT32, ndim=1)
+        sample["image"], sample["image_to_decode"] = encoded_video(5), numbers
+        samples.append(sample)
+    return samples
 
 
 def _frames() -> list[SampleDataGroup]:
@@ -226,6 +241,7 @@ def _by_name() -> dict[str, StepCase]:
             TimeDifferenceAdder("sweep_ns", reference_path="time_ns", difference_name="age_s"), _times()
         ),
         "UnneededFieldRemover": StepCase(UnneededFieldRemover(["boxes", "no such field"]), _annotations()),
+        "VideoDecoder": StepCase(VideoDecoder("image", colors="dali"), _videos()),
         "VisibleBboxSelector": StepCase(
             VisibleBboxSelector(
                 "boxes", ("annotation", "is_visible"), image_hw_field_name="image_hw", depths_field_name="depths",

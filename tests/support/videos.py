@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import tempfile
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -118,6 +120,14 @@ def make_video(
         for stream in streams:
             container.mux(stream.encode(None))
     return Path(path)
+
+
+@functools.cache
+def encoded_video(num_frames: int, codec: str = "libvpx-vp9", suffix: str = "webm") -> npt.NDArray[np.uint8]:
+    """Get the bytes of a video file, ``(num_bytes,)``."""
+    with tempfile.TemporaryDirectory() as folder:
+        content = make_video(Path(folder) / f"video.{suffix}", num_frames, codec).read_bytes()
+    return np.frombuffer(content, np.uint8)
 
 
 def damage(path: Path, packet: int) -> Path:

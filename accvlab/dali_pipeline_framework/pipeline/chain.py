@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import attrs
@@ -231,13 +231,23 @@ def place_steps(
         FormatError: The format was needed, and the steps do not fit the data.
     """
     limits = at_least, asker, most, obstacle = _limits(steps, refusal)
+    reasons: Mapping[int, str] = {}
+    if blueprint is not None and run != "workers":
+        reasons = _reasons_for_arrays(steps, blueprint, has_gpu)
+        for number, reason in reasons.items():
+            if number >= at_least:
+                at_least, asker = number + 1, f"{_named(number, steps[number])} must run in the workers: {reason}"
+        if at_least > most:
+            raise SettingError(f"{asker}. But {obstacle}.")
+        limits = at_least, asker, most, obstacle
     if most == 0:
         return Placement.of(0, obstacle)
     if blueprint is None:
         return Placement.of(at_least, asker)
     if run == "graph" or (run == "auto" and has_gpu):
         why = "run='graph'" if run == "graph" else "the graph has a GPU"
-        placement = _with_deferred_pixels(steps, at_least, most, asker if at_least else why, blueprint())
+        reason = asker if at_least else why
+        placement = _with_deferred_pixels(steps, at_least, most, reason, blueprint(), reasons)
     elif run == "workers":
         placement = Placement.of(most, "run='workers'" + (f"; {obstacle}" if most < len(steps) else ""))
     else:
@@ -260,6 +270,25 @@ def _limits(steps: Sequence[PipelineStepBase], refusal: str) -> tuple[int, str, 
     if at_least > most or (refusal and at_least):
         raise SettingError(f"{asker}, but {refusal or obstacle}.")
     return (at_least, asker, 0, refusal) if refusal else (at_least, asker, most, obstacle)
+
+
+def _reasons_for_arrays(
+    steps: Sequence[PipelineStepBase], blueprint: Callable[[], SampleDataGroup], has_gpu: bool
+) -> dict[int, str]:
+    """Why steps must run in the workers because of the formats that they are given, by their numbers."""
+    if all(type(step).why_on_arrays is PipelineStepBase.why_on_arrays for step in _innermost(steps)):
+        return {}
+    blueprints: list[SampleDataGroup] = []
+    chain_format(blueprint(), steps, lambda _, group: blueprints.append(group.get_empty_like_self()))
+    reasons = enumerate(step.why_on_arrays(blueprints[number], has_gpu) for number, step in enumerate(steps))
+    return {number: reason for number, reason in reasons if reason}
+
+
+def _innermost(steps: Iterable[PipelineStepBase]) -> Iterator[PipelineStepBase]:
+    for step in steps:
+        while step.inner_step is not None:
+            step = step.inner_step
+        yield step
 
 
 def _least(steps: Sequence[PipelineStepBase]) -> tuple[int, str]:
@@ -326,7 +355,12 @@ def _without_gpu(
 
 
 def _with_deferred_pixels(
-    steps: Sequence[PipelineStepBase], at_least: int, most: int, reason: str, blueprint: SampleDataGroup
+    steps: Sequence[PipelineStepBase],
+    at_least: int,
+    most: int,
+    reason: str,
+    blueprint: SampleDataGroup,
+    on_arrays: Collection[int],
 ) -> Placement:
     """Run steps in the workers, up to the first that may look at pixels after others were left to the graph.
 
@@ -336,6 +370,7 @@ def _with_deferred_pixels(
         most: How many can.
         reason: Why that is requested.
         blueprint: Format of the input.
+        on_arrays: Numbers of the steps whose pixels cannot be left to the graph.
     """
     declared = DrawPlan(blueprint.format)
     formats: list[GroupFormat] = []
@@ -350,7 +385,7 @@ def _with_deferred_pixels(
             )
             if may_read and (pixels or own or end >= at_least):
                 break
-            if own and wish_of(step) == "workers":
+            if own and (wish_of(step) == "workers" or end in on_arrays):
                 break
             if not own and end >= at_least and not all(map(is_installed, step.array_form_needs)):
                 break

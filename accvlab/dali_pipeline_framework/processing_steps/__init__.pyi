@@ -27,6 +27,7 @@ from .image.image_pixel_steps import ImageBrightnessContrastJitter as ImageBrigh
 from .image.image_pixel_steps import ImageGaussianBlurrer as ImageGaussianBlurrer
 from .image.image_pixel_steps import ImageJpegDistorter as ImageJpegDistorter
 from .image.image_pixel_steps import RandomEraser as RandomEraser
+from .image.video_decoders import VideoDecoder as VideoDecoder
 from .image_use import ImageUse as ImageUse
 from .pipeline_step_base import PipelineStepBase as PipelineStepBase
 from .structure_steps import AxesLayoutSetter as AxesLayoutSetter

@@ -229,6 +229,8 @@ def _problem(step: PipelineStepBase, leaf: object, use: ImageUse) -> str | None:
     if None not in (is_encoded, needs.is_encoded) and is_encoded != needs.is_encoded:
         return _encoding_problem(step, leaf, use)
     here = type(step).__name__
+    if needs.is_encoded and content.codecs and not needs.codecs:
+        return f"is an encoded video ({', '.join(content.codecs)}). VideoDecoder decodes it, before {here}"
     if needs.layout is not None and content.layout is not None and not content.layout.endswith(needs.layout):
         return (
             f"must have the layout {needs.layout} (clips: F{needs.layout}), but has {content.layout}"

@@ -476,6 +476,15 @@ class PipelineStepBase(ABC):
         """
         raise NotImplementedError
 
+    def why_on_arrays(self, data_empty: SampleDataGroup, has_gpu: bool) -> str:
+        """Explain why the step must run in the workers, pixels too, for some format; empty where it need not.
+
+        Args:
+            data_empty: Format of what the step is applied to, before the step.
+            has_gpu: Whether the graph has a GPU.
+        """
+        return ""
+
     def num_in_one_batch(self, data_empty: SampleDataGroup) -> int:
         """Count the files of a sample that this step decodes by ``decoded_in_one_batch``.
 

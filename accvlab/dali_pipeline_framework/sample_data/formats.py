@@ -66,6 +66,8 @@ class ImageContent:
         value_range: Values of black and white: (0, 255) or (0, 1), or as changed by steps. Values may lie beyond.
         may_have_changed: Whether an earlier step declares nothing, so that the number of dimensions of the field
             may be out of date.
+        codecs: For the bytes of videos, each codec with its format of pixels, as FFmpeg calls them:
+            ``("h264 yuv420p",)``. Empty for images, and where it is not known.
         origins: For encoding, layout and range the step that left it so; empty for the input. Does not count in
             comparisons.
 
@@ -81,6 +83,7 @@ class ImageContent:
     layout: str | None = None
     value_range: tuple[float, float] | None = attrs.field(default=None, converter=_as_range)
     may_have_changed: bool = attrs.field(default=False, kw_only=True)
+    codecs: tuple[str, ...] = attrs.field(default=(), kw_only=True)
     origins: tuple[str, str, str] = attrs.field(default=("", "", ""), kw_only=True, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
@@ -92,6 +95,8 @@ class ImageContent:
             raise setting_error("layout", "different letters, e.g. 'HWC', or None", letters)
         if self.is_encoded and (letters is not None or self.value_range is not None):
             raise SettingError("The bytes of an image file have neither a layout nor a range of values.")
+        if not isinstance(self.codecs, tuple) or (self.codecs and not self.is_encoded):
+            raise setting_error("codecs", "a tuple of names, for the bytes of videos only", self.codecs)
 
     @property
     def is_known(self) -> bool:
@@ -117,12 +122,13 @@ class ImageContent:
     def describe(self) -> str:
         """Describe the known properties in a few words; empty without any."""
         states = {True: "encoded", False: "decoded", None: ""}
-        parts = (states[self.is_encoded], self.layout or "", describe_range(self.value_range))
+        parts = (states[self.is_encoded], *self.codecs, self.layout or "", describe_range(self.value_range))
         return ", ".join(part for part in parts if part)
 
 
 UNKNOWN_CONTENT = ImageContent()
 ENCODED_IMAGE = ImageContent(is_encoded=True)
+ENCODED_VIDEO = ImageContent(is_encoded=True, codecs=("any",))  # what steps need
 DECODED_IMAGE = ImageContent(is_encoded=False, layout="HWC", value_range=(0, 255))
 DECODED_CLIP = ImageContent(is_encoded=False, layout="FHWC", value_range=(0, 255))
 

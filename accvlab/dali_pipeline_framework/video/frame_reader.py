@@ -9,9 +9,9 @@ import operator
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import numpy as np
@@ -23,6 +23,7 @@ from ..checks import bullets
 from ..errors import FileError, FrameworkError, SettingError, VideoError, error_that_is_also
 from ..providers.files.storage import Storage
 from ..url_secrets import without_secrets
+from .encoded_clips import EncodedClip, cut_clip
 from .files.stored_videos import StoredVideo, located
 from .files.video_file import FileState
 from .frame_converter import Colors, FrameConverter
@@ -34,6 +35,7 @@ from .videos import Videos
 if TYPE_CHECKING:
     import av
 
+_T = TypeVar("_T")
 _MOST_SEEKS = 3  # for one frame
 
 
@@ -149,11 +151,7 @@ class FrameReader:
             FileError: The file cannot be read. Also the builtin exception of the cause.
             VideoError: A frame cannot be decoded or converted, or the file was changed.
         """
-        wanted = np.asarray(numbers, np.int64).reshape(-1)
-        is_wrong = (wanted < 0) | (wanted >= self._index.num_frames)
-        if is_wrong.any():
-            last, wrong = self._index.num_frames - 1, int(wanted[is_wrong][0])
-            raise SettingError(f"Frames of {self._decoder.name} are numbered 0 to {last}, got {wrong}.")
+        wanted = self._checked(numbers)
         distinct, places = np.unique(wanted, return_index=True)
         if len(wanted) == 1 and not self._keeps_pixels:
             out = np.ascontiguousarray(self._get(int(wanted[0])))[None]  # a copy only if there is padding
@@ -168,6 +166,34 @@ class FrameReader:
             for place in np.flatnonzero(source_places != np.arange(len(wanted))):
                 out[place] = out[source_places[place]]
         return out
+
+    def _checked(self, numbers: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        wanted = np.asarray(numbers, np.int64).reshape(-1)
+        is_wrong = (wanted < 0) | (wanted >= self._index.num_frames)
+        if is_wrong.any():
+            last, wrong = self._index.num_frames - 1, int(wanted[is_wrong][0])
+            raise SettingError(f"Frames of {self._decoder.name} are numbered 0 to {last}, got {wrong}.")
+        return wanted
+
+    def cut(self, numbers: npt.ArrayLike) -> EncodedClip:
+        """Cut frames out as a file, without decoding; arguments and errors are those of `frames`."""
+        wanted = self._checked(numbers)
+        first, last = int(wanted.min()), int(wanted.max())
+        try:
+            for start in self._starts_before(first):
+                self._go_to(start)
+                self.next_frame = self._index.num_frames  # the decoder has to seek again
+                key_pts = None if start is None else int(self._index.key_pts[start])
+                clip = cut_clip(self._decoder, key_pts, self._index.pts[wanted])
+                if clip is not None:
+                    return clip
+        except FileError as error:
+            message = f"{self._frame_text(last)} cannot be read: {error}"
+            raise error_that_is_also(FileError, [type(error)], message) from error
+        except VideoError as error:
+            raise VideoError(f"{self._frame_text(last)} cannot be cut out: {error}") from error
+        why = "its packets are not there; the file is damaged, or was changed after it was indexed."
+        raise VideoError(f"{self._frame_text(last)} cannot be cut out: {why}")
 
     def _get(self, number: int) -> UInt8Array:
         frame = self._kept.get(number)
@@ -358,10 +384,18 @@ class FrameReaderPool:
 
     def read(self, video: int, numbers: npt.NDArray[np.int64]) -> UInt8Array:
         """Get frames of a video, see `FrameReader.frames`."""
+        return self._lent(video, int(numbers.min()), lambda reader: reader.frames(numbers, self._memory))
+
+    def cut(self, video: int, numbers: npt.NDArray[np.int64]) -> EncodedClip:
+        """Cut frames out of a video, see `FrameReader.cut`."""
+        return self._lent(video, None, lambda reader: reader.cut(numbers))
+
+    def _lent(self, video: int, first: int | None, use: Callable[[FrameReader], _T]) -> _T:
+        """Lend a reader of a video; one that continues to the first frame, if there is one."""
         self._check_process()
-        entry = self._borrow(video, int(numbers.min()))
+        entry = self._borrow(video, first)
         try:
-            frames = entry.reader.frames(numbers, self._memory)
+            result = use(entry.reader)
         except BaseException:
             with self._lock:
                 self._num_busy -= 1
@@ -371,9 +405,9 @@ class FrameReaderPool:
         with self._lock:
             self._num_busy -= 1
             self._idle.append(entry)
-        return frames
+        return result
 
-    def _borrow(self, video: int, first: int) -> _Entry:
+    def _borrow(self, video: int, first: int | None) -> _Entry:
         with self._lock:
             entry = self._continuing(video, first)
             if entry is None and len(self._idle) + self._num_busy >= self._max_open and self._idle:
@@ -393,7 +427,9 @@ class FrameReaderPool:
                 self._num_busy -= 1
             raise
 
-    def _continuing(self, video: int, first: int) -> _Entry | None:
+    def _continuing(self, video: int, first: int | None) -> _Entry | None:
+        if first is None:
+            return next((entry for entry in self._idle if entry.video == video), None)
         able = [entry for entry in self._idle if entry.video == video and entry.reader.continues_to(first)]
         if not able:
             return None
@@ -446,6 +482,75 @@ def _close_all(entries: list[_Entry], pid: int) -> None:
         entry.reader.close()
 
 
+class SharedFrames:
+    """Frames that several clips of a batch share, decoded once, in order, when the first of them is read."""
+
+    def __init__(self, pool: FrameReaderPool, clips: Iterable[tuple[int, npt.NDArray[np.int64]]]) -> None:
+        """Set up; nothing is decoded.
+
+        Args:
+            pool: The decoders.
+            clips: Number of the video, and numbers of frames, of each clip that will be read, once.
+        """
+        self._pool = pool
+        self._groups = dict[int, list[_SharedGroup]]()
+        by_video = dict[int, list[npt.NDArray[np.int64]]]()
+        for video, numbers in clips:
+            by_video.setdefault(video, []).append(numbers)
+        for video, of_video in by_video.items():
+            self._groups[video] = [group for group in _overlapping(of_video) if group.num_clips > 1]
+
+    def read(self, video: int, numbers: npt.NDArray[np.int64]) -> UInt8Array:
+        """Get frames of a video, see `FrameReader.frames`."""
+        for group in self._groups.get(video, ()):
+            if np.isin(numbers, group.numbers).all():
+                frames = group.read(numbers, lambda distinct: self._pool.read(video, distinct))
+                if frames is not None:
+                    return frames
+        return self._pool.read(video, numbers)
+
+
+@attrs.define(eq=False)
+class _SharedGroup:
+    """Clips that have frames in common, directly or by others; the frames are kept until the last one is read."""
+
+    numbers: npt.NDArray[np.int64]  # sorted, each once
+    num_clips: int = 1
+    _frames: UInt8Array | None = None
+    _has_failed: bool = False
+    _lock: threading.Lock = attrs.field(factory=threading.Lock)
+
+    def read(
+        self, numbers: npt.NDArray[np.int64], decode: Callable[[npt.NDArray[np.int64]], UInt8Array]
+    ) -> UInt8Array | None:
+        with self._lock:
+            if self._frames is None and not self._has_failed and self.num_clips > 1:
+                try:
+                    self._frames = decode(self.numbers)
+                except (FrameworkError, OSError):  # raised again for the clips that need the frame
+                    self._has_failed = True
+            frames = self._frames
+            self.num_clips -= 1
+            if self.num_clips <= 0:
+                self._frames = None
+        return None if frames is None else frames[self.numbers.searchsorted(numbers)]
+
+
+def _overlapping(clips: Iterable[npt.NDArray[np.int64]]) -> Iterator[_SharedGroup]:
+    """Join clips that have frames in common."""
+    group: _SharedGroup | None = None
+    for numbers in sorted(map(np.unique, clips), key=lambda numbers: int(numbers[0])):
+        if group is not None and np.isin(numbers, group.numbers).any():
+            group.numbers = np.union1d(group.numbers, numbers)
+            group.num_clips += 1
+            continue
+        if group is not None:
+            yield group
+        group = _SharedGroup(numbers)
+    if group is not None:
+        yield group
+
+
 _MOST_INDEXING_THREADS = 8  # indexing is bound by I/O
 _MOST_NAMED = 10
 
@@ -460,6 +565,7 @@ class IndexedVideos:
         paths: Path or URL of each video.
         indices: Index of each video.
         pool: Its decoders.
+        cutters: Open videos that clips are cut out of; these seek each time, so they are no decoders of the pool.
     """
 
     def __init__(self, paths: Sequence[str], settings: Videos, kept: KeptFrames) -> None:
@@ -487,6 +593,7 @@ class IndexedVideos:
         for video, index in enumerate(self.indices):
             index.warn_of_doubts(repr(self.name(video)))
         self.pool = FrameReaderPool(self._open, settings.max_open_decoders)
+        self.cutters = FrameReaderPool(self._open, settings.max_open_decoders)
 
     def name(self, video: int) -> str:
         """Path of a video, or its URL, as messages tell it."""

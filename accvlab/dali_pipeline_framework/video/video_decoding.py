@@ -100,6 +100,7 @@ class VideoDecoder:
         codec_name: Name of the codec, as FFmpeg calls it: ``"h264"``, ``"hevc"``, ``"vp9"``, ``"mjpeg"``, ...
         container_name: FFmpeg's names for the format of the container: ``"matroska,webm"``, ``"avi"``, ...
         extradata: Settings of the codec as the container has them, or None.
+        pixel_format: FFmpeg's name for the format of the pixels, as the container or a decoded frame states it.
         width: Width of the frames in pixels, as coded: rotations for display are not applied. Until a frame was
             decoded, what the container or the caller states.
         height: Height of the frames in pixels.
@@ -169,6 +170,7 @@ class VideoDecoder:
             self._closing = closing.pop_all()
         self.container_name: str = self._container.format.name
         self.extradata: bytes | None = context.extradata
+        self.pixel_format: str = context.pix_fmt or ""
         self._is_size_known = size is not None
         self.width, self.height = size or (context.width, context.height)
         self.time_base: Fraction = stream_.time_base or Fraction(1, 1_000_000)
@@ -286,6 +288,17 @@ class VideoDecoder:
             has_ended = not packet.size and packet.dts is None
             yield packet
 
+    def read_ahead(self) -> list[Packet[VideoStream]]:
+        """Read all packets from here on, those that `next_frame` decodes then; for errors see `packets`."""
+        packets = [*self.packets()]
+        self._packets = iter(packets)
+        return packets
+
+    @property
+    def stream(self) -> VideoStream:
+        """The stream, as PyAV has it."""
+        return self._stream
+
     def next_frame(self) -> av.VideoFrame | None:
         """Decode the next frame in the order of presentation; None after the last one.
 
@@ -316,6 +329,7 @@ class VideoDecoder:
 
     def _take_size(self, frame: av.VideoFrame) -> None:
         if not self._is_size_known:  # the container can state another one than the frames have
+            self.pixel_format = frame.format.name
             self.width, self.height, self._is_size_known = frame.width, frame.height, True
 
     def take_size_of(self, packet: Packet[VideoStream]) -> None:

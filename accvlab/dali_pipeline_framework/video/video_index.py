@@ -106,7 +106,7 @@ _CODECS_WITHOUT_B_FRAMES = frozenset(
     ("mjpeg", "vp8", "vp9", "ffv1", "huffyuv", "ffvhuff", "prores", "dnxhd", "png", "rawvideo", "utvideo")
 )
 
-INDEX_KIND = "index of a video"
+INDEX_KIND = "index of a video's frames"
 RATIOS = ("time_base", "average_rate")
 _NOWHERE = np.zeros(0, np.int64)
 _ARRAY: Any = attrs.cmp_using(np.array_equal)
@@ -134,6 +134,9 @@ class VideoIndex:
         file_state: Size and time of change, or version, of the video file that was indexed; None where it was no
             file.
         doubts: Signs that frames are missing, such as gaps in time.
+        pixel_format: FFmpeg's name for the format of the pixels, e.g. ``"yuv420p"``; empty where it is not known.
+        has_packet_per_frame: Whether each frame is known to be one packet, and all have the same settings of the
+            codec, so that frames can be cut out.
     """
 
     pts: Int64Array = attrs.field(eq=_ARRAY)
@@ -149,6 +152,8 @@ class VideoIndex:
     saved: tuple[str, str] | None = attrs.field(default=None, eq=False)
     file_state: FileState | None = attrs.field(default=None, eq=False)
     doubts: tuple[str, ...] = ()
+    pixel_format: str = ""
+    has_packet_per_frame: bool = False
 
     @property
     def num_frames(self) -> int:
@@ -272,6 +277,7 @@ def make_index(
         _check_complete(decoder, packets)
         num_unread = decoder.count_unread(len(packets.pts), int(packets.dts.max(initial=-1)))
         duration_s = decoder.stated_duration_s
+        has_packet_per_frame = packets.keeps_settings and packets.are_frames(decoder)
         index = None
         if packets.are_decisive(decoder):
             index = _index(decoder, *packets.frames(decoder), is_seekable=True)
@@ -281,7 +287,8 @@ def make_index(
         with VideoDecoder(source, stream=stream, name=name) as decoder:
             index = _index_by_decoding(decoder)
     doubts = packets.doubts(index, num_unread, duration_s)
-    return attrs.evolve(index, file_state=state, doubts=doubts)
+    has_packet_per_frame &= index.is_seekable
+    return attrs.evolve(index, file_state=state, doubts=doubts, has_packet_per_frame=has_packet_per_frame)
 
 
 def _index(
@@ -296,7 +303,8 @@ def _index(
     if not len(pts):
         raise VideoError(f"There are no frames in the video {decoder.name}.")
     frames = decoder.time_base, decoder.width, decoder.height, decoder.codec_name, decoder.average_rate
-    return VideoIndex(pts, key_pts, seek_points, *frames, num_reordered, is_seekable)
+    order = num_reordered, is_seekable
+    return VideoIndex(pts, key_pts, seek_points, *frames, *order, pixel_format=decoder.pixel_format)
 
 
 class _PacketTable:
@@ -309,7 +317,10 @@ class _PacketTable:
         self.end_pts = 0
         is_h264 = decoder.codec_name == "h264"
         fields = FieldPictureSearch(decoder.extradata) if is_h264 else None
+        self.keeps_settings = True
         for packet in decoder.packets():
+            if packet.has_sidedata("new_extradata"):
+                self.keeps_settings &= bytes(packet.get_sidedata("new_extradata")) == decoder.extradata
             decoder.take_size_of(packet)
             if not packet.size:
                 continue
@@ -319,12 +330,12 @@ class _PacketTable:
                 self.lacks_times = True
                 rows.append((0, packet.dts or 0, False, False, packet.is_corrupt))
                 continue
-            is_shown = not packet.is_discard and _is_shown(packet, decoder.codec_name)
+            is_visible = not packet.is_discard and is_shown(packet, decoder.codec_name)
             dts = packet.pts if packet.dts is None else packet.dts
             is_key = packet.is_keyframe and not (is_h264 and begins_refresh(bytes(packet)))
             if fields is not None and (packet.is_keyframe or fields.is_possible) and not self.has_field_pictures:
                 self.has_field_pictures = fields.is_found_in(bytes(packet))
-            rows.append((packet.pts, dts, is_key, is_shown, packet.is_corrupt))
+            rows.append((packet.pts, dts, is_key, is_visible, packet.is_corrupt))
             self.end_pts = max(self.end_pts, packet.pts + (packet.duration or 0))
         self.lacks_pictures = fields is not None and (
             fields.has_skipped or any(find_gaps(np.diff(np.unique(group)), OF_COUNTERS) for group in fields.orders)
@@ -333,16 +344,21 @@ class _PacketTable:
         self.pts, self.dts = columns[:, :2].T
         self.is_key, self.is_shown, self.is_corrupt = columns[:, 2:].astype(np.bool_).T
 
-    def are_decisive(self, decoder: VideoDecoder) -> bool:
-        """Whether decoding will surely give the frames that are shown, in the order of their times."""
+    def are_frames(self, decoder: VideoDecoder) -> bool:
+        """Whether each frame is one of the packets, of the same time."""
         tells_times = not _TIMED_CONTAINERS.isdisjoint(decoder.container_name.split(","))
         if self.lacks_times or not (tells_times or decoder.codec_name in _CODECS_WITHOUT_B_FRAMES):
             return False
         if self.has_field_pictures:  # two make a frame, whether they are two packets or one
             return False
         shown = self.pts[self.is_shown]
-        if not len(shown) or len(np.unique(shown)) < len(shown):
+        return bool(len(shown)) and len(np.unique(shown)) == len(shown)
+
+    def are_decisive(self, decoder: VideoDecoder) -> bool:
+        """Whether decoding will surely give the frames that are shown, in the order of their times."""
+        if not self.are_frames(decoder):
             return False
+        shown = self.pts[self.is_shown]
         # Frames before the first key frame, in either order, may be decoded or not: that is up to the decoder.
         return bool(self.is_key[0]) and int(shown.min()) >= int(self.pts[0])
 
@@ -391,7 +407,8 @@ class _PacketTable:
         return int(np.count_nonzero(~np.isin(expected, index.pts)))
 
 
-def _is_shown(packet: Any, codec_name: str) -> bool:
+def is_shown(packet: Any, codec_name: str) -> bool:
+    """Whether a packet of a codec gives a frame that is shown."""
     if codec_name not in ("vp8", "vp9"):
         return True
     # VP8 and VP9 have frames that are only referred to. VP9 usually packs one into a "superframe" with the next
@@ -448,7 +465,10 @@ def _index_without_times(decoder: VideoDecoder, num_frames: int) -> VideoIndex:
     return attrs.evolve(index, time_base=1 / rate if rate else Fraction(1, 25))
 
 
-_VALUES = ("time_base", "width", "height", "codec_name", "average_rate", "num_reordered", "is_seekable", "doubts")
+_VALUES = (
+    *("time_base", "width", "height", "codec_name", "average_rate", "num_reordered", "is_seekable", "doubts"),
+    *("pixel_format", "has_packet_per_frame"),
+)
 
 
 def cached_video_index(

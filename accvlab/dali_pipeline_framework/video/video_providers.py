@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,16 +14,17 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ..checks import choice, index_in, one_of, whole_number
+from ..checks import choice, index_in, listed, one_of, whole_number
 from ..errors import SettingError
 from ..providers.files.storage import as_utf8
 from ..providers.frames import camera_rigs as rigs
-from ..sample_data import SampleDataGroup
+from ..sample_data import ImageContent, SampleDataGroup
 from ..sample_data.formats import DECODED_CLIP, DECODED_IMAGE
 from ..sample_data.names import Name
 from ..unknown_arguments import explains_unknown_arguments, in_settings
+from .encoded_clips import FileOfClip, numbers_name
 from .frame_converter import FrameConverter
-from .frame_reader import DecodingStatistics, IndexedVideos, KeptFrames
+from .frame_reader import DecodingStatistics, FrameReaderPool, IndexedVideos, KeptFrames, SharedFrames
 from .video_decoding import UInt8Array
 from .video_index import Int64Array, VideoIndex
 from .videos import VideoPaths, Videos, as_videos, checked_labels, expanded, frame_range, listed_videos
@@ -174,6 +176,7 @@ def _times_s(index: VideoIndex, offset_s: float) -> npt.NDArray[np.float64]:
     return times_s
 
 
+Images: TypeAlias = Literal["decoded", "encoded"]
 VideoTail: TypeAlias = Literal["drop", "repeat", "constant", "reflect_1001", "reflect_101"]
 
 
@@ -226,6 +229,11 @@ class VideoWindows:
         return self.sequence_length * self.stride
 
     @property
+    def overlap(self) -> bool:
+        """Whether sequences have frames in common."""
+        return self.step <= self.span - self.stride
+
+    @property
     def kept_frames(self) -> KeptFrames:
         """What a decoder must keep so that sequences one after the other, or repeated, are decoded once."""
         span = self.span - self.stride + 1
@@ -274,6 +282,7 @@ class VideoProviderBase(rigs.RigProviderBase, ABC):
         recording_number: Name | None,
         of_frames: Mapping[str, Name | None],
         holds_one_frame: bool,
+        images: Images = "decoded",
         fill_value: UInt8Array = _BLACK,
     ) -> None:
         """Index the videos, and make the blueprint.
@@ -288,6 +297,7 @@ class VideoProviderBase(rigs.RigProviderBase, ABC):
             of_frames: Names of ``first_frame_number``, ``frame_numbers``, ``timestamps`` and ``path``.
             holds_one_frame: Whether a sample is one frame instead of a sequence: then pixels, number and time have
                 one dimension less.
+            images: Whether frames are decoded here, or files that hold them are delivered.
             fill_value: ``(C,)`` or ``(1,)``, the pixels of constant frames.
         """
         self._tracks = tracks_of(videos, kept)
@@ -297,7 +307,11 @@ class VideoProviderBase(rigs.RigProviderBase, ABC):
         self._counts = windows.counts(self._tracks.ends - self._tracks.starts)  # (S,)
         self._first = np.concatenate(([0], np.cumsum(self._counts)))  # (S + 1,), sample of each track
         num_more = 0 if holds_one_frame else 1
-        content = DECODED_IMAGE if holds_one_frame else DECODED_CLIP
+        content, ndim = DECODED_IMAGE if holds_one_frame else DECODED_CLIP, 3 + num_more
+        self._colors = videos.colors
+        self._is_encoded = choice(images, "images", ("decoded", "encoded")) == "encoded"
+        if self._is_encoded:
+            content, ndim = _encoded_content(videos, windows, self._videos), 1
         further: list[rigs.OptionalField] = [
             (of_frames.get("first_frame_number"), types.DALIDataType.INT32, 1),
             (of_frames.get("frame_numbers"), types.DALIDataType.INT32, num_more),
@@ -311,7 +325,9 @@ class VideoProviderBase(rigs.RigProviderBase, ABC):
         self._names_of_frames = {kind: name for kind, name in of_frames.items() if name is not None}
         self._chosen = 0 if holds_one_frame else slice(None)
         of_camera = SampleDataGroup()
-        of_camera.add_data_field(frames, types.DALIDataType.UINT8, ndim=3 + num_more, content=content)
+        of_camera.add_data_field(frames, types.DALIDataType.UINT8, ndim=ndim, content=content)
+        if self._is_encoded:
+            of_camera.add_data_field(numbers_name(frames), types.DALIDataType.INT32, ndim=num_more)
         self._set_format(self._tracks.camera_names, of_camera, further, of_sample, self._tracks.missing)
 
     def get_number_of_samples(self) -> int:
@@ -327,8 +343,8 @@ class VideoProviderBase(rigs.RigProviderBase, ABC):
 
     @property
     def loads_batches(self) -> bool:
-        """Whether several samples of a batch are decoded at once."""
-        return self._num_batch_threads > 1
+        """Whether several samples of a batch are decoded at once, or can have frames in common."""
+        return self._num_batch_threads > 1 or self._windows.overlap
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         """Decode one sample.
@@ -338,22 +354,38 @@ class VideoProviderBase(rigs.RigProviderBase, ABC):
             FileError: A video cannot be opened. Also the builtin exception of the cause.
             VideoError: A frame cannot be decoded.
         """
+        return self._sample(sample_index, self._videos.pool)
+
+    def _sample(self, sample_index: int, decoders: FrameReaderPool | SharedFrames) -> SampleDataGroup:
         track, positions = self._locate(sample_index)
         tracks = self._tracks
         sample = self.new_sample()
         for camera, name in enumerate(tracks.camera_names or (None,)):
-            self._fill(sample if name is None else sample[name], track, camera, positions)
+            self._fill(sample if name is None else sample[name], track, camera, positions, decoders)
         if self._label_name is not None and tracks.labels is not None:
             sample[self._label_name] = tracks.labels[track : track + 1]
         if self._recording_number_name is not None:
             sample[self._recording_number_name] = np.int32(tracks.numbers[track])
         return sample
 
-    def _fill(self, group: SampleDataGroup, track: int, camera: int, positions: Int64Array) -> None:
+    def _fill(
+        self,
+        group: SampleDataGroup,
+        track: int,
+        camera: int,
+        positions: Int64Array,
+        decoders: FrameReaderPool | SharedFrames,
+    ) -> None:
         video = int(self._tracks.videos[track, camera])
         frames = self._tracks.frames(track, camera, positions)
         group.set_do_convert(False)  # would copy the pixels
-        group[self._frames_name] = self._pixels(video, frames)[self._chosen]
+        if self._is_encoded:
+            clip = self._videos.cutters.cut(video, frames)
+            decoded = functools.partial(decoders.read, video, frames)
+            group[self._frames_name] = FileOfClip.of(clip.file, self._colors, decoded)
+            group[numbers_name(self._frames_name)] = clip.numbers if self._chosen else clip.numbers[0]
+        else:
+            group[self._frames_name] = self._pixels(decoders, video, frames)[self._chosen]
         group.set_do_convert(True)
         for kind, name in self._names_of_frames.items():
             value: Any
@@ -366,8 +398,8 @@ class VideoProviderBase(rigs.RigProviderBase, ABC):
                 value = numbers[:1] if kind == "first_frame_number" else numbers[self._chosen]
             group[name] = value
 
-    def _pixels(self, video: int, frames: Int64Array) -> UInt8Array:
-        pixels = self._videos.pool.read(video, frames[frames >= 0])
+    def _pixels(self, decoders: FrameReaderPool | SharedFrames, video: int, frames: Int64Array) -> UInt8Array:
+        pixels = decoders.read(video, frames[frames >= 0])
         num_constant = len(frames) - len(pixels)
         if not num_constant:
             return pixels
@@ -383,9 +415,21 @@ class VideoProviderBase(rigs.RigProviderBase, ABC):
         )
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
-        """Decode the samples of a batch, ``num_batch_threads`` at once."""
+        """Load the samples of a batch, ``num_batch_threads`` at once; frames that they share are decoded once."""
+        located = map(self._locate, sample_indices)
+        decoders = SharedFrames(self._videos.pool, [clip for each in located for clip in self._clips(*each)])
+        load = functools.partial(self._sample, decoders=decoders)
+        if self._num_batch_threads == 1:
+            yield from map(load, sample_indices)
+            return
         with ThreadPoolExecutor(min(self._num_batch_threads, max(len(sample_indices), 1))) as threads:
-            yield from threads.map(self.get_data, sample_indices)
+            yield from threads.map(load, sample_indices)
+
+    def _clips(self, track: int, positions: Int64Array) -> Iterator[tuple[int, Int64Array]]:
+        """Get the video and the frames of each camera, without constant ones."""
+        for camera, video in enumerate(self._tracks.videos[track].tolist()):
+            frames = self._tracks.frames(track, camera, positions)
+            yield video, frames[frames >= 0]
 
     # --- what was found ---------------------------------------------------------------------------------
 
@@ -414,6 +458,7 @@ class VideoProviderBase(rigs.RigProviderBase, ABC):
     def close(self) -> None:
         """Close the decoders of this process; they are opened again when they are needed."""
         self._videos.pool.close()
+        self._videos.cutters.close()
 
     def __repr__(self) -> str:
         """Summarise what was found."""
@@ -425,6 +470,28 @@ class VideoProviderBase(rigs.RigProviderBase, ABC):
 def _described(path: str, frames: list[int]) -> str:
     listed = ", ".join(map(str, frames)) if len(frames) <= _MOST_DESCRIBED else f"{frames[0]} to {frames[-1]}"
     return f"{path}, frame{'' if len(frames) == 1 else 's'} {listed}"
+
+
+def _encoded_content(videos: Videos, windows: VideoWindows, indexed: IndexedVideos) -> ImageContent:
+    """Get the content of files that are cut out of the videos; refuse what cannot be cut out."""
+    if videos.image_type != types.DALIImageType.RGB:
+        raise SettingError(
+            f"`images='encoded'` goes with the image type RGB only, got {videos.image_type.name}: VideoDecoder "
+            f"makes RGB, and ImageColorSpaceConverter others of it."
+        )
+    if windows.tail == "constant":
+        raise SettingError("`tail='constant'` has frames that are in no video, so it needs `images='decoded'`.")
+    names = [
+        repr(indexed.name(video)) for video, index in enumerate(indexed.indices) if not index.has_packet_per_frame
+    ]
+    if names:
+        raise SettingError(
+            f"`images='encoded'` needs containers that tell when each packet is shown, and one packet per frame. "
+            f"That is not so for {listed(names)} (AVI with B-frames, raw and program streams, field pictures, "
+            f"settings of the codec that change). Use `images='decoded'`, or encode them anew."
+        )
+    kinds = {f"{index.codec_name} {index.pixel_format}".strip() for index in indexed.indices}
+    return ImageContent(is_encoded=True, codecs=tuple(sorted(kinds)))
 
 
 _COUNTERPARTS = {
@@ -474,6 +541,7 @@ class VideoDataProvider(VideoProviderBase):
         step: SupportsIndex | None = None,
         tail: VideoTail = "drop",
         fill_value: SupportsIndex | Sequence[SupportsIndex] = 0,
+        images: Images = "decoded",
         frames_name: Name = "frames",
         label_name: Name | None = "label",
         first_frame_number_name: Name | None = None,
@@ -495,6 +563,9 @@ class VideoDataProvider(VideoProviderBase):
                 complete counts too, padded as `np.pad` does it: ``"repeat"`` (of the last frame), ``"constant"``,
                 ``"reflect_1001"`` (``symmetric``) or ``"reflect_101"`` (``reflect``).
             fill_value: With ``"constant"``, the value of pixels, or one per channel, in [0, 255].
+            images: ``"decoded"``: frames are decoded here. ``"encoded"``: instead of the frames, the sample has
+                the bytes of a small video file, ``(num_bytes,)``, and next to it the numbers of the frames in it,
+                ``<frames_name>_to_decode``, for `VideoDecoder`.
             frames_name: Name for the frames.
             label_name: Name for the label; None to leave it out.
             first_frame_number_name: Name for the number of the first frame in its video, ``(1,)``.
@@ -529,6 +600,7 @@ class VideoDataProvider(VideoProviderBase):
                 "path": path_name,
             },
             holds_one_frame=False,
+            images=images,
             fill_value=_checked_fill(fill_value, FrameConverter(videos.image_type).num_channels),
         )
         if not self.get_number_of_samples():
@@ -581,6 +653,7 @@ class VideoFrameDataProvider(VideoProviderBase):
         self,
         videos: Videos | VideoPaths,
         *,
+        images: Images = "decoded",
         image_name: Name = "image",
         label_name: Name | None = "label",
         frame_number_name: Name | None = None,
@@ -593,6 +666,8 @@ class VideoFrameDataProvider(VideoProviderBase):
 
         Args:
             videos: The videos; paths, a folder or a pattern alone for those of one camera.
+            images: ``"decoded"``, or ``"encoded"`` for a small video file and the number of the frame in it, as
+                for `VideoDataProvider`.
             image_name: Name for the frame.
             label_name: Name for the label; None to leave it out.
             frame_number_name: Name for the number of the frame in its video.
@@ -619,6 +694,7 @@ class VideoFrameDataProvider(VideoProviderBase):
             recording_number=recording_number_name,
             of_frames={"frame_numbers": frame_number_name, "timestamps": timestamp_name, "path": path_name},
             holds_one_frame=True,
+            images=images,
         )
 
     @property

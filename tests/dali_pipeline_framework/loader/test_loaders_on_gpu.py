@@ -172,6 +172,7 @@ MOVING_IMAGES = {
     "ImageResizeCropFlipper",
     "ImageResizer",
     "PhotoMetricDistorter",
+    "VideoDecoder",
 }
 
 

@@ -312,7 +312,9 @@ class TestCache:
         (file,) = tmp_path.glob("*/header.json")
         file.unlink()
         os.mkfifo(file)
-        with pytest.raises(FileError, match=r"is no index of a video that can be used.*: it is no regular file"):
+        with pytest.raises(
+            FileError, match=r"is no index of a video's frames that can be used.*: it is no regular file"
+        ):
             pickle.loads(pickled)
         assert cached_video_index(cache, video("h264_b.mp4")) == pickle.loads(pickled)
         assert file.is_file()

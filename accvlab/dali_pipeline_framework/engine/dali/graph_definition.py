@@ -514,30 +514,39 @@ def _is_random(operator: Any) -> bool:
 _logger = logging.getLogger(__name__)
 
 
-_COUNT_DEVICES = """
+_LIST_DEVICES = """
 import ctypes
 cuda = ctypes.CDLL("libcuda.so.1")
-count = ctypes.c_int()
-is_usable = cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0
-print(count.value if is_usable else 0)
+number = ctypes.c_int()
+is_usable = cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(number)) == 0
+for device in range(number.value if is_usable else 0):
+    for attribute in (75, 76):  # the major and the minor number of the compute capability
+        cuda.cuDeviceGetAttribute(ctypes.byref(number), attribute, device)
+        print(number.value)
 """
 
 
 @functools.cache
-def num_usable_gpus() -> int:
-    """Number of CUDA devices that can be used here; 0 without a driver.
+def gpu_capabilities() -> tuple[tuple[int, int], ...]:
+    """Compute capability of each CUDA device that can be used here, major and minor number; none without a driver.
 
-    They are counted in a process of its own: counting initialises CUDA, and after that DALI refuses to fork
-    its workers.
+    They are listed in a process of its own: that initialises CUDA, and after that DALI refuses to fork its
+    workers.
     """
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return 0
+        return ()
     import subprocess  # seldom needed, and long to import
 
-    counted = subprocess.run([sys.executable, "-c", _COUNT_DEVICES], capture_output=True, text=True, check=False)
-    return int(counted.stdout) if counted.returncode == 0 else 0
+    listed = subprocess.run([sys.executable, "-c", _LIST_DEVICES], capture_output=True, text=True, check=False)
+    numbers = [*map(int, listed.stdout.split())] if listed.returncode == 0 else []
+    return tuple(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def num_usable_gpus() -> int:
+    """Number of CUDA devices that can be used here; 0 without a driver."""
+    return len(gpu_capabilities())
 
 
 @functools.cache

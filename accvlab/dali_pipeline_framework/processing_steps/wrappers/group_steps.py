@@ -81,6 +81,11 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
     declare_images = no_images
     declare_pixel_changes = no_pixels  # the step that it applies declares its own
 
+    def why_on_arrays(self, data_empty: SampleDataGroup, has_gpu: bool) -> str:
+        """Why the step that it applies must run in the workers, for the first group for which it must."""
+        groups = map(data_empty.get_item_in_path, self._selected_paths(data_empty))
+        return next(filter(None, (self.inner_step.why_on_arrays(group, has_gpu) for group in groups)), "")
+
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in self._selected_paths(data):
             with in_group(path):

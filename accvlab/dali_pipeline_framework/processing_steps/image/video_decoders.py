@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decoder of encoded videos."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nvidia.dali import types
+from nvidia.dali.data_node import DataNode
+
+from ...checks import choice, field_name
+from ...operators.deferred_images import DeferredImage
+from ...operators.element_selection import leaf_at
+from ...operators.encoded_videos import video_decoded_in_graph, why_not_in_graph
+from ...sample_data import FieldPath, LeafFormat, SampleDataGroup, formats
+from ...sample_data.graph_mode import do_not_convert
+from ...sample_data.names import Name
+from ...video.encoded_clips import decoded_clip, numbers_name, size_of_clip
+from ...video.frame_converter import Colors
+from ..field_steps import PixelStep
+from ..image_use import ImageUse
+from ..named_fields import FieldSearch
+from ..pipeline_step_base import PixelChanges, naming_field
+
+VideoDevice: TypeAlias = Literal["auto", "cpu", "gpu"]
+
+_INT32 = types.DALIDataType.INT32
+
+
+class VideoDecoder(PixelStep):
+    """Decodes every encoded video of a name, anywhere in the sample.
+
+    Input: what providers of videos deliver with ``images="encoded"``: the bytes of a video file, ``(num_bytes,)``
+    uint8, and next to it ``<name>_to_decode``, int32: numbers of frames in it, ``(F,)``, or ``()`` for a single
+    one. Output, in the same field: ``(F, height, width, 3)`` uint8 in [0, 255], RGB, layout ``FHWC``; of a single
+    frame ``(height, width, 3)``. The numbers are removed.
+
+    In the workers, PyAV decodes on arrays, each codec of FFmpeg, with the pixels of the provider's own decoding.
+    In the graph, one ``fn.decoders.video`` decodes the videos of all samples and elements of an array: on a GPU,
+    which has decoders for the usual codecs; without one, VP9 and MJPEG. Its colors are those of DALI, whatever
+    ``colors`` says.
+    """
+
+    treats_elements_alike = True
+    array_form_needs = ("av",)
+    _cannot, _what, _holds = "decode", "an encoded video", "the bytes of a video file"
+    _dtypes = (types.DALIDataType.UINT8,)
+
+    def __init__(self, image_name: Name, device: VideoDevice = "auto", *, colors: Colors = "stream") -> None:
+        """Create the step.
+
+        Args:
+            image_name: Name of the fields to decode.
+            device: ``"auto"``: on the GPU where the graph has one that decodes all codecs of the fields, see
+                `DECODED_ON_GPU`; else in the workers. ``"gpu"``: on the GPU, where the graph has one, whatever the
+                codec. ``"cpu"``: in the workers. ``with_run`` and ``run`` put it into the graph without a GPU.
+            colors: How colors are converted in the workers: ``"stream"`` as the streams state, ``"dali"`` as in
+                the graph, see `FrameConverter`.
+
+        Raises:
+            SettingError: ``device`` or ``colors`` is something else.
+        """
+        self._image_name = field_name(image_name, "image_name")
+        self._device: VideoDevice = choice(device, "device", ("auto", "cpu", "gpu"))
+        self._colors: Colors = choice(colors, "colors", ("stream", "dali"))
+
+    @property
+    def image_tolerance(self) -> float:  # type: ignore[override]
+        """None where colors are those of DALI; else matrices may differ."""
+        return 0.0 if self._colors == "dali" else 1.0
+
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        """Declare that the fields hold files, and what they hold after the step."""
+        contents = {
+            path: formats.DECODED_CLIP if _holds_clip(data_empty, path) else formats.DECODED_IMAGE
+            for path in self._image_paths(data_empty)
+        }
+        left = [ImageUse(leaves=content, path=path) for path, content in contents.items()]
+        return [ImageUse(self._names(), formats.ENCODED_VIDEO), *left]
+
+    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
+        numbers = _numbers_path(path)
+        found = search.find_at(numbers, "the numbers of the frames to decode", [_INT32])
+        if found is not None and search.leaf(found).ndim not in (0, 1):
+            search.add("must be declared with ndim=1, or with ndim=0 for a single frame", numbers)
+
+    def _adjust_format(self, data: SampleDataGroup, path: FieldPath) -> None:
+        ndim = 4 if _holds_clip(data, path) else 3
+        data.get_parent_of_path(path).remove_field(_numbers_path(path)[-1])
+        data.change_type_of_data_and_remove_data(path, types.DALIDataType.UINT8, new_ndim=ndim)
+
+    def why_on_arrays(self, data_empty: SampleDataGroup, has_gpu: bool) -> str:
+        """See `PipelineStepBase.why_on_arrays`."""
+        if self._device == "cpu" and self.run != "graph":
+            return "device='cpu'"
+        for path in self._image_paths(data_empty):
+            codecs = leaf_at(data_empty, path).content.codecs
+            uses_gpu = has_gpu and self._device != "cpu"
+            why = why_not_in_graph(codecs, has_gpu=uses_gpu, must_use_gpu=self._device == "gpu")
+            if why:
+                return why
+        return ""
+
+    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges:
+        """Declare that the graph needs the numbers of the frames."""
+        return {
+            path: {"frames" if _holds_clip(data_empty, path) else "frame": _INT32}
+            for path in self._image_paths(data_empty)
+        }
+
+    def change_pixels(
+        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
+    ) -> DataNode:
+        """See `PipelineStepBase.change_pixels`."""
+        ((kind, numbers),) = parameters.items()
+        return self._in_graph(image, leaf, numbers, is_clip=kind == "frames")
+
+    @do_not_convert
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        for path in self._image_paths(data):
+            numbers: Any = data.get_item_in_path(_numbers_path(path))
+            image, is_clip = data.get_item_in_path(path), _holds_clip(data, path)
+            is_deferred, is_node = isinstance(image, DeferredImage), isinstance(image, DataNode)
+            change = self._in_graph if is_node else self._noted if is_deferred else self._on_array
+            with naming_field(path):
+                changed = change(image, leaf_at(data, path), numbers, is_clip=is_clip)
+            self._adjust_format(data, path)
+            data.set_item_in_path(path, changed)
+        return data
+
+    _process_arrays = _process
+
+    def _in_graph(self, image: DataNode, leaf: LeafFormat, numbers: DataNode, *, is_clip: bool) -> DataNode:
+        return video_decoded_in_graph(image, numbers, is_clip=is_clip, on_gpu=self._device != "cpu")
+
+    def _on_array(
+        self, image: npt.NDArray[np.uint8], leaf: LeafFormat, numbers: npt.NDArray[np.int32], *, is_clip: bool
+    ) -> npt.NDArray[np.uint8]:
+        frames = decoded_clip(image, numbers, self._colors)
+        return frames if is_clip else frames[0]
+
+    def _noted(
+        self, image: DeferredImage, leaf: LeafFormat, numbers: npt.NDArray[np.int32], *, is_clip: bool
+    ) -> DeferredImage:
+        def find_shape() -> tuple[int, ...]:
+            size = size_of_clip(image.source)
+            return (len(numbers), *size, 3) if is_clip else (*size, 3)
+
+        return attrs.evolve(image.changed(numbers, find_shape=find_shape), ndim=4 if is_clip else 3)
+
+
+def _numbers_path(path: FieldPath) -> FieldPath:
+    return (*path[:-1], numbers_name(path[-1]))
+
+
+def _holds_clip(data: SampleDataGroup, path: FieldPath) -> bool:
+    numbers = data.format.get(_numbers_path(path))
+    return not isinstance(numbers, LeafFormat) or numbers.ndim != 0

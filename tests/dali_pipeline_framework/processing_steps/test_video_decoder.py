@@ -1,0 +1,289 @@
+"""Encoded videos, decoded by a step: where, by how many operators, and to which pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.arrays import DT
+from support.gpu_definitions import checked_by_dali, counts_of, pretend_gpus
+from support.loaders import pipeline_of
+from support.refusals import refusal
+from support.videos import B_FRAMES, encoded_video, make_video, read_numbers
+
+from accvlab.dali_pipeline_framework import (
+    DataLoader,
+    DataProvider,
+    ImageContent,
+    ImageDecoder,
+    ImageResizer,
+    SampleDataGroup,
+    VideoDataProvider,
+    VideoDecoder,
+    VideoFrameDataProvider,
+    Videos,
+)
+from accvlab.dali_pipeline_framework.errors import FormatError, SettingError
+from accvlab.dali_pipeline_framework.operators.encoded_videos import DECODED_ON_GPU, why_not_in_graph
+from accvlab.dali_pipeline_framework.processing_steps import DataGroupsWithNameAppliedStep
+
+NUM_CAMERAS, NUM_FRAMES = 3, 24
+CODECS = {
+    "h264 yuv420p": ("libx264", "mp4"),
+    "hevc yuv420p": ("libx265", "mp4"),
+    "av1 yuv420p": ("libsvtav1", "mp4"),
+    "vp9 yuv420p": ("libvpx-vp9", "webm"),
+}
+
+
+class Rig(DataProvider):
+    """Three cameras in an array; sample ``i`` has two frames, or one, of a video of each."""
+
+    def __init__(self, codec: str = "vp9 yuv420p", content: bytes | None = None, *, is_clip: bool = True) -> None:
+        self.content = ImageContent(is_encoded=True, codecs=(codec,) if codec else ())
+        self.file = encoded_video(NUM_FRAMES) if content is None else np.frombuffer(content, np.uint8)
+        self.is_clip = is_clip
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        camera = SampleDataGroup()
+        camera.add_data_field("image", DT.UINT8, ndim=1, content=self.content)
+        camera.add_data_field("image_to_decode", DT.INT32, ndim=int(self.is_clip))
+        sample = SampleDataGroup()
+        sample.add_data_group_field_array("cameras", camera, NUM_CAMERAS)
+        return sample
+
+    def get_number_of_samples(self) -> int:
+        return 6
+
+    def numbers(self, sample_index: int, camera: int) -> list[int]:
+        return [sample_index + 5 * camera, sample_index]
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        sample = self.new_sample()
+        for camera in range(NUM_CAMERAS):
+            numbers = self.numbers(sample_index, camera)
+            sample["cameras"][camera]["image"] = self.file
+            sample["cameras"][camera]["image_to_decode"] = numbers if self.is_clip else numbers[0]
+        return sample
+
+
+def loaded(source: DataProvider, *steps: Any, **arguments: Any) -> list[Mapping[str, Any]]:
+    settings = {"num_workers": 0, "output_type": "numpy", **arguments}
+    with DataLoader(source, 2, steps=steps, **settings) as loader:
+        return [*loader]
+
+
+@pytest.mark.parametrize("is_clip", [True, False])
+def test_one_operator_decodes_the_videos_of_all_cameras_and_samples(is_clip: bool) -> None:
+    rig, step = Rig(is_clip=is_clip), VideoDecoder("image", colors="dali")
+    for run in ("graph", "workers"):
+        batches = loaded(rig, step, run=run)
+        for number, batch in enumerate(batches):
+            for camera in range(NUM_CAMERAS):
+                frames = batch["cameras"][camera]["image"]
+                assert frames.shape == (2, 2, 64, 96, 3) if is_clip else (2, 64, 96, 3)
+                expected = [rig.numbers(sample, camera) for sample in (2 * number, 2 * number + 1)]
+                found = [read_numbers(each if is_clip else each[None]) for each in frames]
+                assert found == [numbers if is_clip else numbers[:1] for numbers in expected]
+        with DataLoader(rig, 2, steps=[step], run=run, num_workers=0) as loader:
+            assert counts_of(pipeline_of(loader)).names["cpu", "decoders__Video"] == (run == "graph")
+            assert set(batches[0]["cameras"][0]) == {"image"}
+
+
+@pytest.mark.parametrize("run", ["graph", "workers", "auto"])
+@pytest.mark.parametrize("name", ["vp9.webm", "vp9.mp4", "mjpeg.mkv"])
+def test_the_pixels_are_those_that_the_provider_decodes(name: str, run: str, tmp_path: Path) -> None:
+    """VP9 and MJPEG are decoded in the graph without a GPU."""
+    codec = "mjpeg" if "mjpeg" in name else "libvpx-vp9"
+    paths = {camera: [str(make_video(tmp_path / f"{camera}_{name}", 20, codec))] for camera in ("front", "left")}
+    videos = Videos(cameras=paths, colors="dali")
+    settings = {"sequence_length": 3, "step": 2, "stride": 2}
+    expected = loaded(VideoDataProvider(videos, **settings), shuffle=True, seed=3)
+    source = VideoDataProvider(videos, images="encoded", **settings)
+    found = loaded(source, VideoDecoder("frames", colors="dali"), run=run, shuffle=True, seed=3)
+    for batch, other in zip(expected, found, strict=True):
+        for camera in paths:
+            assert np.array_equal(batch[camera]["frames"], other[camera]["frames"])
+    assert (source.statistics.num_decoded > 0) == (run != "graph")
+
+
+def test_colors_of_the_stream_are_those_of_the_provider(tmp_path: Path) -> None:
+    path = make_video(tmp_path / "b.mp4", 20, "libx264", options=B_FRAMES["libx264"])
+    expected = loaded(VideoFrameDataProvider(path))
+    found = loaded(VideoFrameDataProvider(path, images="encoded"), VideoDecoder("image"))
+    assert all(np.array_equal(a["image"], b["image"]) for a, b in zip(expected, found, strict=True))
+
+
+def test_steps_behind_see_shapes_before_the_pixels_are_there() -> None:
+    """A divided resizer asks for the size of the image, which the header of the file tells."""
+    steps = VideoDecoder("image", colors="dali"), ImageResizer("image", output_hw=[32, 32], mode="pad")
+    graph, workers = (loaded(Rig(), *steps, run=run) for run in ("graph", "workers"))
+    for batch, other in zip(graph, workers, strict=True):
+        assert batch["cameras"][1]["image"].shape == (2, 2, 32, 32, 3)
+        difference = batch["cameras"][1]["image"].astype(int) - other["cameras"][1]["image"]
+        assert np.abs(difference).max() <= 1
+
+
+# --- which device ----------------------------------------------------------------------------------------------
+
+HOPPER, AMPERE, ADA, BLACKWELL, PASCAL = (9, 0), (8, 0), (8, 9), (10, 0), (6, 1)
+
+
+@pytest.mark.parametrize(
+    ("codec", "capability", "is_decoded"),
+    [
+        ("h264 yuv420p", PASCAL, True),
+        ("h264 yuv420p", HOPPER, True),
+        ("h264 yuv422p", BLACKWELL, False),
+        ("h264 yuv420p10le", HOPPER, False),
+        ("hevc yuv420p10le", AMPERE, True),
+        ("hevc yuv444p", ADA, False),
+        ("vp9 yuv420p", PASCAL, False),
+        ("vp9 yuv420p", HOPPER, True),
+        ("av1 yuv420p", AMPERE, False),
+        ("av1 yuv420p", HOPPER, False),
+        ("av1 yuv420p", ADA, True),
+        ("av1 yuv420p10le", BLACKWELL, True),
+        ("vp8 yuv420p", ADA, False),
+    ],
+)
+def test_what_gpus_decode(
+    codec: str, capability: tuple[int, int], is_decoded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_gpus(monkeypatch, capability=capability)
+    reason = why_not_in_graph([codec], has_gpu=True, must_use_gpu=False)
+    assert (reason == "") == is_decoded
+    if reason:
+        number = ".".join(map(str, capability))
+        assert reason == f"it is {codec}, and the GPU (compute capability {number}) does not decode it"
+    assert why_not_in_graph([codec], has_gpu=True, must_use_gpu=True) == ""
+
+
+def test_all_gpus_of_the_machine_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    from accvlab.dali_pipeline_framework.operators import encoded_videos
+
+    monkeypatch.setattr(encoded_videos, "gpu_capabilities", lambda: (ADA, HOPPER))
+    assert "8.9, 9.0" in why_not_in_graph(["av1 yuv420p"], has_gpu=True, must_use_gpu=False)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_graphs_for_a_gpu_have_one_decoder_there(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder, suffix = CODECS[codec]
+    pretend_gpus(monkeypatch, capability=ADA)
+    file = encoded_video(2, encoder, suffix).tobytes() if encoder != "libsvtav1" else b"unread"
+    steps = [VideoDecoder("image"), ImageResizer("image", output_hw=[32, 32])]
+    loader = DataLoader(Rig(codec, file), 2, steps=steps, num_workers=0, device_id=0)
+    counts = checked_by_dali(pipeline_of(loader))
+    assert counts.names["mixed", "decoders__Video"] == 1
+    assert counts.on("mixed") == 1
+    assert "step 0 (VideoDecoder): pixels, once for all elements of cameras" in loader.plan
+    assert counts.computing_on_cpu == 0
+    single = DataLoader(Rig(codec, file, is_clip=False), 2, steps=steps[:1], num_workers=0, device_id=0)
+    assert checked_by_dali(pipeline_of(single)).names["mixed", "decoders__Video"] == 1
+
+
+def test_what_a_gpu_does_not_decode_is_decoded_in_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_gpus(monkeypatch, capability=HOPPER)
+
+    def plan_and_decoders(device: str, run: str = "auto") -> tuple[str, int]:
+        steps = [VideoDecoder("image", device).with_run(run), ImageResizer("image", output_hw=[32, 32])]
+        loader = DataLoader(Rig("av1 yuv420p", b"unread"), 2, steps=steps, num_workers=0, device_id=0)
+        return loader.plan, checked_by_dali(pipeline_of(loader)).on("mixed")
+
+    plan, num_decoders = plan_and_decoders("auto")
+    assert num_decoders == 0
+    assert (
+        "step 0 (VideoDecoder) must run in the workers: it is av1 yuv420p, and the GPU (compute capability 9.0) "
+        "does not decode it" in plan
+    )
+    assert "step 1 (ImageResizer): pixels" in plan
+    assert plan_and_decoders("cpu")[1] == 0
+    assert plan_and_decoders("gpu")[1] == 1
+    assert plan_and_decoders("gpu", "workers")[1] == 0
+
+
+def test_without_a_gpu_the_graph_decodes_what_dali_can() -> None:
+    def plan(codec: str, device: str = "auto") -> str:
+        step = VideoDecoder("image", device)
+        with DataLoader(Rig(codec), 2, steps=[step], run="graph", num_workers=0) as loader:
+            return str(loader.plan).splitlines()[0]
+
+    assert plan("vp9 yuv420p") == "in the workers: 1 of 1 steps (run='graph')"
+    assert plan("vp9 yuv420p", "gpu") == "in the workers: 1 of 1 steps (run='graph')"
+    for codec in ("h264 yuv420p", "vp8 yuv420p"):
+        assert f"it is {codec}, and without a GPU, DALI decodes only VP9 and MJPEG" in plan(codec)
+    assert "the format of the field does not tell its codec" in plan("")
+    assert "must run in the workers: device='cpu'" in plan("vp9 yuv420p", "cpu")
+
+
+def test_a_step_that_is_forced_into_the_graph_needs_a_codec_that_is_decoded_there() -> None:
+    def make(codec: str) -> DataLoader:
+        steps = [VideoDecoder("image", "cpu").with_run("graph")]
+        return DataLoader(Rig(codec), 2, steps=steps, num_workers=0)
+
+    message = refusal(lambda: make("h264 yuv420p").plan, SettingError)
+    assert "without a GPU, DALI decodes only VP9 and MJPEG" in message
+    assert "step 0 (VideoDecoder) is to run in the graph (run='graph')" in message
+    with make("vp9 yuv420p") as loader:
+        assert next(iter(loader))["cameras"][0]["image"].shape == (2, 2, 64, 96, 3)
+
+
+def test_a_wrapper_asks_the_step_that_it_applies(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_gpus(monkeypatch, capability=HOPPER)
+    wrapped = DataGroupsWithNameAppliedStep(VideoDecoder("image"), "cameras")
+    for codec, num_decoders in (("av1 yuv420p", 0), ("hevc yuv420p", 1)):
+        loader = DataLoader(Rig(codec, b"unread"), 2, steps=[wrapped], num_workers=0, device_id=0)
+        assert checked_by_dali(pipeline_of(loader)).names["mixed", "decoders__Video"] == num_decoders
+
+
+# --- what is refused -------------------------------------------------------------------------------------------
+
+
+def _format_problem(change: Callable[[SampleDataGroup], None], step: Any) -> str:
+    sample = SampleDataGroup()
+    sample.add_data_field(
+        "image", DT.UINT8, ndim=1, content=ImageContent(is_encoded=True, codecs=("vp9 yuv420p",))
+    )
+    change(sample)
+    return refusal(lambda: step.check_input_data_format_and_set_output_data_format(sample), FormatError)
+
+
+def test_formats_that_are_refused() -> None:
+    step = VideoDecoder("image")
+    missing = _format_problem(lambda sample: None, step)
+    assert "image_to_decode: there is no such data field with the numbers of the frames to decode" in missing
+    wrong_type = _format_problem(lambda sample: sample.add_data_field("image_to_decode", DT.FLOAT, ndim=1), step)
+    assert "image_to_decode" in wrong_type
+    assert "FLOAT" in wrong_type
+    wrong_ndim = _format_problem(lambda sample: sample.add_data_field("image_to_decode", DT.INT32, ndim=2), step)
+    assert "must be declared with ndim=1, or with ndim=0 for a single frame" in wrong_ndim
+    image = _format_problem(lambda sample: None, ImageDecoder("image", False))
+    assert "is an encoded video (vp9 yuv420p). VideoDecoder decodes it" in image
+
+
+def test_settings_that_are_refused() -> None:
+    assert "`device` must be" in refusal(lambda: VideoDecoder("image", "mixed"), SettingError)  # type: ignore[arg-type]
+    assert "`colors` must be" in refusal(lambda: VideoDecoder("image", colors="rgb"), SettingError)  # type: ignore[arg-type]
+    assert set(DECODED_ON_GPU) >= CODECS.keys()
+
+
+@pytest.mark.parametrize("run", ["graph", "workers"])
+def test_a_damaged_video_is_skipped_by_the_policy_of_faults(run: str) -> None:
+    class OneBad(Rig):
+        def get_data(self, sample_index: int) -> SampleDataGroup:
+            sample = super().get_data(sample_index)
+            if sample_index == 3:
+                sample["cameras"][1]["image"] = self.file[:200]
+            return sample
+
+    with DataLoader(
+        OneBad(), 2, steps=[VideoDecoder("image")], run=run, num_workers=0, output_type="numpy", faults="skip"
+    ) as loader:
+        firsts = [read_numbers(clip)[1] for batch in loader for clip in batch["cameras"][0]["image"]]
+        report = loader.report()
+    assert sorted(firsts)[:5] == [0, 1, 2, 4, 5]
+    assert "3" in str(report)

@@ -1,0 +1,208 @@
+"""Parts of videos as files in memory: cut out without decoding, and decoded as the provider decodes them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.laws import examples
+from support.refusals import refusal
+from support.videos import damage, make_video, read_numbers
+from video_kinds import KINDS
+
+from accvlab.dali_pipeline_framework import VideoDataProvider, VideoFrameDataProvider, Videos
+from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError, VideoError
+from accvlab.dali_pipeline_framework.video import FrameReader, index_video
+from accvlab.dali_pipeline_framework.video.encoded_clips import EncodedClip, decoded_clip
+
+# Containers without times, two packets per frame.
+NOT_CUT = ("h264_b.avi", "h264_fields.mkv", "h264_fields.ts", "h264.h264", "mpeg1.mpg")
+# fmt: off
+MORE_KINDS: dict[str, Callable[[Path], Path]] = {
+    "av1.mp4": lambda path: make_video(
+        path, 30, "libsvtav1", size=(128, 96), options={"preset": "12", "svtav1-params": "keyint=12"}),
+    "h264_pyramid.mp4": lambda path: make_video(
+        path, 30, "libx264", options={"preset": "veryfast", "x264-params":
+            "keyint=12:min-keyint=12:bframes=4:b-pyramid=2:b-adapt=0:open-gop=1:scenecut=0:ref=4"}),
+    "hevc_10_bit.mp4": lambda path: make_video(path, 20, "libx265", pixel_format="yuv420p10le"),
+}
+# fmt: on
+
+
+def decoded(clip: EncodedClip) -> np.ndarray:
+    return decoded_clip(np.frombuffer(clip.file, np.uint8), clip.numbers, "dali")
+
+
+@pytest.fixture(scope="module")
+def cut_video(video: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    folder, made = tmp_path_factory.mktemp("more"), dict[str, Path]()
+
+    def get(kind: str) -> Path:
+        if kind in KINDS:
+            return video(kind)
+        if kind not in made:
+            made[kind] = MORE_KINDS[kind](folder / kind)
+        return made[kind]
+
+    return get
+
+
+@pytest.mark.filterwarnings("ignore:Frames of the video")
+@pytest.mark.parametrize("kind", [*(kind for kind in KINDS if kind not in NOT_CUT), *MORE_KINDS])
+def test_a_clip_that_was_cut_out_has_the_pixels_of_the_video(kind: str, cut_video: Callable[[str], Path]) -> None:
+    path = cut_video(kind)
+    index = index_video(path)
+    assert index.has_packet_per_frame
+    reader, cutter = FrameReader(path, index, colors="dali"), FrameReader(path, index)
+    last = index.num_frames - 1
+
+    @settings(max_examples=examples(8, 60), deadline=None)
+    @given(st.lists(st.integers(0, last), min_size=1, max_size=5))
+    def check(numbers: list[int]) -> None:
+        clip = cutter.cut(numbers)
+        assert np.array_equal(decoded(clip), reader.frames(numbers))
+
+    check()
+    reader.close()
+    cutter.close()
+
+
+@pytest.mark.filterwarnings("ignore:Frames of the video")
+@pytest.mark.parametrize("kind", NOT_CUT)
+def test_what_cannot_be_cut_out_is_refused(kind: str, video: Callable[[str], Path]) -> None:
+    message = refusal(lambda: VideoFrameDataProvider([video(kind)], images="encoded"), SettingError)
+    assert kind in message
+    assert "Use `images='decoded'`" in message
+
+
+def test_a_file_has_the_packets_from_the_key_frame_to_the_last_frame(video: Callable[[str], Path]) -> None:
+    path = video("h264_b.mp4")
+    clip = FrameReader(path, index_video(path)).cut([16, 14])
+    with av.open(io.BytesIO(clip.file)) as file:
+        packets = [packet for packet in file.demux(video=0) if packet.size]
+    with av.open(str(path)) as original:
+        expected = [packet for packet in original.demux(video=0) if packet.size]
+    starts = [number for number, packet in enumerate(expected) if packet.is_keyframe]
+    count = len(packets)
+    assert [bytes(packet) for packet in packets] == [
+        bytes(packet) for packet in expected[starts[1] : starts[1] + count]
+    ]
+    # Decoded are 12, 16, 14; the frames between them are not needed.
+    assert [packet.pts // 512 for packet in packets] == [1, 3, 2]
+    assert clip.numbers.tolist() == [2, 1]
+    assert len(clip.file) < sum(packet.size for packet in packets) + 1200
+
+
+def test_edit_lists_rotation_and_times_are_left_behind(video: Callable[[str], Path]) -> None:
+    path = video("h264_edit_list.mp4")  # begins with frame 7
+    clip = FrameReader(path, index_video(path)).cut([0, 2])
+    assert clip.numbers.tolist() == [7, 9]  # the frames before are needed, and in the file they are frames
+    assert read_numbers(decoded(clip)) == [7, 9]
+
+
+def test_settings_of_the_codec_that_change(tmp_path: Path) -> None:
+    """In the stream they travel with it; in the container they cannot, and are refused."""
+    first = {"preset": "ultrafast", "x264-params": "keyint=12:min-keyint=12:cabac=0:ref=1"}
+    second = {"preset": "veryfast", "x264-params": "keyint=12:min-keyint=12:bframes=0:cabac=1:ref=3:scenecut=0"}
+    for ending in ("ts", "flv"):
+        times = [960 + 40 * number for number in range(24)]
+        parts = [
+            make_video(tmp_path / f"first.{ending}", 24, "libx264", options=first),
+            make_video(tmp_path / f"second.{ending}", 24, "libx264", first_number=24, options=second, times=times),
+        ]
+        contents = [part.read_bytes() for part in parts]
+        contents[1] = contents[1][13:] if ending == "flv" else contents[1]  # without the header of the file
+        (tmp_path / f"joined.{ending}").write_bytes(b"".join(contents))
+    with pytest.warns(UserWarning, match="seem to be missing"):
+        index = index_video(tmp_path / "joined.ts")
+    assert read_numbers(decoded(FrameReader(tmp_path / "joined.ts", index).cut([30, 33]))) == [30, 33]
+    assert not index_video(tmp_path / "joined.flv").has_packet_per_frame
+
+
+def test_the_provider_delivers_files_and_numbers(video: Callable[[str], Path]) -> None:
+    videos = Videos([str(video("vp9.webm")), str(video("h264_b.mp4"))])
+    provider = VideoDataProvider(videos, sequence_length=3, stride=2, images="encoded", tail="repeat")
+    blueprint = provider.sample_data_structure.format
+    assert blueprint.at(("frames",)).content.codecs == ("h264 yuv420p", "vp9 yuv420p")
+    assert repr(provider.sample_data_structure) == "SampleDataGroup(frames: UINT8, frames_to_decode: INT32)"
+    sample = provider.get_data(9)  # frames 12, 14, 16 of the second video
+    assert sample["frames_to_decode"].tolist() == [0, 1, 2]
+    assert read_numbers(decoded_clip(sample["frames"].copy(), sample["frames_to_decode"])) == [12, 14, 16]
+    single = VideoFrameDataProvider(videos, images="encoded").get_data(53)
+    assert single["image_to_decode"].shape == ()
+    assert read_numbers(decoded_clip(single["image"], single["image_to_decode"])) == [13]
+
+
+def test_settings_that_do_not_go_with_files(video: Callable[[str], Path]) -> None:
+    path = video("vp9.webm")
+    constant = refusal(
+        lambda: VideoDataProvider(path, sequence_length=3, tail="constant", images="encoded"), SettingError
+    )
+    assert "`tail='constant'` has frames that are in no video" in constant
+    from nvidia.dali.types import DALIImageType
+
+    bgr = Videos(path, image_type=DALIImageType.BGR)
+    assert "RGB only, got BGR" in refusal(
+        lambda: VideoDataProvider(bgr, sequence_length=3, images="encoded"), SettingError
+    )
+    unknown = refusal(lambda: VideoFrameDataProvider(path, images="jpeg"), SettingError)  # type: ignore[arg-type]
+    assert "`images` must be" in unknown
+
+
+def test_frames_that_clips_of_a_batch_share_are_decoded_once(video: Callable[[str], Path]) -> None:
+    """Windows 16..19, 2..5, 14..17 and 0..3 of a video whose key frames are 0, 12, 24."""
+    order = [8, 1, 7, 0]
+    provider = VideoDataProvider(video("vp9.webm"), sequence_length=4, step=2)
+    samples = [*provider.load_batch(order, [0, 1, 2, 3])]
+    assert [read_numbers(sample["frames"])[0] for sample in samples] == [16, 2, 14, 0]
+    assert provider.statistics.num_decoded == 8 + 6  # 12..19 and 0..5
+    alone = VideoDataProvider(video("vp9.webm"), sequence_length=4, step=2)
+    assert [read_numbers(alone.get_data(number)["frames"])[0] for number in order] == [16, 2, 14, 0]
+    assert alone.statistics.num_decoded == 8 + 6 + 6 + 4
+
+
+def test_a_video_that_fails_fails_only_its_samples(tmp_path: Path) -> None:
+    paths = [make_video(tmp_path / f"{name}.mp4", 24, "libx264") for name in ("good", "bad")]
+    provider = VideoDataProvider(paths, sequence_length=4, step=2, images="encoded")
+    paths[1].write_bytes(paths[1].read_bytes()[:-40])
+    with pytest.raises(VideoError, match=r"bad\.mp4' was changed after it was indexed"):
+        provider.get_data(13)
+    assert provider.get_data(3)["frames_to_decode"].tolist() == [6, 7, 8, 9]
+
+
+def bad_files(
+    good: np.ndarray, without_key: np.ndarray, damaged: np.ndarray
+) -> dict[str, tuple[np.ndarray, list[int], str]]:
+    return {
+        "no video": (np.arange(200, dtype=np.uint8), [0], "as a video"),
+        "empty": (good[:0], [0], "0 bytes"),
+        "truncated": (good[: len(good) // 2], [0, 3], "as a video|are numbered|cannot be decoded"),
+        "no key frame": (without_key, [0], "does not begin with a key frame. Cut it from one on"),
+        "outside": (good, [0, 40], r"are numbered 0 to 11, got \[0, 40\]"),
+        "negative": (good, [-1], r"are numbered 0 to 11, got \[-1\]"),
+        "damaged": (damaged, [11], r"frame\(s\) \[0\] of the clip cannot be decoded|Cannot decode"),
+    }
+
+
+@pytest.mark.parametrize("fault", bad_files(*[np.zeros(4, np.uint8)] * 3))
+def test_bad_files(fault: str, tmp_path: Path) -> None:
+    path = make_video(tmp_path / "good.mp4", 12, "libx265")
+    damaged = make_video(tmp_path / "damaged.mp4", 12, "libx265")
+    without_key = tmp_path / "tail.mkv"
+    with av.open(str(path)) as original, av.open(str(without_key), "w") as copy:
+        target = copy.add_stream_from_template(original.streams.video[0])
+        for number, packet in enumerate(original.demux(video=0)):
+            if packet.dts is not None and number > 2:
+                packet.stream = target
+                copy.mux(packet)
+    damage(damaged, 5)
+    files = [np.frombuffer(each.read_bytes(), np.uint8) for each in (path, without_key, damaged)]
+    file, numbers, expected = bad_files(*files)[fault]
+    with pytest.raises((VideoError, FieldValueError), match=expected):
+        decoded_clip(file, numbers)
