@@ -72,7 +72,8 @@ BELOW = {
     "engine.timing": "errors",
     "engine": "engine.samples engine.dali engine.watching engine.timing ledgers",
     "pipeline": "engine garbage engine.samples processing_steps.boxes",
-    "loader": "pipeline providers.files",
+    "cluster": "engine",
+    "loader": "pipeline providers.files cluster",
     "testing": "loader",
     "command_line": "testing",
     "extension": "public_names",
@@ -88,7 +89,7 @@ BELOW = {
 DIRECTIONS = Directions(NAME, BELOW)
 DOORS = ("inputs", "internal_helpers", "operators_impl")
 OPTIONAL = ("torch", "jax", "cupy", "numba", "matplotlib", "PIL", "scipy", "av", "fsspec", "rerun")
-OPTIONAL += ("pyarrow", "msgpack")
+OPTIONAL += ("pyarrow", "msgpack", "ray")
 
 
 @functools.cache

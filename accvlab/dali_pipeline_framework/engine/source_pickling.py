@@ -121,6 +121,15 @@ def pickler_functions(py_callback_pickler: Any) -> tuple[Dumps, Loads]:
     return dumps, functools.partial(pickler.loads, **(loads_kwargs or {}))
 
 
+def by_value_from_main_script(pickler: tuple[Dumps, Loads]) -> tuple[Dumps, Loads]:
+    """Get a pickler for processes that do not import the main script of this one, where none was given."""
+    if pickler[0] is not _dumps:
+        return pickler
+    import cloudpickle
+
+    return cloudpickle.dumps, pickle.loads
+
+
 class _UnreachableError(Exception):
     """A class or function that a worker could not import."""
 

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence, Set
 from threading import get_ident
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
@@ -39,6 +39,28 @@ from .watching.pool import (
     reserve_first_pages,
 )
 from .worker_report import ReportedFailure, WorkerReport
+
+
+class ClusterLoading(Protocol):
+    """Loading of batches by other machines, as a pipeline uses it."""
+
+    @property
+    def window(self) -> int:
+        """How many batches are loaded ahead at most."""
+
+    @property
+    def num_loaded(self) -> int:
+        """How many are loaded, and not handed over."""
+
+    def start(self) -> None:
+        """Have what loads started."""
+
+    def work(self) -> list[Work]:
+        """What was loaded."""
+
+    def close(self) -> None:
+        """Have nothing more loaded."""
+
 
 if TYPE_CHECKING:
     from .failure_diagnosis import BatchFaults, FailureDiagnosis
@@ -139,6 +161,7 @@ class StructuredPipeline(Pipeline):
     _is_abandoning: bool = False  # whether what is left of the epoch is thrown away
     _load_ahead: LoadAhead | None = None
     watch: WorkerWatch | None = None
+    cluster: ClusterLoading | None = None  # which loads in place of workers
     is_of_loader: bool = False  # which warns by itself
     limits: tuple[float | None, float | None] = (None, None)  # of `WorkerWatch.limit`, from the start on
     sample_faults: BatchFaults | None = None
@@ -186,7 +209,7 @@ class StructuredPipeline(Pipeline):
 
     def work(self) -> list[Work]:
         """What its workers have done, or this process where it loads."""
-        return self.control.work()
+        return self.control.work() if self.cluster is None else self.cluster.work()
 
     @property
     def last_batch(self) -> tuple[int, int]:
@@ -228,6 +251,8 @@ class StructuredPipeline(Pipeline):
                 self._load_ahead = LoadAhead(self._py_pool, sources, self.least_ahead)
                 watch.count_batches(self._py_pool.contexts)
             watch.limit(*self.limits)
+            if self.cluster is not None:
+                self.cluster.start()
             weakref.finalize(self, watch.close).atexit = False
             self.watch = watch
             _open.add(self)
@@ -354,7 +379,9 @@ class StructuredPipeline(Pipeline):
             discard_loaded(self._py_pool)
             raise StopIteration
         began, waited_ns = perf_counter_ns(), self.times.workers_ns
-        if self._py_pool is not None:
+        if self.cluster is not None:
+            self.times.count_input(self.cluster.num_loaded)
+        elif self._py_pool is not None:
             self.times.count_input(self.control.num_loaded - self._num_handed_over)
         try:
             super()._iter_setup()
@@ -393,6 +420,8 @@ class StructuredPipeline(Pipeline):
     @property
     def depth(self) -> int:
         """How many batches workers may load ahead; 0 where there are no workers."""
+        if self.cluster is not None:
+            return self.cluster.window
         sources: Any = None if self._py_pool is None else self._parallel_input_callbacks
         return max((source.prefetch_queue_depth for source in sources or ()), default=0)
 
@@ -618,6 +647,8 @@ class StructuredPipeline(Pipeline):
     def _end_workers(self) -> None:
         if self.watch is not None:
             self.watch.close()
+        if self.cluster is not None:
+            self.cluster.close()
         end_workers(self._py_pool)
 
     def _require_running(self) -> None:

@@ -45,9 +45,17 @@ from .samples import (
     named_step,
     of_step,
 )
-from .source_pickling import PICKLING_ADVICE, Dumps, Loads, pickle_for_worker
+from .source_pickling import PICKLING_ADVICE, Dumps, Loads, by_value_from_main_script, pickle_for_worker
 from .timing import mark_ranges
-from .tolerant_loading import BatchLoading, KnownSampleError, NotTriedError, SampleChain, TolerantLoading
+from .tolerant_loading import (
+    BatchLoading,
+    FaultJournal,
+    FaultRecord,
+    KnownSampleError,
+    NotTriedError,
+    SampleChain,
+    TolerantLoading,
+)
 from .transport import DimensionClashError, ReusedMemory, TooLargeError, TransportLayout, outputs_of_batch
 from .watching.worker_watch import answer_requests
 from .worker_process import (
@@ -100,6 +108,8 @@ class _WorkerSource(ABC):
     _is_torch_seeded: bool = attrs.field(default=False, init=False)
     _memory: ReusedMemory | None = attrs.field(default=None, init=False)
     _loading: LoadingSamples | None = attrs.field(default=None, init=False)
+    _sends_part: bool = attrs.field(default=False, init=False)  # of a batch, field by field
+    _runs_in: str = attrs.field(default="", init=False)  # which actor, and where, for messages
 
     def __attrs_post_init__(self) -> None:
         """Keep what is needed where the input is pickled."""
@@ -161,7 +171,9 @@ class _WorkerSource(ABC):
             return
         self._worker_number = self._control.take_worker_number()
         answer_requests(self._control.stacks_path)
-        where = f"worker {self._worker_number}"
+        self._set_up(f"worker {self._worker_number}", self._worker_number)
+
+    def _set_up(self, where: str, worker: int) -> None:
         what = None
         try:
             with self._stage(UNPICKLING_INPUT):
@@ -175,14 +187,14 @@ class _WorkerSource(ABC):
             keep_freed_memory()
             self._memory = ReusedMemory()
             what = "`worker_init_fn`"
-            self._setup.seed_generators(self._worker_number)
+            self._setup.seed_generators(worker)
             self._is_torch_seeded = "torch" in sys.modules
             with self._stage(RUNNING_INIT_FN):
                 init_fn = self._setup.init_fn
                 if self._pickled_init_fn is not None:
                     init_fn = self._pickler[1](self._pickled_init_fn)
                 if init_fn is not None:
-                    init_fn(self._worker_number)
+                    init_fn(worker)
             mark_ranges(self, **self._ranges)
         except BaseException as error:
             self._fail(self.report(error, where, None, what), error)
@@ -350,7 +362,9 @@ class _WorkerSource(ABC):
             file = source.describe_sample(sample_index) if has_files and sample_index is not None else ""
             if file:
                 lines.append(f"  file: {file}")
-        if self._worker_number is not None:
+        if self._runs_in:
+            lines.append(f"  {self._runs_in}")
+        elif self._worker_number is not None:
             lines.append(f"  worker: {self._worker_number} (process {os.getpid()})")
         return lines
 
@@ -366,8 +380,11 @@ class _WorkerSource(ABC):
         if checker.usual_ranks is None:
             checker.usual_ranks = list(map(_ndim_of, samples[0]))
         try:
+            layout = self.layout
+            if self._sends_part:
+                layout = TransportLayout.of_plain(len(samples[0]) + len(draws))
             # In its parallel mode DALI copies strided arrays itself, otherwise it refuses them.
-            return outputs_of_batch(self.layout, samples, draws, not self.is_parallel, self._memory)
+            return outputs_of_batch(layout, samples, draws, not self.is_parallel, self._memory)
         except TooLargeError as error:
             raise OddSampleError(*checker.describe_too_large(samples, error.items)) from None
         except DimensionClashError:
@@ -394,34 +411,49 @@ class CallableSource(_WorkerSource):
 
     Attributes:
         tolerance: What it knows of samples that fail; None: they are reported.
+        elsewhere: Gets a batch that actors of a cluster load; None: it is loaded here, or in a worker process.
     """
 
     _ranges: ClassVar[Mapping[str, str]] = {"_load": "load", **_RANGES, "_stepped": "steps on arrays"}
 
     tolerance: TolerantLoading | None = None
+    elsewhere: Callable[[types.BatchInfo, int, int], list[Array]] | None = None
 
     def __call__(self, batch_info: types.BatchInfo) -> list[Array]:
         """Load and check a batch."""
         place = self._control.place_to_load(batch_info.epoch_idx, batch_info.iteration)
         if place is None:
             raise StopIteration
+        if self.elsewhere is not None:
+            return self.elsewhere(batch_info, *place)
         if self.is_parallel:
             self._begin_work()
-        epoch, batch = place
-        slots = range(self.batch_size)
-        positions = range(batch * self.batch_size, (batch + 1) * self.batch_size)
+        outputs, _ = self._load_slots(*place, None, batch_info)
+        return outputs
+
+    def _load_slots(
+        self, epoch: int, batch: int, some: Sequence[int] | None, asked: types.BatchInfo
+    ) -> tuple[list[Array], LoadingBatch]:
+        """Load and check some slots of a batch; None: all."""
+        slots: Sequence[int] = range(self.batch_size)
+        first = batch * self.batch_size
+        positions: Sequence[int] = range(first, first + self.batch_size)
+        if some is not None:
+            slots, positions = some, [first + slot for slot in some]
         infos = list(map(types.SampleInfo, positions, slots, itertools.repeat(batch), itertools.repeat(epoch)))
         loading = self._loading = self._loading or self._seeds.loading(None, self._worker_number is None)
         outer, of_thread.loading = of_thread.loading, loading
         try:
-            return self._load(batch_info, infos)
+            return self._load(asked, infos)
         finally:
             of_thread.loading = outer
             if loading.kept is not None:
                 loading.restore_generators()
             self._control.end_batch(batch)
 
-    def _load(self, batch_info: types.BatchInfo, infos: Sequence[types.SampleInfo]) -> list[Array]:
+    def _load(
+        self, batch_info: types.BatchInfo, infos: Sequence[types.SampleInfo]
+    ) -> tuple[list[Array], LoadingBatch]:
         """Load and check the samples at these positions of a batch, apply the steps, and put them together."""
         control = self._control
         batch = LoadingBatch(infos, control.begin_batch(infos[0].epoch_idx, infos[0].iteration))
@@ -440,7 +472,7 @@ class CallableSource(_WorkerSource):
             control.report_samples(infos[0].epoch_idx, infos[0].iteration, samples)
         times_ns = batch.began_ns, batch.read_ns, batch.stepped_ns, perf_counter_ns()
         control.add_work(self._worker_number or 0, times_ns, len(batch.infos), outputs)
-        return outputs
+        return outputs, batch
 
     def _read(self, batch: LoadingBatch) -> bool:
         """Load and check the samples of a batch; return whether it is to be delivered."""
@@ -465,6 +497,48 @@ class CallableSource(_WorkerSource):
             except ValueError as error:
                 raise OddSampleError(slot, str(error)) from error
         return True
+
+    # --- in an actor of a cluster -----------------------------------------------------------------
+
+    def state_for_actors(self) -> dict[str, Any]:
+        """Get what an actor needs to load as a worker process does: no memory or file of this machine.
+
+        Raises:
+            SourcePicklingError: The input cannot be pickled.
+        """
+        tolerance = None if self.tolerance is None else (self.tolerance.samples, self.tolerance.not_tried)
+        sent = object.__new__(type(self))
+        sent.__dict__.update(self.__dict__, _pickler=by_value_from_main_script(self._pickler))
+        return {**sent.__getstate__(), "_control": None, "tolerance": tolerance, "elsewhere": None}
+
+    def begin_in_actor(self, state: dict[str, Any], number: int, place: str) -> None:
+        """Become what `state_for_actors` was called on, in an actor of a number.
+
+        Raises:
+            ReportedFailure: The input cannot be unpickled here, or ``worker_init_fn`` has failed.
+        """
+        set_all_limits(state.pop("limits"))
+        tolerance = state.pop("tolerance")
+        self.__dict__.update(state, _control=ControlBlock(state["batch_size"]), is_parallel=False)
+        if tolerance is not None:
+            samples, not_tried = tolerance
+            self.tolerance = TolerantLoading(samples, not_tried, FaultJournal())
+        self._worker_number, self._runs_in = number, place
+        self._set_up(place, number)
+
+    def load_slots(self, epoch: int, batch: int, slots: Sequence[int] | None) -> tuple[list[Array], LoadingBatch]:
+        """Load some slots of a batch, whose arrays come field by field; None: the outputs of a whole batch.
+
+        Raises:
+            StopIteration: The epoch has none of them.
+            ReportedFailure: A sample has failed.
+        """
+        self._sends_part = slots is not None
+        return self._load_slots(epoch, batch, slots, types.BatchInfo(batch, epoch))
+
+    def take_fault_records(self) -> list[FaultRecord]:
+        """Get what has failed, and did not keep a batch from being made, since this was called last."""
+        return [] if self.tolerance is None else self.tolerance.journal.read()
 
     # --- samples that fail ------------------------------------------------------------------------
 

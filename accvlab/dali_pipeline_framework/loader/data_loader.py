@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from ..cluster.settings import RayWorkers
 from ..errors import NotSupportedError, SettingError
 from ..faults.fault_policy import FailedSample, FaultPolicy, SamplePolicy
 from ..pipeline.output_conversion import OutputType, RaggedArgument, SmallFields
@@ -183,6 +184,7 @@ class DataLoader(TorchInterface):
         as_torch_data_loader: bool = False,
         faults: FaultPolicy | SamplePolicy | None = None,
         ledger: str | os.PathLike[str] | None = None,
+        workers: RayWorkers | None = None,
     ) -> None:
         """Create the loader. Its worker processes start with the first loop, or with `start`.
 
@@ -238,6 +240,7 @@ class DataLoader(TorchInterface):
                 raised.
             ledger: Folder in which each rank notes which samples it has delivered, in a file of its own; see the
                 page on ledgers. None: nothing is noted.
+            workers: Actors of a Ray cluster that load in place of worker processes; None: there are none.
 
         Raises:
             SettingError: An argument breaks a rule, or contradicts what input or sampler were created with.

@@ -280,6 +280,8 @@ def checked_num_workers(settings: LoaderSettings, definition: PipelineDefinition
         SettingError: It is no whole number of at least 0, or there is no memory for so many.
     """
     value = settings.num_workers
+    if settings.workers is not None:
+        return 0
     if value is None:
         return min(num_cores_of_rank(), _MOST_BY_DEFAULT) if bound.is_callable and definition.uses_workers else 1
     if isinstance(value, str):

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from ..checks import shown, whole_number
+from ..cluster.settings import RayWorkers
 from ..errors import SettingError
 from ..faults.fault_policy import FaultPolicy, SamplePolicy
 from ..limits.file_limits import is_start_method
@@ -73,6 +74,14 @@ def _check_post_process(settings: object, field: object, function: Any) -> None:
         raise SettingError(f"`post_process_func` must be a function of a batch, got {shown(function)}.")
 
 
+def _check_workers(settings: object, field: object, workers: Any) -> None:
+    if workers is not None and not isinstance(workers, RayWorkers):
+        raise SettingError(
+            f"`workers` must be RayWorkers(...), or None for worker processes of this machine, whose number is "
+            f"`num_workers`; got {shown(workers)}."
+        )
+
+
 def _check_pipeline_arguments(settings: object, field: object, others: Any) -> None:
     if others is not None and not isinstance(others, Mapping):
         raise SettingError(f"`pipeline_arguments` must be a dict, got {type(others).__name__}.")
@@ -97,6 +106,7 @@ class LoaderSettings:
     context_name: str | None
     steps_per_epoch: int | None = attrs.field(converter=_steps_of)
     num_workers: int | None
+    workers: RayWorkers | None = attrs.field(validator=_check_workers)
     num_threads: int | None = attrs.field(converter=_threads_of)
     device_id: int | None = attrs.field(converter=checked_device)
     start_method: str = attrs.field(converter=_start_method_of)
@@ -124,6 +134,11 @@ class LoaderSettings:
 
     def __attrs_post_init__(self) -> None:
         """Check rules of several arguments."""
+        if self.workers is not None and self.num_workers:
+            raise SettingError(
+                f"`workers` and `num_workers={self.num_workers}` exclude each other: actors load, or processes of "
+                f"this machine. Leave one out."
+            )
         if self.pin_memory and self.output_type != "torch":
             raise SettingError(
                 f"`pin_memory=True` pins tensors of PyTorch, got output_type={self.output_type!r}. Leave "

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
+from ..cluster.ray_actors import Actors
 from ..engine.interrupts import Interrupted
 from ..engine.sample_faults import SampleFaults
 from ..engine.structured_pipeline import StructuredPipeline
@@ -100,6 +101,7 @@ class LoaderPipeline:
             post_process_func=with_pinning(settings.post_process_func, settings.pin_memory),
         )
         self.failed = FailedSamples(settings.faults)
+        self._actors = None if settings.workers is None else Actors(settings.workers)
         self._steps = steps = settings.steps_per_epoch
         planned = InputAdapter(bound.data_input).planned
         sampler = None if planned is None else planned.sampler
@@ -140,6 +142,10 @@ class LoaderPipeline:
         if callable(data_input) and not self.bound.parts.native:
             self._require_own(cast(PlannedInput, data_input))
             pipeline.sample_faults = sample_faults = SampleFaults(pipeline, self.failed)
+        if self._actors is not None:
+            from ..cluster.ray_loading import RayLoading  # of interest to few
+
+            pipeline.cluster = RayLoading(pipeline, self._actors, self._reports_samples)
         starts_at = Position() if reader is None else self._continue_readers(pipeline, reader)
         return pipeline, sample_faults, data_input, starts_at
 
@@ -320,6 +326,8 @@ class LoaderPipeline:
         """End the worker processes and free their memory."""
         self.is_closed = True
         self._close_pipeline()
+        if self._actors is not None:
+            self._actors.close()
 
     def _close_pipeline(self) -> bool:
         """Close the present pipeline; return whether it was started."""

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs in an actor: the object that loads in a worker process, and what is told about its work."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import platform
+import signal
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from time import perf_counter_ns
+from typing import Any, TypeAlias
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from ..engine.samples import LoadingBatch
+from ..engine.tolerant_loading import FaultRecord
+from ..engine.worker_report import ReportedFailure, WorkerReport
+from ..engine.worker_source import CallableSource
+
+Request: TypeAlias = tuple[int, int, tuple[int, ...] | None]
+"""Epoch, batch, and slots of it; None: all."""
+
+# What decodes, resizes or computes: with another version, other bits may come out.
+_LIBRARIES = {
+    "this package": ("accvlab.dali_pipeline_framework",),
+    "DALI": ("nvidia-dali-cuda120", "nvidia-dali-cuda130"),
+    "NumPy": ("numpy",),
+    "OpenCV": ("opencv-python-headless", "opencv-python"),
+    "simplejpeg": ("simplejpeg",),
+    "PyAV": ("av",),
+    "Pillow": ("pillow",),
+}
+_MOST_PLANS = 16
+
+
+def own_values() -> dict[str, str]:
+    """What the bits of a batch depend on, besides the plan: architecture, and versions of libraries."""
+    return {"architecture": platform.machine(), **{name: _version(names) for name, names in _LIBRARIES.items()}}
+
+
+def _version(names: Sequence[str]) -> str:
+    for name in names:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return "not installed"
+
+
+@attrs.frozen
+class ActorFacts:
+    """What an actor says of itself.
+
+    Attributes:
+        host: Its machine.
+        node: Its node, by Ray's number.
+        pid: Its process there.
+        values: What the bits of a batch depend on.
+    """
+
+    host: str
+    node: str
+    pid: int
+    values: Mapping[str, str]
+
+    @property
+    def place(self) -> str:
+        """Where it runs, for people."""
+        return f"{self.host} (process {self.pid})"
+
+
+@attrs.frozen
+class Answer:
+    """What an actor sends for a request.
+
+    Attributes:
+        slots: The slots that were loaded, in order; fewer than were requested where the epoch ends, or samples
+            were skipped.
+        outputs: The outputs of the batch; of a part of a batch the arrays field by field.
+        substitutes: Samples that take the place of others, by their number in ``slots``.
+        faults: What has failed in it, though it is there.
+        failure: Why it is not there; empty where it is.
+        has_no_plan: Whether the actor does not know the plan.
+        work_ns: Time of reading, of steps, of packing.
+        num_bytes: Size of the outputs.
+        cpu_ns: Processor time.
+        seconds: Time of work for it.
+    """
+
+    slots: Sequence[int] = ()
+    outputs: Sequence[Any] = ()
+    substitutes: Mapping[int, int] = attrs.Factory(dict)
+    faults: Sequence[FaultRecord] = ()
+    failure: str = ""
+    has_no_plan: bool = False
+    work_ns: tuple[int, int, int] = (0, 0, 0)
+    num_bytes: int = 0
+    cpu_ns: int = 0
+    seconds: float = 0.0
+
+
+class LoadingActor:
+    """Loads parts of batches, by any of the plans that it was given."""
+
+    def __init__(self, number: int) -> None:
+        """Set the number of the actor."""
+        self._number = number
+        self._sources: dict[str, CallableSource] = {}
+
+    def prepare(self, plan: str, payload: npt.NDArray[np.uint8]) -> ActorFacts | str:
+        """Get ready for a plan.
+
+        Args:
+            plan: Fingerprint of the plan.
+            payload: What `pickled_source` has returned.
+
+        Returns:
+            What it is, or the report of a failure.
+        """
+        import ray
+
+        node = str(ray.get_runtime_context().get_node_id())
+        facts = ActorFacts(socket.gethostname(), node, os.getpid(), own_values())
+        if plan not in self._sources:
+            while len(self._sources) >= _MOST_PLANS:
+                del self._sources[next(iter(self._sources))]
+            try:
+                state = pickle.loads(payload.data)
+                source = CallableSource.__new__(CallableSource)
+                source.begin_in_actor(state, self._number, f"actor {self._number} on {facts.place}")
+            except ReportedFailure as failure:
+                return str(failure)
+            except BaseException as error:
+                what = "Unpickling what an actor needs"
+                return WorkerReport.of_exception(error, f"actor on {facts.place}", None, what).encode()
+            self._sources[plan] = source
+        return facts
+
+    def load(self, plan: str, requests: Sequence[Request]) -> Answer | list[Answer]:
+        """Load parts of batches; one answer for each, alone where there is one."""
+        source = self._sources.get(plan)
+        answers = [Answer(has_no_plan=True) if source is None else _loaded(source, *each) for each in requests]
+        return answers if len(answers) > 1 else answers[0]
+
+
+def _loaded(source: CallableSource, epoch: int, batch: int, slots: tuple[int, ...] | None) -> Answer:
+    began, cpu_ns = time.perf_counter(), time.process_time_ns()
+
+    def spent() -> dict[str, Any]:
+        return {"cpu_ns": time.process_time_ns() - cpu_ns, "seconds": time.perf_counter() - began}
+
+    try:
+        outputs, made = source.load_slots(epoch, batch, slots)
+    except StopIteration:
+        return Answer(**spent())
+    except ReportedFailure as failure:
+        return Answer(failure=str(failure), **spent())
+    except BaseException as error:
+        return Answer(failure=source.report(error, f"epoch {epoch}, batch {batch}", None).encode(), **spent())
+    return Answer(
+        slots=[info.idx_in_batch for info in made.infos],
+        outputs=outputs,
+        substitutes=dict(made.substitutes),
+        faults=source.take_fault_records(),
+        work_ns=_work_of(made),
+        num_bytes=num_bytes_of(outputs),
+        **spent(),
+    )
+
+
+def _work_of(batch: LoadingBatch) -> tuple[int, int, int]:
+    return (
+        batch.read_ns - batch.began_ns,
+        batch.stepped_ns - batch.read_ns,
+        perf_counter_ns() - batch.stepped_ns,
+    )
+
+
+def num_bytes_of(outputs: Sequence[Any]) -> int:
+    """Size of the outputs of a batch."""
+    return sum(sum(each.nbytes for each in out) if isinstance(out, list) else out.nbytes for out in outputs)
+
+
+def end_process(pid: int) -> None:
+    """Kill an actor on the machine where this runs: one that is stopped does not end by itself."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as command:
+            if LoadingActor.__name__.encode() in command.read():  # its number is not yet that of another process
+                os.kill(pid, signal.SIGKILL)
+    except OSError:  # it has ended
+        return

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which actor loads which part of which batch, and what is done about those that are late or die.
+
+It knows no Ray and reads no clock: what happens is reported to it, with the time, and it returns what to do.
+"""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+import attrs
+
+Position: TypeAlias = tuple[int, int]
+"""Epoch and batch."""
+
+WORK_PER_CALL_S = 0.2  # below that, what a call costs would show
+_MOST_IN_CALL = 64
+_CALLS_PER_ACTOR = 2  # one is worked on, one waits: an actor never waits for the next
+_LEAST_PATIENCE_S = 1.5
+_FIRST_PATIENCE_S = 30.0  # the first samples import modules
+_TIMES_P99 = 5
+_NUM_TIMED = 200
+_MOST_DEATHS = 3
+
+
+@attrs.define(eq=False)
+class Part:
+    """A part of a batch: what one actor loads of it.
+
+    Attributes:
+        position: Epoch and batch.
+        slots: The slots of the batch; None: all.
+        owner: The actor that is to load it; None: any.
+        asked: The actors that have been asked, and have not died since.
+        is_due: Whether an actor is to be asked (again).
+        num_late: How often it was late.
+        num_deaths: How many actors died while they worked on it.
+        answer: What came back; None: nothing yet.
+    """
+
+    position: Position
+    slots: tuple[int, ...] | None = None
+    owner: int | None = None
+    asked: set[int] = attrs.Factory(set)
+    is_due: bool = True
+    num_late: int = 0
+    num_deaths: int = 0
+    answer: Any = None
+
+
+@attrs.define(eq=False)
+class Call:
+    """Parts that an actor was asked for together."""
+
+    member: int
+    parts: list[Part]
+    sent_at: float
+
+
+@attrs.define(eq=False)
+class Member:
+    """An actor, as far as the dispatch knows it.
+
+    Attributes:
+        calls: What it was asked for, and has not answered, in order.
+        answered_at: When it has answered last, or was ready.
+        num_answered: How many calls it has answered since it was ready.
+        s_per_part: Seconds of work for a part; None: not known.
+        is_late: Whether it was found to be late, and has not answered since.
+    """
+
+    calls: collections.deque[Call] = attrs.Factory(collections.deque)
+    answered_at: float = 0.0
+    num_answered: int = 0
+    s_per_part: float | None = None
+    is_late: bool = False
+
+
+class Dispatch:
+    """Asks actors for the batches that are due next, in a window.
+
+    Where slots keep their sequences from batch to batch, each slot stays with an actor for an epoch (rendezvous
+    hashing, with a limit, so that all get equally many); otherwise the next consecutive batches go to whoever has
+    room; and where several ranks share what was loaded, blocks of batches go to the same actor for all of them.
+
+    Attributes:
+        window: How many batches may be under way, with those that are loaded and not delivered.
+    """
+
+    def __init__(
+        self,
+        window: int,
+        following: Callable[[Position], Position | None],
+        num_slots: int = 0,
+        is_shared: bool = False,
+    ) -> None:
+        """Set up.
+
+        Args:
+            window: See the attribute.
+            following: The position after another one; None: nothing is to be loaded ahead of it.
+            num_slots: Slots of a batch, where these are to stay with actors; else 0.
+            is_shared: Whether other ranks load the same.
+        """
+        self.window = window
+        self._following = following
+        self._num_slots = num_slots
+        self._is_shared = is_shared
+        self._members: dict[int, Member] = {}
+        self._line: dict[Position, list[Part]] = {}
+        self._end: Position | None = None  # the last position of the line
+        self._times: collections.deque[float] = collections.deque(maxlen=_NUM_TIMED)  # of calls, in seconds
+
+    # --- actors -----------------------------------------------------------------------------------
+
+    def join(self, number: int, now: float) -> None:
+        """An actor can be asked."""
+        self._members[number] = Member(answered_at=now)
+
+    def leave(self, number: int) -> list[Part]:
+        """An actor cannot be asked any more; what it was asked for is due again.
+
+        Returns:
+            The parts that cost several actors their life.
+        """
+        member = self._members.pop(number, None)
+        if member is None:
+            return []
+        for call in member.calls:
+            for part in call.parts:
+                part.asked.discard(number)
+                part.is_due = part.is_due or not part.asked
+        worked_on = member.calls[0].parts if member.calls else []
+        for part in worked_on:
+            part.num_deaths += 1
+        return [part for part in worked_on if part.num_deaths >= _MOST_DEATHS and part.answer is None]
+
+    @property
+    def num_ready(self) -> int:
+        """How many actors can be asked."""
+        return len(self._members)
+
+    def owners(self, epoch: int) -> dict[int, tuple[int, ...]]:
+        """The slots of each actor in an epoch: by rendezvous hashing, at most ``ceil(slots / actors)`` each."""
+        most = math.ceil(self._num_slots / max(1, len(self._members)))
+        slots_of: dict[int, list[int]] = {number: [] for number in self._members}
+        for slot in range(self._num_slots):
+            free = [number for number, slots in slots_of.items() if len(slots) < most]
+            slots_of[max(free, key=lambda number: _weight(number, epoch, slot))].append(slot)
+        return {number: tuple(slots) for number, slots in slots_of.items() if slots}
+
+    # --- batches ----------------------------------------------------------------------------------
+
+    def begin(self, position: Position) -> None:
+        """The batch at a position is due: what does not come after it is forgotten."""
+        if position in self._line:
+            while next(iter(self._line)) != position:
+                del self._line[next(iter(self._line))]
+            return
+        self._line.clear()
+        self._add(position)
+
+    def parts(self, position: Position) -> list[Part]:
+        """The parts of a batch in the window."""
+        return self._line[position]
+
+    def is_complete(self, position: Position) -> bool:
+        """Whether all parts of a batch are there."""
+        parts = self._line[position]
+        return bool(parts) and all(part.answer is not None for part in parts)
+
+    def delivered(self, position: Position) -> None:
+        """A batch was delivered."""
+        self._line.pop(position, None)
+
+    def ask_whole(self, position: Position) -> None:
+        """Have a batch loaded as a whole, by any actor."""
+        self._line[position][:] = [Part(position)]
+
+    def _add(self, position: Position) -> None:
+        self._line[position], self._end = [], position
+
+    def _fill(self) -> None:
+        while len(self._line) < self.window:
+            following = None if self._end is None else self._following(self._end)
+            if following is None:
+                break
+            self._add(following)
+        for position, parts in self._line.items():
+            if not parts:
+                parts += self._divided(position)
+
+    def _divided(self, position: Position) -> list[Part]:
+        epoch, batch = position
+        if self._num_slots and len(self._members) > 1:
+            return [Part(position, slots, owner) for owner, slots in self.owners(epoch).items()]
+        if self._is_shared:  # each actor once in as many batches as there are actors
+            turn, place = divmod(batch, len(self._members))
+            order = sorted(self._members, key=lambda number: _weight(number, epoch, turn))
+            return [Part(position, None, order[place])]
+        return [Part(position)]
+
+    @property
+    def num_loaded(self) -> int:
+        """How many batches are loaded and not delivered."""
+        return sum(map(self.is_complete, self._line))
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def due_calls(self, now: float) -> list[Call]:
+        """What to ask whom for; it counts as asked."""
+        if not self._members:
+            return []
+        self._fill()
+        calls = []
+        for num_waiting in range(_CALLS_PER_ACTOR):
+            for number, member in self._members.items():
+                if len(member.calls) == num_waiting and not member.is_late:
+                    parts = self._parts_for(number, member)
+                    if parts:
+                        calls.append(Call(number, parts, now))
+                        member.calls.append(calls[-1])
+        return calls
+
+    def _parts_for(self, number: int, member: Member) -> list[Part]:
+        most = max(1, len(self._line) // (_CALLS_PER_ACTOR * len(self._members)))
+        if self._num_slots:
+            most = max(1, len(self._line) // _CALLS_PER_ACTOR)
+        if member.s_per_part is None:
+            most = 1
+        else:
+            most = min(most, _MOST_IN_CALL, max(1, int(WORK_PER_CALL_S / max(member.s_per_part, 1e-6))))
+        taken: list[Part] = []
+        for parts in self._line.values():
+            for part in parts:
+                if part.is_due and part.answer is None and self._may_take(number, part):
+                    if taken and part.num_deaths:  # alone, to find out which one it is
+                        return self._take(number, taken)
+                    taken.append(part)
+                    if len(taken) == most or part.num_deaths:
+                        return self._take(number, taken)
+        return self._take(number, taken)
+
+    def _may_take(self, number: int, part: Part) -> bool:
+        if number in part.asked:
+            return False
+        return part.owner in (None, number) or part.num_late > 0 or part.owner not in self._members
+
+    @staticmethod
+    def _take(number: int, parts: list[Part]) -> list[Part]:
+        for part in parts:
+            part.is_due = False
+            part.asked.add(number)
+        return parts
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    def answered(self, call: Call, answers: Sequence[Any], work_s: float, now: float) -> None:
+        """An actor has answered a call, of so many seconds of work; the first answer for a part counts."""
+        for part, answer in zip(call.parts, answers, strict=True):
+            if part.answer is None:
+                part.answer = answer
+        member = self._members.get(call.member)
+        if member is None or call not in member.calls:
+            return
+        if member.num_answered:  # not the first one, which imports
+            began = max(call.sent_at, member.answered_at)
+            self._times.append(now - began)
+            work_s /= len(call.parts)
+            old = member.s_per_part
+            member.s_per_part = work_s if old is None else 0.7 * old + 0.3 * work_s
+        member.calls.remove(call)
+        member.num_answered += 1
+        member.answered_at, member.is_late = now, False
+
+    # --- actors that are late ---------------------------------------------------------------------
+
+    @property
+    def patience_s(self) -> float:
+        """How long an actor may take for an answer before others are asked."""
+        if not self._times:
+            return _FIRST_PATIENCE_S
+        ordered = sorted(self._times)
+        return max(_LEAST_PATIENCE_S, _TIMES_P99 * ordered[int(0.99 * (len(ordered) - 1))])
+
+    def find_late(self, now: float) -> list[int]:
+        """Have others asked for what late actors were asked for.
+
+        Returns:
+            Actors that are to be replaced: others have answered all that they were asked for, or there are none.
+        """
+        silent = []
+        patience = self.patience_s
+        for number, member in self._members.items():
+            if not member.calls:
+                continue
+            parts = [part for call in member.calls for part in call.parts]
+            if member.is_late:
+                if not any(part.answer is None for part in parts) or self._is_alone(number):
+                    silent.append(number)
+                continue
+            first = member.calls[0]
+            limit = patience if member.num_answered else max(patience, _FIRST_PATIENCE_S)
+            limit *= 2 ** min((part.num_late for part in first.parts), default=0)
+            if now - max(first.sent_at, member.answered_at) > limit:
+                member.is_late = True
+                for part in parts:
+                    part.num_late += 1
+                    part.is_due = True
+        return silent
+
+    def _is_alone(self, number: int) -> bool:
+        """Whether no other actor can be asked."""
+        return all(other == number or member.is_late for other, member in self._members.items())
+
+
+def _weight(member: int, epoch: int, place: int) -> bytes:
+    return hashlib.blake2b(f"{member} {epoch} {place}".encode(), digest_size=8).digest()
+
+
+def joined_slots(parts: Iterable[Part]) -> list[tuple[int, Part, int]]:
+    """The slots of a batch in order, each with its part and its number there."""
+    found = [(slot, part, number) for part in parts for number, slot in enumerate(part.answer.slots)]
+    return sorted(found, key=lambda each: each[0])

@@ -1,0 +1,461 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Has the batches of one pipeline loaded by actors, and hands them over in order.
+
+::
+
+    this process                                                        actors
+    ────────────────────────────────────────────────────────────       ──────────────────────────────
+    DALI asks for a batch ─> `RayLoading` ─> `Dispatch`: whom to ask ─> `LoadingActor`: `CallableSource`
+    DALI copies its arrays <─ answers of all parts <─ receiver thread <─ object store
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import logging
+import pickle
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from time import perf_counter_ns
+from typing import Any
+
+import attrs
+import numpy as np
+from nvidia.dali import types
+
+from ..engine.control_block import Work
+from ..engine.samples import Array, OddSampleError
+from ..engine.structured_pipeline import StructuredPipeline
+from ..engine.worker_report import ReportedFailure, WorkerReport
+from ..engine.worker_source import CallableSource, samples_of
+from ..errors import FrameworkError, NotSupportedError, OutputError, WorkerDiedError, WorkerStartError
+from ..sources.planned_input import PlannedInput
+from .actors import ActorFacts, Answer
+from .dispatch import Call, Dispatch, Part, Position, joined_slots
+from .ray_actors import Actors, difference_of
+
+_logger = logging.getLogger(__name__)
+
+_POLL_S = 0.05
+_LATE_EACH_S = 0.1
+_ROOM_AGAIN_S = 1.0
+_MEMBERS_EACH_S = 1.0
+_KEEPER = -1
+
+
+@attrs.define(eq=False)
+class _Asked:
+    """What was asked of an actor: a call, with its answers so far, or to get ready (no call)."""
+
+    number: int
+    call: Call | None = None
+    refs: list[Any] = attrs.Factory(list)
+    answers: dict[int, Any] = attrs.Factory(dict)
+
+
+class RayLoading:
+    """Loads the batches of a pipeline in a Ray cluster.
+
+    Attributes:
+        window: How many batches are requested ahead at most.
+    """
+
+    def __init__(self, pipeline: StructuredPipeline, actors: Actors, reports_samples: bool) -> None:
+        """Set a pipeline up, which is not started yet.
+
+        Raises:
+            NotSupportedError: Actors cannot load its input.
+        """
+        source = pipeline.worker_source
+        if not isinstance(source, CallableSource) or pipeline.native:
+            kind = type(pipeline.data_input).__name__
+            raise NotSupportedError(
+                f"`workers` loads what is a function of the position: a data provider with a sampler, or a "
+                f"callable, got {kind}. Load it in worker processes (`num_workers`)."
+            )
+        self._source, self._actors, self._reports_samples = source, actors, reports_samples
+        self._pipeline: StructuredPipeline = weakref.proxy(pipeline)
+        self._lock = threading.Condition()
+        self._asked: dict[Any, _Asked] = {}  # by reference
+        self._fatal: FrameworkError | None = None
+        self._num_batches: dict[int, int | None] = {}
+        self._work: dict[int, list[int]] = {}
+        self._is_closed = False
+        self._late_at = 0.0
+        self._members_at = time.monotonic()
+        self._most_bytes = 0
+        self._store_bytes = 0
+        self._plan = ""
+        self._payload: Any = None
+        data_input = source.data_input
+        self._planned = data_input if isinstance(data_input, PlannedInput) else None
+        if self._planned is not None and self._planned.sampler.must_be_played:
+            self._planned = None
+        has_slots = self._planned is not None and self._planned.sampler.has_slots
+        self.window = actors.workers.most_ahead(1)
+        num_slots = source.batch_size if has_slots else 0
+        self._dispatch = Dispatch(self.window, self._following, num_slots)
+        source.elsewhere = self.outputs
+
+    # --- start and end ----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Have actors started, and wait for the first one.
+
+        Raises:
+            WorkerStartError: There is no cluster, or none of its actors can load this.
+            SourcePicklingError: The input cannot be pickled.
+        """
+        payload = pickle.dumps(self._source.state_for_actors())
+        actors = self._actors
+        actors.start()
+        atexit.register(self.close)  # before Ray ends: after that, its functions would start a new cluster
+        self._store_bytes = actors.store_sizes().get(actors.node(), 0)
+        if len(payload) > self._store_bytes:
+            raise WorkerStartError(
+                f"The input takes {len(payload) / 1e6:.0f} MB when it is pickled, and the object store of this "
+                f"machine has {self._store_bytes / 1e6:.0f} MB. Have the data provider open its files on "
+                f"first use, and leave what it has read out in `__getstate__`; or give the store more (`ray start "
+                f"--object-store-memory`)."
+            )
+        self.window = self._dispatch.window = actors.workers.most_ahead(len(actors.by_number))
+        self._plan = hashlib.blake2b(payload, digest_size=16).hexdigest()
+        self._payload = actors.ray.put(np.frombuffer(payload, np.uint8))
+        with self._lock:
+            for number in actors.by_number:
+                self._prepare(number)
+        target = _receive, (weakref.ref(self),)
+        threading.Thread(target=target[0], args=target[1], daemon=True, name="answers of actors").start()
+        self._await_first()
+
+    def _await_first(self) -> None:
+        workers, began = self._actors.workers, time.monotonic()
+        with self._lock:
+            while not self._dispatch.num_ready and self._fatal is None:
+                waited = time.monotonic() - began
+                if waited > workers.start_within_s or (waited > _ROOM_AGAIN_S and self._actors.is_impossible()):
+                    reason = (
+                        self._actors.waits_for() or "none has answered, for a reason that the logs of Ray may say"
+                    )
+                    self._fatal = WorkerStartError(
+                        f"None of {workers.num_actors} actors has started within {waited:.0f} s: {reason}. Give "
+                        f"RayWorkers fewer CPUs per actor (num_cpus), end what holds them, or add machines."
+                    )
+                self._lock.wait(_POLL_S)
+            if self._fatal is not None:
+                fatal = self._fatal
+                self._is_closed = True
+                raise fatal
+
+    def close(self) -> None:
+        """Ask for nothing more."""
+        with self._lock:
+            self._is_closed = True
+            self._asked.clear()
+            self._lock.notify_all()
+        atexit.unregister(self.close)
+
+    # --- batches, for DALI ------------------------------------------------------------------------
+
+    def outputs(self, asked: types.BatchInfo, epoch: int, batch: int) -> list[Array]:
+        """Get the outputs of a batch.
+
+        Raises:
+            StopIteration: The epoch has no such batch.
+            ReportedFailure: A sample of it has failed.
+            WorkerDiedError: It has cost several actors their life.
+        """
+        num_batches = self._known_size(epoch)
+        if num_batches is not None and batch >= num_batches:
+            raise StopIteration
+        position = epoch, batch
+        began = perf_counter_ns()
+        with self._lock:
+            parts = self._awaited(position)
+            outputs = self._joined(position, parts)
+            while outputs is None:  # its parts do not go together: one actor finds out why, with all samples
+                self._dispatch.ask_whole(position)
+                parts = self._awaited(position)
+                outputs = self._joined(position, parts)
+            self._dispatch.delivered(position)
+            self._send()
+        self._pipeline.times.workers_ns += perf_counter_ns() - began
+        self._take_reports(asked, position, parts)
+        return outputs
+
+    def _awaited(self, position: Position) -> list[Part]:
+        """Wait until all parts of a batch are there; called with the lock."""
+        self._dispatch.begin(position)
+        self._send()
+        while not self._dispatch.is_complete(position):
+            if self._fatal is not None:
+                raise self._fatal
+            if self._is_closed:
+                raise WorkerDiedError("The loader was closed while it waited for a batch.")
+            self._lock.wait(_POLL_S)
+        return self._dispatch.parts(position)
+
+    def _joined(self, position: Position, parts: Sequence[Part]) -> list[Array] | None:
+        answers: list[Answer] = [part.answer for part in parts]
+        for answer in answers:
+            if answer.failure:
+                raise ReportedFailure(answer.failure)
+        are_there = [bool(answer.slots) for answer in answers]
+        if not any(are_there) or not (all(are_there) or self._source.data_input.delivers_partial_batches):
+            self._num_batches[position[0]] = position[1]
+            raise StopIteration
+        if len(parts) == 1 and parts[0].slots is None:
+            return [*parts[0].answer.outputs]
+        samples = [
+            [
+                column[number, ...] if isinstance(column, np.ndarray) else column[number]
+                for column in part.answer.outputs
+            ]
+            for _, part, number in joined_slots(parts)
+        ]
+        try:
+            return self._source.outputs_of_batch(samples, [], lambda slot: None)
+        except OddSampleError:
+            return None
+
+    def _take_reports(self, asked: types.BatchInfo, position: Position, parts: Sequence[Part]) -> None:
+        """Pass on what was said about a batch to what asks for it where worker processes load."""
+        source = self._source
+        for part in parts:
+            for record in part.answer.faults:
+                mine: Any = {**record, "epoch_idx": asked.epoch_idx, "iteration": asked.iteration}
+                source.tolerance.journal.write(mine)  # type: ignore[union-attr]
+        if not self._reports_samples:
+            return
+        epoch, batch = position
+        infos, substitutes = [], {}
+        for place, (slot, part, number) in enumerate(joined_slots(parts)):
+            infos.append(types.SampleInfo(batch * source.batch_size + slot, slot, batch, epoch))
+            if number in part.answer.substitutes:
+                substitutes[place] = part.answer.substitutes[number]
+        self._pipeline.control.report_samples(epoch, batch, samples_of(source.data_input, infos, substitutes))
+
+    def _known_size(self, epoch: int) -> int | None:
+        if self._planned is not None and epoch not in self._num_batches:
+            self._num_batches[epoch] = self._planned.num_batches_in_epoch(epoch)
+        return self._num_batches.get(epoch)
+
+    def _following(self, position: Position) -> Position | None:
+        epoch, batch = position
+        size = self._known_size(epoch)
+        if size is None or batch + 1 < size:
+            return epoch, batch + 1
+        return (epoch + 1, 0) if self._planned is not None and self._known_size(epoch + 1) else None
+
+    # --- requests; all are called with the lock ---------------------------------------------------
+
+    def _prepare(self, number: int) -> None:
+        actor = self._actors.by_number[number]
+        ref = actor.handle.prepare.remote(self._plan, self._payload)
+        self._asked[ref] = _Asked(number, None, [ref])
+
+    def _send(self) -> None:
+        if self._is_closed or self._fatal is not None:
+            return
+        for call in self._dispatch.due_calls(time.monotonic()):
+            requests = [(*part.position, part.slots) for part in call.parts]
+            method = self._actors.by_number[call.member].handle.load
+            refs = method.options(num_returns=len(requests)).remote(self._plan, requests)
+            asked = _Asked(call.member, call, refs if len(requests) > 1 else [refs])
+            self._asked.update(dict.fromkeys(asked.refs, asked))
+
+    @property
+    def num_loaded(self) -> int:
+        """How many batches are loaded, and not handed over."""
+        with self._lock:
+            return self._dispatch.num_loaded
+
+    def work(self) -> list[Work]:
+        """What each actor has loaded; in place of a process it has the number of the actor, as -1, -2, ..."""
+        with self._lock:
+            return [Work(-1 - number, *counts) for number, counts in self._work.items()]
+
+    # --- answers, in the receiver thread ----------------------------------------------------------
+
+    def receive(self) -> bool:
+        """Take what has come, wait a moment for it; return whether to go on."""
+        ray = self._actors.ray
+        with self._lock:
+            if self._is_closed or not ray.is_initialized():
+                return False
+            refs = [*self._asked]
+            if not refs:
+                self._lock.wait(_POLL_S)
+                return True
+        ready, rest = ray.wait(refs, num_returns=1, timeout=_POLL_S)
+        if ready and rest:
+            ready += ray.wait(rest, num_returns=len(rest), timeout=0)[0]
+        came = [(ref, *_value(ray, ref)) for ref in ready]
+        with self._lock:
+            if self._is_closed:
+                return False
+            now = time.monotonic()
+            for ref, value, error in came:
+                asked = self._asked.pop(ref, None)
+                if asked is not None:
+                    self._take(asked, ref, value, error, now)
+            if now - self._late_at > _LATE_EACH_S:
+                self._late_at = now
+                for number in self._dispatch.find_late(now):
+                    self._replace(number)
+            if self._actors.workers.pool is not None and now - self._members_at > _MEMBERS_EACH_S:
+                self._members_at = now
+                ref = self._actors.workers.pool.members()
+                self._asked[ref] = _Asked(_KEEPER, None, [ref])
+            self._send()
+            self._lock.notify_all()
+        return True
+
+    def fail(self, error: Exception) -> None:
+        """Have an error raised where the next batch is due."""
+        with self._lock:
+            self._fatal = (
+                error if isinstance(error, FrameworkError) else WorkerDiedError(f"Ray has failed: {error}")
+            )
+            self._lock.notify_all()
+
+    def _take(self, asked: _Asked, ref: Any, value: Any, error: Exception | None, now: float) -> None:
+        number = asked.number
+        if number == _KEEPER:
+            if error is not None:
+                self._fatal = WorkerDiedError(f"The pool of actors was closed, or its machine is gone: {error}")
+                return
+            new, gone = self._actors.set_members(value)
+            for each in gone:
+                self._forget(each)
+                del self._actors.by_number[each]
+            for each in new:
+                self._prepare(each)
+        elif error is not None:
+            self._lost(number, error)
+        elif asked.call is None:
+            self._is_ready(number, value, now)
+        elif value.has_no_plan:  # Ray has started it anew
+            self._lost(number, None)
+        else:
+            asked.answers[asked.refs.index(ref)] = value
+            if len(asked.answers) == len(asked.refs):
+                answers = [asked.answers[place] for place in range(len(asked.refs))]
+                self._add_work(number, answers)
+                seconds = sum(answer.seconds for answer in answers)
+                self._dispatch.answered(asked.call, answers, seconds, now)
+
+    def _add_work(self, number: int, answers: Sequence[Answer]) -> None:
+        counts = self._work.setdefault(number, [0] * 6)
+        for answer in answers:
+            spent = (*answer.work_ns, len(answer.slots), answer.num_bytes, 1)
+            counts[:] = map(sum, zip(counts, spent, strict=True))
+            if answer.num_bytes > self._most_bytes:
+                self._most_bytes = answer.num_bytes
+                self._fit_window(answer)
+
+    def _fit_window(self, answer: Answer) -> None:
+        """Request no more than half of the object store has room for."""
+        share = max(1, len(answer.slots)) / self._source.batch_size
+        batch_bytes = int(self._most_bytes / min(1.0, share))
+        if batch_bytes > self._store_bytes:
+            self._fatal = OutputError(
+                f"A batch takes {batch_bytes / 1e6:.0f} MB, and the object store of this machine has "
+                f"{self._store_bytes / 1e6:.0f} MB: there is no room for one. Give it more (`ray start "
+                f"--object-store-memory`), or load smaller batches."
+            )
+        most = max(1, self._store_bytes // 2 // batch_bytes)
+        self.window = self._dispatch.window = min(self.window, most)
+
+    def _is_ready(self, number: int, facts: ActorFacts | str, now: float) -> None:
+        if isinstance(facts, str):
+            report = WorkerReport.find(RuntimeError(facts))
+            if report is not None and report.is_of_missing_package:
+                advice = (
+                    "The machines of the cluster lack a module that this process has. Name it in the runtime "
+                    'environment: RayWorkers(runtime_env={"py_modules": [...]}), or {"pip": [...]}.'
+                )
+                report = report.with_note(advice)
+            self._fatal = WorkerStartError(facts) if report is None else report.to_error()
+            return
+        difference = difference_of(facts)
+        if difference:
+            message = (
+                f"The actor on {facts.host} cannot deliver the same bits as this process: {difference}. Install "
+                f"the same versions there, or have the actors run elsewhere."
+            )
+            if self._dispatch.num_ready or self._num_pending(number):
+                _logger.warning("%s It is not used.", message)
+            else:
+                self._fatal = WorkerStartError(message)
+            return
+        self._actors.by_number[number].facts = facts
+        self._dispatch.join(number, now)
+
+    def _num_pending(self, but: int) -> int:
+        return sum(asked.call is None and asked.number != but for asked in self._asked.values())
+
+    def _lost(self, number: int, error: Exception | None) -> None:
+        """An actor has died, or its answer was lost: others are asked, and it is to get ready again."""
+        actor = self._actors.by_number[number]
+        if error is not None and "ModuleNotFoundError" in str(error):
+            text = str(error).strip().splitlines()[-1]
+            self._fatal = WorkerStartError(
+                f"An actor could not be made, since the machines of the cluster lack a module: {text}. Install it "
+                f"there, or name it in RayWorkers(runtime_env=...)."
+            )
+            return
+        if actor.facts is not None:
+            actor.num_replaced += 1
+            kind = "does not know its plan" if error is None else type(error).__name__
+            _logger.warning(
+                "Actor %d on %s is lost (%s). Others load in its place.", number, actor.facts.place, kind
+            )
+        self._forget(number)
+        self._prepare(number)
+
+    def _replace(self, number: int) -> None:
+        facts = self._actors.by_number[number].facts
+        place = "" if facts is None else f" on {facts.place}"
+        _logger.warning("Actor %d%s does not answer, and is started anew.", number, place)
+        self._actors.replace(number)
+        self._forget(number)
+        self._prepare(number)
+
+    def _forget(self, number: int) -> None:
+        for ref in [ref for ref, asked in self._asked.items() if asked.number == number]:
+            del self._asked[ref]
+        deadly = self._dispatch.leave(number)
+        actor = self._actors.by_number[number]
+        place = "" if actor.facts is None else f", at last on {actor.facts.place}"
+        actor.facts = None
+        if deadly:
+            epoch, batch = deadly[0].position
+            self._fatal = WorkerDiedError(
+                f"Several actors died while they loaded batch {batch} of epoch {epoch}{place}. Has a sample of it "
+                f"more than their memory, or does it crash a library? Load it here, with num_workers=0."
+            )
+
+
+def _value(ray: Any, ref: Any) -> tuple[Any, Exception | None]:
+    try:
+        return ray.get(ref), None
+    except Exception as error:
+        return None, error
+
+
+def _receive(reference: weakref.ref[RayLoading]) -> None:
+    """Body of the receiver thread; it ends with the loading."""
+    while True:
+        loading = reference()
+        try:
+            if loading is None or not loading.receive():
+                return
+        except Exception as error:
+            if loading is not None:
+                loading.fail(error)
+            return
+        del loading

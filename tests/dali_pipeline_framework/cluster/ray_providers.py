@@ -1,0 +1,32 @@
+"""Data providers of the runs in a Ray cluster."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from nvidia.dali import types
+from support.providers import IndexProvider
+
+from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+
+
+class TimedProvider(IndexProvider):
+    """Sample ``i`` is the number ``i`` and an array of it; each takes a time."""
+
+    def __init__(self, num_samples: int, seconds: float, shape: tuple[int, ...] = (8, 8)) -> None:
+        super().__init__(num_samples)
+        self._seconds, self._shape = seconds, shape
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        blueprint = super().sample_data_structure
+        blueprint.add_data_field("array", types.DALIDataType.INT32)
+        return blueprint
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        time.sleep(self._seconds)
+        sample = self.sample_data_structure
+        sample["index"] = sample_index
+        sample["array"] = np.full(self._shape, sample_index, np.int32)
+        return sample

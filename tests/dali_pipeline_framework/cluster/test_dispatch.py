@@ -1,0 +1,190 @@
+"""Whom the dispatch asks for what, with actors that are played here."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.laws import examples
+
+from accvlab.dali_pipeline_framework.cluster.dispatch import Call, Dispatch, Part, Position
+
+NUM_BATCHES = 5  # of an epoch
+
+
+def following(position: Position) -> Position | None:
+    epoch, batch = position
+    return (epoch, batch + 1) if batch + 1 < NUM_BATCHES else (epoch + 1, 0)
+
+
+def with_actors(num_actors: int, **settings: object) -> Dispatch:
+    dispatch = Dispatch(8, following, **settings)
+    for number in range(num_actors):
+        dispatch.join(number, 0.0)
+    return dispatch
+
+
+def answer(dispatch: Dispatch, call: Call, now: float) -> None:
+    dispatch.answered(call, ["there"] * len(call.parts), 0.01 * len(call.parts), now)
+
+
+def asked(calls: list[Call]) -> list[tuple[int, list[Position]]]:
+    return [(call.member, [part.position for part in call.parts]) for call in calls]
+
+
+def test_each_actor_is_asked_for_what_is_due_next_and_no_more_than_the_window() -> None:
+    dispatch = with_actors(2)
+    dispatch.begin((0, 3))
+    calls = dispatch.due_calls(0.0)
+    assert asked(calls) == [(0, [(0, 3)]), (1, [(0, 4)]), (0, [(1, 0)]), (1, [(1, 1)])]
+    assert dispatch.due_calls(0.0) == []
+    answer(dispatch, calls[0], 0.1)
+    assert asked(dispatch.due_calls(0.1)) == [(0, [(1, 2)])]  # the first answer is no measure: it imports
+    answer(dispatch, calls[2], 0.2)
+    assert asked(dispatch.due_calls(0.2)) == [(0, [(1, 3), (1, 4)])]  # two of the eight each, as they are quick
+    assert dispatch.due_calls(0.2) == []
+
+
+def test_what_a_dead_actor_was_asked_for_is_asked_for_again_first() -> None:
+    dispatch = with_actors(2)
+    dispatch.begin((0, 0))
+    first, second, *_ = dispatch.due_calls(0.0)
+    assert dispatch.leave(first.member) == []
+    answer(dispatch, second, 0.1)
+    assert asked(dispatch.due_calls(0.1)) == [(1, [(0, 0)])]
+
+
+def test_a_batch_that_three_actors_do_not_survive_is_named() -> None:
+    dispatch = with_actors(1)
+    dispatch.begin((0, 2))
+    deadly: list[Part] = []
+    for _ in range(3):
+        assert deadly == []
+        dispatch.due_calls(0.0)
+        deadly = dispatch.leave(0)
+        dispatch.join(0, 0.0)
+    assert [part.position for part in deadly] == [(0, 2)]
+
+
+def warmed_up(num_actors: int) -> Dispatch:
+    """Actors that have taken 0.01 s for each of ten answers."""
+    dispatch = with_actors(num_actors)
+    dispatch.begin((0, 0))
+    position = (0, 0)
+    for _ in range(10 * num_actors):
+        for call in dispatch.due_calls(0.0):
+            answer(dispatch, call, 0.01)
+        dispatch.delivered(position)
+        position = following(position)
+        dispatch.begin(position)
+    dispatch.begin((90, 0))
+    return dispatch
+
+
+def test_others_are_asked_for_what_is_late_and_an_actor_that_all_others_have_replaced_is_named() -> None:
+    dispatch = warmed_up(2)
+    late, other = dispatch.due_calls(100.0)[:2]
+    answer(dispatch, other, 100.1)
+    assert dispatch.find_late(101.4) == []
+    assert not any(
+        call.member == other.member and call.parts[0] in late.parts for call in dispatch.due_calls(101.4)
+    )
+    dispatch.find_late(101.6)
+    assert dispatch.find_late(101.6) == []
+    for _ in range(5):
+        for call in dispatch.due_calls(101.6):
+            assert call.member == other.member
+            answer(dispatch, call, 101.7)
+    assert dispatch.find_late(101.8) == [late.member]
+
+
+def test_an_actor_that_is_alone_has_more_time_each_time_it_is_late() -> None:
+    dispatch = warmed_up(1)
+    for limit in (1.5, 3.0, 6.0):
+        dispatch.due_calls(100.0)
+        dispatch.find_late(100.0 + limit - 0.1)
+        assert dispatch.find_late(100.0 + limit - 0.1) == []
+        dispatch.find_late(100.0 + limit + 0.1)
+        assert dispatch.find_late(100.0 + limit + 0.1) == [0]
+        dispatch.leave(0)
+        dispatch.join(0, 100.0)
+        dispatch._members[0].num_answered = 1  # it has imported what it needs
+
+
+def test_slots_are_dealt_evenly_and_few_move_when_an_actor_joins() -> None:
+    moved, num_slots = [], 24
+    for epoch in range(20):
+        owners = with_actors(3, num_slots=num_slots).owners(epoch)
+        assert sorted(map(len, owners.values())) == [8, 8, 8]
+        assert sorted(slot for slots in owners.values() for slot in slots) == list(range(num_slots))
+        more = with_actors(4, num_slots=num_slots).owners(epoch)
+        assert sorted(map(len, more.values())) == [6, 6, 6, 6]
+        moved.append(sum(slot not in more[number] for number in owners for slot in owners[number]))
+    assert sum(moved) / 20 < 12  # dealt anew, 18 of 24 would move
+
+
+@settings(max_examples=examples(60, 500))
+@given(seed=st.integers(0, 2**32), num_actors=st.integers(1, 4), num_slots=st.sampled_from([0, 5]))
+def test_whatever_happens_to_actors_each_batch_comes_once_and_in_order(
+    seed: int, num_actors: int, num_slots: int
+) -> None:
+    chance, now = random.Random(seed), 0.0
+    dispatch = with_actors(num_actors, num_slots=num_slots)
+    calls: list[Call] = []
+    stopped: set[int] = set()
+    position, num_events = (0, 0), 0
+    dispatch.begin(position)
+    while position < (3, 0):
+        num_events += 1
+        assert num_events < 20000
+        now += chance.expovariate(10)
+        calls += dispatch.due_calls(now)
+        under_way = {part.position for call in calls for part in call.parts if part.answer is None}
+        assert len({each for each in under_way if each >= position}) <= dispatch.window
+        for number in dispatch.find_late(now):
+            dispatch.leave(number)
+            stopped.discard(number)
+            calls = [call for call in calls if call.member != number]
+            dispatch.join(number, now)
+        answerable = [call for call in calls if call.member not in stopped]
+        if answerable and chance.random() < 0.8:
+            call = min((each for each in answerable), key=lambda each: each.sent_at)
+            calls.remove(call)
+            answer(dispatch, call, now)
+        elif chance.random() < 0.02:
+            stopped.add(chance.randrange(num_actors))
+        if chance.random() < 0.005:
+            number = chance.randrange(num_actors)
+            if not dispatch.leave(number):
+                calls = [call for call in calls if call.member != number]
+                stopped.discard(number)
+                dispatch.join(number, now)
+        while dispatch.is_complete(position):
+            slots = [part.slots for part in dispatch.parts(position)]
+            if slots != [None]:
+                assert sorted(slot for each in slots for slot in each) == list(range(num_slots))
+            dispatch.delivered(position)
+            position = following(position)
+            dispatch.begin(position)
+
+
+@pytest.mark.parametrize("num_actors", [1, 3])
+def test_what_other_ranks_load_as_well_goes_to_the_same_actors(num_actors: int) -> None:
+    ranks = [with_actors(num_actors, is_shared=True) for _ in range(2)]
+    owners: list[dict[Position, int]] = [{}, {}]
+    for rank, of_batch, pause in zip(ranks, owners, (0.01, 0.5), strict=True):
+        position = (0, 0)
+        rank.begin(position)
+        while position < (4, 0):
+            for call in rank.due_calls(0.0):
+                of_batch.update({part.position: call.member for part in call.parts})
+                answer(rank, call, pause)
+            rank.delivered(position)
+            position = following(position)
+            rank.begin(position)
+    common = owners[0].keys() & owners[1].keys()
+    assert {each: owners[0][each] for each in common} == {each: owners[1][each] for each in common}
+    numbers = [owners[0][(0, batch)] for batch in range(num_actors)]
+    assert sorted(numbers) == list(range(num_actors))
