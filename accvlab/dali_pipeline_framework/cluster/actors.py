@@ -76,6 +76,29 @@ class ActorFacts:
 
 
 @attrs.frozen
+class ActorUse:
+    """What an actor has done for a loader since that was started.
+
+    Attributes:
+        number: Its number.
+        host: Its machine; empty while it waits for one.
+        pid: Its process there; 0 while it has none.
+        num_samples: Samples that it has loaded.
+        busy_s: Time in which it was loading.
+        way_s: Time in which what it had loaded was awaited: on its way through the object store and the network.
+        num_replaced: How often it was started anew, since it had died or did not answer.
+    """
+
+    number: int
+    host: str = ""
+    pid: int = 0
+    num_samples: int = 0
+    busy_s: float = 0.0
+    way_s: float = 0.0
+    num_replaced: int = 0
+
+
+@attrs.frozen
 class Answer:
     """What an actor sends for a request.
 

@@ -71,6 +71,8 @@ class Member:
         num_answered: How many calls it has answered since it was ready.
         s_per_part: Seconds of work for a part; None: not known.
         is_late: Whether it was found to be late, and has not answered since.
+        work_s: Seconds of work in all.
+        way_s: Seconds in which it was awaited beyond that.
     """
 
     calls: collections.deque[Call] = attrs.Factory(collections.deque)
@@ -78,6 +80,8 @@ class Member:
     num_answered: int = 0
     s_per_part: float | None = None
     is_late: bool = False
+    work_s: float = 0.0
+    way_s: float = 0.0
 
 
 class Dispatch:
@@ -143,6 +147,11 @@ class Dispatch:
     def num_ready(self) -> int:
         """How many actors can be asked."""
         return len(self._members)
+
+    def spent(self, number: int) -> tuple[float, float]:
+        """Seconds of work of an actor since it is ready, and seconds in which it was awaited beyond that."""
+        member = self._members.get(number, Member())
+        return member.work_s, member.way_s
 
     def owners(self, epoch: int) -> dict[int, tuple[int, ...]]:
         """The slots of each actor in an epoch: by rendezvous hashing, at most ``ceil(slots / actors)`` each."""
@@ -268,8 +277,10 @@ class Dispatch:
         if member is None or call not in member.calls:
             return
         if member.num_answered:  # not the first one, which imports
-            began = max(call.sent_at, member.answered_at)
-            self._times.append(now - began)
+            spent_s = now - max(call.sent_at, member.answered_at)
+            self._times.append(spent_s)
+            member.work_s += work_s
+            member.way_s += max(0.0, spent_s - work_s)
             work_s /= len(call.parts)
             old = member.s_per_part
             member.s_per_part = work_s if old is None else 0.7 * old + 0.3 * work_s
@@ -294,19 +305,22 @@ class Dispatch:
             Actors that are to be replaced: others have answered all that they were asked for, or there are none.
         """
         silent = []
-        patience = self.patience_s
         for number, member in self._members.items():
             if not member.calls:
                 continue
-            parts = [part for call in member.calls for part in call.parts]
-            if member.is_late:
-                if not any(part.answer is None for part in parts) or self._is_alone(number):
-                    silent.append(number)
-                continue
             first = member.calls[0]
-            limit = patience if member.num_answered else max(patience, _FIRST_PATIENCE_S)
-            limit *= 2 ** min((part.num_late for part in first.parts), default=0)
-            if now - max(first.sent_at, member.answered_at) > limit:
+            waited = now - max(first.sent_at, member.answered_at)
+            parts = [part for call in member.calls for part in call.parts]
+            is_new = not member.num_answered  # it may still import what samples need
+            patience = self.patience_s
+            if is_new and self._is_alone(number):
+                patience = max(patience, _FIRST_PATIENCE_S)
+            patience *= 2 ** min((part.num_late for part in first.parts), default=0)
+            if member.is_late:
+                is_covered = not any(part.answer is None for part in parts) or self._is_alone(number)
+                if is_covered and (waited > _FIRST_PATIENCE_S or not is_new):
+                    silent.append(number)
+            elif waited > patience:
                 member.is_late = True
                 for part in parts:
                     part.num_late += 1
@@ -314,8 +328,9 @@ class Dispatch:
         return silent
 
     def _is_alone(self, number: int) -> bool:
-        """Whether no other actor can be asked."""
-        return all(other == number or member.is_late for other, member in self._members.items())
+        """Whether no other actor can be asked that is not late itself, and has answered before."""
+        others = [member for other, member in self._members.items() if other != number]
+        return all(member.is_late or not member.num_answered for member in others)
 
 
 def _weight(member: int, epoch: int, place: int) -> bytes:

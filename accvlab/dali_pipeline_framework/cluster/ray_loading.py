@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import atexit
+import collections
 import hashlib
 import logging
 import pickle
@@ -33,9 +34,9 @@ from ..engine.worker_report import ReportedFailure, WorkerReport
 from ..engine.worker_source import CallableSource, samples_of
 from ..errors import FrameworkError, NotSupportedError, OutputError, WorkerDiedError, WorkerStartError
 from ..sources.planned_input import PlannedInput
-from .actors import ActorFacts, Answer
+from .actors import ActorFacts, ActorUse, Answer
 from .dispatch import Call, Dispatch, Part, Position, joined_slots
-from .ray_actors import Actors, difference_of
+from .ray_actors import Actor, Actors, difference_of
 
 _logger = logging.getLogger(__name__)
 
@@ -83,6 +84,7 @@ class RayLoading:
         self._fatal: FrameworkError | None = None
         self._num_batches: dict[int, int | None] = {}
         self._work: dict[int, list[int]] = {}
+        self._cpu_ns: collections.Counter[int] = collections.Counter()
         self._is_closed = False
         self._late_at = 0.0
         self._members_at = time.monotonic()
@@ -278,6 +280,21 @@ class RayLoading:
         with self._lock:
             return [Work(-1 - number, *counts) for number, counts in self._work.items()]
 
+    def cpu_ns(self) -> dict[int, int]:
+        """Processor time of each actor for what it has loaded, by its number as in `work`."""
+        with self._lock:
+            return {-1 - number: spent for number, spent in self._cpu_ns.items()}
+
+    def uses(self) -> list[ActorUse]:
+        """What each actor has done."""
+        with self._lock:
+            return [self._use(number, actor) for number, actor in sorted(self._actors.by_number.items())]
+
+    def _use(self, number: int, actor: Actor) -> ActorUse:
+        host, pid = ("", 0) if actor.facts is None else (actor.facts.host, actor.facts.pid)
+        counts, (busy_s, way_s) = self._work.get(number, [0] * 6), self._dispatch.spent(number)
+        return ActorUse(number, host, pid, counts[3], busy_s, way_s, actor.num_replaced)
+
     # --- answers, in the receiver thread ----------------------------------------------------------
 
     def receive(self) -> bool:
@@ -353,6 +370,7 @@ class RayLoading:
         for answer in answers:
             spent = (*answer.work_ns, len(answer.slots), answer.num_bytes, 1)
             counts[:] = map(sum, zip(counts, spent, strict=True))
+            self._cpu_ns[number] += answer.cpu_ns
             if answer.num_bytes > self._most_bytes:
                 self._most_bytes = answer.num_bytes
                 self._fit_window(answer)

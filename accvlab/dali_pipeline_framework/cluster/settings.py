@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import attrs
 from attrs.validators import optional
@@ -12,8 +12,13 @@ from attrs.validators import optional
 from ..checks import number, shown, valid, whole_number
 from ..errors import SettingError
 
-if TYPE_CHECKING:
-    from .ray_actors import RayPool
+
+class Pool(Protocol):
+    """A `RayPool`."""
+
+    def members(self) -> Any:
+        """Get a reference of Ray to the handles of its actors, by number."""
+
 
 _MOST_ACTORS = 4096
 _MOST_AHEAD = 4096
@@ -78,7 +83,7 @@ class RayWorkers:
     )
     runtime_env: Mapping[str, Any] | None = attrs.field(default=None, validator=_check_runtime_env)
     start_within_s: float = attrs.field(default=60.0, validator=valid(number, above=0))
-    pool: RayPool | None = attrs.field(default=None, validator=_check_pool)
+    pool: Pool | None = attrs.field(default=None, validator=_check_pool)
 
     def most_ahead(self, num_actors: int) -> int:
         """How many batches are requested ahead at most, with so many actors."""

@@ -56,7 +56,10 @@ class ClusterLoading(Protocol):
         """Have what loads started."""
 
     def work(self) -> list[Work]:
-        """What was loaded."""
+        """What was loaded, by numbers below 0 in place of processes."""
+
+    def cpu_ns(self) -> dict[int, int]:
+        """Processor time for that, by the same numbers."""
 
     def close(self) -> None:
         """Have nothing more loaded."""

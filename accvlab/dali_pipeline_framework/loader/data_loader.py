@@ -336,7 +336,8 @@ class DataLoader(TorchInterface):
             since: An earlier report. Where it is of the same loop, only what came after it counts.
         """
         pipeline = self._run.pipeline
-        return make_report(self._run.times, since, pipeline.depth, pipeline.num_threads, self.shard.shard_id)
+        made = make_report(self._run.times, since, pipeline.depth, pipeline.num_threads, self.shard.shard_id)
+        return attrs.evolve(made, actors=self._run.pipelines.actor_uses())
 
     # --- state ------------------------------------------------------------------------------------
 

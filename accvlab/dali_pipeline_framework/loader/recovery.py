@@ -14,7 +14,9 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
+from ..cluster.actors import ActorUse
 from ..cluster.ray_actors import Actors
+from ..cluster.ray_loading import RayLoading
 from ..engine.interrupts import Interrupted
 from ..engine.sample_faults import SampleFaults
 from ..engine.structured_pipeline import StructuredPipeline
@@ -102,6 +104,7 @@ class LoaderPipeline:
         )
         self.failed = FailedSamples(settings.faults)
         self._actors = None if settings.workers is None else Actors(settings.workers)
+        self._loading: RayLoading | None = None
         self._steps = steps = settings.steps_per_epoch
         planned = InputAdapter(bound.data_input).planned
         sampler = None if planned is None else planned.sampler
@@ -143,9 +146,7 @@ class LoaderPipeline:
             self._require_own(cast(PlannedInput, data_input))
             pipeline.sample_faults = sample_faults = SampleFaults(pipeline, self.failed)
         if self._actors is not None:
-            from ..cluster.ray_loading import RayLoading  # of interest to few
-
-            pipeline.cluster = RayLoading(pipeline, self._actors, self._reports_samples)
+            pipeline.cluster = self._loading = RayLoading(pipeline, self._actors, self._reports_samples)
         starts_at = Position() if reader is None else self._continue_readers(pipeline, reader)
         return pipeline, sample_faults, data_input, starts_at
 
@@ -257,6 +258,10 @@ class LoaderPipeline:
         if self.bound.is_read_natively:  # else they are one stream, in which only the checkpoint has a position
             stands_at = self.pipeline.reader_position
         return ReaderState(*stands_at, cast(Any, self.pipeline).checkpoint())
+
+    def actor_uses(self) -> tuple[ActorUse, ...]:
+        """What the actors have done that load for the present pipeline; none where worker processes load."""
+        return () if self._loading is None else tuple(self._loading.uses())
 
     # --- batches of an epoch ------------------------------------------------------------------------
     #

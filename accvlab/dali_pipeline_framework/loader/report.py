@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import attrs
 
+from ..cluster.actors import ActorUse
 from ..engine.control_block import Work
 from ..engine.timing import StageTimes, processor_time_of_process, processor_time_of_threads, queued_time
 
@@ -130,7 +131,10 @@ class LoopTimes:
 
 def _read_clocks(at_ns: int, pipeline: StructuredPipeline, graph_threads: Set[int]) -> Clocks:
     work = {each.pid: each for each in pipeline.work()}
-    times = {pid: processor_time_of_process(pid) for pid in work if pid != os.getpid()}
+    if pipeline.cluster is not None:
+        times: dict[int, int | None] = {**pipeline.cluster.cpu_ns()}
+    else:
+        times = {pid: processor_time_of_process(pid) for pid in work if pid != os.getpid()}
     workers_ns = {pid: spent for pid, spent in times.items() if spent is not None}
     return Clocks(at_ns, work, workers_ns, processor_time_of_threads(graph_threads), time.process_time_ns())
 
@@ -239,7 +243,8 @@ def _worker_use(work: Work, start: Counts, end: Counts, clocks_ns: int) -> Worke
 
 
 def _busy_cores(before: Clocks, after: Clocks, clocks_ns: int) -> BusyCores:
-    workers_ns = sum(spent - before.workers_ns.get(pid, 0) for pid, spent in after.workers_ns.items())
+    here = [pid for pid in after.workers_ns if pid > 0]  # actors are elsewhere
+    workers_ns = sum(after.workers_ns[pid] - before.workers_ns.get(pid, 0) for pid in here)
     graph_ns = max(0, after.graph_ns - before.graph_ns)
     rest_ns = max(0, after.process_ns - before.process_ns - graph_ns)
     usable = len(os.sched_getaffinity(0))
@@ -345,6 +350,7 @@ class LoaderReport:
         cores: Busy cores.
         num_threads: Threads of the graph.
         rank: Shard id of the loader.
+        actors: What each actor of a Ray cluster has done since the loader was started; none without ``workers``.
     """
 
     num_batches: int = 0
@@ -359,6 +365,7 @@ class LoaderReport:
     cores: BusyCores = BusyCores(1, 0.0, 0.0, 0.0)
     num_threads: int = 1
     rank: int = 0
+    actors: tuple[ActorUse, ...] = ()
     _until: Counts | None = attrs.field(default=None, repr=False, eq=False)
 
     @property
@@ -429,7 +436,13 @@ class LoaderReport:
         yield ""
         yield from _table("the loop", self.loop)
         if self.workers:
-            yield from _table(f"{len(self.worker_uses)} worker{'s' * (len(self.worker_uses) != 1)}", self.workers)
+            kind = "actor" if self.actors else "worker"
+            yield from _table(f"{len(self.worker_uses)} {kind}{'s' * (len(self.worker_uses) != 1)}", self.workers)
+        for actor in self.actors:
+            place = f"{actor.host} (process {actor.pid})" if actor.pid else "not started"
+            spent = f"busy {actor.busy_s:.1f} s, awaited {actor.way_s:.1f} s more"
+            replaced = f", started anew {actor.num_replaced} times" if actor.num_replaced else ""
+            yield f"  actor {actor.number}, {place}: {actor.num_samples} samples, {spent}{replaced}"
         if self.queue is not None:
             ahead = f"loaded ahead: {self.queue.mean:.1f} of up to {self.queue.depth} batches"
             yield f"{ahead}; none {_percent(self.queue.empty_share)} of the times"
@@ -503,6 +516,13 @@ def _of_workers(report: LoaderReport, waiting: Stage) -> tuple[Bottleneck, str]:
     found = [stage for stage in stages if stage is not None]
     if not found or idle is None:
         return "reading", "no worker has delivered a batch in that time. Look at a longer time."
+    way_s, busy_s = (sum(getattr(actor, name) for actor in report.actors) for name in ("way_s", "busy_s"))
+    if way_s > busy_s:
+        text = f"answers of the actors are {way_s:.1f} s on their way, for {busy_s:.1f} s of loading"
+        advice = (
+            'A quicker network, or less to send: smaller images, or files that the graph decodes (run="graph")'
+        )
+        return "input", f"{text}: {report.mb_per_s:.0f} MB/s arrive. {advice}."
     slowest = max(found, key=lambda stage: stage.seconds)
     if 1 - idle.share < _BUSY_FROM and report.queue is not None and len(report.worker_uses) > 1:
         reason = "since a few slow samples hold up the batches that are loaded already"
@@ -532,14 +552,15 @@ def _more_workers(report: LoaderReport, stages: list[Stage], waiting: Stage) -> 
     # Of a batch, without what waiting for workers costs.
     rest_ms = report.seconds * 1e3 / report.num_batches - waiting.ms_per_batch
     missing = math.ceil(loading_ms / max(rest_ms, loading_ms / _MOST_MORE_WORKERS)) - num_workers
-    if _computes(report):  # each takes a core
+    kind = "actor" if report.actors else "worker"
+    if _computes(report) and not report.actors:  # each takes a core
         missing = min(missing, math.floor(report.cores.usable - report.cores.total + 0.5))
     if missing < 1:
         full = report.cores.total >= _FULL_FROM * report.cores.usable
         return f"More cores (all {report.cores.usable} are busy)" if full else ""
     if missing + num_workers >= _MOST_MORE_WORKERS:
-        return "Many more workers"
-    return f"{missing} more worker{'s' * (missing > 1)}"
+        return f"Many more {kind}s"
+    return f"{missing} more {kind}{'s' * (missing > 1)}"
 
 
 def _computes(report: LoaderReport) -> bool:

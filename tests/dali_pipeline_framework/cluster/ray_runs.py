@@ -48,10 +48,6 @@ def local(**arguments: Any) -> list[Any]:
         return loop(loader)
 
 
-def actors_of(loader: DataLoader) -> dict[int, Any]:
-    return loader._run.pipelines._actors.by_number
-
-
 def timed(loader: DataLoader, act: Callable[[int], None] = lambda step: None) -> tuple[list[Any], float]:
     """The batches of a loop, and the longest time to wait for one after the first."""
     batches, longest, last = [], 0.0, None
@@ -96,7 +92,7 @@ def killed_again_and_again(num_actors: int, every: int, how: int, num_samples: i
 
     def act(step: int) -> None:
         if step % every == every // 2:
-            ready = [actor.facts.pid for actor in actors_of(loader).values() if actor.facts is not None]
+            ready = [actor.pid for actor in loader.report().actors if actor.pid]
             if ready:
                 pid = ready[len(killed) % len(ready)]
                 killed.append(pid)
@@ -104,7 +100,7 @@ def killed_again_and_again(num_actors: int, every: int, how: int, num_samples: i
 
     with make(num_samples=num_samples, workers=RayWorkers(num_actors=num_actors, num_cpus=0.1)) as loader:
         got, longest = timed(loader, act)
-        replaced = sum(actor.num_replaced for actor in actors_of(loader).values())
+        replaced = sum(actor.num_replaced for actor in loader.report().actors)
     return {"same": got == want, "longest": longest, "killed": len(killed), "replaced": replaced}
 
 

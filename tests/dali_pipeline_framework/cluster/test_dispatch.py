@@ -102,7 +102,7 @@ def test_others_are_asked_for_what_is_late_and_an_actor_that_all_others_have_rep
 
 def test_an_actor_that_is_alone_has_more_time_each_time_it_is_late() -> None:
     dispatch = warmed_up(1)
-    for limit in (1.5, 3.0, 6.0):
+    for limit in (1.5, 60.0, 120.0):  # a new one imports what samples need
         dispatch.due_calls(100.0)
         dispatch.find_late(100.0 + limit - 0.1)
         assert dispatch.find_late(100.0 + limit - 0.1) == []
@@ -110,7 +110,19 @@ def test_an_actor_that_is_alone_has_more_time_each_time_it_is_late() -> None:
         assert dispatch.find_late(100.0 + limit + 0.1) == [0]
         dispatch.leave(0)
         dispatch.join(0, 100.0)
-        dispatch._members[0].num_answered = 1  # it has imported what it needs
+
+
+def test_a_new_actor_that_is_late_is_not_replaced_as_long_as_it_may_import() -> None:
+    dispatch = warmed_up(1)
+    dispatch.join(1, 100.0)
+    old, new = dispatch.due_calls(100.0)[:2]
+    answer(dispatch, old, 101.0)
+    dispatch.find_late(101.6)
+    (again,) = [call for call in dispatch.due_calls(101.6) if new.parts[0] in call.parts]
+    assert again.member == 0
+    answer(dispatch, again, 101.7)
+    assert new.member not in dispatch.find_late(129.9)
+    assert new.member in dispatch.find_late(130.1)
 
 
 def test_slots_are_dealt_evenly_and_few_move_when_an_actor_joins() -> None:
