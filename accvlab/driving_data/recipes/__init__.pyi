@@ -9,9 +9,14 @@ from .bevfusion import BEVMasks as BEVMasks
 from .detection_2d import DETECTION_2D as DETECTION_2D
 from .detection_2d import Detection2DFormatter as Detection2DFormatter
 from .detection_2d import Detection2DSettings as Detection2DSettings
+from .ego_status_mlp import EGO_STATUS_MLP as EGO_STATUS_MLP
+from .ego_status_mlp import EgoStatusSamples as EgoStatusSamples
+from .ego_status_mlp import EgoStatusSettings as EgoStatusSettings
 from .image_augmentation import ImageAugmentation as ImageAugmentation
 from .image_augmentation import PlannedImageAugmenter as PlannedImageAugmenter
 from .image_augmentation import UnclippedPhotometricDistorter as UnclippedPhotometricDistorter
+from .map_rasters import MapSource as MapSource
+from .map_rasters import RasterClass as RasterClass
 from .mmdet_batches import LidarBoxes as LidarBoxes
 from .mmdet_batches import as_mmdet as as_mmdet
 from .recipe import ExtraSteps as ExtraSteps
@@ -32,3 +37,6 @@ from .streampetr import STREAMPETR as STREAMPETR
 from .streampetr import QueueProvider as QueueProvider
 from .streampetr import StreamPETRFormatter as StreamPETRFormatter
 from .streampetr import StreamPETRSettings as StreamPETRSettings
+from .transfuser import TRANSFUSER as TRANSFUSER
+from .transfuser import TransFuserFormatter as TransFuserFormatter
+from .transfuser import TransFuserSettings as TransFuserSettings

@@ -26,7 +26,7 @@ from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import DECODED_IMAGE, fractions_problem, per_channel
 
 from ..datasets import DrivingProvider
-from .recipe_parts import PLACE, Batch, Chain, RecipeSettings, Request, StreamedSettings
+from .recipe_parts import PLACE, Batch, Chain, DetectorSettings, RecipeSettings, Request, StreamedSettings
 from .reference_orders import ChunkSampler, EndlessGroupSampler, SceneSampler, is_published, split_lengths
 
 
@@ -122,6 +122,7 @@ class Recipe:
         listed: Fields that come as lists, since samples differ in shape; those that are there.
         unchecked: Settings among ``provider_fields`` that a provider may have otherwise.
         labels_any_boxes: Whether there are labels wherever the provider has boxes, also in evaluation.
+        needs_cameras: Whether the provider must have cameras.
         can_reduce: Whether JPEGs can be decoded at less than their size (``reduced_decoding``).
         source: Makes the provider of the samples, of that of the frames, the settings, ``is_training``,
             ``extra_fields`` and ``seed``.
@@ -136,6 +137,7 @@ class Recipe:
     unchecked: Collection[str] = ()
     labels_any_boxes: bool = False
     can_reduce: bool = True
+    needs_cameras: bool = True
     source: Callable[..., DataProvider] = _frames
     training_order: Callable[..., RandomAccessSampler] = _shuffled
     evaluation_order: Callable[..., RandomAccessSampler] = _sequential
@@ -151,14 +153,16 @@ class Recipe:
         name = self.settings.__name__
         if not isinstance(settings, self.settings):
             raise SettingError(f"`settings` must be {name}, got {type(settings).__name__}.")
-        mean, std_dev = (per_channel(getattr(settings, name), name) for name in ("mean", "std_dev"))
-        unfit = fractions_problem(mean, std_dev, DECODED_IMAGE.value_range)
-        if unfit:
-            raise SettingError(f"{name}: {unfit}.")
+        if isinstance(settings, DetectorSettings):
+            mean, std_dev = (per_channel(getattr(settings, name), name) for name in ("mean", "std_dev"))
+            unfit = fractions_problem(mean, std_dev, DECODED_IMAGE.value_range)
+            if unfit:
+                raise SettingError(f"{name}: {unfit}.")
         return settings
 
     def _has_labels(self, frames: DrivingProvider, is_training: bool) -> bool:
-        return bool(frames.fields.boxes) if self.labels_any_boxes else is_training
+        is_detector = issubclass(self.settings, DetectorSettings)
+        return is_detector and (bool(frames.fields.boxes) if self.labels_any_boxes else is_training)
 
     def checked_frames(self, given: DataProvider, settings: RecipeSettings, is_training: bool) -> DrivingProvider:
         """The `DrivingProvider` that a recipe was given, if its samples hold what the model needs.
@@ -177,9 +181,9 @@ class Recipe:
                     problems.append(f"{name}: must be at least {value}, is {has}")
             elif name != "classes" and value is not False and has != value:
                 problems.append(f"{name}: must be {value!r}, is {has!r}")
-        if not provider.camera_names:
+        if self.needs_cameras and not provider.camera_names:
             problems.append("cameras: there must be at least one")
-        classes = settings.classes
+        classes = getattr(settings, "classes", ())
         problems += [
             f"classes: {model} has no class {shown(name)}.{did_you_mean(name, classes)} It has: "
             f"{listed(classes)}. Give the provider `classes`, or the recipe its own"

@@ -58,7 +58,19 @@ def point_cloud_range(value: object, name: str) -> None:
 
 @attrs.frozen(kw_only=True)
 class RecipeSettings(ABC):
-    """Base of the settings of all recipes.
+    """Base of the settings of all recipes."""
+
+    model: ClassVar[str]
+    """Name of the model, for messages."""
+
+    @abstractmethod
+    def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
+        """Settings of a `DrivingProvider` that make it deliver what is needed, but its ``cameras``."""
+
+
+@attrs.frozen(kw_only=True)
+class DetectorSettings(RecipeSettings):
+    """Base of the settings of recipes with classes of objects, and normalized images.
 
     Attributes:
         classes: Names of the classes, in the order of the labels.
@@ -66,16 +78,9 @@ class RecipeSettings(ABC):
         std_dev: Of red, green, blue.
     """
 
-    model: ClassVar[str]
-    """Name of the model, for messages."""
-
     classes: Sequence[str] = CLASSES
     mean: Sequence[float] = MEAN
     std_dev: Sequence[float] = STD_DEV
-
-    @abstractmethod
-    def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
-        """Settings of a `DrivingProvider` that make it deliver what is needed, but its ``cameras``."""
 
     def normalizer(self) -> ImageMeanStdDevNormalizer:
         """The step that normalizes images."""
@@ -83,7 +88,7 @@ class RecipeSettings(ABC):
 
 
 @attrs.frozen(kw_only=True)
-class AugmentedSettings(RecipeSettings):
+class AugmentedSettings(DetectorSettings):
     """Base of the settings of recipes that augment images as an `ImageAugmentation` says.
 
     Attributes:
@@ -256,7 +261,7 @@ class FrameFormatter(ArrayStep):
         """Create the step for a request; its extra fields stay as they are."""
         self._settings = request.settings
         self._is_training = request.is_training
-        self._label_of = labels_of(request.class_names, request.settings.classes)
+        self._label_of = labels_of(request.class_names, getattr(request.settings, "classes", ()))
         self._extra_fields = tuple(request.extra_fields)
 
     @abstractmethod
@@ -266,6 +271,10 @@ class FrameFormatter(ArrayStep):
     @abstractmethod
     def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]) -> Values:
         """Values of these fields, of the frame and of each camera."""
+
+    def _in_order(self, cameras: Sequence[SampleDataGroup]) -> Sequence[SampleDataGroup]:
+        """The cameras in the order of the output."""
+        return cameras
 
     def _kept(self, given: SampleDataGroup) -> list[str]:
         place = [PLACE] if PLACE in given.contained_top_level_field_names else []
@@ -282,7 +291,7 @@ class FrameFormatter(ArrayStep):
         return sample
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        cameras = [*data["cameras"].values()]
+        cameras = self._in_order([*data["cameras"].values()])
         values, of_cameras = self._values(data, cameras)
         sample = self.new_output(data)
         _put(sample, {**values, **{name: data[name] for name in self._kept(data)}})

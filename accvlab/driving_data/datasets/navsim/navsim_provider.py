@@ -178,12 +178,12 @@ class NavsimProvider(DrivingProvider):
         rows = current + np.arange(1 - num_history, self._filter.num_future_frames + 1)  # (B, H + F)
         world_from_ego = frames.world_from_ego[rows]
         now_from_then = poses.joined(poses.inverse(frames.world_from_ego[current]), world_from_ego)
-        own = _planar_poses(world_from_ego)
+        own = planar_poses(world_from_ego)
         columns = {
             "positions": now_from_then[..., 3],
             "rotations": now_from_then[..., :3],
             "times": frames.time[rows] - frames.time[current],
-            "poses": _seen_from(own[:, num_history - 1 : num_history], own),
+            "poses": seen_from(own[:, num_history - 1 : num_history], own),
         }
         history = {name: column[:, :num_history] for name, column in columns.items()}
         motion = _required(frames.motion)[rows[:, :num_history]]
@@ -193,6 +193,12 @@ class NavsimProvider(DrivingProvider):
             "ego_history": history,
             "ego_future": {name: column[:, num_history:] for name, column in columns.items()},
         }
+
+    def names_of(self, sample_indices: Sequence[int]) -> list[tuple[bytes, bytes]]:
+        """Tokens and logs of samples."""
+        frames, chosen = self._index.frames, self._chosen_frames[np.asarray(sample_indices)]
+        logs_of = np.searchsorted(frames.first_of_scene, chosen, side="right") - 1
+        return [*zip(frames.token[chosen].tolist(), frames.scene[logs_of].tolist(), strict=True)]
 
     # --- samples ----------------------------------------------------------------------------------------
 
@@ -267,13 +273,13 @@ def _frames_back(sensors: Sensors | None, num_history: int) -> dict[str, list[in
     return {**cameras, **{name: found[name] for name in [_LIDAR] if name in found}}
 
 
-def _planar_poses(world_from_ego: Float64) -> Float64:
+def planar_poses(world_from_ego: Float64) -> Float64:
     """``ego_pose`` of NAVSIM, x, y and heading ``(..., 3)``, of poses ``(..., 3, 4)``."""
     heading = np.arctan2(-world_from_ego[..., 0, 1], world_from_ego[..., 0, 0])
     return np.stack([world_from_ego[..., 0, 3], world_from_ego[..., 1, 3], heading], axis=-1)
 
 
-def _seen_from(origin: Float64, planar: Float64) -> Float64:
+def seen_from(origin: Float64, planar: Float64) -> Float64:
     """Planar poses ``(..., 3)`` where that of the origin is 0; headings are in [-pi, pi]."""
     x, y, turn = np.moveaxis(planar - origin, -1, 0)
     cos, sin = np.cos(origin[..., 2]), np.sin(origin[..., 2])

@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The data of TransFuser in NAVSIM: a panorama, a histogram of the lidar, states, and what is learned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+import numpy as np
+
+from accvlab.dali_pipeline_framework import ArrayStep, ImageMeanStdDevNormalizer, SampleDataGroup, checks
+from accvlab.dali_pipeline_framework.checks import listed
+from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
+from accvlab.dali_pipeline_framework.extension import (
+    DECODED_IMAGE,
+    image_arrays,
+    naming_field,
+    needed_package,
+    no_images,
+)
+
+from ..datasets import DrivingProvider
+from ..datasets.driving.array_types import Bool, Float32, UInt8
+from ..datasets.driving.driving_fields import DrivingFieldSettings
+from ..datasets.navsim.navsim_provider import NavsimProvider, planar_poses, seen_from
+from ..datasets.navsim.scene_filter import SceneFilter
+from .map_rasters import MapSource, RasterClass, RasterGrid, box_corners
+from . import recipe_parts as parts
+from .recipe import Recipe
+from .recipe_parts import DT
+
+CROPS: Mapping[str, tuple[int, int, int, int]] = MappingProxyType(
+    {"CAM_L0": (28, 28, 416, 416), "CAM_F0": (28, 28, 0, 0), "CAM_R0": (28, 28, 416, 416)}
+)
+"""Cameras of the panorama, from left to right: rows and columns left out at top, bottom, left and right."""
+
+RASTER_CLASSES = (
+    RasterClass("polygon", ("LANE", "INTERSECTION")),
+    RasterClass("polygon", ("WALKWAYS",)),
+    RasterClass("line", ("LANE", "LANE_CONNECTOR")),
+    RasterClass("box", ("traffic_cone", "barrier", "czone_sign", "generic_object")),
+    RasterClass("box", ("vehicle",)),
+    RasterClass("box", ("pedestrian",)),
+)
+"""Classes 1, 2, ... of the map seen from above; later ones are painted over earlier ones."""
+
+
+@attrs.frozen(kw_only=True)
+class TransFuserSettings(parts.RecipeSettings):
+    """What ``TransfuserConfig`` of NAVSIM says; the defaults are its own.
+
+    Batches, of B scenes::
+
+        features
+            camera_feature      (B, 3, H, W) float32      RGB in [0, 1], of the images side by side
+            lidar_feature       (B, 1 or 2, X, Y) float32 points in each cell, at most `max_points`, in [0, 1]
+            status_feature      (B, 8) float32            command (4), velocity (2), acceleration (2)
+        targets
+            trajectory          (B, poses, 3) float64     x, y, heading, each 0.5 s
+            agent_states        (B, agents, 5) float32    x, y, heading, length, width
+            agent_labels        (B, agents) bool          whether there is one
+            bev_semantic_map    (B, X / 2, Y) float32     with `maps`: number of the class
+        token, scene            B texts
+        place                   position of the sample
+
+    In evaluation, targets are those that the provider has: the trajectory, where scenes have as many frames;
+    agents and map, where it has boxes.
+
+    Attributes:
+        crops: See `CROPS`; which cameras are in the panorama, and which part of each.
+        output_hw: Height and width of the panorama.
+        num_poses: Poses of the trajectory, 0.5 s apart.
+        range_m: How far the cells reach ahead, back, and to both sides.
+        cells_per_meter: Along each axis.
+        max_points: Points of a cell that count.
+        split_height: Points above it are counted, meters.
+        max_height: Points at or above it are not.
+        uses_ground: Whether there is a channel, the first one, for points up to ``split_height``.
+        num_agents: Agents at most: the nearest ones.
+        agent_category: What an agent is.
+        maps: Where the map comes from; None: there is no ``bev_semantic_map``.
+        raster_classes: See `RASTER_CLASSES`.
+    """
+
+    model = "TransFuser"
+    crops: Mapping[str, tuple[int, int, int, int]] = CROPS
+    output_hw: tuple[int, int] = (256, 1024)
+    num_poses: int = parts.setting(8, checks.whole_number, at_least=1)
+    range_m: float = parts.setting(32.0, checks.number, above=0)
+    cells_per_meter: float = parts.setting(4.0, checks.number, above=0)
+    max_points: int = parts.setting(5, checks.whole_number, at_least=1)
+    split_height: float = parts.setting(0.2, checks.number)
+    max_height: float = parts.setting(100.0, checks.number)
+    uses_ground: bool = parts.setting(False, checks.flag)
+    num_agents: int = parts.setting(30, checks.whole_number, at_least=1)
+    agent_category: str = parts.setting("vehicle", checks.text)
+    maps: MapSource | None = None
+    raster_classes: Sequence[RasterClass] = RASTER_CLASSES
+
+    @property
+    def num_cells(self) -> int:
+        """Cells of the histogram along each axis."""
+        return round(2 * self.range_m * self.cells_per_meter)
+
+    def sensors(self, scene_filter: SceneFilter | None = None) -> dict[str, list[int]]:
+        """``sensors`` of a `NavsimProvider` that make it load what is needed, for scenes of a filter."""
+        current = (scene_filter or SceneFilter()).num_history_frames - 1
+        return {name: [current] for name in (*self.crops, "LIDAR_PC")}
+
+    def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
+        """Other settings of a `NavsimProvider`."""
+        return {"boxes": True} if is_training else {}
+
+
+def navsim_provider(frames: DrivingProvider, settings: Any, is_training: bool) -> NavsimProvider:
+    """The `NavsimProvider` that a recipe was given, if its scenes are long enough.
+
+    Raises:
+        SettingError: It is another provider, or has too few frames.
+    """
+    if not isinstance(frames, NavsimProvider):
+        raise SettingError(
+            f"{settings.model} takes a NavsimProvider, got {type(frames).__name__}: frames of other data have no "
+            f"`ego_history` with commands."
+        )
+    has = frames.scene_filter.num_future_frames
+    if is_training and has < settings.num_poses:
+        raise SettingError(
+            f"{settings.model} learns {settings.num_poses} poses, but scenes have {has} future frames: give the "
+            f"provider `SceneFilter(num_future_frames={settings.num_poses})`, or the recipe "
+            f"`{type(settings).__name__}(num_poses={has})`."
+        )
+    return frames
+
+
+class TransFuserFormatter(ArrayStep):
+    """Makes features and targets of a sample of a `NavsimProvider`; the panorama is still uint8, channels last."""
+
+    declare_images = no_images
+
+    def __init__(self, request: parts.Request) -> None:
+        """Create the step for a request; its extra fields stay as they are.
+
+        Raises:
+            SettingError: The provider lacks a sensor.
+        """
+        settings = request.settings
+        provider = navsim_provider(request.frames, settings, request.is_training)
+        self._settings: TransFuserSettings = settings
+        wanted = settings.sensors(provider.scene_filter)
+        missing = [name for name in settings.crops if name not in provider.camera_names]
+        missing += ["LIDAR_PC"] * (not provider.fields.lidar)
+        if missing:
+            raise SettingError(
+                f"TransFuser needs sensors that {provider!r} does not load: {listed(missing)}. Give it "
+                f"`sensors={wanted}`."
+            )
+        self._reduction = 4 if request.reduced_decoding else 1
+        self._extra_fields = tuple(request.extra_fields)
+        self._class_names = provider.class_names
+        self._map_of_log = dict(zip(provider.scene_names, provider.map_names, strict=True))
+        self._has_poses = provider.scene_filter.num_future_frames >= settings.num_poses
+        self._has_boxes = bool(provider.fields.boxes)
+        cells = settings.num_cells
+        self._grid = RasterGrid((cells // 2, cells), 1 / settings.cells_per_meter)
+
+    def _kept(self, given: SampleDataGroup) -> list[str]:
+        place = [parts.PLACE] if parts.PLACE in given.contained_top_level_field_names else []
+        return [*parts.NAMES, *place, *self._extra_fields]
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        sample, given = SampleDataGroup(), data_empty.format
+        sample.add_data_field("camera_feature", DT.UINT8, ndim=3, content=DECODED_IMAGE)
+        fields: dict[str, Any] = {"lidar_feature": (DT.FLOAT, 3), "status_feature": (DT.FLOAT, 1)}
+        if self._has_poses:
+            fields["trajectory"] = (DT.FLOAT64, 2)
+        if self._has_boxes:
+            fields |= {"agent_states": (DT.FLOAT, 2), "agent_labels": (DT.BOOL, 1)}
+            if self._settings.maps is not None:
+                fields["bev_semantic_map"] = (DT.FLOAT, 2)
+        parts.add_fields(sample, {**fields, **{name: given.at((name,)) for name in self._kept(data_empty)}})
+        return sample
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        sample, settings = self.new_output(data), self._settings
+        for name in self._kept(data):
+            sample[name] = data[name]
+        with naming_field(("cameras",)):
+            sample["camera_feature"] = self._panorama([*data["cameras"].values()])
+        with naming_field(("lidar", "points")):
+            sample["lidar_feature"] = self._histogram(data["lidar"]["points"])
+        history = data["ego_history"]
+        status = [history[name][-1] for name in ("commands", "velocities", "accelerations")]
+        sample["status_feature"] = np.concatenate(status).astype(np.float32)
+        if self._has_poses:
+            sample["trajectory"] = data["ego_future"]["poses"][: settings.num_poses]
+        if self._has_boxes:
+            sample["agent_states"], sample["agent_labels"] = self._agents(data["boxes"])
+            if settings.maps is not None:
+                sample["bev_semantic_map"] = self._raster(data, settings.maps)
+        return sample
+
+    # --- features ---------------------------------------------------------------------------------------
+
+    def _panorama(self, cameras: Sequence[SampleDataGroup]) -> UInt8:
+        """Current images, each cut, side by side, resized as OpenCV does it without antialiasing."""
+        image_of = {
+            parts.text_of(camera["name"]): camera["image"] for camera in cameras
+        }  # the last is the current
+        images = [self._cut(name, image_of[name], crop) for name, crop in self._settings.crops.items()]
+        if len({len(image) for image in images}) > 1:
+            sizes = listed(
+                f"{name} {image.shape[:2]}" for name, image in zip(self._settings.crops, images, strict=True)
+            )
+            raise FieldValueError(f"images must have one height when they are cut by `crops`, got {sizes}")
+        height, width = self._settings.output_hw
+        total = sum(image.shape[1] for image in images)
+        if any(image.shape[1] * width % total for image in images):
+            images = [np.concatenate(images, axis=1)]
+        panorama = np.empty((height, width, 3), np.uint8)
+        first, resize = 0, needed_package("cv2").resize
+        for image in images:
+            own = image.shape[1] * width // total
+            panorama[:, first : first + own] = (
+                image if image.shape[:2] == (height, own) else resize(image, (own, height))
+            )
+            first += own
+        return panorama
+
+    def _cut(self, name: str, encoded: UInt8, crop: Sequence[int]) -> UInt8:
+        try:
+            image = image_arrays.decoded_image(encoded, reduction=self._reduction)
+        except FieldValueError as error:
+            raise FieldValueError(f"image of {name}: {error}") from error
+        top, bottom, left, right = (size // self._reduction for size in crop)
+        height, width = image.shape[:2]
+        cut = image[top : height - bottom, left : width - right]
+        if not cut.size:
+            raise FieldValueError(
+                f"image of {name}: nothing is left of {height} x {width} pixels by `crops` {tuple(crop)}; the "
+                f"default is for images of 1080 x 1920"
+            )
+        return cut
+
+    def _histogram(self, points: Float32) -> Float32:
+        """Points in each cell: ``(1 or 2, X, Y)``; those on the far edges are in the last cells."""
+        settings, num_cells = self._settings, self._settings.num_cells
+        z = points[:, 2]
+        is_above = z > settings.split_height
+        kept = is_above & (z < settings.max_height)
+        parts_of = [~is_above] * settings.uses_ground + [kept]
+        channels = np.empty((len(parts_of), num_cells, num_cells), np.float32)
+        for channel, is_in in zip(channels, parts_of, strict=True):
+            xy = points[is_in, :2].astype(np.float64)
+            xy = xy[(np.abs(xy) <= settings.range_m).all(axis=1)]
+            cell = np.minimum(((xy + settings.range_m) * settings.cells_per_meter).astype(np.int64), num_cells - 1)
+            counts = np.bincount(cell[:, 0] * num_cells + cell[:, 1], minlength=num_cells**2)
+            channel[:] = (np.minimum(counts, settings.max_points) / settings.max_points).reshape(channel.shape)
+        return channels
+
+    # --- targets ----------------------------------------------------------------------------------------
+
+    def _of_category(self, boxes: SampleDataGroup, names: Sequence[str]) -> Bool:
+        numbers = [number for number, name in enumerate(self._class_names) if name in names]
+        return np.isin(boxes["categories"], numbers)
+
+    def _agents(self, boxes: SampleDataGroup) -> tuple[Float32, Bool]:
+        """The nearest agents in range, by distance."""
+        settings = self._settings
+        centers = boxes["centers"][:, :2]
+        is_in = self._of_category(boxes, [settings.agent_category]) & (np.abs(centers) <= settings.range_m).all(
+            axis=1
+        )
+        found = np.column_stack([centers, boxes["yaws"], boxes["sizes"][:, :2]])[is_in]
+        nearest = np.argsort(np.linalg.norm(found[:, :2], axis=1))[: settings.num_agents]
+        states = np.zeros((settings.num_agents, 5), np.float32)
+        states[: len(nearest)] = found[nearest]
+        return states, np.arange(settings.num_agents) < len(nearest)
+
+    def _raster(self, data: SampleDataGroup, maps: MapSource) -> Float32:
+        settings, raster, boxes = self._settings, self._grid.empty(), data["boxes"]
+        origin = planar_poses(data["ego"]["world_from_ego"])
+        map_name, center = self._map_of_log[parts.text_of(data["scene"])], (float(origin[0]), float(origin[1]))
+        centers, sizes, headings = (boxes[name].astype(np.float64) for name in ("centers", "sizes", "yaws"))
+        corners = box_corners(centers[:, :2], sizes[:, :2], headings)
+        for number, one in enumerate(settings.raster_classes, start=1):
+            if one.kind == "box":
+                self._grid.paint(raster, corners[self._of_category(boxes, one.names)], number)
+                continue
+            shapes = []
+            for layer in one.names:
+                for shape in maps.objects_near(map_name, layer, one.kind, center, settings.range_m):
+                    points = np.asarray(shape, np.float64)[:, :2]
+                    planar = np.column_stack([points, np.zeros(len(points))])
+                    shapes.append(seen_from(origin, planar)[:, :2])
+            self._grid.paint(raster, shapes, number, is_line=one.kind == "line")
+        return raster.astype(np.float32)
+
+
+def _chain(request: parts.Request) -> parts.Chain:
+    normalizer = ImageMeanStdDevNormalizer("camera_feature", [0.0] * 3, [255.0] * 3, output_layout="CHW")
+    return parts.Chain([TransFuserFormatter(request)], [], [normalizer])
+
+
+_FEATURES = ("camera_feature", "lidar_feature", "status_feature", "ego_status")
+_TARGETS = ("trajectory", "agent_states", "agent_labels", "bev_semantic_map")
+
+
+def agent_batch(batch: parts.Batch) -> parts.Batch:
+    """Bring a batch into the form of NAVSIM: features, targets, and the rest as it is."""
+    rest = {name: value for name, value in batch.items() if name not in (*_FEATURES, *_TARGETS)}
+    features = {name: batch[name] for name in _FEATURES if name in batch}
+    return {"features": features, "targets": {name: batch[name] for name in _TARGETS if name in batch}, **rest}
+
+
+TRANSFUSER = Recipe(settings=TransFuserSettings, chain=_chain, as_batch=agent_batch)
+"""The recipe of TransFuser."""
