@@ -26,8 +26,8 @@ from ..datasets.driving.array_types import Bool, Float32, UInt8
 from ..datasets.driving.driving_fields import DrivingFieldSettings
 from ..datasets.navsim.navsim_provider import NavsimProvider, planar_poses, seen_from
 from ..datasets.navsim.scene_filter import SceneFilter
-from .map_rasters import MapSource, RasterClass, RasterGrid, box_corners
 from . import recipe_parts as parts
+from .map_rasters import MapSource, RasterClass, RasterGrid, box_corners
 from .recipe import Recipe
 from .recipe_parts import DT
 
