@@ -44,7 +44,6 @@ from ..providers.files.storage import checked_path as checked_path
 from ..providers.files.storage import is_url as is_url
 from ..providers.files.storage import joined_url as joined_url
 from ..providers.frames.camera_rigs import exact as exact
-from ..providers.frames.camera_rigs import nearest as nearest
 from ..sample_data.conversion import decoded as decoded
 from ..sample_data.dtypes import get_numpy_type_for_dali_type as get_numpy_type_for_dali_type
 from ..sample_data.formats import DECODED_IMAGE as DECODED_IMAGE
@@ -53,6 +52,7 @@ from ..sample_data.names import Name as Name
 from ..sample_data.names import Path as Path
 from ..sample_data.names import normalized_path as normalized_path
 from ..sampling.arithmetic.last_batch import checked_lengths as checked_lengths
+from ..sampling.arithmetic.times import nearest as nearest
 from ..sampling.arithmetic.weights import torch_generator as torch_generator
 from ..sampling.arithmetic.weights import torch_permutation as torch_permutation
 from ..sampling.plans.tracks import Int64Array as Int64Array

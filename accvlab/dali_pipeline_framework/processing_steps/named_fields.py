@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from nvidia.dali import types
@@ -102,6 +102,7 @@ class FieldSearch:
         group_of: str = "fields",
         holds: str = "",
         error_type: type[Exception] = KeyError,
+        except_for: Container[FieldPath] = (),
     ) -> list[FieldPath]:
         """Find the data fields of some names, anywhere in the sample.
 
@@ -112,6 +113,7 @@ class FieldSearch:
             group_of: What the fields are called together: "No occurrences of ... found".
             holds: What a field of these types holds, for the message about a wrong type; otherwise ``what``.
             error_type: Class of the error for a name that does not occur.
+            except_for: Paths of what is no such field, and no problem either.
 
         Returns:
             The paths of the fields without a problem, name by name.
@@ -122,6 +124,8 @@ class FieldSearch:
             if not paths:
                 self.add_missing(name, group_of, error_type)
             for path in paths:
+                if path in except_for:
+                    continue
                 problem = self._problem_of(path, what, dtypes, holds or what)
                 if problem is None:
                     found.append(path)
@@ -175,7 +179,7 @@ class FieldSearch:
         leaf = self.format.at(path)
         if isinstance(leaf, GroupFormat):
             is_sequence = not why_no_frames(leaf)
-            of_sequence = "; frames of a sequence are decoded by FrameSequenceDecoder" if is_sequence else ""
+            of_sequence = "; frames of a sequence are decoded by ImageDecoder" if is_sequence else ""
             return f"must be a data field with {what}, is a group{of_sequence}"
         if dtypes is not None and leaf.dtype not in dtypes:
             return f"must be {' or '.join(dtype.name for dtype in dtypes)} ({holds}), got {leaf.dtype.name}"

@@ -1,4 +1,7 @@
 from .data_provider import DataProvider as DataProvider
+from .data_provider import FieldColumn as FieldColumn
+from .data_provider import FieldColumns as FieldColumns
+from .data_provider import WantedFields as WantedFields
 from .files.columns import Columns as Columns
 from .files.columns import load_or_make as load_or_make
 from .files.file_data_provider import FileDataProvider as FileDataProvider
@@ -10,6 +13,7 @@ from .frames.frame_folders import FrameFolders as FrameFolders
 from .frames.frame_providers import FrameDataProvider as FrameDataProvider
 from .frames.frame_providers import FrameSequenceDataProvider as FrameSequenceDataProvider
 from .replayed_draws import ReplayedDrawsProvider as ReplayedDrawsProvider
+from .time_windows import TimeWindows as TimeWindows
 from .torch_dataset_provider import TorchDatasetProvider as TorchDatasetProvider
 from .wrapping_providers import ClipDataProvider as ClipDataProvider
 from .wrapping_providers import ConcatDataProvider as ConcatDataProvider

@@ -6,15 +6,40 @@ from __future__ import annotations
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Any, TypeAlias
+
+import attrs
+import numpy as np
+import numpy.typing as npt
 
 from ..errors import FieldValueError, NotSupportedError, SettingError
-from ..sample_data import SampleDataGroup
+from ..sample_data import FieldPath, FieldValue, SampleDataGroup
 from ..sample_data.formats import describe_difference
 from ..sampling.random_access_sampler import SamplerBase
 
-if TYPE_CHECKING:
-    from ..testing.rule_check import Finding
+WantedFields: TypeAlias = Mapping[FieldPath, Sequence[int]]
+"""By the path of a field: the samples of which it is needed, in any order, possibly with repetitions."""
+
+FieldColumn: TypeAlias = Sequence[FieldValue] | npt.NDArray[Any]
+"""Values of a field, as flat samples hold them; a list, or an array with one in each row."""
+
+FieldColumns: TypeAlias = Mapping[FieldPath, FieldColumn]
+"""By the path of a field: its values."""
+
+
+@attrs.frozen
+class Finding:
+    """What a rule has found.
+
+    Attributes:
+        rule: The rule, as a sentence.
+        figure: Line of the report; empty where there is nothing to measure.
+        problems: What is wrong, with what to do.
+    """
+
+    rule: str
+    figure: str = ""
+    problems: Sequence[str] = ()
 
 
 class _ReadBlueprint:
@@ -143,6 +168,33 @@ class DataProvider(ABC):
             carries the attribute ``sample_index_in_data_set``.
         """
         return map(self.get_data, sample_indices)
+
+    def load_fields(self, wanted: WantedFields) -> FieldColumns | None:
+        """Load some fields of some samples, and nothing else, for `TimeWindows`.
+
+        Override it where that is cheaper than `get_data`: numbers without their pictures, or several frames of a
+        video in one pass of its decoder. A class derived from yours that overrides `get_data` has whole samples
+        loaded, unless it overrides this method, too.
+
+        Args:
+            wanted: For the path of each field the indices of the samples, in any order, possibly with repetitions.
+
+        Returns:
+            For each path the values that `get_data` gives, in this order: a list, or an array with one value along
+            its first axis. None (the default) to have whole samples loaded by `get_data`. An exception may carry
+            the index of the sample as ``sample_index_in_data_set``.
+        """
+        return None
+
+    def frame_times_s(self, path: FieldPath = ()) -> npt.NDArray[np.float64] | None:
+        """Get the times of all samples, ``(N,)`` float64, seconds, ascending in each sequence; None if not known.
+
+        Args:
+            path: Path of a field: the times at which its values were taken, where they differ from those of the
+                samples, as those of a camera can; NaN for a sample without a value of its own. None stands for
+                those of the samples, which the empty path gives.
+        """
+        return None
 
 
 class BlueprintProvider(DataProvider, ABC):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import NoReturn, cast
 
@@ -10,7 +11,8 @@ from ..errors import FieldValueError
 from ..sample_data import GroupFormat, SampleDataGroup
 from ..sample_data.conversion import FlatSample
 from ..sample_data.formats import describe_difference
-from .data_provider import DataProvider, blueprint_of
+from ..sample_data.names import format_path
+from .data_provider import DataProvider, FieldColumns, WantedFields, blueprint_of
 
 
 def input_blueprint(provider: DataProvider) -> SampleDataGroup:
@@ -22,6 +24,9 @@ def input_blueprint(provider: DataProvider) -> SampleDataGroup:
     blueprint = blueprint_of(provider).get_empty_like_self()
     blueprint.set_apply_mapping(False)
     return blueprint
+
+
+_LOADING = {"get_data", "load_fields"}
 
 
 class SampleLoader:
@@ -47,6 +52,22 @@ class SampleLoader:
         if getattr(self.provider, "loads_batches", False):
             return self._load_together(sample_indices, slots)
         return map(self.load, sample_indices)
+
+    def load_fields(self, wanted: WantedFields) -> FieldColumns:
+        """Load some fields of some samples, see `DataProvider.load_fields`; whole samples where need be."""
+        owner = next(cls for cls in type(self.provider).__mro__ if _LOADING & vars(cls).keys())
+        loaded = self.provider.load_fields(wanted) if "load_fields" in vars(owner) else None
+        if loaded is None:
+            places = {path: place for place, path in enumerate(blueprint_of(self.provider).format.flat_paths)}
+            indices = dict.fromkeys(itertools.chain.from_iterable(wanted.values()))
+            samples = {index: self.load(index) for index in indices}
+            return {path: [samples[index][places[path]] for index in of] for path, of in wanted.items()}
+        for path, of in wanted.items():
+            if path not in loaded or len(loaded[path]) != len(of):
+                rule = f"{type(self.provider).__name__}.load_fields must deliver {len(of)} values"
+                got = len(loaded[path]) if path in loaded else "none"
+                raise FieldValueError(f"{rule} of {format_path(path)}, got {got}.")
+        return loaded
 
     def _load_together(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[FlatSample]:
         samples: Iterator[SampleDataGroup] | None = None

@@ -16,6 +16,7 @@ from ..engine.worker_process import pass_on_interrupt
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.pipeline_step_base import filled
 from ..providers.data_provider import DataProvider
+from ..providers.sample_loading import SampleLoader
 from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.conversion import as_numpy
 from ..sample_data.formats import describe_difference, described_together
@@ -43,7 +44,7 @@ def check_provider(
     *   The first, the last and some other samples have the format of the blueprint; all their fields are set, with
         arrays of the declared types and numbers of dimensions.
     *   Loading a sample again gives a new, equal object, even if the first one was changed.
-    *   `DataProvider.load_batch` delivers what `DataProvider.get_data` delivers.
+    *   `DataProvider.load_batch` and `DataProvider.load_fields` deliver what `DataProvider.get_data` delivers.
     *   The provider can be pickled, and the copy delivers the same; also in worker processes.
 
     *   What the provider itself has to check (`DataProvider.contract_findings`), e.g. of driving data.
@@ -78,6 +79,7 @@ def check_provider(
             if len(samples) == len(indices):
                 check.own_rules(indices, samples, seed)
                 check.batch_rule(indices, samples)
+                check.fields_rule(indices, samples)
                 check.pickle_rule(indices, samples)
                 if num_workers > 0 and not check.broken:
                     check.worker_rule(indices, samples, num_workers, start_method)
@@ -154,6 +156,17 @@ class _ProviderCheck(RuleCheck):
                 self.break_rule(rule, f"got {len(loaded)} samples for {len(indices) + 1} indices")
                 return
             self.compare(rule, zip([*indices, indices[0]], [*samples, samples[0]], loaded, strict=True))
+
+    def fields_rule(self, indices: Sequence[int], samples: Sequence[SampleDataGroup]) -> None:
+        rule = "load_fields must deliver what get_data delivers"
+        with self.reporting(rule):
+            numbers = [*reversed(range(len(indices))), 0]
+            in_order, expected = [indices[number] for number in numbers], [samples[number] for number in numbers]
+            paths = expected[0].format.flat_paths
+            columns = SampleLoader(self.provider).load_fields(dict.fromkeys(paths, in_order))
+            rows = zip(*(columns[path] for path in paths), strict=True)
+            found = [filled(expected[0].get_empty_like_self(), row) for row in rows]
+            self.compare(rule, zip(in_order, expected, found, strict=True))
 
     def pickle_rule(self, indices: Sequence[int], samples: Sequence[SampleDataGroup]) -> None:
         with self.reporting("the provider must be picklable"):

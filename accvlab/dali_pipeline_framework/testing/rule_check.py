@@ -13,6 +13,7 @@ import numpy as np
 
 from ..engine.worker_process import pass_on_interrupt
 from ..errors import ContractError
+from ..providers.data_provider import Finding as Finding
 from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.conversion import as_numpy
 from ..sample_data.formats import describe_difference
@@ -84,21 +85,6 @@ def _difference(expected: object, found: object, tolerance: float, in_found: str
     position = tuple(map(int, where[0]))
     values = f"expected {first[position]}, {in_found} {second[position]}"
     return f"{len(where)} of {first.size} values differ, the first at {[*position]}: {values}"
-
-
-@attrs.frozen
-class Finding:
-    """What a rule has found.
-
-    Attributes:
-        rule: The rule, as a sentence.
-        figure: Line of the report; empty where there is nothing to measure.
-        problems: What is wrong, with what to do.
-    """
-
-    rule: str
-    figure: str = ""
-    problems: Sequence[str] = ()
 
 
 def in_samples(problems: Mapping[int, Sequence[str]]) -> list[str]:

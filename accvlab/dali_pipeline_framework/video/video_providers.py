@@ -16,9 +16,11 @@ from nvidia.dali import types
 
 from ..checks import choice, index_in, listed, one_of, whole_number
 from ..errors import SettingError
+from ..providers.data_provider import FieldColumn, FieldColumns, WantedFields
 from ..providers.files.storage import as_utf8
 from ..providers.frames import camera_rigs as rigs
-from ..sample_data import ImageContent, SampleDataGroup
+from ..sample_data import FieldPath, ImageContent, SampleDataGroup
+from ..sample_data.conversion import encoded
 from ..sample_data.formats import DECODED_CLIP, DECODED_IMAGE
 from ..sample_data.names import Name
 from ..unknown_arguments import explains_unknown_arguments, in_settings
@@ -90,12 +92,12 @@ class VideoTracks:
         times_s = index.times_s if self.offsets_s is None else _times_s(index, self.offsets_s[track, camera])
         return np.where(frames < 0, -1.0, times_s[frames])
 
-    def all_times_s(self) -> npt.NDArray[np.float64]:
-        """Get the times of all positions of all tracks, ``(N,)``, of the reference camera."""
+    def all_times_s(self, camera: int) -> npt.NDArray[np.float64]:
+        """Get the times of all positions of all tracks, ``(N,)``, of a camera."""
         parts = []
         for track, (start, end) in enumerate(zip(self.starts.tolist(), self.ends.tolist(), strict=True)):
-            frames = self.frames(track, self.reference, np.arange(start, end))
-            parts.append(self.times_s(track, self.reference, frames))
+            frames = self.frames(track, camera, np.arange(start, end))
+            parts.append(self.times_s(track, camera, frames))
         return np.concatenate(parts)
 
 
@@ -703,4 +705,50 @@ class VideoFrameDataProvider(VideoProviderBase):
 
         With ``cameras``, of the reference camera.
         """
-        return self._tracks.all_times_s()
+        return self._tracks.all_times_s(self._tracks.reference)
+
+    def frame_times_s(self, path: FieldPath = ()) -> npt.NDArray[np.float64] | None:
+        """Get `timestamps_s`; of a field of one of several cameras, the times of that camera."""
+        if not path:
+            return self.timestamps_s
+        return self._tracks.all_times_s(self._tracks.camera_names.index(path[0])) if len(path) > 1 else None
+
+    def load_fields(self, wanted: WantedFields) -> FieldColumns | None:
+        """Load some fields of some frames; pixels only where they are wanted, those of a video in one pass."""
+        if self._is_encoded:
+            return None
+        return {
+            path: self._column(path, np.array([self._checked(sample) for sample in samples], np.int64))
+            for path, samples in wanted.items()
+        }
+
+    def _column(self, path: FieldPath, samples: Int64Array) -> FieldColumn:
+        tracks = self._first.searchsorted(samples, side="right") - 1
+        column: list[Any] = [None] * len(samples)
+        for track in np.unique(tracks).tolist():
+            places = np.flatnonzero(tracks == track)
+            positions = self._tracks.starts[track] + samples[places] - self._first[track]
+            values = self._values(path, track, positions)
+            if len(places) == len(samples):
+                return values
+            for place, value in zip(places.tolist(), values, strict=True):
+                column[place] = value
+        return column
+
+    def _values(self, path: FieldPath, track: int, positions: Int64Array) -> FieldColumn:
+        """Get a field at ``(n,)`` positions of a track."""
+        tracks, name, num = self._tracks, path[-1], len(positions)
+        is_of_sample = len(path) == 1
+        if is_of_sample and name == self._label_name and tracks.labels is not None:
+            return np.full((num, 1), tracks.labels[track])
+        if is_of_sample and name == self._recording_number_name:
+            return np.full(num, tracks.numbers[track], np.int32)
+        camera = 0 if is_of_sample else tracks.camera_names.index(path[0])
+        video, frames = int(tracks.videos[track, camera]), tracks.frames(track, camera, positions)
+        if name == self._frames_name:
+            return self._pixels(self._videos.pool, video, frames)
+        if name == self._names_of_frames.get("timestamps"):
+            return tracks.times_s(track, camera, frames)
+        if name == self._names_of_frames.get("frame_numbers"):
+            return frames.astype(np.int32)
+        return [encoded(as_utf8(self._videos.paths[video]))] * num

@@ -31,6 +31,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupArrayInPathElementsAppliedStep,
     FrameSequenceDecoder,
     ImageDecoder,
+    ImageGaussianBlurrer,
     PipelineStepBase,
 )
 from accvlab.dali_pipeline_framework.providers import (
@@ -466,13 +467,11 @@ def test_the_field_stands_where_the_group_stood(tmp_path):
     assert output.get_type_of_item_in_path(("F", "frames")) == DT.UINT8
 
 
-def test_the_decoder_of_single_images_names_this_one(tmp_path):
+def test_steps_on_images_name_the_decoder_of_sequences(tmp_path):
     write_frame(tmp_path / "s" / "1.png")
     blueprint = FrameSequenceDataProvider(tmp_path, 1).sample_data_structure
-    with pytest.raises(
-        FormatError, match=r"frames: must be a data field .* is a group; .* by FrameSequenceDecoder"
-    ):
-        ImageDecoder("frames", False).check_input_data_format_and_set_output_data_format(blueprint)
+    with pytest.raises(FormatError, match=r"frames: must be a data field .* is a group; .* by ImageDecoder"):
+        ImageGaussianBlurrer("frames").check_input_data_format_and_set_output_data_format(blueprint)
 
 
 def test_a_group_that_is_no_sequence_of_frames_is_just_a_group():

@@ -13,19 +13,20 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from ...checks import choice, field_name, flag, probability
+from ...checks import choice, field_name, flag, listed, probability
 from ...engine.dali.texts import failing_with
+from ...errors import FieldValueError
 from ...operators import image_arrays
 from ...operators.deferred_images import DeferredImage
 from ...operators.functions import Value
 from ...operators.image_pixels import decoded_in_graph, decoded_in_one_batch
-from ...sample_data import FieldPath, GroupFormat, ImageContent, LeafFormat, SampleDataGroup, formats
-from ...sample_data.graph_mode import do_not_convert
-from ...sample_data.names import Name
+from ...sample_data import FieldPath, FieldValue, GroupFormat, ImageContent, LeafFormat, SampleDataGroup, formats
+from ...sample_data.graph_mode import Decoding, do_not_convert
+from ...sample_data.names import Name, format_path
 from ..field_steps import PixelStep
-from ..image_use import no_images
+from ..image_use import ImageUse, no_images
 from ..named_fields import FieldSearch, Names, find_paths, required_names
-from ..pipeline_step_base import PipelineStepBase
+from ..pipeline_step_base import PipelineStepBase, PixelChanges, naming_field
 from .image_colors import IMAGE_TYPES
 
 
@@ -37,10 +38,15 @@ class ImageDecoder(PixelStep):
     [0, 255], layout ``HWC``, on the GPU or on the CPU. Gray images get three equal channels, an alpha channel is
     dropped.
 
+    A group of this name that holds the encoded frames of a window (`TimeWindows`) or sequence becomes a field
+    ``(T, height, width, 3)``, layout ``FHWC``, see `FrameSequenceDecoder`. With a GPU, the step and those behind
+    it run in the graph as a whole then.
+
     Where a region is resized afterwards, `ImageResizer` and `ImageResizeCropFlipper` with ``is_encoded`` decode
     only that in a graph.
     """
 
+    treats_elements_alike = True
     array_form_needs = image_arrays.DECODING_NEEDS
     _cannot, _what, _holds = "decode", "an encoded image", "the bytes of an image file"
     _dtypes = (types.DALIDataType.UINT8,)
@@ -69,13 +75,69 @@ class ImageDecoder(PixelStep):
         self._hw_decoder_load = probability(hw_decoder_load, "hw_decoder_load")
         self._as_bgr = flag(as_bgr, "as_bgr")
 
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+        """Declare which images must be encoded, and that they are decoded then."""
+        return super().declare_images(data_empty)
+
+    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges | None:
+        """Declare that images are decoded in the graph; None where there are frames of sequences."""
+        return None if self._sequences(data_empty) else super().declare_pixel_changes(data_empty)
+
+    def _sequences(self, data: SampleDataGroup) -> list[FieldPath]:
+        """Get the paths of groups of encoded frames."""
+        paths = find_paths(data, self._names())
+        return [path for path in paths if not formats.why_no_frames(data.format.at(path))]
+
+    def _image_paths(self, data: SampleDataGroup) -> list[FieldPath]:
+        sequences = self._sequences(data)
+        return [path for path in super()._image_paths(data) if path not in sequences]
+
+    def _find(self, search: FieldSearch) -> list[FieldPath]:
+        sequences = self._sequences(SampleDataGroup.from_format(search.format))
+        group_of, holds = self._plural, self._holds
+        return search.find(
+            self._names(), self._what, self._dtypes, group_of=group_of, holds=holds, except_for=sequences
+        )
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        sequences = self._sequences(data_empty)
+        data = super()._check_and_adjust_data_format_input_to_output(data_empty)
+        return _with_clips(data, dict.fromkeys(sequences)) if sequences else data
+
+    @do_not_convert
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        sequences = self._sequences(data)
+        data = super()._process(data)
+        if not sequences:
+            return data
+        return _with_clips(data, _decoded_clips(data, sequences, self._decoded, 3))
+
+    @do_not_convert
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        sequences = self._sequences(data)
+        data = super()._process_arrays(data)
+        return _with_clips(data, {path: self._clip(data, path) for path in sequences}) if sequences else data
+
+    def _clip(self, data: SampleDataGroup, path: FieldPath) -> npt.NDArray[np.uint8]:
+        frames = []
+        for number, file in data.get_item_in_path((*path, formats.ENCODED_NAME)).items():
+            with naming_field((*path, formats.ENCODED_NAME, number)):
+                frames.append(image_arrays.decoded_image(file, as_bgr=self._as_bgr))
+        sizes = dict.fromkeys(frame.shape for frame in frames)
+        if len(sizes) > 1:
+            raise FieldValueError(f"{format_path(path)}: {_SAME_SIZE}: {listed(sizes)}")
+        return np.stack(frames)
+
     def _content_after(self, leaf: LeafFormat) -> ImageContent:
-        return formats.DECODED_IMAGE
+        return formats.DECODED_CLIP if leaf.ndim == 4 else formats.DECODED_IMAGE
 
     def _adjust_format(self, data: SampleDataGroup, path: FieldPath) -> None:
         data.change_type_of_data_and_remove_data(path, types.DALIDataType.UINT8, new_ndim=3)
 
     def _in_graph(self, image: DataNode, leaf: LeafFormat) -> DataNode:
+        return self._decoded(image)
+
+    def _decoded(self, image: DataNode) -> DataNode:
         output_type = types.DALIImageType.BGR if self._as_bgr else types.DALIImageType.RGB
         return decoded_in_graph(image, self._use_device_mixed, output_type, self._hw_decoder_load)
 
@@ -135,27 +197,15 @@ class FrameSequenceDecoder(PipelineStepBase):
     declare_images = no_images
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        paths = find_paths(data, self._frame_names)
-        joined = self._decoded({path: data.get_item_in_path(path) for path in paths})
-        output = self._adjusted(data, paths)
-        for path in output.format.flat_paths:
-            output.set_item_in_path(path, joined[path] if path in joined else data.get_item_in_path(path))
-        return output
-
-    @do_not_convert
-    def _decoded(self, groups: Mapping[FieldPath, SampleDataGroup]) -> Mapping[FieldPath, DataNode]:
         decode = functools.partial(
             decoded_in_graph,
             on_gpu=self._on_gpu,
             image_type=self._image_type,
             hw_decoder_load=self._hw_decoder_load,
         )
-        files = {path: [*group[formats.ENCODED_NAME].values()] for path, group in groups.items()}
-        images = iter(decoded_in_one_batch(decode, [*itertools.chain(*files.values())]))
         num_channels = 1 if self._image_type == types.DALIImageType.GRAY else 3
-        return {
-            path: _joined([*itertools.islice(images, len(each))], num_channels) for path, each in files.items()
-        }
+        paths = find_paths(data, self._frame_names)
+        return _with_clips(data, _decoded_clips(data, paths, decode, num_channels))
 
     def num_in_one_batch(self, data_empty: SampleDataGroup) -> int:
         """Number of frames of all groups."""
@@ -174,17 +224,30 @@ class FrameSequenceDecoder(PipelineStepBase):
             if why:
                 search.add(f"must be a group of encoded frames, {why}", path)
         search.raise_problems()
-        return self._adjusted(data_empty, paths)
+        return _with_clips(data_empty, dict.fromkeys(paths))
 
-    @do_not_convert
-    def _adjusted(self, data: SampleDataGroup, paths: Sequence[FieldPath]) -> SampleDataGroup:
-        """The output format: a field at each of the paths, where a group was."""
-        clip = formats.leaf_format(types.DALIDataType.UINT8, ndim=4, content=formats.DECODED_CLIP)
-        adjusted = data.format.with_replaced(dict.fromkeys(paths, clip))
-        return data._with_own_switches(SampleDataGroup.from_format(adjusted))
+
+@do_not_convert
+def _with_clips(data: SampleDataGroup, clips: Mapping[FieldPath, FieldValue]) -> SampleDataGroup:
+    """Get a sample with a clip at each of the paths, where a group of encoded frames was."""
+    clip = formats.leaf_format(types.DALIDataType.UINT8, ndim=4, content=formats.DECODED_CLIP)
+    format = data.format.with_replaced(dict.fromkeys(clips, clip))
+    output = data._with_own_switches(SampleDataGroup.from_format(format))
+    values = {**dict(zip(data.format.flat_paths, data.get_data(), strict=True)), **clips}
+    output.set_data([values[path] for path in format.flat_paths])
+    return output
 
 
 # --- the graph ------------------------------------------------------------------------------------------
+
+
+@do_not_convert
+def _decoded_clips(
+    data: SampleDataGroup, paths: Sequence[FieldPath], decode: Decoding, num_channels: int
+) -> Mapping[FieldPath, DataNode]:
+    files = {path: [*data.get_item_in_path((*path, formats.ENCODED_NAME)).values()] for path in paths}
+    images = iter(decoded_in_one_batch(decode, [*itertools.chain(*files.values())]))
+    return {path: _joined([*itertools.islice(images, len(each))], num_channels) for path, each in files.items()}
 
 
 def _joined(images: Sequence[DataNode], num_channels: int) -> DataNode:

@@ -23,6 +23,7 @@ from ...checks import bullets, index_in, listed, number, one_of, setting_error, 
 from ...errors import SettingError
 from ...sample_data import SampleDataGroup
 from ...sample_data.names import Name
+from ...sampling.arithmetic.times import nearest
 from ..data_provider import BlueprintProvider
 
 Int64Array = npt.NDArray[np.int64]
@@ -196,21 +197,6 @@ def align_times(cameras: Sequence[CameraTimes], reference: int, tolerance: float
     else:
         within = math.floor(exact(tolerance) / unit)  # times are whole, so this is exact
     return np.stack([match_times(times[reference], of_camera, within) for of_camera in times], axis=1)
-
-
-def nearest(times: npt.NDArray[Any], wanted: npt.ArrayLike, within: float) -> Int64Array:
-    """Find the position of the nearest of ``(n,)`` ascending times for each wanted time.
-
-    It is -1 where none is within the distance. Of two that are equally near, it is the earlier.
-    """
-    wanted = np.asarray(wanted)
-    if not len(times):
-        return np.full(wanted.shape, -1, np.int64)
-    after = np.clip(np.searchsorted(times, wanted), 0, len(times) - 1)
-    before = np.maximum(after - 1, 0)
-    is_before = np.abs(wanted - times[before]) <= np.abs(times[after] - wanted)
-    found = np.where(is_before, before, after)
-    return np.where(np.abs(times[found] - wanted) <= within, found, -1).astype(np.int64)
 
 
 # --- cameras of a recording -------------------------------------------------------------------------------

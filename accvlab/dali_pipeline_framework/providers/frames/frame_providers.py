@@ -14,11 +14,12 @@ from nvidia.dali import types
 from ...checks import choice, whole_number
 from ...errors import FileError, SettingError
 from ...limits.image_limits import claimed_size
-from ...sample_data import FieldValue, SampleDataGroup
+from ...sample_data import FieldPath, FieldValue, SampleDataGroup
 from ...sample_data.formats import ENCODED_IMAGE, ENCODED_NAME
 from ...sample_data.names import Name
 from ...sampling.plans.clips import Clips, ClipTail, PlayedClips
 from ...unknown_arguments import explains_unknown_arguments, in_settings
+from ..data_provider import FieldColumns, WantedFields
 from ..files.storage import StoragePath
 from ..sample_loading import add_note
 from .camera_rigs import Int64Array, OptionalField, RigProviderBase, TimeArray
@@ -32,9 +33,12 @@ class FrameProviderBase(RigProviderBase):
 
     def _fields_of_place(self, *names: Name | None) -> list[OptionalField]:
         """Make the fields of `FrameIndex.places`, by their names."""
-        self._has_places = [name is not None for name in names]
+        self._place_names = names
         string, int32 = types.DALIDataType.STRING, types.DALIDataType.INT32
         return [*zip(names, (string, int32, int32), (None, 0, 0), strict=True)]
+
+    def _places(self, frame: int) -> list[FieldValue]:
+        return self._index.places(frame, [name is not None for name in self._place_names])
 
     @property
     def recording_names(self) -> tuple[str, ...]:
@@ -107,7 +111,7 @@ class FrameDataProvider(FrameProviderBase):
         self._index = index = index_frames(frame_folders(folders), timestamp_name is not None)
         is_whole = index.timestamps is not None and index.timestamps.dtype == np.int64
         time_type = types.DALIDataType.INT64 if is_whole else types.DALIDataType.FLOAT64
-        self._has_path, self._has_timestamp = path_name is not None, timestamp_name is not None
+        self._image_name, self._path_name, self._timestamp_name = image_name, path_name, timestamp_name
         of_camera = SampleDataGroup()
         of_camera.add_data_field(image_name, types.DALIDataType.UINT8, ndim=1, content=ENCODED_IMAGE)
         of_frame = [(path_name, types.DALIDataType.STRING, None), (timestamp_name, time_type, 0)]
@@ -129,17 +133,30 @@ class FrameDataProvider(FrameProviderBase):
             SettingError: Also an IndexError; there is no such frame.
             FileError: A file cannot be read.
         """
-        index, frame = self._index, self._checked(sample_index)
-        flat: list[FieldValue] = []
-        for camera in range(index.num_cameras):
-            flat.append(index.read(frame, camera))
-            if self._has_path:
-                flat.append(index.encoded_path(frame, camera))
-            if self._has_timestamp and index.timestamps is not None:
-                flat.append(index.timestamps[frame, camera])
+        frame = self._checked(sample_index)
         sample = self.new_sample()
-        sample.set_data([*flat, *index.places(frame, self._has_places)])
+        sample.set_data([self._value(path, frame) for path in self._blueprint.format.flat_paths])
         return sample
+
+    def _value(self, path: FieldPath, frame: int) -> FieldValue:
+        index, name = self._index, path[-1]
+        if len(path) > 1 or not index.camera_names:
+            camera = index.camera_names.index(str(path[0])) if len(path) > 1 else 0
+            if name == self._image_name:
+                return index.read(frame, camera)
+            if name == self._path_name:
+                return index.encoded_path(frame, camera)
+            if name == self._timestamp_name and index.timestamps is not None:
+                return index.timestamps[frame, camera]
+        return index.places(frame, [each == name for each in self._place_names])[0]
+
+    def load_fields(self, wanted: WantedFields) -> FieldColumns:
+        """Load some fields of some frames; files are read only where images are wanted, each once."""
+        columns = {}
+        for path, frames in wanted.items():
+            values = {frame: self._value(path, self._checked(frame)) for frame in dict.fromkeys(frames)}
+            columns[path] = [values[frame] for frame in frames]
+        return columns
 
     @property
     def sequence_lengths(self) -> Int64Array:
@@ -280,7 +297,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
         if self._has_padding:
             flat.append(played.is_padding[0])
         sample = self.new_sample()
-        sample.set_data([*flat, *self._index.places(frames[0], self._has_places)])
+        sample.set_data([*flat, *self._places(frames[0])])
         return sample
 
     def _play(self, sample_index: int) -> PlayedClips:

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -15,7 +17,8 @@ from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup
 from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, index_in, listed, shown
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.extension import StoragePath
-from accvlab.dali_pipeline_framework.providers import Storage
+from accvlab.dali_pipeline_framework.providers import FieldColumns, Storage, WantedFields
+from accvlab.dali_pipeline_framework.sample_data import FieldPath
 from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments, has_settings
 
 from . import driving_index as tables
@@ -37,6 +40,9 @@ _Init = TypeVar("_Init", bound=Callable[..., Any])
 _LEAVE_OUT = "Leave the camera (`cameras`) or the scene (`scenes`) out."
 # Of poses that are the same but for rounding, far from the origin of the world; meters, or parts of an axis.
 _ROUNDING = 1e-8
+# Parts of a sample, see `DrivingProvider._parts`: its first fields, and those of derived classes.
+_HEAD: FieldPath = ("token", "scene", "frame", "is_first", "timestamp")
+_OTHERS: FieldPath = ()
 
 
 class DrivingProvider(DataProvider):
@@ -202,6 +208,17 @@ class DrivingProvider(DataProvider):
         """Time of each frame, ``(num_samples,)`` float64, seconds: what `Clips` needs."""
         return np.asarray(self._index.frames.time)[self._frames]
 
+    def frame_times_s(self, path: FieldPath = ()) -> Float64 | None:
+        """Get the times of the frames; those of a camera for its fields, of the lidar's points for theirs."""
+        cameras, lidar, frames = self._index.cameras, self._index.lidar, self._frames
+        if path[:1] == ("cameras",) and cameras is not None:
+            camera, back = self._views[int(path[1])]
+            has_image = np.asarray(cameras.file[frames - back, camera]) != b""
+            return np.where(has_image, cameras.time[frames - back, camera], np.nan)
+        if path[:1] == ("lidar",) and lidar is not None:
+            return np.asarray(lidar.time)[lidar.of_frame[frames]]
+        return None if path else self.timestamps
+
     @cached_property
     def _frames(self) -> Int64:
         """Number in the index of each sample."""
@@ -285,28 +302,70 @@ class DrivingProvider(DataProvider):
             SettingError: Also an IndexError; there is no such frame.
             FileError: A file is missing or cannot be read.
         """
+        flat = [value for load in self._parts(sample_index).values() for value in load()]
+        sample = self._blueprint.get_empty_like_self()  # without what a subclass adds to it
+        sample.set_data([_as_array(value, dtype) for value, dtype in zip(flat, self._dtypes, strict=True)])
+        return sample
+
+    def _parts(self, sample_index: int) -> dict[FieldPath, Callable[[], Sequence[object]]]:
+        """By the path of what they load: functions that load parts of a sample, in flat order."""
         index, fields, frame = self._index, self._fields, self._frame(sample_index)
         frames, scene = index.frames, index.scene_of(frame)
         number = frame - int(frames.first_of_scene[scene])
         following = range(frame + 1, int(frames.first_of_scene[scene + 1]))
-        flat: list[object] = [bytes(frames.token[frame]), bytes(frames.scene[scene]), number, number == 0]
-        flat += [frames.time[frame], *self._ego(frame, following)]
+        names = bytes(frames.token[frame]), bytes(frames.scene[scene])
+        parts: dict[FieldPath, Callable[[], Sequence[object]]] = {
+            _HEAD: lambda: (*names, number, number == 0, frames.time[frame]),
+            ("ego",): partial(self._ego, frame, following),
+        }
         if index.cameras is not None:
-            for camera, back in self._views:
-                flat += self._camera(index.cameras, frame, camera, back)
+            for place, (camera, back) in enumerate(self._views):
+                parts["cameras", place, "image"] = partial(self._images, index.cameras, frame - back, camera)
+                parts["cameras", place] = partial(self._camera, index.cameras, frame, camera, back)
         if fields.lidar and index.lidar is not None:
             sweeps = self._earlier_records(index.lidar, frame)
-            none = [-1] * (fields.num_sweeps - len(sweeps))
-            for record in (index.lidar.of_frame[frame], *sweeps, *none):
-                flat += self._record(index.lidar, frame, record)
+            sweeps += [-1] * (fields.num_sweeps - len(sweeps))
+            parts["lidar",] = partial(self._record, index.lidar, frame, index.lidar.of_frame[frame])
+            for place, record in enumerate(sweeps):
+                parts["sweeps", place] = partial(self._record, index.lidar, frame, record)
         if fields.boxes and index.boxes is not None:
-            flat += self._boxes(index.boxes, frame, following)
+            parts["boxes",] = partial(self._boxes, index.boxes, frame, following)
         if fields.map_lines and index.lines is not None:
-            flat += self._lines(index.lines, frame)
-        flat += self._others(sample_index)
-        sample = self._blueprint.get_empty_like_self()  # without what a subclass adds to it
-        sample.set_data([_as_array(value, dtype) for value, dtype in zip(flat, self._dtypes, strict=True)])
-        return sample
+            parts["map_lines",] = partial(self._lines, index.lines, frame)
+        parts[_OTHERS] = partial(self._others, sample_index)
+        return parts
+
+    @cached_property
+    def _part_of(self) -> dict[FieldPath, tuple[FieldPath, int]]:
+        """Of each field its part, and its place there."""
+        parts, counts, found = self._parts(0), Counter[FieldPath](), {}
+        for path in self._blueprint.format.flat_paths:
+            own = [path[:length] for length in (3, 2, 1) if path[:length] in parts]
+            part = _HEAD if path[0] in _HEAD else own[0] if own else _OTHERS
+            found[path] = part, counts[part]
+            counts[part] += 1
+        return found
+
+    def load_fields(self, wanted: WantedFields) -> FieldColumns | None:
+        """Load some fields of some frames, and no others; each video in one pass of its decoder."""
+        if not wanted.keys() <= self._part_of.keys():
+            return None
+        dtype_of = dict(zip(self._part_of, self._dtypes, strict=True))
+        columns: dict[FieldPath, list[object]] = {path: [None] * len(samples) for path, samples in wanted.items()}
+        uses: dict[int, list[tuple[FieldPath, int]]] = {}
+        for path, samples in wanted.items():
+            for place, sample in enumerate(samples):
+                uses.setdefault(sample, []).append((path, place))
+        images = [(sample, path[1]) for sample, of in uses.items() for path in dict(of) if path[2:] == ("image",)]
+        with self._decoded_together((sample, self._views[int(view)]) for sample, view in images):
+            for sample, of in uses.items():
+                parts, loaded = self._parts(sample), dict[FieldPath, Sequence[object]]()
+                for path, place in of:
+                    part, number = self._part_of[path]
+                    if part not in loaded:
+                        loaded[part] = parts[part]()
+                    columns[path][place] = _as_array(loaded[part][number], dtype_of[path])
+        return columns
 
     def first_image_file(self) -> UInt8 | None:
         """Read the image of the first camera in the first sample; None where there is no camera, or a video.
@@ -361,14 +420,16 @@ class DrivingProvider(DataProvider):
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
         """Load frames; what several of them need of one video is decoded once, and in order."""
+        with self._decoded_together((index, view) for index in sample_indices for view in self._views):
+            yield from map(self.get_data, sample_indices)
+
+    def _decoded_together(self, images: Iterable[tuple[int, tuple[int, int]]]) -> AbstractContextManager[None]:
+        """Decode images of samples and views (`_views`) before they are loaded, each video in one pass."""
         cameras = self._index.cameras
         if cameras is None or cameras.video_frame is None:
-            yield from map(self.get_data, sample_indices)
-            return
-        frames = [self._frame(sample_index) for sample_index in sample_indices]
-        keys = [self._frame_key(cameras, frame, camera) for frame in frames for camera in self._camera_numbers]
-        with self._video_frames.shared(key for key in keys if key[1] >= 0):
-            yield from map(self.get_data, sample_indices)
+            return nullcontext()
+        keys = [self._frame_key(cameras, self._frame(index) - back, camera) for index, (camera, back) in images]
+        return self._video_frames.shared(key for key in keys if key[1] >= 0)
 
     @property
     def _is_in_base(self) -> bool:
@@ -411,7 +472,6 @@ class DrivingProvider(DataProvider):
             )
             base_from_reference = poses.joined(base_from_base, base_from_reference)
         flat = [
-            self._image(cameras, taken, camera),
             self._index.camera_names[camera],
             cameras.time[taken, camera],
             np.array(cameras.intrinsics[taken, camera]),
@@ -421,6 +481,9 @@ class DrivingProvider(DataProvider):
         if self._fields.boxes_2d and self._index.boxes_2d is not None:
             flat += self._boxes_2d(self._index.boxes_2d, taken, camera)
         return flat
+
+    def _images(self, cameras: tables.CameraColumns, frame: int, camera: int) -> list[object]:
+        return [self._image(cameras, frame, camera)]
 
     def _record(self, lidar: tables.LidarColumns, frame: int, record: int) -> list[object]:
         if record < 0:
