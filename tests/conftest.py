@@ -63,6 +63,9 @@ LONGEST = [
     "test_bench_nuscenes.py",
 ]
 
+# Their ranks are processes of the fork server of `multiprocessing`; workers have one of their own.
+RANKS = ("test_distributed.py", "test_rank_agreement.py")
+
 _LARGE_PAGE = 1 << 21
 _COLLAPSE = 25  # MADV_COLLAPSE of Linux >= 6.1
 
@@ -109,7 +112,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    if any("forkserver" in item.name for item in session.items):
+    if any(item.path.name in RANKS for item in session.items):
         _start_fork_server()
     # PyTorch and what else the tests import are a million objects: each full collection would look at them.
     gc.collect()

@@ -11,9 +11,11 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence, Set
 from threading import get_ident
 from time import perf_counter_ns
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from nvidia.dali import types
+from nvidia.dali.pickling import _DaliPickle
 from nvidia.dali.pipeline import Pipeline
 
 from ..errors import ClosedError, FrameworkError, OutputError, SettingError, WorkerDiedError
@@ -25,6 +27,7 @@ from ..user_warnings import warn_user
 from . import interrupts
 from .control_block import ControlBlock, Work
 from .dali.texts import NO_WORKER_TAKES_TASKS, WORKER_LOST
+from .forking.fork_server import ForkServer, fork_server_for
 from .interrupts import DeferredInterrupt
 from .pipeline_errors import FailedBatch, dtype_problems, graph_error, setup_error
 from .timing import StageTimes, mark_ranges, threads_of_dali, threads_of_process, time_waits
@@ -165,6 +168,8 @@ class StructuredPipeline(Pipeline):
     _load_ahead: LoadAhead | None = None
     watch: WorkerWatch | None = None
     cluster: ClusterLoading | None = None  # which loads in place of workers
+    fork_server: ForkServer | None = None
+    start_s: Mapping[str, float] = MappingProxyType({})  # what the start has taken, by stage
     is_of_loader: bool = False  # which warns by itself
     limits: tuple[float | None, float | None] = (None, None)  # of `WorkerWatch.limit`, from the start on
     sample_faults: BatchFaults | None = None
@@ -210,6 +215,11 @@ class StructuredPipeline(Pipeline):
         """What to do where samples of a batch have different shapes, if the native inputs know; else empty."""
         return " ".join(each.ragged_advice for each in self.native.values()).strip()
 
+    @property
+    def imports_s(self) -> Mapping[str, float]:
+        """Seconds in which the fork server has imported each package; empty with other start methods."""
+        return (self.fork_server and self.fork_server.seconds) or {}
+
     def work(self) -> list[Work]:
         """What its workers have done, or this process where it loads."""
         return self.control.work() if self.cluster is None else self.cluster.work()
@@ -236,14 +246,19 @@ class StructuredPipeline(Pipeline):
 
         if getattr(self.worker_source, "is_parallel", False) and not self.is_of_loader:
             warn_of_many_workers(self.py_num_workers, "py_num_workers")
-        depth = self._prefetch_queue_depth
+        depth, began = self._prefetch_queue_depth, perf_counter_ns()
         try:
             if isinstance(depth, dict):  # DALI's worker pool takes only a single depth
                 self._prefetch_queue_depth = max(depth.values())
             if self.has_workers and self.py_num_workers:
                 require_shared_memory()
             watch = WorkerWatch(self.control, self.describe_loading)
-            with starting_workers(self.py_num_workers, watch, self.control, self.limits):
+            if self.py_start_method == "forkserver" and getattr(self.worker_source, "is_parallel", False):
+                self.fork_server = fork_server_for(self.worker_source)
+                self._py_callback_pickler = self._py_callback_pickler or _DaliPickle  # else once per worker
+            arguments = self.py_num_workers, watch, self.control, self.limits, self.fork_server
+            may_compress = self._py_callback_pickler is not _DaliPickle
+            with starting_workers(*arguments, needs_main=may_compress):
                 super().start_py_workers()
             if self._py_pool is not None:
                 self._py_pool_started = False
@@ -259,6 +274,8 @@ class StructuredPipeline(Pipeline):
             weakref.finalize(self, watch.close).atexit = False
             self.watch = watch
             _open.add(self)
+            if self._py_pool is not None:
+                self.start_s = {"workers": (perf_counter_ns() - began) * 1e-9}
         finally:
             self._prefetch_queue_depth = depth
 
@@ -275,6 +292,8 @@ class StructuredPipeline(Pipeline):
             )
         reuse_host_memory()
         threads_before = threads_of_process()
+        self.start_py_workers()
+        began = perf_counter_ns()
         try:
             super().build()
         except RuntimeError as error:
@@ -283,6 +302,7 @@ class StructuredPipeline(Pipeline):
                 raise
             raise explained from cleaned(error)
         self._threads = threads_of_process() - threads_before
+        self.start_s = {**self.start_s, "graph": (perf_counter_ns() - began) * 1e-9}
         self._first_in_epoch = self._consumer_iter
         self._runs = [native.begin(name, self) for name, native in self.native.items()]
         self._require_equal_epochs()

@@ -16,17 +16,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from ..errors import SourcePicklingError, WorkerStartError
 from ..sources.shards import num_cores_of_rank
 from ..user_warnings import warn_user
 from .control_block import ControlBlock
 from .dali.texts import NO_SHARED_MEMORY, WORKERS_NOT_STARTED
+from .forking.fork_server import ForkServer, PreloadedContext, environment, starting_server
 from .source_pickling import without_missing_main_script
 from .watching.pool import REMEDY, noting_pool
 from .watching.worker_watch import WorkerWatch, describe_exit_code, first_ended, stack_of_main_thread, state_of
-from .worker_process import forked_children_are_workers
+from .worker_process import forked_children_are_workers, is_main_thread, prepare_worker_process
 
 _logger = logging.getLogger(__name__)
 
@@ -144,8 +145,12 @@ def _children() -> set[int]:
 
 
 def _workers(others: set[int], mark: bytes) -> set[int]:
-    """Workers that were started; one to which the input is just being sent is unknown to `multiprocessing` yet."""
-    return _children() - others | _spawned_with(mark)
+    """Workers that were started, and the fork server while it imports.
+
+    One to which the input is just being sent is unknown to `multiprocessing` yet.
+    """
+    server = starting_server()
+    return _children() - others | _spawned_with(mark) | (set() if server is None else {server})
 
 
 def _spawned_with(mark: bytes) -> set[int]:
@@ -174,6 +179,9 @@ def starting_workers(
     watch: WorkerWatch,
     control: ControlBlock,
     limits: tuple[float | None, float | None] = (None, None),
+    server: ForkServer | None = None,
+    *,
+    needs_main: bool = True,
 ) -> Iterator[None]:
     """Around the code by which DALI starts its workers.
 
@@ -182,20 +190,28 @@ def starting_workers(
         watch: Begins to watch as soon as they run.
         control: What they share with this process.
         limits: ``blocked_after`` and ``stacks_after`` of a `FaultPolicy`.
+        server: What forks them; None: another start method.
+        needs_main: Whether those that it forks import the main script in any case, else only where what they get
+            names it.
 
     Raises:
         WorkerStartError: They could not be started; says why as far as a worker has reported it.
     """
     refuse_while_main_script_is_imported()
+    prepare = functools.partial(prepare_worker_process, os.getpid(), is_main_thread())
+
+    def make_context(names_main: bool) -> PreloadedContext:
+        return PreloadedContext(cast(ForkServer, server), prepare, needs_main or names_main)
+
     start_watch, mark = StartWatch(), f"{_REPORT_PATH_VARIABLE}={control.start_report_path}"
     try:
         with (
             _one_start_at_a_time,
             forked_children_are_workers(),
-            _environment(_REPORT_PATH_VARIABLE, control.start_report_path),
+            environment(_REPORT_PATH_VARIABLE, control.start_report_path),
             start_watch.watching(num_workers, mark, *limits),
             without_missing_main_script(),
-            noting_pool(watch.begin),
+            noting_pool(watch.begin, None if server is None else make_context),
         ):
             yield
     except SourcePicklingError:
@@ -259,19 +275,6 @@ def warn_of_many_workers(num_workers: int, name: str) -> None:
             f"other down, and each takes time to start and memory. Give {num_cores} or fewer; a DataLoader "
             f"with num_workers=None takes as many as there are usable cores, at most 8."
         )
-
-
-@contextlib.contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    previous = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if previous is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = previous
 
 
 def _renew_lock() -> None:

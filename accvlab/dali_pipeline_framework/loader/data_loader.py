@@ -172,7 +172,7 @@ class DataLoader(TorchInterface):
         context_name: str | None = None,
         steps_per_epoch: int | None = None,
         seed: int = 0,
-        start_method: str = "spawn",
+        start_method: str = "forkserver",
         output_type: OutputType = "torch",
         ragged: RaggedArgument = "raise",
         stack_arrays: bool = False,
@@ -219,7 +219,7 @@ class DataLoader(TorchInterface):
             steps_per_epoch: For endless samplers and inputs: number of batches of a loop. None: until the input
                 ends.
             seed: Seed of the order with ``shuffle=True``, and of the random draws of the steps.
-            start_method: How workers start: ``"spawn"``, ``"fork"`` (not with ``device_id``) or ``"forkserver"``.
+            start_method: How workers start: ``"forkserver"``, ``"fork"`` (not with ``device_id``) or ``"spawn"``.
             output_type: ``"torch"`` or ``"numpy"``.
             ragged: Handling of samples of different shapes: ``"raise"``, ``"list"``, or a dict of these by
                 field (see `DALIStructuredOutputIterator`).

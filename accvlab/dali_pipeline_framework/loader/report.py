@@ -164,6 +164,8 @@ def make_report(
         start = since._until
     first_s = None if times.first_ns is None else times.first_ns * 1e-9
     about = LoaderReport(first_batch_s=first_s, num_threads=num_threads, rank=rank, until=end)
+    if times.pipeline is not None:
+        about = attrs.evolve(about, start_s=times.pipeline.start_s, imports_s=times.pipeline.imports_s)
     if start is None or end is None or end.num_batches == start.num_batches:
         return about
     num_batches = end.num_batches - start.num_batches
@@ -342,6 +344,9 @@ class LoaderReport:
         num_samples: Samples of these batches.
         seconds: Time from the end of the first batch to the end of the last.
         first_batch_s: How long the first ``next`` of the loop has taken; None before the first loop.
+        start_s: Seconds that the start of the pipeline has taken before that: of ``"workers"``, of ``"graph"``.
+        imports_s: Seconds that the fork server has taken to import each package, once for all workers of this
+            program. It does so while the graph is defined and the workers are awaited.
         num_bytes: What was sent from the workers to the graph, or made by this process where it loads.
         loop: Stages of the loop: its own ``work``, and what it waits for in ``next``.
         workers: Stages of the workers; none where there are none.
@@ -357,6 +362,8 @@ class LoaderReport:
     num_samples: int = 0
     seconds: float = 0.0
     first_batch_s: float | None = None
+    start_s: Mapping[str, float] = attrs.field(factory=dict)
+    imports_s: Mapping[str, float] = attrs.field(factory=dict)
     num_bytes: int = 0
     loop: tuple[Stage, ...] = ()
     workers: tuple[Stage, ...] = ()
@@ -450,13 +457,20 @@ class LoaderReport:
         parts = f"workers {cores.workers:.2f}, graph {cores.graph:.2f}, the rest of this process {cores.rest:.2f}"
         yield f"busy cores: {cores.total:.2f} of {cores.usable} ({parts})"
         if self.first_batch_s is not None:
-            yield f"the first batch has taken {self.first_batch_s:.2f} s, and is not counted"
+            stages = {**self.start_s, "first batch": self.first_batch_s}
+            yield f"the start is not counted: {_seconds(stages)}"
+        if self.imports_s:
+            yield f"imported once for all workers: {_seconds(self.imports_s, at_least=0.05)}"
 
 
 def _table(title: str, stages: tuple[Stage, ...]) -> Iterator[str]:
     yield f"{title:28s} ms per batch   share"
     for stage in stages:
         yield f"  {stage.name:26s} {stage.ms_per_batch:12.2f}   {100 * stage.share:3.0f} %"
+
+
+def _seconds(by_name: Mapping[str, float], at_least: float = 0.0) -> str:
+    return ", ".join(f"{name} {value:.2f} s" for name, value in by_name.items() if value >= at_least)
 
 
 def _ratio(value: float, by: float) -> float:

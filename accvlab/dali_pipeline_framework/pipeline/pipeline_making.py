@@ -16,6 +16,7 @@ from ..draws.random_draws import KeyedDraws
 from ..engine.control_block import ControlBlock
 from ..engine.dali.graph_definition import log_cpu_fallback_once, move_to_cpu, num_usable_gpus
 from ..engine.failure_diagnosis import FailureDiagnosis
+from ..engine.forking.fork_server import fork_server_for
 from ..engine.source_pickling import pickler_functions
 from ..engine.structured_pipeline import StructuredPipeline
 from ..engine.transport import TransportLayout
@@ -79,6 +80,8 @@ def make_pipeline(
     steps = chain.array_steps(placement)
     draws = None if chain.replay_path is not None else chain.keyed_draws(plan, seed, batch_size, steps)
     source = _worker_source(chain, arguments, control, is_parallel, seed, plan, draws, worker_init_fn, steps)
+    if is_parallel and arguments.get("py_start_method") == "forkserver":
+        fork_server_for(source)  # it imports what workers need while the graph is defined
     blueprint = chain.blueprint_of_steps()
     if steps is not None:
         blueprint = SampleDataGroup.from_format(steps.output_format)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .sample_trial import Subject
 
 DEFAULT_TIME_LIMIT_S = 300.0  # a remote file is tried several times, for a minute each
-_START_METHOD: Final = "spawn"  # a process that is forked would have what this one has done
+_START_METHOD: Final = "forkserver"  # a process that is forked would have what this one has done
 _LONGEST_START_S = 600.0  # imports, and opening the data set
 _LONGEST_END_S = 5.0
 _MOST_STARTS = 3
@@ -286,7 +286,7 @@ def run_lint(
     time_limit_s = number(time_limit_s, "--timeout", above=0)
     count = len(os.sched_getaffinity(0))
     if num_workers is not None:
-        count = checked_worker_count(num_workers, "--workers", "spawn", at_least=1)
+        count = checked_worker_count(num_workers, "--workers", _START_METHOD, at_least=1)
     make_subject = functools.partial(_subject_found, find)
     opened = functools.cache(make_subject)  # in this process only where a sample is to be named
     quarantine = None if output is None else Quarantine(file_path(output, "--output"))

@@ -31,7 +31,7 @@ def check_provider(
     *,
     num_samples: int = 5,
     num_workers: int = 2,
-    start_method: str = "spawn",
+    start_method: str = "forkserver",
     seed: int = 0,
     refuses_other_indices: bool = False,
 ) -> str:
@@ -53,7 +53,7 @@ def check_provider(
         provider: The provider.
         num_samples: How many samples to load.
         num_workers: Number of worker processes; with 0, nothing is loaded in workers.
-        start_method: How they start, ``"spawn"`` or ``"fork"``.
+        start_method: How they start, ``"forkserver"``, ``"spawn"`` or ``"fork"``.
         seed: Seed for the choice of the samples.
         refuses_other_indices: Whether the provider promises an error for indices that do not exist: -1 and the
             number of samples are tried. No provider has to: inputs of this package only ask for indices that

@@ -110,6 +110,8 @@ NAMES: dict[str, Callable[[Any], bool]] = {
     "pipeline._built": lambda value: value is True,
     "pipeline._py_pool_started": lambda value: value is True,
     "pipeline._device_id": lambda value: value is None,
+    "pipeline._py_callback_pickler": lambda value: value is None,
+    "dali.pickling._DaliPickle": lambda value: value.loads(value.dumps(DALI)) == DALI,
     "pipeline._api_type": lambda value: value == types.PipelineAPIType.BASIC,
     "pipeline._exec_async": lambda value: value is True,
     "pipeline._exec_dynamic": lambda value: value is True,

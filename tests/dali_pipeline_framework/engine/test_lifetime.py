@@ -10,7 +10,6 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
-from multiprocessing import forkserver
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +48,7 @@ def wait_until(condition, seconds: float = 5.0) -> bool:
 @pytest.mark.parametrize("method", START_METHODS)
 def test_close_ends_workers_and_frees_shared_memory(method: str) -> None:
     if method == "forkserver":
-        forkserver.ensure_running()  # it has open files of its own
+        make_iterator(shuffled(NumberProvider()), py_start_method=method).close()  # it has open files of its own
     gc.collect()
     memory_before = shared_memory_kib()
     num_files_before = psutil.Process().num_fds()

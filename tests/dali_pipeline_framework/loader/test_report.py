@@ -240,6 +240,8 @@ def hand_made(loop: list[Stage], workers: list[Stage] | None = None, **changes: 
         num_samples=400,
         seconds=1.0,
         first_batch_s=0.5,
+        start_s={"workers": 2.1, "graph": 0.25},
+        imports_s={"torch": 1.2, "numpy": 0.01},
         num_bytes=3_000_000,
         loop=(WORK, *loop),
         workers=tuple(workers or ()),
@@ -312,7 +314,8 @@ def test_a_table_for_people() -> None:
         "  idle                               0.20     1 %",
         "loaded ahead: 0.1 of up to 10 batches; none 90 % of the times",
         "busy cores: 1.00 of 8 (workers 0.20, graph 0.50, the rest of this process 0.30)",
-        "the first batch has taken 0.50 s, and is not counted",
+        "the start is not counted: workers 2.10 s, graph 0.25 s, first batch 0.50 s",
+        "imported once for all workers: torch 1.20 s",
     ]
 
 

@@ -27,10 +27,21 @@ TaskQueue: TypeAlias = Any
 
 # Called with the pool that is being started: in this thread only, others may start pipelines of their own.
 _note: ContextVar[Callable[[WorkerPool], None] | None] = ContextVar("_note", default=None)
+_make_context: ContextVar[Callable[[bool], Any] | None] = ContextVar("_make_context", default=None)
 
 
 class _ReportingPool(dali_pools.ProcPool):
-    """Reports itself as soon as its processes run; DALI gives it only when all of them have reported."""
+    """Reports itself as soon as its processes run; DALI gives it only when all of them have reported.
+
+    Its processes are those of the given context, where there is one.
+    """
+
+    def __init__(self, mp: Any, workers_contexts: Any, *others: Any) -> None:
+        make_context = _make_context.get()
+        if make_context is not None:
+            sources = [each.source for context in workers_contexts for each in context.source_descs.values()]
+            mp = make_context(any(b"__main__" in source for source in sources))
+        super().__init__(mp, workers_contexts, *others)
 
     def _sync_initialized_workers(self) -> None:
         note = _note.get()
@@ -54,15 +65,22 @@ def _remove_names(pool: WorkerPool) -> None:
 
 
 @contextlib.contextmanager
-def noting_pool(note: Callable[[WorkerPool], None]) -> Iterator[None]:
-    """Around the start of workers, one at a time: ``note`` gets their pool before DALI waits for them."""
-    made_by_dali, token = dali_pools.ProcPool, _note.set(note)
-    dali_pools.ProcPool = _ReportingPool  # type: ignore[misc]
+def noting_pool(
+    note: Callable[[WorkerPool], None], make_context: Callable[[bool], Any] | None = None
+) -> Iterator[None]:
+    """Around the start of workers, one at a time: ``note`` gets their pool before DALI waits for them.
+
+    ``make_context`` makes the context of `multiprocessing` that starts them, given whether what they get names the
+    main script; None: as DALI does.
+    """
+    made_by_dali, token, context_token = dali_pools.ProcPool, _note.set(note), _make_context.set(make_context)
+    dali_pools.ProcPool = _ReportingPool  # type: ignore[misc, assignment]
     try:
         yield
     finally:
         dali_pools.ProcPool = made_by_dali  # type: ignore[misc]
         _note.reset(token)
+        _make_context.reset(context_token)
 
 
 def queues_of(pool: WorkerPool) -> list[TaskQueue]:
