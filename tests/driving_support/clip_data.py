@@ -1,8 +1,7 @@
-"""Small clips of PhysicalAI-AV, and a data set of LeRobot."""
+"""Small clips of PhysicalAI-AV."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -88,62 +87,5 @@ def write_physical_ai(root: Path, clip: str = "clip-1", left_out: str = "", ego_
             "size_z": [1.5, 1.5, 1.8],
         }
         | {f"orientation_{axis}": column for axis, column in zip("wxyz", yaw.T, strict=True)},
-    )
-    return root
-
-
-LENGTHS = (4, 3, 5)
-
-
-def write_lerobot(root: Path, left_out: str = "", length_of_quaternion: int = 1, **info: Any) -> Path:
-    """Write three episodes: two in the first video, and one in another."""
-    feature = "observation.images.front"
-    head = {
-        "codebase_version": "v3.0",
-        "fps": 25,
-        "features": {
-            feature: {"dtype": "video", "shape": [64, 96, 3]},
-            "observation.pose": {"dtype": "float32", "shape": [7]},
-            "action": {"dtype": "float32", "shape": [2]},
-        },
-        "data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
-        "video_path": "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4",
-    }
-    (root / "meta").mkdir(parents=True)
-    (root / "meta/info.json").write_text(json.dumps({**head, **info}))
-    folder = root / "videos" / feature / "chunk-000"
-    folder.mkdir(parents=True)
-    make_video(folder / "file-000.mp4", 7, "libx264")
-    make_video(folder / "file-001.mp4", 5, "libx264", first_number=50)
-    starts, files = np.array([0, 4, 0]) / 25, [0, 0, 1]
-    episodes: dict[str, Any] = {
-        "episode_index": [0, 1, 2],
-        "length": list(LENGTHS),
-        "data/chunk_index": [0, 0, 0],
-        "data/file_index": [0, 0, 0],
-        f"videos/{feature}/chunk_index": [0, 0, 0],
-        f"videos/{feature}/file_index": files,
-        f"videos/{feature}/from_timestamp": starts,
-        f"videos/{feature}/to_timestamp": starts + np.array(LENGTHS) / 25,
-    }
-    write_parquet(
-        root / "meta/episodes/chunk-000/file-000.parquet",
-        {name: column for name, column in episodes.items() if name != left_out},
-    )
-    number = np.concatenate([np.full(length, k) for k, length in enumerate(LENGTHS)])
-    frame = np.concatenate([np.arange(length) for length in LENGTHS])
-    pose = np.zeros((len(frame), 7), np.float32)
-    pose[:, 0], pose[:, 3] = 10 * number + frame, length_of_quaternion
-    data = {
-        "observation.pose": list(pose),
-        "action": list(np.zeros((len(frame), 2), np.float32)),
-        "timestamp": (frame / 25).astype(np.float32),
-        "frame_index": frame,
-        "episode_index": number,
-        "index": np.arange(len(frame)),
-    }
-    write_parquet(
-        root / "data/chunk-000/file-000.parquet",
-        {name: column for name, column in data.items() if name != left_out},
     )
     return root

@@ -170,19 +170,19 @@ def _read_split(path: Path) -> None:
 
 
 def _lerobot(folder: Path) -> Path:
-    from driving_support.clip_data import write_lerobot
+    from driving_support.lerobot import write_lerobot
 
     root = write_lerobot(folder / "lerobot")
     return root / "meta" / "info.json"
 
 
 def _read_lerobot(path: Path) -> None:
-    from accvlab.driving_data.datasets.lerobot import LeRobotFiles
+    from accvlab.driving_data.datasets.lerobot.lerobot_files import LeRobotFiles
 
     files = LeRobotFiles(path.parent.parent)
     files.episodes  # noqa: B018
     for feature in files.video_features.values():
-        files.named("video_path", feature, 0, 0)
+        files.named("video_path", feature, chunk_index=0, file_index=0)
     files.named("data_path", "data", 0, 0)
 
 

@@ -38,6 +38,7 @@ from ..processing_steps.named_fields import required_names as required_names
 from ..processing_steps.pipeline_step_base import PixelChanges as PixelChanges
 from ..processing_steps.pipeline_step_base import naming_field as naming_field
 from ..processing_steps.pipeline_step_base import no_pixels as no_pixels
+from ..providers.data_provider import BlueprintProvider as BlueprintProvider
 from ..providers.files.storage import StoragePath as StoragePath
 from ..providers.files.storage import StoredFile as StoredFile
 from ..providers.files.storage import checked_path as checked_path
@@ -45,6 +46,7 @@ from ..providers.files.storage import is_url as is_url
 from ..providers.files.storage import joined_url as joined_url
 from ..providers.frames.camera_rigs import exact as exact
 from ..sample_data.conversion import decoded as decoded
+from ..sample_data.dtypes import get_dali_type_for_numpy_type as get_dali_type_for_numpy_type
 from ..sample_data.dtypes import get_numpy_type_for_dali_type as get_numpy_type_for_dali_type
 from ..sample_data.formats import DECODED_IMAGE as DECODED_IMAGE
 from ..sample_data.graph_mode import do_not_convert as do_not_convert

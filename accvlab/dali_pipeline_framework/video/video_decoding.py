@@ -228,7 +228,9 @@ class VideoDecoder:
         videos = [stream for stream in streams if stream.type == "video"]
         if not videos:
             kinds = ", ".join(stream.type or "unknown" for stream in streams) or "none at all"
-            raise VideoError(f"There is no video stream in {self.name}; its streams are: {kinds}.")
+            num_missing = video_file.missing_bytes(self._source)
+            lacking = f", and {num_missing} bytes are missing at its end" if num_missing else ""
+            raise VideoError(f"There is no video stream in {self.name}; its streams are: {kinds}{lacking}.")
         if self._stream_number >= len(videos):
             rule = f"the number of a video stream, 0 to {len(videos) - 1} in {self.name}"
             raise SettingError(f"`stream` must be {rule}, got {self._stream_number}.")

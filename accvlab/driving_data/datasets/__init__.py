@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Providers of driving data sets: one format of samples for all of them.
+"""Providers of driving data sets: one format of samples for all of them, but those of LeRobot.
 
 The rooms::
 
     driving     what they have in common: poses, the index, the format of a sample, the provider
     infos       info pickles of the mmdetection3d family
+    lerobot     data sets of LeRobot, by their own fields
     nuscenes    the tables of nuScenes
 
-Of Argoverse 2, KITTI, LeRobot, PhysicalAI-AV and the logs of py123d, a module has all.
+Of Argoverse 2, KITTI, PhysicalAI-AV and the logs of py123d, a module has all.
 """
 
 from accvlab.dali_pipeline_framework.public_names import public_names

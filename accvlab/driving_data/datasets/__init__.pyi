@@ -6,7 +6,7 @@ from .driving.driving_provider import DrivingProvider as DrivingProvider
 from .infos.infos_provider import InfosProvider as InfosProvider
 from .kitti import KittiOdometryProvider as KittiOdometryProvider
 from .kitti import KittiTrackingProvider as KittiTrackingProvider
-from .lerobot import LeRobotProvider as LeRobotProvider
+from .lerobot.lerobot_provider import LeRobotProvider as LeRobotProvider
 from .navsim.navsim_provider import NavsimProvider as NavsimProvider
 from .navsim.scene_filter import SceneFilter as SceneFilter
 from .navsim.scene_filter import log_split as log_split

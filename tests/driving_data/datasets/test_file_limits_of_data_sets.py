@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from driving_support.clip_data import write_lerobot
+from driving_support.lerobot import write_lerobot
 from support.optional_packages import has
 from support.refusals import assert_too_large_a_file_is_refused, refusal
 
@@ -20,7 +20,7 @@ from accvlab.dali_pipeline_framework.limits import file_limits
 from accvlab.driving_data.datasets.arrow_logs import read_points
 from accvlab.driving_data.datasets.driving.arrow_files import ArrowFile, read_columns
 from accvlab.driving_data.datasets.kitti import read_rows
-from accvlab.driving_data.datasets.lerobot import LeRobotFiles
+from accvlab.driving_data.datasets.lerobot.lerobot_files import LeRobotFiles
 from accvlab.driving_data.datasets.nuscenes import tables
 from accvlab.driving_data.datasets.nuscenes.nuscenes_provider import _messages
 from accvlab.driving_data.datasets.nuscenes.splits import _scenes_in_file
@@ -182,4 +182,6 @@ def test_a_token_that_is_as_long_as_the_table(tmp_path: Path, small: int) -> Non
 )
 def test_names_of_files_with_formats_of_their_own(tmp_path: Path, pattern: str) -> None:
     files = LeRobotFiles(write_lerobot(tmp_path / "data", data_path=pattern))
-    assert "must be a name with {video_key}" in refusal(lambda: files.named("data_path", "data", 1, 2))
+    assert "must be a name with {video_key}" in refusal(
+        lambda: files.named("data_path", chunk_index=1, file_index=2)
+    )

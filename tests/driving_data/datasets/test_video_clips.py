@@ -1,6 +1,5 @@
-"""Clips of video: PhysicalAI-AV and LeRobot."""
+"""Clips of video: PhysicalAI-AV."""
 
-import json
 import pickle
 
 import numpy as np
@@ -10,21 +9,16 @@ from driving_support.clip_data import (
     FRAME_TIMES,
     FRONT,
     LEFT,
-    LENGTHS,
     NUM_FRAMES,
     world_from_ego,
-    write_lerobot,
     write_physical_ai,
 )
-from driving_support.driving_data import index_of
-from support.file_server import FileServer
-from support.optional_packages import has
 from support.videos import make_video, read_numbers
 
-from accvlab.dali_pipeline_framework import DataLoader, RemoteReading, StreamingSequenceSampler
+from accvlab.dali_pipeline_framework import DataLoader, StreamingSequenceSampler
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.testing import check_provider
-from accvlab.driving_data.datasets import ClipLayout, DrivingProvider, LeRobotProvider, PhysicalAiProvider
+from accvlab.driving_data.datasets import ClipLayout, PhysicalAiProvider
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pytest.importorskip("av", reason="PyAV is not installed")
@@ -162,106 +156,3 @@ class TestPhysicalAi:
         write_parquet(tmp_path / f"camera/{FRONT}/clip-1.{FRONT}.timestamps.parquet", {"timestamp": [3, 2, 4]})
         with pytest.raises(FileError, match=r"times must ascend, got 3 and then 2 \(row 1\)"):
             PhysicalAiProvider(tmp_path)
-
-
-class TestLeRobot:
-    def test_frames_are_in_the_part_of_the_episode(self, tmp_path):
-        write_lerobot(tmp_path)
-        provider = LeRobotProvider(tmp_path)
-        assert provider.sequence_lengths == LENGTHS
-        assert provider.scene_names == ("episode-000000", "episode-000001", "episode-000002")
-        assert provider.camera_names == ("front",)
-        assert numbers_of(map(provider.get_data, range(12))) == [0, 1, 2, 3, 4, 5, 6, 50, 51, 52, 53, 54]
-        assert numbers_of(provider.load_batch([8, 5, 7, 4], range(4))) == [51, 5, 50, 4]
-        np.testing.assert_allclose(provider.timestamps[4:7], [0, 0.04, 0.08], atol=1e-7)
-        check_provider(provider, start_method="fork", num_samples=2)
-
-    @pytest.mark.skipif(not has("fsspec"), reason="needs fsspec")
-    def test_videos_of_an_index_can_be_remote(self, tmp_path):
-        write_lerobot(tmp_path / "data")
-        index = index_of(LeRobotProvider(tmp_path / "data"))
-        with FileServer(tmp_path / "data") as server:
-
-            def provider(attempts):
-                options = {"reading": RemoteReading(attempts=attempts, first_wait_s=0.001, most_wait_s=0.002)}
-                return DrivingProvider(index, server.url, storage_options=options)
-
-            assert numbers_of(map(provider(1).get_data, (0, 6, 7, 11))) == [0, 6, 50, 54]
-            assert server.ranges
-            server.faults = ["503"]
-            with pytest.raises(FileError, match=f"{server.url}/.*mp4"):
-                provider(1).get_data(7)
-            server.faults = ["503"]
-            assert numbers_of(provider(3).load_batch([8, 5], range(2))) == [51, 5]
-
-    def test_poses_and_calibrations_are_those_given(self, tmp_path):
-        write_lerobot(tmp_path)
-        place = np.eye(4)
-        place[:3] = np.c_[AXES, [1.0, 2.0, 3.0]]
-        matrix = np.array([[50.0, 0, 48], [0, 50, 32], [0, 0, 1]])
-        provider = LeRobotProvider(
-            tmp_path,
-            pose_feature="observation.pose",
-            calibration={"front": (matrix, place)},
-            scenes=["episode-000001"],
-        )
-        sample = provider.get_data(2)
-        assert sample["ego"]["world_from_ego"][0, 3] == 12
-        camera = sample["cameras"][0]
-        np.testing.assert_array_equal(camera["intrinsics"], matrix)
-        np.testing.assert_allclose(camera["camera_from_reference"], np.linalg.inv(place), atol=1e-12)
-        pixels = matrix @ (camera["camera_from_reference"] @ [11, 2, 3, 1])[:3]
-        np.testing.assert_allclose(pixels / pixels[2], [48, 32, 1])  # 10 m ahead of the camera
-
-    @pytest.mark.parametrize(
-        ("settings", "message"),
-        [
-            ({"pose_feature": "pose"}, "`pose_feature` is 'pose', which is no feature"),
-            ({"pose_feature": "action"}, "must have 7 numbers .* 'action' has 2"),
-            ({"calibration": {"rear": (np.eye(3), np.eye(4))}}, "`calibration` names 'rear', which is no camera"),
-            (
-                {"calibration": {"front": (np.eye(3), 2 * np.eye(4))}},
-                r"must have a \(3, 3\) and a \(4, 4\) matrix",
-            ),
-            ({"cameras": ["rear"]}, "there is no camera 'rear'"),
-        ],
-    )
-    def test_wrong_settings_are_named(self, tmp_path, settings, message):
-        write_lerobot(tmp_path)
-        with pytest.raises(SettingError, match=message):
-            LeRobotProvider(tmp_path, **settings)
-
-    def test_a_quaternion_that_is_too_long_is_told(self, tmp_path):
-        write_lerobot(tmp_path, length_of_quaternion=3)
-        message = r"quaternions of 'observation\.pose' must have the length 1, got \[3\.\]"
-        with pytest.raises(FileError, match=message):
-            LeRobotProvider(tmp_path, pose_feature="observation.pose")
-
-    @pytest.mark.parametrize("left_out", ["timestamp", "length", "videos/observation.images.front/from_timestamp"])
-    def test_missing_columns_are_named(self, tmp_path, left_out):
-        write_lerobot(tmp_path, left_out=left_out)
-        with pytest.raises(FileError, match=f"has no column '{left_out}'"):
-            LeRobotProvider(tmp_path)
-
-    def test_other_versions_are_named(self, tmp_path):
-        write_lerobot(tmp_path, codebase_version="v2.1")
-        with pytest.raises(FileError, match=r"must be of version 3 of LeRobot .* got 'v2.1': convert"):
-            LeRobotProvider(tmp_path)
-        (tmp_path / "meta/info.json").write_text("{")
-        with pytest.raises(FileError, match=r"info.json' cannot be read"):
-            LeRobotProvider(tmp_path)
-        (tmp_path / "meta/info.json").write_text(json.dumps({"codebase_version": "v3.0"}))
-        with pytest.raises(FileError, match="must have features, data_path"):
-            LeRobotProvider(tmp_path)
-
-    def test_a_video_that_is_too_short_is_named(self, tmp_path):
-        write_lerobot(tmp_path)
-        make_video(tmp_path / "videos/observation.images.front/chunk-000/file-000.mp4", 6, "libx264")
-        with pytest.raises(FileError, match=r"Row 2 of the episode 1 is at 0.24\d* s of the video"):
-            LeRobotProvider(tmp_path)
-
-    def test_a_missing_video_is_named(self, tmp_path):
-        write_lerobot(tmp_path)
-        (tmp_path / "videos/observation.images.front/chunk-000/file-001.mp4").unlink()
-        with pytest.raises(FileError, match=r"file-001.mp4' cannot be read"):
-            LeRobotProvider(tmp_path)

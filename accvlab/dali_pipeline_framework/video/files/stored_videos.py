@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 import attrs
 
 from ...checks import did_you_mean, shown
-from ...errors import FileError, VideoError, file_error
+from ...errors import FileError, VideoError, error_that_is_also, file_error
 from ...limits.file_limits import opened_file
 from ...providers.files.remote_file import FileRange, LocalFile, RemoteFile, stored_start
 from ...providers.files.remote_reading import FileVersion
@@ -144,7 +144,8 @@ class ZippedVideo(StoredVideo):
         if info is None:
             hint = did_you_mean(self.member, [*members])
             there = f"It has {len(members)} others."
-            raise FileError(f"There is no {shown(self.member)} in the ZIP file {self.archive!r}.{hint} {there}")
+            message = f"There is no {shown(self.member)} in the ZIP file {self.archive!r}.{hint} {there}"
+            raise error_that_is_also(FileError, [FileNotFoundError], message)
         place = stored_start(info)
         if place is None:
             raise self._refuse_compressed()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -102,6 +103,71 @@ def read_columns(
                 require_column(path, name, known)
                 columns[column] = _as_numpy(arrow, path, name, kind, table[name])
     return columns
+
+
+def read_tensors(
+    path: str | os.PathLike[str],
+    numbers: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]],
+    *,
+    texts: Sequence[str] = (),
+    images: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Read columns of a Parquet file whose types are known, as data sets of Hugging Face have them.
+
+    Args:
+        path: The file, a path or a `StoredFile`.
+        numbers: Type and shape of each value of columns of numbers: these are ``(num_rows, *shape)``.
+        texts: Columns of texts, ``(num_rows,)``.
+        images: Columns of images, as lists of the bytes of their files.
+
+    Raises:
+        SettingError: pyarrow is missing.
+        FileError: The file cannot be read, or a column is missing, is of another type, or has empty cells.
+    """
+    columns: dict[str, Any] = {}
+    with _reading(path) as arrow:
+        table, known = _read_parquet(arrow, _source(arrow, path), [*numbers, *texts, *images])
+        for name in (*numbers, *texts, *images):
+            require_column(path, name, known)
+        for name, (dtype, shape) in numbers.items():
+            columns[name] = _tensors(arrow, path, name, table[name], dtype, shape)
+        columns |= {name: _as_numpy(arrow, path, name, "text", table[name]) for name in texts}
+        for name in images:
+            column = table[name].combine_chunks()
+            has_bytes = arrow.types.is_struct(column.type) and column.type.get_field_index("bytes") >= 0
+            content = arrow.compute.struct_field(column, "bytes") if has_bytes else None
+            if content is None or content.null_count:
+                where = f"The column {name!r} of {os.fspath(path)!r}"
+                raise FileError(f"{where} must hold images as bytes ('bytes'), got {column.type} or empty cells.")
+            columns[name] = [cell.as_buffer().to_pybytes() for cell in content]
+    return columns
+
+
+def _tensors(
+    arrow: ModuleType,
+    path: str | os.PathLike[str],
+    name: str,
+    column: Any,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+) -> Array:
+    """Numbers in nested lists as an array, ``(num_rows, *shape)``."""
+    values, num_rows, has_empty = column, len(column), column.null_count
+    while not (arrow.types.is_primitive(values.type) or has_empty):
+        if not any(is_one(values.type) for is_one in _list_types(arrow)):
+            break
+        values = arrow.compute.list_flatten(values)
+        has_empty += values.null_count
+    is_right = arrow.types.is_primitive(values.type) and np.dtype(values.type.to_pandas_dtype()) == dtype
+    if not is_right or has_empty or len(values) != num_rows * math.prod(shape):
+        rule = f"must hold {dtype.name} of the shape {shape or '()'} in each row, as its data set says"
+        got = f"got {num_rows} rows of {column.type} with {len(values)} values and {has_empty} empty cells"
+        raise FileError(f"The column {name!r} of {os.fspath(path)!r} {rule}, {got}.")
+    return np.asarray(values.to_numpy(), dtype).reshape(num_rows, *shape)
+
+
+def _list_types(arrow: ModuleType) -> list[Any]:
+    return [arrow.types.is_list, arrow.types.is_large_list, arrow.types.is_fixed_size_list]
 
 
 def _source(arrow: ModuleType, path: str | os.PathLike[str]) -> Any:
@@ -213,7 +279,7 @@ def _texts_as_numpy(arrow: ModuleType, column: Any) -> npt.NDArray[np.str_]:
 
 def _lists_as_numpy(arrow: ModuleType, path: str | os.PathLike[str], name: str, column: Any) -> Float64:
     types = arrow.types
-    is_list = any(is_one(column.type) for is_one in (types.is_list, types.is_large_list, types.is_fixed_size_list))
+    is_list = any(is_one(column.type) for is_one in _list_types(arrow))
     if is_list and (types.is_floating(column.type.value_type) or types.is_integer(column.type.value_type)):
         lengths = arrow.compute.list_value_length(column).unique().to_pylist()  # None of what is no list
         values = arrow.compute.list_flatten(column)

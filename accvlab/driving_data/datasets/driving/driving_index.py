@@ -407,7 +407,7 @@ def _problems_of(name: str, values: Array, column: _Column, lengths: dict[str, i
 
 
 _MOST_ASKED = 8  # at once
-_SETTING = "`index_cache` (or $ACCVLAB_INDEX_CACHE)"
+SETTING = "`index_cache` (or $ACCVLAB_INDEX_CACHE)"
 
 
 def cached_index(
@@ -431,14 +431,23 @@ def cached_index(
         FileError: A source cannot be read.
         SettingError: The folder of indices cannot be written.
     """
-    with ThreadPoolExecutor(_MOST_ASKED) as threads:
-        states = list(threads.map(_state, sources))
+    states = states_of(sources)
 
     def load(found: str) -> Path:
         DrivingIndex.open(found)
         return Path(found)
 
-    return load_or_make(cache_folder(folder), [states, settings], load, lambda: make().columns(), setting=_SETTING)
+    return load_or_make(cache_folder(folder), [states, settings], load, lambda: make().columns(), setting=SETTING)
+
+
+def states_of(sources: Iterable[str | os.PathLike[str]]) -> list[list[Any]]:
+    """Path or URL of each file, its size, and when it was changed or what its store says of its version.
+
+    Raises:
+        FileError: A file is not there, or its state cannot be read.
+    """
+    with ThreadPoolExecutor(_MOST_ASKED) as threads:
+        return list(threads.map(_state, sources))
 
 
 def _state(source: str | os.PathLike[str]) -> list[Any]:

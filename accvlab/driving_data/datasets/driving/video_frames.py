@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
+from cachetools import LRUCache
 
 from accvlab.dali_pipeline_framework.errors import VideoError
 from accvlab.dali_pipeline_framework.extension import FrameReaderPool, KeptFrames, located
@@ -21,6 +23,7 @@ from .array_types import UInt8
 FrameKey: TypeAlias = tuple[str, int]
 
 _MOST_OPEN = 32
+_MOST_INDICES = 4096
 
 
 class VideoFrames:
@@ -40,7 +43,7 @@ class VideoFrames:
         self._storage_options = storage_options
         self._storages: dict[str, Storage] = {}
         self._numbers: dict[str, int] = {}
-        self._indices: dict[str, VideoIndex] = {}
+        self._indices: LRUCache[str, VideoIndex] = LRUCache(_MOST_INDICES)
         self._pool = FrameReaderPool(self._opened, _MOST_OPEN)
         self._shared: dict[FrameKey, UInt8] = {}
         self._uses: Counter[FrameKey] = Counter()
@@ -60,10 +63,11 @@ class VideoFrames:
             FileError: The video cannot be opened.
             VideoError: It is not a video, or incomplete.
         """
-        if path not in self._indices:
-            self._indices[path] = cached_video_index(self._index_folder, self._located(path))
-            self._indices[path].warn_of_doubts(repr(path))
-        return self._indices[path]
+        index = self._indices.get(path)
+        if index is None:
+            self._indices[path] = index = cached_video_index(self._index_folder, self._located(path))
+            index.warn_of_doubts(repr(path))
+        return index
 
     def frame(self, path: str, number: int) -> UInt8:
         """Get a frame, ``(H, W, 3)`` uint8, RGB.
@@ -74,22 +78,24 @@ class VideoFrames:
         """
         key = (path, number)
         if key not in self._shared:
-            decoded: UInt8 = self._decoded(path, [number])[0]
+            decoded: UInt8 = self.frames(path, [number])[0]
             return decoded
         self._uses[key] -= 1
         return self._shared[key].copy() if self._uses[key] > 0 else self._shared.pop(key)
 
-    def _decoded(self, path: str, numbers: list[int]) -> UInt8:
+    def frames(self, path: str, numbers: npt.ArrayLike) -> UInt8:
+        """Get frames of one video, ``(n, H, W, 3)``, in any order, in one pass; see `frame`."""
+        wanted = np.asarray(numbers, np.int64)
         num_frames = self.index(path).num_frames
-        wrong = [number for number in numbers if not 0 <= number < num_frames]
-        if wrong:
+        wrong = wanted[(wanted < 0) | (wanted >= num_frames)]
+        if len(wrong):
             raise VideoError(
                 f"The data set asks for frame {wrong[0]} of the video {path!r}, whose frames are "
                 f"0 to {num_frames - 1}: the video was cut short, or is not the one that the data set was made "
                 f"with."
             )
         video = self._numbers.setdefault(path, len(self._numbers))
-        return self._pool.read(video, np.asarray(numbers, np.int64))
+        return self._pool.read(video, wanted)
 
     @contextmanager
     def shared(self, keys: Iterable[FrameKey]) -> Iterator[None]:
@@ -103,7 +109,7 @@ class VideoFrames:
                 if numbers == distinct:
                     continue
                 with suppress(OSError, ValueError):  # raised again for the sample that needs the frame
-                    for number, frame in zip(distinct, self._decoded(path, distinct), strict=True):
+                    for number, frame in zip(distinct, self.frames(path, distinct), strict=True):
                         self._shared[path, number] = frame
                         self._uses[path, number] = numbers.count(number)
             yield

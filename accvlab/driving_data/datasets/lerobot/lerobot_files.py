@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of a data set of LeRobot, in the layouts v3.0 and v2.1."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import attrs
+import numpy as np
+
+from accvlab.dali_pipeline_framework.checks import listed, shown
+from accvlab.dali_pipeline_framework.errors import FileError
+from accvlab.dali_pipeline_framework.extension import StoragePath, StoredFile, parse_json
+from accvlab.dali_pipeline_framework.providers import Storage
+
+from ..driving.array_types import Float64, Int64
+from ..driving.arrow_files import read_columns, read_tensors, refused
+
+_BRACES = re.compile(r"\{[^{}]*\}?")
+_PLACE = re.compile(r"\{(video_key|chunk_index|file_index|episode_chunk|episode_index)(:0?\d?d?)?\}")
+_PLACES = {
+    "v3": "{video_key}, {chunk_index} and {file_index}",
+    "v2.1": "{video_key}, {episode_chunk} and {episode_index}",
+}
+_INFO, _STATS, _TASKS = "meta/info.json", "meta/stats.json", "meta/tasks.parquet"
+_OF_V21 = tuple(f"meta/{name}.jsonl" for name in ("episodes", "tasks", "episodes_stats"))
+_NUMBERS = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)")
+_MOST_AXES = 8
+
+
+@attrs.frozen
+class Feature:
+    """A field of the rows.
+
+    Attributes:
+        name: Its name.
+        dtype: ``"video"``, ``"image"``, ``"string"``, or what NumPy calls it.
+        shape: Shape of its values in a row; of what has the shape (1,), ``()``.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def is_number(self) -> bool:
+        """Whether its values are numbers."""
+        return _NUMBERS.fullmatch(self.dtype) is not None
+
+
+@attrs.frozen(eq=False)
+class Episodes:
+    """Which rows and which parts of which videos episodes have, ``(E,)`` each.
+
+    Attributes:
+        number: Number of each episode, ascending.
+        first: Its first row in the data set, ``index``.
+        length: Its number of rows.
+        table: Name of the table with its rows.
+        video: By feature, the name of its video.
+        start_s: By feature, where it starts in the video.
+        end_s: By feature, where it ends in the video.
+    """
+
+    number: Int64
+    first: Int64
+    length: Int64
+    table: Sequence[str]
+    video: Mapping[str, Sequence[str]]
+    start_s: Mapping[str, Float64]
+    end_s: Mapping[str, Float64]
+
+
+class LeRobotFiles:
+    """The tables of a data set. What is missing, cannot be read, or is not as it should be, is a `FileError`.
+
+    Attributes:
+        storage: The folder, ZIP file or URL.
+    """
+
+    def __init__(self, root: StoragePath, storage_options: Mapping[str, Any] | None = None) -> None:
+        """Name the root; tables are read when they are needed."""
+        storage = Storage(root, storage_options)
+        self.storage = storage if storage.is_remote else Storage(os.path.abspath(storage.root))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Where they are, without what was read."""
+        return {"storage": self.storage}
+
+    def _where(self, name: str) -> str:
+        return repr(self.storage.path(name))
+
+    def _parsed(self, name: str, parse: Callable[[str], Any]) -> Any:
+        try:
+            return parse(self.storage.read_bytes(name).tobytes().decode())
+        except ValueError as error:
+            raise refused(self.storage.path(name), error) from error
+
+    def _lines(self, name: str, *keys: str) -> list[dict[str, Any]]:
+        """Read objects of JSON, one in each line."""
+        lines: list[Any] = self._parsed(
+            name, lambda text: [parse_json(line) for line in text.splitlines() if line]
+        )
+        for number, line in enumerate(lines, 1):
+            missing = [key for key in keys if not isinstance(line, dict) or key not in line]
+            if missing:
+                raise FileError(
+                    f"Line {number} of {self._where(name)} must have {listed(missing)}, got {shown(line)}."
+                )
+        return lines
+
+    @cached_property
+    def info(self) -> dict[str, Any]:
+        """``meta/info.json``."""
+        where, info = self._where(_INFO), self._parsed(_INFO, parse_json)
+        version = str(info.get("codebase_version")) if isinstance(info, dict) else "none"
+        if not version.startswith((*_PLACES,)):
+            rule = f"{where} must be of a layout of LeRobot that is known, 'codebase_version' v3.0 or v2.1"
+            raise FileError(f"{rule}, got {version!r}. Convert the data set with LeRobot.")
+        missing = [name for name in ("features", "data_path", "fps") if name not in info]
+        if missing:
+            raise FileError(f"{where} must have {listed(missing)}.")
+        fps, features = info["fps"], info["features"]
+        if not isinstance(fps, int | float) or isinstance(fps, bool) or not 0 < fps < 1e6:
+            raise FileError(f"'fps' of {where} must be frames per second above 0, got {shown(fps)}.")
+        if not isinstance(features, dict) or not all(isinstance(one, dict) for one in features.values()):
+            raise FileError(f"'features' of {where} must be objects by their names, got {shown(features)}.")
+        return dict(info)
+
+    @property
+    def version(self) -> str:
+        """``"v3"`` or ``"v2.1"``."""
+        return next(version for version in _PLACES if self.info["codebase_version"].startswith(version))
+
+    @cached_property
+    def features(self) -> dict[str, Feature]:
+        """The features by their names, in the order of ``info.json``."""
+        found = {}
+        for name, one in self.info["features"].items():
+            shape, dtype = one.get("shape"), str(one.get("dtype"))
+            is_shape = isinstance(shape, list) and len(shape) <= _MOST_AXES
+            if not is_shape or not all(isinstance(size, int) and 0 <= size < 1 << 31 for size in shape):
+                where = self._where(_INFO)
+                raise FileError(f"'shape' of the feature {name!r} in {where} must be sizes, got {shown(shape)}.")
+            found[name] = Feature(name, dtype, () if shape == [1] else tuple(shape))
+        return found
+
+    @property
+    def video_features(self) -> list[str]:
+        """Names of the features that are videos."""
+        return [name for name, feature in self.features.items() if feature.dtype == "video"]
+
+    def named(self, field: str, feature: str = "", **numbers: int) -> str:
+        """Name of a table of frames (``"data_path"``) or of a video (``"video_path"``)."""
+        pattern = str(self.info.get(field, ""))
+        try:
+            # A format of its own could ask for a name of gigabytes, or for attributes.
+            if not all(_PLACE.fullmatch(place) for place in _BRACES.findall(pattern)):
+                raise ValueError("other places")
+            name = pattern.format(video_key=feature, **numbers)
+        except (KeyError, IndexError, ValueError) as error:
+            rule = f"must be a name with {_PLACES[self.version]}"
+            raise FileError(f"{field!r} of {self._where(_INFO)} {rule}, got {pattern!r}.") from error
+        if not name or name.startswith("/") or "://" in name or ".." in name.split("/"):
+            raise FileError(f"{field!r} of {self._where(_INFO)} must lie in the data set, got {pattern!r}.")
+        return name
+
+    # --- episodes -----------------------------------------------------------------------------------------
+
+    @cached_property
+    def _chunk_size(self) -> int:
+        size = self.info.get("chunks_size", 1000)
+        if not isinstance(size, int) or size < 1:
+            where = self._where(_INFO)
+            raise FileError(f"'chunks_size' of {where} must be a whole number above 0, got {shown(size)}.")
+        return size
+
+    @cached_property
+    def _episode_tables(self) -> list[str]:
+        """Names of the tables of episodes; they are numbered without gaps, so that nothing is to be listed."""
+        names: list[str] = []
+        while True:
+            chunk, file = divmod(len(names), self._chunk_size)
+            name = f"meta/episodes/chunk-{chunk:03d}/file-{file:03d}.parquet"
+            if not self.storage.exists(name):
+                break
+            names.append(name)
+        if not names:
+            raise FileError(f"There are no tables of episodes: {self._where(name)} is missing.")
+        return names
+
+    @cached_property
+    def episodes(self) -> Episodes:
+        """The episodes."""
+        return self._episodes_of_v3() if self.version == "v3" else self._episodes_of_v21()
+
+    def _episodes_of_v3(self) -> Episodes:
+        rows = ("episode_index", "length", "dataset_from_index", "data/chunk_index", "data/file_index")
+        kinds = dict.fromkeys(rows, "whole")
+        for video in (f"videos/{feature}" for feature in self.video_features):
+            kinds |= {f"{video}/chunk_index": "whole", f"{video}/file_index": "whole"}
+            kinds |= {f"{video}/from_timestamp": "number", f"{video}/to_timestamp": "number"}
+        parts = [read_columns(StoredFile(self.storage, name), kinds) for name in self._episode_tables]
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in kinds}
+        order = np.argsort(columns["episode_index"], kind="stable")
+        columns = {name: column[order] for name, column in columns.items()}
+
+        def names(field: str, what: str, feature: str = "") -> list[str]:
+            places = zip(
+                columns[f"{what}/chunk_index"].tolist(), columns[f"{what}/file_index"].tolist(), strict=True
+            )
+            return [self.named(field, feature, chunk_index=chunk, file_index=file) for chunk, file in places]
+
+        return Episodes(
+            number=columns["episode_index"],
+            first=columns["dataset_from_index"],
+            length=columns["length"],
+            table=names("data_path", "data"),
+            video={each: names("video_path", f"videos/{each}", each) for each in self.video_features},
+            start_s={each: columns[f"videos/{each}/from_timestamp"] for each in self.video_features},
+            end_s={each: columns[f"videos/{each}/to_timestamp"] for each in self.video_features},
+        )
+
+    def _episodes_of_v21(self) -> Episodes:
+        lines = self._lines(_OF_V21[0], "episode_index", "length")
+        pairs = sorted((line["episode_index"], line["length"]) for line in lines)
+        if not all(isinstance(value, int) and 0 <= value < 1 << 48 for pair in pairs for value in pair):
+            rule = "must have whole numbers of at least 0 for 'episode_index' and 'length'"
+            raise FileError(f"{self._where(_OF_V21[0])} {rule}.")
+        number, length = np.array(pairs, np.int64).reshape(-1, 2).T
+        places = [{"episode_chunk": each // self._chunk_size, "episode_index": each} for each in number.tolist()]
+        return Episodes(
+            number=number,
+            first=np.cumsum(length) - length,
+            length=length,
+            table=[self.named("data_path", **place) for place in places],
+            video={
+                each: [self.named("video_path", each, **place) for place in places] for each in self.video_features
+            },
+            start_s=dict.fromkeys(self.video_features, np.zeros(len(number))),
+            end_s=dict.fromkeys(self.video_features, np.full(len(number), np.inf)),
+        )
+
+    def sources(self, tables: Sequence[str]) -> list[StoredFile]:
+        """Files that an index depends on, with some tables of rows."""
+        meta = [*self._episode_tables, _TASKS] if self.version == "v3" else [*_OF_V21[:2]]
+        return [StoredFile(self.storage, name) for name in (_INFO, *meta, *tables)]
+
+    # --- rows ---------------------------------------------------------------------------------------------
+
+    def rows(self, table: str, features: Sequence[Feature]) -> dict[str, Any]:
+        """Read features of the rows of a table: arrays, or lists of bytes of images."""
+        path = StoredFile(self.storage, table)
+        numbers = {each.name: (np.dtype(each.dtype), each.shape) for each in features if each.is_number}
+        images = [each.name for each in features if each.dtype == "image"]
+        texts = [each.name for each in features if each.dtype == "string"]
+        return read_tensors(path, numbers, texts=texts, images=images)
+
+    # --- tasks and statistics -----------------------------------------------------------------------------
+
+    @cached_property
+    def tasks(self) -> dict[int, str]:
+        """Texts of the tasks, by ``task_index``."""
+        if self.version == "v2.1":
+            lines = self._lines(_OF_V21[1], "task_index", "task")
+            return {int(line["task_index"]): str(line["task"]) for line in lines}
+        also = {"task": ["__index_level_0__"]}  # the text is the index of the table, which can have no name
+        kinds = {"task_index": "whole", "task": "text"}
+        columns = read_columns(StoredFile(self.storage, _TASKS), kinds, also_called=also)
+        return dict(zip(columns["task_index"].tolist(), columns["task"].tolist(), strict=True))
+
+    @cached_property
+    def statistics(self) -> dict[str, dict[str, Float64]]:
+        """Statistics of all rows by feature: ``mean``, ``std``, ``min``, ``max``, ``count``, and others."""
+        if self.version == "v3":
+            return self._checked_statistics(_STATS, self._parsed(_STATS, parse_json))
+        name, lines = _OF_V21[2], self._lines(_OF_V21[2], "episode_index", "stats")
+        return _joined([self._checked_statistics(name, line["stats"]) for line in lines])
+
+    def _checked_statistics(self, file: str, given: Any) -> dict[str, dict[str, Float64]]:
+        if not isinstance(given, dict) or not all(isinstance(one, dict) for one in given.values()):
+            raise FileError(f"{self._where(file)} must have statistics by feature, got {shown(given)}.")
+        found: dict[str, dict[str, Float64]] = {}
+        for name, of_feature in given.items():
+            feature = self.features.get(name)
+            if feature is None:
+                known = listed([*self.features])
+                raise FileError(f"{self._where(file)} has statistics of {name!r}, which is no feature: {known}.")
+            is_picture = feature.dtype in ("video", "image")
+            shape = (3, 1, 1) if is_picture else feature.shape or (1,)
+            found[name] = {}
+            for what, values in of_feature.items():
+                try:
+                    array = np.array(values, np.float64)
+                except (TypeError, ValueError):
+                    array = np.zeros(0)
+                expected = (1,) if what == "count" else shape
+                if array.shape != expected:
+                    raise FileError(
+                        f"{what!r} of {name!r} in {self._where(file)} must have the shape {expected}, as the "
+                        f"feature in {_INFO!r} has, got {array.shape}: the statistics are of other data. Compute "
+                        f"them anew with LeRobot."
+                    )
+                found[name][what] = array
+        return found
+
+
+def _joined(parts: Sequence[Mapping[str, Mapping[str, Float64]]]) -> dict[str, dict[str, Float64]]:
+    """Statistics of all episodes of those of each: as of all rows, where each is of its own rows."""
+    joined: dict[str, dict[str, Float64]] = {}
+    for name in parts[0] if parts else ():
+        of_parts = [part[name] for part in parts if name in part]
+        known = {what: np.stack([part[what] for part in of_parts]) for what in of_parts[0]}
+        if not {"mean", "std", "min", "max", "count"} <= known.keys():
+            continue
+        count = known["count"].reshape(-1, *[1] * (known["mean"].ndim - 1))
+        mean = (count * known["mean"]).sum(axis=0) / count.sum(axis=0)
+        variance = (count * (known["std"] ** 2 + (known["mean"] - mean) ** 2)).sum(axis=0) / count.sum(axis=0)
+        joined[name] = {
+            "min": known["min"].min(axis=0),
+            "max": known["max"].max(axis=0),
+            "mean": mean,
+            "std": np.sqrt(variance),
+            "count": known["count"].sum(axis=0),
+        }
+    return joined

@@ -1,0 +1,447 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A data provider for data sets of LeRobot: the rows of their episodes, with their pictures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from nvidia.dali import types
+
+from accvlab.dali_pipeline_framework import SampleDataGroup
+from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, index_in, listed, shown, whole_number
+from accvlab.dali_pipeline_framework.errors import (
+    FileError,
+    FrameworkError,
+    SettingError,
+    VideoError,
+    error_that_is_also,
+)
+from accvlab.dali_pipeline_framework.extension import (
+    DECODED_IMAGE,
+    UNPACKED_BYTES,
+    BlueprintProvider,
+    StoragePath,
+    get_dali_type_for_numpy_type,
+    nearest,
+)
+from accvlab.dali_pipeline_framework.providers import Columns, load_or_make
+from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
+
+from ..driving.array_types import Array, Float64, Int64
+from ..driving.driving_index import SETTING, cache_folder, first_column, numbers_column, states_of
+from ..driving.poses import half_period
+from ..driving.video_frames import VideoFrames
+from .lerobot_files import Episodes, Feature, LeRobotFiles
+
+_KIND = "index of rows of LeRobot"
+_TASK = "task"
+_NEEDED = ("timestamp", "frame_index", "episode_index", "index", "task_index")
+_DT = types.DALIDataType
+_LEAVE_OUT = "Copy the file again, or leave the episode (`episodes`) or the camera (`fields`) out."
+_CUT = "The data set is incomplete, or files of it are of another one: copy it again"
+
+
+class LeRobotProvider(BlueprintProvider):
+    """Rows of the episodes of a data set of LeRobot, v3.0 or v2.1 (extras ``arrow``, ``video``).
+
+    The root is a folder, a ZIP file (videos stored without compression) or a URL. One sample per row; the fields
+    are those of ``LeRobotDataset``, by their names in ``info.json``, in its order::
+
+        observation.images.front     UINT8 (H, W, 3)     of dtype "video": RGB
+        observation.images.rear      UINT8 (num_bytes,)  of dtype "image": a file; `ImageDecoder` decodes it
+        observation.state            FLOAT (8,)          numbers, with their type and shape; a shape of (1,) is ()
+        timestamp                    FLOAT ()            seconds since the start of the episode
+        frame_index, episode_index   INT64 ()
+        index, task_index            INT64 ()            number of the row in the whole data set; of the task
+        task                         STRING              text of the task
+
+    Windows in seconds (``delta_timestamps``) are `TimeWindows`, for which numbers are read without pictures, and
+    the frames of a camera in one pass. Each episode is a sequence for samplers.
+
+    **What is read.** Tables are read once, and numbers kept in ``index_cache``: all processes map them. They are
+    made anew where the tables were changed. A frame of a video is found by its exact time: the start of the
+    episode in the video, and the ``timestamp`` of the row. Each video is indexed when a frame of it is needed
+    first; one that is changed afterwards is an error.
+
+    Example::
+
+        provider = LeRobotProvider("s3://drives/l2d", episodes=range(100), index_cache="/scratch/indices")
+        windows = TimeWindows(provider, {"observation.images.front": [-0.2, 0], "action": [0, 0.1, 0.2]})
+    """
+
+    def __init__(
+        self,
+        root: StoragePath,
+        *,
+        episodes: Sequence[int] | None = None,
+        fields: Sequence[str] | None = None,
+        index_cache: str | os.PathLike[str] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Read the tables, and open the index, which is made on first use.
+
+        Args:
+            root: Folder, ZIP file or URL of the data set.
+            episodes: Numbers of the episodes that are loaded, in the order of the data set; None for all.
+            fields: Names of the fields of a sample; None for all.
+            index_cache: Folder where indices are kept, also those of videos; None for ``$ACCVLAB_INDEX_CACHE``, or
+                else ``accvlab/driving`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
+            storage_options: Arguments of the remote file system, see `FileDataProvider`.
+
+        Raises:
+            FileError: A file is missing, cannot be read, or is not as it should be.
+            SettingError: pyarrow is missing, or the data set lacks what is requested.
+        """
+        self._files = files = LeRobotFiles(root, storage_options)
+        self._storage_options, self._cache = storage_options, cache_folder(index_cache)
+        self._features = _chosen_features(files, fields)
+        self._has_task = fields is None or _TASK in fields
+        chosen = _chosen_episodes(files.episodes, episodes)
+        tables = [*dict.fromkeys(files.episodes.table[each] for each in chosen.tolist())]
+        key: list[Any] = [_KIND, files.storage.root, None if episodes is None else chosen.tolist()]
+        states = states_of(files.sources(tables))
+        self._folder = load_or_make(
+            self._cache,
+            [*key, states],
+            lambda folder: str(Columns.open(folder, _KIND, is_verified=False).folder),
+            lambda: _made(files, chosen),
+            setting=SETTING,
+        )
+        self._blueprint = self._make_blueprint()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Settings and paths, not what is made of them in each process."""
+        members = [member for cls in type(self).__mro__ for member in vars(cls).items()]
+        made = {name for name, member in members if isinstance(member, cached_property)}
+        return {name: value for name, value in self.__dict__.items() if name not in made}
+
+    def _make_blueprint(self) -> SampleDataGroup:
+        sample = SampleDataGroup()
+        for name, feature in self._features.items():
+            if feature.dtype in ("video", "image"):
+                is_video = feature.dtype == "video"
+                content = DECODED_IMAGE if is_video else ENCODED_IMAGE
+                sample.add_data_field(name, _DT.UINT8, ndim=3 if is_video else 1, content=content)
+            elif feature.is_number:
+                dtype = get_dali_type_for_numpy_type(np.dtype(feature.dtype))
+                sample.add_data_field(name, dtype, ndim=len(feature.shape))
+            else:
+                sample.add_data_field(name, _DT.STRING)
+        if self._has_task:
+            sample.add_data_field(_TASK, _DT.STRING)
+        return sample
+
+    # --- what there is ------------------------------------------------------------------------------------
+
+    @cached_property
+    def _columns(self) -> Columns:
+        return Columns.open(self._folder, _KIND, is_verified=False)
+
+    @cached_property
+    def _place_of(self) -> dict[str, int]:
+        """Number of each feature in the index."""
+        return {name: place for place, name in enumerate(self._columns.notes["features"])}
+
+    @cached_property
+    def _video_frames(self) -> VideoFrames:
+        return VideoFrames(self._cache / "videos", self._storage_options)
+
+    def _column(self, name: str) -> Array:
+        return self._columns.arrays[f"rows.{self._place_of[name]}"]
+
+    @property
+    def fps(self) -> float:
+        """Rows per second."""
+        return float(self._columns.notes["fps"])
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        """Names of the fields."""
+        return (*self._features, *[_TASK] * self._has_task)
+
+    @property
+    def camera_names(self) -> tuple[str, ...]:
+        """Names of the fields that are pictures."""
+        return tuple(name for name, feature in self._features.items() if feature.dtype in ("video", "image"))
+
+    @cached_property
+    def tasks(self) -> Mapping[int, str]:
+        """Texts of all tasks, by ``task_index``."""
+        return {int(number): text for number, text in self._columns.notes["tasks"]}
+
+    @cached_property
+    def statistics(self) -> Mapping[str, Mapping[str, Float64]]:
+        """Statistics of the whole data set by feature: ``mean``, ``std``, ``min``, ``max``, ``count``, ...
+
+        Those of pictures are ``(3, 1, 1)``, of values in [0, 1]. Of v2.1, those of all episodes are joined.
+
+        Raises:
+            FileError: They cannot be read, or do not fit the features.
+        """
+        return self._files.statistics
+
+    @property
+    def episode_numbers(self) -> tuple[int, ...]:
+        """Number of each episode, ``episode_index``."""
+        return tuple(self._columns.arrays["number"].tolist())
+
+    @property
+    def sequence_lengths(self) -> Int64:
+        """Number of samples of each episode, ``(E,)`` int64, for samplers of sequences."""
+        return np.diff(self._columns.arrays["first"])
+
+    @property
+    def timestamps_s(self) -> Float64:
+        """Time of each sample in its episode, ``(N,)`` float64, seconds: ``frame_index / fps``."""
+        return np.asarray(self._column("frame_index") / self.fps, np.float64)
+
+    def frame_times_s(self, path: Any = ()) -> Float64 | None:
+        """Get `timestamps_s`, which are those of all fields."""
+        return None if path else self.timestamps_s
+
+    def get_number_of_samples(self) -> int:
+        """Get the number of rows."""
+        return int(self._columns.arrays["first"][-1])
+
+    def _episode_of(self, rows: Int64) -> Int64:
+        first: Int64 = self._columns.arrays["first"]
+        return first.searchsorted(rows, side="right") - 1
+
+    def describe_sample(self, sample_index: int) -> str:
+        """Episode, frame, time, and the videos of a sample."""
+        row = index_in(sample_index, "sample_index", self.get_number_of_samples())
+        episode, arrays = int(self._episode_of(np.array(row))), self._columns.arrays
+        names = [self._video_name(name, episode) for name in self.camera_names if self._is_video(name)]
+        frame = row - int(arrays["first"][episode])
+        text = f"episode {arrays['number'][episode]}, frame {frame}, at {frame / self.fps:.3f} s"
+        return text + f", of {listed(names)}" * bool(names)
+
+    def __repr__(self) -> str:
+        """Summarise what was found."""
+        count, root = len(self.episode_numbers), self._files.storage.root
+        return f"LeRobotProvider({self.get_number_of_samples()} rows in {count} episode(s) of {root!r})"
+
+    # --- samples ------------------------------------------------------------------------------------------
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        """Load a row.
+
+        Raises:
+            SettingError: Also an IndexError; there is no such row.
+            FileError: A file is missing or cannot be read.
+            VideoError: A frame cannot be decoded, or its video was changed.
+        """
+        loaded = self.load_fields({(name,): [sample_index] for name in self.field_names})
+        sample = self.new_sample()
+        sample.set_data([np.asarray(column[0]) for column in loaded.values()])
+        return sample
+
+    def load_fields(self, wanted: Mapping[Any, Sequence[int]]) -> Mapping[Any, Sequence[Any]]:
+        """Load some fields of some rows: numbers without pictures, the frames of a camera in one pass."""
+        num = self.get_number_of_samples()
+        return {
+            path: self._values(path[0], np.array([index_in(each, "sample_index", num) for each in rows], np.int64))
+            for path, rows in wanted.items()
+        }
+
+    def _values(self, name: str, rows: Int64) -> Any:
+        if name == _TASK and self._has_task:
+            return [self._task_text(number) for number in self._column("task_index")[rows].tolist()]
+        feature = self._features[name]
+        if feature.dtype == "video":
+            return self._frames(name, rows)
+        if feature.is_number:
+            values: Array = self._column(name)[rows]
+            return values
+        ends = self._columns.arrays[f"ends.{self._place_of[name]}"]
+        return [np.array(self._column(name)[ends[row] : ends[row + 1]]) for row in rows.tolist()]
+
+    def _task_text(self, number: int) -> Array:
+        tasks = self._columns.notes["tasks"]
+        text = next((text for known, text in tasks if known == number), None)
+        if text is None:
+            raise FileError(
+                f"There is no task {number} in the table of tasks of {self._files.storage.root!r}. {_CUT}."
+            )
+        return np.frombuffer(text.encode(), np.uint8)
+
+    def _is_video(self, name: str) -> bool:
+        return self._features[name].dtype == "video"
+
+    def _video_name(self, name: str, episode: int) -> str:
+        column, notes = self._columns.arrays[f"video.{self._place_of[name]}"], self._columns.notes
+        return str(notes["videos"][int(column[episode])])
+
+    def _frames(self, name: str, rows: Int64) -> Any:
+        """Decode the frames of a camera, one pass for each video."""
+        episodes, place = self._episode_of(rows), self._place_of[name]
+        videos = self._columns.arrays[f"video.{place}"][episodes]
+        frames: list[Any] = [None] * len(rows)
+        for video in np.unique(videos).tolist():
+            of_video = np.flatnonzero(videos == video)
+            file = str(self._columns.notes["videos"][video])
+            try:
+                path = self._files.storage.path(file)
+                numbers = self._numbers(name, path, rows[of_video], episodes[of_video])
+                decoded = self._video_frames.frames(path, numbers)
+            except (FileError, VideoError) as error:
+                raise self._with_place(error, name, int(rows[of_video[0]])) from error
+            if len(of_video) == len(rows):
+                return decoded
+            for row, frame in zip(of_video.tolist(), decoded, strict=True):
+                frames[row] = frame
+        return frames
+
+    def _with_place(self, error: FileError | VideoError, name: str, row: int) -> FrameworkError:
+        """The error with the camera, the episode, and what would do; it names the file and the time in it."""
+        kind = VideoError if isinstance(error, VideoError) else FileError
+        also = [cls for cls in type(error).__mro__ if cls.__module__ == "builtins" and cls is not Exception]
+        place = f"{name!r} of {self.describe_sample(row).partition(', of ')[0]}"
+        return error_that_is_also(kind, also, f"{place}: {str(error).rstrip('.')}. {_LEAVE_OUT}")
+
+    def _numbers(self, name: str, path: str, rows: Int64, episodes: Int64) -> Int64:
+        """Find the frames of rows in their video, by time."""
+        arrays, place = self._columns.arrays, self._place_of[name]
+        start_s, end_s = (arrays[f"{what}.{place}"][episodes] for what in ("start", "end"))
+        wanted_s = start_s + self._column("timestamp")[rows].astype(np.float64)
+        index = self._video_frames.index(path)
+        times_s = index.pts * float(index.time_base)
+        tolerance_s = min(half_period(times_s), 0.5)
+        found = nearest(times_s, wanted_s, tolerance_s)
+        wrong = np.flatnonzero((found < 0) | (wanted_s > end_s + tolerance_s))
+        if len(wrong):
+            first = wrong[0]
+            raise FileError(
+                f"there is no frame at {wanted_s[first]:.3f} s of the video {path!r}, which has {len(times_s)} "
+                f"frames from {times_s[0]:.3f} to {times_s[-1]:.3f} s, where the episode is from "
+                f"{start_s[first]:.3f} to {end_s[first]:.3f} s."
+            )
+        return found
+
+    def close(self) -> None:
+        """Close the decoders of this process; they are opened again when they are needed."""
+        self._video_frames.close()
+
+
+def _chosen_features(files: LeRobotFiles, fields: Sequence[str] | None) -> dict[str, Feature]:
+    known = files.features
+    missing = [name for name in _NEEDED if name not in known or not known[name].is_number or known[name].shape]
+    if missing:
+        rule = "must be features of one number in each row"
+        raise FileError(f"{listed(missing)} {rule} in {files.storage.path('meta/info.json')!r}. {_CUT}.")
+    if isinstance(fields, str):
+        raise SettingError(f"`fields` must be a list of names, got one: write [{fields!r}].")
+    names = [*known, _TASK]
+    wrong = [name for name in fields or () if name not in names]
+    if wrong or (fields is not None and not len(fields)):
+        problem = f"{shown(wrong[0])}.{did_you_mean(wrong[0], names)}" if wrong else "none."
+        raise SettingError(f"`fields` must be fields of the data set, got {problem} There are: {listed(names)}.")
+    chosen = {name: feature for name, feature in known.items() if fields is None or name in fields}
+    kinds = ("video", "image", "string")
+    odd = [
+        f"{name!r} of dtype {one.dtype!r}"
+        for name, one in chosen.items()
+        if not (one.is_number or one.dtype in kinds)
+    ]
+    if odd:
+        rule = f"Fields must be numbers, or of dtype {listed(kinds)}, but these are not:\n{bullets(odd)}"
+        raise SettingError(f"{rule}\nName the others by `fields`.")
+    return chosen
+
+
+def _chosen_episodes(episodes: Episodes, given: Sequence[int] | None) -> Int64:
+    """Places of the episodes that are loaded."""
+    if given is None:
+        if not len(episodes.number):
+            raise FileError(f"There are no episodes. {_CUT}.")
+        return np.arange(len(episodes.number))
+    if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray) or not len(given):
+        raise SettingError(f"`episodes` must be numbers of episodes, or None for all, got {shown(given)}.")
+    numbers = np.unique([whole_number(number, "episodes", at_least=0) for number in given])
+    missing = numbers[~np.isin(numbers, episodes.number)]
+    if len(missing):
+        first, last, count = episodes.number[0], episodes.number[-1], len(episodes.number)
+        rule = f"{count} episodes, numbered {first} to {last}"
+        raise SettingError(f"`episodes` must be episodes of the data set, which has {rule}, got {missing[0]}.")
+    return np.flatnonzero(np.isin(episodes.number, numbers))
+
+
+def _made(files: LeRobotFiles, chosen: Int64) -> Columns:
+    """Read the rows of some episodes."""
+    episodes, features = files.episodes, [one for one in files.features.values() if _is_in_tables(one)]
+    parts: dict[str, list[Any]] = {feature.name: [] for feature in features}
+    tables: dict[str, list[int]] = {}
+    for place in chosen.tolist():
+        tables.setdefault(episodes.table[place], []).append(place)
+    rows_of: dict[int, dict[str, Any]] = {}
+    for table, places in tables.items():
+        rows_of |= _rows_of_table(files, table, places, features)
+    for place in chosen.tolist():
+        for name, values in rows_of[place].items():
+            parts[name].append(values)
+    arrays: dict[str, Array] = {
+        "number": episodes.number[chosen],
+        "first": first_column(episodes.length[chosen]),
+    }
+    for place, feature in enumerate(files.features.values()):
+        if feature.name in parts and feature.is_number:
+            arrays[f"rows.{place}"] = np.concatenate(parts[feature.name])
+        elif feature.name in parts:
+            contents = [content for part in parts[feature.name] for content in part]
+            UNPACKED_BYTES.require(sum(map(len, contents)), f"the values of {feature.name!r} have {{}} bytes")
+            arrays[f"rows.{place}"] = np.frombuffer(b"".join(contents) or b"\0", np.uint8)
+            arrays[f"ends.{place}"] = first_column([*map(len, contents)])
+    videos: dict[str, None] = {}
+    for name in files.video_features:
+        of_chosen = [episodes.video[name][place] for place in chosen.tolist()]
+        videos |= dict.fromkeys(of_chosen)
+    for place, name in enumerate(files.features):
+        if name in episodes.video:
+            of_chosen = [episodes.video[name][each] for each in chosen.tolist()]
+            arrays[f"video.{place}"] = numbers_column(of_chosen, [*videos])
+            arrays[f"start.{place}"] = episodes.start_s[name][chosen]
+            arrays[f"end.{place}"] = episodes.end_s[name][chosen]
+    notes = {
+        "features": [*files.features],
+        "fps": files.info["fps"],
+        "tasks": sorted(files.tasks.items()),
+        "videos": [*videos],
+    }
+    return Columns(_KIND, arrays, notes)
+
+
+def _is_in_tables(feature: Feature) -> bool:
+    return feature.is_number or feature.dtype in ("image", "string")
+
+
+def _rows_of_table(
+    files: LeRobotFiles, table: str, places: Sequence[int], features: Sequence[Feature]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Read the rows of some episodes in a table, which must be complete and in order."""
+    columns, episodes, where = files.rows(table, features), files.episodes, repr(files.storage.path(table))
+    for place in places:
+        number, length = int(episodes.number[place]), int(episodes.length[place])
+        rows = np.flatnonzero(columns["episode_index"] == number)
+        if len(rows) != length:
+            rule = f"{where} must have {length} rows of the episode {number}, as its 'length' says"
+            raise FileError(f"{rule}, got {len(rows)}. {_CUT}.")
+        expected = {"frame_index": np.arange(length), "index": int(episodes.first[place]) + np.arange(length)}
+        for name, numbers in expected.items():
+            wrong = np.flatnonzero(columns[name][rows] != numbers)
+            if len(wrong):
+                got, want = columns[name][rows[wrong[0]]], numbers[wrong[0]]
+                at = f"row {wrong[0]} of the episode {number} in {where}"
+                raise FileError(f"{name!r} must be {want} in {at}, got {got}. {_CUT}.")
+        yield place, {name: _chosen_rows(values, rows) for name, values in columns.items()}
+
+
+def _chosen_rows(values: Any, rows: Int64) -> Any:
+    if isinstance(values, list):
+        return [values[row] for row in rows.tolist()]
+    if values.dtype.kind == "U":
+        return [text.encode() for text in values[rows].tolist()]
+    return values[rows]

@@ -1,0 +1,384 @@
+"""Data sets of LeRobot: rows, pictures, subsets and statistics, in both layouts, wherever they are."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from driving_support.clip_data import write_parquet
+from driving_support.lerobot import FEATURE, FPS, LENGTHS, REAR, TASKS, pack, statistics_of, write_lerobot
+from support.file_server import FileServer
+from support.optional_packages import has
+from support.shared_data import shared_data  # noqa: F401 (comparisons are not skipped)
+from support.videos import draw_number, make_video, read_numbers
+
+from accvlab.dali_pipeline_framework import DataLoader, RemoteReading, StreamingSequenceSampler
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
+from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
+from accvlab.dali_pipeline_framework.providers import Storage
+from accvlab.dali_pipeline_framework.testing import check_provider
+from accvlab.driving_data.datasets import LeRobotProvider
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+pytest.importorskip("av", reason="PyAV is not installed")
+pytestmark = pytest.mark.skipif(not has("fsspec"), reason="needs fsspec")
+
+FAST: dict[str, Any] = {"reading": RemoteReading(attempts=2, first_wait_s=0.001, timeout_s=60)}
+VERSIONS = ("v3.0", "v2.1")
+
+
+@pytest.fixture(autouse=True)
+def _index_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "indices"))
+
+
+@pytest.fixture
+def placed(tmp_path: Path) -> Iterator[Callable[[Path, str], Any]]:
+    """What puts a folder into a place, and returns the root there."""
+    with FileServer(tmp_path) as server:
+
+        def place(root: Path, kind: str) -> Any:
+            if kind == "folder":
+                return root
+            if "zip" in kind:
+                packed = pack(root, tmp_path / "all.zip")
+                return packed if kind == "zip" else f"{server.url}/all.zip"
+            return f"{server.url}/{root.relative_to(tmp_path)}"
+
+        yield place
+
+
+def numbers(samples: Any, camera: str = FEATURE) -> list[int]:
+    return read_numbers(np.stack([sample[camera] for sample in samples]))
+
+
+# --- rows -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("place", ["folder", "zip", "url", "url of a zip"])
+def test_rows_are_those_of_the_data_set(
+    tmp_path: Path, placed: Callable[[Path, str], Any], version: str, place: str
+) -> None:
+    root = placed(write_lerobot(tmp_path / "set", version), place)
+    provider = LeRobotProvider(root, storage_options=FAST)
+    assert provider.sequence_lengths.tolist() == [*LENGTHS]
+    assert provider.camera_names == (FEATURE, REAR)
+    samples = [provider.get_data(row) for row in range(12)]
+    assert numbers(samples) == [*range(12)]
+    assert numbers(samples, REAR) == [*range(100, 112)]
+    for row, sample in enumerate(samples):
+        episode = int(np.searchsorted([4, 7], row, side="right"))
+        frame = row - [0, 4, 7][episode]
+        expected: dict[str, Any] = {
+            "observation.state": np.array([row, episode], np.float32),
+            "action": np.array([frame, -frame, episode], np.float32),
+            "timestamp": np.float32(frame / FPS),
+            "frame_index": np.int64(frame),
+            "episode_index": np.int64(episode),
+            "index": np.int64(row),
+            "task_index": np.int64(episode % 2),
+        }
+        for name, value in expected.items():
+            assert sample[name].dtype == value.dtype, name
+            np.testing.assert_array_equal(sample[name], value)
+        assert sample["task"] == TASKS[episode % 2]
+    assert provider.tasks == dict(enumerate(TASKS))
+    np.testing.assert_array_equal(provider.frame_times_s(), [k / FPS for n in LENGTHS for k in range(n)])
+    state = np.stack([sample["observation.state"] for sample in samples]).astype(np.float64)
+    for what, value in statistics_of(state).items():
+        np.testing.assert_allclose(provider.statistics["observation.state"][what], value, rtol=1e-12)
+    assert provider.describe_sample(5).startswith("episode 1, frame 1, at 0.040 s, of videos/")
+    assert len(pickle.dumps(provider)) < 2500
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_fields_are_loaded_alone_and_in_any_order(tmp_path: Path, version: str) -> None:
+    provider = LeRobotProvider(write_lerobot(tmp_path / "set", version))
+    rows = [8, 1, 8, 5]
+    loaded = provider.load_fields({("observation.state",): rows, ("task",): [0], (REAR,): rows})
+    assert read_numbers(np.stack(loaded[REAR,])) == [108, 101, 108, 105]
+    np.testing.assert_array_equal(np.asarray(loaded["observation.state",])[:, 0], rows)
+    assert bytes(loaded["task",][0]).decode() == TASKS[0]
+    check_provider(provider, start_method="fork", num_samples=3)
+
+
+def test_numbers_are_loaded_without_videos(tmp_path: Path) -> None:
+    root = write_lerobot(tmp_path / "set")
+    provider = LeRobotProvider(root)
+    for path in root.rglob("*.mp4"):
+        path.unlink()
+    assert provider.load_fields({("index",): [11]})["index",] == [11]
+    numbers_only = LeRobotProvider(root, fields=["action", "task"])
+    assert numbers_only.field_names == ("action", "task")
+    assert numbers_only.get_data(11)["action"].tolist() == [4, -4, 2]
+    assert numbers_only.get_data(4)["task"] == TASKS[1]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_episodes_are_a_subset_in_the_order_of_the_data_set(tmp_path: Path, version: str) -> None:
+    provider = LeRobotProvider(write_lerobot(tmp_path / "set", version), episodes=[2, 0])
+    assert provider.episode_numbers == (0, 2)
+    assert provider.sequence_lengths.tolist() == [4, 5]
+    samples = [provider.get_data(row) for row in range(9)]
+    assert [int(sample["index"]) for sample in samples] == numbers(samples) == [0, 1, 2, 3, 7, 8, 9, 10, 11]
+    with pytest.raises(IndexError):
+        provider.get_data(9)
+    only_last = LeRobotProvider(tmp_path / "set", episodes=np.array([2]))
+    assert numbers([only_last.get_data(0)], REAR) == [107]
+
+
+def test_numbers_texts_and_pictures_of_all_kinds(tmp_path: Path) -> None:
+    from PIL import Image
+
+    def png(number: int) -> bytes:
+        file = io.BytesIO()
+        Image.fromarray(draw_number(number)).save(file, "png")
+        return file.getvalue()
+
+    columns = {
+        "grid": np.arange(12 * 6, dtype=np.int16).reshape(12, 2, 3),
+        "flag": np.arange(12) % 3 == 0,
+        "gains": np.arange(24, dtype=np.float64).reshape(12, 2) / 7,
+        "note": np.array([f"row {row}, é" for row in range(12)]),
+    }
+    root = write_lerobot(tmp_path, columns=columns, cameras=(), images=[png(row + 200) for row in range(12)])
+    provider = LeRobotProvider(root, episodes=[1, 2])
+    sample = provider.get_data(3)
+    for name in ("grid", "flag", "gains"):
+        assert sample[name].dtype == columns[name].dtype
+        np.testing.assert_array_equal(sample[name], columns[name][7])
+    assert sample["note"] == "row 7, é"
+    steps = [ImageDecoder("observation.images.top", use_device_mixed=False)]
+    with DataLoader(provider, 4, shuffle=False, steps=steps, output_type="numpy", num_workers=0) as loader:
+        batch = next(iter(loader))
+    assert read_numbers(np.stack(batch["observation.images.top"])) == [204, 205, 206, 207]
+
+
+def test_reach_a_loader_in_order(tmp_path: Path) -> None:
+    provider = LeRobotProvider(write_lerobot(tmp_path / "set"), fields=[FEATURE, "index"])
+    sampler = StreamingSequenceSampler(provider.sequence_lengths, 1, shuffle=False)
+    settings: dict[str, Any] = {"num_workers": 1, "start_method": "fork", "output_type": "numpy"}
+    with DataLoader(provider, 1, sampler=sampler, **settings) as loader:
+        found = [(read_numbers(np.stack(batch[FEATURE]))[0], int(batch["index"][0])) for batch in loader]
+    assert found == [(row, row) for row in range(12)]
+
+
+# --- what is wrong ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"fields": ["observation.image.front"]},
+            "`fields` must be fields of the data set, got 'observation.image.front'. Did you mean "
+            "'observation.images.front'?",
+        ),
+        ({"fields": "action"}, "`fields` must be a list of names, got one: write ['action']."),
+        (
+            {"episodes": [1, 3]},
+            "`episodes` must be episodes of the data set, which has 3 episodes, numbered 0 to 2, got 3.",
+        ),
+        ({"episodes": []}, "`episodes` must be numbers of episodes, or None for all, got []."),
+    ],
+)
+def test_wrong_settings_are_named(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError) as failed:
+        LeRobotProvider(write_lerobot(tmp_path), **settings)
+    assert str(failed.value).startswith(message)
+
+
+def test_fields_of_unknown_types_can_be_left_out(tmp_path: Path) -> None:
+    root = write_lerobot(tmp_path, cameras=())
+    path = root / "meta/info.json"
+    info = json.loads(path.read_text())
+    info["features"]["sound"] = {"dtype": "audio", "shape": [1]}
+    path.write_text(json.dumps(info))
+    with pytest.raises(
+        SettingError, match=r"(?s)these are not:.*'sound' of dtype 'audio'.*the others by `fields`"
+    ):
+        LeRobotProvider(root)
+    assert LeRobotProvider(root, fields=["action"]).field_names == ("action",)
+
+
+@pytest.mark.parametrize(
+    "left_out", ["timestamp", "length", "videos/observation.images.front/from_timestamp", "dataset_from_index"]
+)
+def test_missing_columns_are_named(tmp_path: Path, left_out: str) -> None:
+    root = write_lerobot(tmp_path, left_out=[left_out])
+    with pytest.raises(FileError, match=f"has no column '{left_out}'"):
+        LeRobotProvider(root)
+
+
+VIDEO, TABLE = f"videos/{FEATURE}/chunk-000/file-000.mp4", "data/chunk-000/file-001.parquet"
+CUT = "The data set is incomplete, or files of it are of another one: copy it again."
+IN_FRONT = (
+    f"'{FEATURE}' of episode {{}}: {{}}. Copy the file again, or leave the episode (`episodes`) or the camera "
+    "(`fields`) out."
+)
+FIRST = "0, frame 0, at 0.000 s"
+
+
+def _without_key_frame(path: Path) -> None:
+    """Leave out the first packet, which is the only key frame."""
+    import av
+
+    other = path.with_suffix(".other.mp4")
+    with av.open(str(path)) as source, av.open(str(other), "w") as target:
+        stream = target.add_stream_from_template(source.streams.video[0])
+        for number, packet in enumerate(source.demux(source.streams.video[0])):
+            if number and packet.dts is not None:
+                packet.stream = stream
+                target.mux(packet)
+    other.rename(path)
+
+
+def _edited(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], Any]:
+    return lambda root: (root / name).write_bytes(change((root / name).read_bytes()))
+
+
+FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "unknown codec": (
+        _edited(VIDEO, lambda content: content.replace(b"avc1", b"zzzz")),
+        IN_FRONT.format(FIRST, "PyAV {pyav} does not know the codec of {video}"),
+    ),
+    "no key frame": (
+        lambda root: _without_key_frame(root / VIDEO),
+        IN_FRONT.format(FIRST, "There are no frames in the video {video}"),
+    ),
+    "cut video": (
+        _edited(VIDEO, lambda content: content[: len(content) // 2]),
+        IN_FRONT.format(
+            FIRST,
+            "Cannot open {video} as a video: Invalid data found when processing input. N bytes are missing at its "
+            "end",
+        ),
+    ),
+    "time outside of the episode": (
+        lambda root: make_video(root / VIDEO, 6, "libx264"),
+        IN_FRONT.format(
+            "1, frame 2, at 0.080 s",
+            "there is no frame at 0.240 s of the video {video}, which has 6 frames from 0.000 to 0.200 s, where "
+            "the episode is from 0.160 to 0.280 s",
+        ),
+    ),
+    "missing video": (
+        lambda root: (root / VIDEO).unlink(),
+        IN_FRONT.format(FIRST, "{no_video}"),
+    ),
+    "missing table": (lambda root: (root / TABLE).unlink(), "{no_table}"),
+    "cut table": (
+        _edited(TABLE, lambda content: content[:500]),
+        "The file {table} cannot be read: Parquet magic bytes not found in footer. Either the file is corrupted "
+        "or this is not a parquet file.",
+    ),
+    "missing rows": (
+        _edited(
+            "meta/info.json",
+            lambda content: content.replace(b"file-{file_index:03d}.parquet", b"file-000.parquet"),
+        ),
+        "{first_table} must have 5 rows of the episode 2, as its 'length' says, got 0. " + CUT,
+    ),
+    "statistics of other fields": (
+        lambda root: (root / "meta/stats.json").write_text(json.dumps({"action": {"mean": [1, 2]}})),
+        "'mean' of 'action' in {stats} must have the shape (3,), as the feature in 'meta/info.json' has, got "
+        "(2,): the statistics are of other data. Compute them anew with LeRobot.",
+    ),
+    "statistics of no field": (
+        lambda root: (root / "meta/stats.json").write_text(json.dumps({"torque": {"mean": [1, 2]}})),
+        "{stats} has statistics of 'torque', which is no feature: "
+        + f"{FEATURE}, {REAR}, observation.state, action, "
+        "timestamp, frame_index, episode_index, index, task_index.",
+    ),
+    "another layout": (
+        _edited("meta/info.json", lambda content: content.replace(b"v3.0", b"v1.6")),
+        "{info} must be of a layout of LeRobot that is known, 'codebase_version' v3.0 or v2.1, got 'v1.6'. "
+        "Convert the data set with LeRobot.",
+    ),
+    "unknown task": (
+        lambda root: write_parquet(root / "meta/tasks.parquet", {"task_index": [1], "task": ["turn"]}),
+        "There is no task 0 in the table of tasks of {root}. " + CUT,
+    ),
+    "no episodes": (
+        lambda root: shutil.rmtree(root / "meta/episodes"),
+        "There are no tables of episodes: {episodes} is missing.",
+    ),
+}
+
+
+@pytest.mark.parametrize("place", ["folder", "zip", "url"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_is_wrong_is_named(
+    tmp_path: Path, placed: Callable[[Path, str], Any], fault: str, place: str
+) -> None:
+    import av
+
+    folder = write_lerobot(tmp_path / "set")
+    damage, expected = FAULTS[fault]
+    damage(folder)
+    root = placed(folder, place)
+    storage = Storage(root)
+
+    def named(name: str) -> str:
+        return repr(storage.path(name))
+
+    cannot = {"folder": f"{named(TABLE)} cannot be read: No such file or directory."}
+    no_video = {
+        "folder": f"Cannot open the video {named(VIDEO)}: No such file or directory",
+        "zip": f"There is no '{VIDEO}' in the ZIP file '{root}'. Did you mean '{VIDEO[:-5]}1.mp4'? It has "
+        "20 others",
+    }
+    names = {
+        "video": named(VIDEO),
+        "table": named(TABLE),
+        "first_table": named(TABLE.replace("001", "000")),
+        "stats": named("meta/stats.json"),
+        "info": named("meta/info.json"),
+        "episodes": named("meta/episodes/chunk-000/file-000.parquet"),
+        "root": repr(storage.root),
+        "pyav": av.__version__,
+        "no_table": cannot.get(place, f"The file {named(TABLE)} cannot be read: there is none."),
+        "no_video": no_video.get(place, f"The file {named(VIDEO)} cannot be read: there is none"),
+    }
+
+    def read() -> None:
+        provider = LeRobotProvider(root, storage_options=FAST)
+        for row in range(12):
+            provider.get_data(row)
+        assert provider.statistics
+
+    with pytest.raises((FileError, VideoError)) as failed:
+        read()
+    assert re.sub(r"\d+ bytes are missing", "N bytes are missing", str(failed.value)) == expected.format(**names)
+
+
+@pytest.mark.parametrize("place", ["folder", "zip", "url"])
+def test_a_video_that_is_changed_after_it_was_indexed_is_refused(
+    tmp_path: Path, placed: Callable[[Path, str], Any], place: str
+) -> None:
+    folder = write_lerobot(tmp_path / "set")
+    root = placed(folder, place)
+    provider = LeRobotProvider(root, storage_options=FAST)
+    assert numbers([provider.get_data(0)]) == [0]
+    video = Storage(root).path(VIDEO)
+    make_video(folder / VIDEO, 9, "libx264", first_number=50)
+    if place == "zip":
+        pack(folder, root)
+    provider.close()  # an open decoder may have read all of the old one
+    with pytest.raises(VideoError) as failed:
+        provider.get_data(6)
+    message = str(failed.value)
+    assert message.startswith(f"'{FEATURE}' of episode 1, frame 2, at 0.080 s: The video '{video}' was changed ")
+    assert " after it was indexed (" in message
+    settings: dict[str, Any] = {"num_workers": 0, "faults": "skip", "output_type": "numpy"}
+    with DataLoader(provider, 4, shuffle=False, **settings) as loader:
+        assert {int(index) for batch in loader for index in batch["index"]} == {*range(7, 12)}
