@@ -14,12 +14,14 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from ..providers.frame_counts import FrameCounts
 from .worker_process import is_main_thread
 
 _REPORT = struct.Struct("=qqq")
 _REPORT_WORDS_PER_SAMPLE = 8  # up to three numbers of 19 digits
 _MORE_REPORT_WORDS = 4
 _nbytes_of = operator.attrgetter("nbytes")
+_NO_FRAMES = FrameCounts()
 
 
 class Work(NamedTuple):
@@ -33,6 +35,8 @@ class Work(NamedTuple):
         num_samples: Samples.
         num_bytes: Bytes that it has sent to the graph.
         num_batches: Batches.
+        num_frames: Frames of videos in these samples.
+        num_decoded: Frames that were decoded for them, or will be in the graph.
     """
 
     pid: int
@@ -42,6 +46,8 @@ class Work(NamedTuple):
     num_samples: int = 0
     num_bytes: int = 0
     num_batches: int = 0
+    num_frames: int = 0
+    num_decoded: int = 0
 
 
 UNPICKLING_INPUT, UNPICKLING_STEPS, RUNNING_INIT_FN = 1, 2, 3
@@ -100,7 +106,7 @@ class ControlBlock:
     _HELD_BACK_AT = _ITERABLE_AT + 2
     _HEADER = _HELD_BACK_AT + 2
     _ROW_HEADER = 3
-    _WORK_WORDS = 7
+    _WORK_WORDS = 9
     _SETUP_WORDS = 3
 
     reports_samples = 0
@@ -363,6 +369,7 @@ class ControlBlock:
         times_ns: tuple[int, int, int, int],
         num_samples: int,
         outputs: Sequence[Any],
+        frames: FrameCounts = _NO_FRAMES,
     ) -> None:
         """Count a batch that this process has loaded.
 
@@ -371,6 +378,7 @@ class ControlBlock:
             times_ns: When it began, and when the samples were read, had gone through the steps, and were packed.
             num_samples: Samples of the batch.
             outputs: The arrays, and lists of arrays, that are sent.
+            frames: Frames of videos for that.
         """
         began, read, stepped, packed = times_ns
         num_bytes = 0
@@ -385,6 +393,8 @@ class ControlBlock:
         words[at + 4] += num_samples
         words[at + 5] += num_bytes
         words[at + 6] += 1
+        words[at + 7] += frames.num_delivered
+        words[at + 8] += frames.num_decoded
 
     def work(self) -> list[Work]:
         """What each worker has done since it started; none of those that have not delivered a batch yet."""

@@ -471,7 +471,7 @@ class CallableSource(_WorkerSource):
             samples = samples_of(self._source, batch.infos, batch.substitutes)
             control.report_samples(infos[0].epoch_idx, infos[0].iteration, samples)
         times_ns = batch.began_ns, batch.read_ns, batch.stepped_ns, perf_counter_ns()
-        control.add_work(self._worker_number or 0, times_ns, len(batch.infos), outputs)
+        control.add_work(self._worker_number or 0, times_ns, len(batch.infos), outputs, batch.frames)
         return outputs, batch
 
     def _read(self, batch: LoadingBatch) -> bool:
@@ -673,7 +673,7 @@ class IterableSource(_WorkerSource):
                 samples = samples_text([*indices[: self.batch_size]])
                 self._control.report_samples(0, self._num_delivered, samples)
         times_ns = batch.began_ns, batch.read_ns, batch.stepped_ns, perf_counter_ns()
-        self._control.add_work(self._worker_number or 0, times_ns, len(batch.infos), outputs)
+        self._control.add_work(self._worker_number or 0, times_ns, len(batch.infos), outputs, batch.frames)
         return outputs
 
     def _fail_for(self, problem: str, where: str) -> NoReturn:

@@ -186,6 +186,8 @@ def make_report(
         num_samples=spent.num_samples,
         seconds=(next_ns + between_ns) * 1e-9,
         num_bytes=sum(each.num_bytes for each in work),
+        num_frames=sum(each.num_frames for each in work),
+        num_decoded_frames=sum(each.num_decoded for each in work),
         loop=_stages(loop_stages, next_ns + between_ns, num_batches),
         workers=_stages(_worker_stages(in_workers, clocks_ns), clocks_ns * len(in_workers), num_batches),
         worker_uses=tuple(_worker_use(each, start, end, clocks_ns) for each in in_workers),
@@ -348,6 +350,8 @@ class LoaderReport:
         imports_s: Seconds that the fork server has taken to import each package, once for all workers of this
             program. It does so while the graph is defined and the workers are awaited.
         num_bytes: What was sent from the workers to the graph, or made by this process where it loads.
+        num_frames: Frames of videos in the samples that were loaded.
+        num_decoded_frames: Frames that were decoded for these, in the workers and the graph.
         loop: Stages of the loop: its own ``work``, and what it waits for in ``next``.
         workers: Stages of the workers; none where there are none.
         worker_uses: What each worker has done.
@@ -365,6 +369,8 @@ class LoaderReport:
     start_s: Mapping[str, float] = attrs.field(factory=dict)
     imports_s: Mapping[str, float] = attrs.field(factory=dict)
     num_bytes: int = 0
+    num_frames: int = 0
+    num_decoded_frames: int = 0
     loop: tuple[Stage, ...] = ()
     workers: tuple[Stage, ...] = ()
     worker_uses: tuple[WorkerUse, ...] = ()
@@ -453,6 +459,9 @@ class LoaderReport:
         if self.queue is not None:
             ahead = f"loaded ahead: {self.queue.mean:.1f} of up to {self.queue.depth} batches"
             yield f"{ahead}; none {_percent(self.queue.empty_share)} of the times"
+        if self.num_frames:
+            decoded, sent = (_ratio(each, self.num_frames) for each in (self.num_decoded_frames, self.num_bytes))
+            yield f"frames of videos: {self.num_frames}; for each, {decoded:.1f} decoded, {sent / 1e3:.1f} kB sent"
         cores = self.cores
         parts = f"workers {cores.workers:.2f}, graph {cores.graph:.2f}, the rest of this process {cores.rest:.2f}"
         yield f"busy cores: {cores.total:.2f} of {cores.usable} ({parts})"

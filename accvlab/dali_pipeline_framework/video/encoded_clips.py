@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FieldValueError, VideoError
+from ..providers.frame_counts import count_frames
 from ..sample_data.names import Name
 from .frame_converter import Colors, FrameConverter
 from .video_decoding import UInt8Array, VideoDecoder, import_av
@@ -162,7 +163,9 @@ def decoded_clip(file: UInt8Array, numbers: npt.ArrayLike, colors: Colors = "str
         pending = dict[int, list[int]]()
         for place, number in enumerate(wanted.tolist()):
             pending.setdefault(int(shown[number]), []).append(place)
-        return _decoded(decoder, pending, len(wanted), int(packets[0].pts or 0), colors)
+        frames = _decoded(decoder, pending, len(wanted), int(packets[0].pts or 0), colors)
+        count_frames(len({*wanted.tolist()}), decoder.num_decoded)
+        return frames
 
 
 def size_of_clip(file: UInt8Array) -> tuple[int, int]:

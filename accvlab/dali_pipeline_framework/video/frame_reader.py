@@ -22,6 +22,7 @@ from nvidia.dali import types
 from ..checks import bullets
 from ..errors import FileError, FrameworkError, SettingError, VideoError, error_that_is_also
 from ..providers.files.storage import Storage
+from ..providers.frame_counts import count_frames
 from ..url_secrets import without_secrets
 from .encoded_clips import EncodedClip, cut_clip
 from .files.stored_videos import StoredVideo, located
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     import av
 
 _T = TypeVar("_T")
+NOT_CUT = (
+    "the container does not tell when each packet is shown, or packets are not single frames (AVI with B-frames, "
+    "raw and program streams, field pictures), or the settings of the codec change"
+)
 _MOST_SEEKS = 3  # for one frame
 
 
@@ -179,6 +184,10 @@ class FrameReader:
         """Cut frames out as a file, without decoding; arguments and errors are those of `frames`."""
         wanted = self._checked(numbers)
         first, last = int(wanted.min()), int(wanted.max())
+        if not self._index.has_packet_per_frame:
+            raise VideoError(
+                f"{self._frame_text(last)} cannot be cut out: {NOT_CUT}. Use images='decoded', or encode it anew."
+            )
         try:
             for start in self._starts_before(first):
                 self._go_to(start)
@@ -394,6 +403,7 @@ class FrameReaderPool:
         """Lend a reader of a video; one that continues to the first frame, if there is one."""
         self._check_process()
         entry = self._borrow(video, first)
+        before = entry.reader.num_delivered, entry.reader.num_decoded
         try:
             result = use(entry.reader)
         except BaseException:
@@ -405,6 +415,7 @@ class FrameReaderPool:
         with self._lock:
             self._num_busy -= 1
             self._idle.append(entry)
+        count_frames(entry.reader.num_delivered - before[0], entry.reader.num_decoded - before[1])
         return result
 
     def _borrow(self, video: int, first: int | None) -> _Entry:
@@ -485,12 +496,20 @@ def _close_all(entries: list[_Entry], pid: int) -> None:
 class SharedFrames:
     """Frames that several clips of a batch share, decoded once, in order, when the first of them is read."""
 
-    def __init__(self, pool: FrameReaderPool, clips: Iterable[tuple[int, npt.NDArray[np.int64]]]) -> None:
+    def __init__(
+        self,
+        pool: FrameReaderPool,
+        clips: Iterable[tuple[int, npt.NDArray[np.int64]]],
+        *,
+        keeps_order: bool = False,
+    ) -> None:
         """Set up; nothing is decoded.
 
         Args:
             pool: The decoders.
             clips: Number of the video, and numbers of frames, of each clip that will be read, once.
+            keeps_order: Whether all clips of a video that are not in its order are decoded together, too. (Where
+                each slot of a batch plays a part of a video, that would take its decoder away.)
         """
         self._pool = pool
         self._groups = dict[int, list[_SharedGroup]]()
@@ -498,7 +517,10 @@ class SharedFrames:
         for video, numbers in clips:
             by_video.setdefault(video, []).append(numbers)
         for video, of_video in by_video.items():
-            self._groups[video] = [group for group in _overlapping(of_video) if group.num_clips > 1]
+            groups = [*_overlapping(of_video)]
+            if keeps_order and (np.diff(np.concatenate(of_video)) <= 0).any():
+                groups = [_SharedGroup(np.unique(np.concatenate(of_video)), len(of_video))]
+            self._groups[video] = [group for group in groups if group.num_clips > 1]
 
     def read(self, video: int, numbers: npt.NDArray[np.int64]) -> UInt8Array:
         """Get frames of a video, see `FrameReader.frames`."""

@@ -26,7 +26,7 @@ from ..sample_data.names import Name
 from ..unknown_arguments import explains_unknown_arguments, in_settings
 from .encoded_clips import FileOfClip, numbers_name
 from .frame_converter import FrameConverter
-from .frame_reader import DecodingStatistics, FrameReaderPool, IndexedVideos, KeptFrames, SharedFrames
+from .frame_reader import NOT_CUT, DecodingStatistics, FrameReaderPool, IndexedVideos, KeptFrames, SharedFrames
 from .video_decoding import UInt8Array
 from .video_index import Int64Array, VideoIndex
 from .videos import VideoPaths, Videos, as_videos, checked_labels, expanded, frame_range, listed_videos
@@ -488,9 +488,8 @@ def _encoded_content(videos: Videos, windows: VideoWindows, indexed: IndexedVide
     ]
     if names:
         raise SettingError(
-            f"`images='encoded'` needs containers that tell when each packet is shown, and one packet per frame. "
-            f"That is not so for {listed(names)} (AVI with B-frames, raw and program streams, field pictures, "
-            f"settings of the codec that change). Use `images='decoded'`, or encode them anew."
+            f"`images='encoded'` needs videos whose frames can be cut out. Of {listed(names)}, they cannot: "
+            f"{NOT_CUT}. Use `images='decoded'`, or encode them anew."
         )
     kinds = {f"{index.codec_name} {index.pixel_format}".strip() for index in indexed.indices}
     return ImageContent(is_encoded=True, codecs=tuple(sorted(kinds)))

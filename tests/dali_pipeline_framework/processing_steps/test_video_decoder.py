@@ -287,3 +287,24 @@ def test_a_damaged_video_is_skipped_by_the_policy_of_faults(run: str) -> None:
         report = loader.report()
     assert sorted(firsts)[:5] == [0, 1, 2, 4, 5]
     assert "3" in str(report)
+
+
+@pytest.mark.parametrize("run", ["graph", "workers"])
+def test_the_report_counts_frames(run: str, tmp_path: Path) -> None:
+    """Clips of 4 with key frames 0, 12, 24, 36: in the graph, each begins at its key frame."""
+    provider = VideoDataProvider(make_video(tmp_path / "v.webm", 40), sequence_length=4, images="encoded")
+    with DataLoader(provider, 2, steps=[VideoDecoder("frames")], run=run, num_workers=0) as loader:
+        assert len([*loader]) == 5
+        report = loader.report()
+    # Without what was loaded when the first batch came, at least that one.
+    num_clips = report.num_frames // 4
+    assert 4 <= num_clips <= 8
+    decoded = [4, 8, 12, 4, 8, 12, 4, 8, 12, 4] if run == "graph" else [4] * 10
+    assert report.num_decoded_frames == sum(decoded[-num_clips:])
+    per_frame, kilobytes = (
+        report.num_decoded_frames / report.num_frames,
+        report.num_bytes / report.num_frames / 1e3,
+    )
+    assert kilobytes < 1 if run == "graph" else kilobytes > 18
+    line = f"frames of videos: {4 * num_clips}; for each, {per_frame:.1f} decoded, {kilobytes:.1f} kB sent"
+    assert line in str(report)

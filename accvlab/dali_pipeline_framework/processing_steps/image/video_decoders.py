@@ -16,6 +16,7 @@ from ...checks import choice, field_name
 from ...operators.deferred_images import DeferredImage
 from ...operators.element_selection import leaf_at
 from ...operators.encoded_videos import video_decoded_in_graph, why_not_in_graph
+from ...providers.frame_counts import count_frames
 from ...sample_data import FieldPath, LeafFormat, SampleDataGroup, formats
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name
@@ -150,6 +151,7 @@ class VideoDecoder(PixelStep):
             size = size_of_clip(image.source)
             return (len(numbers), *size, 3) if is_clip else (*size, 3)
 
+        count_frames(np.unique(numbers).size, int(np.max(numbers, initial=-1)) + 1)  # decoded up to the last one
         return attrs.evolve(image.changed(numbers, find_shape=find_shape), ndim=4 if is_clip else 3)
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 import attrs
 from attrs.validators import optional
@@ -13,7 +13,7 @@ from nvidia.dali import types
 from accvlab.dali_pipeline_framework import SampleDataGroup, checks
 from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, listed, shown, valid
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.extension import DECODED_IMAGE
+from accvlab.dali_pipeline_framework.extension import DECODED_IMAGE, numbers_name
 from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
 
 from .driving_index import DrivingIndex
@@ -25,6 +25,7 @@ class DrivingFieldSettings(TypedDict, total=False):
     """The settings of `DrivingFields`, for providers that pass them on."""
 
     cameras: Sequence[str] | None
+    images: Literal["decoded", "encoded"]
     lidar: bool
     num_sweeps: int
     boxes: bool | None
@@ -46,6 +47,8 @@ class DrivingFields:
 
     Attributes:
         cameras: Names of the cameras, in the order wanted; None for all, () for none.
+        images: Of videos: ``"decoded"`` for their frames, or ``"encoded"`` for small video files, for
+            `VideoDecoder`. Files of images are delivered as they are.
         lidar: Whether lidar points are loaded.
         num_sweeps: Number of earlier lidar sweeps in a sample; those before the start of a scene
             have no points.
@@ -66,6 +69,9 @@ class DrivingFields:
     """
 
     cameras: Sequence[str] | None = None
+    images: Literal["decoded", "encoded"] = attrs.field(
+        default="decoded", validator=valid(checks.choice, allowed=("decoded", "encoded"))
+    )
     lidar: bool = attrs.field(default=False, validator=valid(checks.flag))
     num_sweeps: int = attrs.field(default=0, validator=valid(checks.whole_number, at_least=0))
     boxes: bool | None = attrs.field(default=None, validator=optional(valid(checks.flag)))
@@ -146,13 +152,18 @@ class DrivingFields:
         renamed = self.classes if isinstance(self.classes, Mapping) else {name: name for name in number_of}
         return [*(number_of.get(renamed.get(name, ""), -1) for name in names), -1]
 
-    def blueprint(self, *, is_video: bool = False) -> SampleDataGroup:
-        """Format of the samples, see `DrivingProvider`; for settings that were `completed`."""
+    def blueprint(self, *, is_video: bool = False, kinds: Sequence[str] = ()) -> SampleDataGroup:
+        """Format of the samples, see `DrivingProvider`; for settings that were `completed`.
+
+        Args:
+            is_video: Whether images are frames of videos.
+            kinds: Codecs of the videos, where they are delivered encoded.
+        """
         sample = _group(("token scene", _DT.STRING, None), ("frame", _DT.INT32, 0), ("is_first", _DT.BOOL, 0))
         _add(sample, ("timestamp", _DT.FLOAT64, 0))
         sample.add_data_group_field("ego", self._ego())
         if self.cameras:
-            sample.add_data_group_field_array("cameras", self._camera(is_video), len(self.cameras))
+            sample.add_data_group_field_array("cameras", self._camera(is_video, kinds), len(self.cameras))
         lidar = _group(("points", _DT.FLOAT, 2), ("reference_from_lidar", _DT.FLOAT64, 2))
         _add(lidar, ("timestamp", _DT.FLOAT64, 0))
         if self.lidar:
@@ -173,10 +184,12 @@ class DrivingFields:
         future = [("future_positions", _DT.FLOAT, 2), ("is_future_known", _DT.BOOL, 1)]
         return _group(*fields, *future * bool(self.num_ego_future_frames))
 
-    def _camera(self, is_video: bool) -> SampleDataGroup:
-        camera, ndim = SampleDataGroup(), 3 if is_video else 1
-        content = DECODED_IMAGE if is_video else ENCODED_IMAGE
-        camera.add_data_field("image", _DT.UINT8, ndim=ndim, content=content)
+    def _camera(self, is_video: bool, kinds: Sequence[str]) -> SampleDataGroup:
+        camera, is_file = SampleDataGroup(), not is_video or self.images == "encoded"
+        content = attrs.evolve(ENCODED_IMAGE, codecs=tuple(kinds)) if is_file else DECODED_IMAGE
+        camera.add_data_field("image", _DT.UINT8, ndim=1 if is_file else 3, content=content)
+        if is_video and is_file:
+            _add(camera, (numbers_name("image"), _DT.INT32, 0))
         _add(camera, ("name", _DT.STRING, None), ("timestamp", _DT.FLOAT64, 0))
         _add(camera, ("intrinsics camera_from_reference ego_from_camera", _DT.FLOAT64, 2))
         if self.boxes_2d:

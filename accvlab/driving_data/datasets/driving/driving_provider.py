@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup
 from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, index_in, listed, shown
-from accvlab.dali_pipeline_framework.errors import FileError, SettingError
-from accvlab.dali_pipeline_framework.extension import StoragePath
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
+from accvlab.dali_pipeline_framework.extension import StoragePath, numbers_name
 from accvlab.dali_pipeline_framework.providers import FieldColumns, Storage, WantedFields
 from accvlab.dali_pipeline_framework.sample_data import FieldPath
 from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments, has_settings
@@ -37,6 +37,7 @@ else:
 
 
 _Init = TypeVar("_Init", bound=Callable[..., Any])
+_MOST_TRIED = 3  # videos of a camera
 _LEAVE_OUT = "Leave the camera (`cameras`) or the scene (`scenes`) out."
 # Of poses that are the same but for rounding, far from the origin of the world; meters, or parts of an axis.
 _ROUNDING = 1e-8
@@ -65,6 +66,7 @@ class DrivingProvider(DataProvider):
             is_future_known          BOOL (T,)         False, and zeros, beyond the end of the scene
         cameras[0..C-1]
             image                    UINT8 (num_bytes,)  a file; of videos (H, W, 3), RGB
+            image_to_decode          INT32             with ``images="encoded"``, the frame in the video file
             name                     STRING
             timestamp                FLOAT64           seconds
             intrinsics               FLOAT64 (3, 3)    to pixels times depth, as the data set has it
@@ -236,7 +238,27 @@ class DrivingProvider(DataProvider):
 
     @cached_property
     def _blueprint(self) -> SampleDataGroup:
-        return self._fields.blueprint(is_video=self._is_video)
+        return self._fields.blueprint(is_video=self._is_video, kinds=self._video_kinds)
+
+    @cached_property
+    def _video_kinds(self) -> tuple[str, ...]:
+        """Codecs of the videos, where they are delivered encoded: of the first of each camera that can be read."""
+        cameras, kinds = self._index.cameras, dict[str, None]()
+        if cameras is None or not self._is_video or self._fields.images == "decoded":
+            return ()
+        for camera in self._camera_numbers:
+            tried: set[str] = set()
+            for frame in self._frames.tolist():
+                path, number = self._frame_key(cameras, frame, camera)
+                if number < 0 or path in tried:
+                    continue
+                tried.add(path)
+                with suppress(FileError, VideoError):  # raised again for the samples that need it
+                    kinds[self._video_frames.kind(path)] = None
+                    break
+                if len(tried) == _MOST_TRIED:
+                    break
+        return tuple(sorted(kinds))
 
     @cached_property
     def _dtypes(self) -> list[Any]:
@@ -340,7 +362,8 @@ class DrivingProvider(DataProvider):
         """Of each field its part, and its place there."""
         parts, counts, found = self._parts(0), Counter[FieldPath](), {}
         for path in self._blueprint.format.flat_paths:
-            own = [path[:length] for length in (3, 2, 1) if path[:length] in parts]
+            in_part = (*path[:2], "image") if path[2:] == (numbers_name("image"),) else path
+            own = [in_part[:length] for length in (3, 2, 1) if in_part[:length] in parts]
             part = _HEAD if path[0] in _HEAD else own[0] if own else _OTHERS
             found[path] = part, counts[part]
             counts[part] += 1
@@ -483,6 +506,11 @@ class DrivingProvider(DataProvider):
         return flat
 
     def _images(self, cameras: tables.CameraColumns, frame: int, camera: int) -> list[object]:
+        """Get the image of a frame; of a video that is delivered encoded, its file and the number in it."""
+        if self._is_video and self._fields.images == "encoded":
+            path, number = self._frame_key(cameras, frame, camera)
+            if number >= 0:
+                return [*self._video_frames.encoded_frame(path, number, self._video_kinds)]
         return [self._image(cameras, frame, camera)]
 
     def _record(self, lidar: tables.LidarColumns, frame: int, record: int) -> list[object]:

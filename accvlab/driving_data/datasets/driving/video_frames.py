@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,11 +14,17 @@ import numpy.typing as npt
 from cachetools import LRUCache
 
 from accvlab.dali_pipeline_framework.errors import VideoError
-from accvlab.dali_pipeline_framework.extension import FrameReaderPool, KeptFrames, located
+from accvlab.dali_pipeline_framework.extension import (
+    FileOfClip,
+    FrameReaderPool,
+    KeptFrames,
+    SharedFrames,
+    located,
+)
 from accvlab.dali_pipeline_framework.providers import Storage
 from accvlab.dali_pipeline_framework.video import FrameReader, VideoIndex, cached_video_index
 
-from .array_types import UInt8
+from .array_types import Int64, UInt8
 
 FrameKey: TypeAlias = tuple[str, int]
 
@@ -45,8 +51,8 @@ class VideoFrames:
         self._numbers: dict[str, int] = {}
         self._indices: LRUCache[str, VideoIndex] = LRUCache(_MOST_INDICES)
         self._pool = FrameReaderPool(self._opened, _MOST_OPEN)
-        self._shared: dict[FrameKey, UInt8] = {}
-        self._uses: Counter[FrameKey] = Counter()
+        self._cutters = FrameReaderPool(self._opened, _MOST_OPEN)  # they seek each time, so they are no decoders
+        self._decoders: FrameReaderPool | SharedFrames = self._pool
 
     def _opened(self, video: int) -> FrameReader:
         path = [*self._numbers][video]
@@ -76,15 +82,36 @@ class VideoFrames:
             VideoError: The video has no such frame, or it cannot be decoded.
             FileError: The video cannot be opened.
         """
-        key = (path, number)
-        if key not in self._shared:
-            decoded: UInt8 = self.frames(path, [number])[0]
-            return decoded
-        self._uses[key] -= 1
-        return self._shared[key].copy() if self._uses[key] > 0 else self._shared.pop(key)
+        decoded: UInt8 = self.frames(path, [number])[0]
+        return decoded
 
     def frames(self, path: str, numbers: npt.ArrayLike) -> UInt8:
         """Get frames of one video, ``(n, H, W, 3)``, in any order, in one pass; see `frame`."""
+        return self._decoders.read(*self._place(path, numbers))
+
+    def encoded_frame(self, path: str, number: int, kinds: Sequence[str]) -> tuple[UInt8, np.int32]:
+        """Get a small video file that holds a frame, ``(num_bytes,)`` uint8, and the number of the frame in it.
+
+        Raises:
+            VideoError: As `frame`, or it cannot be cut out, or the video is of none of the kinds, see `kind`.
+            FileError: The video cannot be opened.
+        """
+        place = self._place(path, [number])
+        if kinds and self.kind(path) not in kinds:
+            raise VideoError(
+                f"Frame {number} of the video {path!r} is {self.kind(path)}, and the videos that were looked at "
+                f"are {' or '.join(kinds)}. With images='decoded', videos of a data set can be of any kind."
+            )
+        clip = self._cutters.cut(*place)
+        return FileOfClip.of(clip.file, "stream", partial(self._decoders.read, *place)), clip.numbers[0]
+
+    def kind(self, path: str) -> str:
+        """Codec of a video and its format of pixels; for errors see `index`."""
+        index = self.index(path)
+        return f"{index.codec_name} {index.pixel_format}".strip()
+
+    def _place(self, path: str, numbers: npt.ArrayLike) -> tuple[int, Int64]:
+        """Get the number of a video, and those of frames in it."""
         wanted = np.asarray(numbers, np.int64)
         num_frames = self.index(path).num_frames
         wrong = wanted[(wanted < 0) | (wanted >= num_frames)]
@@ -94,29 +121,22 @@ class VideoFrames:
                 f"0 to {num_frames - 1}: the video was cut short, or is not the one that the data set was made "
                 f"with."
             )
-        video = self._numbers.setdefault(path, len(self._numbers))
-        return self._pool.read(video, wanted)
+        return self._numbers.setdefault(path, len(self._numbers)), wanted
 
     @contextmanager
     def shared(self, keys: Iterable[FrameKey]) -> Iterator[None]:
         """Decode what is requested several times, or not in order, once and in order. Keys are in order of use."""
-        by_path: dict[str, list[int]] = {}
+        places = []
         for path, number in keys:
-            by_path.setdefault(path, []).append(number)
+            with suppress(OSError, ValueError):  # raised again for the sample that needs the frame
+                places.append(self._place(path, [number]))
         try:
-            for path, numbers in by_path.items():
-                distinct = sorted(set(numbers))
-                if numbers == distinct:
-                    continue
-                with suppress(OSError, ValueError):  # raised again for the sample that needs the frame
-                    for number, frame in zip(distinct, self.frames(path, distinct), strict=True):
-                        self._shared[path, number] = frame
-                        self._uses[path, number] = numbers.count(number)
+            self._decoders = SharedFrames(self._pool, places, keeps_order=True)
             yield
         finally:
-            self._shared.clear()
-            self._uses.clear()
+            self._decoders = self._pool
 
     def close(self) -> None:
         """Close the decoders; they are opened again when they are needed."""
         self._pool.close()
+        self._cutters.close()

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counts of the frames of videos that this process has delivered and decoded, for the report of the loader."""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+
+class FrameCounts(NamedTuple):
+    """Frames of videos.
+
+    Attributes:
+        num_delivered: Frames of samples.
+        num_decoded: Frames that were, or will be, decoded for that.
+    """
+
+    num_delivered: int = 0
+    num_decoded: int = 0
+
+
+_lock = threading.Lock()
+_total = FrameCounts()
+
+
+def count_frames(num_delivered: int, num_decoded: int) -> None:
+    """Add frames to the counts of this process."""
+    global _total
+    with _lock:
+        _total = FrameCounts(_total.num_delivered + num_delivered, _total.num_decoded + num_decoded)
+
+
+def frames_of_process() -> FrameCounts:
+    """Get the counts of this process until now."""
+    return _total

@@ -1,0 +1,82 @@
+"""Videos of driving data, delivered as small files that a step decodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from driving_support.clip_data import FRONT, LEFT, write_physical_ai
+from support.gpu_definitions import checked_by_dali, pretend_gpus
+from support.loaders import pipeline_of
+from support.videos import make_video, read_numbers
+
+from accvlab.dali_pipeline_framework import DataLoader, VideoDecoder
+from accvlab.dali_pipeline_framework.errors import VideoError
+from accvlab.driving_data.datasets import PhysicalAiProvider
+from accvlab.driving_data.datasets.driving.video_frames import VideoFrames
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("clips")
+    write_physical_ai(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path_factory.mktemp("indices")))
+        yield folder
+
+
+def test_files_hold_the_frames(clips: Path) -> None:
+    provider = PhysicalAiProvider(clips, cameras=[FRONT], images="encoded")
+    camera = provider.sample_data_structure["cameras"][0].format
+    assert camera.names[:2] == ("image", "image_to_decode")
+    (codec,) = camera.at(("image",)).content.codecs
+    assert codec.endswith(" yuv420p")
+    batches = {}
+    for images, steps in (("encoded", [VideoDecoder("image")]), ("decoded", [])):
+        source = PhysicalAiProvider(clips, cameras=[FRONT], images=images, boxes=False)
+        with DataLoader(
+            source, 4, steps=steps, shuffle=True, seed=1, num_workers=0, output_type="numpy"
+        ) as loader:
+            batches[images] = [batch["cameras"][0]["image"] for batch in loader]
+    assert all(map(np.array_equal, batches["encoded"], batches["decoded"]))
+    assert sorted(read_numbers(np.concatenate(batches["encoded"]))) == [*range(len(provider))]
+
+
+def test_the_rig_is_decoded_by_one_operator_of_a_gpu(clips: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_gpus(monkeypatch)
+    provider = PhysicalAiProvider(clips, images="encoded")
+    loader = DataLoader(provider, 2, steps=[VideoDecoder("image")], num_workers=0, device_id=0)
+    assert checked_by_dali(pipeline_of(loader)).names["mixed", "decoders__Video"] == 1
+
+
+def test_a_first_video_that_is_bad_fails_only_its_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "indices"))
+    write_physical_ai(tmp_path / "data")
+    (path,) = (tmp_path / "data").glob(f"**/*{LEFT}*.mp4")
+    PhysicalAiProvider(tmp_path / "data")  # reads the tables
+    path.write_bytes(path.read_bytes()[:100])
+    provider = PhysicalAiProvider(tmp_path / "data", images="encoded")
+    assert provider.camera_names == (LEFT, FRONT)
+    assert provider.sample_data_structure["cameras"][0].format.at(("image",)).content.codecs
+    with pytest.raises(VideoError, match=rf"{LEFT}.*mp4"):
+        provider.get_data(0)
+    front = PhysicalAiProvider(tmp_path / "data", cameras=[FRONT], images="encoded")
+    assert front.get_data(3)["cameras"][0]["image_to_decode"] == 3
+
+
+def test_videos_of_other_codecs_than_those_that_were_looked_at(tmp_path: Path) -> None:
+    paths = [str(make_video(tmp_path / f"{codec}.mkv", 6, codec)) for codec in ("libx264", "libvpx-vp9")]
+    frames = VideoFrames(tmp_path / "indices")
+    file, number = frames.encoded_frame(paths[0], 2, ("h264 yuv420p",))
+    assert (file.dtype, file.ndim, number) == (np.uint8, 1, 2)
+    with pytest.raises(
+        VideoError, match=r"Frame 1 of the video .*vp9\.mkv' is vp9 yuv420p, and the videos that were"
+    ):
+        frames.encoded_frame(paths[1], 1, ("h264 yuv420p",))
+    with pytest.raises(VideoError, match=r"asks for frame 6 of the video .*, whose frames are 0 to 5"):
+        frames.encoded_frame(paths[1], 6, ())
+    frames.close()
