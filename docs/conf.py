@@ -66,7 +66,10 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(.*\.)?(ProviderSettings|DrivingFieldSettings|RecipeSettings)"),
     (r"py:.*", r"(.*\.)?(Frame|Camera|Lidar|Box|Box2d|Line)Columns"),
     (r"py:.*", r"(.*\.)?(GroupFormat|LeafFormat|conversion\.converted|_Self|_Step|ArraySteps)"),
-    (r"py:.*", r"Classes|Description|Sensors|DrawKey|GivenOrder|Lengths|(.*\.)?ImagePlan"),
+    (
+        r"py:.*",
+        r"Classes|Description|Sensors|Images|VideoDevice|VideoDecoder|DECODED_ON_GPU|(.*\.)?(Pool|EncodedClip)|DrawKey|GivenOrder|Lengths|(.*\.)?ImagePlan",
+    ),
     (r"py:.*", r"(.*\.)?Counts|ControlBlock|Delivery|FailureDiagnosis"),
     (r"py:exc", r"As .*"),
 ]

@@ -298,7 +298,7 @@ class TestTrainers:
             assert has_stepped == [False, True, True]
             assert not accelerator.gradient_state.in_dataloader
 
-    @pytest.mark.wide  # trainers/fabric.md of docs runs it too, and to import Lightning takes seconds
+    @pytest.mark.wide  # trainers/lightning.md of docs runs it too, and to import Lightning takes seconds
     def test_fabric_iterates_over_it_and_sets_its_epochs(self) -> None:
         from lightning_fabric import Fabric
 
