@@ -36,6 +36,11 @@ CROPS: Mapping[str, tuple[int, int, int, int]] = MappingProxyType(
 )
 """Cameras of the panorama, from left to right: rows and columns left out at top, bottom, left and right."""
 
+
+def _as_dict(crops: Mapping[str, tuple[int, int, int, int]]) -> dict[str, tuple[int, int, int, int]]:
+    return dict(crops)  # a read-only mapping cannot be pickled
+
+
 RASTER_CLASSES = (
     RasterClass("polygon", ("LANE", "INTERSECTION")),
     RasterClass("polygon", ("WALKWAYS",)),
@@ -85,7 +90,7 @@ class TransFuserSettings(parts.RecipeSettings):
     """
 
     model = "TransFuser"
-    crops: Mapping[str, tuple[int, int, int, int]] = CROPS
+    crops: Mapping[str, tuple[int, int, int, int]] = attrs.field(default=CROPS, converter=_as_dict)
     output_hw: tuple[int, int] = (256, 1024)
     num_poses: int = parts.setting(8, checks.whole_number, at_least=1)
     range_m: float = parts.setting(32.0, checks.number, above=0)
@@ -247,18 +252,20 @@ class TransFuserFormatter(ArrayStep):
     def _histogram(self, points: Float32) -> Float32:
         """Points in each cell: ``(1 or 2, X, Y)``; those on the far edges are in the last cells."""
         settings, num_cells = self._settings, self._settings.num_cells
-        z = points[:, 2]
+        x, y, z = points[:, 0], points[:, 1], points[:, 2]
+        is_near = (np.abs(x) <= settings.range_m) & (np.abs(y) <= settings.range_m) & (z < settings.max_height)
         is_above = z > settings.split_height
-        kept = is_above & (z < settings.max_height)
-        parts_of = [~is_above] * settings.uses_ground + [kept]
-        channels = np.empty((len(parts_of), num_cells, num_cells), np.float32)
-        for channel, is_in in zip(channels, parts_of, strict=True):
-            xy = points[is_in, :2].astype(np.float64)
-            xy = xy[(np.abs(xy) <= settings.range_m).all(axis=1)]
-            cell = np.minimum(((xy + settings.range_m) * settings.cells_per_meter).astype(np.int64), num_cells - 1)
-            counts = np.bincount(cell[:, 0] * num_cells + cell[:, 1], minlength=num_cells**2)
-            channel[:] = (np.minimum(counts, settings.max_points) / settings.max_points).reshape(channel.shape)
-        return channels
+        channels = []
+        for is_in in [~is_above] * settings.uses_ground + [is_above]:
+            rows = np.flatnonzero(is_near & is_in)
+            cells = [
+                ((axis[rows].astype(np.float64) + settings.range_m) * settings.cells_per_meter).astype(np.int64)
+                for axis in (x, y)
+            ]
+            along, across = (np.minimum(cell, num_cells - 1) for cell in cells)
+            counts = np.bincount(along * num_cells + across, minlength=num_cells**2)
+            channels.append(np.minimum(counts, settings.max_points).reshape(num_cells, num_cells))
+        return (np.stack(channels) / settings.max_points).astype(np.float32)
 
     # --- targets ----------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from driving_support.navsim import PERIOD_S, SPEED, cloud_of, heading, log_name, pcd, token, turn, write_navsim
+from navsim_data import PERIOD_S, SPEED, cloud_of, heading, log_name, pcd, token, turn, write_navsim
 
 from accvlab.dali_pipeline_framework import DataLoader, PipelineDefinition, SamplerInputCallable, SequentialSampler
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError

@@ -1,11 +1,12 @@
 """TransFuser and the baseline of states: what batches hold, how they are changed, and what is refused."""
 
+import pickle
 import re
 
 import numpy as np
 import pytest
 from driving_support.kitti import write_tracking
-from driving_support.navsim import SPEED, cloud_of, log_name, token, write_navsim
+from navsim_data import SPEED, cloud_of, log_name, token, write_navsim
 from support.arrays import decoded_by_pillow
 
 from accvlab.dali_pipeline_framework import ArrayStep, SequentialSampler
@@ -18,6 +19,7 @@ from accvlab.driving_data.recipes import (
     EgoStatusSamples,
     EgoStatusSettings,
     ExtraSteps,
+    TransFuserFormatter,
     TransFuserSettings,
 )
 
@@ -175,6 +177,11 @@ class TestTransFuser:
         )
         difference = np.sqrt(((exact - reduced) ** 2).mean())
         assert 0 < difference < 0.05
+
+    def test_workers_get_the_steps_pickled(self, root):
+        settings = TransFuserSettings(maps=OneLane())
+        formatter, _ = pickle.loads(pickle.dumps(TRANSFUSER.steps(provider_of(root, settings), settings)))
+        assert isinstance(formatter, TransFuserFormatter)
 
     def test_widths_that_do_not_divide(self, root):
         settings = TransFuserSettings(crops={"CAM_L0": (0, 0, 1, 0), "CAM_F0": (0, 0, 0, 0)}, output_hw=(30, 70))

@@ -48,7 +48,7 @@ def points_of(content: UInt8, columns: Sequence[str], name: str) -> Float32:
             f"{needed} bytes, but {content.size - end} follow. Download it again."
         )
     stored = np.frombuffer(content, dtype, count, end)
-    points = np.empty((count, len(columns)), np.float32)
-    for number, column in enumerate(columns):
-        points[:, number] = stored[column][:, 0]
-    return points
+    rows = np.empty((len(columns), count), np.float32)
+    for row, column in zip(rows, columns, strict=True):
+        row[:] = stored[column][:, 0]
+    return rows.T  # each column in one piece, which is quicker to write, and to compare with a limit

@@ -1,4 +1,5 @@
-"""Small logs of NAVSIM, with images and point clouds, as they are published."""
+# SPDX-License-Identifier: Apache-2.0
+"""Logs of NAVSIM, with images and point clouds, as they are published: small for tests, larger to measure."""
 
 from __future__ import annotations
 
@@ -9,7 +10,6 @@ from typing import Any
 
 import cv2
 import numpy as np
-from support.arrays import photograph
 
 CAMERAS = {
     "CAM_F0": 0,
@@ -48,7 +48,7 @@ def place(frame: int) -> np.ndarray:
     return np.array([300000.0, 4000000, 12]) + SPEED * PERIOD_S * way
 
 
-def frame_of(number: int, frame: int, hw: tuple[int, int]) -> dict[str, Any]:
+def frame_of(number: int, frame: int, hw: tuple[int, int], num_others: int) -> dict[str, Any]:
     name = token(number, frame)
     w, z = np.cos(heading(frame) / 2), np.sin(heading(frame) / 2)
     objects = [
@@ -56,6 +56,9 @@ def frame_of(number: int, frame: int, hw: tuple[int, int]) -> dict[str, Any]:
         ("pedestrian", 8.0, -6.0),
         ("vehicle", -40.0, 1.0),
         ("traffic_cone", 5.0, 3.0),
+    ]
+    objects += [
+        ("vehicle", x, y) for x, y in np.random.default_rng(frame).uniform(-60, 60, (num_others, 2)).tolist()
     ]
     sizes = {"vehicle": (4.5, 1.9, 1.6), "pedestrian": (0.6, 0.7, 1.7), "traffic_cone": (0.4, 0.4, 0.8)}
     boxes = [(x, y, 0.6, *sizes[kind], 0.1) for kind, x, y in objects]
@@ -95,6 +98,16 @@ def _camera(number: int, camera: str, angle_deg: float, name: str, hw: tuple[int
     }
 
 
+def textured(height: int, width: int, seed: int) -> np.ndarray:
+    """An image of patches and fine noise, ``(height, width, 3)`` uint8; 1080 x 1920 take about 200 KB as JPEG."""
+    rng = np.random.default_rng(seed)
+    image = np.zeros((height, width, 3), np.float32)
+    for scale, strength in ((64, 60), (8, 10), (2, 1.5)):
+        patches = rng.normal(0, strength, (height // scale + 2, width // scale + 2, 3)).astype(np.float32)
+        image += cv2.resize(patches, (width, height), interpolation=cv2.INTER_LINEAR)
+    return np.clip(image + 110, 0, 255).astype(np.uint8)
+
+
 def cloud_of(frame: int, count: int = 500) -> np.ndarray:
     """Points ``(count, 3)`` float32."""
     rng = np.random.default_rng(frame)
@@ -122,19 +135,35 @@ def write_navsim(
     num_frames: int = 16,
     hw: tuple[int, int] = (108, 192),
     cameras: tuple[str, ...] = ("CAM_F0", "CAM_L0", "CAM_R0"),
+    num_points: int = 500,
+    num_others: int = 0,
     change: Callable[[list[dict[str, Any]]], Any] = lambda frames: frames,
 ) -> Path:
-    """Write logs, and the images of some cameras; ``change`` may change what is pickled."""
+    """Write logs, and images of some cameras, one for all frames.
+
+    Args:
+        root: The folder, which gets ``navsim_logs/mini`` and ``sensor_blobs/mini``.
+        num_logs: Number of logs.
+        num_frames: Frames of each.
+        hw: Height and width of the images.
+        cameras: Cameras that have files.
+        num_points: Points of a cloud.
+        num_others: Further vehicles, at random places.
+        change: May change what is pickled.
+    """
     images = {
-        camera: cv2.imencode(".jpg", photograph(*hw, seed))[1].tobytes() for seed, camera in enumerate(cameras)
+        name: cv2.imencode(".jpg", textured(*hw, seed), [cv2.IMWRITE_JPEG_QUALITY, 85])[1].tobytes()
+        for seed, name in enumerate(cameras)
     }
     for number in range(num_logs):
-        frames = [frame_of(number, frame, hw) for frame in range(num_frames)]
+        frames = [frame_of(number, frame, hw, num_others) for frame in range(num_frames)]
         blobs = root / "sensor_blobs" / "mini" / log_name(number)
         for folder in (*cameras, "MergedPointCloud"):
             (blobs / folder).mkdir(parents=True)
         for frame in range(num_frames):
-            (blobs / "MergedPointCloud" / f"{token(number, frame)}.pcd").write_bytes(pcd(cloud_of(frame)))
+            (blobs / "MergedPointCloud" / f"{token(number, frame)}.pcd").write_bytes(
+                pcd(cloud_of(frame, num_points))
+            )
             for camera, image in images.items():
                 (blobs / camera / f"{token(number, frame)}.jpg").write_bytes(image)
         logs = root / "navsim_logs" / "mini"
