@@ -60,6 +60,9 @@ def write_physical_ai(root: Path, clip: str = "clip-1", left_out: str = "", ego_
         {
             "clip_id": [clip] * 2,
             "camera_name": [FRONT, LEFT],
+            "width": [96] * 2,
+            "height": [64] * 2,
+            **{f"bw_poly_{k}": [float(k == 1) / 60] * 2 for k in range(5)},
             "cx": [48.0, 47.0],
             "cy": [32.0, 31.0],
             **{f"fw_poly_{k}": [[0.0, 60.0, 1.0, 0.0, 0.0][k], [0.0, 61.0, 2.0, 0.0, 0.0][k]] for k in range(5)},

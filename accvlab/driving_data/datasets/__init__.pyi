@@ -11,5 +11,6 @@ from .navsim.navsim_provider import NavsimProvider as NavsimProvider
 from .navsim.scene_filter import SceneFilter as SceneFilter
 from .navsim.scene_filter import log_split as log_split
 from .nuscenes.nuscenes_provider import NuScenesProvider as NuScenesProvider
-from .physical_ai import ClipLayout as ClipLayout
-from .physical_ai import PhysicalAiProvider as PhysicalAiProvider
+from .physical_ai.layout import ClipLayout as ClipLayout
+from .physical_ai.moments import Moments as Moments
+from .physical_ai.physical_ai_provider import PhysicalAiProvider as PhysicalAiProvider

@@ -1,3 +1,8 @@
+from .alpamayo import ALPAMAYO as ALPAMAYO
+from .alpamayo import ALPAMAYO_CAMERAS as ALPAMAYO_CAMERAS
+from .alpamayo import ALPAMAYO_RL as ALPAMAYO_RL
+from .alpamayo import AlpamayoFormatter as AlpamayoFormatter
+from .alpamayo import AlpamayoSettings as AlpamayoSettings
 from .batch_views import batch_view as batch_view
 from .bevformer import BEVFORMER as BEVFORMER
 from .bevformer import BEVFormerQueues as BEVFormerQueues

@@ -6,13 +6,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import attrs
 import numpy as np
 
 from accvlab.dali_pipeline_framework.checks import index_in, number_list
 from accvlab.dali_pipeline_framework.errors import SettingError
 
 from ..datasets.driving.array_types import Array, UInt8
-from ..viewing.scene_views import CameraView, SceneView, bearing_of
+from ..viewing.lenses import FThetaLens
+from ..viewing.scene_views import CameraView, EgoPath, SceneView, bearing_of
+from .alpamayo import AlpamayoSettings
 from .bevformer import BEVFormerSettings
 from .bevfusion import BEVFusionSettings
 from .detection_2d import Detection2DSettings
@@ -20,7 +23,10 @@ from .recipe_parts import LAYOUTS, Batch
 from .sparsedrive import SparseDriveSettings
 from .streampetr import StreamPETRSettings
 
-Settings = StreamPETRSettings | SparseDriveSettings | BEVFormerSettings | BEVFusionSettings | Detection2DSettings
+OfDetectors = (
+    StreamPETRSettings | SparseDriveSettings | BEVFormerSettings | BEVFusionSettings | Detection2DSettings
+)
+Settings = OfDetectors | AlpamayoSettings
 
 
 def batch_view(
@@ -50,13 +56,16 @@ def batch_view(
     """
     if not isinstance(settings, Settings):
         raise SettingError(f"`settings` must be those of a recipe, got {type(settings).__name__}.")
-    images_key = "input" if isinstance(settings, Detection2DSettings) else "img"
+    keys = {Detection2DSettings: "input", AlpamayoSettings: "image_frames"}
+    images_key = keys.get(type(settings), "img")
     if images_key not in batch or "token" not in batch:
         raise SettingError(
             f"The batch must be one of the recipe of {type(settings).__name__}: it has no {images_key!r}. There "
             f"are: {', '.join(map(repr, batch))}."
         )
     sample = index_in(sample, "sample", len(batch["token"]))
+    if isinstance(settings, AlpamayoSettings):
+        return _of_alpamayo(batch, settings, sample, frame)
     title = f"{_of_frame(batch['scene'][sample], frame)}   token {_of_frame(batch['token'][sample], frame)}"
     if isinstance(settings, Detection2DSettings):
         return SceneView(title=title, cameras=_with_heatmaps(batch, settings, sample, camera_names))
@@ -84,7 +93,33 @@ def batch_view(
     return SceneView(**view)
 
 
-def _boxes(batch: Batch, settings: Settings, sample: int, frame: int) -> dict[str, Any]:
+def _of_alpamayo(batch: Batch, settings: AlpamayoSettings, sample: int, frame: int) -> SceneView:
+    """One image of each camera, with the lens where the batch has calibrations; and the way of the vehicle."""
+    names = {number: name for name, number in settings.camera_numbers.items()}
+    numbers, images = _array(batch["camera_indices"][sample]).tolist(), batch["image_frames"][sample]
+    cameras = []
+    for place, number in enumerate(numbers):
+        camera = CameraView(
+            name=names[number], image=_array(_of_frame(images[place], frame, num_axes=3)).transpose(1, 2, 0)
+        )
+        if "extr" in batch:
+            mounted = _array(batch["extr"][sample][place]).astype(np.float64)
+            lens = np.split(_array(batch["intr"][sample][place]).astype(np.float64), [2, 4, 9])
+            resized = FThetaLens(*lens).resized(camera.image.shape[1::-1])
+            camera_from_ego = np.linalg.inv(mounted)[:3]
+            camera = attrs.evolve(camera, lens=resized, camera_from_reference=camera_from_ego)
+        cameras.append(camera)
+    steps = settings.time_step * np.arange(1 - settings.num_history_steps, settings.num_future_steps + 1)
+    history, future = (_array(batch[f"ego_{name}_xyz"][sample])[0] for name in ("history", "future"))
+    return SceneView(
+        title=f"{batch['clip_id'][sample]}   t0 {int(batch['t0_us'][sample]) / 1e6:g} s",
+        cameras=cameras,
+        history=EgoPath(positions=history, times=steps[: len(history)]),
+        future=EgoPath(positions=future, times=steps[len(history) :]),
+    )
+
+
+def _boxes(batch: Batch, settings: OfDetectors, sample: int, frame: int) -> dict[str, Any]:
     boxes = _array(_of_frame(batch["gt_bboxes_3d"][sample], frame, num_axes=2)).astype(np.float64)
     labels = _array(_of_frame(batch["gt_labels_3d"][sample], frame, num_axes=1))
     centers, sizes, yaws = boxes[:, :3].copy(), boxes[:, 3:6], boxes[:, 6]
@@ -105,7 +140,7 @@ def _boxes(batch: Batch, settings: Settings, sample: int, frame: int) -> dict[st
     }
 
 
-def _projections(batch: Batch, settings: Settings, sample: int, frame: int) -> Array:
+def _projections(batch: Batch, settings: OfDetectors, sample: int, frame: int) -> Array:
     """From the scene as the boxes are in it to pixels times depth, ``(C, 4, 4)`` float64."""
     if isinstance(settings, BEVFusionSettings):
         image, lidar, scene = (
@@ -155,6 +190,6 @@ def _array(value: Any) -> Array:
     return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
 
 
-def _picture(image: Array, settings: Settings) -> UInt8:
+def _picture(image: Array, settings: OfDetectors) -> UInt8:
     pixels = image.transpose(1, 2, 0) * np.array(settings.std_dev) + np.array(settings.mean)
     return np.asarray(np.rint(pixels).clip(0, 255), np.uint8)

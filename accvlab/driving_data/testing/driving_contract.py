@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -122,14 +122,18 @@ def _problems(provider: DrivingProvider, sample: SampleDataGroup) -> Iterator[st
         yield from _of_boxes(provider, sample["boxes"])
     for number, camera in enumerate(sample["cameras"].values() if "cameras" in sample else ()):
         path = f"cameras[{number}]"
-        yield from _of_delay(path, camera["timestamp"], time)
-        wrong_poses = _of_poses(path, camera, "camera_from_reference", "ego_from_camera")
-        yield from wrong_poses
-        if not wrong and not wrong_poses:
-            yield from _of_mounting(path, camera, ego["ego_from_reference"], time)
+        for image in _images_of(camera):
+            yield from _of_delay(path, image["timestamp"], time)
+            wrong_poses = _of_poses(path, image, "camera_from_reference", "ego_from_camera")
+            yield from wrong_poses
+            if not wrong and not wrong_poses:
+                yield from _of_mounting(path, image, ego["ego_from_reference"], time)
         yield from _of_intrinsics(f"{path}.intrinsics", camera["intrinsics"])
         if "boxes_2d" in camera:
             yield from _of_boxes_2d(f"{path}.boxes_2d", provider, camera, centers)
+    for name in ("ego_history", "ego_future"):
+        if name in sample:
+            yield from _of_places(name, sample[name])
     if "lidar" in sample:
         yield from _of_delay("lidar", sample["lidar"]["timestamp"], time)
         yield from _of_points("lidar", provider, sample["lidar"])
@@ -144,6 +148,29 @@ def _problems(provider: DrivingProvider, sample: SampleDataGroup) -> Iterator[st
         yield from _of_range("map_lines.categories", lines["categories"], 0, len(provider.line_category_names) - 1)
 
 
+def _images_of(camera: SampleDataGroup) -> Sequence[Mapping[str, Array] | SampleDataGroup]:
+    """A camera as it is at the time of each of its images."""
+    if not camera["timestamp"].ndim:
+        return [camera]
+    of_images = zip(camera["timestamp"], camera["camera_from_reference"], strict=True)
+    names = ("timestamp", "camera_from_reference", "ego_from_camera")
+    return [dict(zip(names, (*image, camera["ego_from_camera"]), strict=True)) for image in of_images]
+
+
+def _of_places(path: str, places: SampleDataGroup) -> Iterator[str]:
+    """Places of the vehicle in its own frame: at the time of the frame it is there, and does not turn."""
+    poses = np.tile(np.eye(4), (len(places["times"]), 1, 1))
+    poses[:, :3, :3], poses[:, :3, 3] = places["rotations"], places["positions"]
+    wrong = [problem for pose in poses for problem in _of_pose(path, pose)]
+    yield from wrong[:1]
+    if not (np.diff(places["times"]) > 0).all():
+        yield f"{path}.times: must ascend, got {places['times'].tolist()}"
+    for pose in poses[np.abs(places["times"]) < 1e-9]:
+        if not np.allclose(pose, np.eye(4), atol=_TOLERANCE):
+            got = f"{pose[:3, 3].tolist()}, rotation {pose[:3, :3].tolist()}"
+            yield f"{path}: must be in the frame of the vehicle at the time of the frame, got at time 0 {got}"
+
+
 def _of_points(path: str, provider: DrivingProvider, record: SampleDataGroup) -> Iterator[str]:
     yield from _of_poses(path, record, "reference_from_lidar")
     columns, num_columns = provider.point_columns, record["points"].shape[1]
@@ -151,7 +178,7 @@ def _of_points(path: str, provider: DrivingProvider, record: SampleDataGroup) ->
         yield f"{path}.points: must have {len(columns)} columns ({listed(columns)}), got {num_columns}"
 
 
-def _of_poses(path: str, group: SampleDataGroup, *names: str) -> list[str]:
+def _of_poses(path: str, group: Mapping[str, Array] | SampleDataGroup, *names: str) -> list[str]:
     return [problem for name in names for problem in _of_pose(f"{path}.{name}", group[name])]
 
 
@@ -178,7 +205,7 @@ def _of_delay(path: str, time: Array, time_of_frame: Array) -> Iterator[str]:
 
 
 def _of_mounting(
-    path: str, camera: SampleDataGroup, ego_from_reference: Array, time_of_frame: Array
+    path: str, camera: Mapping[str, Array] | SampleDataGroup, ego_from_reference: Array, time_of_frame: Array
 ) -> Iterator[str]:
     """The camera must be where it is mounted, but for what the vehicle drives between the two times."""
     delay = abs(float(camera["timestamp"]) - float(time_of_frame))

@@ -174,7 +174,7 @@ def _pairs(frame: Ints, instance: Ints, steps: Ints) -> tuple[Ints, Ints]:
 
 def _image_hw(image: npt.NDArray[np.uint8]) -> Sequence[float]:
     try:
-        return image.shape[:2] if image.ndim == 3 else image_size(image)
+        return image.shape[-3:-1] if image.ndim in (3, 4) else image_size(image)
     except FrameworkError:  # broken images are found where they are decoded
         return np.nan, np.nan
 

@@ -3,6 +3,7 @@
 
 The modules::
 
+    lenses        where images of fisheye cameras show what is around them
     scene_views   what a sample shows: images, boxes, points, where the cameras are
     pictures      one sample as a picture, several as a recording for the viewer of rerun.io
 """

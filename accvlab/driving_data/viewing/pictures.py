@@ -73,6 +73,7 @@ _COLORS = (
     *("#56b4e9", "#e69f00", "#009e73", "#f0e442", "#d55e00", "#cc79a7"),
     *("#2f7fd6", "#ffffff", "#a3e048", "#b58cff", "#ff9896", "#8c6d31"),
 )
+_PAST, _FUTURE = "#8fb8de", "#7ee081"  # where the vehicle was, and will be
 _VIEW_WIDTH_IN = 3.6  # of a camera
 _DPI = 110
 _VELOCITY_S = 1.0  # arrows show the way of so long a time
@@ -140,7 +141,8 @@ def show(
     Cameras are placed as they look around the vehicle, where that is known: ahead in the first row, behind in the
     second. Boxes are projected by the matrices of the sample: where they do not fit in the picture, the data do
     not fit. The front of a box is crossed. From above: boxes, their velocities (the way of one second), lidar
-    points, map lines; the vehicle is in the middle and looks up.
+    points, map lines; the vehicle is in the middle and looks up. In both: where the vehicle was (blue) and will be
+    (green), with a dot each second. Its speed and command are in the heading.
 
     Of a clip, all frames are shown one below the other, or 16 of them if there are more, with the last scene.
 
@@ -190,7 +192,7 @@ def _drawn(figure_class: type[Figure], views: Sequence[SceneView], range_m: floa
     """Draw the cameras of all frames, and the scene of the last one."""
     view, rows = views[-1], _rows_of(views)
     view_of = {id(camera): one for one in views for camera in one.cameras}
-    has_scene = len(view.centers) or len(view.points) or view.lines
+    has_scene = len(view.centers) or len(view.points) or view.lines or _paths(view)
     shapes = [[camera.image.shape for camera in row] for row in rows]
     heights_in = [_VIEW_WIDTH_IN * max(height / width for height, width, _ in row) for row in shapes]
     num_columns = max([len(row) for row in rows], default=0)
@@ -250,10 +252,40 @@ def _colors(view: SceneView) -> list[str]:
 
 def _edges_in(camera: CameraView, corners: Array) -> list[list[Array]]:
     """The visible lines of each box in an image; none where the projection is not known."""
-    if camera.image_from_reference is None:
+    if camera.lens is not None:  # straight lines are bent
+        start, end = corners[:, _STARTS, np.newaxis], corners[:, _ENDS, np.newaxis]
+        edges = _seen_by(camera, start + np.linspace(0, 1, 9)[:, np.newaxis] * (end - start))
+    elif camera.image_from_reference is not None:
+        edges = projected_edges(corners, camera.image_from_reference)
+    else:
         return []
-    edges = projected_edges(corners, camera.image_from_reference)
     return [list(lines[~np.isnan(lines).any(axis=(1, 2))]) for lines in edges]
+
+
+def _seen_by(camera: CameraView, points: Array) -> Array:
+    """Where points ``(..., 3)`` of the reference frame are in an image, ``(..., 2)``; NaN where they are not."""
+    if camera.lens is not None and camera.camera_from_reference is not None:
+        matrix = camera.camera_from_reference
+        return camera.lens.pixels(points @ matrix[:, :3].T + matrix[:, 3])
+    if camera.image_from_reference is None:
+        return np.full((*points.shape[:-1], 2), np.nan)
+    matrix = np.asarray(camera.image_from_reference, np.float64)[:3]
+    pixels = points @ matrix[:, :3].T + matrix[:, 3]
+    depth = np.where(pixels[..., 2:] > _NEAREST_DEPTH_M, pixels[..., 2:], np.nan)
+    return np.asarray(pixels[..., :2] / depth)
+
+
+def _paths(view: SceneView) -> list[tuple[Array, Array, str]]:
+    """Ways of the vehicle, ``(n, 3)``, points of them at whole seconds, ``(m, 3)``, and their color."""
+    paths = []
+    for path, color in ((view.history, _PAST), (view.future, _FUTURE)):
+        if path is not None and len(path.positions):
+            times = np.arange(len(path.positions)) if path.times is None else path.times
+            fine = np.linspace(times[0], times[-1], 8 * len(times) + 1)
+            way = np.stack([np.interp(fine, times, axis) for axis in path.positions.T], axis=-1)
+            is_marked = np.abs(times - np.rint(times)) < 1e-6
+            paths.append((way, path.positions[is_marked], color))
+    return paths
 
 
 def _draw_camera(axes: Axes, camera: CameraView, view: SceneView) -> None:
@@ -268,6 +300,10 @@ def _draw_camera(axes: Axes, camera: CameraView, view: SceneView) -> None:
     corners = box_corners(view.centers, view.sizes, view.yaws)
     for lines, color in zip(_edges_in(camera, corners), _colors(view), strict=False):
         axes.add_collection(LineCollection(lines, colors=color, lw=0.9))
+    for way, marks, color in _paths(view):
+        axes.plot(*_seen_by(camera, way).T, color=color, lw=2.0, alpha=0.9)
+        x, y = _seen_by(camera, marks).T
+        axes.scatter(x, y, color=color, s=14, lw=0.6, edgecolors=_BACKGROUND, zorder=3)
     for x1, y1, x2, y2 in () if camera.boxes_2d is None else camera.boxes_2d:
         if x2 > x1 and y2 > y1:
             axes.add_patch(Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, ec=_BRIGHT, lw=0.7, ls="--"))
@@ -288,9 +324,10 @@ def _draw_from_above(axes: Axes, view: SceneView, range_m: float | None) -> None
 
     corners = seen(box_corners(view.centers, view.sizes, view.yaws))
     shown_points = [corners.reshape(-1, 2), np.array([[5.0, 5.0]]), *(seen(line) for line in view.lines)]
+    shown_points += [seen(way) for way, _, _ in _paths(view)]
     if range_m is not None:
         farthest = number(range_m, "range_m", above=0)
-    elif len(view.centers) or not len(view.points):
+    elif len(view.centers) or _paths(view) or not len(view.points):
         farthest = float(np.abs(np.concatenate(shown_points)).max()) * 1.05 + 1
     else:
         farthest = float(np.percentile(np.abs(seen(view.points)), 98)) + 1
@@ -313,6 +350,10 @@ def _draw_from_above(axes: Axes, view: SceneView, range_m: float | None) -> None
         is_known = ~np.isnan(ways).any(axis=(1, 2))
         of_known = np.array(colors)[is_known].tolist()
         axes.add_collection(LineCollection(list(ways[is_known]), colors=of_known, lw=1.0, ls=":", zorder=3))
+    for way, marks, color in _paths(view):
+        axes.plot(*seen(way).T, color=color, lw=1.8, zorder=5)
+        x, y = seen(marks).T
+        axes.scatter(x, y, color=color, s=12, lw=0, zorder=5)
     axes.fill([-1, 0, 1], [-2, 2, -2], color=_BRIGHT, zorder=4)
     axes.set(xlim=(-farthest, farthest), ylim=(-farthest, farthest))
     axes.set(aspect="equal", facecolor=_BACKGROUND, xticks=[], yticks=[])
@@ -328,7 +369,8 @@ def _rings(farthest_m: float) -> list[float]:
 def _draw_heading(figure: Figure, view: SceneView) -> None:
     height_in = figure.get_size_inches()[1]
     middle = 1 - 0.17 / height_in
-    figure.text(0.006, middle, view.title, color=_BRIGHT, fontsize=8, va="center")
+    heading = "   ".join(part for part in (view.title, view.motion) if part)
+    figure.text(0.006, middle, heading, color=_BRIGHT, fontsize=8, va="center")
     left = 0.994
     for category in sorted({*([] if view.categories is None else view.categories.tolist())}, reverse=True):
         if 0 <= category < len(view.class_names):
@@ -350,7 +392,8 @@ def save_recording(
 ) -> Path:
     """Write samples, in the order of time, to an ``.rrd`` file: open it with ``rerun file.rrd``.
 
-    Entities: ``scene/boxes``, ``scene/lidar``, ``scene/map`` in the reference frame; ``cameras/<name>`` with the
+    Entities: ``scene/boxes``, ``scene/lidar``, ``scene/map``, ``scene/ego`` (where the vehicle was and will be) in
+    the reference frame; ``cameras/<name>`` with the
     image, the projected boxes as lines, and 2D boxes. Timelines: ``frame``, and ``time`` where times are known.
 
     Arguments that are not named here are as for `show`.
@@ -403,6 +446,7 @@ def _log(rr: Any, recording: Any, view: SceneView) -> None:
     recording.log("scene/lidar", rr.Points3D(view.points, radii=0.03))
     lines = [np.column_stack([line, np.zeros(len(line))]) for line in view.lines]
     recording.log("scene/map", rr.LineStrips3D(lines))
+    recording.log("scene/ego", rr.LineStrips3D([way for way, _, _ in _paths(view)]))
     corners = box_corners(view.centers, view.sizes, view.yaws)
     for camera in view.cameras:
         entity = f"cameras/{camera.name}"

@@ -17,6 +17,8 @@ from accvlab.dali_pipeline_framework.checks import did_you_mean, index_in, numbe
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import decoded
 
+from .lenses import FThetaLens
+
 Array = npt.NDArray[Any]
 UInt8Array = npt.NDArray[np.uint8]
 Shown: TypeAlias = SampleDataGroup | Mapping[Any, Any]
@@ -36,6 +38,8 @@ class CameraView:
         boxes_2d: ``(M, 4)``, x1, y1, x2, y2, pixels, or None.
         heatmap: ``(h, w)`` in [0, 1], or None.
         bearing: Where the camera looks, radians to the left of ahead; None where unknown.
+        lens: Of a fisheye camera, used in place of ``image_from_reference``; None where there is none.
+        camera_from_reference: ``(3, 4)``, for the lens.
     """
 
     name: str
@@ -44,6 +48,21 @@ class CameraView:
     boxes_2d: Array | None = None
     heatmap: Array | None = None
     bearing: float | None = None
+    lens: FThetaLens | None = None
+    camera_from_reference: Array | None = None
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class EgoPath:
+    """Places of the vehicle.
+
+    Attributes:
+        positions: ``(T, 3)``, in the reference frame.
+        times: ``(T,)``, seconds from now; None where unknown.
+    """
+
+    positions: Array
+    times: Array | None = None
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -63,6 +82,9 @@ class SceneView:
         lines: Of a map, ``(n, 2)`` each.
         ahead: ``(2,)``: where the vehicle looks.
         timestamp: Seconds, or None.
+        history: Where the vehicle was.
+        future: Where the vehicle will be.
+        motion: Its speed and command, as a text.
     """
 
     title: str = ""
@@ -77,6 +99,9 @@ class SceneView:
     lines: Sequence[Array] = ()
     ahead: Array = attrs.field(factory=lambda: np.array([1.0, 0.0]))
     timestamp: float | None = None
+    history: EgoPath | None = None
+    future: EgoPath | None = None
+    motion: str = ""
 
 
 @attrs.frozen(kw_only=True)
@@ -107,7 +132,11 @@ class ViewFields:
         lidar: Group with ``points``.
         points: Of the lidar, the first three columns are x, y, z.
         map_lines: Group with ``points``, ``num_points``.
-        ego: Group with ``ego_from_reference``.
+        ego: Group with ``ego_from_reference``; and ``velocity``, ``command`` where they are there.
+        ego_history: Group with ``positions`` of the vehicle in its own frame, and ``times``, ``is_known``,
+            ``velocities``, ``commands`` where they are there.
+        ego_future: Likewise.
+        lens: Group of a camera with the values of an `FThetaLens`.
     """
 
     cameras: str = "cameras"
@@ -129,6 +158,9 @@ class ViewFields:
     points: str = "points"
     map_lines: str = "map_lines"
     ego: str = "ego"
+    ego_history: str = "ego_history"
+    ego_future: str = "ego_future"
+    lens: str = "lens"
 
     def __attrs_post_init__(self) -> None:
         """Check the names."""
@@ -178,7 +210,9 @@ def scene_view(
         for label, camera in _cameras(tree, fields, bool(frames)).items()
     ]
     boxes, points = _boxes(tree, fields), tree.array(fields.lidar, fields.points)
-    if not cameras and not boxes and points is None:
+    history = _path(tree, fields.ego_history, ego_from_reference)
+    future = _path(tree, fields.ego_future, ego_from_reference)
+    if not cameras and not boxes and points is None and history is None and future is None:
         raise _nothing_to_show(tree, fields)
     return SceneView(
         title=_title(tree) or _title(whole),
@@ -188,6 +222,9 @@ def scene_view(
         lines=_lines(tree, fields),
         ahead=ahead,
         timestamp=tree.scalar("timestamp"),
+        motion=_motion(tree, fields),
+        history=history,
+        future=future,
         **boxes,
     )
 
@@ -203,6 +240,41 @@ def _nothing_to_show(tree: _Tree, fields: ViewFields) -> SettingError:
         f"{shown(fields.lidar)}. There are: {', '.join(map(shown, tree.names()))}."
         f"{did_you_mean(fields.cameras, tree.names())} Give their names: `fields=ViewFields(cameras=...)`."
     )
+
+
+def _path(tree: _Tree, name: str, ego_from_reference: Array | None) -> EgoPath | None:
+    """Places of the vehicle that are known, in the reference frame; None where there are none."""
+    positions, times, is_known = (tree.array(name, field) for field in ("positions", "times", "is_known"))
+    if positions is None:
+        return None
+    kept = np.ones(len(positions), bool) if is_known is None else is_known.astype(bool)
+    xyz = np.zeros((len(positions), 3))
+    xyz[:, : positions.shape[1]] = positions
+    if ego_from_reference is not None:  # its inverse, a rigid motion
+        xyz = (xyz - ego_from_reference[:3, 3]) @ ego_from_reference[:3, :3]
+    return EgoPath(positions=xyz[kept], times=None if times is None else times[kept])
+
+
+def _motion(tree: _Tree, fields: ViewFields) -> str:
+    """Speed and command, as far as they are known; of a history, the last ones."""
+    velocity, command = tree.array(fields.ego, "velocity"), tree.array(fields.ego, "command")
+    if velocity is None:
+        velocities = tree.array(fields.ego_history, "velocities")
+        velocity = None if velocities is None else velocities[-1]
+    if command is None:
+        commands = tree.array(fields.ego_history, "commands")
+        command = None if commands is None else commands[-1]
+    speed = "" if velocity is None else f"{np.linalg.norm(velocity):.1f} m/s"
+    return "   ".join(part for part in (speed, "" if command is None else _command(command)) if part)
+
+
+def _command(command: Array) -> str:
+    """A command as it is: text, a number, or one of several that is 1."""
+    if command.dtype.kind not in "iufb":
+        return f"command {command}"
+    if command.dtype == np.uint8:
+        return f"command {decoded(command)}"
+    return f"command {int(command.argmax() if command.size > 1 else command.item())}"
 
 
 def _boxes(tree: _Tree, fields: ViewFields) -> dict[str, Array]:
@@ -383,15 +455,25 @@ def _camera(
     projection, intrinsics, extrinsics = map(matrix, names)
     if projection is None and intrinsics is not None and extrinsics is not None:
         projection = intrinsics[:3, :3].astype(np.float64) @ extrinsics[:3].astype(np.float64)
+    lens = {name: array(fields.lens, name) for name in ("image_wh", "center", "forward", "backward")}
     boxes_2d, heatmap = array(fields.boxes_2d, "boxes"), array(fields.heatmap)
+    picture = picture_of(image, f"{label}.{fields.image}".lstrip("."))
     return CameraView(
         name=camera.text(fields.name) or label,
-        image=picture_of(image, f"{label}.{fields.image}".lstrip(".")),
+        image=picture,
+        lens=_lens(lens, picture) if extrinsics is not None else None,
+        camera_from_reference=None if extrinsics is None else extrinsics[:3].astype(np.float64),
         image_from_reference=None if projection is None else projection[:3],
         boxes_2d=boxes_2d if boxes_2d is None else boxes_2d.reshape(-1, 4),
         heatmap=None if heatmap is None else heatmap.max(axis=0) if heatmap.ndim == 3 else heatmap,
         bearing=None if projection is None else bearing_of(projection, ahead),
     )
+
+
+def _lens(values: Mapping[str, Array | None], picture: UInt8Array) -> FThetaLens | None:
+    """The lens of a camera as it is for its picture; None where it is not known."""
+    known = {name: value for name, value in values.items() if value is not None and np.isfinite(value).all()}
+    return FThetaLens(**known).resized(picture.shape[1::-1]) if len(known) == len(values) else None
 
 
 def _channels(value: Sequence[float] | float | None, name: str) -> Array | None:

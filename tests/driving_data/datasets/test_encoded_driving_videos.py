@@ -71,12 +71,12 @@ def test_a_first_video_that_is_bad_fails_only_its_samples(tmp_path: Path, monkey
 def test_videos_of_other_codecs_than_those_that_were_looked_at(tmp_path: Path) -> None:
     paths = [str(make_video(tmp_path / f"{codec}.mkv", 6, codec)) for codec in ("libx264", "libvpx-vp9")]
     frames = VideoFrames(tmp_path / "indices")
-    file, number = frames.encoded_frame(paths[0], 2, ("h264 yuv420p",))
+    file, (number,) = frames.encoded_frames(paths[0], [2], ("h264 yuv420p",))
     assert (file.dtype, file.ndim, number) == (np.uint8, 1, 2)
     with pytest.raises(
         VideoError, match=r"Frame 1 of the video .*vp9\.mkv' is vp9 yuv420p, and the videos that were"
     ):
-        frames.encoded_frame(paths[1], 1, ("h264 yuv420p",))
+        frames.encoded_frames(paths[1], [1], ("h264 yuv420p",))
     with pytest.raises(VideoError, match=r"asks for frame 6 of the video .*, whose frames are 0 to 5"):
-        frames.encoded_frame(paths[1], 6, ())
+        frames.encoded_frames(paths[1], [6], ())
     frames.close()

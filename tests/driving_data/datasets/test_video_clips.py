@@ -71,7 +71,8 @@ class TestPhysicalAi:
         center = np.r_[sample["boxes"]["centers"][0], 1]
         np.testing.assert_allclose((left["camera_from_reference"] @ center)[:3], in_camera[:3], atol=1e-3)
         np.testing.assert_array_equal(left["intrinsics"], [[61, 0, 47], [0, 61, 31], [0, 0, 1]])
-        assert provider.origin["camera_models"][LEFT]["fw_poly_2"] == 2
+        lens = PhysicalAiProvider(tmp_path, lenses=True).get_data(3)["cameras"][0]["lens"]
+        np.testing.assert_array_equal(lens["forward"], [0, 61, 2, 0, 0])
         assert [len(provider.get_data(frame)["boxes"]["yaws"]) for frame in (0, 4, 5)] == [2, 1, 0]
 
     def test_batches_are_decoded_in_order(self, tmp_path):
@@ -105,13 +106,13 @@ class TestPhysicalAi:
     def test_files_may_lie_elsewhere(self, tmp_path):
         write_physical_ai(tmp_path)
         (tmp_path / "labels/egomotion").rename(tmp_path / "motion")
-        with pytest.raises(FileError, match="cannot be read"):
+        with pytest.raises(FileError, match="is missing"):
             PhysicalAiProvider(tmp_path)
         layout = ClipLayout(ego_motion="motion/{clip}.egomotion.parquet")
         assert len(PhysicalAiProvider(tmp_path, layout=layout)) == NUM_FRAMES
         with pytest.raises(SettingError, match=r"times: must have \{camera\}, \{clip\}, got 'times.parquet'"):
             ClipLayout(times="times.parquet")
-        with pytest.raises(FileError, match="must be unpacked"):
+        with pytest.raises(FileError, match=r"and no 'features\.csv', which says where the published"):
             PhysicalAiProvider(tmp_path / "labels")
 
     def test_frames_without_poses_are_left_out(self, tmp_path):

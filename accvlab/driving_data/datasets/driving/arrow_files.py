@@ -66,6 +66,8 @@ def _reading(path: str | os.PathLike[str]) -> Iterator[ModuleType]:
     arrow = import_pyarrow(path)
     try:
         yield arrow
+    except FrameworkError:
+        raise
     except (*_UNREADABLE, arrow.ArrowException) as error:
         raise refused(path, error) from error
 
@@ -83,7 +85,8 @@ def read_columns(
         path: The file, a path or a `StoredFile`, which is read as a whole; ``.parquet`` at the end of its name
             says what it is.
         kinds: What each column must hold: ``"number"`` (as float64), ``"whole"`` (as int64), ``"text"`` (as
-            str), ``"text or whole"`` or ``"numbers"`` (lists of one length, as float64).
+            str), ``"text or whole"``, ``"numbers"`` (lists of one length, as float64) or ``"whole lists"``
+            (an array of arrays of int64; empty where there is none).
         or_none: Which of them may be missing; these are then not among the results.
         also_called: Other names of columns in some files.
 
@@ -246,8 +249,8 @@ def sizes_of_columns(columns: Mapping[str, Array], path: str | os.PathLike[str],
 
 def _as_numpy(arrow: ModuleType, path: str | os.PathLike[str], name: str, kind: str, column: Any) -> Array:
     types = arrow.types
-    if kind == "numbers":
-        return _lists_as_numpy(arrow, path, name, column)
+    if kind in ("numbers", "whole lists"):
+        return _lists_as_numpy(arrow, path, name, column, is_ragged=kind == "whole lists")
     stored = column.type.value_type if types.is_dictionary(column.type) else column.type
     is_text = types.is_string(stored) or types.is_large_string(stored)
     if not (is_text and "text" in kind):
@@ -277,16 +280,26 @@ def _texts_as_numpy(arrow: ModuleType, column: Any) -> npt.NDArray[np.str_]:
     return np.concatenate(parts) if parts else np.zeros(0, "U1")
 
 
-def _lists_as_numpy(arrow: ModuleType, path: str | os.PathLike[str], name: str, column: Any) -> Float64:
+def _lists_as_numpy(
+    arrow: ModuleType, path: str | os.PathLike[str], name: str, column: Any, is_ragged: bool
+) -> Array:
     types = arrow.types
     is_list = any(is_one(column.type) for is_one in _list_types(arrow))
-    if is_list and (types.is_floating(column.type.value_type) or types.is_integer(column.type.value_type)):
-        lengths = arrow.compute.list_value_length(column).unique().to_pylist()  # None of what is no list
+    is_whole = is_list and types.is_integer(column.type.value_type)
+    if is_whole or (is_list and not is_ragged and types.is_floating(column.type.value_type)):
+        counts = arrow.compute.list_value_length(column)  # None of what is no list
         values = arrow.compute.list_flatten(column)
-        if None not in lengths and len(lengths) <= 1 and not values.null_count:
+        if is_ragged and not values.null_count:
+            ends = np.cumsum(counts.fill_null(0).to_numpy())
+            lists = np.empty(len(column), object)
+            lists[:] = np.split(np.asarray(values.to_numpy(), np.int64), ends)[:-1]
+            return lists
+        lengths = counts.unique().to_pylist()
+        if not is_ragged and None not in lengths and len(lengths) <= 1 and not values.null_count:
             return np.asarray(values.to_numpy(), np.float64).reshape(len(column), *lengths)
     where = f"The column {name!r} of {os.fspath(path)!r}"
-    raise FileError(f"{where} must hold lists of numbers of one length, got {column.type}.")
+    rule = "lists of whole numbers" if is_ragged else "lists of numbers of one length"
+    raise FileError(f"{where} must hold {rule}, got {column.type}.")
 
 
 class ArrowFile:

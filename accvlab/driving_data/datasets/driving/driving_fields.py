@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypedDict
+from itertools import pairwise
+from typing import Any, Literal, TypedDict
 
 import attrs
+import numpy as np
 from attrs.validators import optional
 from nvidia.dali import types
 
@@ -16,7 +18,7 @@ from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import DECODED_IMAGE, numbers_name
 from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
 
-from .driving_index import DrivingIndex
+from .driving_index import LENS, DrivingIndex
 
 _DT = types.DALIDataType
 
@@ -38,7 +40,17 @@ class DrivingFieldSettings(TypedDict, total=False):
     can_bus: bool
     ego_status: bool
     map_lines: bool
+    image_times: Sequence[float]
+    ego_history: Sequence[float]
+    ego_future: Sequence[float]
+    lenses: bool
+    vehicle_size: bool
     reference: str | None
+
+
+def _as_tuple(times: Any) -> Any:
+    """Times to be compared with others; what are none, as it is."""
+    return tuple(times) if isinstance(times, Sequence | np.ndarray) and not isinstance(times, str) else times
 
 
 @attrs.frozen(kw_only=True)
@@ -64,6 +76,14 @@ class DrivingFields:
         can_bus: Whether there is what BEVFormer calls ``can_bus``.
         ego_status: Whether there is what SparseDrive calls ``ego_status``.
         map_lines: Whether there are lines of a map.
+        image_times: At which times relative to the frame there are images of each camera: seconds, ascending; of
+            each time the last image at or before it. They are stacked. Empty: one image, that of the frame. Of
+            videos whose times are known; of others, `TimeWindows` takes the images of other frames.
+        ego_history: At which times before the frame the places of the vehicle are given: seconds, ascending, at
+            most 0, such as ``(-1, -0.5, 0)``. From the motion of the vehicle, at any time, not of frames.
+        ego_future: At which times after the frame: seconds, ascending, above 0.
+        lenses: Whether there is the f-theta lens of each camera.
+        vehicle_size: Whether there is the size of the vehicle.
         reference: Frame of reference of all that is not said to be in another: ``"lidar"`` or ``"ego"``. None: the
             lidar where there is one. Data sets that are mixed must have the same.
     """
@@ -84,6 +104,11 @@ class DrivingFields:
     can_bus: bool = attrs.field(default=False, validator=valid(checks.flag))
     ego_status: bool = attrs.field(default=False, validator=valid(checks.flag))
     map_lines: bool = attrs.field(default=False, validator=valid(checks.flag))
+    image_times: Sequence[float] = attrs.field(default=(), converter=_as_tuple)
+    ego_history: Sequence[float] = attrs.field(default=(), converter=_as_tuple)
+    ego_future: Sequence[float] = attrs.field(default=(), converter=_as_tuple)
+    lenses: bool = attrs.field(default=False, validator=valid(checks.flag))
+    vehicle_size: bool = attrs.field(default=False, validator=valid(checks.flag))
     reference: str | None = attrs.field(
         default=None, validator=valid(checks.choice, allowed=(None, "lidar", "ego"))
     )
@@ -97,6 +122,17 @@ class DrivingFields:
             raise SettingError(f"`num_sweeps` is {self.num_sweeps}: sweeps need `lidar=True`.")
         if self.num_future_frames and self.boxes is False:
             raise SettingError("`num_future_frames` gives the places of boxes: it needs `boxes`.")
+        for name, times, rule in (
+            ("image_times", self.image_times, "seconds, ascending"),
+            ("ego_history", self.ego_history, "seconds up to 0, ascending"),
+            ("ego_future", self.ego_future, "seconds above 0, ascending"),
+        ):
+            if times != ():
+                checks.number_list(times, name, f"a list of {rule}")
+            is_wrong = any(late <= early for early, late in pairwise(times))
+            is_wrong |= bool(times) and name == "ego_history" and times[-1] > 0
+            if is_wrong or (times and name == "ego_future" and times[0] <= 0):
+                raise SettingError(f"`{name}` must be a list of {rule}, got {shown(times)}.")
 
     # --- of an index ------------------------------------------------------------------------------------
 
@@ -109,6 +145,7 @@ class DrivingFields:
         cameras = index.camera_names if self.cameras is None else self.cameras
         has_boxes, has_lidar = index.boxes is not None, index.lidar is not None
         has_tracks = index.boxes is not None and index.boxes.instance is not None
+        has_times = index.cameras is not None and index.cameras.frame_time is not None and index.motion is not None
         reference = self.reference or index.base
         problems = _problems_of_names("cameras", "camera", cameras, index.camera_names)
         if len(set(cameras)) < len(cameras):
@@ -121,6 +158,11 @@ class DrivingFields:
             ("can_bus", self.can_bus, index.frames.can_bus is not None),
             ("ego_status", self.ego_status, index.frames.ego_status is not None),
             ("map_lines", self.map_lines, index.lines is not None),
+            ("image_times", bool(self.image_times), has_times),
+            ("ego_history", bool(self.ego_history), index.motion is not None),
+            ("ego_future", bool(self.ego_future), index.motion is not None),
+            ("lenses", self.lenses, index.cameras is not None and index.cameras.lens is not None),
+            ("vehicle_size", self.vehicle_size, index.frames.vehicle_size is not None),
             ("num_future_frames", self.num_future_frames > 0, has_tracks),
             ("reference", reference == "lidar", index.base == "lidar"),
         ):
@@ -139,6 +181,12 @@ class DrivingFields:
             boxes=has_boxes if self.boxes is None else self.boxes,
             reference=reference,
         )
+
+    @property
+    def motion_offsets_s(self) -> dict[str, Sequence[float]]:
+        """Times of the places of the vehicle that are there, by name of their group, seconds from the frame."""
+        given = {"ego_history": self.ego_history, "ego_future": self.ego_future}
+        return {name: times for name, times in given.items() if times}
 
     def class_names(self, index: DrivingIndex) -> tuple[str, ...]:
         """Names of the classes, by number."""
@@ -162,6 +210,9 @@ class DrivingFields:
         sample = _group(("token scene", _DT.STRING, None), ("frame", _DT.INT32, 0), ("is_first", _DT.BOOL, 0))
         _add(sample, ("timestamp", _DT.FLOAT64, 0))
         sample.add_data_group_field("ego", self._ego())
+        places = _group(("positions", _DT.FLOAT, 2), ("rotations", _DT.FLOAT, 3), ("times", _DT.FLOAT64, 1))
+        for name in self.motion_offsets_s:
+            sample.add_data_group_field(name, places)
         if self.cameras:
             sample.add_data_group_field_array("cameras", self._camera(is_video, kinds), len(self.cameras))
         lidar = _group(("points", _DT.FLOAT, 2), ("reference_from_lidar", _DT.FLOAT64, 2))
@@ -181,17 +232,24 @@ class DrivingFields:
         fields = [("world_from_ego ego_from_reference world_from_reference", _DT.FLOAT64, 2)]
         fields += [("can_bus", _DT.FLOAT64, 1)] * bool(self.can_bus)
         fields += [("status", _DT.FLOAT64, 1)] * bool(self.ego_status)
+        fields += [("vehicle_size", _DT.FLOAT64, 1)] * self.vehicle_size
         future = [("future_positions", _DT.FLOAT, 2), ("is_future_known", _DT.BOOL, 1)]
         return _group(*fields, *future * bool(self.num_ego_future_frames))
 
     def _camera(self, is_video: bool, kinds: Sequence[str]) -> SampleDataGroup:
         camera, is_file = SampleDataGroup(), not is_video or self.images == "encoded"
         content = attrs.evolve(ENCODED_IMAGE, codecs=tuple(kinds)) if is_file else DECODED_IMAGE
-        camera.add_data_field("image", _DT.UINT8, ndim=1 if is_file else 3, content=content)
+        num_more = int(bool(self.image_times))
+        if num_more and not is_file:
+            content = attrs.evolve(content, layout="FHWC")
+        camera.add_data_field("image", _DT.UINT8, ndim=1 if is_file else 3 + num_more, content=content)
         if is_video and is_file:
-            _add(camera, (numbers_name("image"), _DT.INT32, 0))
-        _add(camera, ("name", _DT.STRING, None), ("timestamp", _DT.FLOAT64, 0))
-        _add(camera, ("intrinsics camera_from_reference ego_from_camera", _DT.FLOAT64, 2))
+            _add(camera, (numbers_name("image"), _DT.INT32, num_more))
+        _add(camera, ("name", _DT.STRING, None), ("timestamp", _DT.FLOAT64, num_more))
+        _add(camera, ("intrinsics", _DT.FLOAT64, 2), ("camera_from_reference", _DT.FLOAT64, 2 + num_more))
+        _add(camera, ("ego_from_camera", _DT.FLOAT64, 2))
+        if self.lenses:
+            camera.add_data_group_field("lens", _group((" ".join(LENS), _DT.FLOAT64, 1)))
         if self.boxes_2d:
             floats = ("boxes centers", _DT.FLOAT, 2), ("depths", _DT.FLOAT, 1)
             camera.add_data_group_field("boxes_2d", _group(*floats, ("categories box_rows", _DT.INT32, 1)))

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The index of a driving data set: everything but pixels and points, as arrays that several processes map.
 
-Letters in shapes: S scenes, F frames, C cameras, I images (frames times cameras), R lidar records, K sweeps of
-all frames, N boxes of all frames, M 2D boxes of all images, L map lines of all frames, P points of all lines. A
+Letters in shapes: S scenes, F frames, C cameras, I images (frames times cameras), V videos (scenes times
+cameras), T frames of all videos, E known places of the vehicle in all scenes, R lidar records, K sweeps of all
+frames, N boxes of all frames, M 2D boxes of all images, L map lines of all frames, P points of all lines. A
 column whose name starts with ``first`` says where the elements of each frame (scene, image, line) begin in the
 columns that have one row per element; its last entry is where the last of them end.
 
@@ -31,6 +32,7 @@ from accvlab.dali_pipeline_framework.extension import StoredFile
 from accvlab.dali_pipeline_framework.providers import Columns, load_or_make
 
 from .array_types import Array, Bool, Float64, Int32, Int64, Names
+from .ego_motion import SmoothTrajectory
 
 _KIND = "index of driving data"
 _LONGEST_NAME = 4096  # bytes: PATH_MAX
@@ -52,6 +54,7 @@ class FrameColumns:
         motion: Velocity and acceleration of the vehicle, each along its x and y.
         driving_command: Where to go: 1 for one of left, straight, right, unknown.
         has_route: Whether the data set has a route for the frame.
+        vehicle_size: Of the vehicle of each scene: length, width, height, rear axle to center, wheelbase, track.
     """
 
     scene: Annotated[Names, "S"]
@@ -65,6 +68,7 @@ class FrameColumns:
     motion: Annotated[Float64, "F 4"] | None = None
     driving_command: Annotated[Int64, "F 4"] | None = None
     has_route: Annotated[Bool, "F"] | None = None
+    vehicle_size: Annotated[Float64, "S 6"] | None = None
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -81,6 +85,9 @@ class CameraColumns:
         video_frame: Number of the image in ``file``, where that is a video; -1 where it is not.
         row: Row of the image in ``file``, where that is a table; -1 where it is not.
         distortion: Coefficients of OpenCV's model: k1, k2, p1, p2, k3.
+        lens: F-theta model of each camera in each scene, see `LENS`.
+        first_time: First entry in ``frame_time`` of each video, scene by scene, camera by camera.
+        frame_time: Times of all frames of the videos, by their number, microseconds.
     """
 
     file: Annotated[Names, "F C"]
@@ -91,6 +98,37 @@ class CameraColumns:
     video_frame: Annotated[Int64, "F C"] | None = None
     row: Annotated[Int64, "F C"] | None = None
     distortion: Annotated[Float64, "F C 5"] | None = None
+    lens: Annotated[Float64, "S C 14"] | None = None
+    first_time: Annotated[Int64, "V+1", "T"] | None = None
+    frame_time: Annotated[Int64, "T"] | None = None
+
+
+LENS = {"image_wh": 2, "center": 2, "backward": 5, "forward": 5}
+"""Numbers of an f-theta lens: width and height; pixel of the axis; polynomials of pixels to radians, and back."""
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class MotionColumns:
+    """How the vehicle moved in each scene, as the columns of a `SmoothTrajectory`.
+
+    Attributes:
+        first: First known place of each scene.
+        time: Microseconds, on the clock of the frames; they ascend in each scene.
+        quaternion: See `SmoothTrajectory`.
+        position: In the world.
+        slope: Meters per microsecond.
+    """
+
+    first: Annotated[Int64, "S+1", "E"]
+    time: Annotated[Int64, "E"]
+    quaternion: Annotated[Float64, "E 4"]
+    position: Annotated[Float64, "E 3"]
+    slope: Annotated[Float64, "E 3"]
+
+    def of_scene(self, scene: int) -> SmoothTrajectory:
+        """The motion in a scene."""
+        rows = slice(*self.first[scene : scene + 2].tolist())
+        return SmoothTrajectory(self.time[rows], self.quaternion[rows], self.position[rows], self.slope[rows])
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -201,6 +239,7 @@ class DrivingIndex:
         boxes: Their boxes.
         boxes_2d: 2D boxes of their images.
         lines: Map lines around them.
+        motion: Motion of the vehicle, at any time of each scene.
         camera_names: Names of the cameras.
         categories: Names of the categories of boxes, by number.
         attributes: Names of the attributes of boxes, by number.
@@ -217,6 +256,7 @@ class DrivingIndex:
     boxes: BoxColumns | None = None
     boxes_2d: Box2dColumns | None = None
     lines: LineColumns | None = None
+    motion: MotionColumns | None = None
     camera_names: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
     categories: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
     attributes: tuple[str, ...] = attrs.field(default=(), converter=_as_names)
@@ -323,6 +363,7 @@ _TABLES: dict[str, Any] = {
     "boxes": BoxColumns,
     "boxes_2d": Box2dColumns,
     "lines": LineColumns,
+    "motion": MotionColumns,
 }
 
 

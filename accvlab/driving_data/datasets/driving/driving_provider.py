@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup
 from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, index_in, listed, shown
-from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
+from accvlab.dali_pipeline_framework.errors import FieldValueError, FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.extension import StoragePath, numbers_name
 from accvlab.dali_pipeline_framework.providers import FieldColumns, Storage, WantedFields
 from accvlab.dali_pipeline_framework.sample_data import FieldPath
@@ -26,6 +26,7 @@ from . import poses
 from .array_types import Array, Float32, Float64, Int32, Int64, UInt8
 from .driving_fields import DrivingFields, DrivingFieldSettings
 from .driving_index import DrivingIndex
+from .ego_motion import places_around
 from .video_frames import FrameKey, VideoFrames
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ else:
 
 _Init = TypeVar("_Init", bound=Callable[..., Any])
 _MOST_TRIED = 3  # videos of a camera
+_OTHER_TIMES = (
+    "Ask for other times or moments, leave the camera (`cameras`) or the scene (`scenes`) out, or skip samples "
+    "that fail (`FaultPolicy`)."
+)
 _LEAVE_OUT = "Leave the camera (`cameras`) or the scene (`scenes`) out."
 # Of poses that are the same but for rounding, far from the origin of the world; meters, or parts of an axis.
 _ROUNDING = 1e-8
@@ -62,8 +67,14 @@ class DrivingProvider(DataProvider):
             world_from_reference     FLOAT64 (4, 4)
             can_bus                  FLOAT64 (18,)     `can_bus`
             status                   FLOAT64 (10,)     `ego_status`
+            vehicle_size             FLOAT64 (6,)      `vehicle_size`: length, width, height, rear axle to
+                                                       center, wheelbase, track width, meters
             future_positions         FLOAT (T, 3)      origin of the reference frame in the T following frames
             is_future_known          BOOL (T,)         False, and zeros, beyond the end of the scene
+        ego_history, ego_future
+            positions                FLOAT (T, 3)      of the vehicle in its own frame at the time of the frame
+            rotations                FLOAT (T, 3, 3)   to that frame from its own at T times
+            times                    FLOAT64 (T,)      seconds from the frame
         cameras[0..C-1]
             image                    UINT8 (num_bytes,)  a file; of videos (H, W, 3), RGB
             image_to_decode          INT32             with ``images="encoded"``, the frame in the video file
@@ -72,6 +83,11 @@ class DrivingProvider(DataProvider):
             intrinsics               FLOAT64 (3, 3)    to pixels times depth, as the data set has it
             camera_from_reference    FLOAT64 (4, 4)    with the motion between the two times
             ego_from_camera          FLOAT64 (4, 4)    where the camera is mounted
+            lens                                       `lenses`; f-theta, NaN where unknown
+                image_wh             FLOAT64 (2,)      width and height
+                center               FLOAT64 (2,)      pixel that the axis meets
+                backward             FLOAT64 (5,)      polynomial: pixels from the center -> angle
+                forward              FLOAT64 (5,)      polynomial: angle to the axis -> pixels from the center
             boxes_2d
                 boxes                FLOAT (M, 4)      x1, y1, x2, y2, pixels
                 centers              FLOAT (M, 2)      projections of the centers, pixels
@@ -290,7 +306,14 @@ class DrivingProvider(DataProvider):
 
     def describe(self) -> str:
         """Describe what was found, and what it was made of (`DrivingProvider.origin`), in lines."""
-        return "\n".join([repr(self), *self._origin_lines()])
+        return "\n".join([repr(self), *self._window_lines(), *self._origin_lines()])
+
+    def _window_lines(self) -> list[str]:
+        fields = self._fields
+        windows = {"image_times": fields.image_times, **fields.motion_offsets_s}
+        return [
+            f"{name}: {len(times)}, {times[0]:g} to {times[-1]:g} s" for name, times in windows.items() if times
+        ]
 
     def _origin_lines(self) -> list[str]:
         lines = []
@@ -340,6 +363,7 @@ class DrivingProvider(DataProvider):
             _HEAD: lambda: (*names, number, number == 0, frames.time[frame]),
             ("ego",): partial(self._ego, frame, following),
         }
+        parts |= {(name,): partial(self._motion, name, frame) for name in fields.motion_offsets_s}
         if index.cameras is not None:
             for place, (camera, back) in enumerate(self._views):
                 parts["cameras", place, "image"] = partial(self._images, index.cameras, frame - back, camera)
@@ -409,6 +433,7 @@ class DrivingProvider(DataProvider):
         *   Matrices are rigid motions, those of cameras have focal lengths above 0.
         *   Cameras are where they are mounted: ``camera_from_reference`` is ``inverse(ego_from_camera) @
             ego_from_reference``, but for 20 degrees and 10 m, and what the vehicle drives between the two times.
+        *   ``ego_history`` and ``ego_future`` are poses; at the time of the frame the vehicle is where it is.
         *   Boxes have as many elements in each field, sizes above 0, yaws in [-pi, pi], and categories that have a
             name; no object is there twice in a frame. The boxes that 2D boxes belong to are in front of the
             camera.
@@ -451,7 +476,10 @@ class DrivingProvider(DataProvider):
         cameras = self._index.cameras
         if cameras is None or cameras.video_frame is None:
             return nullcontext()
-        keys = [self._frame_key(cameras, self._frame(index) - back, camera) for index, (camera, back) in images]
+        keys: list[FrameKey] = []
+        for index, (camera, back) in images:
+            with suppress(FieldValueError):  # raised again for the sample
+                keys += self._frame_keys(cameras, self._frame(index) - back, camera)
         return self._video_frames.shared(key for key in keys if key[1] >= 0)
 
     @property
@@ -476,6 +504,8 @@ class DrivingProvider(DataProvider):
             flat.append(np.array(frames.can_bus[frame]))
         if fields.ego_status and frames.ego_status is not None:
             flat.append(np.array(frames.ego_status[frame]))
+        if fields.vehicle_size and frames.vehicle_size is not None:
+            flat.append(frames.vehicle_size[self._index.scene_of(frame)])
         if fields.num_ego_future_frames:
             positions = np.zeros((fields.num_ego_future_frames, 3))
             later = following[: fields.num_ego_future_frames]
@@ -486,6 +516,24 @@ class DrivingProvider(DataProvider):
             flat += [positions, np.arange(len(positions)) < len(later)]
         return flat
 
+    def _motion(self, name: str, frame: int) -> list[object]:
+        """Places of the vehicle at the times of ``ego_history`` or ``ego_future``."""
+        if self._index.motion is None:
+            return []
+        time_s, scene = float(self._index.frames.time[frame]), self._index.scene_of(frame)
+        known, now = self._index.motion.of_scene(scene), round(time_s * 1e6)
+        offsets_s = np.array(self._fields.motion_offsets_s[name])
+        times = now + np.rint(offsets_s * 1e6).astype(np.int64)
+        if min(now, times[0]) < known.times[0] or max(now, times[-1]) > known.times[-1]:
+            first, last = (f"{time / 1e6:.6g} s" for time in known.times[[0, -1]])
+            raise FieldValueError(
+                f"`{name}` must lie within the recorded motion of the vehicle: the frame of {time_s:.6g} s in the "
+                f"scene {_text(self._index.frames.scene[scene])!r} needs {times[0] / 1e6:.6g} s to "
+                f"{times[-1] / 1e6:.6g} s, but the motion is known from {first} to {last}. {_OTHER_TIMES}"
+            )
+        places = places_around(known, now, times)
+        return [places[..., 3], places[..., :3], offsets_s]
+
     def _camera(self, cameras: tables.CameraColumns, frame: int, camera: int, back: int) -> list[object]:
         """Fields of an image, which a camera took so many frames before the frame of the sample."""
         taken, base_from_reference = frame - back, poses.inverse(self._reference_from_base(frame))
@@ -494,13 +542,24 @@ class DrivingProvider(DataProvider):
                 poses.inverse(self._world_from_base(taken)), self._world_from_base(frame)
             )
             base_from_reference = poses.joined(base_from_base, base_from_reference)
+        time, camera_from_base = cameras.time[taken, camera], cameras.camera_from_base[taken, camera]
+        if self._fields.image_times and self._index.motion is not None:
+            times = self._window(cameras, frame, camera)[1]
+            world_from_ego = self._index.motion.of_scene(self._index.scene_of(frame)).at(times)
+            camera_from_world = poses.inverse(poses.joined(world_from_ego, cameras.ego_from_camera[frame, camera]))
+            time, camera_from_base = times / 1e6, poses.joined(camera_from_world, self._world_from_base(frame))
         flat = [
             self._index.camera_names[camera],
-            cameras.time[taken, camera],
+            time,
             np.array(cameras.intrinsics[taken, camera]),
-            poses.as_matrix(poses.joined(cameras.camera_from_base[taken, camera], base_from_reference)),
+            poses.as_matrix(poses.joined(camera_from_base, base_from_reference)),
             poses.as_matrix(cameras.ego_from_camera[taken, camera]),
         ]
+        if self._fields.lenses:
+            lens = np.full(sum(tables.LENS.values()), np.nan)
+            if cameras.lens is not None:
+                lens = np.array(cameras.lens[self._index.scene_of(frame), camera])
+            flat += np.split(lens, np.cumsum([*tables.LENS.values()])[:-1])
         if self._fields.boxes_2d and self._index.boxes_2d is not None:
             flat += self._boxes_2d(self._index.boxes_2d, taken, camera)
         return flat
@@ -508,10 +567,41 @@ class DrivingProvider(DataProvider):
     def _images(self, cameras: tables.CameraColumns, frame: int, camera: int) -> list[object]:
         """Get the image of a frame; of a video that is delivered encoded, its file and the number in it."""
         if self._is_video and self._fields.images == "encoded":
-            path, number = self._frame_key(cameras, frame, camera)
-            if number >= 0:
-                return [*self._video_frames.encoded_frame(path, number, self._video_kinds)]
+            keys = self._frame_keys(cameras, frame, camera)
+            path, numbers = keys[0][0], [number for _, number in keys]
+            if numbers[0] >= 0:
+                file, places = self._video_frames.encoded_frames(path, numbers, self._video_kinds)
+                return [file, places if self._fields.image_times else places[0]]
         return [self._image(cameras, frame, camera)]
+
+    def _window(self, cameras: tables.CameraColumns, frame: int, camera: int) -> tuple[Int64, Int64]:
+        """Frames of a video at `image_times`: numbers, and when they were taken, microseconds; ``(T,)`` each."""
+        times = self._video_times(cameras, frame, camera)
+        time_s, scene = float(self._index.frames.time[frame]), self._index.scene_of(frame)
+        wanted = round(time_s * 1e6) + np.rint(np.multiply(self._fields.image_times, 1e6)).astype(np.int64)
+        numbers = poses.last_before(times, wanted) if len(times) else np.full(len(wanted), -1)
+        if (numbers < 0).any():
+            missing_s = wanted[int(np.argmax(numbers < 0))] / 1e6
+            raise FieldValueError(
+                f"There must be an image of each camera at or before each time of `image_times`: the frame of "
+                f"{time_s:.6g} s in the scene {_text(self._index.frames.scene[scene])!r} needs "
+                f"one of {missing_s:.6g} s, but {self._span(cameras, frame, camera)}. {_OTHER_TIMES}"
+            )
+        return numbers, times[numbers]
+
+    def _video_times(self, cameras: tables.CameraColumns, frame: int, camera: int) -> Int64:
+        """Times of all frames of a video; none where they are not known."""
+        if cameras.frame_time is None or cameras.first_time is None:
+            return np.zeros(0, np.int64)
+        video = self._index.scene_of(frame) * len(self._index.camera_names) + camera
+        return cameras.frame_time[slice(*cameras.first_time[video : video + 2].tolist())]
+
+    def _span(self, cameras: tables.CameraColumns, frame: int, camera: int) -> str:
+        """From when to when there are images of a camera, for messages."""
+        times, name = self._video_times(cameras, frame, camera), repr(self._index.camera_names[camera])
+        if not len(times):
+            return f"{name} has no video there"
+        return f"the images of {name} are from {times[0] / 1e6:.6g} s to {times[-1] / 1e6:.6g} s"
 
     def _record(self, lidar: tables.LidarColumns, frame: int, record: int) -> list[object]:
         if record < 0:
@@ -547,10 +637,14 @@ class DrivingProvider(DataProvider):
 
     def _image(self, cameras: tables.CameraColumns, frame: int, camera: int) -> UInt8:
         """Read the image of a frame: the bytes of its file, ``(num_bytes,)`` uint8; of a video, its pixels."""
+        if self._fields.image_times:
+            keys = self._frame_keys(cameras, frame, camera)
+            return np.stack([self._video_frames.frame(*key) for key in keys])
         name, number = self._frame_key(cameras, frame, camera)
         if not name:
             token, name = _text(self._index.frames.token[frame]), self._index.camera_names[camera]
-            raise FileError(f"The frame {token!r} has no image of camera {name!r}. {_LEAVE_OUT}")
+            span = f": {self._span(cameras, frame, camera)}" if cameras.frame_time is not None else ""
+            raise FileError(f"The frame {token!r} has no image of camera {name!r}{span}. {_LEAVE_OUT}")
         return self._storage.read_bytes(name) if number < 0 else self._video_frames.frame(name, number)
 
     def _frame_key(self, cameras: tables.CameraColumns, frame: int, camera: int) -> FrameKey:
@@ -558,6 +652,13 @@ class DrivingProvider(DataProvider):
         name = _text(cameras.file[frame, camera])
         number = -1 if cameras.video_frame is None else int(cameras.video_frame[frame, camera])
         return (name, number) if number < 0 else (self._storage.path(name), number)
+
+    def _frame_keys(self, cameras: tables.CameraColumns, frame: int, camera: int) -> list[FrameKey]:
+        """As `_frame_key`, of all images of a camera in a sample."""
+        if not self._fields.image_times:
+            return [self._frame_key(cameras, frame, camera)]
+        numbers, (path, _) = self._window(cameras, frame, camera)[0], self._frame_key(cameras, frame, camera)
+        return [(path, number) for number in numbers.tolist()]
 
     def _points(self, lidar: tables.LidarColumns, record: int) -> Float32:
         """Read the points of a lidar record, ``(P, K)``: float32, one point after the other."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.errors import FileError
 
-from .array_types import Array, Float64
+from .array_types import Array, Float64, Int64
 
 
 def pose(rotation: npt.ArrayLike, translation: npt.ArrayLike) -> Float64:
@@ -169,6 +169,12 @@ def slerp(first: Float64, last: Float64, part: Float64) -> Float64:
 def half_period(times: Array) -> float:
     """Half the usual distance of some times; without end where there are fewer than two."""
     return float(np.median(np.diff(times))) / 2 if len(times) > 1 else float("inf")
+
+
+def last_before(times: Array, wanted: npt.ArrayLike) -> Int64:
+    """Number of the last of ascending times at or before each wanted one; -1 before the first, after the last."""
+    found = np.searchsorted(times, wanted, side="right") - 1
+    return np.where(np.asarray(wanted) <= times[-1], found, -1)
 
 
 def require_ascending(times: Array, where: str, *, strictly: bool = False) -> None:

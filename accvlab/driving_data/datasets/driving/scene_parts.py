@@ -17,6 +17,7 @@ from . import driving_index as tables
 from . import poses
 from .array_types import Array, Bool, Float64, Int64
 from .driving_index import DrivingIndex, first_column, names_column
+from .ego_motion import SmoothTrajectory
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -32,6 +33,8 @@ class SceneImages:
         ego_from_camera: ``(3, 4)``, or ``(n, 3, 4)``.
         video_frame: ``(m,)``; None where files are no videos.
         row: ``(m,)``; None where files are no tables.
+        lens: ``(14,)``, see `LENS`; None where it is not known.
+        frame_times: Times of all frames of the video, ``(k,)`` microseconds; None where they are not known.
     """
 
     frames: Int64
@@ -42,6 +45,8 @@ class SceneImages:
     ego_from_camera: Float64
     video_frame: Int64 | None = None
     row: Int64 | None = None
+    lens: Float64 | None = None
+    frame_times: Int64 | None = None
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -80,6 +85,8 @@ class Scene:
         lidar: Its lidar records.
         boxes: Columns of `BoxColumns`, in any order, with the ``frame`` of each box in place of ``first``.
             Velocities are not known where there are none. Categories are numbers, or names.
+        motion: How the vehicle moved, by microseconds; of all scenes or none.
+        vehicle_size: ``(6,)``; of all scenes or none.
     """
 
     name: str
@@ -91,6 +98,8 @@ class Scene:
     images: Mapping[str, SceneImages] = attrs.field(factory=dict)
     lidar: SceneRecords | None = None
     boxes: Mapping[str, Array] | None = None
+    motion: SmoothTrajectory | None = None
+    vehicle_size: Float64 | None = None
 
 
 def moving_camera(
@@ -114,7 +123,7 @@ def images_near(
     within: float,
     frame_times: Int64,
     world_from_ego: Float64,
-    ego: poses.Trajectory,
+    ego: poses.Trajectory | SmoothTrajectory,
     mounted: Float64,
     *,
     per_second: float,
@@ -134,6 +143,19 @@ def images_near(
         The number of the image of each frame that has one, ``(m,)``, and columns of `SceneImages`.
     """
     chosen = nearest(image_times, frame_times, within)
+    return image_columns(image_times, chosen, world_from_ego, ego, mounted, per_second=per_second)
+
+
+def image_columns(
+    image_times: Int64,
+    chosen: Int64,
+    world_from_ego: Float64,
+    ego: poses.Trajectory | SmoothTrajectory,
+    mounted: Float64,
+    *,
+    per_second: float,
+) -> tuple[Int64, dict[str, Any]]:
+    """As `images_near`, for the number of the image of each frame, ``(n,)``; -1 for none."""
     has = np.flatnonzero(chosen >= 0)
     taken = image_times[chosen[has]]
     return chosen[has], {
@@ -163,6 +185,7 @@ def index_of_scenes(
         others: Further columns and names of `DrivingIndex`.
     """
     can_bus = [scene.can_bus for scene in scenes if scene.can_bus is not None]
+    vehicle_size = [scene.vehicle_size for scene in scenes if scene.vehicle_size is not None]
     counts = np.array([len(scene.time) for scene in scenes], np.int64)
     time = np.concatenate([np.zeros(0), *(scene.time for scene in scenes)])
     return DrivingIndex(
@@ -178,9 +201,11 @@ def index_of_scenes(
                 np.array([scene.ego_from_base for scene in scenes]).reshape(-1, 3, 4), counts, axis=0
             ),
             can_bus=np.concatenate(can_bus) if can_bus and len(can_bus) == len(scenes) else None,
+            vehicle_size=np.stack(vehicle_size) if len(vehicle_size) == len(scenes) > 0 else None,
         ),
         cameras=camera_columns(scenes, time, camera_names) if camera_names else None,
         lidar=_lidar(scenes, most_sweeps) if any(scene.lidar for scene in scenes) else None,
+        motion=_motion([scene.motion for scene in scenes if scene.motion is not None]),
         **_boxes(scenes, **others),
     )
 
@@ -211,7 +236,30 @@ def camera_columns(scenes: Sequence[Scene], time: Float64, names: Sequence[str])
         if not (of_images[name] >= 0).any():
             del of_images[name]
     of_images["file"] = names_column(of_images["file"].reshape(-1).tolist()).reshape(shape)
+    videos = [[scene.images.get(name) for name in names] for scene in scenes]
+    lenses = [[getattr(images, "lens", None) for images in of_scene] for of_scene in videos]
+    if any(lens is not None for of_scene in lenses for lens in of_scene):
+        unknown = np.full(sum(tables.LENS.values()), np.nan)
+        known_lenses = [[unknown if lens is None else lens for lens in of_scene] for of_scene in lenses]
+        of_frames["lens"] = np.array(known_lenses)
+    times = [getattr(images, "frame_times", None) for of_scene in videos for images in of_scene]
+    if any(of_video is not None for of_video in times):
+        known = [np.zeros(0, np.int64) if of_video is None else of_video for of_video in times]
+        of_frames["first_time"] = first_column([len(of_video) for of_video in known])
+        of_frames["frame_time"] = np.concatenate(known)
     return tables.CameraColumns(**of_images, **of_frames)
+
+
+def _motion(motions: Sequence[SmoothTrajectory]) -> tables.MotionColumns | None:
+    if not motions:
+        return None
+    return tables.MotionColumns(
+        first=first_column([len(motion.times) for motion in motions]),
+        time=np.concatenate([motion.times for motion in motions]),
+        quaternion=np.concatenate([motion.quaternion for motion in motions]),
+        position=np.concatenate([motion.position for motion in motions]),
+        slope=np.concatenate([motion.slope for motion in motions]),
+    )
 
 
 def _lidar(scenes: Sequence[Scene], most_sweeps: int) -> tables.LidarColumns:

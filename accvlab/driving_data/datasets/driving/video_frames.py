@@ -24,7 +24,7 @@ from accvlab.dali_pipeline_framework.extension import (
 from accvlab.dali_pipeline_framework.providers import Storage
 from accvlab.dali_pipeline_framework.video import FrameReader, VideoIndex, cached_video_index
 
-from .array_types import Int64, UInt8
+from .array_types import Int32, Int64, UInt8
 
 FrameKey: TypeAlias = tuple[str, int]
 
@@ -89,21 +89,21 @@ class VideoFrames:
         """Get frames of one video, ``(n, H, W, 3)``, in any order, in one pass; see `frame`."""
         return self._decoders.read(*self._place(path, numbers))
 
-    def encoded_frame(self, path: str, number: int, kinds: Sequence[str]) -> tuple[UInt8, np.int32]:
-        """Get a small video file that holds a frame, ``(num_bytes,)`` uint8, and the number of the frame in it.
+    def encoded_frames(self, path: str, numbers: Sequence[int], kinds: Sequence[str]) -> tuple[UInt8, Int32]:
+        """Get a small video file that holds frames, ``(num_bytes,)`` uint8, and their numbers in it, ``(n,)``.
 
         Raises:
-            VideoError: As `frame`, or it cannot be cut out, or the video is of none of the kinds, see `kind`.
+            VideoError: As `frame`, or they cannot be cut out, or the video is of none of the kinds, see `kind`.
             FileError: The video cannot be opened.
         """
-        place = self._place(path, [number])
+        place = self._place(path, [*numbers])
         if kinds and self.kind(path) not in kinds:
             raise VideoError(
-                f"Frame {number} of the video {path!r} is {self.kind(path)}, and the videos that were looked at "
-                f"are {' or '.join(kinds)}. With images='decoded', videos of a data set can be of any kind."
+                f"Frame {numbers[0]} of the video {path!r} is {self.kind(path)}, and the videos that were looked "
+                f"at are {' or '.join(kinds)}. With images='decoded', videos of a data set can be of any kind."
             )
         clip = self._cutters.cut(*place)
-        return FileOfClip.of(clip.file, "stream", partial(self._decoders.read, *place)), clip.numbers[0]
+        return FileOfClip.of(clip.file, "stream", partial(self._decoders.read, *place)), clip.numbers
 
     def kind(self, path: str) -> str:
         """Codec of a video and its format of pixels; for errors see `index`."""

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the files of PhysicalAI-AV are: unpacked, or in archives as ``features.csv`` says."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+
+from accvlab.dali_pipeline_framework.checks import bullets, listed, text
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError
+from accvlab.dali_pipeline_framework.providers import Storage
+
+FEATURES = "features.csv"
+
+
+@attrs.frozen(kw_only=True)
+class ClipLayout:
+    """Names of the files of PhysicalAI-AV, relative to the root. Change what lies elsewhere.
+
+    ``{clip}`` is the name of the clip, ``{camera}`` that of the camera, ``{chunk}`` the number of the chunk that
+    the clip is in, of four digits. ZIP files are folders. The defaults are those of archives that were unpacked,
+    each in its folder; published archives are named by ``features.csv``.
+
+    Attributes:
+        video: Videos.
+        times: Times of their frames, a Parquet file with ``timestamp``.
+        ego_motion: Poses of the vehicle, with ``timestamp, x, y, z, qx, qy, qz, qw``.
+        intrinsics: Lenses of the cameras, with ``clip_id, camera_name, width, height, cx, cy``, ``bw_poly_0`` to
+            ``bw_poly_4`` and ``fw_poly_0`` to ``fw_poly_4``.
+        extrinsics: Places of the sensors, with ``clip_id, sensor_name, x, y, z, qx, qy, qz, qw``.
+        vehicle: With ``vehicle_size``: sizes of the vehicles, with ``clip_id, length, width, height,
+            rear_axle_to_bbox_center, wheelbase, track_width``.
+        obstacles: Boxes, with ``timestamp_us, track_id, label_class, center_x, orientation_x, size_x, ...``.
+        clips: List of the clips, with ``clip_id, chunk``; for events also ``event_t0s, end_timestamp``.
+    """
+
+    video: str = "camera/{camera}/{clip}.{camera}.mp4"
+    times: str = "camera/{camera}/{clip}.{camera}.timestamps.parquet"
+    ego_motion: str = "labels/egomotion/{clip}.egomotion.parquet"
+    intrinsics: str = "calibration/camera_intrinsics/camera_intrinsics.chunk_{chunk}.parquet"
+    extrinsics: str = "calibration/sensor_extrinsics/sensor_extrinsics.chunk_{chunk}.parquet"
+    vehicle: str = "calibration/vehicle_dimensions/vehicle_dimensions.chunk_{chunk}.parquet"
+    obstacles: str = "labels/obstacle.offline/{clip}.obstacle.offline.parquet"
+    clips: str = "clip_index.parquet"
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse names without the places that they need, or with others."""
+        problems = []
+        for field in attrs.fields_dict(ClipLayout):
+            pattern, needed = text(getattr(self, field), field), _NEEDED_PLACES.get(field, set())
+            found = set(re.findall(r"{(.*?)}", pattern))
+            if found.difference(_PLACES) or not needed <= found:
+                places = ", ".join(f"{{{place}}}" for place in sorted(needed))
+                none = "no place but {clip}, {camera}, {chunk}"
+                problems.append(f"{field}: must have {places or none}, got {pattern!r}")
+        if problems:
+            raise SettingError(f"The names of a ClipLayout must have places to fill:\n{bullets(problems)}")
+
+    @property
+    def needs_chunks(self) -> bool:
+        """Whether names need the chunk of a clip, which the list of clips has."""
+        return any("{chunk}" in pattern for pattern in (self.video, self.intrinsics, self.extrinsics))
+
+    def named(self, field: str, *, clip: str = "", camera: str = "", chunk: int = 0) -> str:
+        """Name of a file of a clip."""
+        pattern: str = getattr(self, field)
+        return pattern.format(clip=clip, camera=camera, chunk=f"{chunk:04d}")
+
+    def found(self, root: Path) -> dict[str, list[str]]:
+        """Find the clips that have an unpacked video, by name, and the cameras that each has."""
+        pattern = re.escape(self.video)
+        for name in _PLACES:
+            place = re.escape(f"{{{name}}}")
+            pattern = pattern.replace(place, f"(?P<{name}>[^/]+?)", 1).replace(place, f"(?P={name})")
+        expression = re.compile(pattern)
+        clips: dict[str, list[str]] = {}
+        for path in sorted(root.glob(re.sub(r"{.*?}", "*", self.video))):
+            match = expression.fullmatch(path.relative_to(root).as_posix())
+            if match:
+                clips.setdefault(match["clip"], []).append(match["camera"])
+        return {clip: sorted(cameras) for clip, cameras in sorted(clips.items())}
+
+
+_PLACES = ("clip", "camera", "chunk")
+_OF_CLIP, _OF_CAMERA = {"clip"}, {"clip", "camera"}
+_NEEDED_PLACES = {"video": _OF_CAMERA, "times": _OF_CAMERA, "ego_motion": _OF_CLIP, "obstacles": _OF_CLIP}
+
+_ALIASES = {"video": "video", "times": "frame_timestamps"}  # of files of cameras
+_FEATURE_OF = {
+    "ego_motion": "egomotion",
+    "intrinsics": "camera_intrinsics",
+    "extrinsics": "sensor_extrinsics",
+    "vehicle": "vehicle_dimensions",
+    "obstacles": "obstacle",
+}
+
+
+def published_layout(storage: Storage) -> tuple[ClipLayout, list[str]]:
+    """Read from ``features.csv`` in which archives the files are, and the names of the cameras.
+
+    Raises:
+        FileError: It is missing, or is that of another version of the layout.
+    """
+    where = repr(storage.path(FEATURES))
+    names = _names(storage, where)
+    cameras = [feature for feature, files in names.items() if {*_ALIASES.values()} <= files.keys()]
+    patterns: dict[str, str] = {}
+    for camera in cameras:
+        for field, alias in _ALIASES.items():
+            pattern = names[camera][alias].replace(camera, "{camera}")
+            if patterns.setdefault(field, pattern) != pattern:
+                got = f"{patterns[field]!r} and {pattern!r}"
+                raise FileError(f"{where} must name files of all cameras in one way, got {got}. {_ADVICE}")
+    for field, feature in _FEATURE_OF.items():
+        files = names.get(feature) or names.get(f"{feature}.offline")
+        if files:
+            patterns[field] = next(iter(files.values()))
+        elif field != "obstacles":
+            rule = f"{where} must have the feature {feature!r} or {f'{feature}.offline'!r}"
+            raise FileError(f"{rule}, it has: {listed(names)}. {_ADVICE}")
+    if not cameras:
+        raise FileError(f"{where} must have cameras: features with a video and its times. {_ADVICE}")
+    return ClipLayout(**patterns), cameras
+
+
+_ADVICE = "It is of another version of the layout: name the files, layout=ClipLayout(...)."
+
+
+def _names(storage: Storage, where: str) -> Mapping[str, Mapping[str, str]]:
+    """Names of the files of each feature, by their alias; of a table that is in no archive, one."""
+    lines = bytes(storage.read_bytes(FEATURES)).decode(errors="replace").splitlines()
+    try:
+        names = {}
+        for row in csv.DictReader(lines):
+            chunk, members = row["chunk_path"], json.loads(row["clip_files_in_zip"] or "{}")
+            files = {alias: f"{chunk}/{member}" for alias, member in members.items()} or {"": chunk}
+            names[row["feature"]] = {alias: _with_our_places(file) for alias, file in files.items()}
+        return names
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        rule = f"{where} must have the columns feature, chunk_path and clip_files_in_zip (JSON)"
+        raise FileError(f"{rule}, but {type(error).__name__}: {error}. {_ADVICE}") from error
+
+
+def _with_our_places(pattern: str) -> str:
+    return pattern.replace("{chunk_id:04d}", "{chunk}").replace("{clip_id}", "{clip}")

@@ -1,0 +1,388 @@
+"""PhysicalAI-AV as it is published: chunks in ZIP files, moments of clips, cameras that are not synchronous."""
+
+import shutil
+import zipfile
+
+import numpy as np
+import pytest
+from driving_support.physical_ai import (
+    FRONT,
+    LEFT,
+    LENS,
+    NUM_FRAMES,
+    TELE,
+    VEHICLE,
+    ego_times,
+    first_number,
+    frame_times,
+    mounted,
+    unpacked,
+    world_from_ego,
+    write_clip_index,
+    write_features,
+    write_published,
+)
+from support.file_server import FileServer
+from support.optional_packages import has
+from support.videos import make_video, read_numbers
+
+from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, SequentialSampler, VideoDecoder
+from accvlab.dali_pipeline_framework.errors import FieldValueError, FileError, SettingError, VideoError
+from accvlab.dali_pipeline_framework.testing import check_provider
+from accvlab.driving_data.datasets import ClipLayout, Moments, PhysicalAiProvider
+from accvlab.driving_data.datasets.driving import poses
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+pytest.importorskip("av", reason="PyAV is not installed")
+
+EVENTS = Moments(history_s=0.4, future_s=0.5)
+TIMES = {"image_times": (-0.2, -0.1, 0), "ego_history": (-0.3, 0), "ego_future": (0.1, 0.4)}
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    return write_published(tmp_path_factory.mktemp("physical_ai") / "data")
+
+
+@pytest.fixture(autouse=True)
+def _index_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "indices"))
+
+
+@pytest.fixture
+def copied(published, tmp_path):
+    return shutil.copytree(published, tmp_path / "data")
+
+
+def taken(sample):
+    """Numbers in the pictures of each camera."""
+    return [read_numbers(camera["image"]) for camera in sample["cameras"].values()]
+
+
+def times_us(provider):
+    return [round(time * 1e6) for time in provider.timestamps]
+
+
+def expected_frames(clip, camera, t0):
+    """The numbers in the pictures of a camera at `TIMES`, by counting."""
+    known = frame_times(camera)
+    asked = [t0 + round(offset * 1e6) for offset in TIMES["image_times"]]
+    return [first_number(clip, camera) + max(k for k in range(NUM_FRAMES) if known[k] <= time) for time in asked]
+
+
+class TestLayout:
+    def test_archives_are_read_as_what_was_unpacked_from_them(self, published, tmp_path):
+        settings = {"moments": EVENTS, "lenses": True, "vehicle_size": True, **TIMES}
+        packed = PhysicalAiProvider(published, **settings)
+        plain = PhysicalAiProvider(unpacked(published, tmp_path / "plain"), **settings)
+        assert packed.scene_names == plain.scene_names == ("clip-a", "clip-b")
+        assert packed.camera_names == plain.camera_names == (LEFT, TELE, FRONT)
+        for sample in range(2):
+            one, other = packed.get_data(sample), plain.get_data(sample)
+            for path in one.format.flat_paths:
+                np.testing.assert_array_equal(one.get_item_in_path(path), other.get_item_in_path(path))
+
+    def test_frames_are_samples_where_no_moments_are_given(self, published):
+        provider = PhysicalAiProvider(published, cameras=[FRONT], stride=10)
+        assert provider.scene_names == ("clip-a", "clip-b", "clip-c")
+        assert times_us(provider)[:5] == frame_times(FRONT)[::10].tolist()
+        assert read_numbers(np.stack([provider.get_data(k)["cameras"][0]["image"] for k in (0, 4, 5)])) == [
+            100,
+            140,
+            400,
+        ]
+
+    @pytest.mark.parametrize(
+        ("chunks", "names"), [("0-7", ["clip-a", "clip-b"]), ([7], ["clip-c"]), ("7-9", ["clip-c"])]
+    )
+    def test_chunks_choose_clips(self, published, chunks, names):
+        assert PhysicalAiProvider(published, chunks=chunks, cameras=[FRONT]).scene_names == tuple(names)
+
+    def test_keeps_the_rules_of_providers(self, published):
+        provider = PhysicalAiProvider(
+            published, moments=Moments(every_s=0.2, history_s=0.4, future_s=0.5), **TIMES
+        )
+        check_provider(provider, start_method="fork", num_samples=2)
+
+    def test_an_index_is_made_once(self, published, monkeypatch):
+        PhysicalAiProvider(published, moments=EVENTS, cameras=[FRONT])
+        monkeypatch.setattr("accvlab.driving_data.datasets.physical_ai.clip_files.ClipFiles.ego", None)
+        PhysicalAiProvider(published, moments=EVENTS, cameras=[FRONT], **TIMES)  # other times need no other one
+        with pytest.raises(TypeError):
+            PhysicalAiProvider(published, moments=EVENTS, cameras=[TELE])
+
+
+class TestMoments:
+    @pytest.mark.parametrize(
+        ("moments", "times"),
+        [
+            (EVENTS, [800_000, 1_333_333]),
+            (Moments(at="events", history_s=0.4, future_s=0.5), [800_000, 1_200_000, 1_500_000, 1_333_333]),
+            (Moments(at="events", history_s=0.9, future_s=0.7), [1_200_000]),
+            (Moments(at="default keyframe", history_s=0.4, future_s=0.5), [5_100_000, 5_100_000]),
+            (Moments(at=[1.0, 0.7]), [700_000, 1_000_000] * 3),
+            (Moments(at={"clip-b": [0.9]}), [900_000]),
+        ],
+    )
+    def test_are_those_asked_for(self, published, moments, times):
+        assert times_us(PhysicalAiProvider(published, moments=moments, cameras=[FRONT])) == times
+
+    def test_multiples_of_a_time_have_data_before_and_after(self, published):
+        moments = Moments(every_s=0.25, history_s=0.3, future_s=0.2)
+        provider = PhysicalAiProvider(published, moments=moments, scenes=["clip-a"])
+        # From the first image of the latest camera, 0.521 s, to the last one of the left camera, 1.970652 s.
+        assert times_us(provider) == [1_000_000, 1_250_000, 1_500_000, 1_750_000]
+
+    def test_images_are_the_last_ones_at_or_before_their_times(self, published):
+        provider = PhysicalAiProvider(published, moments=Moments(at=[0.9, 1.25, 1.3]), chunks=[0], **TIMES)
+        moments = [(clip, t0) for clip in ("clip-a", "clip-b") for t0 in (900_000, 1_250_000, 1_300_000)]
+        for sample, (clip, t0) in enumerate(moments):
+            data = provider.get_data(sample)
+            assert taken(data) == [expected_frames(clip, camera, t0) for camera in provider.camera_names]
+            for camera, name in zip(data["cameras"].values(), provider.camera_names, strict=True):
+                numbers = np.array(expected_frames(clip, name, t0)) - first_number(clip, name)
+                np.testing.assert_allclose(camera["timestamp"] * 1e6, frame_times(name)[numbers], atol=1e-3)
+        # The wide camera has a gap after frame 20: at 1.2 and 1.25 s it still is the one of 1.167 s.
+        assert taken(provider.get_data(1))[2] == [116, 119, 120]
+
+    def test_one_image_is_the_last_one_too(self, published):
+        provider = PhysicalAiProvider(published, moments=Moments(at=[1.25]), cameras=[TELE, FRONT], chunks=[0])
+        images = [camera["image"] for camera in provider.get_data(0)["cameras"].values()]
+        assert read_numbers(np.stack(images)) == [200 + 21, 120]
+
+    def test_batches_are_decoded_in_order(self, published):
+        provider = PhysicalAiProvider(
+            published, moments=Moments(at=[0.9, 1.0, 1.25]), cameras=[FRONT], chunks=[0], **TIMES
+        )
+        samples = list(provider.load_batch([2, 0, 1], range(3)))
+        assert [taken(sample)[0] for sample in samples] == [
+            expected_frames("clip-a", FRONT, t0) for t0 in (1_250_000, 900_000, 1_000_000)
+        ]
+
+    def test_videos_are_delivered_as_they_are_if_wanted(self, published):
+        settings = {"moments": Moments(at=[0.9, 1.25]), "cameras": [LEFT, FRONT], "chunks": [0], **TIMES}
+        provider = PhysicalAiProvider(published, images="encoded", **settings)
+        options = {"num_workers": 0, "output_type": "numpy", "stack_arrays": True}
+        with DataLoader(provider, 4, steps=[VideoDecoder("image")], **options) as loader:
+            images = next(iter(loader))["cameras"]["image"]  # (B, C, T, H, W, 3)
+        expected = PhysicalAiProvider(published, **settings)
+        for sample, of_cameras in enumerate(images):
+            assert [read_numbers(image) for image in of_cameras] == taken(expected.get_data(sample))
+
+    def test_motion_is_that_of_the_vehicle(self, published):
+        provider = PhysicalAiProvider(published, moments=Moments(at=[1.0]), chunks=[0], **TIMES)
+        sample = provider.get_data(0)
+        for name in ("ego_history", "ego_future"):
+            times = 1_000_000 + np.rint(np.multiply(TIMES[name], 1e6)).astype(int)
+            expected = poses.joined(poses.inverse(world_from_ego(1_000_000)), world_from_ego(times))
+            np.testing.assert_allclose(sample[name]["positions"], expected[..., 3], atol=2e-6)
+            np.testing.assert_allclose(sample[name]["rotations"], expected[..., :3], atol=2e-6)
+            np.testing.assert_array_equal(sample[name]["times"], TIMES[name])
+        np.testing.assert_allclose(sample["ego"]["world_from_ego"][:3], world_from_ego(1_000_000), atol=1e-6)
+
+    def test_cameras_are_where_the_vehicle_was(self, published):
+        provider = PhysicalAiProvider(
+            published, moments=Moments(at=[1.0]), chunks=[0], lenses=True, vehicle_size=True, **TIMES
+        )
+        sample = provider.get_data(0)
+        np.testing.assert_array_equal(sample["ego"]["vehicle_size"], VEHICLE)
+        for camera, name in zip(sample["cameras"].values(), provider.camera_names, strict=True):
+            lens = camera["lens"]
+            assert [*lens["image_wh"], *lens["center"], *lens["backward"], *lens["forward"]] == LENS
+            np.testing.assert_allclose(camera["ego_from_camera"][:3], mounted(name), atol=1e-12)
+            times = np.rint(camera["timestamp"] * 1e6).astype(int)
+            camera_from_world = poses.inverse(poses.joined(world_from_ego(times), mounted(name)))
+            expected = poses.joined(camera_from_world, world_from_ego(1_000_000))
+            np.testing.assert_allclose(camera["camera_from_reference"][:, :3], expected, atol=1e-5)
+
+    def test_samples_that_cannot_be_are_skipped_if_wanted(self, published):
+        moments = Moments(at=[0.9, 5.1])
+        provider = PhysicalAiProvider(published, moments=moments, cameras=[FRONT], chunks=[0], **TIMES)
+        options = {"num_workers": 1, "start_method": "fork", "output_type": "numpy", "stack_arrays": True}
+        with DataLoader(
+            provider, 2, sampler=SequentialSampler(4), faults=FaultPolicy(samples="skip"), **options
+        ) as loader:
+            assert [batch["timestamp"].tolist() for batch in loader] == [[0.9], [0.9]]
+
+
+class TestErrors:
+    def refused(self, root, message, error=FileError, **settings):
+        with pytest.raises(error) as raised:
+            PhysicalAiProvider(root, **{"moments": EVENTS, **settings})
+        assert message in str(raised.value).replace(str(root), "ROOT")
+
+    def test_a_missing_chunk_is_named(self, copied):
+        (copied / f"camera/{TELE}/{TELE}.chunk_0007.zip").unlink()
+        self.refused(
+            copied,
+            f"The file 'ROOT/camera/{TELE}/{TELE}.chunk_0007.zip' of the clip 'clip-c' is missing. Download it, "
+            f"or leave out the camera '{TELE}' (`cameras`), the clip (`scenes`) or the chunk 7 (`chunks`).",
+            moments=Moments(at=[1.0]),
+        )
+        assert len(PhysicalAiProvider(copied, moments=Moments(at=[1.0]), chunks=[0])) == 2
+        assert len(PhysicalAiProvider(copied, moments=Moments(at=[1.0]), cameras=[FRONT])) == 3
+
+    def test_a_camera_without_times_is_named(self, copied):
+        path = copied / f"camera/{LEFT}/{LEFT}.chunk_0000.zip"
+        with zipfile.ZipFile(path) as archive:
+            kept = {name: archive.read(name) for name in archive.namelist() if "clip-b" not in name}
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in kept.items():
+                archive.writestr(name, content)
+        self.refused(
+            copied,
+            f"The file 'zip://clip-b.{LEFT}.timestamps.parquet::ROOT/camera/{LEFT}/{LEFT}.chunk_0000.zip' of the "
+            f"clip 'clip-b' is missing. Download it, or leave out the camera '{LEFT}'",
+        )
+        assert len(PhysicalAiProvider(copied, moments=EVENTS, scenes=["clip-a"])) == 1
+
+    def test_a_truncated_archive_is_named(self, copied):
+        path = copied / f"camera/{FRONT}/{FRONT}.chunk_0000.zip"
+        path.write_bytes(path.read_bytes()[:-500])
+        self.refused(copied, f"ROOT/camera/{FRONT}/{FRONT}.chunk_0000.zip' cannot be opened")
+        self.refused(copied, "It is no ZIP file, or cut short; copy it again")
+
+    def test_times_outside_of_the_motion_are_named(self, published):
+        provider = PhysicalAiProvider(published, moments=Moments(at=[1.9]), cameras=[FRONT], ego_future=[0.5, 1.0])
+        first, last = (f"{time / 1e6:.6g} s" for time in ego_times()[[0, -1]])
+        with pytest.raises(FieldValueError) as raised:
+            provider.get_data(1)
+        assert str(raised.value).startswith(
+            "`ego_future` must lie within the recorded motion of the vehicle: the frame of 1.9 s in the scene "
+            f"'clip-b' needs 2.4 s to 2.9 s, but the motion is known from {first} to {last}. Ask for other "
+        )
+
+    def test_times_outside_of_a_video_are_named(self, published):
+        provider = PhysicalAiProvider(published, moments=Moments(at=[0.55]), cameras=[TELE], **TIMES)
+        with pytest.raises(FieldValueError) as raised:
+            provider.get_data(0)
+        assert str(raised.value).startswith(
+            "There must be an image of each camera at or before each time of `image_times`: the frame of 0.55 s "
+            f"in the scene 'clip-a' needs one of 0.35 s, but the images of '{TELE}' are from 0.521 s to 1.98765 s."
+        )
+        one = PhysicalAiProvider(published, moments=Moments(at=[2.05]), cameras=[FRONT, TELE])
+        with pytest.raises(
+            FileError, match=rf"no image of camera '{TELE}': the images of .* to 1\.98765 s\. Leave"
+        ):
+            one.get_data(0)
+
+    def test_frames_that_are_not_there_are_named(self, published, tmp_path):
+        root = unpacked(published, tmp_path / "plain")
+        make_video(root / f"camera/{FRONT}/clip-a.{FRONT}.mp4", 9, "libx264", rate=30)
+        provider = PhysicalAiProvider(root, moments=Moments(at=[0.7, 1.0]), cameras=[FRONT])
+        assert read_numbers(provider.get_data(0)["cameras"][0]["image"][None]) == [6]
+        with pytest.raises(
+            VideoError, match=rf"frame 15 of the video '.*clip-a\.{FRONT}\.mp4', whose frames are 0 to 8"
+        ):
+            provider.get_data(1)
+
+    def test_an_index_of_another_file_is_not_used(self, copied, published):
+        provider = PhysicalAiProvider(copied, moments=EVENTS, cameras=[FRONT])
+        provider.get_data(0)
+        shutil.copyfile(
+            published / f"camera/{TELE}/{TELE}.chunk_0000.zip", copied / f"camera/{FRONT}/{FRONT}.chunk_0000.zip"
+        )
+        with pytest.raises(FileError, match=rf"clip-a\.{FRONT}\.timestamps\.parquet"):
+            PhysicalAiProvider(copied, moments=EVENTS, cameras=[FRONT])
+        with pytest.raises((FileError, VideoError), match=rf"no 'clip-b\.{FRONT}\.mp4' in the ZIP file"):
+            provider.get_data(1)
+
+    def test_another_version_of_the_layout_is_named(self, copied):
+        write_features(copied, ["name", "directory", "archive", "members"])
+        self.refused(
+            copied,
+            "'ROOT/features.csv' must have the columns feature, chunk_path and clip_files_in_zip (JSON), but "
+            "KeyError: 'chunk_path'. It is of another version of the layout: name the files, "
+            "layout=ClipLayout(...).",
+        )
+        (copied / "features.csv").unlink()
+        self.refused(copied, "and no 'features.csv', which says where the published archives are: download it")
+        self.refused(copied, "There are no videos", layout=ClipLayout())
+
+    @pytest.mark.parametrize(
+        ("settings", "error", "message"),
+        [
+            (
+                {"chunks": "0-x"},
+                SettingError,
+                "`chunks` must be as '0-7', which is 0 to 6, or whole numbers, got '0-x'.",
+            ),
+            ({"chunks": [3]}, SettingError, "`chunks` must be chunks of the list of clips, got 3. It has: 0, 7."),
+            (
+                {"chunks": "2-5"},
+                SettingError,
+                "There are no clips of `chunks` range(2, 5). The list of clips has: 0, 7.",
+            ),
+            ({"moments": Moments(at={"clip-aa": [1]})}, SettingError, "got 'clip-aa'. Did you mean 'clip-a'?"),
+            (
+                {"moments": Moments()},
+                FileError,
+                "None of 3 clip(s) in 'ROOT' has a sample at Moments(at='first event'",
+            ),
+            ({"cameras": ["camera_rear"]}, SettingError, "there is no camera 'camera_rear'."),
+        ],
+    )
+    def test_wrong_settings_are_named(self, published, settings, error, message):
+        self.refused(published, message, error, **settings)
+
+    def test_a_list_without_events_is_named(self, copied):
+        write_clip_index(copied, event_t0s=None)
+        rule = "must have event_t0s and end_timestamp of the clips for `Moments(at='first event')`. Give times:"
+        self.refused(copied, f"'ROOT/clip_index.parquet' {rule}")
+        assert len(PhysicalAiProvider(copied, moments=Moments(at=[1.0]), cameras=[FRONT])) == 3
+
+    @pytest.mark.parametrize(
+        ("make", "message"),
+        [
+            (
+                lambda: Moments(at="last"),
+                "`at` must be one of 'first event', 'events', 'default keyframe', got 'last'",
+            ),
+            (lambda: Moments(at=["a"]), "`at` must be 'first event'"),
+            (lambda: Moments(every_s=0), "`every_s` must be"),
+        ],
+    )
+    def test_wrong_moments_are_named(self, make, message):
+        with pytest.raises(SettingError, match=message):
+            make()
+
+    @pytest.mark.parametrize(
+        ("fields", "message"),
+        [
+            (
+                {"ego_history": [0, -1]},
+                r"`ego_history` must be a list of seconds up to 0, ascending, got \(0, -1\)",
+            ),
+            ({"ego_history": [0.5]}, "`ego_history` must be a list of seconds up to 0"),
+            ({"ego_future": [0]}, "`ego_future` must be a list of seconds above 0"),
+            ({"image_times": "0"}, "`image_times` must be a list of seconds, ascending"),
+        ],
+    )
+    def test_wrong_times_are_named(self, published, fields, message):
+        with pytest.raises(SettingError, match=message):
+            PhysicalAiProvider(published, moments=EVENTS, **fields)
+
+
+@pytest.mark.skipif(not has("fsspec"), reason="needs fsspec")
+class TestRemote:
+    def test_a_sample_takes_few_requests(self, published):
+        settings = {"moments": EVENTS, "cameras": [LEFT, FRONT], "chunks": [0], "boxes": False, **TIMES}
+        expected = PhysicalAiProvider(published, **settings)
+        sizes = [(published / f"camera/{name}/{name}.chunk_0000.zip").stat().st_size for name in (LEFT, FRONT)]
+        with FileServer(published) as server:
+            provider = PhysicalAiProvider(server.url, **settings)
+            # Tables of features and clips; of the chunk two calibrations, three lists of archives, and six tables.
+            assert server.num_reads <= 30
+            for of_camera in (9, 3, 3):  # at first, videos are indexed
+                server.forget()
+                samples = [provider.get_data(1)] if of_camera == 9 else list(provider.load_batch([1, 1], range(2)))
+                assert [taken(sample) for sample in samples] == [taken(expected.get_data(1))] * len(samples)
+                assert server.num_reads <= 2 * of_camera
+                assert server.num_bytes <= sum(sizes) * (1.2 if of_camera == 9 else 1)
+
+    def test_a_chunk_that_is_not_there_is_named(self, copied):
+        (copied / f"camera/{TELE}/{TELE}.chunk_0007.zip").unlink()
+        with FileServer(copied) as server, pytest.raises(FileError) as raised:
+            PhysicalAiProvider(server.url, moments=Moments(at=[1.0]), boxes=False)
+        where = f"{server.url}/camera/{TELE}/{TELE}.chunk_0007.zip"
+        assert f"The file '{where}' of the clip 'clip-c' is missing. Download it" in str(raised.value)

@@ -1,0 +1,81 @@
+"""Splines through the places of the vehicle, and the last of some times."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accvlab.driving_data.datasets.driving import poses
+from accvlab.driving_data.datasets.driving.ego_motion import SmoothTrajectory, places_around, spline_slopes
+from accvlab.driving_data.datasets.driving.poses import last_before
+
+steps = st.lists(st.integers(1, 40), min_size=1, max_size=12)
+
+
+@given(steps, st.integers(0, 2**32))
+def test_a_cubic_is_its_own_spline(gaps, seed):
+    """ "Not a knot" gives back every polynomial of degree 3, where there are at least four places."""
+    x = np.cumsum([0, *gaps])
+    degree = min(len(x) - 1, 3)
+    polynomial = np.random.default_rng(seed).normal(size=(degree + 1, 3)) / 40.0 ** np.arange(degree + 1)[:, None]
+    trajectory = SmoothTrajectory.through(
+        x, poses.pose(np.tile(np.eye(3), (len(x), 1, 1)), _values(polynomial, x))
+    )
+    between = np.linspace(x[0], x[-1], 50)
+    np.testing.assert_allclose(
+        trajectory.at(between)[..., 3], _values(polynomial, between), atol=1e-9 * (1 + x[-1])
+    )
+
+
+def _values(polynomial, x):
+    return np.polynomial.polynomial.polyval(np.asarray(x, float), polynomial).T
+
+
+@given(st.lists(st.integers(1, 40), min_size=4, max_size=12), st.integers(0, 2**32))
+def test_the_second_derivative_has_no_steps(gaps, seed):
+    x = np.cumsum([0.0, *gaps])
+    y = np.random.default_rng(seed).normal(size=(len(x), 3))
+    slope, width = spline_slopes(x, y), np.diff(x)[:, None]
+    secant = np.diff(y, axis=0) / width
+    second_at_start = (6 * secant - 4 * slope[:-1] - 2 * slope[1:]) / width
+    second_at_end = (2 * slope[:-1] + 4 * slope[1:] - 6 * secant) / width
+    np.testing.assert_allclose(second_at_end[:-1], second_at_start[1:], atol=1e-8)
+    third = (second_at_end - second_at_start) / width
+    np.testing.assert_allclose(third[[0, -1]], third[[1, -2]], atol=1e-8)
+
+
+def test_few_places_are_a_point_a_line_a_parabola():
+    assert spline_slopes(np.array([3.0]), np.ones((1, 3))).tolist() == [[0, 0, 0]]
+    np.testing.assert_allclose(spline_slopes(np.array([0.0, 2]), np.array([[0.0], [3]])), [[1.5], [1.5]])
+    np.testing.assert_allclose(spline_slopes(np.array([0.0, 1, 3]), np.array([[0.0], [1], [9]])), [[0], [2], [6]])
+
+
+def test_it_passes_through_its_places_and_stays_at_its_ends():
+    rng = np.random.default_rng(1)
+    known = poses.pose_of_quaternion(rng.normal(size=(5, 4)), rng.normal(size=(5, 3)))
+    trajectory = SmoothTrajectory.through(np.array([0, 10, 25, 30, 70]), known)
+    np.testing.assert_allclose(
+        trajectory.at([-9, 0, 10, 25, 30, 70, 99]), known[[0, 0, 1, 2, 3, 4, 4]], atol=1e-12
+    )
+    one = SmoothTrajectory.through(np.array([5]), known[:1])
+    np.testing.assert_allclose(one.at(np.zeros((2, 3))), np.broadcast_to(known[0], (2, 3, 3, 4)), atol=1e-12)
+
+
+def test_places_around_are_in_the_frame_of_one_of_them():
+    """A vehicle that has turned by a quarter sees behind it where it came from."""
+    yaw = poses.rotation_of_quaternion(poses.quaternion_of_yaw([0.0, np.pi / 2]))
+    known = poses.pose(yaw, [[0.0, 0, 0], [10, 0, 1]])
+    found = places_around(SmoothTrajectory.through(np.array([0, 100]), known), 100, np.array([0, 100]))
+    np.testing.assert_allclose(found[0, :, 3], [0, 10, -1], atol=1e-12)
+    np.testing.assert_allclose(found[0, :, :3], yaw[1].T, atol=1e-12)
+    np.testing.assert_allclose(found[1], np.eye(3, 4), atol=1e-12)
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=20, unique=True), st.integers(-5, 60))
+def test_the_last_before_is_the_greatest_that_is_not_greater(times, wanted):
+    times = np.sort(times)
+    expected = max((k for k in range(len(times)) if times[k] <= wanted), default=-1) if wanted <= times[-1] else -1
+    assert last_before(times, wanted) == expected
+
+
+def test_the_last_before_of_several():
+    assert last_before(np.array([10, 20, 30]), [9, 10, 19, 20, 30, 31]).tolist() == [-1, 0, 0, 1, 2, -1]
