@@ -29,6 +29,7 @@ def write_lerobot(
     columns: Mapping[str, Any] = {},
     cameras: Sequence[str] = (FEATURE, REAR),
     codec: str = "libx264",
+    options: Mapping[str, str] | None = None,
     images: Sequence[bytes] = (),
     stats: Mapping[str, Any] = {},
     **info: Any,
@@ -44,6 +45,7 @@ def write_lerobot(
         columns: Columns of rows that are others, or more.
         cameras: Names of the features that are videos.
         codec: Of the videos.
+        options: Of their encoder.
         images: Files of pictures of a further feature, ``observation.images.top``, one per row.
         stats: Statistics that are others.
         info: What is other in ``info.json``.
@@ -89,7 +91,7 @@ def write_lerobot(
         json.dumps({key: value for key, value in head.items() if key not in left_out})
     )
     values = {name: np.array(rows[name].to_pylist()) for name in ("observation.state", "action") if name in rows}
-    (_write_v3 if is_v3 else _write_v21)(root, rows, number, cameras, codec, left_out, values, stats)
+    (_write_v3 if is_v3 else _write_v21)(root, rows, number, cameras, (codec, options), left_out, values, stats)
     return root
 
 
@@ -121,7 +123,7 @@ def _write_v3(
     rows: dict[str, Any],
     number: np.ndarray,
     cameras: Sequence[str],
-    codec: str,
+    coding: tuple[str, Mapping[str, str] | None],
     left_out: Sequence[str],
     values: Mapping[str, np.ndarray],
     stats: Mapping[str, Any],
@@ -139,8 +141,8 @@ def _write_v3(
     for camera in cameras:
         folder, more = root / "videos" / camera / "chunk-000", REAR_NUMBERS * (camera == REAR)
         folder.mkdir(parents=True)
-        make_video(folder / "file-000.mp4", 7, codec, first_number=more)
-        make_video(folder / "file-001.mp4", 5, codec, first_number=7 + more)
+        make_video(folder / "file-000.mp4", 7, coding[0], options=coding[1], first_number=more)
+        make_video(folder / "file-001.mp4", 5, coding[0], options=coding[1], first_number=7 + more)
         episodes[f"videos/{camera}/chunk_index"] = [0, 0, 0]
         episodes[f"videos/{camera}/file_index"] = files
         episodes[f"videos/{camera}/from_timestamp"] = starts
@@ -166,7 +168,7 @@ def _write_v21(
     rows: dict[str, Any],
     number: np.ndarray,
     cameras: Sequence[str],
-    codec: str,
+    coding: tuple[str, Mapping[str, str] | None],
     left_out: Sequence[str],
     values: Mapping[str, np.ndarray],
     stats: Mapping[str, Any],
@@ -190,7 +192,7 @@ def _write_v21(
             path = root / f"videos/chunk-000/{camera}/episode_{place:06d}.mp4"
             path.parent.mkdir(parents=True, exist_ok=True)
             first = int(of_episode[0]) + REAR_NUMBERS * (camera == REAR)
-            make_video(path, length, codec, first_number=first)
+            make_video(path, length, coding[0], options=coding[1], first_number=first)
 
 
 def pack(root: Path, target: Path, method: int = zipfile.ZIP_STORED) -> Path:

@@ -20,12 +20,14 @@ from cachetools import LRUCache
 from nvidia.dali import types
 
 from ..checks import bullets
-from ..errors import FileError, FrameworkError, SettingError, VideoError, error_that_is_also
+from ..errors import FileError, FrameworkError, SettingError, VideoError, error_that_is_also, reason_of
+from ..providers.files.remote_reading import ReplacedFileError
 from ..providers.files.storage import Storage
 from ..providers.frame_counts import count_frames
 from ..url_secrets import without_secrets
 from .encoded_clips import EncodedClip, cut_clip
-from .files.stored_videos import StoredVideo, located
+from .files.byte_map import ByteMap
+from .files.stored_videos import RemoteVideo, StoredVideo, located
 from .files.video_file import FileState
 from .frame_converter import Colors, FrameConverter
 from .frame_memory import FrameMemory
@@ -98,8 +100,11 @@ class FrameReader:
             name: What messages call the video; None for its path.
         """
         source = located(source)
+        self._bytes: ByteMap | None = None
+        if isinstance(source, RemoteVideo):
+            self._bytes = index.byte_map
         if isinstance(source, StoredVideo):
-            source = source.as_indexed(index.file_state)
+            source = source.as_indexed(index.file_state, None if self._bytes is None else self._bytes.file)
         self._source, self._index, self._name = source, index, name
         size = index.width, index.height
         self._new_decoder = functools.partial(
@@ -120,6 +125,7 @@ class FrameReader:
 
     def _open(self) -> VideoDecoder:
         self._require_unchanged()
+        self._is_fresh = True
         return self._new_decoder()
 
     def _require_unchanged(self) -> None:
@@ -158,6 +164,8 @@ class FrameReader:
         """
         wanted = self._checked(numbers)
         distinct, places = np.unique(wanted, return_index=True)
+        if self._is_fresh or not self.continues_to(int(distinct[0])):
+            self._fetch(distinct[[number not in self._kept for number in distinct.tolist()]])
         if len(wanted) == 1 and not self._keeps_pixels:
             out = np.ascontiguousarray(self._get(int(wanted[0])))[None]  # a copy only if there is padding
         else:
@@ -171,6 +179,26 @@ class FrameReader:
             for place in np.flatnonzero(source_places != np.arange(len(wanted))):
                 out[place] = out[source_places[place]]
         return out
+
+    def _fetch(self, frames: npt.NDArray[np.int64]) -> None:
+        """Request all bytes of frames at once, from a store that has the version that was indexed."""
+        file, source, found = self._decoder.stored_file, self._source, self._bytes
+        if file is None or found is None or not len(frames) or not isinstance(source, RemoteVideo):
+            return
+        keys = self._index.pts.searchsorted([self._index.key_before(number) for number in frames.tolist()])
+        try:
+            ranges = found.ranges(frames.tolist(), keys.tolist(), self._worth_a_seek + 1)
+            if not file.fetch(ranges) and self._is_fresh:
+                source.require_same()  # all is known: no part has told the version
+        except ReplacedFileError:
+            source.require_same()
+            raise
+        except FrameworkError:
+            raise
+        except Exception as error:
+            message = f"{self._frame_text(int(frames[0]))} cannot be read: {reason_of(error)}."
+            raise error_that_is_also(FileError, [type(error)], message) from error
+        self._is_fresh = False
 
     def _checked(self, numbers: npt.ArrayLike) -> npt.NDArray[np.int64]:
         wanted = np.asarray(numbers, np.int64).reshape(-1)
@@ -189,6 +217,7 @@ class FrameReader:
                 f"{self._frame_text(last)} cannot be cut out: {NOT_CUT}. Use images='decoded', or encode it anew."
             )
         try:
+            self._fetch(np.unique(wanted))
             for start in self._starts_before(first):
                 self._go_to(start)
                 self.next_frame = self._index.num_frames  # the decoder has to seek again

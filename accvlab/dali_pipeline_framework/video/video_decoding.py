@@ -19,6 +19,7 @@ from ..checks import whole_number
 from ..errors import FileError, FrameworkError, MissingPackageError, SettingError, VideoError, error_that_is_also
 from ..limits.file_limits import IMAGE_PIXELS
 from ..limits.image_limits import too_many_pixels
+from ..providers.files.remote_file import RemoteFile
 from ..providers.files.storage import reason_of
 from .files import stored_videos, video_file
 
@@ -109,6 +110,7 @@ class VideoDecoder:
         start_pts: ``pts`` of the first frame, as the container states it, or None.
         stated_num_frames: Number of frames as the container states it; 0 where it does not.
         num_decoded: Number of frames that were decoded, over all seeks.
+        stored_file: The open file in remote storage or in an archive; None of others.
     """
 
     def __init__(
@@ -143,6 +145,7 @@ class VideoDecoder:
         num_threads = whole_number(num_threads, "num_threads", at_least=1)
         self._av = import_av(source)
         stored_file = source.open() if isinstance(source, stored_videos.StoredVideo) else None
+        self.stored_file = stored_file if isinstance(stored_file, RemoteFile) else None
         self._source: Any = stored_file or source
         self._watched: video_file.WatchedFile | None = None
         if not isinstance(self._source, (str, os.PathLike, bytes, bytearray, memoryview)):

@@ -12,9 +12,11 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import VideoError
+from ..errors import FileError, VideoError
 from ..providers.files.columns import Columns, load_or_make
+from ..providers.files.remote_file import KnownFile
 from ..user_warnings import warn_user
+from .files.byte_map import ByteMap
 from .files.h264 import FieldPictureSearch, begins_refresh
 from .files.stored_videos import StoredVideo, located
 from .files.video_file import FileState
@@ -137,6 +139,7 @@ class VideoIndex:
         pixel_format: FFmpeg's name for the format of the pixels, e.g. ``"yuv420p"``; empty where it is not known.
         has_packet_per_frame: Whether each frame is known to be one packet, and all have the same settings of the
             codec, so that frames can be cut out.
+        own_bytes: Where a remote file has what is read of it, where the index was not read from a folder.
     """
 
     pts: Int64Array = attrs.field(eq=_ARRAY)
@@ -154,6 +157,12 @@ class VideoIndex:
     doubts: tuple[str, ...] = ()
     pixel_format: str = ""
     has_packet_per_frame: bool = False
+    own_bytes: ByteMap | None = attrs.field(default=None, eq=False, repr=False)
+
+    @property
+    def byte_map(self) -> ByteMap | None:
+        """Where a remote file has what is read of it; None of other files, or where that is not known."""
+        return self.own_bytes if self.saved is None else _loaded_bytes(*self.saved)
 
     @property
     def num_frames(self) -> int:
@@ -196,7 +205,7 @@ class VideoIndex:
         """Pickle the folder in the cache, else the arrays; regular times as three numbers."""
         if self.saved is not None:
             return load_index, self.saved
-        values = [getattr(self, field.name) for field in attrs.fields(VideoIndex)]
+        values = [getattr(self, field.name) for field in attrs.fields(VideoIndex)][:-1]  # the bytes are many
         steps = np.unique(np.diff(self.pts))
         if len(steps) == 1:
             values[0] = range(int(self.pts[0]), int(self.pts[-1]) + 1, int(steps[0]))
@@ -224,6 +233,22 @@ def load_index(folder: str, checksum: str | None = None) -> VideoIndex:
     times, (num_frames, end) = columns.arrays["times"], notes["edges"]
     parts = times[:num_frames], times[num_frames:end], times[end:]
     return VideoIndex(*parts, **values, saved=(folder, columns.checksum), file_state=FileState(*notes["state"]))
+
+
+def _loaded_bytes(folder: str, checksum: str) -> ByteMap | None:
+    """Load where a file has what is read of it, which only open videos need; None where that is not there."""
+    try:
+        columns = Columns.open(folder, INDEX_KIND, is_mapped=False)
+    except FileError:
+        return None
+    if columns.checksum != checksum or "file" not in columns.notes:
+        return None
+    start, size, stored_size, marks, starts = columns.notes["file"]
+    ends = np.cumsum([length for _, length in starts]).tolist()
+    content = columns.arrays["head"].tobytes()
+    head = [(begin, content[end - length : end]) for (begin, length), end in zip(starts, ends, strict=True)]
+    file = KnownFile(start, size, stored_size, marks, head)
+    return ByteMap(file, columns.arrays["spans"], columns.arrays["places"])
 
 
 def index_video(
@@ -273,6 +298,7 @@ def make_index(
         state = source.indexed or source.state()
         source = source.as_indexed(state)
     with VideoDecoder(source, stream=stream, name=name) as decoder:
+        known = None if decoder.stored_file is None else decoder.stored_file.as_known()
         packets = _PacketTable(decoder)
         _check_complete(decoder, packets)
         num_unread = decoder.count_unread(len(packets.pts), int(packets.dts.max(initial=-1)))
@@ -288,7 +314,9 @@ def make_index(
             index = _index_by_decoding(decoder)
     doubts = packets.doubts(index, num_unread, duration_s)
     has_packet_per_frame &= index.is_seekable
-    return attrs.evolve(index, file_state=state, doubts=doubts, has_packet_per_frame=has_packet_per_frame)
+    own_bytes = packets.byte_map(known, index)
+    more: dict[str, Any] = {"has_packet_per_frame": has_packet_per_frame, "own_bytes": own_bytes}
+    return attrs.evolve(index, file_state=state, doubts=doubts, **more)
 
 
 def _index(
@@ -312,6 +340,7 @@ class _PacketTable:
 
     def __init__(self, decoder: VideoDecoder) -> None:
         rows: list[tuple[int, int, bool, bool, bool]] = []
+        spans: list[tuple[int, int]] = []
         self.lacks_times = False
         self.has_field_pictures = False
         self.end_pts = 0
@@ -324,6 +353,8 @@ class _PacketTable:
             decoder.take_size_of(packet)
             if not packet.size:
                 continue
+            start = -1 if packet.pos is None else packet.pos
+            spans.append((start, start + packet.size))
             if fields is not None:
                 fields.count_picture(bytes(packet), packet.is_keyframe)
             if packet.pts is None:
@@ -342,6 +373,7 @@ class _PacketTable:
         )
         columns = np.array(rows, np.int64).reshape(-1, 5)
         self.pts, self.dts = columns[:, :2].T
+        self.spans = np.array(spans, np.int64).reshape(-1, 2)
         self.is_key, self.is_shown, self.is_corrupt = columns[:, 2:].astype(np.bool_).T
 
     def are_frames(self, decoder: VideoDecoder) -> bool:
@@ -372,6 +404,16 @@ class _PacketTable:
         has_table = _SEARCHED_CONTAINERS.isdisjoint(decoder.container_name.split(","))
         seek_points = key_pts if has_table else self.dts[self.is_key][places]
         return np.ascontiguousarray(shown[order]), key_pts, seek_points, num_reordered
+
+    def byte_map(self, known: KnownFile | None, index: VideoIndex) -> ByteMap | None:
+        """Find where the file has each frame; None where that is not known."""
+        if known is None or not index.is_seekable or not len(self.spans) or self.spans.min() < 0:
+            return None
+        shown = np.flatnonzero(self.is_shown)
+        places = shown[np.argsort(self.pts[shown], kind="stable")]
+        if not np.array_equal(self.pts[places], index.pts):
+            return None
+        return ByteMap(known, self.spans, places)
 
     def doubts(self, index: VideoIndex, num_unread: int, duration_s: float | None) -> tuple[str, ...]:
         """Describe the signs that frames are missing.
@@ -504,9 +546,15 @@ def cached_video_index(
             values[name] = values[name] and values[name].as_integer_ratio()
         times = np.concatenate([index.pts, index.key_pts, index.seek_points])  # one file for all is read faster
         edges = np.cumsum([index.num_frames, len(index.key_pts)]).tolist()
-        return Columns(
-            INDEX_KIND, {"times": times}, {"video": shown, "state": state, "edges": edges, "values": values}
-        )
+        notes: dict[str, Any] = {"video": shown, "state": state, "edges": edges, "values": values}
+        arrays: dict[str, npt.NDArray[Any]] = {"times": times}
+        if index.own_bytes is not None:
+            file = index.own_bytes.file
+            starts = [[start, len(content)] for start, content in file.head]
+            notes["file"] = [file.start, file.size, file.stored_size, dict(file.marks), starts]
+            arrays |= {"spans": index.own_bytes.spans, "places": index.own_bytes.places}
+            arrays["head"] = np.frombuffer(b"".join(content for _, content in file.head), np.uint8)
+        return Columns(INDEX_KIND, arrays, notes)
 
     key = ["video", os.fsdecode(place), stream]
     return load_or_make(cache, key, load_index, make, is_current=lambda index: index.file_state == state)

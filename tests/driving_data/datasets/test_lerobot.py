@@ -23,7 +23,7 @@ from support.videos import draw_number, make_video, read_numbers
 from accvlab.dali_pipeline_framework import DataLoader, RemoteReading, StreamingSequenceSampler
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
-from accvlab.dali_pipeline_framework.providers import Storage
+from accvlab.dali_pipeline_framework.providers import Storage, TimeWindows
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import LeRobotProvider
 
@@ -170,6 +170,41 @@ def test_reach_a_loader_in_order(tmp_path: Path) -> None:
     with DataLoader(provider, 1, sampler=sampler, **settings) as loader:
         found = [(read_numbers(np.stack(batch[FEATURE]))[0], int(batch["index"][0])) for batch in loader]
     assert found == [(row, row) for row in range(12)]
+
+
+# --- how much is read ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_remote_window_takes_one_request_per_camera(
+    tmp_path: Path, version: str, is_packed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    padded = "keyint=4:bframes=0:scenecut=0:nal-hrd=cbr:filler=1:bitrate=8000:vbv-maxrate=8000:vbv-bufsize=4000"
+    options = {"preset": "ultrafast", "x264-params": padded}  # 40 kB per frame
+    root = write_lerobot(tmp_path / "set", version, options=options)
+    with FileServer(tmp_path) as server:
+        url = f"{server.url}/{pack(root, tmp_path / 'all.zip').name}" if is_packed else f"{server.url}/set"
+        provider = LeRobotProvider(url, storage_options=FAST)
+        assert not [path for _, path in server.requests if path.endswith(".mp4")]  # only tables
+        offsets = [-0.08, -0.04, 0]
+        windows = TimeWindows(provider, {FEATURE: offsets, REAR: offsets, "action": [0, 0.04]})
+        for row in (2, 5, 10):
+            windows.get_data(row)  # indices of the videos
+        provider.close()
+        again = pickle.loads(pickle.dumps(windows))  # as in a worker
+        for row in (6, 2, 10):
+            again.get_data(row)  # it asks once for the version of each video
+        again.data_provider.close()
+        server.forget()
+        for row in (6, 2, 10):
+            sample = again.get_data(row)
+            assert read_numbers(sample[REAR]) == [row + 98, row + 99, row + 100]
+        per_clip = f"{server.num_reads / 6:.2f} requests and {server.num_bytes / 6e3:.0f} kB per camera and window"
+        with capsys.disabled():
+            print(f"\n{version}, {'ZIP' if is_packed else 'files'}: {per_clip}")
+        assert [method for method, _ in server.requests] == ["GET"] * 6
+        assert server.num_bytes < 6 * (4 * 40_000 + (1 << 16))
 
 
 # --- what is wrong ----------------------------------------------------------------------------------------

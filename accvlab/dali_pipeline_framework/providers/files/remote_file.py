@@ -13,7 +13,7 @@ import threading
 import weakref
 import zipfile
 from abc import ABC
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO, Final, TypeAlias
 
 import attrs
@@ -162,6 +162,7 @@ def start_of_member(file_system: FileSystem, path: str, read: Callable[[int, int
 
 
 _BLOCK: Final = 1 << 18
+_MOST_OF_HEAD: Final = 1 << 22  # bytes that are read to open a file, and kept with its index
 _NUM_KEPT: Final = 16
 _MOST_AT_ONCE: Final = 8
 _MOST_RUNS: Final = 4
@@ -171,6 +172,36 @@ RemoteHandle: TypeAlias = Any
 
 _locks: weakref.WeakKeyDictionary[FileSystem, threading.Lock] = weakref.WeakKeyDictionary()
 _locks_lock = threading.Lock()
+
+
+@attrs.frozen(eq=False)
+class KnownFile:
+    """What was found about a remote file when it was read before, so that its store need not be asked again.
+
+    Attributes:
+        start: Where it begins: in its archive, else 0.
+        size: Its number of bytes.
+        stored_size: That of the file in the store: of the archive.
+        marks: Marks of the version of that.
+        head: The bytes that were read to open it: the first byte and the content of each part.
+    """
+
+    start: int
+    size: int
+    stored_size: int
+    marks: Mapping[str, str]
+    head: Sequence[tuple[int, bytes]]
+
+    def open(self, file_system: FileSystem, path: str, reading: RemoteReading) -> RemoteFile:
+        """Open the same version of it; nothing is requested.
+
+        Args:
+            file_system: The file system that has it, or its archive.
+            path: The path of that.
+            reading: How it is read.
+        """
+        version = FileVersion.known(file_system, path, self.stored_size, self.marks)
+        return RemoteFile(FileRange(RangeReader(version, reading), self.start, self.size), self.head)
 
 
 def open_blocks(version: FileVersion, reading: RemoteReading) -> RemoteFile:
@@ -213,6 +244,11 @@ class RangeReader:
     def size(self) -> int:
         """Number of bytes of the file."""
         return self._version.size or 0
+
+    @property
+    def version(self) -> FileVersion:
+        """The version that is read."""
+        return self._version
 
     def read(self, start: int, end: int) -> bytes:
         """Read the bytes in ``[start, end)``, which is within the file."""
@@ -359,10 +395,20 @@ class RemoteFile(_SeekableFile):
         requests  |    |     | 1  | 2       | 3 ...
     """
 
-    def __init__(self, source: FileRange | RangeReader | LocalFile) -> None:
-        """Begin at its first byte; nothing is read yet."""
+    def __init__(
+        self, source: FileRange | RangeReader | LocalFile, head: Sequence[tuple[int, bytes]] = ()
+    ) -> None:
+        """Begin at its first byte; nothing is read yet.
+
+        Args:
+            source: What reads parts of it.
+            head: Parts that are known: the first byte and the content of each.
+        """
         super().__init__()
         self._source = source
+        self._head = head
+        self._fetched: list[tuple[int, bytes]] = []
+        self._passed: list[tuple[int, int]] = []
         self._position = 0
         self._kept: LRUCache[int, bytes] = LRUCache(_NUM_KEPT)
         self._unused: set[int] = set()  # of those that were requested
@@ -383,13 +429,44 @@ class RemoteFile(_SeekableFile):
     def readinto(self, buffer: Any) -> int:
         """Read the next bytes, as many as fit into the buffer."""
         view = memoryview(buffer).cast("B")
-        end = min(self._position + len(view), self._source.size)
-        if end <= self._position:
+        begin, end = self._position, min(self._position + len(view), self._source.size)
+        if end <= begin:
             return 0
-        content = self._range(self._position, end)
+        known = next((part for part in (*self._fetched, *self._head) if _has(part, begin)), None)
+        content = self._range(begin, end) if known is None else known[1][begin - known[0] : end - known[0]]
         view[: len(content)] = content
-        self._position = end
+        self._position = begin + len(content)
+        if self._passed and self._passed[-1][1] == begin:
+            begin = self._passed.pop()[0]
+        self._passed.append((begin, self._position))
         return len(content)
+
+    def fetch(self, ranges: Sequence[tuple[int, int]]) -> int:
+        """Read ranges of bytes, one request for each, for what is read next; returns the number of requests."""
+        num_requests = 0
+        kept = [part for part in self._fetched if any(_overlap(part, *each) for each in ranges)]
+        for start, end in ranges:
+            stop = min(end, self._source.size)
+            while known := next((part for part in (*kept, *self._head) if _has(part, start)), None):
+                start = known[0] + len(known[1])
+            if start < stop:
+                kept.append((start, self._source.read(start, stop)))
+                num_requests += 1
+        self._fetched = kept
+        return num_requests
+
+    def as_known(self) -> KnownFile | None:
+        """What was found about it, and what was read of it until now; None where that is much, or it is local."""
+        source, start = self._source, 0
+        while isinstance(source, FileRange):
+            start, source = start + source.start, source.archive
+        if not isinstance(source, RangeReader) or source.version.archive is not None:
+            return None
+        parts = _joined(self._passed)
+        if sum(end - begin for begin, end in parts) > min(_MOST_OF_HEAD, self._source.size // 2):
+            return None
+        head = [(begin, self._range(begin, end)) for begin, end in parts]
+        return KnownFile(start, self._source.size, source.size, source.version.own_marks, head)
 
     def _range(self, start: int, end: int) -> bytes:
         first = start // _BLOCK
@@ -422,5 +499,25 @@ class RemoteFile(_SeekableFile):
         """Close the file; may be called again."""
         self._kept.clear()
         self._unused.clear()
+        self._fetched.clear()
         self._source.close()
         super().close()
+
+
+def _has(part: tuple[int, bytes], place: int) -> bool:
+    return part[0] <= place < part[0] + len(part[1])
+
+
+def _overlap(part: tuple[int, bytes], start: int, end: int) -> bool:
+    return part[0] < end and start < part[0] + len(part[1])
+
+
+def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Join ranges that touch or overlap."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], end)
+        else:
+            joined.append((start, end))
+    return joined

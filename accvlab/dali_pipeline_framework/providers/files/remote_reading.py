@@ -70,6 +70,19 @@ class FileVersion:
             self._forget()
         self.size, self._marks = self._ask()
 
+    @classmethod
+    def known(cls, file_system: FileSystem, path: str, size: int, marks: Mapping[str, str]) -> FileVersion:
+        """The version that a store has reported before; nothing is requested."""
+        version = cls.__new__(cls)
+        version.file_system, version.path, version.archive = file_system, path, None
+        version.size, version._marks = size, dict(marks)
+        return version
+
+    @property
+    def own_marks(self) -> Mapping[str, str]:
+        """The marks of the file itself, by their names."""
+        return dict(self._marks)
+
     def _ask(self) -> tuple[int | None, dict[str, str]]:
         if is_http(self.file_system):
             answer = answer_of(self.file_system, described, self.path)

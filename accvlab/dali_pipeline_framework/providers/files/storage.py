@@ -25,7 +25,7 @@ from ...errors import FileError, MissingPackageError, SettingError, error_that_i
 from ...errors import reason_of as reason_of
 from ...limits.file_limits import opened_file
 from ...url_secrets import cleaned, repr_without_secrets
-from .remote_file import open_blocks, with_bounds
+from .remote_file import KnownFile, open_blocks, with_bounds
 from .remote_reading import FileSystem, FileVersion, RemoteReading, StorageOptions, bounded, read_file
 
 UInt8Array = npt.NDArray[np.uint8]
@@ -151,6 +151,12 @@ class Storage:
                 return io.BytesIO(read_file(*self._located(name), self._reading))
             return open_regular_file(self.path(name))
 
+    def elsewhere(self, root: StoragePath) -> Storage:
+        """Another folder, with the same settings; a file is its own root."""
+        storage = Storage("", {**self._options, "reading": self._requested_reading})
+        storage.root, storage.is_remote = checked_path(root), is_url(checked_path(root))
+        return storage
+
     def _is_url(self, name: str) -> bool:
         return self.is_remote or is_url(self.path(name))
 
@@ -184,6 +190,15 @@ class Storage:
         """Open that version of a remote file for random access. Errors are those of `open_binary`."""
         with self._refusing("The file", name):
             return cast(BinaryIO, open_blocks(version, self._reading))
+
+    def open_known(self, name: str, known: KnownFile) -> BinaryIO:
+        """Open a file that was read before, or the archive that has it, in the same version; nothing is requested.
+
+        Errors are those of `open_binary`.
+        """
+        with self._refusing("The file", name):
+            file_system, path = self._located(name)
+            return cast(BinaryIO, known.open(file_system, path, self._reading))
 
     def find(self, pattern: str) -> list[str]:
         """List the files of a remote folder whose names match a pattern, in no particular order.
