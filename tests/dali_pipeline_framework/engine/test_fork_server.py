@@ -199,6 +199,39 @@ def test_the_loaders_of_a_program_share_it() -> None:
 
 # --- its end ---------------------------------------------------------------------------------------------
 
+
+def test_a_process_that_a_worker_left_does_not_hold_up_its_end(modules: Callable[..., Path]) -> None:
+    folder = modules(
+        own_leaving="""
+        import os
+        import signal
+
+        def leave(path):
+            pid = os.fork()
+            if pid == 0:
+                null = os.open(os.devnull, os.O_RDWR)
+                for standard in range(3):
+                    os.dup2(null, standard)
+                signal.alarm(300)
+                signal.pause()
+            with open(path, "w") as file:
+                file.write(f"{os.getppid()} {pid}")
+    """
+    )
+    server, path = ForkServer([]), folder / "left"
+    leave = importlib.import_module("own_leaving").leave
+    process = PreloadedContext(server, time.monotonic, False).Process(target=leave, args=(str(path),))
+    process.start()
+    process.join(60)
+    server_pid, left = map(int, path.read_text().split())
+    try:
+        server.close()
+        assert psutil.pid_exists(left)
+        assert has_ended(server_pid)
+    finally:
+        os.kill(left, signal.SIGKILL)
+
+
 SCRIPT = """
     import os
     import sys

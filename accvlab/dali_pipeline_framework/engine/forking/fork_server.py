@@ -25,7 +25,7 @@ from typing import Any
 
 import attrs
 
-from .preloading import VARIABLE
+from .preloading import VARIABLE, ends_in_time
 
 _PRELOADING = "accvlab.dali_pipeline_framework.engine.forking.preloading"
 _ALWAYS = ("nvidia.dali._multiproc.worker", "accvlab.dali_pipeline_framework.engine.worker_source", __name__)
@@ -96,8 +96,8 @@ def _end(pid: int, server: Any, report: int) -> None:
         os.close(alive_fd)
     os.close(report)
     if os.getpid() == pid and server._forkserver_pid is not None:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(server._forkserver_pid, 0)  # else it would stay as a zombie
+        # Else it would stay as a zombie. It does not end by itself where a process that a worker left is there.
+        ends_in_time(server._forkserver_pid)
 
 
 _all: weakref.WeakSet[ForkServer] = weakref.WeakSet()

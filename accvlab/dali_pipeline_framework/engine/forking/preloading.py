@@ -18,6 +18,8 @@ import warnings
 VARIABLE = "DALI_PIPELINE_FRAMEWORK_PRELOAD"
 """In the environment of a fork server, as JSON: its ``sys_path``, ``modules``, ``excluded``, a ``report`` file."""
 
+_LONGEST_END_S = 5.0
+
 
 def end_with_program(alive_fd: int) -> None:
     """Have the kernel end this process as soon as no process has the other end of a pipe open.
@@ -32,6 +34,19 @@ def end_with_program(alive_fd: int) -> None:
     poll.register(alive_fd, 0)
     if poll.poll(0):  # the program has ended before that
         os._exit(0)
+
+
+def ends_in_time(child: int) -> bool:
+    """Wait until a child process has ended; kill one that has not within seconds."""
+    deadline = time.monotonic() + _LONGEST_END_S
+    with contextlib.suppress(ChildProcessError):  # somebody else has waited for it
+        while os.waitpid(child, os.WNOHANG)[0] == 0:
+            if time.monotonic() > deadline:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                return False
+            time.sleep(0.001)
+    return True
 
 
 def preload(options: dict[str, object], alive_fd: int) -> None:
@@ -79,8 +94,8 @@ def _can_fork() -> bool:
         pid = os.fork()
         if pid == 0:
             os._exit(0)
-        os.waitpid(pid, 0)
-    return not caught and _count_threads() == 1
+        has_ended = ends_in_time(pid)
+    return has_ended and not caught and _count_threads() == 1
 
 
 def _begin_without(options: dict[str, object], *packages: str) -> None:
