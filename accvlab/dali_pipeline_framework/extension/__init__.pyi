@@ -52,6 +52,7 @@ from ..sample_data.formats import DECODED_IMAGE as DECODED_IMAGE
 from ..sample_data.graph_mode import do_not_convert as do_not_convert
 from ..sample_data.names import Name as Name
 from ..sample_data.names import Path as Path
+from ..sample_data.names import format_paths as format_paths
 from ..sample_data.names import normalized_path as normalized_path
 from ..sampling.arithmetic.last_batch import checked_lengths as checked_lengths
 from ..sampling.arithmetic.times import nearest as nearest

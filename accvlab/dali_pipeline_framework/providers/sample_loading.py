@@ -58,7 +58,8 @@ class SampleLoader:
         owner = next(cls for cls in type(self.provider).__mro__ if _LOADING & vars(cls).keys())
         loaded = self.provider.load_fields(wanted) if "load_fields" in vars(owner) else None
         if loaded is None:
-            places = {path: place for place, path in enumerate(blueprint_of(self.provider).format.flat_paths)}
+            self._format = self._format or blueprint_of(self.provider).format
+            places = {path: place for place, path in enumerate(self._format.flat_paths)}
             indices = dict.fromkeys(itertools.chain.from_iterable(wanted.values()))
             samples = {index: self.load(index) for index in indices}
             return {path: [samples[index][places[path]] for index in of] for path, of in wanted.items()}

@@ -118,6 +118,7 @@ class TimeWindows(BlueprintProvider):
 
     Attributes:
         data_provider: The wrapped provider.
+        windows: The offsets of each field that has some, by its path.
         rows: ``(N,)`` int64, the sample of the wrapped provider at the moment of each sample.
 
     Example::
@@ -164,14 +165,14 @@ class TimeWindows(BlueprintProvider):
         self._bounds = _bounds(data_provider, num_frames)  # (S + 1,), first frame of each sequence
         self._moments_s = _moments(data_provider, self._bounds, fps, times_s)  # (N,)
         blueprint = blueprint_of(data_provider)
-        offsets_s = _offsets_by_path(windows, blueprint.format)
-        own_times_s = {} if times_s is not None or fps is not None else self._own_times(offsets_s)
+        self.windows = _offsets_by_path(windows, blueprint.format)
+        own_times_s = {} if times_s is not None or fps is not None else self._own_times(self.windows)
         if tolerance_s is not None:
             tolerance_s = number(tolerance_s, "tolerance_s", at_least=0)
-        self._windows = self._made(offsets_s, own_times_s, tolerance_s)
-        self._others = [path for path in blueprint.format.flat_paths if path not in offsets_s]
+        self._windows = self._made(self.windows, own_times_s, tolerance_s)
+        self._others = [path for path in blueprint.format.flat_paths if path not in self.windows]
         self.rows, self._sequence_of_run, self._lengths = self._samples()
-        counts = {path: len(offsets) for path, offsets in offsets_s.items()}
+        counts = {path: len(offsets) for path, offsets in self.windows.items()}
         self._slots: list[_Slot] = []
         format = _with_windows(blueprint.format, (), counts, self._edges == "repeat", self._slots)
         self._blueprint = SampleDataGroup.from_format(format)

@@ -22,7 +22,14 @@ from ..sample_data.names import Name
 from ..sample_data.sample_data_group import replace_contents
 from ..sampling.arithmetic.last_batch import checked_lengths
 from ..sampling.plans.clips import BoolArray, Clips, Int64Array
-from .data_provider import BlueprintProvider, DataProvider, blueprint_of, check_number_of_samples
+from .data_provider import (
+    BlueprintProvider,
+    DataProvider,
+    FieldColumns,
+    WantedFields,
+    blueprint_of,
+    check_number_of_samples,
+)
 from .sample_loading import SampleLoader, add_note, next_sample, rename_sample
 
 _MOST_LABELS_PER_FIELD = 3
@@ -166,6 +173,41 @@ class ConcatDataProvider(DataProvider):
                 self._rename(error, position)
                 raise
             yield sample
+
+    def load_fields(self, wanted: WantedFields) -> FieldColumns:
+        """Load some fields of some samples, each provider those of its own."""
+        columns: dict[FieldPath, list[FieldValue]] = {
+            path: [None] * len(indices) for path, indices in wanted.items()
+        }
+        parts: dict[int, dict[FieldPath, tuple[list[int], list[int]]]] = {}
+        for path, indices in wanted.items():
+            for place, (position, index) in enumerate(map(self.locate, indices)):
+                places, own = parts.setdefault(position, {}).setdefault(path, ([], []))
+                places.append(place)
+                own.append(index)
+        for position, of_provider in parts.items():
+            try:
+                loaded = SampleLoader(self.providers[position]).load_fields(
+                    {path: own for path, (_, own) in of_provider.items()}
+                )
+            except BaseException as error:
+                self._rename(error, position)
+                raise
+            for path, (places, _) in of_provider.items():
+                for place, value in zip(places, loaded[path], strict=True):
+                    columns[path][place] = value
+        return columns
+
+    def frame_times_s(self, path: FieldPath = ()) -> npt.NDArray[np.float64] | None:
+        """Get the times of all samples, or of a field; None where a provider does not know its times."""
+        times = [provider.frame_times_s(path) for provider in self.providers]
+        if path and any(each is not None for each in times):  # some have those of their samples
+            times = [
+                provider.frame_times_s() if each is None else each
+                for provider, each in zip(self.providers, times, strict=True)
+            ]
+        known = [each for each in times if each is not None]
+        return np.concatenate(known) if len(known) == len(times) else None
 
     def _rename(self, error: BaseException, position: int) -> None:
         index = getattr(error, "sample_index_in_data_set", None)

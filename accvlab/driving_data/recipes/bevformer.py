@@ -24,6 +24,7 @@ from accvlab.dali_pipeline_framework import (
     checks,
     for_each,
 )
+from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import (
     Description,
     PixelStep,
@@ -311,6 +312,10 @@ class BEVFormerQueues(FrameQueues):
         """
         settings = BEVFORMER.checked_settings(settings)
         super().__init__(BEVFORMER.checked_frames(provider, settings, is_training))
+        if leaf_at(provider.sample_data_structure, ("ego", "world_from_ego")).ndim != 2:
+            raise SettingError(
+                "BEVFormer takes `ego.world_from_ego` as it is at each frame: leave its window out."
+            )
         self.settings = settings if is_training else attrs.evolve(settings, queue_length=1)
         self._is_training = is_training
         self._extra_fields = tuple(extra_fields)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
@@ -20,10 +20,11 @@ from accvlab.dali_pipeline_framework import (
     SequentialSampler,
     ShuffledSampler,
     StreamingSequenceSampler,
+    TimeWindows,
 )
 from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, listed, shown
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.extension import DECODED_IMAGE, fractions_problem, per_channel
+from accvlab.dali_pipeline_framework.extension import DECODED_IMAGE, format_paths, fractions_problem, per_channel
 
 from ..datasets import DrivingProvider
 from .recipe_parts import PLACE, Batch, Chain, DetectorSettings, RecipeSettings, Request, StreamedSettings
@@ -31,17 +32,20 @@ from .reference_orders import ChunkSampler, EndlessGroupSampler, SceneSampler, i
 
 
 def driving_provider(provider: DataProvider) -> DrivingProvider:
-    """The `DrivingProvider` that a recipe was given.
+    """The `DrivingProvider` that a recipe was given, or `TimeWindows` of one, which have its attributes.
 
     Raises:
         SettingError: It is none.
     """
-    if not isinstance(provider, DrivingProvider):
+    frames = provider
+    while isinstance(frames, TimeWindows):
+        frames = frames.data_provider
+    if not isinstance(frames, DrivingProvider):
         raise SettingError(
             f"A recipe takes a DrivingProvider, got {type(provider).__name__}. Open the data with one, or write a "
             "reader that makes a DrivingIndex."
         )
-    return provider
+    return cast(DrivingProvider, provider)
 
 
 class FrameQueues(DataProvider):
@@ -237,6 +241,13 @@ class Recipe:
     def _source(self, provider: DataProvider, settings: RecipeSettings, **of_samples: Any) -> DataProvider:
         if isinstance(provider, FrameQueues):
             return provider
+        windows = provider.windows if isinstance(provider, TimeWindows) else ()
+        taken = [path for path in windows if path[0] not in of_samples["extra_fields"]]
+        if taken:
+            raise SettingError(
+                f"The windows of a recipe are those of fields in `extra_fields`; {settings.model} takes others as "
+                f"they are at the frame, and has no use for a window of {format_paths(taken)}."
+            )
         return self.source(driving_provider(provider), settings, **of_samples)
 
     def format(

@@ -364,7 +364,31 @@ def test_frames_that_samples_of_a_batch_share_are_loaded_once():
     assert samples[4]["number"].tolist() == [1, 2, 3]
 
 
-def test_windows_of_windows_and_of_several_data_sets():
+def test_several_data_sets_are_searched_by_their_own_times_and_load_by_their_own_way():
+    sources = Drive((5,), camera_times_s={1: np.arange(5) * 0.1 + 0.03}), Drive((4,), np.arange(4) * 0.2)
+    joined = ConcatDataProvider(sources)
+    assert joined.frame_times_s().tolist() == [*sources[0].times_s, *sources[1].times_s]
+    assert joined.frame_times_s(("state",)) is None
+    assert joined.frame_times_s(("cameras", 1, "gain")).tolist() == [
+        *sources[0].camera_times_s[1],
+        *sources[1].times_s,
+    ]
+    provider = TimeWindows(joined, {"state": [-0.2, 0], "gain": [0]}, tolerance_s=0.05)
+    sample = provider.get_data(7)
+    assert sample["state"].tolist() == [[1, -1], [2, -2]]
+    assert (sources[0].loaded, sources[1].loaded) == ({}, {1: 1, 2: 1})
+    own = TimeWindows(ConcatDataProvider([Own(), Changed()]), {"index": [-0.1, 0]}, fps=10)
+    assert own.get_data(3)["index"].tolist() == [102, 103]
+    assert own.get_data(25)["index"].tolist() == [3, 4]
+    assert ConcatDataProvider([Own(), Own()]).frame_times_s() is None
+    faulty = FaultyProvider("missing_field", bad_sample=6)
+    faulty.sequence_lengths = [16]
+    with pytest.raises(ValueError, match="another format") as caught:
+        TimeWindows(ConcatDataProvider([faulty, faulty]), {"index": [-0.2, 0]}, fps=10).get_data(24)
+    assert caught.value.sample_index_in_data_set == 24
+
+
+def test_windows_of_windows():
     joined = ConcatDataProvider([Drive((5,)), Drive((4,))])
     provider = TimeWindows(TimeWindows(joined, {"number": [-0.1, 0]}, fps=10), {"state": [0, 0.1]})
     sample = provider.get_data(5)  # of the second data set

@@ -12,7 +12,7 @@ from driving_support.driving_data import write_driving_data
 from nvidia.dali.types import DALIDataType
 from support.arrays import encoded_image, gradient
 
-from accvlab.dali_pipeline_framework import ArrayStep, SampleDataGroup
+from accvlab.dali_pipeline_framework import ArrayStep, SampleDataGroup, TimeWindows
 from accvlab.dali_pipeline_framework.errors import FieldNotFoundError, SettingError
 from accvlab.driving_data.datasets import DrivingIndex, DrivingProvider
 from accvlab.driving_data.recipes import (
@@ -100,9 +100,11 @@ def provider_of(data: Any, settings: Any, is_training: bool = True, **arguments:
     return WeatherProvider(*data, **settings.provider_fields(is_training), **arguments)
 
 
-def evaluated(data: Any, name: str, **options: Any) -> list[dict[str, Any]]:
+def evaluated(data: Any, name: str, windows: Any = None, **options: Any) -> list[dict[str, Any]]:
     recipe, settings = CASES[name]
-    provider = provider_of(data, settings, is_training=False)
+    provider: Any = provider_of(data, settings, is_training=False)
+    if windows is not None:
+        provider = TimeWindows(provider, windows, tolerance_s=0.1)
     options = {"is_training": False, "num_workers": 0, "output_type": "numpy", **options}
     with recipe.loader(provider, 1, settings, **options) as loader:
         return [batch for batch in loader if not batch["place"]["is_padding"][0]]
@@ -128,6 +130,32 @@ def test_extra_fields_of_windows_have_an_axis_of_frames(data: Any) -> None:
     with STREAMPETR.loader(provider_of(data, settings), 1, settings, **options) as loader:
         found = {int(batch["place"]["sample_index"][0]): batch["weather"].tolist() for batch in loader}
     assert found == {0: [[3, 3]], 1: [[3, 1]], 2: [[1, 4]], 3: [[4, 1]], 4: [[1, 5]]}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_field_may_have_a_window(data: Any, name: str) -> None:
+    pose = "ego_from_reference" if name == "bevformer" else "world_from_ego"
+    windows = {"weather": [-0.5, 0], f"ego.{pose}": [0, 0.5]}
+    fields = ["weather", "weather_is_pad", "ego"]
+    batches = evaluated(data, name, windows, extra_fields=fields)
+    # Scenes of three and of two frames, each 0.5 s after the one before.
+    assert [batch["weather"].tolist() for batch in batches] == [[[3, 3]], [[3, 1]], [[1, 4]], [[1, 1]], [[1, 5]]]
+    assert [batch["weather_is_pad"].tolist()[0][0] for batch in batches] == [True, False, False, True, False]
+    assert [batch["ego"][pose].shape for batch in batches] == [(1, 2, 4, 4)] * 5
+    assert np.array_equal(batches[0]["ego"][pose][0, 1], batches[1]["ego"][pose][0, 0])
+    without = evaluated(data, name)
+    for batch, other in zip(batches, without, strict=True):
+        for key, value in other.items():
+            if isinstance(value, np.ndarray):
+                assert np.array_equal(batch[key], value), key
+
+
+def test_a_window_of_what_the_model_takes_is_refused(data: Any) -> None:
+    rule = r"StreamPETR takes others as they are at the frame, .* window of cameras\[0\.\.1\]\.image"
+    with pytest.raises(SettingError, match=rule):
+        evaluated(data, "streampetr", {"image": [-0.5, 0], "weather": [0]}, extra_fields=["weather"])
+    with pytest.raises(SettingError, match=r"BEVFormer takes `ego\.world_from_ego` as it is at each frame"):
+        evaluated(data, "bevformer", {"world_from_ego": [-0.5, 0]}, extra_fields=["ego"])
 
 
 def test_a_setting_is_no_argument_of_the_loader(data: Any) -> None:

@@ -394,6 +394,10 @@ class Clips:
     ``start of the sequence + k * step_interval``, each frame at most once. Rounding errors of floating-point
     timestamps (4 units in the last place of the largest one) do not count.
 
+    Where fields of one sample are needed at different times around a moment, `TimeWindows` is the way: it has
+    offsets for each field, and goes with any sampler. Clips are runs of whole frames, each of which can be a slot
+    of its own, for models that see one frame after the other.
+
     Clips are numbered in the order of their first frames (before they are moved by ``jitter``). Objects are
     immutable, hashable and can be pickled; they are equal if they have the same sequences, settings and times.
     Without timestamps memory goes with the number of sequences, with timestamps with the number of frames.
