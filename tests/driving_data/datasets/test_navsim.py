@@ -205,9 +205,7 @@ class TestRefused:
     )
     def test_logs_of_another_version(self, tmp_path, change, problem):
         message = refused(FileError, lambda: provider_of(write_navsim(tmp_path, change=change)))
-        advice = (
-            "Download the logs of this version of NAVSIM (`navsim_logs`); infos of OpenScene lack what it needs."
-        )
+        advice = "Download the logs that the scripts of NAVSIM download, those of OpenScene 1.1."
         assert re.fullmatch(problem + re.escape(advice), message), message
 
     def test_log_that_would_run_code(self, tmp_path):

@@ -28,7 +28,7 @@ CATEGORIES = ("vehicle", "pedestrian", "bicycle", "traffic_cone", "barrier", "cz
 """Categories of boxes; others that a log has come after them."""
 
 POINT_COLUMNS = ("x", "y", "z", "intensity", "ring", "lidar_info")
-_ADVICE = "Download the logs of this version of NAVSIM (`navsim_logs`); infos of OpenScene lack what it needs"
+_ADVICE = "Download the logs that the scripts of NAVSIM download, those of OpenScene 1.1"
 
 
 @attrs.frozen(eq=False, kw_only=True)
