@@ -172,6 +172,40 @@ def test_reach_a_loader_in_order(tmp_path: Path) -> None:
     assert found == [(row, row) for row in range(12)]
 
 
+@pytest.mark.parametrize("by", ["mean_std", "min_max"])
+def test_numbers_are_normalized_by_the_statistics(tmp_path: Path, by: Any) -> None:
+    provider = LeRobotProvider(write_lerobot(tmp_path), fields=["action", "index", "observation.state"])
+    windows = TimeWindows(provider, {"action": [0, 1 / FPS]})
+    steps = [provider.normalizer("action", by), provider.normalizer("observation.state", by)]
+    with DataLoader(windows, 12, shuffle=False, steps=steps, output_type="numpy", num_workers=0) as loader:
+        batch = next(iter(loader))
+    for field in ("action", "observation.state"):
+        rows = np.stack([provider.get_data(row)[field] for row in range(12)]).astype(np.float64)
+        found = np.stack(batch[field])
+        assert found.dtype == np.float32
+        if by == "mean_std":
+            expected = (rows - rows.mean(axis=0)) / (rows.std(axis=0) + 1e-8)
+        else:
+            low, high = rows.min(axis=0), rows.max(axis=0)
+            expected = 2 * (rows - low) / (high - low) - 1
+        now = found[:, 0] if field == "action" else found
+        np.testing.assert_allclose(now, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_what_has_no_statistics_is_not_normalized(tmp_path: Path) -> None:
+    constant = {"mean": [3], "std": [0], "min": [3], "max": [3]}
+    columns = {"gear": np.full(12, 3.0), "gain": np.arange(12.0)}
+    provider = LeRobotProvider(write_lerobot(tmp_path, columns=columns, stats={"gear": constant}))
+    with pytest.raises(SettingError, match=r"`field` must be a field of numbers, got 'acton'\. Did you mean"):
+        provider.normalizer("acton")
+    with pytest.raises(SettingError, match=r"There are no statistics mean, std of 'gain'\. There are those of: "):
+        provider.normalizer("gain")
+    for by in ("mean_std", "min_max"):
+        step = provider.normalizer("gear", by)
+        with DataLoader(provider, 12, steps=[step], output_type="numpy", num_workers=0) as loader:
+            assert np.array_equal(next(iter(loader))["gear"], np.zeros(12))
+
+
 # --- how much is read ---------------------------------------------------------------------------------------
 
 

@@ -6,13 +6,22 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
+import attrs
 import numpy as np
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework import SampleDataGroup
-from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, index_in, listed, shown, whole_number
+from accvlab.dali_pipeline_framework import MapStep, SampleDataGroup
+from accvlab.dali_pipeline_framework.checks import (
+    bullets,
+    choice,
+    did_you_mean,
+    index_in,
+    listed,
+    shown,
+    whole_number,
+)
 from accvlab.dali_pipeline_framework.errors import (
     FileError,
     FrameworkError,
@@ -39,6 +48,7 @@ from .lerobot_files import Episodes, Feature, LeRobotFiles
 
 _KIND = "index of rows of LeRobot"
 _TASK = "task"
+_EPSILON = 1e-8
 _NEEDED = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 _DT = types.DALIDataType
 _LEAVE_OUT = "Copy the file again, or leave the episode (`episodes`) or the camera (`fields`) out."
@@ -184,6 +194,33 @@ class LeRobotProvider(BlueprintProvider):
         """
         return self._files.statistics
 
+    def normalizer(self, field: str, by: Literal["mean_std", "min_max"] = "mean_std") -> MapStep:
+        """Make a step that normalizes numbers by `statistics`, as the processors of LeRobot do, to float32.
+
+        Args:
+            field: Name of a field of numbers, with or without windows.
+            by: ``"mean_std"`` for ``(x - mean) / (std + 1e-8)``, ``"min_max"`` for [-1, 1] from minimum to
+                maximum; columns that do not change become 0.
+
+        Raises:
+            SettingError: It is no field of numbers, or has no such statistics.
+            FileError: The statistics cannot be read, or do not fit the features.
+        """
+        known = [name for name, feature in self._features.items() if feature.is_number]
+        if field not in known:
+            there = f"{did_you_mean(field, known)} There are: {listed(known)}."
+            raise SettingError(f"`field` must be a field of numbers, got {shown(field)}.{there}")
+        of_field = self.statistics.get(field, {})
+        names = choice(by, "by", ("mean_std", "min_max")).split("_")
+        missing = [name for name in names if name not in of_field]
+        if missing:
+            there = f"There are those of: {listed(self.statistics) or 'none'}."
+            raise SettingError(f"There are no statistics {listed(missing)} of {field!r}. {there}")
+        low, high = (of_field[name] for name in names)
+        center, scale = (low, high + _EPSILON) if by == "mean_std" else ((low + high) / 2, (high - low) / 2)
+        change = Normalization(center, np.where(scale > 0, scale, 1))
+        return MapStep(change, input_names=field, output_types={field: _DT.FLOAT})
+
     @property
     def episode_numbers(self) -> tuple[int, ...]:
         """Number of each episode, ``episode_index``."""
@@ -325,6 +362,24 @@ class LeRobotProvider(BlueprintProvider):
     def close(self) -> None:
         """Close the decoders of this process; they are opened again when they are needed."""
         self._video_frames.close()
+
+
+@attrs.frozen(eq=False)
+class Normalization:
+    """What normalizes arrays, ``(..., *shape)``.
+
+    Attributes:
+        center: What becomes 0, ``shape``; of scalars ``(1,)``.
+        scale: What becomes 1 above that.
+    """
+
+    center: Float64
+    scale: Float64
+
+    def __call__(self, values: Array) -> Array:
+        """Normalize values: float32 of the same shape."""
+        center, scale = (each if values.ndim else each[0] for each in (self.center, self.scale))
+        return ((values - center) / scale).astype(np.float32)
 
 
 def _chosen_features(files: LeRobotFiles, fields: Sequence[str] | None) -> dict[str, Feature]:
