@@ -283,8 +283,9 @@ def _paths(view: SceneView) -> list[tuple[Array, Array, str]]:
             times = np.arange(len(path.positions)) if path.times is None else path.times
             fine = np.linspace(times[0], times[-1], 8 * len(times) + 1)
             way = np.stack([np.interp(fine, times, axis) for axis in path.positions.T], axis=-1)
-            is_marked = np.abs(times - np.rint(times)) < 1e-6
-            paths.append((way, path.positions[is_marked], color))
+            seconds = np.arange(np.ceil(times[0] - 1e-6), times[-1] + 1e-6)
+            marks = np.stack([np.interp(seconds, times, axis) for axis in path.positions.T], axis=-1)
+            paths.append((way, marks, color))
     return paths
 
 
